@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from jbias.scores import grids, units
-from jbias.stats import column_names, score_layout
+from jbias.scores import files, units
+from jbias.stats import column_names, score_grid, score_layout, score_rows
 
 ROLES = column_names.ROLES
 UNITS = ("percent", "fraction")
-UnclearError = score_layout.UnclearError
+UnclearError = score_rows.UnclearError
 
 
 def read(
@@ -54,9 +54,9 @@ def read(
                 f"{name}: must be one of {' and '.join(known)}, got {value!r}"
             )
     if isinstance(source, pd.DataFrame):
-        grid = score_layout.of_frame(source)
+        grid = score_grid.of_frame(source)
     else:
-        grid = grids.read(source, sheet=sheet)
+        grid = files.read(source, sheet=sheet)
     choices = score_layout.Choices(
         columns=columns, rows=rows, decimal=decimal, brackets=brackets
     )

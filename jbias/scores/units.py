@@ -6,7 +6,7 @@ Frames have the columns algorithm, dataset, run and score, one row a score.
 import numpy as np
 import pandas as pd
 
-from jbias.stats import score_layout
+from jbias.stats import score_rows
 
 _FRACTION = 20  # By so much smaller scores may be fractions among percentages.
 _UNIT_OF_PERCENT = 5  # Scores that are all below are no percentages.
@@ -20,7 +20,7 @@ def check(values: pd.DataFrame, *, where: str, unit: str) -> None:
     name = "" if unit else find_mixed(values)
     if name:
         flag = "--unit=percent" if where else "unit='percent'"
-        raise score_layout.UnclearError(
+        raise score_rows.UnclearError(
             f"{where or 'scores'}: fractions must not stand among percentages: the scores of "
             f"{name} are all at most 1, others reach {values['score'].max():g}; give all in one "
             f"unit, or say that they are one, and small: {flag}"

@@ -2,7 +2,7 @@
 
 Long tables name the algorithm, the data set and the score of each row; wide ones have a row
 an algorithm and a column a data set, or the other way round, perhaps with a column of seeds
-or a second header line. Columns and axes are known by their names (`axis_meaning`). Where
+or a second header line. Columns and axes are known by their names (`column_names.meaning`). Where
 names decide nothing, neither does this module: it refuses, with both readings and the
 choice that decides (`Choices`).
 """
@@ -16,27 +16,19 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.stats import column_names, score_cells
+from jbias.stats import column_names, score_cells, score_grid, score_rows
 
-# Names of what is measured: alone they name a column of scores, several are metrics.
-# Columns of numbers that are no scores of a data set.
 _CORNER = re.compile(r"\s*(?:/|\\|\||→|↓|vs\.?|\bby\b|x|×)\s*")
-_ENOUGH_KNOWN = (
-    2  # Names that tell algorithms from data sets; a single one may be chance.
-)
+# So many common names tell algorithms from data sets; a single one may be chance.
+_ENOUGH_KNOWN = 2
 # What a number begins with, also one that is written wrongly.
 _BEGINS = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
-_LISTED = 20  # Names that a line lists.
 WIDE = ("algorithms", "datasets")
 HEADER = "header"  # In the place of a column: the header line holds the role.
 ORDER = "order"  # In the place of a column of runs: rows of one cell, in order.
 _STATISTICS = frozenset(("count", "std", "min", "max", "25%", "50%", "75%", "median"))
 _METRIC_COLUMNS = ("metric", "measure", "metric_name", "variable", "quantity")
 BRACKETS = ("deviation", "ignore")
-
-
-class UnclearError(ValueError):
-    """The table can be read in more than one way; the text says how, and what decides."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,24 +48,6 @@ class Choices:
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid:
-    """A table as it is written: names of columns, and rows of cells.
-
-    columns: the names of each column, one a header line. levels: the name of each header
-    line, "" where it has none. cells: text, numbers or None, a row each. places: what
-    messages call each row. source: what they call the table; "" for data in memory.
-    title: the name of the one data set of a table that names none.
-    """
-
-    columns: tuple[tuple[str, ...], ...]
-    levels: tuple[str, ...]
-    cells: list[list[Any]]
-    places: list[str]
-    source: str
-    title: str = "scores"
-
-
-@dataclasses.dataclass(frozen=True)
 class Reading:
     """A tidy table, and what was understood.
 
@@ -88,7 +62,7 @@ class Reading:
     unused: tuple[str, ...]
 
 
-def arrange(grid: Grid, choices: Choices = Choices()) -> Reading:
+def arrange(grid: score_grid.Grid, choices: Choices = Choices()) -> Reading:
     """Return the scores of a table, tidy, with what was understood of it.
 
     Raises UnclearError where it has more than one reading, and ValueError, with the place
@@ -100,7 +74,7 @@ def arrange(grid: Grid, choices: Choices = Choices()) -> Reading:
 class _Table:
     """One table on its way to a reading."""
 
-    def __init__(self, grid: Grid, choices: Choices) -> None:
+    def __init__(self, grid: score_grid.Grid, choices: Choices) -> None:
         self.grid = grid
         self.choices = choices
         self.where = f"{grid.source}: " if grid.source else "scores: "
@@ -110,7 +84,7 @@ class _Table:
         try:
             self.commas = score_cells.decide_decimal(texts, choices.decimal)
         except ValueError as error:
-            raise UnclearError(
+            raise score_rows.UnclearError(
                 self.where + _as_flags(str(error), grid.source)
             ) from None
         self.parsed = [[self._parse(x) for x in row] for row in grid.cells]
@@ -149,7 +123,7 @@ class _Table:
         return any(not math.isnan(cell.value) for cell in cells)
 
     def _is_empty(self, column: int) -> bool:
-        return all(_is_blank(row[column]) for row in self.grid.cells)
+        return all(score_grid.is_blank(row[column]) for row in self.grid.cells)
 
     def _mostly_numeric(self, column: int) -> bool:
         """Return whether most of a column's cells that are filled are numbers."""
@@ -158,7 +132,7 @@ class _Table:
             for cell, raw in zip(
                 self._column(self.parsed, column), self._column(self.grid.cells, column)
             )
-            if not _is_blank(raw)
+            if not score_grid.is_blank(raw)
         ]
         numbers = [c for c in cells if c is not None]
         return bool(cells) and 2 * len(numbers) > len(cells)
@@ -168,8 +142,16 @@ class _Table:
 
         Values that are neither text nor numbers, such as dates, name nothing either.
         """
-        cells = [x for x in self._column(self.grid.cells, column) if not _is_blank(x)]
-        begun = [x for x in cells if not isinstance(x, str) or _BEGINS.match(label(x))]
+        cells = [
+            x
+            for x in self._column(self.grid.cells, column)
+            if not score_grid.is_blank(x)
+        ]
+        begun = [
+            x
+            for x in cells
+            if not isinstance(x, str) or _BEGINS.match(score_grid.label(x))
+        ]
         return 2 * len(begun) > len(cells)
 
     @staticmethod
@@ -184,13 +166,8 @@ class _Table:
             if j in chosen:
                 roles.append(chosen[j])
                 continue
-            role = (
-                column_names.meaning(name)
-                if len(self.grid.columns[j]) == 1 or not name
-                else ""
-            )
-            if len(self.grid.columns[j]) > 1 and not any(self.grid.columns[j][1:]):
-                role = column_names.meaning(name)
+            has_one_line = not any(self.grid.columns[j][1:])
+            role = column_names.meaning(name) if has_one_line else ""
             if role in self.choices.columns and role != "deviation":
                 role = ""  # Another column was chosen.
             if self._is_empty(j) and role not in ("algorithm", "dataset"):
@@ -233,7 +210,7 @@ class _Table:
         texts = [
             str(x).strip()
             for x in self._column(self.grid.cells, column)
-            if not _is_blank(x)
+            if not score_grid.is_blank(x)
         ]
         if column == 0 or self.names[column] or not texts:
             return False
@@ -275,7 +252,7 @@ class _Table:
         )
         in_column = any(
             column_names.word_of(name) in _METRIC_COLUMNS
-            and text in (label(row[j]) for row in self.grid.cells)
+            and text in (score_grid.label(row[j]) for row in self.grid.cells)
             for j, name in enumerate(self.names)
         )
         return in_header or in_column
@@ -307,13 +284,13 @@ class _Table:
             chosen = self.choices.columns.get("score", "")
             if chosen not in metrics and len(metrics) > 1:
                 raise self._unclear(
-                    f"column {self.names[j]!r} has several metrics, {_listed(metrics)}",
+                    f"column {self.names[j]!r} has several metrics, {score_rows.listed(metrics)}",
                     *(("columns", f"score={name}") for name in metrics[:3]),
                 )
             kept = [
                 i
                 for i, row in enumerate(self.grid.cells)
-                if label(row[j]) == chosen or len(metrics) == 1
+                if score_grid.label(row[j]) == chosen or len(metrics) == 1
             ]
             self.grid = dataclasses.replace(
                 self.grid,
@@ -362,16 +339,17 @@ class _Table:
 
     def _labels_of(self, columns: Sequence[int]) -> dict[str, None]:
         return dict.fromkeys(
-            " ".join(label(row[j]) for j in columns) for row in self.grid.cells
+            " ".join(score_grid.label(row[j]) for j in columns)
+            for row in self.grid.cells
         )
 
-    def _unclear(self, fact: str, *choices: tuple[str, str]) -> UnclearError:
+    def _unclear(self, fact: str, *choices: tuple[str, str]) -> score_rows.UnclearError:
         flags = [
             f"{_flag(name, self.grid.source)}{self._with_given(name, value)}"
             for name, value in choices
         ]
         to_whom = "" if self.grid.source else " to jbias.read_scores"
-        return UnclearError(
+        return score_rows.UnclearError(
             f"{self.where}{fact}; say which{to_whom}: {' or '.join(flags)}"
         )
 
@@ -397,24 +375,20 @@ class _Table:
         names = self._filled(algorithms), self._filled(datasets)
         runs = self._of("run")
         for i in range(len(self.grid.cells)):
-            if all(_is_blank(x) for x in self.grid.cells[i]):
+            if all(score_grid.is_blank(x) for x in self.grid.cells[i]):
                 continue
-            cell = self._cell(i, scores[0], names[0][i], names[1][i])
-            row = {
-                "algorithm": self._named(names[0][i], i, "algorithm"),
-                "dataset": self._named(names[1][i], i, "dataset"),
-                "run": "/".join(label(self.grid.cells[i][j]) for j in runs),
-                "cell": cell,
-                "place": self.grid.places[i],
-                "trained_on": self._trained(i),
-            }
-            if deviations:
-                spread = self.parsed[i][deviations[0]].value
-                row["cell"] = dataclasses.replace(cell, spread=spread, is_summary=True)
-            rows.append(row)
+            row = self._row(
+                i,
+                scores[0],
+                algorithm=names[0][i],
+                dataset=names[1][i],
+                run=self._run_of_row(i, runs),
+                spread_column=deviations[0] if deviations else None,
+            )
+            rows.append(dataclasses.replace(row, place=self.grid.places[i]))
         runs_from = self._runs_from(runs)
         if self.choices.columns.get("run") == ORDER:
-            _number_runs(rows)
+            rows = score_rows.number_runs(rows)
             runs_from = "the order of rows"
         self._check_once(rows, has_runs=bool(runs))
         return self._reading(rows, "long table", runs_from)
@@ -423,7 +397,7 @@ class _Table:
         columns = self._of("trained_on")
         if not columns:
             return None
-        word = label(self.grid.cells[i][columns[0]]).lower()
+        word = score_grid.label(self.grid.cells[i][columns[0]]).lower()
         if word not in ("1", "yes", "true", "", "0", "no", "false"):
             raise ValueError(
                 f"{self.grid.places[i]}: trained_on must be yes or no, got {word!r}"
@@ -471,7 +445,7 @@ class _Table:
         names = [self.names[j] for j in scores]
         names = sorted(names, key=column_names.is_of_training)
         raise self._unclear(
-            f"{_listed(names)} may each be the score",
+            f"{score_rows.listed(names)} may each be the score",
             *(("columns", f"score={name}") for name in names[:3]),
         )
 
@@ -480,17 +454,16 @@ class _Table:
         rows = []
         for i in range(len(self.grid.cells)):
             for j in columns:
-                if _is_blank(self.grid.cells[i][j]) or self._is_missing(i, j):
+                if score_grid.is_blank(self.grid.cells[i][j]) or self._is_missing(i, j):
                     continue
                 rows.append(
-                    {
-                        "algorithm": self._named(labels[0][i], i, "algorithm"),
-                        "dataset": self._named(labels[1][i], i, "dataset"),
-                        "run": self.names[j].strip(),
-                        "cell": self._cell(i, j, labels[0][i], labels[1][i]),
-                        "place": f"{self.grid.places[i]}, {self.names[j]}",
-                        "trained_on": self._trained(i),
-                    }
+                    self._row(
+                        i,
+                        j,
+                        algorithm=labels[0][i],
+                        dataset=labels[1][i],
+                        run=self.names[j].strip(),
+                    )
                 )
         self._leave_out([*self._of("text"), *self._of("bookkeeping"), *self._of("run")])
         self._check_once(rows, has_runs=True)
@@ -527,36 +500,28 @@ class _Table:
         row_runs = self._runs_of_rows(row_names, runs, runs_in_header)
         has_runs = bool(runs) or runs_in_header or any(row_runs)
         rows = []
-        for i, label in enumerate(row_names):
-            if all(_is_blank(x) for x in self.grid.cells[i]):
+        for i, row_name in enumerate(row_names):
+            if all(score_grid.is_blank(x) for x in self.grid.cells[i]):
                 continue
             for j, (head, run) in heads.items():
-                pair = (label, head) if is_rows_algorithms else (head, label)
-                cell = self._cell(i, j, *pair)
-                if j in spreads:
-                    spread = self.parsed[i][spreads[j]]
-                    cell = dataclasses.replace(
-                        cell,
-                        spread=spread.value if spread else math.nan,
-                        is_summary=True,
-                    )
                 rows.append(
-                    {
-                        "algorithm": self._named(pair[0], i, "algorithm"),
-                        "dataset": self._named(pair[1], i, "data set"),
-                        "run": run or row_runs[i],
-                        "cell": cell,
-                        "place": f"{self.grid.places[i]}, column {self.names[j]!r}",
-                        "trained_on": None,
-                    }
+                    self._row(
+                        i,
+                        j,
+                        algorithm=row_name if is_rows_algorithms else head,
+                        dataset=head if is_rows_algorithms else row_name,
+                        run=run or row_runs[i],
+                        spread_column=spreads.get(j),
+                    )
                 )
-        rows = _without_absent_runs(rows) if has_runs else rows
+        rows = score_rows.without_absent_runs(rows) if has_runs else rows
         self._check_once(rows, has_runs=has_runs)
         where = "rows" if is_rows_algorithms else "columns"
         kind = f"wide table with the algorithms in {where}"
         source = self._runs_from(runs) if runs else ""
         if runs_in_header:
-            source = "the second header line"
+            has_two_lines = len(self.grid.levels) > 1
+            source = "the second header line" if has_two_lines else "the header line"
         elif has_runs and not runs:
             source = "rows of the same name, in order"
         return self._reading(rows, kind, source)
@@ -576,22 +541,26 @@ class _Table:
         """Leave out rows that are headings over others: a name, and blanks in all columns."""
         headings = []
         for i, row in enumerate(self.grid.cells):
-            is_named = any(not _is_blank(row[j]) for j in labels)
+            is_named = any(not score_grid.is_blank(row[j]) for j in labels)
             if is_named and all(
-                _is_blank(x) for j, x in enumerate(row) if j not in labels
+                score_grid.is_blank(x) for j, x in enumerate(row) if j not in labels
             ):
                 headings.append(i)
         if not headings:
             return
         names = [
-            " ".join(label(self.grid.cells[i][j]) for j in labels) for i in headings
+            " ".join(score_grid.label(self.grid.cells[i][j]) for j in labels)
+            for i in headings
         ]
         kept = [i for i in range(len(self.grid.cells)) if i not in set(headings)]
-        below = [" ".join(label(self.grid.cells[i][j]) for j in labels) for i in kept]
+        below = [
+            " ".join(score_grid.label(self.grid.cells[i][j]) for j in labels)
+            for i in kept
+        ]
         if len(set(below)) < len(below) and not self._of("run"):
             raise ValueError(
                 f"{self.grid.places[headings[0]]}: rows of the same name stand under several "
-                f"headings ({_listed(names)}); give one part of the table, or write the heading "
+                f"headings ({score_rows.listed(names)}); give one part of the table, or write the heading "
                 "into each name"
             )
         self.unused.extend(f"the row {name!r}, which has no scores" for name in names)
@@ -635,13 +604,13 @@ class _Table:
                 return index
             raise ValueError(
                 f"{self.where}a column must name the algorithms or the data sets, got "
-                f"{_listed(self.names)}; name it algorithm, or give "
+                f"{score_rows.listed(self.names)}; name it algorithm, or give "
                 f"{_flag('columns', self.grid.source)}algorithm=NAME"
             )
         if len(texts) > 1:
             names = [self.names[j] or "(no name)" for j in texts]
             raise self._unclear(
-                f"{_listed(names)} may each name the algorithms or the data sets",
+                f"{score_rows.listed(names)} may each name the algorithms or the data sets",
                 ("columns", f"algorithm={names[0]}"),
                 ("columns", f"algorithm={names[0]},dataset={names[1]}"),
             )
@@ -652,7 +621,7 @@ class _Table:
         """Split labels that all end in their run, as ERM_seed0 does, into name and run."""
         if self._of("run") or self.choices.columns.get("algorithm") or len(labels) > 1:
             return
-        texts = [label(row[labels[0]]) for row in self.grid.cells]
+        texts = [score_grid.label(row[labels[0]]) for row in self.grid.cells]
         matches = [column_names.RUN_NAME.fullmatch(text) for text in texts]
         if not all(matches) or len({match[1] for match in matches}) == len(matches):
             return
@@ -673,7 +642,7 @@ class _Table:
                 self.names[j].lower()
             ):
                 continue
-            numbers = [label(row[j]) for row in self.grid.cells]
+            numbers = [score_grid.label(row[j]) for row in self.grid.cells]
             is_whole = all(column_names.WHOLE.fullmatch(x) for x in numbers)
             if is_whole and len(set(numbers)) < len(numbers):
                 self.roles[j] = "run"
@@ -689,10 +658,10 @@ class _Table:
             if not self.names[j] or column_names.INDEX.fullmatch(self.names[j].lower())
         ]
         for j in unnamed:  # A column of counted rows, as to_csv writes it.
-            texts = [label(x) for x in self._column(self.grid.cells, j)]
+            texts = [score_grid.label(x) for x in self._column(self.grid.cells, j)]
             if not all(column_names.WHOLE.fullmatch(text) for text in texts):
                 before = self.names[j - 1] or "(no name)"
-                raise UnclearError(
+                raise score_rows.UnclearError(
                     f"{self.where}column {j + 1} has no name, and may hold scores or the "
                     f"deviations of {before!r}; name it, as in {before} std"
                 )
@@ -733,7 +702,7 @@ class _Table:
         if len(metrics) > 1 and not self.choices.rows:
             names = [self.names[j] for j in metrics]
             raise self._unclear(
-                f"{_listed(names)} may be metrics of one data set, or data sets",
+                f"{score_rows.listed(names)} may be metrics of one data set, or data sets",
                 ("columns", f"score={names[0]}"),
                 ("rows", "algorithms"),
             )
@@ -775,9 +744,9 @@ class _Table:
         if all(_is_summary(self.names[j]) for j in others):
             self._leave_out(others)
             return runs
-        raise UnclearError(
-            f"{self.where}columns {_listed([self.names[j] for j in runs])} are runs, and "
-            f"{_listed([self.names[j] for j in others])} are not; leave these out: "
+        raise score_rows.UnclearError(
+            f"{self.where}columns {score_rows.listed([self.names[j] for j in runs])} are runs, and "
+            f"{score_rows.listed([self.names[j] for j in others])} are not; leave these out: "
             f"{_flag('columns', self.grid.source)}ignore={self.names[others[0]]}"
         )
 
@@ -787,7 +756,7 @@ class _Table:
         is_said = bool(self.grid.levels[0]) or self.choices.columns.get("run") == HEADER
         if all(column_names.WHOLE.fullmatch(name) for name in names) and not is_said:
             raise self._unclear(
-                f"columns {_listed(names)} may be runs of one data set, or data sets",
+                f"columns {score_rows.listed(names)} may be runs of one data set, or data sets",
                 ("columns", "run=header"),
                 ("columns", "dataset=header"),
             )
@@ -853,7 +822,7 @@ class _Table:
         if all(column_names.is_metric(x) for x in metrics):
             if len(metrics) > 1 and not chosen:
                 raise self._unclear(
-                    f"the second header line has several metrics, {_listed(metrics)}",
+                    f"the second header line has several metrics, {score_rows.listed(metrics)}",
                     *(("columns", f"score={name}") for name in metrics[:3]),
                 )
             if chosen:
@@ -876,24 +845,23 @@ class _Table:
             not is_known or column_names.count_known(names, "datasets")
         ):
             raise self._unclear(
-                f"columns {_listed(names)} may be algorithms on one data set, or data sets "
+                f"columns {score_rows.listed(names)} may be algorithms on one data set, or data sets "
                 "of one algorithm; no column names the other",
                 ("columns", "algorithm=header"),
             )
         runs = self._of("run")
         rows = [
-            {
-                "algorithm": head,
-                "dataset": self.grid.title,
-                "run": "/".join(label(self.grid.cells[i][k]) for k in runs),
-                "cell": self._cell(i, j, head, self.grid.title),
-                "place": f"{self.grid.places[i]}, column {self.names[j]!r}",
-                "trained_on": None,
-            }
+            self._row(
+                i,
+                j,
+                algorithm=head,
+                dataset=self.grid.title,
+                run=self._run_of_row(i, runs),
+            )
             for i in range(len(self.grid.cells))
             for j, (head, _) in heads.items()
         ]
-        rows = _without_absent_runs(rows)
+        rows = score_rows.without_absent_runs(rows)
         self._check_once(rows, has_runs=True)
         kind = "table of one data set with the algorithms in columns"
         return self._reading(rows, kind, self._runs_from(runs))
@@ -905,7 +873,7 @@ class _Table:
             or self.choices.rows == "datasets"
         ):
             raise ValueError(
-                f"{self.where}a column must name the algorithms, got {_listed(self.names)}; "
+                f"{self.where}a column must name the algorithms, got {score_rows.listed(self.names)}; "
                 f"add one, or give {_flag('columns', self.grid.source)}algorithm=NAME"
             )
         row_names = self._filled(labels)
@@ -923,16 +891,15 @@ class _Table:
         runs = [j for j in self._of("run") if j not in labels]
         row_runs = self._runs_of_rows(row_names, runs, runs_in_header=False)
         rows = [
-            {
-                "algorithm": self._named(label, i, "algorithm"),
-                "dataset": self.grid.title,
-                "run": row_runs[i],
-                "cell": self._cell(i, column, label, self.grid.title),
-                "place": self.grid.places[i],
-                "trained_on": None,
-            }
-            for i, label in enumerate(row_names)
-            if not all(_is_blank(x) for x in self.grid.cells[i])
+            self._row(
+                i,
+                column,
+                algorithm=row_name,
+                dataset=self.grid.title,
+                run=row_runs[i],
+            )
+            for i, row_name in enumerate(row_names)
+            if not all(score_grid.is_blank(x) for x in self.grid.cells[i])
         ]
         self._check_once(rows, has_runs=any(row_runs))
         source = self._runs_from(runs) or (
@@ -968,7 +935,7 @@ class _Table:
         if max(readings.values()) >= _ENOUGH_KNOWN and not min(readings.values()):
             return readings[True] > readings[False]
         raise self._unclear(
-            f"rows ({_listed(row_names)}) may be algorithms and columns ({_listed(head_names)}) "
+            f"rows ({score_rows.listed(row_names)}) may be algorithms and columns ({score_rows.listed(head_names)}) "
             "data sets, or the other way round",
             ("rows", "algorithms"),
             ("rows", "datasets"),
@@ -977,7 +944,7 @@ class _Table:
     def _runs_of_rows(self, row_names, runs, runs_in_header: bool) -> list[str]:
         """Return the run of each row: of its columns, or its number among rows of its name."""
         if runs:
-            return ["/".join(label(row[j]) for j in runs) for row in self.grid.cells]
+            return [self._run_of_row(i, runs) for i in range(len(self.grid.cells))]
         if runs_in_header or len(set(row_names)) == len(row_names):
             return [""] * len(row_names)
         counts: collections.Counter = collections.Counter()
@@ -999,13 +966,13 @@ class _Table:
         name, number = counts.most_common(1)[0]
         flag = _flag("columns", self.grid.source)
         if varied and not is_said:
-            raise UnclearError(
+            raise score_rows.UnclearError(
                 f"{self.where}{number} rows are called {name!r}, and {varied[0]!r} tells them "
                 f"apart; say whether it is the run, {flag}run={varied[0]}, or part of the name, "
                 f"{flag}algorithm=NAME+{varied[0]}; or {flag}run={ORDER} if rows are runs in order"
             )
         if min(counts.values()) == 1 and not is_said:
-            raise UnclearError(
+            raise score_rows.UnclearError(
                 f"{self.where}{number} rows are called {name!r}, others have one row; remove "
                 f"what is twice, or say that rows are runs, in order: {flag}run={ORDER}"
             )
@@ -1022,15 +989,44 @@ class _Table:
             for j in (*self._of("run"), *self._of("dataset"), *self._of("algorithm"))
         )
         for row in self.grid.cells:
-            parts = [label(row[j]) for j in columns]
+            parts = [score_grid.label(row[j]) for j in columns]
             is_blank = all(not part for part in parts) and not all(
-                _is_blank(x) for x in row
+                score_grid.is_blank(x) for x in row
             )
             if is_blank and may_repeat and labels:
                 labels.append(labels[-1])
             else:
                 labels.append(" ".join(filter(None, parts)))
         return labels
+
+    def _run_of_row(self, i: int, columns: Sequence[int]) -> str:
+        """Return the run that a row's columns name, joined by "/" where they are several."""
+        return "/".join(score_grid.label(self.grid.cells[i][j]) for j in columns)
+
+    def _row(
+        self,
+        i: int,
+        j: int,
+        *,
+        algorithm: str,
+        dataset: str,
+        run: str,
+        spread_column: int | None = None,
+    ) -> score_rows.Row:
+        """Return the score in row i and column j, whose spread may have a column of its own."""
+        cell = self._cell(i, j, algorithm, dataset)
+        if spread_column is not None:
+            spread = self.parsed[i][spread_column]
+            value = spread.value if spread else math.nan
+            cell = dataclasses.replace(cell, spread=value, is_summary=True)
+        return score_rows.Row(
+            algorithm=self._named(algorithm, i, "algorithm"),
+            dataset=self._named(dataset, i, "dataset"),
+            run=run,
+            cell=cell,
+            place=f"{self.grid.places[i]}, column {self.names[j]!r}",
+            trained_on=self._trained(i),
+        )
 
     def _named(self, name: str, i: int, what: str) -> str:
         if not name or name.lower() in ("nan", "none", "nat", "<na>"):
@@ -1049,8 +1045,8 @@ class _Table:
             )
         if cell.is_unclear and not self.choices.brackets:
             source = self.grid.source
-            raise UnclearError(
-                f"{self.grid.places[i]}: the brackets in {label(self.grid.cells[i][j])!r} may be a "
+            raise score_rows.UnclearError(
+                f"{self.grid.places[i]}: the brackets in {score_grid.label(self.grid.cells[i][j])!r} may be a "
                 "deviation, or a rank and the like; say which: "
                 f"{_flag('brackets', source)}deviation or {_flag('brackets', source)}ignore"
             )
@@ -1058,11 +1054,11 @@ class _Table:
             return dataclasses.replace(cell, spread=math.nan, is_summary=False)
         return cell
 
-    def _check_once(self, rows: list[dict], *, has_runs: bool) -> None:
+    def _check_once(self, rows: list[score_rows.Row], *, has_runs: bool) -> None:
         places: dict = {}
         for row in rows:
-            key = (row["algorithm"], row["dataset"], row["run"])
-            if places.setdefault(key, row["place"]) != row["place"]:
+            key = (row.algorithm, row.dataset, row.run)
+            if places.setdefault(key, row.place) != row.place:
                 remedy = "remove one of the two"
                 if not has_runs:
                     flag = _flag("columns", self.grid.source)
@@ -1073,8 +1069,8 @@ class _Table:
                     if self.unused:
                         remedy += f"; if {self.unused[0]!r} is the run: {flag}run={self.unused[0]}"
                 raise ValueError(
-                    f"{row['place']}: a score must occur once, got that of {places[key]} again "
-                    f"({row['algorithm']} on {row['dataset']}); {remedy}"
+                    f"{row.place}: a score must occur once, got that of {places[key]} again "
+                    f"({row.algorithm} on {row.dataset}); {remedy}"
                 )
 
     def _runs_from(self, runs: list[int]) -> str:
@@ -1082,120 +1078,27 @@ class _Table:
 
     # What was understood.
 
-    def _reading(self, rows: list[dict], kind: str, runs_from: str) -> Reading:
+    def _reading(
+        self, rows: list[score_rows.Row], kind: str, runs_from: str
+    ) -> Reading:
+        """Return the reading of a kind of table; runs_from: where runs are named, or ""."""
         if not rows:
             raise ValueError(f"{self.where}must hold scores, got none; add rows")
-        cells = [row["cell"] for row in rows]
-        is_summary = any(cell.is_summary for cell in cells)
-        has_percent = self._check_percent(rows)
-        tidy = pd.DataFrame(
-            {
-                "algorithm": [row["algorithm"] for row in rows],
-                "dataset": [row["dataset"] for row in rows],
-                "run": [row["run"] for row in rows],
-                "score": [cell.value for cell in cells],
-                "place": [row["place"] for row in rows],
-            }
+        has_signs = score_rows.has_percent_signs(rows)
+        tidy = score_rows.to_frame(rows)
+        unit = score_rows.describe_unit(
+            tidy, has_signs=has_signs, decimal=self.commas.decimal, unused=self.unused
         )
-        if is_summary:
-            tidy["deviation"] = [cell.spread for cell in cells]
-        if any(row["trained_on"] is not None for row in rows):
-            tidy["trained_on"] = [bool(row["trained_on"]) for row in rows]
-        lines = (
-            self._describe_shape(tidy, kind),
-            self._describe_runs(tidy, runs_from, is_summary),
-            self._describe_unit(tidy, has_percent),
+        return Reading(
+            tidy=tidy,
+            description=(
+                score_rows.describe_shape(tidy, kind),
+                score_rows.describe_runs(tidy, runs_from),
+                unit,
+            ),
+            is_summary=score_rows.is_summary(rows),
+            unused=tuple(self.unused),
         )
-        return Reading(tidy, lines, is_summary, tuple(self.unused))
-
-    def _check_percent(self, rows: list[dict]) -> bool:
-        """Return whether cells bear percent signs; refuse fractions beside them."""
-        filled = [row for row in rows if not math.isnan(row["cell"].value)]
-        with_sign = [row for row in filled if row["cell"].is_percent]
-        if not with_sign or len(with_sign) == len(filled):
-            return bool(with_sign)
-        for row in filled:
-            cell = row["cell"]
-            if not cell.is_percent and 0 < abs(cell.value) <= 1:
-                raise UnclearError(
-                    f"{row['place']}: scores must have one unit, got {cell.value:g} without a "
-                    f"percent sign beside {with_sign[0]['cell'].value:g} % "
-                    f"({with_sign[0]['place']}); give all in percent, or none"
-                )
-        return True
-
-    def _describe_shape(self, tidy: pd.DataFrame, kind: str) -> str:
-        algorithms = [*dict.fromkeys(tidy["algorithm"])]
-        datasets = [*dict.fromkeys(tidy["dataset"])]
-        return (
-            f"{kind}: {_count(len(algorithms), 'algorithm')} ({_listed(algorithms)}) x "
-            f"{_count(len(datasets), 'data set')} ({_listed(datasets)})"
-        )
-
-    def _describe_runs(
-        self, tidy: pd.DataFrame, runs_from: str, is_summary: bool
-    ) -> str:
-        if is_summary:
-            return (
-                "each score is a mean with its spread over runs that are not here: no tests "
-                "over seeds"
-            )
-        counts = tidy.groupby("algorithm")["run"].nunique()
-        if counts.max() == 1:
-            return (
-                "one run each" if not runs_from else f"one run each, from {runs_from}"
-            )
-        number = str(counts.max())
-        if counts.min() < counts.max():
-            number = f"{counts.min()} to {counts.max()}"
-        return f"{number} runs each, from {runs_from}"
-
-    def _describe_unit(self, tidy: pd.DataFrame, has_percent: bool) -> str:
-        largest = tidy["score"].abs().max()
-        unit = "percent" if has_percent or 1 < largest <= 100 else "fractions"
-        if not has_percent and largest > 100:
-            top = tidy.loc[tidy["score"].abs().idxmax()]
-            unit = f"numbers up to {top['score']:g} ({top['algorithm']} on {top['dataset']})"
-        parts = [unit]
-        missing = int(tidy["score"].isna().sum())
-        if missing:
-            parts.append(f"{_count(missing, 'cell')} missing")
-        if self.commas.decimal == ",":
-            parts.append("decimal commas")
-        if self.unused:
-            parts.append(f"not used: {', '.join(self.unused)}")
-        return "; ".join(parts)
-
-
-def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") -> Grid:
-    """Return the grid of a pandas frame: its columns, and index levels that name rows."""
-    levels = tuple("" if x is None else str(x) for x in frame.columns.names)
-    index_names = [name for name in frame.index.names]
-    is_counted = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
-    names, columns = [], []
-    if not is_counted:
-        for number, name in enumerate(index_names):
-            names.append(
-                ("" if name is None else str(name),) + ("",) * (len(levels) - 1)
-            )
-            columns.append([*frame.index.get_level_values(number)])
-    for number, name in enumerate(frame.columns):
-        parts = name if isinstance(name, tuple) else (name,)
-        names.append(tuple(label(part) for part in parts))
-        columns.append([*frame.iloc[:, number]])
-    cells = [[plain(x) for x in row] for row in zip(*columns, strict=True)]
-    where = f"{source}: " if source else "scores: "
-    places = [f"{where}row {number}" for number in range(len(cells))]
-    return Grid(tuple(names), levels, cells, places, source, title)
-
-
-def plain(value: Any) -> Any:
-    """Return a cell of pandas as text, a Python number or None; all else as it is."""
-    if isinstance(value, str) or value is None:
-        return value
-    if value is pd.NA or value is pd.NaT:
-        return None
-    return value.item() if hasattr(value, "item") else value
 
 
 def _flag(name: str, source: str) -> str:
@@ -1205,21 +1108,6 @@ def _flag(name: str, source: str) -> str:
 
 def _as_flags(text: str, source: str) -> str:
     return re.sub(r"\bdecimal=", "--decimal=", text) if source else text
-
-
-def label(value: Any) -> str:
-    """Return the name that a cell writes; "" for a blank one."""
-    if value is None or value is pd.NA:
-        return ""
-    if isinstance(value, float):
-        if math.isnan(value):
-            return ""
-        return str(int(value)) if value.is_integer() else repr(value)
-    return str(value).strip()
-
-
-def _is_blank(value: Any) -> bool:
-    return label(value) == ""
 
 
 def _without_metric(names: list[str]) -> list[str]:
@@ -1247,7 +1135,7 @@ def _shown_cell(value: Any) -> str:
         return f"the truth value {value} (bool)"
     if hasattr(value, "isoformat"):
         return f"the date {value.isoformat()}, as spreadsheets make of numbers"
-    return repr(label(value))
+    return repr(score_grid.label(value))
 
 
 def _repeats(tops: Sequence[str], lows: Sequence[str]) -> bool:
@@ -1256,40 +1144,3 @@ def _repeats(tops: Sequence[str], lows: Sequence[str]) -> bool:
     for top, low in zip(tops, lows, strict=True):
         by_top.setdefault(top, []).append(low)
     return len(by_top) > 1 and len({tuple(x) for x in by_top.values()}) == 1
-
-
-def _number_runs(rows: list[dict]) -> None:
-    """Number the rows of each algorithm and data set, as their runs, in order."""
-    counts: collections.Counter = collections.Counter()
-    for row in rows:
-        key = row["algorithm"], row["dataset"]
-        row["run"] = str(counts[key])
-        counts[key] += 1
-
-
-def _without_absent_runs(rows: list[dict]) -> list[dict]:
-    """Leave out runs without any score: an algorithm may have fewer runs than another."""
-    present = {
-        (row["algorithm"], row["run"])
-        for row in rows
-        if not math.isnan(row["cell"].value)
-    }
-    some = {algorithm for algorithm, _ in present}
-    return [
-        row
-        for row in rows
-        if row["algorithm"] not in some or (row["algorithm"], row["run"]) in present
-    ]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [str(name) or "(no name)" for name in names]
-    return (
-        ", ".join(shown)
-        if len(shown) <= _LISTED
-        else f"{', '.join(shown[:_LISTED])}, ..."
-    )

@@ -26,7 +26,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from jbias import numerals
-from jbias.stats import score_layout
+from jbias.stats import score_grid, score_layout
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
@@ -154,7 +154,7 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
     """Return the scores of a frame, tidy or a matrix, by the names of its axes."""
     tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
     if tidy is None and not _is_matrix(frame):
-        tidy = score_layout.arrange(score_layout.of_frame(frame)).tidy
+        tidy = score_layout.arrange(score_grid.of_frame(frame)).tidy
     if tidy is not None:
         values, datasets, algorithms = _cells(tidy)
         _refuse_empty_runs(tidy)

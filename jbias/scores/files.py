@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.stats import column_names, score_cells, score_layout
+from jbias.stats import column_names, score_cells, score_grid, score_rows
 from jbias.untrusted import opening
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -37,7 +37,7 @@ _TABULAR = re.compile(
 Row = tuple[str, list[Any]]  # The place, and the cells.
 
 
-def read(path: str | os.PathLike, *, sheet: str = "") -> score_layout.Grid:
+def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
     """Return the grid of a file of scores.
 
     sheet: that of an Excel file with several; the number of a table in Markdown or LaTeX.
@@ -48,7 +48,7 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_layout.Grid:
     ending = pathlib.Path(path).suffix.lower()
     head = _first_bytes(path)
     if ending in (".parquet", ".pq") or head.startswith(b"PAR1"):
-        return score_layout.of_frame(_parquet(path), source=path, title=title)
+        return score_grid.of_frame(_parquet(path), source=path, title=title)
     if ending in _EXCEL or head.startswith(b"PK\x03\x04"):
         return _grid(_excel(path, sheet), path, title)
     text = _text(path, head)
@@ -316,7 +316,7 @@ def _excel(path: str, sheet: str) -> list[Row]:
         sheets = {"runs": _join_runs(sheets)}
     if not sheet and len(sheets) > 1:
         names = " or ".join(f"--sheet={name}" for name in [*sheets][:4])
-        raise score_layout.UnclearError(
+        raise score_rows.UnclearError(
             f"{path}: has {len(sheets)} sheets; say which: {names}"
         )
     name, frame = next((n, f) for n, f in sheets.items() if not sheet or n == sheet)
@@ -357,7 +357,7 @@ def _is_value(cell: Any) -> bool:
 
 
 def _plain_excel(value: Any) -> Any:
-    plain = score_layout.plain(value)
+    plain = score_grid.plain_value(value)
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
@@ -405,29 +405,29 @@ def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:
         names = " or ".join(
             f"--sheet={number + 1}" for number in range(min(len(tables), 4))
         )
-        raise score_layout.UnclearError(
+        raise score_rows.UnclearError(
             f"{path}: has {len(tables)} tables; say which: {names}"
         )
     return tables[0]
 
 
-def _grid(rows: list[Row], path: str, title: str) -> score_layout.Grid:
+def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     """Return the grid of rows of which the first one or two are the header."""
     width = max(len(row) for _, row in rows)
     rows = [(place, [*row, *[""] * (width - len(row))]) for place, row in rows]
     rows = _without_titles(rows, width)
-    names = [score_layout.label(x) for x in rows[0][1]]
+    names = [score_grid.label(x) for x in rows[0][1]]
     _check_named(names, rows, path)
     if len(rows) > 1 and _spans(names) and _is_header(rows[1][1]):
         return _two_lines(rows, path, title)
     level = ""
     if len(rows) > 2 and _names_index(names, rows[1][1]):
-        level, names[0] = names[0], score_layout.label(rows[1][1][0])
+        level, names[0] = names[0], score_grid.label(rows[1][1][0])
         rows = [rows[0], *rows[2:]]
     columns = tuple((name,) for name in names)
     cells = [row for _, row in rows[1:]]
     places = [place for place, _ in rows[1:]]
-    return score_layout.Grid(columns, (level,), cells, places, path, title)
+    return score_grid.Grid(columns, (level,), cells, places, path, title)
 
 
 def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
@@ -435,7 +435,7 @@ def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
 
     The first cell of the header is then the name of its columns.
     """
-    texts = [score_layout.label(x) for x in second]
+    texts = [score_grid.label(x) for x in second]
     roles = column_names.meaning(names[0]), column_names.meaning(texts[0])
     return "" not in roles and not any(texts[1:]) and len(texts) > 1
 
@@ -447,15 +447,13 @@ def _without_titles(rows: list[Row], width: int) -> list[Row]:
     """
 
     def is_title(row: Row) -> bool:
-        filled = [score_layout.label(x) != "" for x in row[1]]
+        filled = [score_grid.label(x) != "" for x in row[1]]
         return width > 1 and filled[0] and not any(filled[1:])
 
     while len(rows) > 2 and is_title(rows[0]):
         rows = rows[1:]
     while (
-        len(rows) > 2
-        and is_title(rows[-1])
-        and " " in score_layout.label(rows[-1][1][0])
+        len(rows) > 2 and is_title(rows[-1]) and " " in score_grid.label(rows[-1][1][0])
     ):
         rows = rows[:-1]
     return rows
@@ -479,7 +477,7 @@ def _spans(names: Sequence[str]) -> bool:
 
 def _is_header(cells: Sequence[Any]) -> bool:
     """Return whether a second line names columns: no cell after the first is a score."""
-    texts = [score_layout.label(x) for x in cells[1:]]
+    texts = [score_grid.label(x) for x in cells[1:]]
     if not any(texts):
         return False
     return not any(
@@ -500,14 +498,14 @@ def _is_line_of_names(
     """
     if not body:
         return False
-    texts = [score_layout.label(x) for x in body[0][1]]
+    texts = [score_grid.label(x) for x in body[0][1]]
     is_named = bool(tops[0] and lows[0]) or column_names.meaning(texts[0]) != ""
     return is_named and not any(texts[count:])
 
 
-def _two_lines(rows: list[Row], path: str, title: str) -> score_layout.Grid:
-    tops = [score_layout.label(x) for x in rows[0][1]]
-    lows = [score_layout.label(x) for x in rows[1][1]]
+def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
+    tops = [score_grid.label(x) for x in rows[0][1]]
+    lows = [score_grid.label(x) for x in rows[1][1]]
     body = rows[2:]
     is_label = [
         column_names.meaning(top) != "" and not low for top, low in zip(tops, lows)
@@ -521,7 +519,7 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_layout.Grid:
     if _is_line_of_names(tops, lows, body, count):
         # pandas writes the names of header lines first, then a line of those of the index.
         levels = (tops[0], lows[0])
-        labels = [score_layout.label(x) for x in body[0][1][:count]]
+        labels = [score_grid.label(x) for x in body[0][1][:count]]
         body = body[1:]
     elif tops[0] and lows[0] and column_names.meaning(lows[0]) == "run":
         levels, labels[0] = (tops[0], lows[0]), ""
@@ -530,6 +528,6 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_layout.Grid:
     names = [(name, "") for name in labels]
     names += [*zip(tops[count:], lows[count:], strict=True)]
     cells = [row for _, row in body]
-    return score_layout.Grid(
+    return score_grid.Grid(
         tuple(names), levels, cells, [p for p, _ in body], path, title
     )

@@ -1,0 +1,71 @@
+"""Tables of scores as they are written: a grid of cells under the names of its columns."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pandas as pd
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A table as it is written: names of columns, and rows of cells.
+
+    columns: the names of each column, one a header line. levels: the name of each header
+    line, "" where it has none. cells: text, numbers or None, a row each. places: what
+    messages call each row. source: what they call the table; "" for data in memory.
+    title: the name of the one data set of a table that names none.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    levels: tuple[str, ...]
+    cells: list[list[Any]]
+    places: list[str]
+    source: str
+    title: str = "scores"
+
+
+def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") -> Grid:
+    """Return the grid of a pandas frame: its columns, and index levels that name rows."""
+    levels = tuple("" if x is None else str(x) for x in frame.columns.names)
+    is_counted = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
+    names, columns = [], []
+    if not is_counted:
+        for number, name in enumerate(frame.index.names):
+            names.append(
+                ("" if name is None else str(name),) + ("",) * (len(levels) - 1)
+            )
+            columns.append([*frame.index.get_level_values(number)])
+    for number, name in enumerate(frame.columns):
+        levels_of_name = name if isinstance(name, tuple) else (name,)
+        names.append(tuple(label(level) for level in levels_of_name))
+        columns.append([*frame.iloc[:, number]])
+    cells = [[plain_value(x) for x in row] for row in zip(*columns, strict=True)]
+    where = f"{source}: " if source else "scores: "
+    places = [f"{where}row {number}" for number in range(len(cells))]
+    return Grid(tuple(names), levels, cells, places, source, title)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a cell of pandas as text, a Python number or None; all else as it is."""
+    if isinstance(value, str) or value is None:
+        return value
+    if value is pd.NA or value is pd.NaT:
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def label(value: Any) -> str:
+    """Return the name that a cell writes; "" for a blank one."""
+    if value is None or value is pd.NA:
+        return ""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return ""
+        return str(int(value)) if value.is_integer() else repr(value)
+    return str(value).strip()
+
+
+def is_blank(value: Any) -> bool:
+    """Return whether a cell is empty."""
+    return label(value) == ""

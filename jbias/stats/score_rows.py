@@ -1,0 +1,161 @@
+"""Scores that were read from a table, a row each, and what is said of them to the user."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from jbias.stats import score_cells
+
+_LISTED = 20  # Names that a line lists.
+
+
+class UnclearError(ValueError):
+    """The table can be read in more than one way; the text says how, and what decides."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One score: of which run of which algorithm, on which data set."""
+
+    algorithm: str
+    dataset: str
+    run: str  # "" where the table has no runs.
+    cell: score_cells.Cell
+    place: str  # What messages call the cell.
+    trained_on: bool | None = (
+        None  # Whether the algorithm trained on this kind of data.
+    )
+
+
+def number_runs(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with runs 0, 1, ... in the order of each algorithm and data set."""
+    counts: collections.Counter = collections.Counter()
+    numbered = []
+    for row in rows:
+        cell = row.algorithm, row.dataset
+        numbered.append(dataclasses.replace(row, run=str(counts[cell])))
+        counts[cell] += 1
+    return numbered
+
+
+def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of runs with any score: an algorithm may have fewer than another."""
+    with_score = [row for row in rows if not math.isnan(row.cell.value)]
+    present = {(row.algorithm, row.run) for row in with_score}
+    algorithms = {row.algorithm for row in with_score}
+    return [
+        row
+        for row in rows
+        if row.algorithm not in algorithms or (row.algorithm, row.run) in present
+    ]
+
+
+def has_percent_signs(rows: Sequence[Row]) -> bool:
+    """Return whether cells bear percent signs; raise UnclearError for fractions beside them."""
+    filled = [row for row in rows if not math.isnan(row.cell.value)]
+    with_sign = [row for row in filled if row.cell.is_percent]
+    if not with_sign:
+        return False
+    for row in filled:
+        if not row.cell.is_percent and 0 < abs(row.cell.value) <= 1:
+            raise UnclearError(
+                f"{row.place}: scores must have one unit, got {row.cell.value:g} without a "
+                f"percent sign beside {with_sign[0].cell.value:g} % ({with_sign[0].place}); "
+                "give all in percent, or none"
+            )
+    return True
+
+
+def is_summary(rows: Sequence[Row]) -> bool:
+    """Return whether any score is a mean with its spread."""
+    return any(row.cell.is_summary for row in rows)
+
+
+def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return a tidy frame: algorithm, dataset, run, score, place.
+
+    Also deviation where scores are means with a spread, and trained_on where the table says it.
+    """
+    tidy = pd.DataFrame(
+        {
+            "algorithm": [row.algorithm for row in rows],
+            "dataset": [row.dataset for row in rows],
+            "run": [row.run for row in rows],
+            "score": [row.cell.value for row in rows],
+            "place": [row.place for row in rows],
+        }
+    )
+    if is_summary(rows):
+        tidy["deviation"] = [row.cell.spread for row in rows]
+    if any(row.trained_on is not None for row in rows):
+        tidy["trained_on"] = [bool(row.trained_on) for row in rows]
+    return tidy
+
+
+def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
+    """Return the line that says which algorithms and data sets a table has."""
+    algorithms, datasets = tidy["algorithm"].unique(), tidy["dataset"].unique()
+    return (
+        f"{kind}: {_count(len(algorithms), 'algorithm')} ({listed(algorithms)}) x "
+        f"{_count(len(datasets), 'data set')} ({listed(datasets)})"
+    )
+
+
+def describe_runs(tidy: pd.DataFrame, source: str) -> str:
+    """Return the line that says how many runs there are, and where their names stand.
+
+    source: such as "column 'seed'"; "" where the table has no runs.
+    """
+    if "deviation" in tidy:
+        return (
+            "each score is a mean with its spread over runs that are not here: no tests "
+            "over seeds"
+        )
+    counts = tidy.groupby("algorithm")["run"].nunique()
+    number = str(counts.max())
+    if counts.min() < counts.max():
+        number = f"{counts.min()} to {counts.max()}"
+    runs = "one run each" if number == "1" else f"{number} runs each"
+    return f"{runs}, from {source}" if source else runs
+
+
+def describe_unit(
+    tidy: pd.DataFrame, *, has_signs: bool, decimal: str, unused: Sequence[str]
+) -> str:
+    """Return the line that says in what scores are, how many are missing, what is left out.
+
+    has_signs: whether cells bear percent signs. decimal: the decimal sign. unused: what of
+    the table was not used.
+    """
+    largest = tidy["score"].abs().max()
+    if has_signs or 1 < largest <= 100:
+        facts = ["percent"]
+    elif largest > 100:
+        top = tidy.loc[tidy["score"].abs().idxmax()]
+        facts = [
+            f"numbers up to {top['score']:g} ({top['algorithm']} on {top['dataset']})"
+        ]
+    else:
+        facts = ["fractions"]
+    num_missing = int(tidy["score"].isna().sum())
+    if num_missing:
+        facts.append(f"{_count(num_missing, 'cell')} missing")
+    if decimal == ",":
+        facts.append("decimal commas")
+    if unused:
+        facts.append(f"not used: {', '.join(unused)}")
+    return "; ".join(facts)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a line, the first twenty of many."""
+    shown = [str(name) or "(no name)" for name in names]
+    more = ", ..." if len(shown) > _LISTED else ""
+    return ", ".join(shown[:_LISTED]) + more
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
