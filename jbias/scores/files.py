@@ -320,10 +320,10 @@ def _excel(path: str, sheet: str) -> list[Row]:
             f"{path}: has {len(sheets)} sheets; say which: {names}"
         )
     name, frame = next((n, f) for n, f in sheets.items() if not sheet or n == sheet)
-    kept = frame.columns[frame.notna().any()]
+    filled = frame.columns[frame.notna().any()]
     return [
         (f"{path}:{name}, row {number + 1}", [_plain_excel(x) for x in row])
-        for number, row in enumerate(frame[kept].itertuples(index=False))
+        for number, row in enumerate(frame[filled].itertuples(index=False))
         if any(_plain_excel(x) not in (None, "") for x in row)
     ]
 
@@ -336,12 +336,12 @@ def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
 
 def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the rows of all sheets, with a column `run` of their names."""
-    parts = []
+    frames = []
     for number, (name, frame) in enumerate(sheets.items()):
-        part = frame.assign(run=name)
-        part.iloc[0, -1] = "run"
-        parts.append(part if number == 0 else part.iloc[1:])
-    return pd.concat(parts, ignore_index=True)
+        frame_of_run = frame.assign(run=name)
+        frame_of_run.iloc[0, -1] = "run"
+        frames.append(frame_of_run if number == 0 else frame_of_run.iloc[1:])
+    return pd.concat(frames, ignore_index=True)
 
 
 def _has_numbers(frame: pd.DataFrame) -> bool:

@@ -30,20 +30,23 @@ def check(values: pd.DataFrame, *, where: str, unit: str) -> None:
 def find_mixed(values: pd.DataFrame) -> str:
     """Return the algorithm that probably has fractions among percentages, or "".
 
-    That is where 100 times the scores lie among the other runs of the same algorithm, or
+    That is where 100 times its scores lie among the other runs of the same algorithm, or
     among those of others on three data sets and more.
     """
     table, columns = by_run(values)
     small = fractions_among_percentages(table)
     for i in np.flatnonzero(small):
         algorithm, run = columns[i]
-        same = np.array([name == algorithm for name, _ in columns]) & ~small
-        rest, needed = (same, 1) if same.any() else (~small, 3)
-        low, high = table[:, rest].min(axis=1), table[:, rest].max(axis=1)
+        is_reference = np.array([name == algorithm for name, _ in columns]) & ~small
+        least_datasets = 1
+        if not is_reference.any():
+            is_reference, least_datasets = ~small, 3
+        low = table[:, is_reference].min(axis=1)
+        high = table[:, is_reference].max(axis=1)
         margin = 0.1 * high
         raised = 100 * table[:, i]
-        inside = (raised >= low - margin) & (raised <= high + margin)
-        if inside.all() and len(table) >= needed:
+        is_among = (raised >= low - margin) & (raised <= high + margin)
+        if is_among.all() and len(table) >= least_datasets:
             return f"{algorithm} run {run}" if run else str(algorithm)
     return ""
 

@@ -276,10 +276,10 @@ def meaning(name: Any) -> str:
             return role
     if is_metric(name):
         return "score"
-    parts = [
+    words = [
         part for part in word.split("_") if part not in ("name", "names", "id", "label")
     ]
-    joined = "_".join(parts)
+    joined = "_".join(words)
     for role, names in NAMES.items():
         if joined in names and role != "deviation":
             return role
@@ -294,14 +294,14 @@ def is_metric(name: Any) -> bool:
     word = re.sub(r"@", "", word_of(str(name).replace("/", " ")))
     if word in _METRICS:
         return True
-    parts = [part for part in word.split("_") if part not in _METRIC_EXTRAS]
-    return "_".join(parts) in _METRICS or bool(parts) and set(parts) <= _METRICS
+    words = [part for part in word.split("_") if part not in _METRIC_EXTRAS]
+    return "_".join(words) in _METRICS or bool(words) and set(words) <= _METRICS
 
 
 def is_of_training(name: Any) -> bool:
     """Return whether a name is that of a number of training or validation, or of a loss."""
-    parts = word_of(str(name).replace("/", " ")).split("_")
-    return parts[0] in _TRAINING or "loss" in parts
+    words = word_of(str(name).replace("/", " ")).split("_")
+    return words[0] in _TRAINING or "loss" in words
 
 
 def is_setting(name: Any) -> bool:

@@ -89,7 +89,7 @@ _LATEX_SIGNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What one cell of a table says."""
+    """One cell of a table of scores, read."""
 
     value: float  # NaN where it is missing.
     spread: float = math.nan  # After ±, or in brackets; NaN if there is none.
@@ -100,7 +100,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Commas:
-    """How numbers of a table are written."""
+    """The signs with which numbers of a table are written."""
 
     decimal: str = "."  # The decimal sign, "." or ",".
     thousands: str = ""  # "," or "." or "'", or "" if there is none.
@@ -149,9 +149,9 @@ def _strip_latex(text: str) -> str:
         r"(?<!\\)_\s*\{\s*((?:±|\+/-|\()[^{}]*)\}", r" \1", text
     )  # A spread as an index.
     text = re.sub(r"_\s*(?=±)", " ", text)
-    before = None
-    while before != text:  # Styles stand in each other.
-        before = text
+    previous = None
+    while previous != text:  # Styles stand in each other.
+        previous = text
         text = _LATEX_STYLE.sub(r"\1", text)
     return re.sub(r"[{}]", "", text).strip()
 
@@ -218,7 +218,7 @@ def _number(text: str, commas: Commas) -> float | None:
 
 
 def _numbers(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the numbers of cells, values and spreads, as they are written."""
+    """Yield the texts of all numbers in cells, of values and of spreads."""
     for text in texts:
         match = _CELL.fullmatch(plain_text(text).replace("−", "-").strip(_MARKS + " "))
         if match:

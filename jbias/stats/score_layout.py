@@ -33,7 +33,7 @@ BRACKETS = ("deviation", "ignore")
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """What the user says about a table.
+    """Choices of the user, where a table has several readings.
 
     columns: the name of the column of each role (`ROLES`), e.g. {"algorithm": "method"};
     several that make a role together are joined by "+". rows: what the rows of a wide table
@@ -89,7 +89,11 @@ class _Table:
             ) from None
         self.parsed = [[self._parse(x) for x in row] for row in grid.cells]
         self.roles = self._roles()
-        self.unused: list[str] = []
+        self.unused = [
+            f"{self.names[j]} (no scores)"
+            for j in self._of("empty")
+            if not all(score_grid.is_blank(row[j]) for row in grid.cells)
+        ]
         self.spreads: dict[int, int] = {}  # The column of the spread of each of scores.
 
     # What columns are.
@@ -123,19 +127,17 @@ class _Table:
         return any(not math.isnan(cell.value) for cell in cells)
 
     def _is_empty(self, column: int) -> bool:
-        return all(score_grid.is_blank(row[column]) for row in self.grid.cells)
+        """Return whether all cells of a column are blank, or say that there is no score."""
+        return all(self._is_missing(i, column) for i in range(len(self.parsed)))
 
     def _mostly_numeric(self, column: int) -> bool:
         """Return whether most of a column's cells that are filled are numbers."""
-        cells = [
-            cell
-            for cell, raw in zip(
-                self._column(self.parsed, column), self._column(self.grid.cells, column)
-            )
-            if not score_grid.is_blank(raw)
+        is_number = [
+            row[column] is not None
+            for row, cells in zip(self.parsed, self.grid.cells, strict=True)
+            if not score_grid.is_blank(cells[column])
         ]
-        numbers = [c for c in cells if c is not None]
-        return bool(cells) and 2 * len(numbers) > len(cells)
+        return 2 * sum(is_number) > len(is_number)
 
     def _looks_numeric(self, column: int) -> bool:
         """Return whether most cells of a column begin as numbers, readable or not.
@@ -172,9 +174,7 @@ class _Table:
                 role = ""  # Another column was chosen.
             if self._is_empty(j) and role not in ("algorithm", "dataset"):
                 roles.append("empty")
-            elif role == "score" and not (
-                self._is_numeric(j) or self._mostly_numeric(j)
-            ):
+            elif role == "score" and not self._mostly_numeric(j):
                 roles.append("text")
             elif role == "run" and self._is_fractional(j):
                 roles.append("number")
@@ -186,9 +186,7 @@ class _Table:
                 roles.append("spread")
             elif self.names[j] and self._is_bookkeeping(j):
                 roles.append("bookkeeping")
-            elif (
-                self._is_numeric(j) or self._mostly_numeric(j) or self._looks_numeric(j)
-            ):
+            elif self._mostly_numeric(j) or self._looks_numeric(j):
                 roles.append("number")
             else:
                 roles.append("text")
@@ -233,8 +231,8 @@ class _Table:
         for role, text in self.choices.columns.items():
             if text in (HEADER, ORDER) or role == "score" and self._is_level(text):
                 continue
-            parts = [text] if text.strip().lower() in known else text.split("+")
-            for name in parts:
+            column_texts = [text] if text.strip().lower() in known else text.split("+")
+            for name in column_texts:
                 if name.strip().lower() not in known:
                     shown = ", ".join(filter(None, self.names))
                     raise ValueError(
@@ -267,8 +265,8 @@ class _Table:
 
     def read(self) -> Reading:
         self._choose_metric()
-        algorithms = self._one("algorithm", self._of("algorithm"))
-        datasets = self._one("dataset", self._of("dataset"))
+        algorithms = self._columns_of_role("algorithm", self._of("algorithm"))
+        datasets = self._columns_of_role("dataset", self._of("dataset"))
         if datasets and not algorithms:
             algorithms = self._algorithms_called_runs()
         if algorithms and datasets and not self.choices.rows:
@@ -287,17 +285,17 @@ class _Table:
                     f"column {self.names[j]!r} has several metrics, {score_rows.listed(metrics)}",
                     *(("columns", f"score={name}") for name in metrics[:3]),
                 )
-            kept = [
+            rows_of_metric = [
                 i
                 for i, row in enumerate(self.grid.cells)
                 if score_grid.label(row[j]) == chosen or len(metrics) == 1
             ]
             self.grid = dataclasses.replace(
                 self.grid,
-                cells=[self.grid.cells[i] for i in kept],
-                places=[self.grid.places[i] for i in kept],
+                cells=[self.grid.cells[i] for i in rows_of_metric],
+                places=[self.grid.places[i] for i in rows_of_metric],
             )
-            self.parsed = [self.parsed[i] for i in kept]
+            self.parsed = [self.parsed[i] for i in rows_of_metric]
 
     def _algorithms_called_runs(self) -> list[int]:
         """Return the column of runs that holds names rather than numbers, where one does."""
@@ -312,7 +310,7 @@ class _Table:
         self.roles[named[0]] = "algorithm"
         return named
 
-    def _one(self, role: str, columns: list[int]) -> list[int]:
+    def _columns_of_role(self, role: str, columns: list[int]) -> list[int]:
         """Return the columns that make a role; refuse several of which none was chosen."""
         if len(columns) < 2 or role in self.choices.columns:
             return columns
@@ -345,7 +343,7 @@ class _Table:
 
     def _unclear(self, fact: str, *choices: tuple[str, str]) -> score_rows.UnclearError:
         flags = [
-            f"{_flag(name, self.grid.source)}{self._with_given(name, value)}"
+            f"{_flag(name, self.grid.source)}{self._with_choices(name, value)}"
             for name, value in choices
         ]
         to_whom = "" if self.grid.source else " to jbias.read_scores"
@@ -353,13 +351,15 @@ class _Table:
             f"{self.where}{fact}; say which{to_whom}: {' or '.join(flags)}"
         )
 
-    def _with_given(self, name: str, value: str) -> str:
+    def _with_choices(self, name: str, value: str) -> str:
         """Return a suggested choice of columns beside those that the user gave already."""
         if name != "columns":
             return value
         roles = {pair.partition("=")[0] for pair in value.split(",")}
-        given = [f"{k}={v}" for k, v in self.choices.columns.items() if k not in roles]
-        return ",".join([*given, value])
+        choices = [
+            f"{k}={v}" for k, v in self.choices.columns.items() if k not in roles
+        ]
+        return ",".join([*choices, value])
 
     def _read_long(self, algorithms: list[int], datasets: list[int]) -> Reading:
         scores = self._scores_of_long()
@@ -470,6 +470,7 @@ class _Table:
         return self._reading(rows, "long table", "columns of runs")
 
     def _is_missing(self, i: int, j: int) -> bool:
+        """Return whether a cell is blank, or says that there is no score."""
         cell = self.parsed[i][j]
         return cell is not None and math.isnan(cell.value)
 
@@ -552,10 +553,10 @@ class _Table:
             " ".join(score_grid.label(self.grid.cells[i][j]) for j in labels)
             for i in headings
         ]
-        kept = [i for i in range(len(self.grid.cells)) if i not in set(headings)]
+        other_rows = [i for i in range(len(self.grid.cells)) if i not in set(headings)]
         below = [
             " ".join(score_grid.label(self.grid.cells[i][j]) for j in labels)
-            for i in kept
+            for i in other_rows
         ]
         if len(set(below)) < len(below) and not self._of("run"):
             raise ValueError(
@@ -566,10 +567,10 @@ class _Table:
         self.unused.extend(f"the row {name!r}, which has no scores" for name in names)
         self.grid = dataclasses.replace(
             self.grid,
-            cells=[self.grid.cells[i] for i in kept],
-            places=[self.grid.places[i] for i in kept],
+            cells=[self.grid.cells[i] for i in other_rows],
+            places=[self.grid.places[i] for i in other_rows],
         )
-        self.parsed = [self.parsed[i] for i in kept]
+        self.parsed = [self.parsed[i] for i in other_rows]
 
     def _label_columns(self, algorithms: list[int], datasets: list[int]) -> list[int]:
         """Return the columns that name the rows of a wide table."""
@@ -660,10 +661,10 @@ class _Table:
         for j in unnamed:  # A column of counted rows, as to_csv writes it.
             texts = [score_grid.label(x) for x in self._column(self.grid.cells, j)]
             if not all(column_names.WHOLE.fullmatch(text) for text in texts):
-                before = self.names[j - 1] or "(no name)"
+                neighbour = self.names[j - 1] or "(no name)"
                 raise score_rows.UnclearError(
                     f"{self.where}column {j + 1} has no name, and may hold scores or the "
-                    f"deviations of {before!r}; name it, as in {before} std"
+                    f"deviations of {neighbour!r}; name it, as in {neighbour} std"
                 )
         self._leave_out(unnamed)
         values = [j for j in values if j not in unnamed]
@@ -740,14 +741,14 @@ class _Table:
             runs = [j for j in values if column_names.run_of(self.names[j])]
         if len(runs) < 2 or len(runs) == len(values):
             return values
-        others = [j for j in values if j not in runs]
-        if all(_is_summary(self.names[j]) for j in others):
-            self._leave_out(others)
+        summaries = [j for j in values if j not in runs]
+        if all(_is_summary(self.names[j]) for j in summaries):
+            self._leave_out(summaries)
             return runs
         raise score_rows.UnclearError(
             f"{self.where}columns {score_rows.listed([self.names[j] for j in runs])} are runs, and "
-            f"{score_rows.listed([self.names[j] for j in others])} are not; leave these out: "
-            f"{_flag('columns', self.grid.source)}ignore={self.names[others[0]]}"
+            f"{score_rows.listed([self.names[j] for j in summaries])} are not; leave these out: "
+            f"{_flag('columns', self.grid.source)}ignore={self.names[summaries[0]]}"
         )
 
     def _heads_that_count(self, values: list[int]) -> dict[int, tuple[str, str]]:
@@ -810,15 +811,15 @@ class _Table:
         spreads = {
             j: k
             for j, top, word in zip(values, tops, words)
-            for k, other, low in zip(values, tops, words)
-            if top == other
+            for k, top_of_spread, low in zip(values, tops, words)
+            if top == top_of_spread
             and low in column_names.NAMES["deviation"]
             and word not in column_names.NAMES["deviation"]
         }
-        kept = [j for j in values if j not in spreads.values()]
+        score_columns = [j for j in values if j not in spreads.values()]
         texts = {j: (top, low) for j, top, low in zip(values, tops, lows)}
         chosen = self.choices.columns.get("score", "").strip().lower()
-        metrics = list(dict.fromkeys(texts[j][1] for j in kept))
+        metrics = list(dict.fromkeys(texts[j][1] for j in score_columns))
         if all(column_names.is_metric(x) for x in metrics):
             if len(metrics) > 1 and not chosen:
                 raise self._unclear(
@@ -826,12 +827,22 @@ class _Table:
                     *(("columns", f"score={name}") for name in metrics[:3]),
                 )
             if chosen:
-                kept = [j for j in kept if texts[j][1].strip().lower() == chosen]
-            return {j: (texts[j][0], "") for j in kept}, False, spreads
-        lower = [texts[j][1] or texts[j][0] for j in kept]
+                score_columns = [
+                    j for j in score_columns if texts[j][1].strip().lower() == chosen
+                ]
+            return {j: (texts[j][0], "") for j in score_columns}, False, spreads
+        lower = [texts[j][1] or texts[j][0] for j in score_columns]
         if len(set(lower)) == len(lower):  # The upper line only groups them.
-            return {j: (name, "") for j, name in zip(kept, lower)}, False, spreads
-        return {j: (" ".join(filter(None, texts[j])), "") for j in kept}, False, spreads
+            return (
+                {j: (name, "") for j, name in zip(score_columns, lower)},
+                False,
+                spreads,
+            )
+        return (
+            {j: (" ".join(filter(None, texts[j])), "") for j in score_columns},
+            False,
+            spreads,
+        )
 
     def _read_rows_of_runs(self) -> Reading:
         """Return the scores of a table of one data set: a row a run, a column an algorithm."""
@@ -958,10 +969,11 @@ class _Table:
     def _check_repeats(self, counts: collections.Counter) -> None:
         """Refuse rows of one name that are not clearly its runs."""
         is_said = self.choices.columns.get("run") == ORDER
+        columns = {name or "(no name)": j for j, name in enumerate(self.names)}
         varied = [
             name
             for name in self.unused
-            if len(self._labels_of([self._index(name)])) > 1
+            if name in columns and len(self._labels_of([columns[name]])) > 1
         ]
         name, number = counts.most_common(1)[0]
         flag = _flag("columns", self.grid.source)
@@ -977,10 +989,6 @@ class _Table:
                 f"what is twice, or say that rows are runs, in order: {flag}run={ORDER}"
             )
 
-    def _index(self, name: str) -> int:
-        name = "" if name == "(no name)" else name
-        return self.names.index(name) if name in self.names else 0
-
     def _filled(self, columns: list[int]) -> list[str]:
         """Return the labels of rows; a blank one repeats that above, as in merged cells."""
         labels = []
@@ -989,14 +997,14 @@ class _Table:
             for j in (*self._of("run"), *self._of("dataset"), *self._of("algorithm"))
         )
         for row in self.grid.cells:
-            parts = [score_grid.label(row[j]) for j in columns]
-            is_blank = all(not part for part in parts) and not all(
+            names = [score_grid.label(row[j]) for j in columns]
+            is_blank = all(not part for part in names) and not all(
                 score_grid.is_blank(x) for x in row
             )
             if is_blank and may_repeat and labels:
                 labels.append(labels[-1])
             else:
-                labels.append(" ".join(filter(None, parts)))
+                labels.append(" ".join(filter(None, names)))
         return labels
 
     def _run_of_row(self, i: int, columns: Sequence[int]) -> str:
@@ -1028,10 +1036,10 @@ class _Table:
             trained_on=self._trained(i),
         )
 
-    def _named(self, name: str, i: int, what: str) -> str:
+    def _named(self, name: str, i: int, role: str) -> str:
         if not name or name.lower() in ("nan", "none", "nat", "<na>"):
             raise ValueError(
-                f"{self.grid.places[i]}: {what} must not be empty; name it in every row"
+                f"{self.grid.places[i]}: {role} must not be empty; name it in every row"
             )
         return name
 
@@ -1112,10 +1120,10 @@ def _as_flags(text: str, source: str) -> str:
 
 def _without_metric(names: list[str]) -> list[str]:
     """Return names such as test_acc/photo without the metric before "/" that all have."""
-    parts = [name.rpartition("/") for name in names]
-    metrics = {metric for metric, _, _ in parts}
+    splits = [name.rpartition("/") for name in names]
+    metrics = {metric for metric, _, _ in splits}
     if len(names) > 1 and len(metrics) == 1 and column_names.is_metric(metrics.pop()):
-        return [name for _, _, name in parts]
+        return [name for _, _, name in splits]
     return names
 
 

@@ -269,3 +269,12 @@ def test_rows_of_seeds_and_a_column_an_algorithm_are_one_data_set(tmp_path):
         tmp_path, text.replace("ERM,SagNet,Ours", "A,B,C"), columns="algorithm=header"
     )
     assert set(chosen.tidy["algorithm"]) == set("ABC")
+
+
+def test_a_column_without_any_number_is_no_data_set(tmp_path):
+    """Such as notes of an export, of which every one is a dash."""
+    text = "Name,config.method,Notes,photo,art\na,ERM,-,1.5,2\nb,RSC,-,3,n/a\n"
+    reading = read_text(tmp_path, text)
+    assert set(reading.tidy["dataset"]) == {"photo", "art"}
+    assert "Notes (no scores)" in reading.unused
+    assert reading.tidy["score"].isna().sum() == 1
