@@ -26,7 +26,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from jbias import numerals
-from jbias.stats import score_grid, score_layout
+from jbias.stats import column_names, score_grid, score_layout
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
@@ -37,18 +37,7 @@ _LARGE = 2.0**960  # Sums of more than this, about 1e289, could overflow.
 _LARGEST_SQUARED = 1e75  # Fourth powers of larger scores, of variances, overflow.
 _OUTLYING = 1000  # Times the usual size: no part of what scores span.
 _LISTED = 5  # Cells that a refusal lists.
-_ALSO = {  # What others call these.
-    "algorithm": ("algorithms", "method", "methods", "model", "models", "algo"),
-    "dataset": ("datasets", "data_set", "data_sets", "data", "test_set", "test_sets"),
-    "score": ("scores", "value", "accuracy"),
-    "run": ("runs", "seed", "seeds", "fold", "folds", "trial", "repeat", "repetition"),
-}
-_AXES = {  # What an axis or an index level may be called besides.
-    "algorithm": ("approach", "classifier", "network", "net", "backbone"),
-    "dataset": ("task", "benchmark", "domain"),
-    "run": (),
-    "score": (),
-}
+_ROLES = ("algorithm", "dataset", "run", "score")  # Of axes, levels and columns.
 # Columns that number rows, and are no algorithm.
 _COUNTED = re.compile(r"([a-z]+_)*id|index|unnamed:.*", re.IGNORECASE)
 
@@ -189,7 +178,7 @@ def _is_matrix(frame: pd.DataFrame) -> bool:
     if any(map(_is_text, (frame[name] for name in frame))):
         return False
     is_named = axis_meaning(frame.index.name) != "" and frame.columns.name is None
-    return not (is_named and "run" in map(_meant, frame.columns))
+    return not (is_named and "run" in map(axis_meaning, frame.columns))
 
 
 def _is_text(values: pd.Series | pd.DataFrame) -> bool:
@@ -263,14 +252,14 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     Raises ValueError where that leaves a doubt.
     """
     if _is_tidy_with_levels(frame):
-        columns = {name: _meant(name) or name for name in frame.columns}
+        columns = {name: axis_meaning(name) or name for name in frame.columns}
         levels = {name: axis_meaning(name) for name in frame.index.names}
         return frame.rename_axis(index=levels).reset_index().rename(columns=columns)
     num_levels = frame.index.nlevels + frame.columns.nlevels
     frame = _without_constant_levels(frame)
     level_names = [*frame.index.names, *frame.columns.names]
     meanings = [axis_meaning(name) for name in level_names]
-    columns = [_meant(name) for name in frame.columns]
+    columns = [axis_meaning(name) for name in frame.columns]
     is_column_of_scores = len(frame.columns) == 1 and columns == ["score"]
     if is_column_of_scores:  # All names are in the rows' index.
         level_names, meanings = level_names[:-1], meanings[:-1]
@@ -317,8 +306,8 @@ def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
         return False
     meanings = [axis_meaning(name) for name in frame.index.names]
     for name in frame.columns:
-        is_synonym = _meant(name) in ("run", "score")
-        meanings.append(_meant(name) if is_synonym else str(name))
+        is_synonym = axis_meaning(name) in ("run", "score")
+        meanings.append(axis_meaning(name) if is_synonym else str(name))
     expected = [sorted(NEEDED), sorted([*NEEDED, "run"])]
     return len(frame.columns) > 1 and sorted(meanings) in expected
 
@@ -575,36 +564,20 @@ def check_count(name: str, value: int, least: int = 1) -> None:
     check(value >= least, name, f"be at least {least}", value)
 
 
-def suggest_renames(columns: Sequence) -> str:
+def _renames(columns: Sequence) -> str:
     """Says which columns to rename, so that a frame is tidy: ", rename method to ..."."""
     named = [
         f"{column} to {meant}"
         for column in columns
-        if (meant := _meant(column)) in NEEDED and meant not in columns
+        if (meant := axis_meaning(column)) in NEEDED and meant not in columns
     ]
     return f"; rename {', '.join(named)}" if named else ""
 
 
 def axis_meaning(name: Any) -> str:
     """Return algorithm, dataset, run or score for the name of an axis; "" for any other."""
-    if known := _meant(name):
-        return known
-    words = [
-        word
-        for word in _words(name)
-        if word not in ("name", "names", "id", "ood", "test")
-    ]
-    joined = "_".join(words)
-    for meaning, others in _AXES.items():
-        singular = joined.removesuffix("s")
-        if joined in others or singular in others or _meant(joined) == meaning:
-            return meaning
-    return ""
-
-
-def _meant(name) -> str:
-    word = str(name).lower().replace(" ", "_")
-    return next((known for known in _ALSO if word in (known, *_ALSO[known])), "")
+    role = "" if name is None else column_names.meaning(name)
+    return role if role in _ROLES else ""
 
 
 def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"]:
@@ -619,10 +592,10 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
     try:
         values = floats(frame)
     except ValueError:
-        if not is_tidy and not set(map(_meant, columns)) & set(_ALSO):
+        if not is_tidy and not set(map(axis_meaning, columns)) & set(_ROLES):
             raise
         is_tidy = True
-    if is_tidy or set(map(_meant, columns)) >= set(NEEDED):
+    if is_tidy or set(map(axis_meaning, columns)) >= set(NEEDED):
         raise _untidy(frame)
     for labels, rows in ((frame.index, values), (frame.columns, values.T)):
         if labels.name is None:
@@ -648,7 +621,7 @@ def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     for i, label in enumerate(labels):
         if not isinstance(label, str) or label == "data":
             continue
-        is_bookkeeping = _meant(label) in ("algorithm", "dataset", "run")
+        is_bookkeeping = axis_meaning(label) in ("algorithm", "dataset", "run")
         if not is_bookkeeping and not _COUNTED.fullmatch(label):
             continue
         is_set = has_ood and "id" in _words(label)
@@ -689,13 +662,13 @@ def _untidy(frame: pd.DataFrame) -> ValueError:
     return ValueError(
         f"scores: a tidy frame must have the columns {', '.join(NEEDED)}, and a matrix "
         f"numbers alone, got the columns {', '.join(map(str, columns[:9]))}"
-        f"{suggest_renames(columns) or '; name the data sets in the index, if it is a matrix'}"
+        f"{_renames(columns) or '; name the data sets in the index, if it is a matrix'}"
     )
 
 
 def _run_names(frame: pd.DataFrame) -> list[str]:
     """Return the run of each row: the column run, else those called seed, fold and so on."""
-    columns = [name for name in frame.columns if _meant(name) == "run"]
+    columns = [name for name in frame.columns if axis_meaning(name) == "run"]
     columns = ["run"] if "run" in columns else columns
     if not columns:
         return [""] * len(frame)
