@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import inputs, options
+from jbias.report import analysis, inputs, options, prose, seed_sections
 from jbias.runtime import cli
 from tests import cases
 
@@ -282,3 +282,23 @@ def test_the_first_line_comes_before_what_is_slow_to_import():
         "cli.main(['--scores=x.csv', '--out=x'])"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
+
+
+@cases.each(
+    ("table", "page"),
+    [
+        ("biasbed_table2.csv", "docs/have-a-table.md"),
+        ("tables/one_target.csv", "docs/own-table.md"),
+    ],
+)
+def test_pages_quote_what_the_command_says(table, page):
+    """Up to the dots at the end of a quoted line."""
+    study = inputs.from_scores(str(EXAMPLES / table), options.Options())
+    analysed = analysis.analyse(study)
+    headline, _ = prose.answer(analysed, seed_sections.answer(analysed))
+    quotes = [
+        line.strip().removesuffix("...").strip()
+        for line in (EXAMPLES.parent / page).read_text("utf-8").splitlines()
+        if line.startswith("    ") and line.endswith("...")
+    ]
+    assert any(headline.startswith(quote) for quote in quotes)
