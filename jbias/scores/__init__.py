@@ -12,7 +12,13 @@ from collections.abc import Mapping
 import pandas as pd
 
 from jbias.scores import files, units
-from jbias.stats import column_names, score_grid, score_layout, score_rows
+from jbias.stats import (
+    column_names,
+    score_columns,
+    score_grid,
+    score_layout,
+    score_rows,
+)
 
 ROLES = column_names.ROLES
 UNITS = ("percent", "fraction")
@@ -57,7 +63,7 @@ def read(
         grid = score_grid.of_frame(source)
     else:
         grid = files.read(source, sheet=sheet)
-    choices = score_layout.Choices(
+    choices = score_columns.Choices(
         columns=columns, rows=rows, decimal=decimal, brackets=brackets
     )
     reading = score_layout.arrange(grid, choices)

@@ -1,0 +1,385 @@
+"""The columns of a table of scores: which of them says what, and what each row has in them."""
+
+import collections
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from jbias.stats import column_names, score_cells, score_grid, score_rows
+
+# What a number begins with, also one that is written wrongly.
+_BEGINS = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
+HEADER = "header"  # In the place of a column: the header line holds the role.
+ORDER = "order"  # In the place of a column of runs: rows of one cell, in order.
+METRIC_COLUMNS = ("metric", "measure", "metric_name", "variable", "quantity")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """Choices of the user, where a table has several readings.
+
+    columns: the name of the column of each role (`ROLES`), e.g. {"algorithm": "method"};
+    several that make a role together are joined by "+". rows: what the rows of a wide table
+    are, "algorithms" or "datasets". decimal: the decimal sign, "." or ",". brackets: what a
+    number in brackets after a score is, "deviation", or "ignore" for ranks and the like.
+    """
+
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rows: str = ""
+    decimal: str = ""
+    brackets: str = ""
+
+
+class Columns:
+    """A table of scores with the role of each of its columns.
+
+    Columns are known by their number. `roles` has one of `column_names.ROLES`, or "number",
+    "text", "bookkeeping" (numbers that are no scores), "spread" (of the column before),
+    "empty" or "unused", for each. Choices of the user go before what names say.
+    """
+
+    def __init__(self, grid: score_grid.Grid, choices: Choices) -> None:
+        self.grid = grid
+        self.choices = choices
+        self.where = f"{grid.source}: " if grid.source else "scores: "
+        self.names = [" ".join(filter(None, names)) for names in grid.columns]
+        self._check_header()
+        texts = (x for row in grid.cells for x in row if isinstance(x, str))
+        try:
+            self.commas = score_cells.decide_decimal(texts, choices.decimal)
+        except ValueError as error:
+            raise score_rows.UnclearError(
+                self.where + _as_flags(str(error), grid.source)
+            ) from None
+        self.parsed = [[self._parse(x) for x in row] for row in grid.cells]
+        self.roles = self._roles()
+        self.unused = [
+            f"{self.names[j]} (no scores)"
+            for j in self.of("empty")
+            if not all(score_grid.is_blank(row[j]) for row in grid.cells)
+        ]
+        self.spreads: dict[int, int] = {}  # The column of the spread of each of scores.
+
+    def _check_header(self) -> None:
+        doubled = [k for k, n in collections.Counter(self.names).items() if n > 1 and k]
+        if doubled:
+            raise ValueError(
+                f"{self.where}every column must be named once, got {doubled[0]!r} twice; "
+                "rename one, or give runs a column `run`"
+            )
+        if not self.grid.cells:
+            raise ValueError(
+                f"{self.where}must hold scores, got a header alone; add rows"
+            )
+
+    def _parse(self, value: Any) -> score_cells.Cell | None:
+        if value is None or value is pd.NA:
+            return score_cells.Cell(math.nan)
+        if isinstance(value, str):
+            return score_cells.parse(value, self.commas)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return score_cells.Cell(float(value))
+
+    def is_numeric(self, column: int) -> bool:
+        """Return whether a column holds numbers, perhaps with missing cells among them."""
+        cells = [row[column] for row in self.parsed]
+        if any(cell is None for cell in cells):
+            return False
+        return any(not math.isnan(cell.value) for cell in cells)
+
+    def _is_empty(self, column: int) -> bool:
+        """Return whether all cells of a column are blank, or say that there is no score."""
+        return all(self.is_missing(i, column) for i in range(len(self.parsed)))
+
+    def _mostly_numeric(self, column: int) -> bool:
+        """Return whether most of a column's cells that are filled are numbers."""
+        is_number = [
+            row[column] is not None
+            for row, cells in zip(self.parsed, self.grid.cells, strict=True)
+            if not score_grid.is_blank(cells[column])
+        ]
+        return 2 * sum(is_number) > len(is_number)
+
+    def _looks_numeric(self, column: int) -> bool:
+        """Return whether most cells of a column begin as numbers, readable or not.
+
+        Values that are neither text nor numbers, such as dates, name nothing either.
+        """
+        cells = [
+            x
+            for x in self.column(self.grid.cells, column)
+            if not score_grid.is_blank(x)
+        ]
+        begun = [
+            x
+            for x in cells
+            if not isinstance(x, str) or _BEGINS.match(score_grid.label(x))
+        ]
+        return 2 * len(begun) > len(cells)
+
+    @staticmethod
+    def column(rows: list[list[Any]], column: int) -> list[Any]:
+        return [row[column] for row in rows]
+
+    def _roles(self) -> list[str]:
+        """Return the role of each column: those of `ROLES`, "number", "text" or "empty"."""
+        chosen = self._chosen()
+        roles = []
+        for j, name in enumerate(self.names):
+            if j in chosen:
+                roles.append(chosen[j])
+                continue
+            has_one_line = not any(self.grid.columns[j][1:])
+            role = column_names.meaning(name) if has_one_line else ""
+            if role in self.choices.columns and role != "deviation":
+                role = ""  # Another column was chosen.
+            if self._is_empty(j) and role not in ("algorithm", "dataset"):
+                roles.append("empty")
+            elif role == "score" and not self._mostly_numeric(j):
+                roles.append("text")
+            elif role == "run" and self._is_fractional(j):
+                roles.append("number")
+            elif role in ("algorithm", "dataset") and self._is_fractional(j):
+                roles.append("number")  # A column of scores under that name.
+            elif role:
+                roles.append(role)
+            elif self._is_spread_before(j):
+                roles.append("spread")
+            elif self.names[j] and self._is_bookkeeping(j):
+                roles.append("bookkeeping")
+            elif self._mostly_numeric(j) or self._looks_numeric(j):
+                roles.append("number")
+            else:
+                roles.append("text")
+        return roles
+
+    def _is_bookkeeping(self, column: int) -> bool:
+        """Return whether a column counts, or is a difference: no scores of a data set."""
+        name = self.names[column]
+        if column_names.is_difference(name) or column_names.is_setting(name):
+            return True
+        word = column_names.word_of(name)
+        counts = word == "n" or word.endswith("id")
+        return column_names.is_bookkeeping(name) and not (
+            counts and self._is_fractional(column)
+        )
+
+    def _is_spread_before(self, column: int) -> bool:
+        """Return whether a column without a name has ±0.3 and the like for that before it."""
+        texts = [
+            str(x).strip()
+            for x in self.column(self.grid.cells, column)
+            if not score_grid.is_blank(x)
+        ]
+        if column == 0 or self.names[column] or not texts:
+            return False
+        return all(re.match(r"(?:±|\+/-|\+-|\$?\\pm)", text) for text in texts)
+
+    def _is_fractional(self, column: int) -> bool:
+        """Return whether a column holds numbers that are not whole, which name nothing."""
+        return self.is_numeric(column) and any(
+            not float(row[column].value).is_integer()
+            for row in self.parsed
+            if not math.isnan(row[column].value)
+        )
+
+    def _chosen(self) -> dict[int, str]:
+        """Return the role of each column that the user named."""
+        known = {}
+        for j, name in enumerate(self.names):
+            known.setdefault(name.strip().lower(), j)
+        chosen = {}
+        for role, text in self.choices.columns.items():
+            if text in (HEADER, ORDER) or role == "score" and self.is_level(text):
+                continue
+            column_texts = [text] if text.strip().lower() in known else text.split("+")
+            for name in column_texts:
+                if name.strip().lower() not in known:
+                    shown = ", ".join(filter(None, self.names))
+                    raise ValueError(
+                        f"{self.where}{flag('columns', self.grid.source)}{role}={text} must name "
+                        f"a column, got {name.strip()!r}; there are {shown}"
+                    )
+                chosen[known[name.strip().lower()]] = role
+        return chosen
+
+    def is_level(self, text: str) -> bool:
+        """Return whether a text is a metric in the second header line, or in a column."""
+        in_header = any(
+            len(names) > 1 and names[-1].strip().lower() == text.strip().lower()
+            for names in self.grid.columns
+        )
+        in_column = any(
+            column_names.word_of(name) in METRIC_COLUMNS
+            and text in (score_grid.label(row[j]) for row in self.grid.cells)
+            for j, name in enumerate(self.names)
+        )
+        return in_header or in_column
+
+    def of(self, role: str) -> list[int]:
+        return [j for j, known in enumerate(self.roles) if known == role]
+
+    def shown(self, columns: Sequence[int]) -> str:
+        return ", ".join(self.names[j] or "(no name)" for j in columns)
+
+    def leave_out(self, columns: Sequence[int]) -> None:
+        for j in columns:
+            self.unused.append(self.names[j] or "(no name)")
+            self.roles[j] = "unused"
+
+    def labels_of(self, columns: Sequence[int]) -> dict[str, None]:
+        return dict.fromkeys(
+            " ".join(score_grid.label(row[j]) for j in columns)
+            for row in self.grid.cells
+        )
+
+    def unclear(self, fact: str, *choices: tuple[str, str]) -> score_rows.UnclearError:
+        flags = [
+            f"{flag(name, self.grid.source)}{self._with_choices(name, value)}"
+            for name, value in choices
+        ]
+        to_whom = "" if self.grid.source else " to jbias.read_scores"
+        return score_rows.UnclearError(
+            f"{self.where}{fact}; say which{to_whom}: {' or '.join(flags)}"
+        )
+
+    def _with_choices(self, name: str, value: str) -> str:
+        """Return a suggested choice of columns beside those that the user gave already."""
+        if name != "columns":
+            return value
+        roles = {pair.partition("=")[0] for pair in value.split(",")}
+        choices = [
+            f"{k}={v}" for k, v in self.choices.columns.items() if k not in roles
+        ]
+        return ",".join([*choices, value])
+
+    def trained_on(self, i: int) -> bool | None:
+        columns = self.of("trained_on")
+        if not columns:
+            return None
+        word = score_grid.label(self.grid.cells[i][columns[0]]).lower()
+        if word not in ("1", "yes", "true", "", "0", "no", "false"):
+            raise ValueError(
+                f"{self.grid.places[i]}: trained_on must be yes or no, got {word!r}"
+            )
+        return word in ("1", "yes", "true")
+
+    def is_missing(self, i: int, j: int) -> bool:
+        """Return whether a cell is blank, or says that there is no score."""
+        cell = self.parsed[i][j]
+        return cell is not None and math.isnan(cell.value)
+
+    def spreads_of(self, values: list[int]) -> dict[int, int]:
+        """Return the column of the spread of each column that has one: photo, photo_std."""
+        known = {column_names.word_of(self.names[j]): j for j in values}
+        spreads = {}
+        candidates = [*values, *self.of("deviation")]
+        for j in candidates:
+            word = column_names.word_of(self.names[j])
+            for ending in column_names.NAMES["deviation"]:
+                for base in (
+                    word.removesuffix(f"_{ending}"),
+                    word.removeprefix(f"{ending}_"),
+                ):
+                    if base == word:
+                        continue
+                    for name in (base, f"{base}_mean", f"mean_{base}"):
+                        if name in known and known[name] != j:
+                            spreads.setdefault(known[name], j)
+        return spreads
+
+    def row_labels(self, columns: list[int]) -> list[str]:
+        """Return the labels of rows; a blank one repeats that above, as in merged cells."""
+        labels = []
+        may_repeat = any(
+            j not in columns
+            for j in (*self.of("run"), *self.of("dataset"), *self.of("algorithm"))
+        )
+        for row in self.grid.cells:
+            names = [score_grid.label(row[j]) for j in columns]
+            is_blank = all(not part for part in names) and not all(
+                score_grid.is_blank(x) for x in row
+            )
+            if is_blank and may_repeat and labels:
+                labels.append(labels[-1])
+            else:
+                labels.append(" ".join(filter(None, names)))
+        return labels
+
+    def run_of_row(self, i: int, columns: Sequence[int]) -> str:
+        """Return the run that a row's columns name, joined by "/" where they are several."""
+        return "/".join(score_grid.label(self.grid.cells[i][j]) for j in columns)
+
+    def row(
+        self,
+        i: int,
+        j: int,
+        *,
+        algorithm: str,
+        dataset: str,
+        run: str,
+        spread_column: int | None = None,
+    ) -> score_rows.Row:
+        """Return the score in row i and column j, whose spread may have a column of its own."""
+        cell = self._cell(i, j, algorithm, dataset)
+        if spread_column is not None:
+            spread = self.parsed[i][spread_column]
+            value = spread.value if spread else math.nan
+            cell = dataclasses.replace(cell, spread=value, is_summary=True)
+        return score_rows.Row(
+            algorithm=self._named(algorithm, i, "algorithm"),
+            dataset=self._named(dataset, i, "dataset"),
+            run=run,
+            cell=cell,
+            place=f"{self.grid.places[i]}, column {self.names[j]!r}",
+            trained_on=self.trained_on(i),
+        )
+
+    def _named(self, name: str, i: int, role: str) -> str:
+        if not name or name.lower() in ("nan", "none", "nat", "<na>"):
+            raise ValueError(
+                f"{self.grid.places[i]}: {role} must not be empty; name it in every row"
+            )
+        return name
+
+    def _cell(self, i: int, j: int, algorithm: str, dataset: str) -> score_cells.Cell:
+        cell = self.parsed[i][j]
+        if cell is None:
+            raise ValueError(
+                f"{self.grid.places[i]}: score must be a finite number, got "
+                f"{_shown_cell(self.grid.cells[i][j])} for algorithm {algorithm!r} on data set "
+                f"{dataset!r}; correct or remove it"
+            )
+        if cell.is_unclear and not self.choices.brackets:
+            source = self.grid.source
+            raise score_rows.UnclearError(
+                f"{self.grid.places[i]}: the brackets in {score_grid.label(self.grid.cells[i][j])!r} may be a "
+                "deviation, or a rank and the like; say which: "
+                f"{flag('brackets', source)}deviation or {flag('brackets', source)}ignore"
+            )
+        if self.choices.brackets == "ignore":
+            return dataclasses.replace(cell, spread=math.nan, is_summary=False)
+        return cell
+
+
+def flag(name: str, source: str) -> str:
+    """Return how the user gives a choice: a flag for a file, else an argument."""
+    return f"--{name}=" if source else f"{name}="
+
+
+def _as_flags(text: str, source: str) -> str:
+    return re.sub(r"\bdecimal=", "--decimal=", text) if source else text
+
+
+def _shown_cell(value: Any) -> str:
+    """Return how a message shows a cell that is no score, with its kind where that helps."""
+    if isinstance(value, bool):
+        return f"the truth value {value} (bool)"
+    if hasattr(value, "isoformat"):
+        return f"the date {value.isoformat()}, as spreadsheets make of numbers"
+    return repr(score_grid.label(value))
