@@ -26,7 +26,8 @@ _LARGEST_UNPACKED = 2**28  # Bytes of an Excel file, which is a zip.
 _RULES = re.compile(
     r"\\(?:toprule|midrule|bottomrule|hline|hhline\{[^}]*\}|cmidrule(?:\([^)]*\))?\{[^}]*\}"
     r"|cline\{[^}]*\}|addlinespace(?:\[[^]]*\])?|specialrule(?:\{[^}]*\}){3}|noalign\{[^}]*\}"
-    r"|rowcolor(?:\[[^]]*\])?\{[^}]*\}|endhead|endfirsthead|endfoot|endlastfoot|arrayrulecolor\{[^}]*\})"
+    r"|rowcolor(?:\[[^]]*\])?\{[^}]*\}|endhead|endfirsthead"
+    r"|endfoot|endlastfoot|arrayrulecolor\{[^}]*\})"
     r"(?:\[[^]]*\])?"
 )
 _TABULAR = re.compile(

@@ -65,7 +65,8 @@ _LATEX_SWITCH = re.compile(
     r"|\\(?:cellcolor|rowcolor|color|textcolor)\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
 )
 _LATEX_NOTE = re.compile(
-    r"\\(?:cite[a-z]*|footnote|tnote|textsuperscript|footnotemark|ref)\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
+    r"\\(?:cite[a-z]*|footnote|tnote|textsuperscript|footnotemark|ref)"
+    r"\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
 )
 _IS_LATEX = re.compile(r"\\[a-zA-Z%&_#,;!]|\$")
 _LATEX_SIGNS = (

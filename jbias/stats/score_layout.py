@@ -78,7 +78,8 @@ class _Table(score_columns.Columns):
             chosen = self.choices.columns.get("score", "")
             if chosen not in metrics and len(metrics) > 1:
                 raise self.unclear(
-                    f"column {self.names[j]!r} has several metrics, {score_rows.listed(metrics)}",
+                    f"column {self.names[j]!r} has several metrics, "
+                    f"{score_rows.listed(metrics)}",
                     *(("columns", f"score={name}") for name in metrics[:3]),
                 )
             rows_of_metric = [
@@ -308,8 +309,8 @@ class _Table(score_columns.Columns):
         if len(set(below)) < len(below) and not self.of("run"):
             raise ValueError(
                 f"{self.grid.places[headings[0]]}: rows of the same name stand under several "
-                f"headings ({score_rows.listed(names)}); give one part of the table, or write the heading "
-                "into each name"
+                f"headings ({score_rows.listed(names)}); give one part of the table, "
+                "or write the heading into each name"
             )
         self.unused.extend(f"the row {name!r}, which has no scores" for name in names)
         self.grid = dataclasses.replace(
@@ -589,8 +590,8 @@ class _Table(score_columns.Columns):
             not is_known or column_names.count_known(names, "datasets")
         ):
             raise self.unclear(
-                f"columns {score_rows.listed(names)} may be algorithms on one data set, or data sets "
-                "of one algorithm; no column names the other",
+                f"columns {score_rows.listed(names)} may be algorithms on one data set, or "
+                "data sets of one algorithm; no column names the other",
                 ("columns", "algorithm=header"),
             )
         runs = self.of("run")
@@ -617,7 +618,8 @@ class _Table(score_columns.Columns):
             or self.choices.rows == "datasets"
         ):
             raise ValueError(
-                f"{self.where}a column must name the algorithms, got {score_rows.listed(self.names)}; "
+                f"{self.where}a column must name the algorithms, got "
+                f"{score_rows.listed(self.names)}; "
                 f"add one, or give {score_columns.flag('columns', self.grid.source)}algorithm=NAME"
             )
         row_names = self.row_labels(labels)
@@ -679,7 +681,8 @@ class _Table(score_columns.Columns):
         if max(readings.values()) >= _ENOUGH_KNOWN and not min(readings.values()):
             return readings[True] > readings[False]
         raise self.unclear(
-            f"rows ({score_rows.listed(row_names)}) may be algorithms and columns ({score_rows.listed(head_names)}) "
+            f"rows ({score_rows.listed(row_names)}) may be algorithms and columns "
+            f"({score_rows.listed(head_names)}) "
             "data sets, or the other way round",
             ("rows", "algorithms"),
             ("rows", "datasets"),
@@ -714,12 +717,14 @@ class _Table(score_columns.Columns):
             raise score_rows.UnclearError(
                 f"{self.where}{number} rows are called {name!r}, and {varied[0]!r} tells them "
                 f"apart; say whether it is the run, {flag}run={varied[0]}, or part of the name, "
-                f"{flag}algorithm=NAME+{varied[0]}; or {flag}run={score_columns.ORDER} if rows are runs in order"
+                f"{flag}algorithm=NAME+{varied[0]}; or {flag}run={score_columns.ORDER} "
+                "if rows are runs in order"
             )
         if min(counts.values()) == 1 and not is_said:
             raise score_rows.UnclearError(
                 f"{self.where}{number} rows are called {name!r}, others have one row; remove "
-                f"what is twice, or say that rows are runs, in order: {flag}run={score_columns.ORDER}"
+                "what is twice, or say that rows are runs, in order: "
+                f"{flag}run={score_columns.ORDER}"
             )
 
     def _check_once(self, rows: list[score_rows.Row], *, has_runs: bool) -> None:
