@@ -332,7 +332,11 @@ def _excel(path: str, sheet: str) -> list[Row]:
 def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
     """Return whether sheets are called seed0, seed1, ... and have the same first row."""
     heads = {tuple(map(str, frame.iloc[0])) for frame in sheets.values()}
-    return len(sheets) > 1 and len(heads) == 1 and all(map(column_names.run_of, sheets))
+    return (
+        len(sheets) > 1
+        and len(heads) == 1
+        and all(map(column_names.is_run_name, sheets))
+    )
 
 
 def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:

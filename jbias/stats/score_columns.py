@@ -359,7 +359,8 @@ class Columns:
             source = self.grid.source
             raise score_rows.UnclearError(
                 f"{self.grid.places[i]}: the brackets in "
-                f"{score_grid.label(self.grid.cells[i][j])!r} may be a deviation, or a rank and the like; say which: "
+                f"{score_grid.label(self.grid.cells[i][j])!r} may be a deviation, or a rank "
+                "and the like; say which: "
                 f"{flag('brackets', source)}deviation or {flag('brackets', source)}ignore"
             )
         if self.choices.brackets == "ignore":
