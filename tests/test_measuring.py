@@ -80,6 +80,40 @@ def test_shape_bias_needs_stimuli_alone(stimuli, tmp_path, capfd):
     assert len(text.splitlines()) == 4 and "n = 32" in text and "95 %" in text
 
 
+def test_a_network_that_guesses_has_a_doubt_beside_its_shape_bias(stimuli, tmp_path):
+    """One that answers all images alike decides for either cue as often as guessing."""
+    options = dict(stimuli=stimuli, size=SIZE, out=tmp_path)
+    one_class = np.eye(16)[3]
+    found = jbias.measure(
+        lambda images: np.tile(one_class, (len(images), 1)), name="constant", **options
+    )
+    (line,) = found.doubts()
+    assert line.startswith("decisions for either cue on cue-conflict are no more than")
+    assert "2 of 16 classes" in line and f"  doubt: {line}" in repr(found).splitlines()
+    found = jbias.measure(by_channel(1), name="texture", **options)
+    assert found.accuracy_shape < 0.5 and found.doubts() == []
+
+
+def test_accuracy_at_chance_on_labelled_images_is_a_doubt_of_shape_bias():
+    """The bound is the interval's lower end, and the first labelled set decides."""
+
+    def doubts(count):
+        rows = [
+            ("test", "", "accuracy", count / 100, count, 100),
+            ("cue-conflict", "", "accuracy", 0.0, 0, 100),
+            ("cue-conflict", "shape_bias", "shape_bias", 0.0, 0, 90),
+            ("cue-conflict", "shape_bias", "fraction_neither", 0.1, 10, 100),
+        ]
+        columns = ["dataset", "condition", "metric", "value", "count", "n"]
+        classes = {("accuracy", "test"): 4, ("shape_bias", "cue-conflict"): 16}
+        numbers = pd.DataFrame(rows, columns=columns)
+        return measured.Measured(None, numbers, (), ("test",), classes).doubts()
+
+    (line,) = doubts(33)  # Wilson's interval: 0.246 to 0.427.
+    assert line.startswith("accuracy on test is no better than chance (1 of 4 classes)")
+    assert doubts(34) == []  # 0.255 to 0.437.
+
+
 def test_the_same_call_resumes(stimuli, tmp_path, capfd):
     options = dict(stimuli=stimuli, size=SIZE, name="net", out=tmp_path)
     first = jbias.measure(by_channel(0), **options)

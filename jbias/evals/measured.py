@@ -1,6 +1,7 @@
 """Results of one model: all its numbers, and the headlines among them by name."""
 
 import dataclasses
+import json
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from jbias.evals import decisions
+from jbias.runs import results
 
 
 class Estimate(float):
@@ -101,7 +103,8 @@ class Measured:
 
     folder: of its records and decisions, which reports read. numbers: one row per number,
     with the columns of runs.results. left_out: what could not be measured, and why. first:
-    names of sets in the order in which attributes prefer them.
+    names of sets in the order in which attributes prefer them. class_counts: the number
+    of classes that were decided among, by measure and set.
 
     The headlines, such as `shape_bias` and `accuracy`, are attributes: each an Estimate.
     AttributeError, in one line, for what was not measured.
@@ -111,6 +114,9 @@ class Measured:
     numbers: pd.DataFrame
     left_out: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    class_counts: Mapping[tuple[str, str], int] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def shape_bias(self) -> Estimate:
@@ -190,6 +196,51 @@ class Measured:
             for estimate in estimates:
                 yield key, estimate
 
+    def doubts(self) -> list[str]:
+        """Return lines on sets where the answers of the model are no better than guesses.
+
+        Guessing among k classes decides for either cue in a share of 2 / k, and for the
+        label in 1 / k. Named are sets whose share has an interval of 95 % (Wilson's) that
+        is not above this; of cue conflicts, by no rule of pooling answers.
+        """
+        return [*self._doubted_cues(), *self._doubted_accuracy()]
+
+    def _doubted_cues(self) -> Iterator[str]:
+        numbers = self.numbers
+        is_of_bias = (
+            numbers["condition"].astype(str).str.split("/").str[0] == "shape_bias"
+        )
+        is_counted = numbers["count"].notna() & (numbers["n"] > 0)
+        rows = numbers[
+            is_of_bias & is_counted & (numbers["metric"] == "fraction_neither")
+        ]
+        for dataset in rows["dataset"].unique():
+            classes = self.class_counts.get(("shape_bias", dataset), 0)
+            lows = [
+                decisions.wilson_interval(row.n - row.count, row.n)[0]
+                for row in rows[rows["dataset"] == dataset].itertuples()
+            ]
+            if classes > 2 and max(lows) <= 2 / classes:
+                yield (
+                    f"decisions for either cue on {dataset} are no more than guessing "
+                    f"gives (2 of {classes} classes), so no claim follows from shape bias"
+                )
+
+    def _doubted_accuracy(self) -> Iterator[str]:
+        headlines = [*self.headlines()]
+        if not any(key == "shape_bias" for key, _ in headlines):
+            return
+        for key, estimate in headlines:
+            classes = self.class_counts.get(("accuracy", estimate.dataset), 0)
+            if key != "accuracy" or estimate.dataset in _STIMULI or not classes:
+                continue
+            if estimate.lower is not None and estimate.lower <= 1 / classes:
+                yield (
+                    f"accuracy on {estimate.dataset} is no better than chance (1 of "
+                    f"{classes:,} classes), so no claim follows from shape bias"
+                )
+            return  # The first set is the one whose accuracy is the model's.
+
     def table(self) -> list[str]:
         """Return the headlines as lines of a table: measure, set, value, interval, n."""
         rows = []
@@ -201,9 +252,23 @@ class Measured:
     def __repr__(self) -> str:
         lines = [f"{self.folder.name}: measured in {self.folder}"]
         lines += [f"  {line}" for line in self.table()]
+        lines += [f"  doubt: {line}" for line in self.doubts()]
         if self.left_out:
             lines.append(f"  not measured: {len(self.left_out)}, see .left_out")
         return "\n".join(lines)
+
+
+def read(
+    folder: pathlib.Path, *, left_out: Sequence[str] = (), first: Sequence[str] = ()
+) -> Measured:
+    """Return the results in a network's folder; left_out, first: as of Measured."""
+    class_counts = {}
+    for path in sorted((folder / "measures").glob("*.json")):
+        measure, _, dataset = path.stem.partition("@")
+        options = json.loads(path.read_text("utf-8"))
+        class_counts[measure, dataset] = len(options.get("classes", ()))
+    numbers = results.read(folder)
+    return Measured(folder, numbers, tuple(left_out), tuple(first), class_counts)
 
 
 class MeasuredNetworks(tuple):

@@ -30,7 +30,6 @@ from jbias.data import base, labels, sources
 from jbias.evals import measured, networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
-from jbias.runs import results
 from jbias.runtime import console, messages, xla
 
 FORMS = ("float", "uint8", "files")
@@ -480,8 +479,7 @@ def measure(
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
-    first = tuple(config["sets"])
-    return Measured(folder, results.read(folder), tuple(lacking), first)
+    return measured.read(folder, left_out=lacking, first=[*config["sets"]])
 
 
 def prepared_ways(asked: suites.Suite) -> list[str]:

@@ -24,7 +24,6 @@ from jbias.evals import (
 )
 from jbias.evals import suite as suites
 from jbias.measuring import models, sets
-from jbias.runs import results
 from jbias.runtime import messages, xla
 
 # Pixels, where nothing says another size.
@@ -228,9 +227,9 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
     out = epath.Path(request.out)
     measurements = []
     for network in _open(opened, suite, settings, call):
-        result = _run(network, suite, out, call, whole=not only)
+        result = _run(network, suite, out, call, first=plan.first, whole=not only)
         if result is not None:
-            measurements.append(dataclasses.replace(result, first=plan.first))
+            measurements.append(result)
     if plan.missing and not only:
         call.say(plan.missing)
     return measurements
@@ -352,6 +351,7 @@ def _run(
     out: epath.Path,
     call: commands.Command,
     *,
+    first: Sequence[str],
     whole: bool,
 ) -> measured.Measured | None:
     """Return a network's results of a suite; None if nothing was measured."""
@@ -367,4 +367,4 @@ def _run(
     if not any((folder / "evals").glob("*.jsonl")):
         return None
     call.done.append(network.name)
-    return measured.Measured(folder, results.read(folder), tuple(lacking))
+    return measured.read(folder, left_out=lacking, first=first)
