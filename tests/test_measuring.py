@@ -123,6 +123,38 @@ def test_the_same_call_resumes(stimuli, tmp_path, capfd):
     pd.testing.assert_frame_equal(first.numbers, again.numbers)
 
 
+def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, capfd):
+    """CIFAR-10's names: airplane, bird, cat and dog are classes of Geirhos; six are not."""
+    names = [
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "Trucks",
+    ]
+    options = dict(stimuli=stimuli, size=SIZE, only=("shape_bias",), out=tmp_path)
+    jbias.measure(by_channel(0, 10), classes=names, name="list", **options)
+    (line,) = [x for x in capfd.readouterr().err.splitlines() if "answer no class" in x]
+    assert (
+        "list: 6 of its 10 outputs answer no class of cue-conflict: 'automobile' ("
+        in line
+    )
+    for words in ("(near 'car')", "'ship' (near 'boat')", "'Trucks' (near 'truck')"):
+        assert words in line
+    assert (
+        "'deer', 'frog', 'horse'," in line and "no output answers bear, bicycle" in line
+    )
+    mapped = {name: "" for name in names}
+    mapped |= {"dog": "dog", "automobile": "car", "ship": "boat"}
+    jbias.measure(by_channel(0, 10), classes=mapped, name="dictionary", **options)
+    assert "answer no class" not in capfd.readouterr().err
+
+
 def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capfd):
     found = jbias.measure(
         by_channel(0, count=3),
