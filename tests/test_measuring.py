@@ -123,6 +123,28 @@ def test_the_same_call_resumes(stimuli, tmp_path, capfd):
     pd.testing.assert_frame_equal(first.numbers, again.numbers)
 
 
+def test_another_network_of_the_same_name_is_refused_with_both_ways_out(
+    stimuli, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    code = "import numpy as np\ndef predict(images):\n    return np.eye(16)[{}]\n"
+    arguments = ["mine.py", f"--stimuli={stimuli}", f"--size={SIZE}"]
+    for chosen, name, exit_code in (
+        ("[0] * len(images)", "", 0),
+        ("[1] * len(images)", "", 2),
+        ("[1] * len(images)", "second", 0),
+    ):
+        (tmp_path / "mine.py").write_text(code.format(chosen))
+        names = [f"--name={name}"] if name else []
+        assert cli.main([*arguments, *names]) == exit_code
+        printed = capfd.readouterr().err
+        is_refused = "holds measures of another network" in printed
+        assert is_refused == (exit_code == 2)
+        for words in ("--out", "out= in Python", "--name=NAME", "name= in Python"):
+            assert words in printed or not is_refused
+    assert (tmp_path / "measured" / "second" / "evals").is_dir()
+
+
 def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, capfd):
     """CIFAR-10's names: airplane, bird, cat and dog are classes of Geirhos; six are not."""
     names = [

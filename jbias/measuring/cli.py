@@ -72,6 +72,7 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         only=args.only or (),
         changes=changes,
         out=args.out,
+        options={"name": args.name} if args.name else {},
     )
     return run.command(request)
 
@@ -96,6 +97,8 @@ def parser() -> cli.Parser:
         "--model=NAME": "of a file of weights: its network, e.g. resnet50 (default: found "
         "by names and shapes)",
         "--step=STEP": "of a run: best (by validation; default), latest, or a number",
+        "--name=NAME": "of a function, a module or timm:NAME: its name in tables, and that "
+        "of its folder in --out (default: as it is called)",
         "--trained=DATA": "the data set that it was trained on, for its records",
         "--method=NAME": "how it was trained, for its records",
     }
