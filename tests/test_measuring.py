@@ -80,6 +80,40 @@ def test_shape_bias_needs_stimuli_alone(stimuli, tmp_path, capfd):
     assert len(text.splitlines()) == 4 and "n = 32" in text and "95 %" in text
 
 
+def test_a_network_that_guesses_has_a_doubt_beside_its_shape_bias(stimuli, tmp_path):
+    """One that answers all images alike decides for either cue as often as guessing."""
+    options = dict(stimuli=stimuli, size=SIZE, out=tmp_path)
+    one_class = np.eye(16)[3]
+    found = jbias.measure(
+        lambda images: np.tile(one_class, (len(images), 1)), name="constant", **options
+    )
+    (line,) = found.doubts()
+    assert line.startswith("decisions for either cue on cue-conflict are no more than")
+    assert "2 of 16 classes" in line and f"  doubt: {line}" in repr(found).splitlines()
+    found = jbias.measure(by_channel(1), name="texture", **options)
+    assert found.accuracy_shape < 0.5 and found.doubts() == []
+
+
+def test_accuracy_at_chance_on_labelled_images_is_a_doubt_of_shape_bias():
+    """The bound is the interval's lower end, and the first labelled set decides."""
+
+    def doubts(count):
+        rows = [
+            ("test", "", "accuracy", count / 100, count, 100),
+            ("cue-conflict", "", "accuracy", 0.0, 0, 100),
+            ("cue-conflict", "shape_bias", "shape_bias", 0.0, 0, 90),
+            ("cue-conflict", "shape_bias", "fraction_neither", 0.1, 10, 100),
+        ]
+        columns = ["dataset", "condition", "metric", "value", "count", "n"]
+        classes = {("accuracy", "test"): 4, ("shape_bias", "cue-conflict"): 16}
+        numbers = pd.DataFrame(rows, columns=columns)
+        return measured.Measured(None, numbers, (), ("test",), classes).doubts()
+
+    (line,) = doubts(33)  # Wilson's interval: 0.246 to 0.427.
+    assert line.startswith("accuracy on test is no better than chance (1 of 4 classes)")
+    assert doubts(34) == []  # 0.255 to 0.437.
+
+
 def test_the_same_call_resumes(stimuli, tmp_path, capfd):
     options = dict(stimuli=stimuli, size=SIZE, name="net", out=tmp_path)
     first = jbias.measure(by_channel(0), **options)
@@ -87,6 +121,60 @@ def test_the_same_call_resumes(stimuli, tmp_path, capfd):
     again = jbias.measure(by_channel(0), **options)
     assert "2 measures are there already" in capfd.readouterr().err
     pd.testing.assert_frame_equal(first.numbers, again.numbers)
+
+
+def test_another_network_of_the_same_name_is_refused_with_both_ways_out(
+    stimuli, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    code = "import numpy as np\ndef predict(images):\n    return np.eye(16)[{}]\n"
+    arguments = ["mine.py", f"--stimuli={stimuli}", f"--size={SIZE}"]
+    for chosen, name, exit_code in (
+        ("[0] * len(images)", "", 0),
+        ("[1] * len(images)", "", 2),
+        ("[1] * len(images)", "second", 0),
+    ):
+        (tmp_path / "mine.py").write_text(code.format(chosen))
+        names = [f"--name={name}"] if name else []
+        assert cli.main([*arguments, *names]) == exit_code
+        printed = capfd.readouterr().err
+        is_refused = "holds measures of another network" in printed
+        assert is_refused == (exit_code == 2)
+        for words in ("--out", "out= in Python", "--name=NAME", "name= in Python"):
+            assert words in printed or not is_refused
+    assert (tmp_path / "measured" / "second" / "evals").is_dir()
+
+
+def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, capfd):
+    """CIFAR-10's names: airplane, bird, cat and dog are classes of Geirhos; six are not."""
+    names = [
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "Trucks",
+    ]
+    options = dict(stimuli=stimuli, size=SIZE, only=("shape_bias",), out=tmp_path)
+    jbias.measure(by_channel(0, 10), classes=names, name="list", **options)
+    (line,) = [x for x in capfd.readouterr().err.splitlines() if "answer no class" in x]
+    assert (
+        "list: 6 of its 10 outputs answer no class of cue-conflict: 'automobile' ("
+        in line
+    )
+    for words in ("(near 'car')", "'ship' (near 'boat')", "'Trucks' (near 'truck')"):
+        assert words in line
+    assert (
+        "'deer', 'frog', 'horse'," in line and "no output answers bear, bicycle" in line
+    )
+    mapped = {name: "" for name in names}
+    mapped |= {"dog": "dog", "automobile": "car", "ship": "boat"}
+    jbias.measure(by_channel(0, 10), classes=mapped, name="dictionary", **options)
+    assert "answer no class" not in capfd.readouterr().err
 
 
 def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capfd):

@@ -15,9 +15,8 @@ from jbias.runtime import files, messages
 
 Arrays = dict[str, np.ndarray]
 Make = Callable[..., Arrays]
-_RULES = (
-    4  # Raise it where files are read by other rules: older listings are made anew.
-)
+# Raise it where files are read by other rules: older listings are made anew.
+_RULES = 4
 
 
 def load(name: str, words: str) -> Arrays | None:

@@ -121,7 +121,7 @@ class Preprocess:
 
 
 def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.Image:
-    """Return an image of at least size x size pixels, with the given one at its centre."""
+    """Return an image of at least size x size pixels, with `image` at its centre."""
     width, height = max(image.width, size), max(image.height, size)
     filled = Image.new("RGB", (width, height), tuple(fill))
     filled.paste(image, ((width - image.width) // 2, (height - image.height) // 2))

@@ -211,7 +211,7 @@ def load(
 
 @functools.lru_cache(4096)
 def _as_class(response: str, classes: tuple[str, ...]) -> str:
-    """Return a response as a set spells its class, accents composed or not."""
+    """Return a response in the set's spelling, whose accents may be composed otherwise."""
     (name,) = base.spelled_as((response,), classes)
     return name
 
@@ -342,10 +342,11 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
         rows = csv.DictReader(file)
         try:
             header = rows.fieldnames or ()
-            if doubled := next((x for x in header if header.count(x) > 1), ""):
+            doubled = [name for name in header if header.count(name) > 1]
+            if doubled:
                 raise ValueError(
-                    f"{path}:1: must name every column once, got {doubled!r} twice; remove "
-                    "one of the two"
+                    f"{path}:1: must name every column once, got {doubled[0]!r} twice; "
+                    "remove one of the two"
                 )
             if lacking := [name for name in needed if name not in header]:
                 raise ValueError(

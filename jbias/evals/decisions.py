@@ -106,7 +106,8 @@ def _read(path: epath.PathLike, key: str, *ignored: str) -> dict[Any, Decisions]
     """Reads decisions by the values of a column, in the order of the file."""
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)
-    if lacking := {key, "prediction"} - set(frame.columns):
+    lacking = {key, "prediction"} - set(frame.columns)
+    if lacking:
         raise ValueError(f"{path}: decisions must have the column {min(lacking)!r}")
     names = frame.columns.difference(["prediction", key, *ignored])
     found = {}

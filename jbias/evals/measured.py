@@ -1,6 +1,7 @@
-"""What was measured of one model: its numbers, and the headlines among them by name."""
+"""Results of one model: all its numbers, and the headlines among them by name."""
 
 import dataclasses
+import json
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +10,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from jbias.evals import decisions
+from jbias.runs import results
 
 
 class Estimate(float):
-    """A number with its interval of 95 %, its images and its set; otherwise a float.
+    """A float with its 95 % interval, its number of images and its set.
 
-    lower, upper: None where no interval is known. n: of what the number is a share or a
-    mean: images, or for shape bias the decisions for either cue.
+    lower, upper: None where no interval is known. n: the number of images that the share
+    or mean is over; for shape bias, the number of decisions for either cue.
     """
 
     lower: float | None
@@ -32,7 +34,7 @@ class Estimate(float):
         n: int | None = None,
         dataset: str = "",
     ):
-        """Return the number with what is known of it."""
+        """Return the number with its interval, its images and its set."""
         number = super().__new__(cls, value)
         number.lower, number.upper = lower, upper
         number.n, number.dataset = n, dataset
@@ -41,20 +43,24 @@ class Estimate(float):
     @property
     def details(self) -> str:
         """The interval and n, in words."""
-        parts = []
+        words = []
         if self.lower is not None and self.upper is not None:
-            parts.append(f"95 %: {self.lower:.3f} to {self.upper:.3f}")
+            words.append(f"95 %: {self.lower:.3f} to {self.upper:.3f}")
         if self.n is not None:
-            parts.append(f"n = {self.n:,}")
-        return ", ".join(parts)
+            words.append(f"n = {self.n:,}")
+        return ", ".join(words)
+
+    @property
+    def text(self) -> str:
+        """The number with three digits, or "undefined"."""
+        return "undefined" if math.isnan(self) else f"{float(self):.3f}"
 
     def __repr__(self) -> str:
-        value = "undefined" if math.isnan(self) else f"{float(self):.3f}"
-        return f"{value} ({self.details})" if self.details else value
+        return f"{self.text} ({self.details})" if self.details else self.text
 
 
 class Headline(NamedTuple):
-    """One number that is shown first: by its label, its measure's name and its metric."""
+    """A number that is shown first: its label, and the measure and metric of its record."""
 
     label: str
     measure: str  # "" for accuracy, whose records name no measure.
@@ -84,22 +90,23 @@ HEADLINES: Mapping[str, Headline] = {
         "critical band, octaves", "critical_band", "critical_band_bandwidth"
     ),
 }
-# Measures that pool answers to the same images, which are not independent.
+# Measures that pool several answers to one image: these are not independent.
 _POOLED = ("imagenet_c",)
-# Sets of stimuli: accuracy on them is not the accuracy that is asked for.
+# Sets of stimuli: accuracy on these is not the `accuracy` of a model.
 _CONFLICTS = ("cue-conflict", "cue_conflict")
 _STIMULI = ("edge", "silhouette", *_CONFLICTS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Measured:
-    """What was measured of a model.
+    """Results of one model.
 
-    folder: where its records and decisions are, which reports read. numbers: a row a
-    number, as runs.results has them. left_out: what could not be measured, and why. first:
-    the sets whose numbers the attributes are, the likeliest first.
+    folder: of its records and decisions, which reports read. numbers: one row per number,
+    with the columns of runs.results. left_out: what could not be measured, and why. first:
+    names of sets in the order in which attributes prefer them. class_counts: the number
+    of classes that were decided among, by measure and set.
 
-    The headlines are attributes, such as `shape_bias` and `accuracy`: each an Estimate.
+    The headlines, such as `shape_bias` and `accuracy`, are attributes: each an Estimate.
     AttributeError, in one line, for what was not measured.
     """
 
@@ -107,6 +114,9 @@ class Measured:
     numbers: pd.DataFrame
     left_out: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    class_counts: Mapping[tuple[str, str], int] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def shape_bias(self) -> Estimate:
@@ -140,17 +150,17 @@ class Measured:
 
     @property
     def low_frequency_bias(self) -> Estimate:
-        """How accuracy depends on low spatial frequencies; see docs/measures.md."""
+        """The dependence of accuracy on low spatial frequencies; see docs/measures.md."""
         return self._headline("low_frequency_bias")
 
     @property
     def high_frequency_bias(self) -> Estimate:
-        """How accuracy depends on high spatial frequencies; see docs/measures.md."""
+        """The dependence of accuracy on high spatial frequencies; see docs/measures.md."""
         return self._headline("high_frequency_bias")
 
     @property
     def corruption_accuracy(self) -> Estimate:
-        """The mean accuracy under ImageNet-C's corruptions, made here."""
+        """The mean accuracy under ImageNet-C's corruptions, applied to the images here."""
         return self._headline("corruption_accuracy")
 
     @property
@@ -159,19 +169,20 @@ class Measured:
         return self._headline("critical_band_bandwidth")
 
     def _headline(self, name: str) -> Estimate:
-        found = [estimate for key, estimate in self.headlines() if key == name]
-        if name == "accuracy":
-            found = [one for one in found if one.dataset not in _STIMULI]
-        if not found:
-            there = ", ".join(dict.fromkeys(key for key, _ in self.headlines()))
-            raise AttributeError(
-                f"{name}: was not measured; there are {there or 'no headlines'}, and all "
-                "numbers in .numbers"
-            )
-        return found[0]
+        """Return the first estimate of a headline; AttributeError without any."""
+        headlines = [*self.headlines()]
+        for key, estimate in headlines:
+            is_on_stimuli = key == "accuracy" and estimate.dataset in _STIMULI
+            if key == name and not is_on_stimuli:
+                return estimate
+        names = ", ".join(dict.fromkeys(key for key, _ in headlines))
+        raise AttributeError(
+            f"{name}: was not measured; there are {names or 'no headlines'}, and all "
+            "numbers in .numbers"
+        )
 
     def headlines(self) -> Iterator[tuple[str, Estimate]]:
-        """Yield the numbers that are shown first, by attribute; sets in order of `first`."""
+        """Yield (attribute name, estimate) of each headline, its sets in order of `first`."""
         rank = {name: number for number, name in enumerate(self.first)}
         for key, headline in HEADLINES.items():
             rows = self.numbers[
@@ -185,25 +196,83 @@ class Measured:
             for estimate in estimates:
                 yield key, estimate
 
+    def doubts(self) -> list[str]:
+        """Return lines on sets where the answers of the model are no better than guesses.
+
+        Guessing among k classes decides for either cue in a share of 2 / k, and for the
+        label in 1 / k. Named are sets whose share has an interval of 95 % (Wilson's) that
+        is not above this; of cue conflicts, by no rule of pooling answers.
+        """
+        return [*self._doubted_cues(), *self._doubted_accuracy()]
+
+    def _doubted_cues(self) -> Iterator[str]:
+        numbers = self.numbers
+        is_of_bias = (
+            numbers["condition"].astype(str).str.split("/").str[0] == "shape_bias"
+        )
+        is_counted = numbers["count"].notna() & (numbers["n"] > 0)
+        rows = numbers[
+            is_of_bias & is_counted & (numbers["metric"] == "fraction_neither")
+        ]
+        for dataset in rows["dataset"].unique():
+            classes = self.class_counts.get(("shape_bias", dataset), 0)
+            lows = [
+                decisions.wilson_interval(row.n - row.count, row.n)[0]
+                for row in rows[rows["dataset"] == dataset].itertuples()
+            ]
+            if classes > 2 and max(lows) <= 2 / classes:
+                yield (
+                    f"decisions for either cue on {dataset} are no more than guessing "
+                    f"gives (2 of {classes} classes), so no claim follows from shape bias"
+                )
+
+    def _doubted_accuracy(self) -> Iterator[str]:
+        headlines = [*self.headlines()]
+        if not any(key == "shape_bias" for key, _ in headlines):
+            return
+        for key, estimate in headlines:
+            classes = self.class_counts.get(("accuracy", estimate.dataset), 0)
+            if key != "accuracy" or estimate.dataset in _STIMULI or not classes:
+                continue
+            if estimate.lower is not None and estimate.lower <= 1 / classes:
+                yield (
+                    f"accuracy on {estimate.dataset} is no better than chance (1 of "
+                    f"{classes:,} classes), so no claim follows from shape bias"
+                )
+            return  # The first set is the one whose accuracy is the model's.
+
     def table(self) -> list[str]:
         """Return the headlines as lines of a table: measure, set, value, interval, n."""
         rows = []
         for key, estimate in self.headlines():
-            value = "undefined" if math.isnan(estimate) else f"{float(estimate):.3f}"
             label = HEADLINES[key].label
-            rows.append((label, estimate.dataset, value, estimate.details))
+            rows.append((label, estimate.dataset, estimate.text, estimate.details))
         return _align(rows)
 
     def __repr__(self) -> str:
         lines = [f"{self.folder.name}: measured in {self.folder}"]
         lines += [f"  {line}" for line in self.table()]
+        lines += [f"  doubt: {line}" for line in self.doubts()]
         if self.left_out:
             lines.append(f"  not measured: {len(self.left_out)}, see .left_out")
         return "\n".join(lines)
 
 
+def read(
+    folder: pathlib.Path, *, left_out: Sequence[str] = (), first: Sequence[str] = ()
+) -> Measured:
+    """Return the results in a network's folder; left_out, first: as of Measured."""
+    class_counts = {}
+    for path in sorted((folder / "measures").glob("*.json")):
+        measure, _, dataset = path.stem.partition("@")
+        options = json.loads(path.read_text("utf-8"))
+        class_counts[measure, dataset] = len(options.get("classes", ()))
+    numbers = results.read(folder)
+    return Measured(folder, numbers, tuple(left_out), tuple(first), class_counts)
+
+
 class MeasuredNetworks(tuple):
-    """What was measured of several networks, such as the seeds of a run: a Measured each."""
+    """A tuple of the results of several networks, such as the seeds of a run."""
 
     __slots__ = ()
 
@@ -212,13 +281,13 @@ class MeasuredNetworks(tuple):
 
 
 def _variants(headline: Headline) -> tuple[str, ...]:
-    """Return names that a metric has where a part of it could not be made."""
+    """Return further names of a metric, for means without a corruption."""
     is_corruptions = headline.measure == "imagenet_c"
     return (f"{headline.metric}_without_frost",) if is_corruptions else ()
 
 
 def _estimate(numbers: pd.DataFrame, row) -> Estimate:
-    """Return a record's number with its interval: Wilson's of a share, else the stored."""
+    """Return a record's number with Wilson's interval of a share, else the stored one."""
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)
     lower = upper = None
@@ -226,12 +295,12 @@ def _estimate(numbers: pd.DataFrame, row) -> Estimate:
     if not pd.isna(row.count) and n and not is_pooled:
         lower, upper = decisions.wilson_interval(int(row.count), n)
     elif not is_pooled:
-        beside = numbers[
+        records = numbers[
             (numbers["dataset"] == row.dataset)
             & (numbers["condition"] == row.condition)
         ]
         ends = [
-            beside.loc[beside["metric"] == f"{row.metric}_{end}", "value"]
+            records.loc[records["metric"] == f"{row.metric}_{end}", "value"]
             for end in ("lower", "upper")
         ]
         if all(len(end) == 1 and not end.isna().any() for end in ends):
@@ -241,7 +310,8 @@ def _estimate(numbers: pd.DataFrame, row) -> Estimate:
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Return rows as lines whose columns are aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = zip(*rows, strict=True)
+    widths = [max(len(cell) for cell in column) for column in columns]
     return [
         "  ".join(
             cell.ljust(width) for cell, width in zip(row, widths, strict=True)

@@ -1,4 +1,4 @@
-"""How a suite's sets are prepared for one network: as its own description asks.
+"""Prepare a suite's sets for one network, as its own description asks.
 
 Suites share their images among networks. Where a single network is measured, its sets can
 have the size, crop and interpolation that it was trained for: `choose` reads these from its
@@ -14,15 +14,15 @@ from jbias import data
 from jbias.data import decoding, tables
 from jbias.evals import preprocessing
 
-# Of values of a Preprocessing: those that say how a set is prepared.
+# The values of a Preprocessing that are applied to sets.
 _OF_SETS = ("size", "resize", "crop", "fit", "interpolation")
 
 
 class Inputs(NamedTuple):
-    """How images become a network's inputs, before mean and standard deviation.
+    """The preparation of images for a network, before mean and standard deviation.
 
-    size: in pixels. options: of data.load, for sets of photographs. origins: by the name of
-    a value, who says so.
+    size: in pixels. options: of data.load, for sets of photographs. origins: where each
+    value is from, by its name.
     """
 
     size: int
@@ -33,10 +33,10 @@ class Inputs(NamedTuple):
 def choose(
     said: preprocessing.Preprocessing, *, size: int | None, default: int
 ) -> Inputs:
-    """Return how a network's images are prepared; ValueError where that cannot be.
+    """Return the preparation of a network's images; ValueError for a filter of no name here.
 
-    said: of the network. size: what the caller says, in pixels, or None. default: where
-    nobody says a size. A crop fraction, as timm has it, keeps its meaning at another size:
+    said: of the network. size: what the caller says, in pixels, or None. default: the size
+    if nobody says one. A crop fraction, as timm has it, keeps its meaning at another size:
     the short side is floor(size / fraction).
     """
     values, origins = said.values, dict(said.origins)
@@ -64,8 +64,8 @@ def choose(
     resize = _resize(values, chosen)
     if resize is not None:
         options["resize"] = resize
-    told = {key: origins[key] for key in _OF_SETS if key in origins}
-    return Inputs(chosen, options, told)
+    applied = {key: origins[key] for key in _OF_SETS if key in origins}
+    return Inputs(chosen, options, applied)
 
 
 def _resize(values: Mapping[str, Any], size: int) -> int | None:
@@ -81,7 +81,7 @@ def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, 
     """Return a suite's sets with the options that a network's inputs need.
 
     Sets that are published at one size, such as Geirhos' stimuli, are shown whole: only the
-    interpolation applies. What a set's own options say, and sets that are drawn, stay.
+    interpolation applies. A set's own options win. Sets that are drawn do not change.
     """
     prepared = {}
     for name, options in sets.items():
@@ -98,19 +98,19 @@ def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, 
 
 
 def describe(inputs: Inputs, *, has_photographs: bool) -> str:
-    """Return in words how images are prepared, and who says so.
+    """Return the preparation of images in words, with where each value is from.
 
     has_photographs: whether a set is cropped; stimuli of one size are shown whole.
     """
-    parts = [f"{inputs.size} pixels ({inputs.origins['size']})"]
+    phrases = [f"{inputs.size} pixels ({inputs.origins['size']})"]
     if "resize" in inputs.options and has_photographs:
         origin = inputs.origins.get("crop") or inputs.origins["resize"]
-        parts.append(
+        phrases.append(
             f"resized to {inputs.options['resize']} before the crop ({origin})"
         )
     for key in ("fit", "interpolation"):
         if key in inputs.options and (has_photographs or key != "fit"):
-            parts.append(f"{inputs.options[key]} ({inputs.origins[key]})")
+            phrases.append(f"{inputs.options[key]} ({inputs.origins[key]})")
     if not has_photographs:
-        parts.append("stimuli are shown whole")
-    return ", ".join(parts)
+        phrases.append("stimuli are shown whole")
+    return ", ".join(phrases)

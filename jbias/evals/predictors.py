@@ -30,7 +30,6 @@ from jbias.data import base, labels, sources
 from jbias.evals import measured, networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
-from jbias.runs import results
 from jbias.runtime import console, messages, xla
 
 FORMS = ("float", "uint8", "files")
@@ -187,10 +186,9 @@ def _form(one: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
 def _to_float32(logits: np.ndarray) -> Float[np.ndarray, "b k"]:
     """Return logits in float32, without a tie that they did not have.
 
-    A row whose numbers differ by less than float32 can tell, such as 1e9 + logit, is taken
-    less its largest number: its order and its softmax stay as they are, and -inf stays.
-    What float32 cannot hold is infinite. Not for probabilities: a row that is shifted is
-    none of these.
+    A row with a new tie in float32, as of 1e9 + logit, is shifted by its largest number:
+    its order and its softmax do not change, and -inf stays. Numbers that float32 cannot
+    hold become infinite. Not for probabilities, which a shift would change.
     """
     with np.errstate(over="ignore"):
         rounded = logits.astype(np.float32)
@@ -200,9 +198,8 @@ def _to_float32(logits: np.ndarray) -> Float[np.ndarray, "b k"]:
     has_new_tie = _count_distinct(rounded) < _count_distinct(logits)
     for row in np.flatnonzero(has_largest & has_new_tie):
         with np.errstate(over="ignore"):
-            below = (
-                logits[row].max() - logits[row]
-            )  # At least 0, as unsigned numbers are.
+            # Not the other way round: unsigned numbers cannot be below 0.
+            below = logits[row].max() - logits[row]
             rounded[row] = -below.astype(np.float32)
     return rounded
 
@@ -288,7 +285,7 @@ def ask(
 def _class_numbers(
     names: Sequence[str], classes: tuple[str, ...], where: str
 ) -> np.ndarray:
-    """Return the class of each name, accents composed or not; ValueError for none."""
+    """Return the number of each class name; ValueError for an unknown name."""
     numbers = {name: i for i, name in enumerate(classes)}
     for name in sorted({*names} - {*classes}):
         (known,) = base.spelled_as((name,), classes)
@@ -387,6 +384,13 @@ def samples(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
     return (coarse[:, :size, :size] + fine).astype(np.uint8)
 
 
+def _as_taken(one: Predictor, images: UInt8[np.ndarray, "b size size 3"]) -> Any:
+    """Return images in the form that a function takes: arrays, or files' bytes."""
+    if one.images == "files":
+        return [sources.to_png(image) for image in images]
+    return _form(one, images.astype(np.float32) / 255)
+
+
 def open_predictor(
     one: Predictor,
     size: int,
@@ -411,11 +415,8 @@ def open_predictor(
     own, said = labels.of_outputs(one.classes), tuple(labels.listed(one.classes))
     bare = getattr(one.predict, "__name__", type(one.predict).__name__)
     name = one.name or bare.strip("<>")
-    images = samples(size)
-    given = [*map(sources.to_png, images)]
-    if one.images != "files":
-        given = _form(one, images.astype(np.float32) / 255)
-    kind, logits = ask(one, given, said, "sixteen trial images", one.outputs)
+    images = _as_taken(one, samples(size))
+    kind, logits = ask(one, images, said, "sixteen trial images", one.outputs)
     decided = [own.classes[i] for i in logits.argmax(1)]
     identity = [one.version or decided, kind, own.answers]
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
@@ -478,8 +479,7 @@ def measure(
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
-    first = tuple(config["sets"])
-    return Measured(folder, results.read(folder), tuple(lacking), first)
+    return measured.read(folder, left_out=lacking, first=[*config["sets"]])
 
 
 def prepared_ways(asked: suites.Suite) -> list[str]:
@@ -496,10 +496,10 @@ def load_object(named: str, where: str) -> Any:
     """Return the object of `path/to/file.py:name`; ValueError, which begins with `where`."""
     path, _, name = named.rpartition(":")
     if not os.path.isfile(path):
-        lacking = "no such file"
+        remedy = "no such file"
         if os.path.isfile(named):
-            lacking = f"add the function's name, as in {named}:predict"
-        jc.refuse(where, "be path/to/file.py:name", named, lacking)
+            remedy = f"add the function's name, as in {named}:predict"
+        jc.refuse(where, "be path/to/file.py:name", named, remedy)
     if not path.endswith(".py"):
         jc.refuse(where, "be a file of Python, *.py", path)
     path = os.path.abspath(path)
@@ -512,21 +512,20 @@ def load_object(named: str, where: str) -> Any:
     return known[name]
 
 
-def count_outputs(one: Predictor, size: int) -> int:
-    """Return how many numbers a function gives for an image; 0 if it gives no numbers.
+def count_outputs(predictor: Predictor, size: int) -> int:
+    """Return the number of outputs per image of a function; 0 if they are no numbers.
 
-    It is asked about two images of that size.
+    The function is called with two images of that size, in pixels.
     """
-    images = samples(size)[:2]
-    given = [*map(sources.to_png, images)]
-    if one.images != "files":
-        given = _form(one, images.astype(np.float32) / 255)
-    told = f"asked about two trial images; {_AGAIN}{_module_remedy(one.predict)}"
+    images = _as_taken(predictor, samples(size)[:2])
+    remedy = f"{_AGAIN}{_module_remedy(predictor.predict)}"
+    context = f"asked about two trial images; {remedy}"
+    code = predictor.code or "predict"
     with (
-        messages.user_code(one.code or "predict", given=lambda: told, whole=True),
+        messages.user_code(code, given=lambda: context, whole=True),
         xla.callers_settings(),
     ):
-        answers = _to_array(one.predict(given))
+        answers = _to_array(predictor.predict(images))
     is_numbers = answers.ndim == 2 and answers.dtype.kind in "fiu"
     return answers.shape[1] if is_numbers else 0
 

@@ -3,7 +3,9 @@
 `condition_images` are what a measure shows of a few images, as arrays to look at.
 """
 
+import difflib
 import itertools
+import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +17,18 @@ from jbias.data import base, labels, loader, splits, tables
 from jbias.evals import cue_conflict, networks, predict, probe, suite
 from jbias.runtime import mesh, xla
 
+_LISTED = 20  # Outputs that a message names.
+# Words of other data sets for Geirhos' 16 classes.
+_SYNONYMS = types.MappingProxyType(
+    {
+        "automobile": "car",
+        "ship": "boat",
+        "plane": "airplane",
+        "aeroplane": "airplane",
+        "bike": "bicycle",
+        "lorry": "truck",
+    }
+)
 Wanted = tuple[str, bool]  # A set by name, and whether `prepare` keeps it whole.
 
 
@@ -95,8 +109,57 @@ def prepare_all(
             foreign[dataset] = True
         except errors as error:
             faults[f"{dataset}: {networks.describe_error(error)}"] = True
+    for line in _describe_unused(network, asked, prepared):
+        say(f"{network.name}: {line}")
     mismatch = [_describe_mismatch(network, asked, foreign)] if foreign else []
     return prepared, [*mismatch, *faults]
+
+
+def _describe_unused(
+    network: networks.Network,
+    asked: suite.Suite,
+    prepared: Mapping[Wanted, PreparedSet],
+) -> Iterator[str]:
+    """Yield a line on outputs that mean none of Geirhos' 16 classes, as "automobile" does.
+
+    Only of a list of names: a dictionary says by itself which outputs have no meaning.
+    """
+    answers = network.about.get("answers", {})
+    if network.space != "names" or any(own != x for own, x in answers.items()):
+        return
+    unused: dict[tuple, list[str]] = {}
+    for dataset, _ in prepared:
+        source, options = asked.sources[dataset], asked.config["sets"][dataset]
+        outputs = tuple(name for name in network.classes if name not in answers)
+        if source.space == "entry16" and outputs and not options.get("mapping"):
+            lacking = tuple(name for name in source.classes if name not in answers)
+            unused.setdefault((outputs, lacking), []).append(dataset)
+    for (outputs, lacking), datasets in unused.items():
+        near = {name: _near_class(name, lacking) for name in outputs}
+        words = [
+            f"{name!r} (near {near[name]!r})" if near[name] else repr(name)
+            for name in outputs[:_LISTED]
+        ]
+        more = len(outputs) - len(words)
+        words += [f"{more:,} more"] if more else []
+        yield (
+            f"{len(outputs):,} of its {len(network.classes):,} outputs answer no class of "
+            f"{', '.join(dict.fromkeys(datasets))}: {', '.join(words)}; no output answers "
+            f"{', '.join(lacking) or 'none'}; if two of these mean the same, write a "
+            "dictionary (classes=) or a CSV file (--classes) from outputs to classes"
+        )
+
+
+def _near_class(name: str, classes: Iterable[str]) -> str:
+    """Return the class whose name is the most similar, or that it has as a word, or ""."""
+    spelled = {x.lower(): x for x in classes}
+    words = name.lower().replace("_", " ").replace("-", " ").split()
+    words += [_SYNONYMS.get(word, word) for word in words]
+    near = [spelled[word] for word in words if word in spelled]
+    near += [
+        spelled[x] for x in difflib.get_close_matches(name.lower(), spelled, 1, 0.7)
+    ]
+    return near[0] if near else ""
 
 
 def _describe_mismatch(

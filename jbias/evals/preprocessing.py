@@ -64,12 +64,12 @@ _LISTS = ("Compose", "Sequential")  # Steps that hold others.
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """What is done to the images of a network.
+    """The preprocessing of a network's images.
 
     values: by name ("mean", "std": three numbers; "size": pixels; "resize": pixels of the
     short side before the crop; "crop": the side of the crop by that of the resized image;
-    "interpolation"; "fit": one of data.decoding.FITS) what is said. origins: by the same
-    names, who says so. others: contradictions, and steps that could not be read, in words.
+    "interpolation"; "fit": one of data.decoding.FITS). origins: by the same names, where
+    each value is from. others: contradictions and steps that could not be read, in words.
     """
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -90,11 +90,13 @@ def read(model: Any) -> Preprocessing:
             if source is None or _is_own_method(model, source):
                 continue
             if _is_normalising_layer(model, source):
-                told = f"the module's own layer {name}, which normalises, is not read: give"
-                told += " mean=0, std=1 if it is part of forward, else its numbers"
-                return Preprocessing(others=(told,))
+                reason = (
+                    f"the module's own layer {name}, which normalises, is not read: give "
+                    "mean=0, std=1 if it is part of forward, else its numbers"
+                )
+                return Preprocessing(others=(reason,))
             try:
-                found = _parse(source, name)
+                parsed = _parse(source, name)
             except (ValueError, TypeError, AttributeError) as error:
                 if name in _OF_TIMM:
                     raise
@@ -102,8 +104,8 @@ def read(model: Any) -> Preprocessing:
                     f"attribute {name} is not read ({messages.shorten(error)})"
                 )
                 continue
-            if found.values:
-                return found
+            if parsed.values:
+                return parsed
             if name not in _OF_TIMM and not hasattr(source, "named_modules"):
                 kind = _kind_in_words(source)
                 unread.append(f"attribute {name} is not read (it is {kind})")
@@ -121,7 +123,7 @@ def _is_own_method(model: Any, source: Any) -> bool:
 
 
 def _is_normalising_layer(model: Any, source: Any) -> bool:
-    """Return whether an attribute is a layer, which the module itself applies, or nobody."""
+    """Return whether an attribute is a layer that normalises: forward may apply it."""
     kind = type(source).__name__
     if not hasattr(model, "named_modules") or kind not in ("Normalize", "Sequential"):
         return False
@@ -137,9 +139,9 @@ def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
     parsed = _parse(source, origin)
     if not parsed.values and not isinstance(source, Preprocessing):
         must = (
-            "describe mean and std, as timm's pretrained_cfg, an image processor or a"
+            "describe mean and std, as timm's pretrained_cfg, an image processor or a "
+            "Compose of transforms does"
         )
-        must += " Compose of transforms does"
         remedy = "give mean= and std=, or let the model do its own preprocessing"
         raise ValueError(
             f"{origin}: must {must}, got {_kind_in_words(source)}; {remedy}"
@@ -148,7 +150,7 @@ def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
 
 
 def _parse(source: Any, origin: str) -> Preprocessing:
-    """Return what a description says; nothing where it says nothing that is known."""
+    """Return what a description says; an empty Preprocessing if nothing is understood."""
     if isinstance(source, Preprocessing):
         return source
     if isinstance(getattr(source, "transforms", None), functools.partial):
@@ -215,10 +217,10 @@ def _of_fields(source: Any, origin: str) -> dict[str, Any]:
     get = functools.partial(_get, source)
     found = {}
     for key, names in _NAMES.items():
-        told = (get(name) for name in names)
-        told = [one for one in told if one is not None and not callable(one)]
-        if told:
-            found[key] = told[0]
+        values = [get(name) for name in names]
+        values = [x for x in values if x is not None and not callable(x)]
+        if values:
+            found[key] = values[0]
     sides = _sides(get("size"))
     if get("do_center_crop") is False:
         found["size"] = get("size") or found.get("size")
@@ -238,10 +240,10 @@ def _of_fields(source: Any, origin: str) -> dict[str, Any]:
 def _of_processor(
     get: Callable[[str], Any], found: Mapping[str, Any], origin: str
 ) -> dict[str, Any]:
-    """Return mean and std of all that a processor of transformers does to bytes.
+    """Return mean and std that equal all steps of a processor of transformers.
 
-    It rescales bytes, takes 1 off where it is told to, then normalises, twice for
-    EfficientNet's `include_top`. ValueError for what is no normalisation.
+    The processor rescales bytes, subtracts 1 if it has an offset, then normalises, twice
+    for EfficientNet's `include_top`. ValueError for a step that is no normalisation.
     """
     for name in _OTHER_FIELDS:
         if get(name):
@@ -267,16 +269,16 @@ def _of_processor(
 def _rescaling(
     get: Callable[[str], Any], mean: np.ndarray, std: np.ndarray, origin: str
 ) -> _Normalisation:
-    """Return what a processor does to images before mean and std.
+    """Return the normalisation that a processor applies before mean and std.
 
-    Without rescaling they are bytes if mean or std are of bytes, above 1, else in [0, 1].
+    Without rescaling, images are bytes if mean or std is above 1, else in [0, 1].
     """
     scale = get("rescale_factor")
     if get("do_rescale") is False:
         if (mean == 0).all() and (std == 1).all():
             raise ValueError(
                 f"{origin}: images must be in [0, 1] or bytes, got do_rescale=False with "
-                "mean 0 and std 1, which tells neither; give mean= and std= instead"
+                "mean 0 and std 1, which leaves both open; give mean= and std= instead"
             )
         if max(mean.max(), std.max()) <= 1:
             return _UNCHANGED
@@ -291,7 +293,7 @@ def _rescaling(
 
 
 def _refuse_mean_of_bytes(origin: str, mean: Any) -> None:
-    """Raise ValueError where a mean that is of images in [0, 1] is above 1."""
+    """Raise ValueError where a mean for images in [0, 1] is above 1."""
     numbers = constants(f"{origin}: mean", mean, positive=False)
     if max(numbers) > 1:
         remedy = "divide mean and std by 255 if they are of bytes"
@@ -358,8 +360,8 @@ def _of_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, 
 def _of_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
     """Return mean and std of a Normalize as they are of images in [0, 1].
 
-    has_bytes: whether the step is shown bytes. Albumentations' says by max_pixel_value
-    of what images its numbers are the share.
+    has_bytes: whether the step gets bytes. The numbers of Albumentations' Normalize are
+    shares of its max_pixel_value.
     """
     mean = np.asarray(_checked(origin, "mean", getattr(step, "mean", None)))
     std = np.asarray(_checked(origin, "std", getattr(step, "std", None)))
@@ -369,9 +371,8 @@ def _of_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
         must = "normalise by fixed numbers"
         jc.refuse(f"{origin}: Normalize", must, rule, "give mean= and std= instead")
     if highest is not None:
-        times = (
-            _BYTES * constants(f"{origin}: max_pixel_value", highest, positive=True)[0]
-        )
+        where = f"{origin}: max_pixel_value"
+        times = _BYTES * constants(where, highest, positive=True)[0]
     elif has_bytes:
         times = _BYTES
     else:
@@ -381,19 +382,19 @@ def _of_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
 
 
 def _size_of_step(step: Any) -> Any:
-    """Return the size of a Resize or a CenterCrop; None where it does not say one."""
+    """Return the size of a Resize or a CenterCrop; None if it has none."""
     size = getattr(step, "size", None)
     return getattr(step, "width", None) if size is None else size
 
 
 def _is_to_rgb(step: Any) -> bool:
-    """Return whether a step is a function that is named as one that converts to RGB."""
+    """Return whether a step is a function whose name ends with "to_rgb"."""
     function = getattr(step, "lambd", step)  # Of a Lambda.
     return str(getattr(function, "__name__", "")).endswith("to_rgb")
 
 
 def _sides(value: Any) -> dict[str, Any] | None:
-    """Return a size of transformers by the names of its sides; None for another size."""
+    """Return the named sides of a size of transformers; None for any other size."""
     if isinstance(value, Mapping):
         return {key: side for key, side in value.items() if side is not None}
     sides = {name: getattr(value, name, None) for name in _SIDES}

@@ -47,6 +47,13 @@ _SAME_CONFIDENCE = 1e-6  # Probabilities that differ by less, as by rounding, ar
 _NO_AGREEMENT = "not made: the algorithm answers in its own way, in its run's precision"
 
 
+# The folder of a network is <out>/<name>.
+_OTHER_FOLDER = (
+    "name another --out (out= in Python), or give a function or module another name "
+    "(jbias measure --name=NAME, name= in Python)"
+)
+
+
 def run_suite(
     network: networks.Network, asked: suite.Suite, out: epath.Path, say, *, whole=True
 ) -> list[str]:
@@ -135,7 +142,7 @@ class Measuring:
         whole = jc.to_dict(whole)
         if folder.exists() and not folder.is_dir():
             must = "must be a folder of measures, is a file"
-            raise ValueError(f"{folder}: {must}; name another --out")
+            raise ValueError(f"{folder}: {must}; {_OTHER_FOLDER}")
         now = {**own, **{key: whole[key] for key in _NAMED}}
         self._check_same(now)
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,7 +166,7 @@ class Measuring:
             if differing := jc.diff({key: before.get(key) for key in now}, now):
                 raise ValueError(
                     f"{self.folder}: holds measures of another network (then != now): "
-                    f"{'; '.join(differing)}; name another --out"
+                    f"{'; '.join(differing)}; {_OTHER_FOLDER}"
                 )
 
     def _check_own(self) -> None:
@@ -175,7 +182,7 @@ class Measuring:
         if foreign:
             raise ValueError(
                 f"{self.folder}: has a config.json or provenance.json that jbias did not "
-                "write; name another --out"
+                f"write; {_OTHER_FOLDER}"
             )
 
     def _known(self, before: dict[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _MODEL = "what is measured; see above"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments say; return the exit code."""
+    """Run `jbias measure`; return the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     return cli.run(lambda: _measure(args, changes), stopped="resumes")
@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias.measuring import models, run, sets
 
+    if args.devices:
+        changes = [*changes, f"--suite.run.devices={args.devices}"]
     folders = sets.Folders(
         stimuli=args.stimuli,
         imagenet=args.imagenet,
@@ -61,7 +63,7 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         trained=args.trained,
         method=args.method,
     )
-    return run.command(
+    request = run.Request(
         args.MODEL,
         folders,
         settings=settings,
@@ -70,14 +72,15 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         only=args.only or (),
         changes=changes,
         out=args.out,
-        devices=args.devices,
+        options={"name": args.name} if args.name else {},
     )
+    return run.command(request)
 
 
 def parser() -> cli.Parser:
     """Return the command line's parser."""
-    made = cli.Parser("measuring", __doc__)
-    made.add_argument("MODEL", help=_MODEL)
+    arguments = cli.Parser("measuring", __doc__)
+    arguments.add_argument("MODEL", help=_MODEL)
     texts = {
         "--stimuli=DIR": "Geirhos' stimuli: the folder of cue conflicts, with a folder for "
         "each of the 16 classes, or the folder that holds cue-conflict/, edge/ and "
@@ -94,24 +97,42 @@ def parser() -> cli.Parser:
         "--model=NAME": "of a file of weights: its network, e.g. resnet50 (default: found "
         "by names and shapes)",
         "--step=STEP": "of a run: best (by validation; default), latest, or a number",
+        "--name=NAME": "of a function, a module or timm:NAME: its name in tables, and that "
+        "of its folder in --out (default: as it is called)",
         "--trained=DATA": "the data set that it was trained on, for its records",
         "--method=NAME": "how it was trained, for its records",
     }
-    cli.add_texts(made, texts)
-    cli.add_constants(made, "of a file or a function")
-    add = made.add_argument
-    what = "timm:NAME with random weights"
-    add("--random-weights", action="store_true", help=what)
-    what = "pixels of the images' sides (default: what the model says, else 224)"
-    add("--size", type=cli.at_least(1), metavar="N", help=what)
-    what = (
-        "how many images are shown by measures that change them, such as corruptions; 0 "
-        "is all (default: %(default)s)"
+    cli.add_texts(arguments, texts)
+    cli.add_constants(arguments, "of a file or a function")
+    add = arguments.add_argument
+    add("--random-weights", action="store_true", help="timm:NAME with random weights")
+    add(
+        "--size",
+        type=cli.at_least(1),
+        metavar="N",
+        help="pixels of the images' sides (default: what the model says, else 224)",
     )
-    add("--images", type=cli.at_least_0, default=0, metavar="N", help=what)
-    cli.add_names(made, "--only", None, "measures, by name; all if not given")
-    what = "where the network's folder is written (default: %(default)s)"
-    add("--out", type=cli.output_folder, default="measured", metavar="DIR", help=what)
-    what = "how many of those here are used; 0 is all (default: %(default)s)"
-    add("--devices", type=cli.at_least_0, default=0, metavar="N", help=what)
-    return made
+    add(
+        "--images",
+        type=cli.at_least_0,
+        default=0,
+        metavar="N",
+        help="how many images are shown by measures that change them, such as "
+        "corruptions; 0 is all (default: %(default)s)",
+    )
+    cli.add_names(arguments, "--only", None, "measures, by name; all if not given")
+    add(
+        "--out",
+        type=cli.output_folder,
+        default="measured",
+        metavar="DIR",
+        help="where the network's folder is written (default: %(default)s)",
+    )
+    add(
+        "--devices",
+        type=cli.at_least_0,
+        default=0,
+        metavar="N",
+        help="how many of the devices of this machine are used; 0 is all (default: %(default)s)",
+    )
+    return arguments

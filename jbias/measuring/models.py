@@ -1,4 +1,4 @@
-"""What MODEL names: opened as far as that needs no images."""
+"""Read MODEL: open what it names, as far as that needs no images."""
 
 import argparse
 import difflib
@@ -19,7 +19,7 @@ OF_FOLDERS = "the folders of --data, in alphabetical order"
 
 
 class Settings(NamedTuple):
-    """What is said of a model beside its name; None for what is not said."""
+    """Options of a model, as `jbias measure --help` lists them; None if not given."""
 
     random_weights: bool = False
     classes: Any = None
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
 class Model(NamedTuple):
     """A model of one of three kinds: a predictor, loaded networks, or a table of decisions.
 
-    said: what is known of its preprocessing, size and crop among it.
+    said: its preprocessing as the model or the caller describes it, with size and crop.
     """
 
     predictor: predictors.Predictor | None = None
@@ -69,10 +69,10 @@ def read(
         return _of_object(module, settings, {"name": name, **options})
     path, _, name = text.rpartition(":")
     if text.endswith(".py") or path.endswith(".py"):
-        named = f"{text}:predict" if text.endswith(".py") else text
-        loaded = predictors.load_object(named, "MODEL")
+        reference = f"{text}:predict" if text.endswith(".py") else text
+        loaded = predictors.load_object(reference, "MODEL")
         if not (isinstance(loaded, predictors.Predictor) and loaded.name):
-            options = {"name": _name_of_object(named), **options}
+            options = {"name": _name_of_object(reference), **options}
         return _of_object(loaded, settings, options)
     for key in options:
         must = "be left out for files, runs and tables of decisions"
@@ -82,15 +82,15 @@ def read(
     return Model(loaded=_read_networks(text, settings, say, refuse))
 
 
-def _name_of_object(named: str) -> str:
-    """Return a network's name for FILE.py:NAME; of `predict`, which says little, the file's."""
-    path, _, name = named.rpartition(":")
+def _name_of_object(reference: str) -> str:
+    """Return a network's name for FILE.py:NAME: NAME, or FILE if NAME is `predict`."""
+    path, _, name = reference.rpartition(":")
     stem = os.path.splitext(os.path.basename(path))[0]
     return stem if name == "predict" else name
 
 
 def _is_table(path: str) -> bool:
-    """Return whether a path is a table of decisions, a folder or a glob of such alone."""
+    """Return whether a path is a table of decisions, or a folder or glob of tables only."""
     if glob.has_magic(path) and not os.path.exists(path):
         matches = glob.glob(path)
         return bool(matches) and all(x.lower().endswith(_TABLES) for x in matches)
@@ -111,11 +111,10 @@ def _read_networks(
             f"MODEL: nothing is at {text!r}; give a file of weights, a run, timm:NAME, "
             "hf:OWNER/NAME@COMMIT, FILE.py:NAME or a table of decisions"
         )
-    classes = settings.classes
     args = argparse.Namespace(
         checkpoint=[text],
         model=settings.model,
-        classes=classes,
+        classes=settings.classes,
         mean=settings.mean,
         std=settings.std,
         trained=settings.trained,
@@ -133,20 +132,24 @@ def _may_exist(path: str) -> bool:
 
 def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Model:
     """Return the model of a module of PyTorch, a Predictor or a function."""
-    given = {key: getattr(settings, key) for key in ("mean", "std")}
-    given = {key: value for key, value in given.items() if value is not None}
-    given |= options
-    if isinstance(settings.classes, str) and settings.classes in (GEIRHOS16, FOLDERS):
-        pass  # Known when the folders are.
-    elif settings.classes is not None:
-        given["classes"] = settings.classes
+    settled = {"mean": settings.mean, "std": settings.std}
+    if not _depends_on_folders(settings):
+        settled["classes"] = settings.classes
+    settled = {key: value for key, value in settled.items() if value is not None}
+    options = {**settled, **options}
     if hasattr(model, "named_modules") and hasattr(model, "state_dict"):
         from jbias import torch
 
-        predictor = torch.wrap(model, **given)
+        predictor = torch.wrap(model, **options)
     else:
-        predictor = predictors.as_predictor(model, **given)
+        predictor = predictors.as_predictor(model, **options)
     return Model(predictor=predictor, said=predictor.resolve())
+
+
+def _depends_on_folders(settings: Settings) -> bool:
+    """Return whether the classes are a word whose meaning `settle_classes` decides."""
+    classes = settings.classes
+    return isinstance(classes, str) and classes in (GEIRHOS16, FOLDERS)
 
 
 def settle_classes(
@@ -158,11 +161,11 @@ def settle_classes(
     folders_in_words: str = OF_FOLDERS,
     has_stimuli: bool,
 ) -> tuple[Any, str]:
-    """Return what the outputs of a predictor are, and a line that says why; "" if given.
+    """Return the classes of a predictor's outputs, and a line that says why; "" if given.
 
     folders: the classes of the user's own images, in their order; folders_in_words: what
-    they are. ValueError, with the readings that are
-    possible, where the number of outputs does not decide.
+    messages call them. has_stimuli: whether Geirhos' 16 are a possible reading. ValueError,
+    with the possible readings, where the number of outputs does not decide.
     """
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.listed(labels.IMAGENET)),
@@ -172,23 +175,23 @@ def settle_classes(
             tuple(labels.geirhos16()) if has_stimuli else (),
         ),
     }
-    if settings.classes in (FOLDERS, GEIRHOS16):
-        names = lists[settings.classes][1] or tuple(labels.geirhos16())
-        if settings.classes == FOLDERS and not folders:
+    if _depends_on_folders(settings):
+        if settings.classes == GEIRHOS16:
+            return tuple(labels.geirhos16()), ""
+        if not folders:
             raise ValueError("--classes: folders are those of --data; give it")
-        return names, ""
+        return tuple(folders), ""
     if settings.classes is not None or predictor.classes != labels.IMAGENET:
         return predictor.classes, ""
     count = predictors.count_outputs(predictor, size)
     if not count:
         return predictor.classes, ""
     readings = {key: x for key, x in lists.items() if len(x[1]) == count}
-    different = {tuple(names) for _, names in readings.values()}
-    if len(different) > 1:
-        ways = " or ".join(
+    if len({tuple(names) for _, names in readings.values()}) > 1:
+        options = " or ".join(
             f"{words} (--classes={key})" for key, (words, _) in readings.items()
         )
-        raise ValueError(f"MODEL: its {count} outputs may be {ways}; say which")
+        raise ValueError(f"MODEL: its {count} outputs may be {options}; say which")
     if not readings:
         raise ValueError(
             f"MODEL: must say what its {count:,} outputs are; give --classes=FILE with "
@@ -200,10 +203,10 @@ def settle_classes(
 
 
 def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
-    """Return a network of timm and its name; ValueError, in one line, where it cannot be."""
+    """Return a network of timm and its name; ValueError where timm cannot make it."""
     name, _, query = text.removeprefix(TIMM).partition("?")
     if query not in ("", "pretrained=false", "pretrained=true"):
-        must = "end with ?pretrained=false, or without"
+        must = "end with ?pretrained=false, ?pretrained=true or neither"
         jc.refuse("MODEL", must, text)
     if query == "pretrained=true" and is_random:
         raise ValueError(f"MODEL: {text} is pretrained; leave --random-weights out")
@@ -230,9 +233,7 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
         module = timm.create_model(
             name, pretrained=True, pretrained_cfg_overlay=overlay
         )
-    except (
-        RuntimeError
-    ) as error:  # Of a tag that is unknown, and of weights that misfit.
+    except RuntimeError as error:  # An unknown tag, or weights of other shapes.
         raise ValueError(f"MODEL: {text}: {error}") from None
     return module, name
 
@@ -240,8 +241,7 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
 def _cached_weights(name: str) -> str:
     """Return the file of a timm network's weights in the Hugging Face cache.
 
-    ValueError, with what to fetch, where it is not there. Only safetensors are read, which
-    run no code.
+    ValueError, with the command that fetches it, where it is not there.
     """
     import huggingface_hub
     import timm
@@ -256,7 +256,7 @@ def _cached_weights(name: str) -> str:
         raise ValueError(f"MODEL: timm has no weights of {name} on the hub; {by_hand}")
     file = getattr(config, "hf_hub_filename", None) or "model.safetensors"
     path = huggingface_hub.try_to_load_from_cache(repository, file)
-    is_cached = isinstance(path, str)
+    is_cached = isinstance(path, str)  # Else None, or an object for a known absence.
     if not is_cached:
         raise ValueError(
             f"MODEL: the weights of timm:{name} are not in the Hugging Face cache; fetch "

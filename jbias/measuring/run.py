@@ -1,10 +1,11 @@
-"""Open a model and the images that are there, measure, and return what was measured."""
+"""Open a model and the user's images, measure, and return the results."""
 
 import dataclasses
 import os
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -23,13 +24,31 @@ from jbias.evals import (
 )
 from jbias.evals import suite as suites
 from jbias.measuring import models, sets
-from jbias.runs import results
 from jbias.runtime import messages, xla
 
 # Pixels, where nothing says another size.
 _SIZE, _SIZE_OF_SHAPES = 224, 32
 # Measures that decisions made elsewhere can give.
 _OF_DECISIONS = ("accuracy", "classes", "shape_bias", "human")
+
+
+class Request(NamedTuple):
+    """A model, the folders of images to measure it on, and options of the measurement.
+
+    size: of the images' sides, in pixels. images: how many are shown by measures that
+    change them; 0 is all. only: names of measures. changes: of the suite's entries. out:
+    the folder of the networks' folders. options: of a Predictor or jbias.torch.wrap.
+    """
+
+    model: Any
+    folders: sets.Folders
+    settings: models.Settings
+    size: int | None = None
+    images: int = 0
+    only: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    out: str | os.PathLike = "measured"
+    options: Mapping[str, Any] = types.MappingProxyType({})
 
 
 def measure(
@@ -93,31 +112,32 @@ def measure(
         trained=trained or None,
         method=method or None,
     )
-    folders = sets.Folders(stimuli=stimuli, imagenet=imagenet, data=data, humans=humans)
+    request = Request(
+        model,
+        sets.Folders(stimuli=stimuli, imagenet=imagenet, data=data, humans=humans),
+        settings=settings,
+        size=size,
+        images=images,
+        only=only,
+        changes=changes,
+        out=out,
+        options=options,
+    )
     call = commands.Command("measured")
     with xla.fixed_settings() as overridden:
         for line in overridden:
             call.say(line)
-        found = _measure(
-            model,
-            folders,
-            call=call,
-            settings=settings,
-            size=size,
-            images=images,
-            only=only,
-            changes=changes,
-            out=out,
-            options=options,
-        )
-    if not found:
+        measurements = _measure(request, call)
+    if not measurements:
         reasons = "; ".join(call.left_out.values()) or "no network was given"
         raise ValueError(f"nothing was measured: {reasons}")
-    return found[0] if len(found) == 1 else measured.MeasuredNetworks(found)
+    if len(measurements) == 1:
+        return measurements[0]
+    return measured.MeasuredNetworks(measurements)
 
 
 def _by_suite(model: Any, suite: str, **options: Any) -> measured.Measured:
-    """Return what a suite measures of a module, a Predictor, a function or a text of one."""
+    """Return the results of a suite for a module, a Predictor or a function."""
     if isinstance(model, str):
         must = (
             "be a function, a module of PyTorch or a Predictor where a suite is given"
@@ -127,68 +147,40 @@ def _by_suite(model: Any, suite: str, **options: Any) -> measured.Measured:
     if hasattr(model, "named_modules") and hasattr(model, "state_dict"):
         from jbias import torch
 
-        of_wrap = ("mean", "std", "preprocess", "size", "name", "sites", "classes")
-        of_wrap += ("version",)
-        given = {key: options.pop(key) for key in of_wrap if key in options}
-        model = torch.wrap(model, **given)
+        wrap_names = ("mean", "std", "preprocess", "size", "name", "sites", "classes")
+        wrap_names += ("version",)
+        wrap_options = {key: options.pop(key) for key in wrap_names if key in options}
+        model = torch.wrap(model, **wrap_options)
     return predictors.measure(model, suite, **options)
 
 
-def command(
-    model: str,
-    folders: sets.Folders,
-    *,
-    settings: models.Settings,
-    size: int | None,
-    images: int,
-    only: Sequence[str],
-    changes: Sequence[str],
-    out: str,
-    devices: int,
-) -> int:
-    """Measure what a command line names, print a table; return the exit code."""
+def command(request: Request) -> int:
+    """Measure, print a table for each network; return the exit code."""
     call = commands.Command("measured")
-    if devices:
-        changes = [*changes, f"--suite.run.devices={devices}"]
-    found = _measure(
-        model,
-        folders,
-        call=call,
-        settings=settings,
-        size=size,
-        images=images,
-        only=only,
-        changes=changes,
-        out=out,
-        options={},
-    )
-    if not found and not call.left_out:
-        raise ValueError(f"MODEL: no network was found at {model!r}; check the path")
-    for network in found:
+    measurements = _measure(request, call)
+    if not measurements and not call.left_out:
+        raise ValueError(
+            f"MODEL: no network was found at {request.model!r}; check the path"
+        )
+    for network in measurements:
         messages.print_text(repr(network))
-    if found:
+    if measurements:
+        out = request.out
         report = f"jbias report measured --measured='{out}/*' --out=report-measured"
         call.say(f"a page of all that is in {out}: {report}")
     return call.code
 
 
-def _measure(
-    model: Any,
-    folders: sets.Folders,
-    *,
-    call: commands.Command,
-    settings: models.Settings,
-    size: int | None,
-    images: int,
-    only: Sequence[str],
-    changes: Sequence[str],
-    out: str | os.PathLike,
-    options: Mapping[str, Any],
-) -> list[measured.Measured]:
-    """Return what was measured of each network; `call` keeps what was left out."""
-    folders = sets.check(folders)
+def _measure(request: Request, call: commands.Command) -> list[measured.Measured]:
+    """Return the results of each network; `call` keeps the networks that were left out."""
+    folders = sets.check(request.folders)
+    settings, only = request.settings, request.only
     opened = models.read(
-        model, settings, options=options, say=call.say, refuse=call.leave_out
+        request.model,
+        settings,
+        options=request.options,
+        say=call.say,
+        refuse=call.leave_out,
     )
     if folders.is_empty and _are_of_shapes(opened):
         call.say("trained on the embedded set shapes, on which it is measured")
@@ -198,10 +190,10 @@ def _measure(
             "measure: nothing to measure with; give --stimuli=DIR (shape bias), "
             "--imagenet=DIR or --data=DIR (stimuli=, imagenet= or data= in Python)"
         )
-    is_own = folders.data and folders.data != sets.SHAPES
-    own = sets.find_images(folders.data) if is_own else None
-    default = _SIZE_OF_SHAPES if folders.data == sets.SHAPES else _SIZE
-    inputs = _inputs(opened, size, default)
+    is_shapes = folders.data == sets.SHAPES
+    own = sets.find_images(folders.data) if folders.data and not is_shapes else None
+    default = _SIZE_OF_SHAPES if is_shapes else _SIZE
+    inputs = _inputs(opened, request.size, default)
     has_photographs = bool(folders.imagenet or folders.data)
     line = model_inputs.describe(inputs, has_photographs=has_photographs)
     if inputs.origins["size"] == "by default":
@@ -210,7 +202,11 @@ def _measure(
     if opened.predictor is not None:
         opened = _settle(opened, settings, folders, own, inputs.size, call.say)
     plan = sets.plan(
-        folders, own, size=inputs.size, images=images, space=_space(opened)
+        folders,
+        own,
+        size=inputs.size,
+        images=request.images,
+        space=_space(opened),
     )
     predictor = opened.predictor
     if predictor is not None and not only:
@@ -220,22 +216,23 @@ def _measure(
             has_sites=predictor.net is not None,
         )
         if impossible:
-            why = (
-                "a function gives no gradients and shows nothing inside; give a module"
+            call.say(
+                f"not measured: {impossible}: a function gives no gradients and no "
+                "features; give a module of PyTorch"
             )
-            call.say(f"not measured: {impossible}: {why} of PyTorch")
-    config = _changed(plan.config, inputs, changes)
+    config = _changed(plan.config, inputs, request.changes)
     if opened.decisions:
         only = only or [name for name in _OF_DECISIONS if name in config["measures"]]
-    asked = suites.open_suite(config, call.say, only=only)
-    found = []
-    for network in _open(opened, asked, settings, call):
-        done = _run(network, asked, epath.Path(out), call, whole=not only)
-        if done is not None:
-            found.append(dataclasses.replace(done, first=plan.first))
+    suite = suites.open_suite(config, call.say, only=only)
+    out = epath.Path(request.out)
+    measurements = []
+    for network in _open(opened, suite, settings, call):
+        result = _run(network, suite, out, call, first=plan.first, whole=not only)
+        if result is not None:
+            measurements.append(result)
     if plan.missing and not only:
         call.say(plan.missing)
-    return found
+    return measurements
 
 
 def _are_of_shapes(opened: models.Model) -> bool:
@@ -247,9 +244,9 @@ def _are_of_shapes(opened: models.Model) -> bool:
 def _inputs(
     opened: models.Model, size: int | None, default: int
 ) -> model_inputs.Inputs:
-    """Return how images are prepared: as the caller, a run's config or the model says.
+    """Return the preparation of images that the caller, a run's config or the model asks for.
 
-    size, default: in pixels: what the caller says, and what counts where nobody does.
+    size: what the caller says, in pixels. default: the size if nobody says one.
     """
     said = opened.said
     sizes = {
@@ -275,33 +272,31 @@ def _settle(
     size: int,
     say: probe.Say,
 ) -> models.Model:
-    """Return a model whose predictor knows its classes, and leaves the crop to the sets."""
+    """Return the model with its predictor's classes, and without a crop, which sets do."""
+    names, names_in_words = own.classes if own else (), models.OF_FOLDERS
     if folders.data == sets.SHAPES:
         from jbias import data
 
         names = tuple(data.load(sets.SHAPES, "test", n=16).classes)
-    else:
-        names = own.classes if own else ()
-    is_shapes = folders.data == sets.SHAPES
-    words = "classes of the embedded set" if is_shapes else models.OF_FOLDERS
+        names_in_words = "classes of the embedded set"
     classes, why = models.settle_classes(
         opened.predictor,
         settings,
         size=size,
         folders=names,
-        folders_in_words=words,
+        folders_in_words=names_in_words,
         has_stimuli=bool(folders.stimuli),
     )
     if why:
         say(f"classes: {why}")
     said = opened.said
     constants = {key: x for key, x in said.values.items() if key in ("mean", "std")}
-    kept = preprocessing.Preprocessing(constants, said.origins, said.others)
+    normalisation = preprocessing.Preprocessing(constants, said.origins, said.others)
     predictor = dataclasses.replace(
         opened.predictor,
         classes=classes,
         size=size,
-        preprocess=kept if constants else None,
+        preprocess=normalisation if constants else None,
     )
     return opened._replace(predictor=predictor)
 
@@ -329,38 +324,39 @@ def _changed(
 
 def _open(
     opened: models.Model,
-    asked: suites.Suite,
+    suite: suites.Suite,
     settings: models.Settings,
     call: commands.Command,
 ) -> Sequence[networks.Network]:
     """Return the networks to measure."""
     if opened.decisions:
         columns = decided.parse_columns(settings.columns or "")
-        return [*decided.load(opened.decisions, asked, columns)]
+        return [*decided.load(opened.decisions, suite, columns)]
     if opened.predictor is None:
         return opened.loaded
     network = predictors.open_predictor(
         opened.predictor,
-        asked.size,
+        suite.size,
         call.say,
         trained=settings.trained or "",
         method=settings.method or "",
-        sets=predictors.prepared_ways(asked),
+        sets=predictors.prepared_ways(suite),
     )
     return [network]
 
 
 def _run(
     network: networks.Network,
-    asked: suites.Suite,
+    suite: suites.Suite,
     out: epath.Path,
     call: commands.Command,
     *,
+    first: Sequence[str],
     whole: bool,
 ) -> measured.Measured | None:
-    """Return what a suite measures of a network; None where that is nothing."""
+    """Return a network's results of a suite; None if nothing was measured."""
     try:
-        lacking = runner.run_suite(network, asked, out, call.say, whole=whole)
+        lacking = runner.run_suite(network, suite, out, call.say, whole=whole)
     except networks.NETWORK_ERRORS as error:
         reason = f"{network.name}: {networks.describe_error(error)}"
         call.leave_out(network.name, reason)
@@ -371,4 +367,4 @@ def _run(
     if not any((folder / "evals").glob("*.jsonl")):
         return None
     call.done.append(network.name)
-    return measured.Measured(folder, results.read(folder), tuple(lacking))
+    return measured.read(folder, left_out=lacking, first=first)

@@ -1,4 +1,4 @@
-"""The suite of the folders that a user has: what they can give is measured."""
+"""The suite for the folders that a user has: all that can be measured with them."""
 
 import os
 import types
@@ -12,13 +12,13 @@ from jbias.configs import datasets
 from jbias.configs.suites import biases
 from jbias.data import labels, tables
 
-# Folders of a user's own that are for training.
+# Names of splits for training.
 _TRAINING = ("train", "training")
 SHAPES = "shapes"
 
 
 class Folders(NamedTuple):
-    """The folders of images that are there; None for none."""
+    """The user's folders of images; None for a folder that is not given."""
 
     stimuli: str | None = None
     imagenet: str | None = None
@@ -39,9 +39,9 @@ class OwnImages(NamedTuple):
     classes: tuple[str, ...]
 
 
-# Measures that need a network's gradients, and those that look inside.
+# Measures that need a network's gradients, and those that need its features.
 _OF_GRADIENTS = ("pgd", "pgd_l2", "fgsm")
-_INSIDE = ("decoding", "receptive_field")
+_OF_FEATURES = ("decoding", "receptive_field")
 
 
 class Plan(NamedTuple):
@@ -73,9 +73,9 @@ def check(folders: Folders) -> Folders:
 
 
 def find_stimuli(path: str) -> tuple[str, ...]:
-    """Return which of Geirhos' sets a folder has; ValueError for none.
+    """Return the names of Geirhos' sets in a folder; ValueError without cue conflicts.
 
-    A folder of the 16 classes is that of the cue conflicts.
+    A folder with the 16 classes is taken for the cue conflicts themselves.
     """
     spellings = tables.data_sets()["geirhos"]["folders"]
     splits = [
@@ -100,9 +100,9 @@ def find_stimuli(path: str) -> tuple[str, ...]:
 
 
 def find_images(path: str) -> OwnImages:
-    """Return where a user's own images are; ValueError where no class folder is there.
+    """Return a user's own images; ValueError for a folder without class folders.
 
-    Of DIR/<split>/<class>/ all splits but those for training, if there are others.
+    Of DIR/<split>/<class>/ the splits for training are left out if there are others.
     """
     inside = _folders_in(path)
     with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]
@@ -142,9 +142,10 @@ def plan(
 ) -> Plan:
     """Return the suite of all that can be measured.
 
-    folders: with at least one of stimuli, imagenet and data. own: of folders.data. size: of
-    the images' sides, in pixels. images: as the suite's argument of that name. space: of the
-    network's classes, in which images of one's own are named where their names allow it.
+    folders: with at least one of stimuli, imagenet and data. own: the images of
+    folders.data. size: of the images' sides, in pixels. images: as the suite's argument of
+    that name. space: the label space of the network's classes; the user's own images get
+    the same where their class names are all in it.
     """
     arguments = types.SimpleNamespace(**{**biases.SHARED_ARGUMENTS, **biases.OWN})
     arguments.data, arguments.size, arguments.images = "stimuli", size, images
@@ -166,17 +167,17 @@ def plan(
 
 def _own_sets(own: OwnImages, space: str) -> dict[str, dict[str, Any]]:
     """Return the suite's sets of a user's own images, by name."""
-    named = {"split": "", "root": own.root, "data": "folder"}
+    options = {"split": "", "root": own.root, "data": "folder"}
     if space == "wnid" and {*own.classes} <= {*tables.wnids()}:
-        named["space"] = "wnid"
+        options["space"] = "wnid"
     elif space in ("wnid", "entry16") and {*own.classes} <= {*labels.geirhos16()}:
-        named["space"] = "entry16"
+        options["space"] = "entry16"
     sets = {}
     for split in own.splits:
         jc.check_folder_name("--data: a folder", split)
         is_taken = split in (*datasets.STIMULI, "imagenet", "imagenet16")
         name = f"own-{split}" if is_taken else split
-        sets[name] = {**named, "split": split}
+        sets[name] = {**options, "split": split}
     return sets
 
 
@@ -194,9 +195,9 @@ def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> 
 def remove_impossible(
     config: ml_collections.ConfigDict, *, has_gradients: bool, has_sites: bool
 ) -> str:
-    """Remove measures that a model cannot give; return their names in words, "" for none."""
+    """Remove measures that a model cannot give; return their names, "" for none."""
     names = () if has_gradients else _OF_GRADIENTS
-    names += () if has_sites else _INSIDE
+    names += () if has_sites else _OF_FEATURES
     names = [name for name in names if name in config.measures]
     for name in names:
         del config.measures[name]
@@ -204,10 +205,10 @@ def remove_impossible(
 
 
 def missing(folders: Folders) -> str:
-    """Return in one line what is not measured, and which folder each needs; "" for none."""
-    lacking = []
+    """Return a line that names what is not measured and the folders it needs, or ""."""
     if folders.data == SHAPES:
         return ""
+    lacking = []
     if not folders.stimuli:
         lacking.append("shape bias and cue accuracies: give --stimuli=DIR")
     elif not folders.humans:

@@ -133,9 +133,11 @@ CALLS: Mapping[tuple[str, str], Callable] = {
 }
 
 _REMEDY = (
-    "if you trust the file, save its weights alone, in an environment that has PyTorch "
-    "and what the file asks for: "
-    'torch.save(torch.load(FILE, weights_only=False)["state_dict"], NEW)'
+    "if you trust the file, load it in an environment that has PyTorch and what the file "
+    "asks for, by x = torch.load(FILE, weights_only=False), and save its weights alone: "
+    "torch.save(x.state_dict(), NEW) of a whole module, "
+    'torch.save(x["state_dict"], NEW) of a dictionary with that entry; or assign the '
+    "module to a name in a file of Python, as net in my.py, and run jbias measure my.py:net"
 )
 
 _DTYPES = (

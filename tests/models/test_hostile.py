@@ -70,6 +70,13 @@ def test_pickles(case, form, refused):
         refused("x.pth", MADE["archive"](pickled), match)
 
 
+def test_a_pickled_module_is_refused_with_advice_that_fits_one(refused):
+    """A module has no entry "state_dict": its method is named, and a file of Python."""
+    pickled = MADE["called"]("torchvision.models.resnet", "ResNet", "")
+    advice = r"torchvision.models.resnet.ResNet.*x\.state_dict\(\).*module.*my.py:net"
+    refused("x.pth", MADE["archive"](pickled), advice)
+
+
 def test_a_storage_that_is_not_there(refused):
     pickled = MADE["state"](MADE["tensor"]())
     data = MADE["stream"](pickled, b"\x80\x02].")

@@ -607,9 +607,7 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
 def _link_target(entry: tarfile.TarInfo) -> str:
     """Return the path in the archive that a link leads to; "" where that is outside."""
     target = entry.linkname
-    if (
-        entry.issym()
-    ):  # Relative to its own folder; that of a hard link is to the archive.
+    if entry.issym():  # Relative to its own folder; a hard link's is to the archive.
         if target.startswith("/"):
             return ""
         target = os.path.join(os.path.dirname(entry.name), target)

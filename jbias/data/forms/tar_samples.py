@@ -23,7 +23,7 @@ from jbias.untrusted import limits
 
 _LABEL_FILES = (".cls", ".json")
 _JSON_KEYS = ("label", "cls")
-# Endings that are other spellings of a format's.
+# Other spellings of an ending.
 _FORMATS = {".jpeg": ".jpg", ".jpe": ".jpg", ".jfif": ".jpg", ".tiff": ".tif"}
 _NUMBER = re.compile(r"\d{1,18}")
 
@@ -196,7 +196,7 @@ def _read_labels(where: str, path: str, member: Member) -> list[Label]:
         if value is None:
             raise _wrong_label(where, path, member, content[:40])
         return [Label(member, text, value)]
-    if not content.strip():  # Beside another label it is metadata that lacks.
+    if not content.strip():  # Empty metadata; refused if no other file has a label.
         return [Label(member, "", None)]
     try:
         entries = json.loads(content, object_pairs_hook=_Pairs)
@@ -206,8 +206,7 @@ def _read_labels(where: str, path: str, member: Member) -> list[Label]:
     known = [held for key, held in pairs if key in _JSON_KEYS and held is not None]
     labels = [Label(member, str(held)[:40], _class_number(held)) for held in known]
     folders = os.path.dirname(member.name).split("/")
-    is_folder = [label.value is None and label.text in folders for label in labels]
-    return [label for label, agrees in zip(labels, is_folder) if not agrees]
+    return [x for x in labels if x.value is not None or x.text not in folders]
 
 
 class _Pairs(list):
