@@ -1,9 +1,9 @@
-"""Which algorithms differ on a data set, by their seeds? Answers about these data sets alone.
+"""Test which algorithms differ on one data set, by their seeds.
 
 With one or two data sets a test of ranks over data sets has nothing to count. Here the units
 are the runs, or seeds, of a data set: Welch's t test, or Student's for pairs of equal seeds,
-with a permutation test of the same statistic beside it (`two_sample`). What is found holds
-for other seeds on this data set and says nothing of other data sets.
+and a permutation test of the same statistic (`two_sample`). A significant difference holds
+for other seeds on this data set; other data sets may differ.
 Sources: Welch 1947, https://doi.org/10.2307/2332510; Hedges 1981,
 https://doi.org/10.3102/10769986006002107, for g; Steiger and Fouladi 1997 for its interval
 by the noncentral t; Holm 1979.
@@ -89,13 +89,13 @@ class SeedTestsResult:
 
     def __repr__(self) -> str:
         kind = "paired" if self.paired else "Welch"
-        made = [test for test in self.tests if not test.why_not]
-        of = f"{len(made)} {kind} tests over seeds on {', '.join(self.datasets)}"
-        if not made:
-            return of
-        least = min(made, key=lambda test: test.adjusted)
+        tests = [test for test in self.tests if not test.why_not]
+        summary = f"{len(tests)} {kind} tests over seeds on {', '.join(self.datasets)}"
+        if not tests:
+            return summary
+        least = min(tests, key=lambda test: test.adjusted)
         pair = f"{least.first} and {least.second} on {least.dataset}"
-        return f"{of}, adjusted by holm; lowest p {least.adjusted:.3g}, of {pair}"
+        return f"{summary}, adjusted by holm; lowest p {least.adjusted:.3g}, of {pair}"
 
 
 def compare_seeds(
@@ -110,7 +110,7 @@ def compare_seeds(
     draws: int = 9_999,
     seed: int = 0,
 ) -> SeedTestsResult:
-    """Tests all pairs of algorithms, or each against a reference, on every data set.
+    """Test all pairs of algorithms, or each against a reference, on every data set.
 
     scores: what `score_table.read` takes, of one data set or more, with several runs.
     Unpaired: Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its interval, and p
@@ -166,7 +166,7 @@ def compare_seeds(
 
 
 class _Settings(NamedTuple):
-    """What all tests of a call share."""
+    """The arguments of `compare_seeds` that every test needs."""
 
     sign: int  # 1 where larger is better, else -1.
     paired: bool
@@ -189,8 +189,8 @@ def _pairs(algorithms: Sequence[str], reference: str | None) -> list[tuple[str, 
 def _check_same_runs(table: score_table.Scores, first: str, second: str) -> None:
     """Raise ValueError where two algorithms do not have runs of the same names."""
     names = [table.run_names[table.algorithms.index(x)] for x in (first, second)]
-    for name, mine, others in ((first, *names), (second, *names[::-1])):
-        lacking = [run for run in others if run not in mine]
+    for name, runs, partners in ((first, *names), (second, *names[::-1])):
+        lacking = [run for run in partners if run not in runs]
         if lacking:
             more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
             raise ValueError(
@@ -283,8 +283,7 @@ def _effect(
     a, b = len(first), len(second)
     degrees = a + b - 2
     squares = sum(
-        0.0 if np.ptp(group) == 0 else float(np.sum((group - group.mean()) ** 2))
-        for group in (first, second)
+        (len(group) - 1) * two_sample.deviation(group) ** 2 for group in (first, second)
     )
     difference = float(first.mean() - second.mean())
     deviation = math.sqrt(squares / degrees)
@@ -294,7 +293,7 @@ def _effect(
 def _paired_effect(differences: Float[np.ndarray, "n"], alpha: float) -> _Effect:
     """Return Hedges' g of paired differences, by their deviation, with its interval."""
     n = len(differences)
-    deviation = 0.0 if np.ptp(differences) == 0 else float(differences.std(ddof=1))
+    deviation = two_sample.deviation(differences)
     return _standardised(float(differences.mean()), deviation, n - 1, n, alpha)
 
 
@@ -337,23 +336,24 @@ def _detectable(
     first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], settings: _Settings
 ) -> float:
     """Return the difference that the t test finds with chance `target`; NaN without spread."""
-    common = {"alpha": settings.alpha_of_each, "target": settings.target}
     if settings.paired:
-        differences = first - second
-        if np.ptp(differences) == 0:
+        deviation = two_sample.deviation(first - second)
+        if not deviation:
             return math.nan
         return power.minimal_difference_of_t(
-            deviation=float(differences.std(ddof=1)), datasets=len(first), **common
+            deviation=deviation,
+            datasets=len(first),
+            alpha=settings.alpha_of_each,
+            target=settings.target,
         )
-    if np.ptp(first) == 0 == np.ptp(second):
+    deviations = two_sample.deviation(first), two_sample.deviation(second)
+    if not any(deviations):
         return math.nan
     return power.minimal_difference_of_welch(
-        deviations=(
-            0.0 if np.ptp(first) == 0 else float(first.std(ddof=1)),
-            0.0 if np.ptp(second) == 0 else float(second.std(ddof=1)),
-        ),
+        deviations=deviations,
         seeds=(len(first), len(second)),
-        **common,
+        alpha=settings.alpha_of_each,
+        target=settings.target,
     )
 
 
@@ -365,8 +365,8 @@ def _adjusted(tests: Sequence[SeedTest]) -> tuple[SeedTest, ...]:
     within = np.full(len(tests), math.nan)
     over_all[places] = multiple_testing.adjust(pvalues, "holm")
     for dataset in {tests[i].dataset for i in places}:
-        mine = [i for i in places if tests[i].dataset == dataset]
-        within[mine] = multiple_testing.adjust([tests[i].pvalue for i in mine], "holm")
+        rows = [i for i in places if tests[i].dataset == dataset]
+        within[rows] = multiple_testing.adjust([tests[i].pvalue for i in rows], "holm")
     return tuple(
         dataclasses.replace(
             test, adjusted_in_dataset=float(within[i]), adjusted=float(over_all[i])

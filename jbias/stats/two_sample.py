@@ -107,24 +107,23 @@ def exchange(
     splits = map(np.array, itertools.combinations(range(n), a)) if exact else some
 
     def statistics(chosen: Int[np.ndarray, "a"]) -> tuple[float, float]:
-        others = np.delete(pooled, chosen, axis=0)
-        return float(statistic(pooled[chosen])), float(statistic(others))
+        remaining = np.delete(pooled, chosen, axis=0)
+        return float(statistic(pooled[chosen])), float(statistic(remaining))
 
-    observed = statistics(np.arange(a))
-    seen = observed[0] - observed[1]
-    values = np.array([observed, *map(statistics, splits)])
-    found = values[1:, 0] - values[1:, 1]
+    values = np.array([statistics(np.arange(a)), *map(statistics, splits)])
+    observed, *differences = values[:, 0] - values[:, 1]
     if not np.isfinite(values).all():
         raise ValueError(
             "exchange: the statistic must be finite whichever units it is of, got "
-            f"{seen} as they are; leave out units that are not"
+            f"{observed} as they are; leave out units that are not"
         )
     # In the unit of the statistic, which need not be that of the units.
     far = 2 * n * _EPSILON * np.abs(values).max()
-    greater, less = np.sum(found >= seen - far), np.sum(found <= seen + far)
+    greater = np.sum(differences >= observed - far)
+    less = np.sum(differences <= observed + far)
     count, more = (ways, 0) if exact else (draws + 1, 1)
     pvalues = (float(hits + more) / count for hits in (greater, less))
-    return ExchangeResult(seen - margin, *pvalues, exact, 1 / count)
+    return ExchangeResult(float(observed) - margin, *pvalues, exact, 1 / count)
 
 
 def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:
@@ -188,18 +187,18 @@ def welch_t(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> Me
     what differs by rounding alone.
     """
     difference = float(first.mean() - second.mean())
-    deviations = _deviation(first), _deviation(second)
+    deviations = deviation(first), deviation(second)
     error, degrees = welch_error(deviations, (len(first), len(second)))
     return _mean_test(difference, error, degrees)
 
 
 def paired_t(differences: Float[np.ndarray, "n"]) -> MeanTest:
     """Return Student's t test that at least 2 differences have the mean 0."""
-    error = _deviation(differences) / math.sqrt(len(differences))
+    error = deviation(differences) / math.sqrt(len(differences))
     return _mean_test(float(differences.mean()), error, len(differences) - 1)
 
 
-def _deviation(units: Float[np.ndarray, "n"]) -> float:
+def deviation(units: Float[np.ndarray, "n"]) -> float:
     """Return the standard deviation (n - 1), exactly 0 for equal units."""
     return 0.0 if np.ptp(units) == 0 else float(units.std(ddof=1))
 
@@ -234,9 +233,8 @@ class PermutedP(NamedTuple):
     least: float  # No p of so many units can be smaller.
 
 
-_SAME = (
-    1e-9  # Two |t| that differ by a smaller part are one, computed in another order.
-)
+# Two |t| that differ by a smaller part are one, computed in another order.
+_SAME = 1e-9
 
 
 def permute_welch(
@@ -287,7 +285,7 @@ def flip_signs(
 
 
 def _permuted(sizes: Float[np.ndarray, "m"], *, exact: bool, least: float) -> PermutedP:
-    """Return p of the first size, that of the units as they are, among all."""
+    """Return p of the first size, that of the observed units, among all."""
     hits = int(np.sum(sizes >= sizes[0] * (1 - _SAME)))
     pvalue = hits / len(sizes)
     error = 0.0 if exact else math.sqrt(pvalue * (1 - pvalue) / (len(sizes) - 1))
@@ -308,15 +306,14 @@ def _welch_sizes(units: Float[np.ndarray, "m n"], a: int) -> Float[np.ndarray, "
 
 @functools.lru_cache(maxsize=32)
 def _orders(n: int, a: int, *, draws: int, seed: int) -> Int[np.ndarray, "m n"]:
-    """Return orders of n units whose first a are a group: that of now first, then others.
+    """Return orders of n units, whose first a are a group; row 0 leaves all in place.
 
-    draws: 0 takes all ways.
+    draws: 0 takes all ways to choose the group.
     """
-    now = np.arange(n)
     if draws:
-        rows = np.tile(now, (draws, 1))
-        drawn = np.random.default_rng(seed).permuted(rows, axis=1)
-        return np.concatenate([now[None], drawn])
+        in_place = np.tile(np.arange(n), (draws, 1))
+        drawn = np.random.default_rng(seed).permuted(in_place, axis=1)
+        return np.concatenate([in_place[:1], drawn])
     chosen = np.array(list(itertools.combinations(range(n), a)))
     is_first = np.zeros((len(chosen), n), bool)
     np.put_along_axis(is_first, chosen, True, axis=1)

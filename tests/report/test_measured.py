@@ -61,13 +61,16 @@ def decided(rng, accuracy, **columns):
 
 
 def band(rng):
-    octaves = critical_band.octave_frequencies(32)
-    names = [critical_band.CLEAN] + [
-        critical_band.condition_name(s, f)
-        for s in critical_band.SIGMAS[1:]
-        for f in octaves
-    ]
-    found = {name: decided(rng, 0.9 if i < 8 else 0.2) for i, name in enumerate(names)}
+    """Noise in the two middle octaves does harm from 0.04 on, elsewhere only at its strongest."""
+    lowest, *middle, highest = critical_band.octave_frequencies(32)
+    weakest_harmful = dict.fromkeys((lowest, highest), 0.16)
+    weakest_harmful |= dict.fromkeys(middle, 0.04)
+    shares = {critical_band.CLEAN: 0.9}
+    for sigma in critical_band.SIGMAS[1:]:
+        for frequency, harmful in weakest_harmful.items():
+            name = critical_band.condition_name(sigma, frequency)
+            shares[name] = 0.2 if sigma >= harmful else 0.9
+    found = {name: decided(rng, share) for name, share in shares.items()}
     return critical_band.bvg_numbers(found, side=32, draws=20, seed=0, continuous=False)
 
 
@@ -703,9 +706,6 @@ def test_critical_bands_lie_in_their_octaves(workdirs):
     place = "critical_band", "imagenet"
     assert network_sections.no_band(one, place) is None
     assert set(network_sections._WHY) == set(critical_band.FLAGS)
-    number = one.number(place, "critical_band_flat")
-    one.numbers[place].insert(0, number._replace(value=1.0))
-    assert network_sections.no_band(one, place) == "all octaves do the same harm"
     table = network_sections.noise(one, place)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
@@ -716,6 +716,16 @@ def test_critical_bands_lie_in_their_octaves(workdirs):
     assert 2 * 2**band.centre == pytest.approx(centre)
     width = one.number(place, "critical_band_bandwidth").value
     assert band.high - band.low == pytest.approx(width)
+
+
+def test_a_flag_of_a_critical_band_is_said_in_words_and_no_band_is_drawn(workdirs):
+    (one, *_) = network_records.read([f"{workdirs}/resnet50"])
+    place = "critical_band", "imagenet"
+    number = one.number(place, "critical_band_flat")
+    one.numbers[place].insert(0, number._replace(value=1.0))
+    assert network_sections.no_band(one, place) == "all octaves do the same harm"
+    table = network_sections.noise(one, place)
+    assert network_sections.band(one, place, table) is None
 
 
 def test_a_centre_outside_the_octaves_is_said_and_not_shown(workdirs):
@@ -808,8 +818,8 @@ def test_a_mean_over_severities_is_of_all_or_none(tmp_path):
     notes = []
     (table,) = [
         block
-        for section, block in networks.blocks(found, notes)
-        if section == "corruptions" and not is_figure(block)
+        for _, block in networks.blocks(found, notes)
+        if isinstance(block, tables.Table) and block.name == "corruptions"
     ]
     assert (table.head, table.rows) == (("Corruption", "all"), (("fog", "25.0"),))
     assert len(table.data) == 3  # The CSV file has each severity of each.
