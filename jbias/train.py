@@ -67,7 +67,7 @@ def run(
         if fate := team.broadcast("whether it is done", fate):
             if main:
                 setup.check_same_data(spec, workdir)
-                checkpoints.check_own(workdir / "checkpoints", spec.config)
+                checkpoints.check_seals(workdir / "checkpoints", spec.config)
             mends = main and evaluations.needs_restoring(workdir, options, say)
             if not team.broadcast("whether files of it are lost", mends):
                 so = "done, every seed diverged" if fate == "diverged" else "done"
