@@ -53,10 +53,8 @@ def find(where: str, name: str, kind: Kind, what: str = "") -> Any:
     if ":" in name:
         made = _load(where, name)
         return guard(file_of(name, made), made, kind)
-    offers = offered(group=f"jbias.{kind.group}")
-    jc.check_known(where, name, {*kind.known, *(one.name for one in offers)}, what)
-    offer, *others = (one for one in offers if one.name == name)
-    if others:
+    offer, *duplicates = _offers(where, name, kind, what)
+    if duplicates:
         jc.refuse(where, "be offered by one package", name, "uninstall the others")
     with messages.user_code(offer.value, 1):
         made = offer.load()
@@ -64,17 +62,26 @@ def find(where: str, name: str, kind: Kind, what: str = "") -> Any:
 
 
 def check_name(where: str, name: str, kind: Kind, what: str = "") -> None:
-    """Raise ValueError where `find` knows nothing of that name; run no code of a user.
+    """Raise ValueError where `find` would refuse the name; run no code of a user.
 
-    Of a file only that it is there is checked.
+    Of a file, check only that it exists.
     """
     if name in kind.known:
         return
     if ":" in name:
         _check_file(where, name)
-        return
+    else:
+        _offers(where, name, kind, what)
+
+
+def _offers(
+    where: str, name: str, kind: Kind, what: str
+) -> list["metadata.EntryPoint"]:
+    """Return what packages offer under a name; ValueError where none does."""
     offers = offered(group=f"jbias.{kind.group}")
-    jc.check_known(where, name, {*kind.known, *(one.name for one in offers)}, what)
+    known = {*kind.known, *(offer.name for offer in offers)}
+    jc.check_known(where, name, known, what)
+    return [offer for offer in offers if offer.name == name]
 
 
 def file_of(name: str, function: Any) -> str:

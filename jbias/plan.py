@@ -158,9 +158,8 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
         shown = found if args.compare else found[0]
         messages.print_text(messages.to_json(shown, indent=1))
     else:
-        messages.print_text(
-            "\n".join(_compared_text(found) if args.compare else _page_text(found[0]))
-        )
+        lines = _compared_text(found) if args.compare else _page_text(found[0])
+        messages.print_text("\n".join(lines))
     if all("error" in one for one in found):
         return 2
     return 0 if any(one.get("fits") for one in found) else 1
@@ -223,67 +222,69 @@ def _measured(workdir: str, elsewhere: str | None) -> tuple[dict, str, dict]:
     return config, targets.from_device_kind(*on).name, {"measured": told}
 
 
-def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _page(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the lines of one plan: a name, numbers, and what they mean."""
     details = {
-        "seeds at once": _STRATEGIES[told["strategy"]],
-        "step of all seeds": _BOUND[told["estimate"]],
+        "seeds at once": _STRATEGIES[plan["strategy"]],
+        "step of all seeds": _BOUND[plan["estimate"]],
     }
     return [
         (name, numbers, _MEANINGS[name.strip()].format(details.get(name)))
-        for name, numbers in _lines(told)
+        for name, numbers in _lines(plan)
     ]
 
 
-def _lines(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _lines(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the lines of one plan: a name, which indentation puts under another, numbers."""
-    values = {**told, "yes": "yes" if told["fits"] else "no"}
+    values = {**plan, "yes": "yes" if plan["fits"] else "no"}
     rows = [(name, text.format_map(values)) for name, text in _FITS]
-    parts = told["memory_by_part_gib"].items()
+    parts = plan["memory_by_part_gib"].items()
     rows += [(f"  {name}", f"{gib:.3g} GiB") for name, gib in parts]
-    if "remedy" in told:
-        rows.append(("remedy", told["remedy"] or "none was found"))
-    if step := told["step_ms"]:
+    if "remedy" in plan:
+        rows.append(("remedy", plan["remedy"] or "none was found"))
+    if step := plan["step_ms"]:
         rows.append(("step of all seeds", f"{step:.4g} ms"))
         rows += [
             (f"  {name}", f"{ms:,.3f} ms, {100 * ms / step:.1f} %")
-            for name, ms in told["by_part"].items()
+            for name, ms in plan["by_part"].items()
             if ms
         ]
         rows += [(name, text.format_map(values)) for name, text in _TAKES]
-    if "money" in told:
-        money = told["money"]
+    if "money" in plan:
+        money = plan["money"]
         amount = f"{money:,.2f}" if money >= 0.1 else f"{money:.2g}"
-        rows.append(("money", f"{amount} at {told['price']:g} a device hour"))
-    for key, value in told.get("measured", {}).items():
+        rows.append(("money", f"{amount} at {plan['price']:g} a device hour"))
+    for key, value in plan.get("measured", {}).items():
         ratio = f", {value / step:.3g} of the plan" if step and key == "step_ms" else ""
         rows.append((f"measured {key}", f"{_cell(value)}{ratio}"))
     rows.append(("predicted", "all but what is called measured"))
     return rows
 
 
-def _page_text(told: Mapping[str, Any]) -> list[str]:
+def _page_text(plan: Mapping[str, Any]) -> list[str]:
     """Return one plan as lines, its notes last."""
-    notes = [f"note: {note}" for note in told["notes"]]
-    return [*messages.align_columns(_page(told)), *notes]
+    notes = [f"note: {note}" for note in plan["notes"]]
+    return [*messages.align_columns(_page(plan)), *notes]
 
 
-def _compared_text(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _compared_text(plans: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return several plans as a table, then what its columns mean, then notes."""
-    table = _compared(found)
+    table = _compared(plans)
     meanings = [(key, _COLUMNS[key]) for key in table[0]]
     lines = [*messages.align_columns(table), "", *messages.align_columns(meanings)]
-    notes = dict.fromkeys(note for one in found for note in one.get("notes", ()))
+    notes = dict.fromkeys(note for plan in plans for note in plan.get("notes", ()))
     return [*lines, *(f"note: {note}" for note in notes)]
 
 
-def _compared(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _compared(plans: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return several plans as rows of a table, a target each."""
-    known = tuple(key for key in _COLUMNS if any(key in one for one in found))
-    rows = [known]
-    for one in found:
-        cells = (_cell(one.get(key)) for key in known)
-        rows.append((one["target"], one["error"]) if "error" in one else tuple(cells))
+    columns = tuple(key for key in _COLUMNS if any(key in plan for plan in plans))
+    rows = [columns]
+    for plan in plans:
+        cells = (_cell(plan.get(key)) for key in columns)
+        rows.append(
+            (plan["target"], plan["error"]) if "error" in plan else tuple(cells)
+        )
     return rows
 
 

@@ -62,12 +62,14 @@ def run(
             console.logger(None)(f"{of}: it is process 0 that says how far the run is")
             say, guard = (lambda line: None), (lambda: None)
             ends.enter_context(memory.explain_lack())
+        if main:
+            setup.check_same_code(spec, workdir)
         ends.enter_context(extensions.naming_files(spec.config))
         fate = workdirs.read_done(workdir) if main else ""
         if fate := team.broadcast("whether it is done", fate):
             if main:
                 setup.check_same_data(spec, workdir)
-                checkpoints.check_own(workdir / "checkpoints", spec.config)
+                checkpoints.check_seals(workdir / "checkpoints", spec.config)
             mends = main and evaluations.needs_restoring(workdir, options, say)
             if not team.broadcast("whether files of it are lost", mends):
                 so = "done, every seed diverged" if fate == "diverged" else "done"

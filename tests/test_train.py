@@ -313,6 +313,31 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
         train.run(config, workdir)
 
 
+OWN = """
+from jbias.algos import erm
+
+def make(net, *, p=0.5):
+    return erm.make(net)
+"""
+
+
+def test_a_run_that_is_done_is_not_the_run_of_code_that_changed_after(tmp_path, capfd):
+    """Its numbers are those of the file with which it began; the file restored, it is done."""
+    workdir, path = tmp_path / "run", tmp_path / "mine.py"
+    path.write_text(OWN)
+    config = _one_seed(path)
+    assert train.run(config, workdir)
+    records = {file: file.read_bytes() for file in workdir.glob("evals/*")}
+    path.write_text(OWN.replace("0.5", "0.25"))
+    with pytest.raises(ValueError, match=r"mine\.py has changed since this run began"):
+        train.run(config, workdir)
+    path.write_text(OWN)
+    capfd.readouterr()
+    assert train.run(config, workdir)
+    assert "is done: nothing to do" in capfd.readouterr().err
+    assert records == {file: file.read_bytes() for file in workdir.glob("evals/*")}
+
+
 @cases.each(
     "made",
     [

@@ -304,14 +304,15 @@ class CheckpointStore:
                     f"checkpoint: step {number} is damaged ({reason}); moved to damaged/, "
                     f"falling back to step {step}"
                 )
-            for number, held in misnamed.items():
-                say(self._move_misnamed(number, held))
+            for number, held_step in misnamed.items():
+                say(self._move_misnamed(number, held_step))
             return states, info
         if misnamed:
-            number, held = max(misnamed.items())
+            number, held_step = max(misnamed.items())
             raise ValueError(
-                f"checkpoint: {self.directory / str(number)} holds step {held}: a folder "
-                f"renamed or copied; rename it back to {held}, and run the same command again"
+                f"checkpoint: {self.directory / str(number)} holds step {held_step}: a "
+                f"folder renamed or copied; rename it back to {held_step}, and run the "
+                "same command again"
             )
         if damaged:
             step, reason = max(damaged.items())
@@ -332,22 +333,21 @@ class CheckpointStore:
 
     def _misnamed(self) -> dict[int, int]:
         """Return the folders whose number is not their step, with the step that they hold."""
-        held = {}
+        held_steps = {}
         for number in self.manager.all_steps():
             info = info_beside(self.directory / str(number)) or {}
-            if (step := info.get("step", number)) != number:
-                held[number] = step
-        return held
+            held_steps[number] = info.get("step", number)
+        return {number: step for number, step in held_steps.items() if step != number}
 
-    def _move_misnamed(self, number: int, held: int) -> str:
+    def _move_misnamed(self, number: int, held_step: int) -> str:
         """Move a checkpoint under a wrong number aside; return the line that says so."""
         aside = self._move_aside(number)
-        proper = self.directory / str(held)
+        proper = self.directory / str(held_step)
         remedy = f"to use it, stop, rename it back to {proper}, and start again"
         if files.is_saved(proper):
             remedy = f"{proper} is there, too"
         return (
-            f"checkpoint: folder {number} holds step {held}, renamed or copied; moved to "
+            f"checkpoint: folder {number} holds step {held_step}, renamed or copied; moved to "
             f"{aside}; {remedy}"
         )
 
@@ -395,7 +395,7 @@ def latest_info(directory: epath.PathLike) -> dict[str, Any]:
     return (last and info_beside(epath.Path(directory) / str(last[0]))) or {}
 
 
-def check_own(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
+def check_seals(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
     """Raise ValueError where a checkpoint that can be read is sealed by another config.
 
     Reads what stands beside the states, and changes nothing.

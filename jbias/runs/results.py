@@ -191,8 +191,8 @@ def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
         first = np.flatnonzero(keys == keys[again])[0]
         raise ValueError(
             f"{_place(again, paths, sizes)}: a key must occur once, got the record of "
-            f"{_place(first, paths, sizes)} again; leave one out or name the two runs "
-            "differently"
+            f"{_place(first, paths, sizes)} again; leave one of the two folders out (two "
+            "versions of a file of your own need two file names)"
         )
 
 

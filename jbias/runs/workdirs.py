@@ -203,6 +203,25 @@ def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"data": sets, "own_code": facts.get("own_code"), "init": facts.get("init")}
 
 
+def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
+    """Raise ValueError where the user's own code is not that with which a run began.
+
+    digests: by file or package, as `build.user_file_digests` returns them. Where the run
+    has computed nothing, or recorded no digest, nothing is compared.
+    """
+    recorded = provenance(workdir).get("own_code") or {}
+    changed = [
+        name for name, digest in digests.items() if recorded.get(name, digest) != digest
+    ]
+    if changed and not _never_ran(workdir):
+        name = changed[0]
+        raise ValueError(
+            f"workdir: {workdir}: {name} has changed since this run began (hash "
+            f"{recorded[name]}, now {digests[name]}); restore it, give another --workdir, "
+            "or give the new version a file name of its own, so that a report can hold both"
+        )
+
+
 def _commit() -> str | None:
     """The commit of the code's checkout, with "+" where it has changes of its own."""
     here = pathlib.Path(__file__).parents[2]
@@ -307,6 +326,7 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
 def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     """What differs from the run's first start; ValueError where it must not."""
     first, facts = provenance(workdir), json.loads(json.dumps(facts))
+    check_own_code(workdir, facts.get("own_code") or {})
     held = {key: first.get(key) for key in facts}
     if changed := jc.diff(data_identity(held), data_identity(facts)):
         raise ValueError(

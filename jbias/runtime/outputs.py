@@ -102,7 +102,7 @@ def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
     Leaves nothing behind: a folder that was made for the check is removed again.
     """
     path = pathlib.Path(folder)
-    missing = [one for one in (path, *path.parents) if not one.exists()]
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -113,9 +113,9 @@ def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
             f"{flag}: {path} cannot be written ({why}); name another folder"
         ) from error
     finally:
-        for one in missing:
+        for parent in missing:
             with contextlib.suppress(OSError):
-                one.rmdir()
+                parent.rmdir()
 
 
 def check_file(path: PathLike, flag: str = "--out") -> None:

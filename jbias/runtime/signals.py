@@ -113,7 +113,7 @@ def termination_interrupts() -> Iterator[None]:
 
     Only signals that nobody handles or ignores yet; none in a thread.
     """
-    before = {}
+    old_handlers = {}
 
     def interrupt(number: int, _: Any) -> None:
         # Another might come while this one ends all.
@@ -123,11 +123,11 @@ def termination_interrupts() -> Iterator[None]:
     with contextlib.suppress(ValueError):
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:
-                before[number] = signal.signal(number, interrupt)
+                old_handlers[number] = signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
 

@@ -194,9 +194,12 @@ def fixed_settings() -> Iterator[list[str]]:
             yield lines
 
 
+_NO_BACKEND = "Unable to initialize backend"
+
+
 @contextlib.contextmanager
 def _refusing_backends() -> Iterator[None]:
-    """Raise ValueError, one line, where jax cannot use the devices that it was told to."""
+    """Raise ValueError, one line, where jax cannot use the devices of JAX_PLATFORMS."""
     try:
         yield
     except RuntimeError as error:
@@ -208,9 +211,6 @@ def _refusing_backends() -> Iterator[None]:
             f"JAX_PLATFORMS: must name devices that are here, such as cpu, got "
             f"{platforms!r} ({reason}); correct it, or leave it unset"
         ) from error
-
-
-_NO_BACKEND = "Unable to initialize backend"
 
 
 def _overridden(of_caller: Mapping[str, Any]) -> list[str]:

@@ -224,6 +224,12 @@ def _describe_data(
     return found
 
 
+def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
+    """Raise ValueError where the user's own code has changed since the run began."""
+    if workdirs.provenance(workdir).get("own_code"):
+        workdirs.check_own_code(workdir, build.user_file_digests(spec.config))
+
+
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     """Refuses the data of other places than a run that is done had, if they are others.
 
