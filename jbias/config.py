@@ -14,6 +14,7 @@ import ast
 import contextlib
 import difflib
 import hashlib
+import importlib.machinery
 import importlib.util
 import inspect
 import itertools
@@ -852,17 +853,29 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | bool | int | float)
 
 
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compile a file as it is now, whatever bytecode is kept of it.
+
+    Python takes kept bytecode for current if the file's second and size are the same, so
+    that a file edited within a second could run as it was before.
+    """
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def import_file(name: str, path: str) -> Any:
     """Run a file of Python and return what it defines.
 
     Whatever its code raises passes, SystemExit included: see `refusing_exit`.
     """
-    found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
-    if found is None or found.loader is None:
+    if not path.endswith(".py"):
         refuse(f"--{name}", "be a file of Python, *.py", path)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # Dataclasses look their module up.
-    found.loader.exec_module(module)
+    loader = _SourceLoader(f"{name}_of_the_user", path)
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Dataclasses look their module up.
+    loader.exec_module(module)
     return module
 
 

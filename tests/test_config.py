@@ -1,3 +1,6 @@
+import os
+import sys
+
 import ml_collections
 import pytest
 
@@ -151,3 +154,13 @@ def test_stages_inherit_what_they_do_not_name():
 def test_stage_with_an_unknown_key_is_refused():
     with pytest.raises(ValueError, match=r"stages\[0\]: unknown key 'epoch'"):
         jc.stage_configs({"stages": [{"epoch": 2}]})
+
+
+def test_a_file_runs_as_it_is_now_however_soon_it_was_edited(tmp_path, monkeypatch):
+    """Python itself takes bytecode of the same second and size for that of the file."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "mine.py"
+    for value in (1, 2):
+        path.write_text(f"VALUE = {value}\n")
+        os.utime(path, (0, 0))
+        assert jc.import_file("mine", str(path)).VALUE == value
