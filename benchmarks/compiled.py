@@ -13,7 +13,8 @@ Writes benchmarks/results/compiled-TARGET.json and .md for each target, and comp
 
 All figures are predictions by the compiler for that target, no measurements. Cycles are
 the sum of its estimates for all operations: those in a loop as often as it turns, those of
-a conditional with the chance that they run. `algorithm` is what is in no other part.
+a conditional with the chance that they run. `algorithm` is what is in no other part. Of GPUs
+the launches a step are counted: whole CUDA graphs, calls of cuDNN, and single kernels.
 """
 
 import argparse
@@ -84,7 +85,14 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
     return measured.markdown(
         (
             *("row", "Mcycles", "ms", *PARTS, "Gflop", "GB", "temporary GiB"),
-            *("arguments GiB", "kernels", "copies", "collectives", "their MB"),
+            *(
+                "arguments GiB",
+                "launches",
+                "kernels",
+                "copies",
+                "collectives",
+                "their MB",
+            ),
             "no estimate",
         ),
         map(_cells, found),
@@ -105,12 +113,22 @@ def _cells(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"{one['times'] * one[key] / unit:,.1f}" if one[key] else "–"
     yield f"{one['temporary'] / GIB:.3f}"
     yield f"{one['arguments'] / GIB:.3f}"
+    launches = one.get("launches")
+    yield _launches(launches, one["times"]) if launches else "–"
     yield f"{one['kernels']:,.0f}"
     yield f"{one['copies']:,.0f}"
     yield f"{one['collectives']:,.0f}"
     moved = sum(one[f"moved_{role}"] for role in ("scalars", "norm", "other"))
     yield f"{moved / 1e6:.2f}"
     yield ", ".join(f"{n:g} {name}" for name, n in one["unestimated"].items())
+
+
+def _launches(launches: Mapping[str, int], times: int) -> str:
+    """Return a GPU's launches for all seeds, the graphs and calls of cuDNN among them."""
+    graphs = times * launches.get("kCommandBuffer", 0)
+    calls = times * launches.get("kConvolution", 0)
+    total = times * sum(launches.values())
+    return f"{total:,}: {graphs:,} graphs, {calls:,} cuDNN"
 
 
 def report(

@@ -7,15 +7,18 @@ device of it. What the compiler says is kept by a digest of what it was given: t
 program is compiled once; with `known` not even that, where the results have the row's.
 """
 
+import collections
 import functools
 import gzip
 import hashlib
 import importlib.metadata
 import json
 import math
+import os
 import pathlib
 import re
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -245,14 +248,29 @@ def known(name: str, target: str) -> dict[str, Any] | None:
     return next((one for one in rows if one["row"] == name), None)
 
 
+def count_launches(folder: str | os.PathLike) -> dict[str, int]:
+    """Return how often one run of a GPU's program is launched, by XLA's kind of launch.
+
+    folder: where XLA dumped a program (`xla_dump_to`), with its sequence of launches after
+    all passes: a line a launch; the lines of what is launched inside a CUDA graph or a loop
+    are indented. kCommandBuffer is a graph, kConvolution a call of cuDNN.
+    """
+    (path,) = pathlib.Path(folder).glob("*thunk_sequence_after_thunk_passes.txt")
+    lines = path.read_text().splitlines()
+    return dict(collections.Counter(x.split()[1] for x in lines if x[:1].isdigit()))
+
+
 def compiled(program: jax.stages.Lowered, platform: str) -> tuple[dict[str, Any], str]:
     """What the compiler says of a program, and its text."""
     began = time.monotonic()
     # Nothing can be timed while it compiles for a GPU that is not here.
-    untimed = {"xla_gpu_autotune_level": 0} if platform == "gpu" else None
-    made = program.compile(untimed)
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"xla_gpu_autotune_level": 0, "xla_dump_to": folder}
+        made = program.compile(options if platform == "gpu" else None)
+        launches = count_launches(folder) if platform == "gpu" else {}
     counted, cost = made.memory_analysis(), made.cost_analysis() or {}
     said = {
+        **({"launches": launches} if launches else {}),
         "flops": cost.get("flops"),
         "bytes": cost.get("bytes accessed"),
         "temporary": counted.temp_size_in_bytes,

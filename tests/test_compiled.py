@@ -4,6 +4,8 @@ import functools
 import importlib.util
 import math
 import re
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -14,6 +16,7 @@ from benchmarks import (
     compiled_peers,
     compiled_read,
     compiled_rows,
+    compiled_step,
     roofline,
 )
 from jbias import algos, models
@@ -26,6 +29,46 @@ needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="needs the compiler for TPUs: pip install libtpu",
 )
+
+
+SEQUENCE = """\
+000: kCustomKernel [source | sink] loop_fusion_1 grid: [1, 1, 1]
+001: kCommandBuffer [source | sink]
+    002: kCustomKernel [source | sink] loop_fusion_2 grid: [1, 1, 1]
+    003: kCopy [source | sink]
+004: kConvolution [source | sink] cudnn-conv.1
+005: kCustomKernel [source | sink] loop_fusion_3 grid: [1, 1, 1]
+"""
+
+
+def test_launches_are_counted_without_those_inside_a_graph(tmp_path):
+    (tmp_path / "module_0001.thunk_sequence_after_thunk_passes.txt").write_text(
+        SEQUENCE
+    )
+    launches = compiled_step.count_launches(tmp_path)
+    assert launches == {"kCustomKernel": 2, "kCommandBuffer": 1, "kConvolution": 1}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None,
+    reason="needs the compiler for GPUs: pip install 'jbias[plan]'",
+)
+@cases.each(
+    "row",
+    [
+        "cifar16/erm",
+        pytest.param("cifar16/erm*10:unrolled_convolutions", marks=pytest.mark.slow),
+    ],
+)
+def test_a_step_of_a_small_network_is_one_graph(row, tmp_path):
+    """Of one seed, and of ten in one program."""
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.compiled_step", row, "h100", tmp_path],
+        cwd=smoke_runs.ROOT,
+        check=True,
+    )
+    program = compiled_read.read(row, "h100", tmp_path)
+    assert program["launches"] == {"kCommandBuffer": 1} and program["times"] == 1
 
 
 # Compiling for TPUs takes minutes.

@@ -13,7 +13,7 @@ from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
 from jbias.runs import checkpoints, evaluations, loggers, results, workdirs
-from jbias.runtime import console, files, mesh
+from jbias.runtime import console, files, mesh, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
     autotune,
@@ -158,6 +158,8 @@ def open_run(
         built = stages.build_stages(spec, plans, None, devices)
     else:
         build_on = functools.partial(stages.build_stages, spec, plans, images)
+        if xla.platform() == "gpu" and xla.graph_failure():
+            say(f"CUDA graphs: {xla.describe_graphs()}")
         placed = memory.fit_stages(build_on, count, run, say, team.all_min)
         before = workdirs.provenance(workdir) if main else {}
         before = before.get("chosen") or before.get("layout")
@@ -266,6 +268,8 @@ def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
     if seed_axis.resolve_strategy(strategy, devices).stacked:
         layout["strategy"] = strategy
         layout["waves"] = [stage.layout.waves for stage in stages]
+    if xla.platform() == "gpu":
+        layout["graphs"] = xla.describe_graphs()
     return layout
 
 

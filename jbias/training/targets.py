@@ -167,6 +167,10 @@ def devices(target: Target) -> list:
         raise ValueError(f"{target.name}: {why}") from error
 
 
+# Without a version of the driver XLA keeps convolutions out of CUDA graphs.
+_CUDA = "13.0.0"
+
+
 def _config(generation: str) -> str:
     """A GpuTargetConfigProto as text."""
     gpu, kind = _GPUS[generation], KINDS[generation]
@@ -183,6 +187,8 @@ def _config(generation: str) -> str:
       clock_rate_ghz: {gpu.gigahertz}  device_memory_size: {round(kind.gib * 2**30)}
       registers_per_core_limit: 65536  registers_per_block_limit: 65536
       cuda_compute_capability {{ major: {gpu.capability} {accelerated} }}
+      driver_version: "{_CUDA}"  runtime_version: "{_CUDA}"
+      compile_time_toolkit_version: "{_CUDA}"
     }}
     platform_name: "CUDA"
     dnn_version_info {{ major: 9 minor: 10 }}

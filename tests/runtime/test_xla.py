@@ -92,6 +92,45 @@ def test_tpus_with_room_give_an_operation_more_of_it(monkeypatch):
     assert xla.compiler_options("TPU v5 lite") is None
 
 
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU as this process's device, which captures whole steps."""
+    monkeypatch.setattr(xla, "platform", lambda: "gpu")
+    monkeypatch.setattr(xla, "_graph_failure", lambda: "")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    return monkeypatch
+
+
+def test_a_gpu_runs_a_step_as_one_graph(gpu):
+    assert xla.compiler_options("NVIDIA H100 80GB HBM3") == xla.GRAPHS
+    assert "CONVOLUTION" in xla.GRAPHS["xla_gpu_enable_command_buffer"].split(",")
+    assert xla.describe_graphs() == "whole steps"
+
+
+def test_flags_of_the_user_decide_about_graphs(gpu):
+    gpu.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
+    options = xla.compiler_options("NVIDIA H100 80GB HBM3")
+    assert options == {"xla_gpu_graph_min_graph_size": "1"}
+    assert xla.describe_graphs() == "as XLA_FLAGS says"
+
+
+def test_a_gpu_that_captures_no_convolution_runs_steps_without(gpu):
+    gpu.setattr(xla, "_graph_failure", lambda: "UNIMPLEMENTED: capture")
+    assert xla.compiler_options("NVIDIA H100 80GB HBM3") is None
+    assert "UNIMPLEMENTED: capture" in xla.describe_graphs()
+    with xla.compiling_for("gpu"):  # What this machine has says nothing of a target.
+        assert xla.compiler_options("H100") == xla.GRAPHS
+
+
+def test_why_graphs_fail_is_said_in_one_line(monkeypatch):
+    """A compiler that does not know an option fails as a driver does that captures less."""
+    monkeypatch.setattr(xla, "GRAPHS", {"xla_no_such_option": "1"})
+    reason = xla._graph_failure.__wrapped__()
+    assert "xla_no_such_option" in reason and "\n" not in reason
+    monkeypatch.undo()
+    assert xla._graph_failure.__wrapped__() == ""
+
+
 def test_a_run_has_its_own_settings_and_the_caller_gets_theirs_back():
     """Set for the process, and by contexts in the calling thread; told in one line."""
     before = jax.config.jax_numpy_dtype_promotion
