@@ -6,9 +6,9 @@ Each part is a benchmark of its own process with a time limit, most important fi
 one has found is written when it ends, and a part that fails or takes too long stops none.
 DIR/gpu.json says of each what came of it, with the results of all and the turns of those
 that were stopped, and DIR/gpu.md shows their tables. --only names others than the usual
-parts: float32, flags-none, flags-graphs and flags-convolutions (180 s together), forward,
-suite, distortion-train, distortion-iocclusion. --tiny tries parts with the smallest
-setting, on any device.
+parts: seeds16, seeds64, evaluation (370 s together), probe16-concurrent,
+probe-imagenet-default, probe-imagenet-fused, float32, forward, suite, distortion-train,
+distortion-iocclusion. --tiny tries parts with the smallest setting, on any device.
 """
 
 import argparse
@@ -61,13 +61,39 @@ def distortion(part: str, seconds: int) -> Part:
 
 
 STEPS = ("--steps=10", "--rounds=5")
-# What is tried beside XLA's defaults: CUDA graphs, for steps of many small kernels.
+# Which parts of a step are CUDA graphs: as jbias has it, as XLA does by itself, none; seeds
+# side by side in a graph; convolutions fused with what is near them.
 FLAGS = {
-    "none": "",
-    "graphs": "--xla_gpu_graph_min_graph_size=1",
-    "convolutions": "--xla_gpu_enable_command_buffer=+CONVOLUTION",
+    "whole": "",
+    "default": "--xla_gpu_enable_command_buffer=+FUSION --xla_gpu_graph_min_graph_size=5",
+    "off": "--xla_gpu_enable_command_buffer=",
+    "concurrent": "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT",
+    "fused": "--xla_gpu_experimental_enable_conv_fusion=true",
 }
+
+
+def probe(setting: str, ways: str, seconds: int, *, graphs: str = "whole") -> Part:
+    """Where a step's time goes, by ways, with the flags of that name."""
+    steps = ("--steps=16", "--rounds=3") if setting == "imagenet" else ()
+    return Part(
+        "probe",
+        (f"--setting={setting}", f"--ways={ways}", *steps),
+        seconds,
+        ("--ways=alone,uc2,alone+scan2", "--steps=2"),
+        flags=FLAGS[graphs],
+    )
+
+
+_WAYS = "alone,uc10,alone+scan8,uc10+scan8"
 PARTS = {
+    "probe16": probe("cifar16", _WAYS, 150),
+    "probe16-default": probe("cifar16", _WAYS, 150, graphs="default"),
+    "probe16-off": probe("cifar16", "alone,uc10", 90, graphs="off"),
+    "probe16-concurrent": probe("cifar16", "uc10", 60, graphs="concurrent"),
+    "probe64": probe("cifar64", "uc10,uc10+scan8", 120),
+    "probe-imagenet": probe("imagenet", "alone,alone+scan8", 150),
+    "probe-imagenet-default": probe("imagenet", "alone", 100, graphs="default"),
+    "probe-imagenet-fused": probe("imagenet", "alone", 100, graphs="fused"),
     "resnet50": Part(
         "train",
         ("--setting=imagenet", "--precision=bfloat16", *STEPS),
@@ -81,18 +107,6 @@ PARTS = {
         100,
         ("--seeds=2",),
     ),
-    **{
-        f"flags-{name}": Part(
-            "train",
-            (
-                *("--setting=cifar16", "--precision=bfloat16", "--torch=no"),
-                *("--algorithms=erm,sagnet", "--steps=20", "--rounds=5"),
-            ),
-            60,
-            flags=flags,
-        )
-        for name, flags in FLAGS.items()
-    },
     "float32": Part(
         "train",
         ("--setting=cifar64", "--precision=float32", "--steps=20", "--rounds=5"),
@@ -117,7 +131,10 @@ PARTS = {
     "distortion-iocclusion": distortion("iocclusion", 150),
 }
 # All parts together would be longer than one call.
-FIRST = ("resnet50", "seeds16", "seeds64", "evaluation")
+FIRST = (
+    *("probe16", "probe16-default", "probe16-off", "probe64", "probe-imagenet"),
+    *("resnet50",),
+)
 ALONE = ("suite", "distortion")  # Modules with settings of their own, and no peer.
 
 

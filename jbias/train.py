@@ -213,8 +213,9 @@ def train_stage(
                 # What one process cannot read ends all alike.
                 with job.team.raise_together("the images of a step", stage.streams):
                     args = stage.batches(step, count)
-            new, advance = static not in compiled, stage.advance
-            compiled.add(static)
+            program = static, count if count == stage.scanned else 1
+            new, advance = program not in compiled, stage.advance
+            compiled.add(program)
             profiles = job.config["run"]["profile"] and job.team.is_main
             if profiles and not (new or job.profiled):
                 advance = functools.partial(telemetry.advance_profiled, job, stage)

@@ -60,11 +60,13 @@ def trained(
     devices=None,
     together: int = 0,
     rounded: int = 0,
+    scanned: int = 0,
 ) -> tuple[tuple, list[tuple]]:
     """The states of these seeds after some steps, and their metrics of every step.
 
     Both have one entry a seed. `devices` is a mesh, of one device if it is not given.
     rounded: which draw of signs moves each weight by one unit of rounding; 0: none does.
+    scanned: the number of steps that are one program; 0: none are.
     """
     import jax
     import numpy as np
@@ -73,7 +75,7 @@ def trained(
     from jbias.runtime import mesh
     from jbias.training import stages, step
 
-    options = dict(strategy=strategy, together=together)
+    options = dict(strategy=strategy, together=together, scanned=scanned)
     stage = common.with_seeds(stage, which)
     laid = stages.fit_to_devices(stage, devices or mesh.make(1), **options)
     states, seen = laid.start(), []
@@ -89,10 +91,12 @@ def trained(
 
         of_seed = lambda tree: isinstance(tree, step.State)
         states = jax.tree.map(moved, states, is_leaf=of_seed)
-    for now in range(stage.first, stage.first + steps):
-        given = laid.batches(now), stage.shared(now), stage.static(now)
-        states, [out] = laid.advance(states, *given)
-        seen.append(laid.layout.split(jax.device_get(out)))
+    at_once = max(1, scanned)
+    for now in range(stage.first, stage.first + steps, at_once):
+        count = min(at_once, stage.first + steps - now)
+        given = laid.batches(now, count), stage.shared(now), stage.static(now)
+        states, outs = laid.advance(states, *given)
+        seen += [laid.layout.split(jax.device_get(out)) for out in outs]
     return laid.layout.unpack(states), seen
 
 

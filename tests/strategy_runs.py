@@ -30,6 +30,7 @@ def moved(stage, which, strategy: str, devices) -> list:
     layout, chosen = laid.layout, seed_axis.STRATEGIES[strategy]
     ((state, *_),) = laid.start()
     (((arg, *_),),) = laid.batches(0)
+    arg = (arg[0], layout.place(arg[1]))
     step = jax.jit(
         seed_axis.map_tree(stage.program.step, layout, chosen), static_argnums=3
     )

@@ -106,8 +106,15 @@ class Placement:
                     f"together need {_gib(one.needed)} of each device, which has "
                     f"{_gib(self.free)}"
                 )
-            options = dict(strategy=strategy, together=one.count)
-            laid.append(stages.fit_to_devices(stage, self.devices, **options))
+            laid.append(
+                stages.fit_to_devices(
+                    stage,
+                    self.devices,
+                    strategy=strategy,
+                    together=one.count,
+                    scanned=scanned_steps(self.run),
+                )
+            )
         size = self.devices.size
         if count > 1 or size > 1:
             if strategy == "auto":
@@ -118,6 +125,11 @@ class Placement:
             where = f"{count} seeds on {size} x {kind}: {shares} share(s)"
             say(f"{where} with seeds of their own, {strategy}, {turns}")
         return laid
+
+
+def scanned_steps(run: Mapping[str, Any]) -> int:
+    """Return how many steps are one program, by the entries of config.run; 0: none are."""
+    return 0 if xla.platform() == "cpu" else run["steps_per_dispatch"]
 
 
 def candidate_stages(

@@ -91,21 +91,31 @@ class SeedLayout(NamedTuple):
         """One tree a seed of a single wave, likewise."""
         return tuple(_each(wave)) if self.width(number) else wave
 
-    def place(self, taken: Iterable[PyTree]) -> PackedStates:
-        """Lays batches, one a seed, out on the devices.
+    def group(self, taken: Iterable[PyTree]) -> PackedStates:
+        """Group batches, one a seed, by the trees of the waves.
 
-        They are on the host; on devices already where each process read its share.
+        Those on the host stay there until `place`; those of which each process read its
+        share are on devices already.
         """
-        found = []
+        packed = []
         for wave, width in self._by_wave(taken):
-            axes = ("seed", "data") if width else ("data",)
-            place = NamedSharding(self.devices, PartitionSpec(*axes))
             if width and isinstance(jax.tree.leaves(wave)[0], jax.Array):
-                found.append(_stacking(place, width)(wave))
+                packed.append(_stacking(self._place_of_batches(), width)(wave))
             else:
-                wave = _stacked(wave, width, np.stack) if width else wave
-                found.append(mesh.put(wave, place))
-        return tuple(found)
+                packed.append(_stacked(wave, width, np.stack) if width else wave)
+        return tuple(packed)
+
+    def place(self, batches: PyTree, *, scanned: bool = False) -> PyTree:
+        """Place batches of `group` on the devices, in one transfer.
+
+        scanned: their leaves have a leading axis of steps.
+        """
+        return mesh.put(batches, self._place_of_batches(scanned=scanned))
+
+    def _place_of_batches(self, *, scanned: bool = False) -> NamedSharding:
+        steps = (None,) if scanned else ()
+        seeds = ("seed",) if self.width(0) else ()
+        return NamedSharding(self.devices, PartitionSpec(*steps, *seeds, "data"))
 
     def to_device(self, wave: Wave, number: int = 0) -> Wave:
         """Brings a wave that waits onto the devices."""
@@ -271,20 +281,36 @@ def map_seeds(
     )
 
 
-def multi_step(one: SeedFunction, strategy: Strategy, layout: SeedLayout) -> MultiStep:
-    """Maps several steps of a seed, (state, arg, shared, static) -> (state, out).
+def multi_step(
+    one: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int = 0
+) -> MultiStep:
+    """Map several steps of a seed, (state, arg, shared, static) -> (state, out).
 
-    Trees in threads take their steps without waiting for each other. One without
+    An argument is a pair: what a seed has of its own, and its batch, on the host or on the
+    devices. Trees in threads take their steps without waiting for each other. One without
     arguments, None, stays as it is; out is None then.
+
+    scanned: so many steps at once are one program, a loop over them (`scan_steps`), to
+      whose devices their batches go in one transfer; any other number is dispatched step by
+      step. 0 and 1: none are. Accelerators gain by it; a CPU computes convolutions in a loop
+      with one thread.
     """
     if strategy.dispatch == "threaded":
         several = _threaded(map_tree(one, layout, strategy), layout)
     else:
         many = map_seeds(one, strategy, layout, donate=True)
+        loop = scan_steps(one, strategy, layout) if scanned > 1 else None
 
         def several(states, steps, shared, static):
+            batches = [tuple(batch for _, batch in args) for args in steps]
+            if len(steps) == scanned and loop is not None and _are_on_host(batches):
+                own = tuple(arg for arg, _ in steps[0])
+                stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+                stacked = layout.place(stacked, scanned=True)
+                return loop(states, (own, stacked), shared, static)
             outs = []
             for args in steps:
+                args = _placed(args, layout)
                 states, out = zip(*many(states, args, shared, static), strict=True)
                 outs.append(out)
             return states, outs
@@ -318,6 +344,69 @@ def multi_step(one: SeedFunction, strategy: Strategy, layout: SeedLayout) -> Mul
     return advance
 
 
+def scan_steps(
+    one: SeedFunction, strategy: Strategy, layout: SeedLayout
+) -> Callable[[Wave, tuple, Any, Hashable], tuple[Wave, list[Wave]]]:
+    """Map a step over a wave and over several steps, which are one program: a loop.
+
+    Returns (states, (own, batches), shared, static) -> (states, outputs a step), where
+    `own` has what each tree has of its own, and the leaves of `batches`, one entry a tree,
+    a leading axis of steps. Takes the states' memory for the new ones. On GPUs a step in
+    the loop is the CUDA graph that it would be alone, and is launched without the host.
+    """
+    tree = map_tree(one, layout, strategy)
+    together = strategy.dispatch == "unrolled"
+
+    @functools.partial(
+        jax.jit,
+        static_argnums=3,
+        donate_argnums=0,
+        compiler_options=xla.compiler_options(layout.kind),
+    )
+    def loop(states, args, shared, static):
+        own, batches = args
+
+        def step(states, batches):
+            each = zip(states, own, batches, strict=True)
+            ended = [tree(state, (x, y), shared, static) for state, x, y in each]
+            states, outs = zip(*ended, strict=True)
+            return states, outs
+
+        states, stacked = jax.lax.scan(step, states, batches)
+        steps = len(jax.tree.leaves(stacked)[0])
+        return states, [
+            jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(steps)
+        ]
+
+    if together:
+        return loop
+
+    def by_tree(states, args, shared, static):
+        each = zip(states, *args, strict=True)
+        ended = [
+            loop((state,), ((own,), (batches,)), shared, static)
+            for state, own, batches in each
+        ]
+        states = tuple(state for (state,), _ in ended)
+        by_step = zip(*(outs for _, outs in ended), strict=True)
+        return states, [tuple(out for (out,) in outs) for outs in by_step]
+
+    return by_tree
+
+
+def _placed(args: tuple, layout: SeedLayout) -> tuple:
+    """Return the arguments of a step of a wave with their batches on the devices."""
+    own, batches = zip(*args, strict=True)
+    if _are_on_host(batches) or not layout.width(0):
+        batches = layout.place(batches)
+    return tuple(zip(own, batches, strict=True))
+
+
+def _are_on_host(batches: PyTree) -> bool:
+    """Return whether no part of the batches is on a device yet."""
+    return not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(batches))
+
+
 def _threaded(tree: SeedFunction, layout: SeedLayout) -> Callable:
     alone = jax.jit(tree, static_argnums=3, donate_argnums=0)
     each = _threads(max(layout.waves))
@@ -330,6 +419,7 @@ def _threaded(tree: SeedFunction, layout: SeedLayout) -> Callable:
                 outs.append(out)
             return state, outs
 
+        steps = [_placed(args, layout) for args in steps]
         ended = each(taken, states, zip(*steps, strict=True))
         states, by_tree = zip(*ended, strict=True)
         return states, list(zip(*by_tree, strict=True))

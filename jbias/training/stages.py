@@ -75,6 +75,7 @@ class Stage:
     advance: seed_axis.MultiStep | None = None  # their steps,
     score: seed_axis.WaveFunction | None = None  # and their logits, of a wave.
     skips: bool = False  # Whether members that have no arguments may be left out.
+    scanned: int = 0  # Steps that are one program if as many are dispatched; 0: none.
 
     @property
     def number(self) -> int:
@@ -157,13 +158,16 @@ class Stage:
         return {name: one.batch(seed, local) for name, one in fed}
 
     def batches(self, step: int, count: int = 1) -> list[seed_axis.PackedStates]:
-        """The arguments of `count` steps: each member's own, and its batch."""
+        """Return the arguments of `count` steps: each member's own, and its batch.
+
+        Batches that are read here are on the host; `advance` places them.
+        """
         seeds = [member.seed for member in self.members]
         found = []
         for now in range(step, step + count):
             taken = {seed: self.batch(seed, now) for seed in dict.fromkeys(seeds)}
-            placed = self.layout.place(taken[seed] for seed in seeds)
-            waves = zip(self._arguments, placed, strict=True)
+            grouped = self.layout.group(taken[seed] for seed in seeds)
+            waves = zip(self._arguments, grouped, strict=True)
             found.append(tuple(tuple(zip(*wave, strict=True)) for wave in waves))
         return found
 
@@ -382,17 +386,24 @@ def fit_to_devices(
     *,
     strategy: str = "auto",
     together: int = 0,
+    scanned: int = 0,
 ) -> Stage:
-    """The stage with the steps of its members, at most `together` (0: all) at once."""
+    """Return the stage with the steps of its members, at most `together` (0: all) at once.
+
+    scanned: the number of steps that are one program, see `seed_axis.multi_step`.
+    """
     chosen, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
     options = dict(stacked=chosen.stacked, together=together or count)
     layout = seed_axis.choose_layout(count, devices, **options)
     return dataclasses.replace(
         stage,
         layout=layout,
-        advance=seed_axis.multi_step(stage.program.step, chosen, layout),
+        advance=seed_axis.multi_step(
+            stage.program.step, chosen, layout, scanned=scanned
+        ),
         score=seed_axis.map_seeds(stage.program.logits, chosen, layout),
         skips=chosen.dispatch != "unrolled" and not layout.width(0),
+        scanned=scanned,
     )
 
 

@@ -54,6 +54,29 @@ def test_three_in_company_equal_each_alone_to_the_bit(stage, alone, strategy):
     same(train(stage, (0, 1, 2), strategy), alone)
 
 
+@pytest.mark.parametrize(
+    "strategy", ["looped", pytest.param("vmapped", marks=pytest.mark.slow), "unrolled"]
+)
+def test_steps_that_are_one_program_are_those_one_by_one(strategy):
+    """A program of two steps, then a step that is left: the same batches, keys and rates.
+
+    Sums in a loop may be fused otherwise: losses are within float32's rounding, and weights,
+    whose roundings grow from step to step as after noise of one unit, within 1 %.
+    """
+    stage = smoke_runs.stage(jc.to_dict(smoke_runs.small("erm")))
+    of_run = dict(which=(0, 1), strategy=strategy, steps=3)
+    by_step, losses = smoke_runs.trained(stage, **of_run)
+    in_one, told = smoke_runs.trained(stage, **of_run, scanned=2)
+    for state, other in zip(in_one, by_step, strict=True):
+        assert int(state.step) == int(other.step) == 3
+        assert difference(state.params, other.params) < 0.01
+    assert len(told) == len(losses) == 3
+    for step, wanted in zip(told, losses, strict=True):
+        for metrics, of_seed in zip(step, wanted, strict=True):
+            name = "loss_class"
+            assert float(metrics[name]) == pytest.approx(float(of_seed[name]), rel=1e-5)
+
+
 @pytest.mark.slow
 def test_waves_equal_each_alone_to_the_bit(stage, alone):
     """Two seeds on the device at once, then the third; the others wait on the host."""

@@ -26,7 +26,7 @@ def test_what_is_laid_out_comes_back(stacked, together):
     for back in (layout.unpack(packed), layout.split(jax.device_get(packed))):
         assert [int(tree["n"]) for tree in back] == list(range(5))
         assert [tree["w"].tolist() for tree in back] == [[i] * 3 for i in range(5)]
-    placed = layout.place(np.asarray(tree["w"]) for tree in TREES)
+    placed = layout.place(layout.group(np.asarray(tree["w"]) for tree in TREES))
     assert [int(batch[0]) for batch in layout.split(placed)] == list(range(5))
 
 
