@@ -138,7 +138,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.follow:
         opened = networks.follow(args, call.say, call.leave_out)
     if args.decisions:
-        opened = decided.load(args.decisions, asked, columns)
+        opened = decided.load(args.decisions, asked, columns, call.say)
     partly = []
     for network in opened:
         name, ours = network.name, True
