@@ -37,9 +37,10 @@ def measure(model, suite=None, **options):
     """
     if "jax" not in sys.modules:  # A model of another framework needs the GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from jbias.measuring import run
+    from jbias.measuring import arguments, run
 
-    return run.measure(model, suite, **options)
+    with arguments.named_in_errors():
+        return run.measure(model, suite, **options)
 
 
 def read_scores(source, *, verbose: bool = True, **choices):
