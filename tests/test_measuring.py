@@ -280,12 +280,17 @@ def test_a_table_of_decisions_is_measured_on_the_images_that_it_has(
 def test_sets_without_decisions_are_named_and_no_failure(stimuli, tmp_path, capfd):
     folder = tmp_path / "stimuli"
     shutil.copytree(stimuli, folder / "cue-conflict")
-    for number, name in enumerate(CLASSES):
-        save(folder / "edge" / name / f"{name}1.png", number)
+    for (number, name), split in itertools.product(
+        enumerate(CLASSES), ("edge", "silhouette")
+    ):
+        save(folder / split / name / f"{name}1.png", number)
     table = write_decisions(stimuli, tmp_path / "mine.csv")
     given = [table, f"--stimuli={folder}", f"--size={SIZE}"]
     assert cli.main([*given, f"--out={tmp_path}/out"]) == 0
-    line = "accuracy on edge: no decisions on these images; add them to the table"
+    line = (
+        "accuracy on edge and silhouette: no decisions on these images; add them to the "
+        "table"
+    )
     printed = capfd.readouterr()
     assert f"not measured: table: {line}" in printed.err and line in printed.out
     found = jbias.measure(table, stimuli=folder, size=SIZE, out=tmp_path / "python")

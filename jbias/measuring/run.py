@@ -276,13 +276,16 @@ def _with_decisions(
         datasets = tuple(name for name in measure.datasets if name in known)
         if datasets:
             measures.append(measure._replace(datasets=datasets))
-        for name in measure.datasets:
-            if name in suite.sources and name not in known:
-                undecided.setdefault(name, []).append(measure.name)
+    for task in suite.tasks():
+        if task.dataset not in known:
+            undecided.setdefault(task.dataset, []).append(task.measure.name)
+    sets_by_measures: dict[str, list[str]] = {}
+    for dataset, names in undecided.items():
+        sets_by_measures.setdefault(", ".join(names), []).append(dataset)
     lines = [
-        f"{', '.join(names)} on {dataset}: no decisions on these images; add them to the "
-        "table"
-        for dataset, names in undecided.items()
+        f"{names} on {' and '.join(datasets)}: no decisions on these images; add them to "
+        "the table"
+        for names, datasets in sets_by_measures.items()
     ]
     return suite._replace(measures=tuple(measures)), lines
 
