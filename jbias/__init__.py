@@ -16,6 +16,7 @@ def measure(model, suite=None, **options):
     found = jbias.measure(model, stimuli="geirhos", imagenet="imagenet", data="photos")
     found.shape_bias, found.accuracy  # floats with .lower, .upper and .n
     found.numbers  # all of it, a row a number; the records are in found.folder
+    found.left_out  # the measures that were not made, each with the reason
 
     model: a function of images, a module of PyTorch, a jbias.evals.predictors.Predictor, or
       a text as `jbias measure --help` lists them: a file of weights, a run, "timm:NAME",
@@ -37,9 +38,10 @@ def measure(model, suite=None, **options):
     """
     if "jax" not in sys.modules:  # A model of another framework needs the GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from jbias.measuring import run
+    from jbias.measuring import arguments, run
 
-    return run.measure(model, suite, **options)
+    with arguments.named_in_errors():
+        return run.measure(model, suite, **options)
 
 
 def read_scores(source, *, verbose: bool = True, **choices):

@@ -109,7 +109,15 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
     from etils import epath
 
-    from jbias.evals import command, decided, networks, predictors, runner, suite
+    from jbias.evals import (
+        command,
+        decided,
+        model_inputs,
+        networks,
+        predictors,
+        runner,
+        suite,
+    )
 
     out, call = epath.Path(args.out), command.Command("measured")
     config = command.load_suite(args, changes)
@@ -129,6 +137,10 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     said = {key: value for key, value in said.items() if value is not None}
     predictor = args.predict and _load_predictor(args.predict, said)
     asked = suite.open_suite(config, call.say, only=args.only)
+    if not args.decisions:
+        remedy = "size=N among the suite's arguments changes the size"
+        for line in model_inputs.describe_enlarged(asked.sources, asked.size, remedy):
+            call.say(line)
     opened = call.load(paths, args, asked.run["step"])
     if predictor:
         about = dict(trained=args.trained or "", method=args.method or "")
@@ -138,7 +150,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.follow:
         opened = networks.follow(args, call.say, call.leave_out)
     if args.decisions:
-        opened = decided.load(args.decisions, asked, columns)
+        opened = decided.load(args.decisions, asked, columns, call.say)
     partly = []
     for network in opened:
         name, ours = network.name, True

@@ -1,6 +1,8 @@
 """jbias measure: each kind of model, on the images that are there, with answers known."""
 
+import inspect
 import itertools
+import shutil
 import sys
 
 import numpy as np
@@ -11,7 +13,7 @@ from PIL import Image
 import jbias
 from jbias.data import labels
 from jbias.evals import measured, predictors
-from jbias.measuring import cli, models, sets
+from jbias.measuring import arguments, cli, models, run, sets
 
 CLASSES = tuple(labels.geirhos16())
 SIZE = 32
@@ -70,14 +72,21 @@ def test_shape_bias_needs_stimuli_alone(stimuli, tmp_path, capfd):
         assert found.accuracy_texture == pytest.approx((3 - 2 * bias) / 3)
         lower, upper = found.shape_bias.lower, found.shape_bias.upper
         assert lower <= bias <= upper and upper - lower < 0.2
-        assert not found.left_out
+        people, photographs = found.left_out
+        assert people.startswith("consistency with people: give --humans=DIR")
+        assert (
+            "--imagenet=DIR or --data=DIR (in Python: imagenet=, data=)" in photographs
+        )
     printed = capfd.readouterr().err
     assert "taken for Geirhos' 16, in alphabetical order" in printed
     assert "accuracy on photographs" in printed and "--imagenet=DIR" in printed
     with pytest.raises(AttributeError, match="accuracy: was not measured; there are"):
         _ = found.accuracy
     text = repr(found)
-    assert len(text.splitlines()) == 4 and "n = 32" in text and "95 %" in text
+    assert len(text.splitlines()) == 6 and "95 %" in text
+    assert "n = 32 decisions for either cue" in text
+    assert text.count("n = 48 images, also those whose cues agree") == 2
+    assert text.count("  not measured: ") == 2
 
 
 def test_a_network_that_guesses_has_a_doubt_beside_its_shape_bias(stimuli, tmp_path):
@@ -128,7 +137,7 @@ def test_another_network_of_the_same_name_is_refused_with_both_ways_out(
 ):
     monkeypatch.chdir(tmp_path)
     code = "import numpy as np\ndef predict(images):\n    return np.eye(16)[{}]\n"
-    arguments = ["mine.py", f"--stimuli={stimuli}", f"--size={SIZE}"]
+    given = ["mine.py", f"--stimuli={stimuli}", f"--size={SIZE}"]
     for chosen, name, exit_code in (
         ("[0] * len(images)", "", 0),
         ("[1] * len(images)", "", 2),
@@ -136,7 +145,7 @@ def test_another_network_of_the_same_name_is_refused_with_both_ways_out(
     ):
         (tmp_path / "mine.py").write_text(code.format(chosen))
         names = [f"--name={name}"] if name else []
-        assert cli.main([*arguments, *names]) == exit_code
+        assert cli.main([*given, *names]) == exit_code
         printed = capfd.readouterr().err
         is_refused = "holds measures of another network" in printed
         assert is_refused == (exit_code == 2)
@@ -246,10 +255,120 @@ def test_a_file_of_python_and_a_table_of_decisions_are_models(
     assert [x[3] for x in lines] == ["0.000", "1.000"]
 
 
+def write_decisions(stimuli, path, count=48):
+    """Write a table that answers by the shape; return it."""
+    rows = [
+        {"imagename": x.name, "object_response": x.parent.name}
+        for x in sorted(stimuli.rglob("*.png"))[:count]
+    ]
+    pd.DataFrame(rows).assign(subj="table").to_csv(path, index=False)
+    return str(path)
+
+
+def test_a_table_of_decisions_is_measured_on_the_images_that_it_has(
+    stimuli, tmp_path, capfd
+):
+    """A column `set` is not needed, and the exit code is that of success."""
+    table = write_decisions(stimuli, tmp_path / "mine.csv", count=30)
+    given = [table, f"--stimuli={stimuli}", f"--size={SIZE}", f"--out={tmp_path}/out"]
+    assert cli.main(given) == 0
+    printed = capfd.readouterr()
+    assert "18 of the 48 images of cue-conflict have no decision" in printed.err
+    assert "n = 30 images" in printed.out and "n = 20 decisions" in printed.out
+
+
+def test_sets_without_decisions_are_named_and_no_failure(stimuli, tmp_path, capfd):
+    folder = tmp_path / "stimuli"
+    shutil.copytree(stimuli, folder / "cue-conflict")
+    for (number, name), split in itertools.product(
+        enumerate(CLASSES), ("edge", "silhouette")
+    ):
+        save(folder / split / name / f"{name}1.png", number)
+    table = write_decisions(stimuli, tmp_path / "mine.csv")
+    given = [table, f"--stimuli={folder}", f"--size={SIZE}"]
+    assert cli.main([*given, f"--out={tmp_path}/out"]) == 0
+    line = (
+        "accuracy on edge and silhouette: no decisions on these images; add them to the "
+        "table"
+    )
+    printed = capfd.readouterr()
+    assert f"not measured: table: {line}" in printed.err and line in printed.out
+    found = jbias.measure(table, stimuli=folder, size=SIZE, out=tmp_path / "python")
+    assert found.left_out == (line,) and found.shape_bias == 1
+
+
+def test_images_that_are_not_in_the_folder_are_counted(stimuli, tmp_path):
+    table = write_decisions(stimuli, tmp_path / "mine.csv")
+    folder = tmp_path / "few"
+    shutil.copytree(stimuli, folder)
+    for name in CLASSES:  # Of the three images of each class one is left.
+        for path in sorted((folder / name).iterdir())[1:]:
+            path.unlink()
+    with pytest.raises(ValueError, match="32 of the file's 48 images are not") as error:
+        jbias.measure(table, stimuli=folder, size=SIZE, out=tmp_path / "out")
+    message = str(error.value)
+    assert f"among the 16 of the set cue-conflict ({folder}" in message
+    assert "give the folder that has them all, or remove these rows" in message
+
+
+def test_the_folder_of_one_set_is_refused_with_the_one_above(tmp_path):
+    for split, name in itertools.product(("edges", "cue-conflict"), CLASSES):
+        (tmp_path / "all" / split / name).mkdir(parents=True)
+    above = tmp_path / "all"
+    assert sets.find_stimuli(str(above)) == ("edge", "cue-conflict")
+    assert sets.find_stimuli(str(above / "cue-conflict")) == ("cue-conflict",)
+    with pytest.raises(ValueError, match=f"has the set edge alone.*; give {above}$"):
+        sets.find_stimuli(str(above / "edges") + "/")
+    with pytest.raises(ValueError, match=f"; give {above}$"):
+        sets.find_stimuli(str(above / "edges" / "cat"))
+    shutil.rmtree(above / "cue-conflict")
+    with pytest.raises(ValueError, match="on these images by --data=.*edges"):
+        sets.find_stimuli(str(above / "edges"))
+
+
+def test_images_that_are_enlarged_are_named(stimuli, tmp_path, capfd):
+    """The stimuli have 32 pixels: at 32 no line says so, at 40 one does."""
+    lines = {}
+    for size in (32, 40):
+        jbias.measure(
+            by_channel(0), stimuli=stimuli, size=size, name=f"at{size}", out=tmp_path
+        )
+        printed = capfd.readouterr().err.splitlines()
+        lines[size] = [line for line in printed if "enlarged" in line]
+    assert lines[32] == [] and len(lines[40]) == 1
+    assert "cue-conflict: images of 32 pixels are enlarged to 40" in lines[40][0]
+
+
+def test_messages_in_python_name_its_arguments(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"--stimuli: must be .*\(in Python: stimuli=\)"
+    ):
+        jbias.measure(by_channel(0), stimuli="nowhere", out=tmp_path)
+    with pytest.raises(ValueError, match=r"MODEL: .*\(in Python: model, the first"):
+        jbias.measure("nothing.pth", data=tmp_path, out=tmp_path)
+    for message, named in {
+        "give --data=DIR": "give --data=DIR (in Python: data=)",
+        "MODEL: say which, --classes=x": (
+            "MODEL: say which, --classes=x (in Python: model, the first argument, classes=)"
+        ),
+        "--suite.run.batch=8": "--suite.run.batch=8 (in Python: changes=)",
+        "--data=DIR (data= in Python)": "--data=DIR (data= in Python)",
+        "no flag at all": "no flag at all",
+        "--unknown": "--unknown",
+    }.items():
+        assert arguments.name_arguments(message) == named
+
+
+def test_every_argument_that_messages_name_is_one_of_measure():
+    known = {*inspect.signature(run.measure).parameters, "mean", "std", "name"}
+    for name in arguments._ARGUMENTS.values():
+        assert name.partition("=")[0].partition(",")[0] in known
+
+
 def test_a_model_without_images_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def predict(images):\n    return images\n")
-    for arguments, words in {
+    for given, words in {
         ("mine.py",): "nothing to measure with; give --stimuli=DIR",
         ("mine.py", "--stimuli=nowhere"): "--stimuli: must be a folder, got 'nowhere'",
         ("mine.py", "--stimuli=."): "a folder for each of Geirhos' 16 classes",
@@ -257,9 +376,9 @@ def test_a_model_without_images_is_refused_in_one_line(tmp_path, monkeypatch, ca
         ("mine.py:other", "--data=."): "other",
         ("mine.py", "--data=.", "--humans=."): "--humans: people are compared",
     }.items():
-        assert cli.main([*arguments]) == 2, arguments
+        assert cli.main([*given]) == 2, given
         printed = capfd.readouterr().err
-        assert words in printed and len(printed.splitlines()) == 1, arguments
+        assert words in printed and len(printed.splitlines()) == 1, given
 
 
 def test_a_function_is_not_asked_for_gradients(photos, tmp_path, monkeypatch, capfd):

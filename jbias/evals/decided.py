@@ -7,13 +7,16 @@ A CSV or Parquet file has a row a stimulus; columns are model-vs-human's by them
                        (image_names.py has the spellings that are understood)
     subj               who decided; the file's name where there is no such column
     set                the suite's set; where there is none, what the path of an exported
-                       stimulus, or the file's name before its first "_", begins with
+                       stimulus, or the file's name before its first "_", begins with;
+                       else the only set that has an image of that name
 
-Others are ignored. Decisions say nothing of probabilities: confidences are NaN.
+Others are ignored. Decisions say nothing of probabilities: confidences are NaN. The response
+"na" is no answer: the decision is for none of the classes. Images without a row are not shown.
 
 Source of the form: bethgelab/model-vs-human at 79ed7cd, raw-data.
 """
 
+import collections
 import csv
 import dataclasses
 import functools
@@ -25,6 +28,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +37,15 @@ import pandas as pd
 from jbias import config as jc
 from jbias.data import base
 from jbias.data.sets import geirhos
-from jbias.evals import image_names, networks, predict, prepared_sets, probe, suite
+from jbias.evals import (
+    image_names,
+    networks,
+    predict,
+    prepared_sets,
+    probe,
+    suite,
+    trials,
+)
 from jbias.untrusted import opening
 
 COLUMNS: Mapping[str, str] = {
@@ -45,21 +57,35 @@ COLUMNS: Mapping[str, str] = {
 _NEEDED = ("response", "image")
 _COMPARED = 4  # Images, to tell whether two measures show the same.
 Shown = tuple[str, str]  # A set, and a probe's condition.
+# In tables, in the place of a class.
+_NO_ROW, _NO_ANSWER = -1, -2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
     """A network of which decisions are all that is known, and a predict.Bound."""
 
-    decided: Mapping[Shown, np.ndarray]  # By an image's number in the set; -1: none.
+    # By an image's number in the set: a class, _NO_ROW or _NO_ANSWER.
+    decided: Mapping[Shown, np.ndarray]
     apply = at = net = None
     graded = False
     variables = ()
 
+    def answered(self, dataset: str, conditions: Collection[str]) -> np.ndarray | None:
+        """Return which images of a set have a row under all conditions.
+
+        None where a condition has no rows at all.
+        """
+        tables = [self.decided.get((dataset, condition)) for condition in conditions]
+        if not tables or any(table is None for table in tables):
+            return None
+        return np.all([table != _NO_ROW for table in tables], axis=0)
+
     def predict(self, image: probe.Images, shown: predict.Shown) -> predict.Logits:
         """Infinite for the decided class: it is decided for, and no probability is known.
 
-        ValueError where some of these stimuli were not answered.
+        NaN for all classes where the response is no answer. ValueError where some of these
+        stimuli have no row.
         """
         what = f"{shown.dataset}{f' under {shown.condition!r}' * bool(shown.condition)}"
         table = self.decided.get((shown.dataset, shown.condition))
@@ -69,15 +95,17 @@ class DecidedNetwork(networks.Network):
                 "decide about them, or leave the measure out by --only"
             )
         answer = table[np.asarray(shown.index)]
-        if (answer < 0).any():
-            lacking = int((table < 0).sum())
+        if (answer == _NO_ROW).any():
+            lacking = int((table == _NO_ROW).sum())
             raise ValueError(
                 f"{self.name}: must have decided about every stimulus of {what}, "
                 f"{lacking:,} of {len(table):,} are missing; give the whole file, and the suite "
                 "that the stimuli were exported from"
             )
         chosen = answer[:, None] == np.arange(len(self.classes))
-        return jnp.where(chosen, jnp.inf, 0.0).astype(jnp.float32)
+        logits = np.where(chosen, np.inf, 0.0)
+        logits[answer == _NO_ANSWER] = np.nan
+        return jnp.asarray(logits, jnp.float32)
 
 
 def stimuli(asked: suite.Suite) -> dict[Shown, suite.Task]:
@@ -153,60 +181,153 @@ def find_files(path: str) -> list[str]:
 
 
 def load(
-    path: str, asked: suite.Suite, columns: Mapping[str, str]
+    path: str,
+    asked: suite.Suite,
+    columns: Mapping[str, str],
+    say: probe.Say = lambda line: None,
 ) -> Iterator[DecidedNetwork]:
     """Reads the decisions that a path holds, a network for each who decided.
 
+    say: gets a line on images without a decision, and on responses that are no answer.
     ValueError, in a line that begins with the file and its line, for what is no decision
     about a stimulus of the suite.
     """
     shown = stimuli(asked)
-    names = {name: _Images(asked, name, shown) for name, _ in shown}
+    images = {name: _Images(asked, name, shown) for name, _ in shown}
     tables: dict[str, dict[Shown, np.ndarray]] = {}
     first: dict[tuple, str] = {}
     for file in find_files(path):
-        stem = os.path.basename(file).rsplit(".", 1)[0]
-        for where, row in _rows(file, columns):
-            image = row[columns["image"]]
-            known = asked.config["sets"]
-            dataset = row.get(columns["set"]) or _likely_set(stem, image, names, known)
-            if not dataset:
-                must = f"name the suite's set in a column {columns['set']!r}"
-                begin = "begin the file's name or the images with it"
-                near = jc.suggest(stem.partition("_")[0], known)
-                jc.refuse(where, must, remedy=f"add it, or {begin}; {near}")
-            must = f"{where}: {columns['set']} must be one of the suite's sets"
-            jc.check_known(must, dataset, known)
-            if dataset not in names:
-                continue  # Not here, or of measures that --only leaves out.
-            source = asked.sources[dataset]
-            classes = tuple(source.classes)
-            response = _as_class(row[columns["response"]], classes)
-            must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
-            jc.check_known(must, response, classes)
-            found = names[dataset].find(where, image)
-            if found is None:
-                continue
-            condition, number = found
-            network = row.get(columns["network"]) or stem
-            key = network, dataset, condition, number
+        for row in _located_rows(file, columns, asked, images):
+            key = row.network, row.dataset, row.condition, row.number
             if key in first:
                 raise ValueError(
-                    f"{where}: a stimulus must be decided about once, got {image!r} "
-                    f"again after {first[key]}; leave one of them out"
+                    f"{row.where}: a stimulus must be decided about once, got "
+                    f"{row.image!r} again after {first[key]}; leave one of them out"
                 )
-            first[key] = where
-            of = tables.setdefault(network, {})
-            empty = lambda n: np.full(n, -1, np.int32)
-            table = of.setdefault((dataset, condition), empty(len(source)))
-            table[number] = classes.index(response)
+            first[key] = row.where
+            shown_to = tables.setdefault(row.network, {})
+            stimulus = row.dataset, row.condition
+            if stimulus not in shown_to:
+                size = len(asked.sources[row.dataset])
+                shown_to[stimulus] = np.full(size, _NO_ROW, np.int32)
+            shown_to[stimulus][row.number] = row.response
     if not tables:
         raise ValueError(
-            f"{path}: must hold decisions about {', '.join(names)}, got none; choose "
+            f"{path}: must hold decisions about {', '.join(images)}, got none; choose "
             "the suite that these stimuli are of"
         )
-    for network, of in tables.items():
-        yield _network(network, path, asked, of)
+    for network, decisions in tables.items():
+        for line in _describe_lacking(decisions):
+            say(f"{network}: {line}")
+        yield _network(network, path, asked, decisions)
+
+
+def _describe_lacking(decisions: Mapping[Shown, np.ndarray]) -> Iterator[str]:
+    """Yield lines on a network's images without a row, and without an answer, by set."""
+    for dataset in dict.fromkeys(name for name, _ in decisions):
+        tables = [table for (name, _), table in decisions.items() if name == dataset]
+        whole = np.concatenate(tables)
+        rows = int((whole != _NO_ROW).sum())
+        if rows < len(whole):
+            yield (
+                f"{len(whole) - rows:,} of the {len(whole):,} images of {dataset} have no "
+                f"decision; measured on the other {rows:,}"
+            )
+        silent = int((whole == _NO_ANSWER).sum())
+        if silent:
+            yield (
+                f"{silent:,} of the {rows:,} decisions on {dataset} are {trials.NONE!r}, "
+                "no answer: they count as wrong, and for neither cue"
+            )
+
+
+class _LocatedRow(NamedTuple):
+    """A row of a table whose stimulus is found in the suite."""
+
+    where: str  # The file and its line.
+    image: str  # As the file spells it.
+    network: str
+    dataset: str
+    condition: str
+    number: int  # Of the image in the set.
+    response: int  # A class of the set, or _NO_ANSWER.
+
+
+def _located_rows(
+    file: str,
+    columns: Mapping[str, str],
+    asked: suite.Suite,
+    images: Mapping[str, "_Images"],
+) -> Iterator[_LocatedRow]:
+    """Yield the rows of a file that are about a stimulus to measure.
+
+    images: of the suite's sets that are shown. ValueError, after the last row, where names
+    are those of no image.
+    """
+    stem = os.path.basename(file).rsplit(".", 1)[0]
+    sets = asked.config["sets"]
+    lacking: dict[str, list[tuple[str, str]]] = {}  # Rows of no image, by set.
+    counts: collections.Counter[str] = collections.Counter()  # Rows by set.
+    for where, row in _rows(file, columns):
+        image = row[columns["image"]]
+        dataset = row.get(columns["set"]) or _likely_set(stem, image, images, sets)
+        dataset = dataset or _only_set(where, image, images, columns["set"])
+        if not dataset:
+            lacking.setdefault("", []).append((where, image))
+            continue
+        must = f"{where}: {columns['set']} must be one of the suite's sets"
+        jc.check_known(must, dataset, sets)
+        if dataset not in images:
+            continue  # Not here, or of measures that --only leaves out.
+        counts[dataset] += 1
+        classes = tuple(asked.sources[dataset].classes)
+        response = _as_class(row[columns["response"]], classes)
+        if response == trials.NONE and response not in classes:
+            chosen = _NO_ANSWER
+        else:
+            must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
+            jc.check_known(must, response, classes)
+            chosen = classes.index(response)
+        located = images[dataset].find(where, image)
+        if located is None:
+            if not images[dataset].is_of_other_condition(image):
+                lacking.setdefault(dataset, []).append((where, image))
+            continue
+        network = row.get(columns["network"]) or stem
+        condition, number = located
+        yield _LocatedRow(where, image, network, dataset, condition, number, chosen)
+    unknown = lacking.pop("", [])
+    if unknown and len(counts) == 1:  # The other rows say the set.
+        (dataset,) = counts
+        counts[dataset] += len(unknown)
+        lacking.setdefault(dataset, []).extend(unknown)
+    elif unknown:
+        where, _ = unknown[0]
+        column = columns["set"]
+        remedy = "add it, or begin the file's name or the images with it; "
+        remedy += jc.suggest(stem.partition("_")[0], sets)
+        jc.refuse(where, f"name the suite's set in a column {column!r}", remedy=remedy)
+    for dataset, rows in lacking.items():
+        images[dataset].refuse(rows, counts[dataset])
+
+
+def _only_set(
+    where: str, image: str, images: Mapping[str, "_Images"], column: str
+) -> str:
+    """Return the only set that has an image of that name, or the only set; "" for none.
+
+    ValueError where several sets have such an image.
+    """
+    if len(images) == 1:
+        return next(iter(images))
+    having = [name for name, those in images.items() if those.has(image)]
+    if len(having) > 1:
+        raise ValueError(
+            f"{where}: {image!r} is an image of the sets {' and '.join(having)}; name the "
+            f"set in a column {column!r}, or begin the file's name with it, such as "
+            f"{having[0]}_NAME.csv"
+        )
+    return having[0] if having else ""
 
 
 @functools.lru_cache(4096)
@@ -259,9 +380,9 @@ class _Images:
         self.published = _published_names(options.get("data"), split, names)
 
     def find(self, where: str, image: str) -> tuple[str, int] | None:
-        """Return the condition and the image's number; None of conditions not asked for.
+        """Return the condition and the image's number; None where no image has the name.
 
-        ValueError where the name is that of no image of the set, or of several.
+        ValueError where several have.
         """
         if image in self.exported:
             return self.exported[image]
@@ -270,22 +391,43 @@ class _Images:
             return "", numbers[0]
         if numbers:
             candidates = " and ".join(repr(self.store.key(i)) for i in numbers[:2])
-            has = f"{len(numbers)} of that name: {candidates}"
-            remedy = "name each image by its path in the set"
-        elif stimuli := self.stimuli.find(image):
-            return self.pairs[stimuli[0]]
-        elif self._is_of_other_condition(image):
-            return None
-        else:
-            has, remedy = "none", "name stimuli as export-stimuli does"
-            if self.store is not None:
-                remedy += f", or as the set's files, such as {self.store.names[0]!r}"
-        raise ValueError(
-            f"{where}: {image!r} must be an image of the set {self.dataset}, which "
-            f"has {has}; {remedy}"
+            raise ValueError(
+                f"{where}: {image!r} must be an image of the set {self.dataset}, which has "
+                f"{len(numbers)} of that name: {candidates}; name each image by its path "
+                "in the set"
+            )
+        stimuli = self.stimuli.find(image)
+        return self.pairs[stimuli[0]] if stimuli else None
+
+    def has(self, image: str) -> bool:
+        """Return whether a name is that of one or several images."""
+        return bool(
+            image in self.exported
+            or self.files.find(image)
+            or self.published.find(image)
+            or self.stimuli.find(image)
         )
 
-    def _is_of_other_condition(self, image: str) -> bool:
+    def refuse(self, rows: Sequence[tuple[str, str]], count: int) -> NoReturn:
+        """Raise ValueError for rows, (where, image), of no image; count: rows of the set."""
+        (where, image), size = rows[0], len({number for _, number in self.pairs})
+        names = "name stimuli as export-stimuli does"
+        if self.store is not None:
+            names += f", or as the set's files, such as {self.store.names[0]!r}"
+        if len(rows) < count:
+            names = f"give the folder that has them all, or remove these rows; {names}"
+        raise ValueError(
+            f"{where}: {len(rows):,} of the file's {count:,} images are not among the "
+            f"{size:,} of the set {self.dataset}{self._folder()}, the first is {image!r}; "
+            f"{names}"
+        )
+
+    def _folder(self) -> str:
+        """Return the folder of the set's images in words, or ""."""
+        root = getattr(self.store, "root", "")
+        return f" ({root})" if root else ""
+
+    def is_of_other_condition(self, image: str) -> bool:
         """Return whether a name is that of a stimulus under a condition not asked for."""
         dataset, _, rest = image_names.plain_path(image).partition("/")
         folder, _, name = rest.rpartition("/")

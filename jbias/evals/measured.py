@@ -16,14 +16,15 @@ from jbias.runs import results
 class Estimate(float):
     """A float with its 95 % interval, its number of images and its set.
 
-    lower, upper: None where no interval is known. n: the number of images that the share
-    or mean is over; for shape bias, the number of decisions for either cue.
+    lower, upper: None where no interval is known. n: the size of what the share or mean is
+    over. unit: what that is, such as "images", or "decisions for either cue" of shape bias.
     """
 
     lower: float | None
     upper: float | None
     n: int | None
     dataset: str
+    unit: str
 
     def __new__(
         cls,
@@ -33,11 +34,12 @@ class Estimate(float):
         upper: float | None = None,
         n: int | None = None,
         dataset: str = "",
+        unit: str = "",
     ):
         """Return the number with its interval, its images and its set."""
         number = super().__new__(cls, value)
         number.lower, number.upper = lower, upper
-        number.n, number.dataset = n, dataset
+        number.n, number.dataset, number.unit = n, dataset, unit
         return number
 
     @property
@@ -47,7 +49,7 @@ class Estimate(float):
         if self.lower is not None and self.upper is not None:
             words.append(f"95 %: {self.lower:.3f} to {self.upper:.3f}")
         if self.n is not None:
-            words.append(f"n = {self.n:,}")
+            words.append(f"n = {self.n:,} {self.unit}".rstrip())
         return ", ".join(words)
 
     @property
@@ -60,34 +62,51 @@ class Estimate(float):
 
 
 class Headline(NamedTuple):
-    """A number that is shown first: its label, and the measure and metric of its record."""
+    """A number that is shown first: its label, and the measure and metric of its record.
+
+    unit: what it is over, in the plural.
+    """
 
     label: str
     measure: str  # "" for accuracy, whose records name no measure.
     metric: str
+    unit: str
 
 
+# Accuracy by a cue is over all images, as published; other measures show no image whose
+# class the model lacks.
+_ANY_CUES = "images, also those whose cues agree"
+_KNOWN = "images of the model's classes"
 # By the name of the attribute.
 HEADLINES: Mapping[str, Headline] = {
-    "shape_bias": Headline("shape bias", "shape_bias", "shape_bias"),
-    "accuracy_shape": Headline("accuracy by shape", "shape_bias", "accuracy_shape"),
+    "shape_bias": Headline(
+        "shape bias", "shape_bias", "shape_bias", "decisions for either cue"
+    ),
+    "accuracy_shape": Headline(
+        "accuracy by shape", "shape_bias", "accuracy_shape", _ANY_CUES
+    ),
     "accuracy_texture": Headline(
-        "accuracy by texture", "shape_bias", "accuracy_texture"
+        "accuracy by texture", "shape_bias", "accuracy_texture", _ANY_CUES
     ),
     "error_consistency": Headline(
-        "error consistency with people", "human", "error_consistency"
+        "error consistency with people", "human", "error_consistency", "images"
     ),
-    "accuracy": Headline("accuracy", "", "accuracy"),
-    "calibration_error": Headline("calibration error", "calibration", "ece"),
-    "low_frequency_bias": Headline("low-frequency bias", "spectral", "low_freq_bias"),
+    "accuracy": Headline("accuracy", "", "accuracy", _KNOWN),
+    "calibration_error": Headline("calibration error", "calibration", "ece", _KNOWN),
+    "low_frequency_bias": Headline(
+        "low-frequency bias", "spectral", "low_freq_bias", _KNOWN
+    ),
     "high_frequency_bias": Headline(
-        "high-frequency bias", "spectral", "high_freq_bias"
+        "high-frequency bias", "spectral", "high_freq_bias", _KNOWN
     ),
     "corruption_accuracy": Headline(
-        "accuracy under corruptions", "imagenet_c", "corruption_accuracy"
+        "accuracy under corruptions",
+        "imagenet_c",
+        "corruption_accuracy",
+        "answers to corrupted images",
     ),
     "critical_band_bandwidth": Headline(
-        "critical band, octaves", "critical_band", "critical_band_bandwidth"
+        "critical band, octaves", "critical_band", "critical_band_bandwidth", _KNOWN
     ),
 }
 # Measures that pool several answers to one image: these are not independent.
@@ -102,8 +121,8 @@ class Measured:
     """Results of one model.
 
     folder: of its records and decisions, which reports read. numbers: one row per number,
-    with the columns of runs.results. left_out: what could not be measured, and why. first:
-    names of sets in the order in which attributes prefer them. class_counts: the number
+    with the columns of runs.results. left_out: the measures that were not made, each line with
+    the reason. first: names of sets in the order in which attributes prefer them. class_counts: the number
     of classes that were decided among, by measure and set.
 
     The headlines, such as `shape_bias` and `accuracy`, are attributes: each an Estimate.
@@ -191,7 +210,9 @@ class Measured:
             ]
             if key == "accuracy":  # On cue conflicts it is that by shape.
                 rows = rows[~rows["dataset"].isin(_CONFLICTS)]
-            estimates = [_estimate(self.numbers, row) for row in rows.itertuples()]
+            estimates = [
+                _estimate(self.numbers, row, headline.unit) for row in rows.itertuples()
+            ]
             estimates.sort(key=lambda x: (rank.get(x.dataset, len(rank)), x.dataset))
             for estimate in estimates:
                 yield key, estimate
@@ -242,7 +263,7 @@ class Measured:
             return  # The first set is the one whose accuracy is the model's.
 
     def table(self) -> list[str]:
-        """Return the headlines as lines of a table: measure, set, value, interval, n."""
+        """Return the headlines as lines of a table: measure, set, value, interval, n of what."""
         rows = []
         for key, estimate in self.headlines():
             label = HEADLINES[key].label
@@ -253,8 +274,7 @@ class Measured:
         lines = [f"{self.folder.name}: measured in {self.folder}"]
         lines += [f"  {line}" for line in self.table()]
         lines += [f"  doubt: {line}" for line in self.doubts()]
-        if self.left_out:
-            lines.append(f"  not measured: {len(self.left_out)}, see .left_out")
+        lines += [f"  not measured: {line}" for line in self.left_out]
         return "\n".join(lines)
 
 
@@ -286,7 +306,7 @@ def _variants(headline: Headline) -> tuple[str, ...]:
     return (f"{headline.metric}_without_frost",) if is_corruptions else ()
 
 
-def _estimate(numbers: pd.DataFrame, row) -> Estimate:
+def _estimate(numbers: pd.DataFrame, row, unit: str) -> Estimate:
     """Return a record's number with Wilson's interval of a share, else the stored one."""
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)
@@ -305,7 +325,9 @@ def _estimate(numbers: pd.DataFrame, row) -> Estimate:
         ]
         if all(len(end) == 1 and not end.isna().any() for end in ends):
             lower, upper = (float(end.iloc[0]) for end in ends)
-    return Estimate(value, lower=lower, upper=upper, n=n, dataset=str(row.dataset))
+    return Estimate(
+        value, lower=lower, upper=upper, n=n, dataset=str(row.dataset), unit=unit
+    )
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -7,13 +7,18 @@ description, and `prepare` brings them into the sets of a suite.
 
 import inspect
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jbias import data
-from jbias.data import decoding, tables
-from jbias.evals import preprocessing
+import numpy as np
 
+from jbias import data
+from jbias.data import base, decoding, sources, tables
+from jbias.evals import preprocessing
+from jbias.untrusted import opening
+
+_LOOKED_AT = 16  # Images of a set, to know its pixels.
 # The values of a Preprocessing that are applied to sets.
 _OF_SETS = ("size", "resize", "crop", "fit", "interpolation")
 
@@ -95,6 +100,37 @@ def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, 
         }
         prepared[name] = {**added, **options}
     return prepared
+
+
+def describe_enlarged(
+    sets: Mapping[str, base.Source], size: int, remedy: str
+) -> Iterator[str]:
+    """Yield a line on each set whose images are smaller than they are shown.
+
+    sets: by name. size: in pixels, as shown. remedy: how another size is chosen. The sides
+    are those of a few images, evenly spaced; images in memory have their own size.
+    """
+    for name, source in sets.items():
+        sides = _short_sides(source)
+        if sides and statistics.median(sides) < size:
+            low, high = min(sides), max(sides)
+            pixels = f"{low}" if low == high else f"{low} to {high}"
+            yield f"{name}: images of {pixels} pixels are enlarged to {size}; {remedy}"
+
+
+def _short_sides(source: base.Source) -> list[int]:
+    """Return the short sides of a few images in their files, in pixels."""
+    if not isinstance(source, sources.EncodedSource):
+        return []
+    sides = []
+    places = np.linspace(0, len(source) - 1, min(_LOOKED_AT, len(source)))
+    for place in places.round().astype(int).tolist():
+        try:
+            with opening.image(source.store.open(place)) as image:
+                sides.append(min(image.size))
+        except (OSError, ValueError):
+            continue  # The error comes where the image is decoded.
+    return sides
 
 
 def describe(inputs: Inputs, *, has_photographs: bool) -> str:

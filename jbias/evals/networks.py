@@ -15,11 +15,12 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from etils import epath
 from flax import errors, serialization
 from flax import linen as nn
@@ -67,6 +68,10 @@ class Network:
     def preprocessing(self) -> dict[str, Any]:
         """What it does to images in [0, 1] before all else, as its identity has it."""
         return {}
+
+    def answered(self, dataset: str, conditions: Collection[str]) -> np.ndarray | None:
+        """Return which images of a set it can answer, bool (n); by itself None: all."""
+        return None
 
     def dtype(self, asked: Any) -> Any:
         """What it computes in where a precision is asked for; by itself no other."""

@@ -380,7 +380,7 @@ def run_probe(
     for batch in _answers_ahead(asked):
         n, answers = batch.count, batch.answers
         cut = [{k: x[:n] for k, x in one.columns.items()} for one in answers.values()]
-        _check_finite(batch, cut)
+        _check_finite(batch, cut, may_abstain=not network.graded)
         for name, columns in zip(answers, cut):
             found[name].append(columns)
         if journal:
@@ -400,13 +400,16 @@ class _Answered(NamedTuple):
     answers: Mapping[str, Confidence]  # By condition and rule.
 
 
-def _check_finite(batch: _Answered, columns: Sequence[Mapping]) -> None:
+def _check_finite(
+    batch: _Answered, columns: Sequence[Mapping], *, may_abstain: bool
+) -> None:
     """Raise probe.NotFiniteError where a batch's answers decide nothing.
 
-    columns: of each rule's answers, without the rows that fill the batch up.
+    columns: of each rule's answers, without the rows that fill the batch up. may_abstain:
+    whether an answer may be none of the classes, as a person's may.
     """
     under = f", under {batch.condition!r}" if batch.condition else ""
-    for column in columns:
+    for column in () if may_abstain else columns:
         rows = np.flatnonzero(column["prediction"] == UNDECIDED)
         if len(rows):
             raise probe.NotFiniteError(

@@ -27,7 +27,15 @@ from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
 from jbias.data import base, labels, sources
-from jbias.evals import measured, networks, predict, preprocessing, probe, runner
+from jbias.evals import (
+    measured,
+    model_inputs,
+    networks,
+    predict,
+    preprocessing,
+    probe,
+    runner,
+)
 from jbias.evals import suite as suites
 from jbias.models import taps
 from jbias.runtime import console, messages, xla
@@ -466,6 +474,9 @@ def measure(
         one = as_predictor(predict, **options)
         config = jc.load(suite, changes, flag="suite")
         asked = suites.open_suite(config, say, only=only)
+        remedy = "size=N among the suite's arguments changes the size"
+        for line in model_inputs.describe_enlarged(asked.sources, asked.size, remedy):
+            say(line)
         network = open_predictor(
             one,
             asked.size,
@@ -479,7 +490,9 @@ def measure(
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
-    return measured.read(folder, left_out=lacking, first=[*config["sets"]])
+    return measured.read(
+        folder, left_out=[*asked.lacking, *lacking], first=[*config["sets"]]
+    )
 
 
 def prepared_ways(asked: suites.Suite) -> list[str]:

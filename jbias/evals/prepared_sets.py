@@ -6,7 +6,7 @@
 import difflib
 import itertools
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,13 +223,30 @@ def subsample(given: PreparedSet, count: int) -> PreparedSet:
     n = len(given.index)
     if not 0 < count < n:
         return given
-    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
+    return _take(given, np.linspace(0, n - 1, count).round().astype(np.int64))
+
+
+def answered(
+    given: PreparedSet, network: networks.Network, conditions: Collection[str]
+) -> PreparedSet:
+    """Return the images that a network can answer under all conditions.
+
+    All of them where it can answer none: what it is asked says why.
+    """
+    known = network.answered(given.dataset, conditions)
+    rows = np.arange(0) if known is None else np.flatnonzero(known[given.index])
+    return _take(given, rows) if 0 < len(rows) < len(given.index) else given
+
+
+def _take(given: PreparedSet, rows: Int[np.ndarray, "m"]) -> PreparedSet:
+    """Return some of the images, by their places."""
+    rules = {name: rule._replace(n=len(rows)) for name, rule in given.rules.items()}
     return given._replace(
         images=given.images[rows],
         index=given.index[rows],
         columns={name: column[rows] for name, column in given.columns.items()},
         target=given.target[rows],
-        rules={name: rule._replace(n=count) for name, rule in given.rules.items()},
+        rules=rules,
     )
 
 

@@ -230,7 +230,9 @@ class Measuring:
         source, made, counted = asked.sources[task.dataset], asked.make_probe(*task), {}
         if made.include_unknown:
             # Of all that have a class, whatever the network's are.
-            n = int((np.asarray(source.columns["label"]) >= 0).sum())
+            known = np.asarray(source.columns["label"]) >= 0
+            answered = self.network.answered(task.dataset, made.conditions)
+            n = int((known if answered is None else known & answered).sum())
             counted = {"images": min(n, measure.images or n) * len(made.conditions)}
         dtype = asked.dtype if made.inside else self.network.dtype(asked.dtype)
         others = measure.others and asked.sources[measure.others].fingerprint
@@ -275,7 +277,8 @@ class Measuring:
         for task, made, of in zip(tasks, all_made, wanted, strict=True):
             if of not in prepared:
                 continue
-            whole, most = prepared[of], task.measure.images
+            most = task.measure.images
+            whole = prepared_sets.answered(prepared[of], self.network, made.conditions)
             n = len(whole.index)
             first, *others = task.measure.aggregates
             own = {x: x for x in others if whole.rules[x].matrix is not None}

@@ -241,6 +241,14 @@ class Suite(NamedTuple):
         """How images are read that lie in their files."""
         return loader.ReaderOptions(self.run["threads"] or cores())
 
+    @property
+    def lacking(self) -> list[str]:
+        """The names of what is missing, each with the reason, a line each."""
+        return [
+            f"{name}: {reason.removeprefix(f'suite.sets.{name}: ')}"
+            for name, reason in self.missing.items()
+        ]
+
     def make_probe(
         self, measure: Measure, dataset: str, classes: tuple[str, ...] = ()
     ) -> probe.Probe:

@@ -21,7 +21,9 @@ critical band, attacks. What is missing for the rest is said in one line. To cho
 measures yourself, use --only, or `jbias evaluate` with a suite.
 
 Records are written into a folder of the network in --out; the same command resumes. Exit
-codes: 0 done; 1 some of it was left out; 2 nothing was measured, or arguments are wrong.
+codes: 0 all is measured that the images and the model allow; 1 a network, or a measure of
+one, failed; 2 nothing was measured, or arguments are wrong. A table of decisions is measured
+on the images that it has.
 """
 
 import argparse

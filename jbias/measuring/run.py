@@ -23,7 +23,7 @@ from jbias.evals import (
     runner,
 )
 from jbias.evals import suite as suites
-from jbias.measuring import models, sets
+from jbias.measuring import arguments, models, sets
 from jbias.runtime import messages, xla
 
 # Pixels, where nothing says another size.
@@ -123,7 +123,7 @@ def measure(
         out=out,
         options=options,
     )
-    call = commands.Command("measured")
+    call = commands.Command("measured", say=arguments.logger())
     with xla.fixed_settings() as overridden:
         for line in overridden:
             call.say(line)
@@ -131,6 +131,12 @@ def measure(
     if not measurements:
         reasons = "; ".join(call.left_out.values()) or "no network was given"
         raise ValueError(f"nothing was measured: {reasons}")
+    measurements = [
+        dataclasses.replace(
+            network, left_out=tuple(map(arguments.name_arguments, network.left_out))
+        )
+        for network in measurements
+    ]
     if len(measurements) == 1:
         return measurements[0]
     return measured.MeasuredNetworks(measurements)
@@ -209,6 +215,7 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
         space=_space(opened),
     )
     predictor = opened.predictor
+    lacking = [] if only or opened.decisions else [*plan.missing]
     if predictor is not None and not only:
         impossible = sets.remove_impossible(
             plan.config,
@@ -216,23 +223,71 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
             has_sites=predictor.net is not None,
         )
         if impossible:
-            call.say(
-                f"not measured: {impossible}: a function gives no gradients and no "
-                "features; give a module of PyTorch"
+            lacking.append(
+                f"{impossible}: a function gives no gradients and no features; give a "
+                "module of PyTorch"
             )
+            call.say(f"not measured: {lacking[-1]}")
     config = _changed(plan.config, inputs, request.changes)
     if opened.decisions:
         only = only or [name for name in _OF_DECISIONS if name in config["measures"]]
     suite = suites.open_suite(config, call.say, only=only)
+    has_own_preprocessing = predictor is not None and predictor.images == "files"
+    if not (opened.decisions or has_own_preprocessing):
+        remedy = "--size=N changes the size"
+        lines = model_inputs.describe_enlarged(suite.sources, suite.size, remedy)
+        for line in lines:
+            call.say(line)
+    lacking += suite.lacking
     out = epath.Path(request.out)
     measurements = []
     for network in _open(opened, suite, settings, call):
-        result = _run(network, suite, out, call, first=plan.first, whole=not only)
+        own_suite, undecided = _with_decisions(network, suite)
+        for line in undecided:
+            call.say(f"not measured: {network.name}: {line}")
+        result = _run(
+            network,
+            own_suite,
+            out,
+            call,
+            first=plan.first,
+            lacking=[*lacking, *undecided],
+            whole=not only,
+        )
         if result is not None:
             measurements.append(result)
     if plan.missing and not only:
-        call.say(plan.missing)
+        call.say(f"not measured: {'; '.join(plan.missing)}")
     return measurements
+
+
+def _with_decisions(
+    network: networks.Network, suite: suites.Suite
+) -> tuple[suites.Suite, list[str]]:
+    """Return the suite without sets that a table has no decisions on, and lines on these.
+
+    Of other networks the suite is the same.
+    """
+    if not isinstance(network, decided.DecidedNetwork):
+        return suite, []
+    known = {dataset for dataset, _ in network.decided}
+    measures, undecided = [], {}
+    for measure in suite.measures:
+        datasets = tuple(name for name in measure.datasets if name in known)
+        if datasets:
+            measures.append(measure._replace(datasets=datasets))
+    for task in suite.tasks():
+        if task.dataset not in known:
+            undecided.setdefault(task.dataset, []).append(task.measure.name)
+    sets_by_measures: dict[str, list[str]] = {}
+    for dataset, names in undecided.items():
+        sets_by_measures.setdefault(", ".join(names), []).append(dataset)
+    lines = [
+        f"{names} on {' and '.join(datasets)}: no decisions on these images; add them to "
+        "the table"
+        for names, datasets in sets_by_measures.items()
+    ]
+    return suite._replace(measures=tuple(measures)), lines
 
 
 def _are_of_shapes(opened: models.Model) -> bool:
@@ -331,7 +386,7 @@ def _open(
     """Return the networks to measure."""
     if opened.decisions:
         columns = decided.parse_columns(settings.columns or "")
-        return [*decided.load(opened.decisions, suite, columns)]
+        return [*decided.load(opened.decisions, suite, columns, call.say)]
     if opened.predictor is None:
         return opened.loaded
     network = predictors.open_predictor(
@@ -352,19 +407,23 @@ def _run(
     call: commands.Command,
     *,
     first: Sequence[str],
+    lacking: Sequence[str],
     whole: bool,
 ) -> measured.Measured | None:
-    """Return a network's results of a suite; None if nothing was measured."""
+    """Return a network's results of a suite; None if nothing was measured.
+
+    lacking: lines on measures that are not in the suite.
+    """
     try:
-        lacking = runner.run_suite(network, suite, out, call.say, whole=whole)
+        failed = runner.run_suite(network, suite, out, call.say, whole=whole)
     except networks.NETWORK_ERRORS as error:
         reason = f"{network.name}: {networks.describe_error(error)}"
         call.leave_out(network.name, reason)
         return None
-    if lacking:
-        call.left_out[network.name] = lacking[0]
+    if failed:
+        call.left_out[network.name] = failed[0]
     folder = pathlib.Path(out / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         return None
     call.done.append(network.name)
-    return measured.read(folder, left_out=lacking, first=first)
+    return measured.read(folder, left_out=[*lacking, *failed], first=first)

@@ -45,11 +45,11 @@ _OF_FEATURES = ("decoding", "receptive_field")
 
 
 class Plan(NamedTuple):
-    """A suite, the sets of labelled photographs in it, and what is missing, in one line."""
+    """A suite, the sets of labelled photographs in it, and what is missing, with the reasons."""
 
     config: ml_collections.ConfigDict
     first: tuple[str, ...]
-    missing: str
+    missing: tuple[str, ...]
 
 
 def check(folders: Folders) -> Folders:
@@ -75,28 +75,59 @@ def check(folders: Folders) -> Folders:
 def find_stimuli(path: str) -> tuple[str, ...]:
     """Return the names of Geirhos' sets in a folder; ValueError without cue conflicts.
 
-    A folder with the 16 classes is taken for the cue conflicts themselves.
+    A folder with the 16 classes is taken for the cue conflicts themselves, unless it has
+    the name of another set.
     """
-    spellings = tables.data_sets()["geirhos"]["folders"]
+    splits = _splits_in(path)
+    if "cue-conflict" in splits:
+        return splits
+    whole = os.path.abspath(path)
+    above = (os.path.dirname(whole), os.path.dirname(os.path.dirname(whole)))
+    parent = next((x for x in above if "cue-conflict" in _splits_in(x)), "")
+    own_split = _split_by_name(path)
+    if own_split in datasets.STIMULI and _has_classes(path):
+        what = f"{path} has the set {own_split} alone, without cue conflicts"
+    else:
+        got = ", ".join(_folders_in(path)[:5]) or "no folders"
+        what = (
+            f"{path} must have a folder for each of Geirhos' 16 classes (airplane, bear, "
+            f"...), or a folder cue-conflict with these, got {got}"
+        )
+    remedy = f"give {parent}" if parent else "give the folder of the cue conflicts"
+    if own_split and not parent:
+        remedy += f", or measure accuracy on these images by --data={path}"
+    raise ValueError(f"--stimuli: {what}; {remedy}")
+
+
+def _splits_in(path: str) -> tuple[str, ...]:
+    """Return the names of Geirhos' sets in a folder, which may be that of cue conflicts."""
+    spellings = _spellings()
     splits = [
         split
         for split in datasets.STIMULI
-        if any(
-            os.path.isdir(os.path.join(path, name))
-            for name in (split, *spellings.get(split, ()))
-        )
+        if any(os.path.isdir(os.path.join(path, name)) for name in spellings[split])
     ]
-    has_classes = {*labels.geirhos16()} <= {*_folders_in(path)}
-    if not splits and has_classes:
-        splits = ["cue-conflict"]
-    if "cue-conflict" not in splits:
-        got = ", ".join(_folders_in(path)[:5]) or "no folders"
-        raise ValueError(
-            f"--stimuli: {path} must have a folder for each of Geirhos' 16 classes "
-            f"(airplane, bear, ...), or a folder cue-conflict with these, got {got}; give "
-            "the folder of the cue conflicts"
-        )
+    is_other = _split_by_name(path) not in ("", "cue-conflict")
+    if not splits and not is_other and _has_classes(path):
+        return ("cue-conflict",)
     return tuple(splits)
+
+
+def _spellings() -> dict[str, tuple[str, ...]]:
+    """Return the names that folders of Geirhos' sets may have, by set."""
+    folders = tables.data_sets()["geirhos"]["folders"]
+    return {split: (split, *folders.get(split, ())) for split in datasets.STIMULI}
+
+
+def _split_by_name(path: str) -> str:
+    """Return the one of Geirhos' sets that a folder is named for, or ""."""
+    name = os.path.basename(os.path.abspath(path))
+    return next((split for split, names in _spellings().items() if name in names), "")
+
+
+def _has_classes(path: str) -> bool:
+    """Return whether a folder has one for each of Geirhos' 16 classes."""
+    return {*labels.geirhos16()} <= {*_folders_in(path)}
 
 
 def find_images(path: str) -> OwnImages:
@@ -204,10 +235,10 @@ def remove_impossible(
     return ", ".join(names)
 
 
-def missing(folders: Folders) -> str:
-    """Return a line that names what is not measured and the folders it needs, or ""."""
+def missing(folders: Folders) -> tuple[str, ...]:
+    """Return what is not measured, each with the folders that it needs."""
     if folders.data == SHAPES:
-        return ""
+        return ()
     lacking = []
     if not folders.stimuli:
         lacking.append("shape bias and cue accuracies: give --stimuli=DIR")
@@ -220,4 +251,4 @@ def missing(folders: Folders) -> str:
             "accuracy on photographs, calibration, corruptions, spectral bias, critical "
             "band and attacks: give --imagenet=DIR or --data=DIR"
         )
-    return f"not measured: {'; '.join(lacking)}" if lacking else ""
+    return tuple(lacking)

@@ -166,15 +166,15 @@ def _no_set(found):
 @cases.each(
     ("change", "message"),
     [
-        (
-            _no_set,
-            "must name the suite's set in a column 'set'; add it, or begin the file's",
-        ),
+        (_no_set, "mine.csv:2: 48 of the file's 48 images are not among the 48 of the"),
         (_twice, "must be decided about once"),
         (_unknown_class, "one of edge's classes: unknown 'unicorn'"),
-        (_no_image, "must be an image of the set edge, which has none"),
+        (
+            _no_image,
+            "mine.csv:2: 1 of the file's 48 images are not among the 48 of the set",
+        ),
+        (_no_image, "edge, the first is 'edge/as it is/999999.png'; give the folder"),
         (_no_column, "must have the column(s) object_response, got "),
-        (lambda found: found[:20], "28 of 48 are missing"),
     ],
 )
 def test_wrong_files_are_refused_in_a_line(
@@ -185,6 +185,87 @@ def test_wrong_files_are_refused_in_a_line(
     given = f"--decisions={mine}", "--only=classes"
     assert measured(exported, tmp_path / "out", *given) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_file_about_some_images_is_measured_on_these(
+    exported, answered, tmp_path, capsys
+):
+    """Shares are over the images with a row, and a line says how many have none."""
+    edge = [row for row in answered if row["set"] == "edge"]
+    right = sum(row["object_response"] == row["category"] for row in edge[:20])
+    mine = write(tmp_path / "mine.csv", edge[:20])
+    for only, code in (("accuracy,classes", 1), ("classes", 0), ("classes", 0)):
+        given = f"--decisions={mine}", f"--only={only}"
+        assert measured(exported, tmp_path / "out", *given) == code
+        said = capsys.readouterr().err
+        assert "28 of the 48 images of edge have no decision; measured on the" in said
+        # A set without any row, which the suite asks for, is left out.
+        assert ("no decisions about cue_conflict" in said) == (code == 1)
+    records = numbers(tmp_path / "out/net")["accuracy@edge.jsonl"]
+    (accuracy,) = (x for x in records if x["metric"] == "accuracy")
+    assert (accuracy["count"], accuracy["n"]) == (right, 20)
+
+
+def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, capsys):
+    """The response "na" of model-vs-human's people is no class."""
+    cues = [row for row in answered if row["set"] == "cue_conflict"]
+    silent = [{**row, "object_response": "na"} for row in cues[:30]]
+    shape = [{**row, "object_response": row["category"]} for row in cues[30:]]
+    mine = write(tmp_path / "mine.csv", [*silent, *shape])
+    given = f"--decisions={mine}", "--only=shape_bias"
+    assert measured(exported, tmp_path / "out", *given) == 0
+    assert measured(exported, tmp_path / "out", *given) == 0  # It resumes.
+    said = capsys.readouterr().err
+    assert "30 of the 240 decisions on cue_conflict are 'na', no answer" in said
+    records = numbers(tmp_path / "out/net")["shape_bias@cue_conflict.jsonl"]
+    value = {x["metric"]: x for x in records if x["condition"] == "shape_bias"}
+    conflicts = sum(row["category"] != row["texture"] for row in cues)
+    neither = sum(row["category"] != row["texture"] for row in cues[:30])
+    assert value["shape_bias"]["value"] == 1
+    assert value["shape_bias"]["n"] == conflicts - neither
+    assert value["fraction_neither"]["count"] == neither > 0
+    assert value["accuracy_shape"]["count"] == 210
+
+
+def test_the_set_is_known_by_the_images_names(tmp_path):
+    """No column is needed where one set alone has such an image, or there is one set."""
+    for split, stem in (
+        ("edge", "cat1"),
+        ("silhouette", "cat1"),
+        ("other", "cat1-dog2"),
+    ):
+        for name in ("cat", "dog"):
+            path = tmp_path / split / name / f"{stem.replace('cat', name)}.png"
+            path.parent.mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(path)
+
+    def load(image, sets):
+        table = tmp_path / "mine.csv"
+        table.write_text(f"imagename,object_response\n{image},cat\n")
+        config = {
+            "size": 8,
+            "sets": {
+                name: dict(data="folder", split=name, root=str(tmp_path))
+                for name in sets
+            },
+            "measures": dict(accuracy=dict(probe="plain", sets=sets)),
+        }
+        asked = suite.open_suite(config, lambda line: None)
+        (network,) = decided.load(str(table), asked, decided.COLUMNS)
+        return [dataset for dataset, _ in network.decided]
+
+    every = ("edge", "silhouette", "other")
+    assert load("cat1.png", ("edge",)) == ["edge"]
+    assert load("dog1-dog2.png", every) == ["other"]
+    assert load("cat1.png", ("edge", "other")) == ["edge"]
+    with pytest.raises(ValueError, match="is an image of the sets edge and silhouette"):
+        load("cat1.png", every)
+    with pytest.raises(ValueError, match="must name the suite's set in a column 'set'"):
+        load("cat9.png", every)
+    with pytest.raises(
+        ValueError, match="1 of the file's 1 images are not among the 2"
+    ):
+        load("cat9.png", ("edge",))
 
 
 def test_empty_folders_and_files_cut_off_are_refused(

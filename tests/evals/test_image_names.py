@@ -227,9 +227,12 @@ def test_a_response_is_a_class_with_accents_composed_or_not(tmp_path):
         ),
         (
             [*PHOTOS[:3], "owl/sketch_0.jpg"],
-            "csv:5: 'owl/sketch_0.jpg' must be an image",
+            "csv:5: 1 of the file's 4 images are not among the 4 of the set test",
         ),
-        (["train/cat/1.jpg", *PHOTOS[1:]], "'train/cat/1.jpg' must be an image of the"),
+        (
+            ["train/cat/1.jpg", *PHOTOS[1:]],
+            "the first is 'train/cat/1.jpg'; give the folder",
+        ),
         ([PHOTOS[1], *PHOTOS[1:]], "must be decided about once, got 'dog/1.jpg' again"),
         (["./dog/1.jpg", *PHOTOS[1:]], "must be decided about once, got 'dog/1.jpg'"),
     ],

@@ -1402,6 +1402,9 @@ class Answers:
         self.fields = dict(run="theirs", algorithm="theirs", variant="", model="svm")
         self.fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
 
+    def answered(self, dataset, conditions):
+        return None
+
     def dtype(self, asked):
         return np.float32
 

@@ -1,0 +1,55 @@
+"""Name the arguments of jbias.measure in messages that name the flags of `jbias measure`."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+
+from jbias.evals import probe
+from jbias.runtime import console
+
+_SAME = (
+    *("stimuli", "imagenet", "data", "humans", "size", "images", "only", "out"),
+    *("classes", "trained", "method", "columns", "step", "mean", "std", "name"),
+)
+_MODEL = "model, the first argument"
+# By the word that a message has.
+_ARGUMENTS: Mapping[str, str] = {
+    **{f"--{name}": f"{name}=" for name in _SAME},
+    "--random-weights": "random_weights=True",
+    "--suite": "changes=",
+    "--devices": "changes=",
+    "--checkpoint": _MODEL,
+    "--decisions": _MODEL,
+    "MODEL": _MODEL,
+}
+_WORD = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*|MODEL\b)")
+
+
+def name_arguments(message: str) -> str:
+    """Return a message with the arguments of Python for the flags in it, if it lacks these."""
+    if "in Python" in message:
+        return message
+    words = dict.fromkeys(_WORD.findall(message))
+    names = dict.fromkeys(_ARGUMENTS[word] for word in words if word in _ARGUMENTS)
+    return f"{message} (in Python: {', '.join(names)})" if names else message
+
+
+@contextlib.contextmanager
+def named_in_errors() -> Iterator[None]:
+    """Name the arguments of Python in the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        if len(error.args) == 1 and isinstance(error.args[0], str):
+            error.args = (name_arguments(error.args[0]),)
+        raise
+
+
+def logger() -> probe.Say:
+    """Return what prints a line of the log, with the arguments of Python in it."""
+    say = console.logger(None)
+
+    def say_named(line: str) -> None:
+        say(line if isinstance(line, console.LogEvent) else name_arguments(line))
+
+    return say_named
