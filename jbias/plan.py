@@ -1,10 +1,10 @@
 r"""Says whether a run would fit on devices, how long it would take, and what it would cost.
 
-    python -m jbias.plan --config=jbias:sagnet --on=h100
-    python -m jbias.plan --config=configs/erm.py:data=imagenet,root=DIR,seeds=3 \
+    jbias plan --config=jbias:sagnet --on=h100
+    jbias plan --config=configs/erm.py:data=imagenet,root=DIR,seeds=3 \
         --on=v5e:4x4 --price=1.2
-    python -m jbias.plan --config=jbias:erm --compare=v5e-1,h100x8,cpu --json
-    python -m jbias.plan --runs=runs/x
+    jbias plan --config=jbias:erm --compare=v5e-1,h100x8,cpu --json
+    jbias plan --runs=runs/x
 
 The devices need not be here, nor the images: the program of a step is compiled for them
 from shapes alone, which takes as long as it will in the run (minutes for a ResNet-50), by

@@ -374,7 +374,7 @@ def _keys(source: Source) -> list[str]:
 
 def _damaged_keys(where, split, path, whole) -> set[str]:
     """Keys of the damaged images of one split, if the list is of these files."""
-    what = f"{path}: skip must be a list that `python -m jbias.prepare check --list`"
+    what = f"{path}: skip must be a list that `jbias prepare check --list`"
     kinds = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
     with base.explained(f"{what} wrote, got ", *kinds, reason=base.kind_and_text):
         with opening.text(os.path.expanduser(path)) as file:
@@ -383,7 +383,7 @@ def _damaged_keys(where, split, path, whole) -> set[str]:
             raise ValueError(f"made by {held['made_by']!r}")
         known = held["splits"].items()
         splits = {k: (one["fingerprint"], one["damaged"].keys()) for k, one in known}
-    must, remedy = f"{where}: skip must be a list", "python -m jbias.prepare check"
+    must, remedy = f"{where}: skip must be a list", "jbias prepare check"
     if split not in splits:
         must = f"{must} that has split {split!r}"
         got = f"got {path!r} with {', '.join(splits) or 'none'}"

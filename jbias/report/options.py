@@ -61,7 +61,7 @@ def run(
         argv = cli.split_values(argv, flag)
     for flag in (word.partition("=")[0] for word in argv):
         if flag in moved.split():
-            parser.error(f"{flag}: is a flag of python -m jbias.papers.{command} now")
+            parser.error(f"{flag}: is a flag of jbias papers {command} now")
     args = parser.parse_args(argv)
 
     def checked() -> Iterable[str]:

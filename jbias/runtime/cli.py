@@ -26,13 +26,24 @@ def unknown_argument(word: str, known: Iterable[str]) -> str:
     return f"unknown argument {word!r}; {hint}"
 
 
+# Commands that are spelled otherwise than their modules.
+_SPELLINGS = {
+    "export_stimuli": "export-stimuli",
+    "measuring": "measure",
+}
+
+
 class Parser(argparse.ArgumentParser):
-    """Reads the arguments of `python -m jbias.<command>`; its help begins with `doc`."""
+    """Reads the arguments of `jbias COMMAND`; its help begins with `doc`.
+
+    command: the module, such as "report.measured".
+    """
 
     entries = ""  # The flag whose --<entries>.KEY=VALUE are others' to read.
 
     def __init__(self, command: str = "", doc: str = "", **options: Any):
-        options.setdefault("prog", f"python -m jbias.{command}")
+        words = _SPELLINGS.get(command, command.replace(".", " "))
+        options.setdefault("prog", f"jbias {words}")
         options.setdefault("description", doc)
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**{"allow_abbrev": False, **options})

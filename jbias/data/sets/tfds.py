@@ -34,7 +34,7 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
     path = os.path.join(request.root, *builder.split(":"))
     path = _version(where, listing.require_folder(where, path, "builder"))
     info = _info(where, path)
-    remedy = f"make it anew: python -m jbias.prepare tfds --name={builder}"
+    remedy = f"make it anew: jbias prepare tfds --name={builder}"
     if info.file_format not in shards.FORMS:
         must = f"{where}: {path!r} must be in ArrayRecord or Parquet"
         got = f"got {info.file_format or 'tfrecord'}, which has no random access"
