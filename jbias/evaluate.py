@@ -11,7 +11,7 @@ r"""Measures networks: checkpoints from elsewhere, finished runs, and runs in pr
 
 With --suite each network gets a folder in --out with records, and what it decided; then
 `jbias report measured --measured='measured/*' --out=report` shows them, and
-`jbias.report.biases` studies many of them. Networks that cannot be read are named, and
+`jbias report biases` studies many of them. Networks that cannot be read are named, and
 the others measured.
 
 With --predict it is a function of images in a file of your own, whatever stands behind

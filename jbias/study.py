@@ -37,7 +37,7 @@ def parser() -> cli.Parser:
     """The command line."""
     made = cli.Parser("study", __doc__)
     add = made.add_argument
-    what = "the recipe, as for jbias.main, without shift; may be given several times"
+    what = "the recipe, as for jbias train, without shift; may be given several times"
     add("--config", action="append", metavar="FILE:ARGUMENTS", help=what)
     several = functools.partial(cli.add_names, made)
     what = "networks to train each recipe with (default: the recipe's own)"

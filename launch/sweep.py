@@ -89,7 +89,7 @@ def parser() -> cli.Parser:
     add(
         "--workdir", required=True, metavar="DIR", help="where the trials' workdirs are"
     )
-    what = "as for jbias.main; may be given several times"
+    what = "as for jbias train; may be given several times"
     add("--config", action="append", default=[], metavar=_FILE, help=what)
     what = "how trials are drawn; tpe: by the results of earlier ones (default: grid)"
     names = ("grid", "random", "tpe")

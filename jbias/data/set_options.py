@@ -1,8 +1,8 @@
 """What every data set may be asked: the options `columns`, `keep`, `drop`, `portion`, `skip`.
 
 `columns` are attributes of images from CSV files. One has a line for each image of the whole
-split: its number `image`, from 0, and columns of names, such as the clusters that `python -m
-jbias.prepare clusters` finds. A file of the same name that ends in .json holds the split's
+split: its number `image`, from 0, and columns of names, such as the clusters that `jbias
+prepare clusters` finds. A file of the same name that ends in .json holds the split's
 fingerprint, because numbers of other images would mean nothing. The functions that read a CSV
 file and number its names also serve users' own sets (attributed.py) and `shift` (shifts.py).
 
