@@ -91,6 +91,10 @@ def test_commands_are_shrunk():
     assert blocks.shrunk(was) == (
         "python -m jbias train --config=configs/padain.py:smoke,seeds=5 --config.algo.p=0.05"
     )
+    assert blocks.shrunk("jbias train --config=jbias:erm:demo,seeds=3") == (
+        "python -m jbias train --config=jbias:erm:smoke,seeds=3"
+    )
+    assert blocks.shrunk("jbias train --config=jbias:erm").endswith("=jbias:erm:smoke")
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def run(
     spread: flags whose values a shell may have spread. moved: those that are now of the
     command of this name in `jbias.papers`.
     """
-    command = parser.prog.rpartition(".")[2]
+    command = parser.prog.rpartition(" ")[2]
     argv = sys.argv[1:] if argv is None else argv
     for flag in spread.split():
         argv = cli.split_values(argv, flag)
