@@ -660,9 +660,8 @@ def change(
         if key in texts and texts[key] != text:
             refuse(f"--{flag}.{key}", "be given once", word, "leave one of them out")
         texts[key] = text
-    names = {key.removesuffix(".name") for key in texts if key.endswith(".name")}
     # An option is read by the function that a change beside it may name.
-    for key in sorted(texts, key=lambda key: _is_beside_name(key, names)):
+    for key in sorted(texts, key=lambda key: _is_beside_name(key, texts)):
         text = texts[key]
         where = f"--{flag}.{key}"
         path = _split_key(key, where)
@@ -670,10 +669,11 @@ def change(
             _replace(config, path, text, where=where, may_add=flag != "config")
 
 
-def _is_beside_name(key: str, names: Collection[str]) -> bool:
-    """Return whether a key is of a part, other than its name, whose name changes too."""
+def _is_beside_name(key: str, keys: Collection[str]) -> bool:
+    """Return whether a key is of a part whose name or data changes too, and neither."""
     part, _, entry = key.rpartition(".")
-    return part in names and entry != "name"
+    naming = ("name", "data")
+    return entry not in naming and any(f"{part}.{name}" in keys for name in naming)
 
 
 def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
@@ -774,8 +774,9 @@ def _find_option(
 ) -> signatures.Option:
     """Return an option of a function in a user's file, such as mine.py:make.
 
-    others: what a message lists beside the options. ValueError where the function has no such option. Where the file alone does not say so,
-    the option has no known type, and is checked when the file runs.
+    others: what a message lists beside the options. ValueError where the function has no
+    such option. Where the file alone does not say so, the option has no known type, and is
+    checked when the file runs.
     """
     part = where.rpartition(".")[0].rpartition(".")[2]
     path, _, defined = function.rpartition(":")

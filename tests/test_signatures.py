@@ -138,6 +138,7 @@ def test_an_unknown_option_of_a_made_function_is_refused_when_it_is_called(tmp_p
         (["model.name=mine.py:Net", "model.depth=5"], "model", {"depth": 5}),
         (["model.sites=('a',)", "model.name=mine.py:Net"], "model", {"sites": ["a"]}),
         (["train.data=mine.py:discs", "train.noise=2"], "train", {"noise": 2.0}),
+        (["train.noise=2", "train.data=mine.py:discs"], "train", {"noise": 2.0}),
     ],
 )
 def test_other_parts_have_options_too(changes, key, expected, path):
