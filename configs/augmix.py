@@ -3,8 +3,8 @@ r"""AugMix with the Jensen-Shannon loss (Hendrycks et al., ICLR 2020, arXiv:1912
 Cost: 3.0 of ERM and the image operations. On ImageNet as its authors: 90 epochs, a tenth
 of the rate after a third and two thirds, severity 1.
 
-    python -m jbias.main --config=configs/augmix.py
-    python -m jbias.main --config=configs/augmix.py:data=imagenet,root=DIR
+    jbias train --config=configs/augmix.py
+    jbias train --config=configs/augmix.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

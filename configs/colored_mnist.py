@@ -5,9 +5,9 @@ pixels and give neither optimiser nor rate; batches are of 16, as in their learn
 curves. Here Adam with 5e-4, cosine, four epochs; SqueezeNets, whose last ReLU dies at
 that rate, take 1e-4. Cost: 1.
 
-    python -m jbias.study --config=configs/colored_mnist.py:root=DIR,images=5000 \
+    jbias study --config=configs/colored_mnist.py:root=DIR,images=5000 \
         --models=resnet18,squeezenet1_0 --levels=M4,C6,J4
-    python -m jbias.main --config=configs/colored_mnist.py:root=DIR,shift=C6,images=5120
+    jbias train --config=configs/colored_mnist.py:root=DIR,shift=C6,images=5120
 
 The arguments after the colon stand in configs/common.py; `data` is colored_mnist here,
 and without `shift` all digits are in all colours.

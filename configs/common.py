@@ -21,7 +21,7 @@
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
 :data=tfds,name=imagenette/320px,train=...,valid=...,tests=a+b
-                    what `python -m jbias.prepare tfds --name=...` prepared, below `root`
+                    what `jbias prepare tfds --name=...` prepared, below `root`
                     or where TFDS has its sets; likewise
 :data=attributed,root=...,train=...,valid=...,tests=a+b,label=...,attribute=...
                     a user's own tables <root>/<split>.csv; which columns are the class
@@ -34,7 +34,7 @@
                     only-red; tests in and out of distribution (docs/shifts.md)
 :columns=clusters/train.csv
                     further attributes of the training images, such as the clusters of
-                    `python -m jbias.prepare clusters`
+                    `jbias prepare clusters`
 :balance=group      batches with equal shares of all groups of a class and an attribute,
                     or by `class`, `attribute` or another column
 :inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
@@ -210,7 +210,7 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         eval_batch=256,
         decisions=False,
         deterministic=False,  # Slower on a GPU, and the same bits at each start.
-        evaluate="here",  # Or "elsewhere": by python -m jbias.evaluate --follow.
+        evaluate="here",  # Or "elsewhere": by jbias evaluate --follow.
         keep=2,
         log_seconds=10.0,
         profile=False,

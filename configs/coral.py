@@ -3,8 +3,8 @@ r"""CORAL (Sun and Saenko, ECCV 2016 workshops, arXiv:1607.01719). Cost: 1.0 of 
 As DomainBed has it, between all environments of a batch: the sources or the data's own
 "domain", else the "attribute".
 
-    python -m jbias.main --config=configs/coral.py
-    python -m jbias.main --config=configs/coral.py:data=colored_mnist,root=DIR
+    jbias train --config=configs/coral.py
+    jbias train --config=configs/coral.py:data=colored_mnist,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

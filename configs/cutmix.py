@@ -3,8 +3,8 @@ r"""CutMix (Yun et al., ICCV 2019, arXiv:1905.04899). Cost: 1.0 of ERM.
 On ImageNet as its authors: 300 epochs, a tenth of the rate every 75, Nesterov, with
 colour jitter and lighting (clovaai/CutMix-PyTorch, README).
 
-    python -m jbias.main --config=configs/cutmix.py
-    python -m jbias.main --config=configs/cutmix.py:data=imagenet,root=DIR
+    jbias train --config=configs/cutmix.py
+    jbias train --config=configs/cutmix.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

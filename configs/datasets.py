@@ -170,7 +170,7 @@ def folder(c: ml_collections.ConfigDict, arg) -> None:
 
 
 def tfds(c: ml_collections.ConfigDict, arg) -> None:
-    """A set that `python -m jbias.prepare tfds --name=...` prepared."""
+    """A set that `jbias prepare tfds --name=...` prepared."""
     if not arg.name:
         example = "name=<set>, such as imagenette/320px"
         raise ValueError(f"config argument: data=tfds needs {example}")

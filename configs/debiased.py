@@ -2,14 +2,14 @@ r"""Shape-texture debiased training (Li et al., ICLR 2021, arXiv:2010.05981).
 
 Cost: 2.7 to 5 of ERM with the published style network. On the embedded set images are
 drawn again with the texture of another; elsewhere the published style network
-is used, whose weights `python -m jbias.prepare weights --net=vgg_adain` converts
+is used, whose weights `jbias prepare weights --net=vgg_adain` converts
 (`weights=FILE`), or with `transfer=small` the compact one of the package.
 On ImageNet as its authors: batches of 512, rate 0.2 after 5 epochs of warm-up, 100
 epochs, a tenth after 30, 60 and 90, on a grid of three sizes.
 `variant=biasbed` is the algorithm as BiasBed released it.
 
-    python -m jbias.main --config=configs/debiased.py
-    python -m jbias.main --config=configs/debiased.py:data=imagenet,root=DIR
+    jbias train --config=configs/debiased.py
+    jbias train --config=configs/debiased.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

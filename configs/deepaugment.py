@@ -1,9 +1,9 @@
 r"""DeepAugment: images through damaged networks (Hendrycks et al., ICCV 2021).
 
-    python -m jbias.prepare deepaugment --data=shapes --net=cae --out=prepared/cae
-    python -m jbias.prepare deepaugment --data=shapes --net=edsr --out=prepared/edsr
-    python -m jbias.main --config=configs/deepaugment.py
-    python -m jbias.main --config=configs/deepaugment.py:nets=cae,prepared=DIR
+    jbias prepare deepaugment --data=shapes --net=cae --out=prepared/cae
+    jbias prepare deepaugment --data=shapes --net=edsr --out=prepared/edsr
+    jbias train --config=configs/deepaugment.py
+    jbias train --config=configs/deepaugment.py:nets=cae,prepared=DIR
 
 Source: arXiv:2006.16241. `nets` is cae, edsr or cae+edsr; `prepared` is where the images
 that `prepare deepaugment` made lie: make them of the part that trains alone, on ImageNet

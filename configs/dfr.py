@@ -6,8 +6,8 @@ the groups of a class and an attribute, which the data must have. `held` is that
 in percent, `l1` the strength of its penalty; the authors search theirs, mostly between
 0.002 and 0.2 in these terms.
 
-    python -m jbias.main --config=configs/dfr.py
-    python -m jbias.main --config=configs/dfr.py:data=colored_mnist,root=DIR,held=10
+    jbias train --config=configs/dfr.py
+    jbias train --config=configs/dfr.py:data=colored_mnist,root=DIR,held=10
 
 The other arguments after the colon stand in configs/common.py.
 """

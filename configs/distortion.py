@@ -1,7 +1,7 @@
 r"""Training as in the data distortion paper (Marcu and Pruegel-Bennett, ICML 2022,
 arXiv:2110.13968): plain, and with four ways to mix images. Cost: 1.0 of ERM each.
 
-    python -m jbias.main --config=configs/distortion.py:method=fmix,data=cifar10,root=DIR
+    jbias train --config=configs/distortion.py:method=fmix,data=cifar10,root=DIR
 
 PreAct-ResNet18, SGD with 0.1, a tenth after half and three quarters of 200 epochs,
 momentum 0.9, decay 1e-4, batches of 128, five seeds; shifts by up to 4 pixels and flips

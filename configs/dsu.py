@@ -2,8 +2,8 @@ r"""DSU, uncertain feature statistics (Li et al., ICLR 2022, arXiv:2202.03958). 
 
 Its authors gave no recipe for ImageNet; ERM's is used there.
 
-    python -m jbias.main --config=configs/dsu.py
-    python -m jbias.main --config=configs/dsu.py:data=imagenet,root=DIR
+    jbias train --config=configs/dsu.py
+    jbias train --config=configs/dsu.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

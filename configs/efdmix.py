@@ -3,8 +3,8 @@ r"""EFDMix, exact feature distributions (Zhang et al., CVPR 2022, arXiv:2203.077
 Cost: 1.0 of ERM in operations, and a sort: 1.5 to 2 for small nets on a CPU. Its authors
 gave no recipe for ImageNet; ERM's is used there.
 
-    python -m jbias.main --config=configs/efdmix.py
-    python -m jbias.main --config=configs/efdmix.py:data=imagenet,root=DIR
+    jbias train --config=configs/efdmix.py
+    jbias train --config=configs/efdmix.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -3,8 +3,8 @@ r"""Empirical risk minimisation: the plain baseline. Cost: 1.
 On ImageNet the common recipe of the compared papers: 90 epochs of batches of 256, SGD
 0.1 with momentum 0.9, a tenth of it after a third and two thirds, decay 1e-4.
 
-    python -m jbias.main --config=configs/erm.py
-    python -m jbias.main --config=configs/erm.py:data=imagenet,root=DIR
+    jbias train --config=configs/erm.py
+    jbias train --config=configs/erm.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -4,8 +4,8 @@ On ImageNet as its authors (who train ResNet-101): 90 epochs, rate 0.4 after 5 e
 warm-up, a tenth after 30, 60 and 80. Theirs warms up from 0.1, epoch by epoch; here
 from 0, step by step.
 
-    python -m jbias.main --config=configs/fmix.py
-    python -m jbias.main --config=configs/fmix.py:data=imagenet,root=DIR
+    jbias train --config=configs/fmix.py
+    jbias train --config=configs/fmix.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -3,8 +3,8 @@ r"""Random frozen filters (Gavrikov and Keuper, arXiv:2301.11360). Cost: 0.85 of
 All spatial convolutions keep their random weights. The recipe of the authors' ImageNet
 model is not published; ERM's is used there.
 
-    python -m jbias.main --config=configs/frozen_filters.py
-    python -m jbias.main --config=configs/frozen_filters.py:data=imagenet,root=DIR
+    jbias train --config=configs/frozen_filters.py
+    jbias train --config=configs/frozen_filters.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -2,8 +2,8 @@ r"""Training with Gaussian noise (Rusak et al., ECCV 2020, arXiv:2001.06057). Co
 
 Half of the images get noise; the authors fine-tune a trained network (`init`).
 
-    python -m jbias.main --config=configs/gaussian_noise.py
-    python -m jbias.main --config=configs/gaussian_noise.py:data=imagenet,root=DIR
+    jbias train --config=configs/gaussian_noise.py
+    jbias train --config=configs/gaussian_noise.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -4,8 +4,8 @@ Groups are those of a class and an attribute, which the data must have. Batches 
 shares of them, as its authors' (--reweight_groups), with their step 0.01; their decay is
 strong, up to 1, which --config.optim.decay sets.
 
-    python -m jbias.main --config=configs/group_dro.py
-    python -m jbias.main --config=configs/group_dro.py:data=colored_mnist,root=DIR
+    jbias train --config=configs/group_dro.py
+    jbias train --config=configs/group_dro.py:data=colored_mnist,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

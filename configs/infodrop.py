@@ -4,8 +4,8 @@ Two stages, as its authors: with InfoDrop, then a fifth as many epochs without i
 gave no recipe for ImageNet; ERM's is used there, with their decay of 5e-4.
 `variant=biasbed` is BiasBed's: no second stage, and dropout active in evaluation.
 
-    python -m jbias.main --config=configs/infodrop.py
-    python -m jbias.main --config=configs/infodrop.py:data=imagenet,root=DIR
+    jbias train --config=configs/infodrop.py
+    jbias train --config=configs/infodrop.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

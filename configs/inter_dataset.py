@@ -3,8 +3,8 @@ arXiv:2110.13968). Cost: 1.0 of ERM and a second stream.
 
 The second set is the embedded one of fractals; any other is `--config.train.other`.
 
-    python -m jbias.main --config=configs/inter_dataset.py
-    python -m jbias.main --config=configs/inter_dataset.py:data=imagenet,root=DIR
+    jbias train --config=configs/inter_dataset.py
+    jbias train --config=configs/inter_dataset.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -5,8 +5,8 @@ is DomainBed's, for batches, whose penalty multiplies gradients of two halves of
 the authors' 10,000 is for whole sets as one batch. Adam with their 1e-3: by SGD with the
 presets' rates the penalty diverges.
 
-    python -m jbias.main --config=configs/irm.py
-    python -m jbias.main --config=configs/irm.py:data=colored_mnist,root=DIR
+    jbias train --config=configs/irm.py
+    jbias train --config=configs/irm.py:data=colored_mnist,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -3,8 +3,8 @@ r"""MixStyle (Zhou et al., ICLR 2021, arXiv:2104.02008). Cost: 1.0 of ERM.
 After stages 1 and 2; its authors use 1, 2 and 3 for PACS. They gave no recipe for
 ImageNet; ERM's is used there.
 
-    python -m jbias.main --config=configs/mixstyle.py
-    python -m jbias.main --config=configs/mixstyle.py:data=imagenet,root=DIR
+    jbias train --config=configs/mixstyle.py
+    jbias train --config=configs/mixstyle.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

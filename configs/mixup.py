@@ -2,8 +2,8 @@ r"""MixUp (Zhang et al., ICLR 2018, arXiv:1710.09412). Cost: 1.0 of ERM.
 
 alpha is 1 as in the authors' code for CIFAR; 0.2 is usual on ImageNet.
 
-    python -m jbias.main --config=configs/mixup.py
-    python -m jbias.main --config=configs/mixup.py:data=imagenet,root=DIR
+    jbias train --config=configs/mixup.py
+    jbias train --config=configs/mixup.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -3,8 +3,8 @@ r"""Permuted AdaIN (Nuriel et al., CVPR 2021, arXiv:2010.05785). Cost: 1.0 to 1.
 On ImageNet as its authors: 300 epochs, a tenth of the rate every 75
 (onuriel/PermutedAdaIN, classification/training_scripts.sh).
 
-    python -m jbias.main --config=configs/padain.py
-    python -m jbias.main --config=configs/padain.py:data=imagenet,root=DIR
+    jbias train --config=configs/padain.py
+    jbias train --config=configs/padain.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -4,8 +4,8 @@ Cost: (2 steps + 4) / 3 of ERM with `keep_best`, (2 steps + 3) / 3 without.
 On ImageNet as the models of Salman et al. (NeurIPS 2020, arXiv:2007.08489): 3 steps of
 2/3 eps, batches of 512, 90 epochs, a tenth of the rate every 30.
 
-    python -m jbias.main --config=configs/pgd.py
-    python -m jbias.main --config=configs/pgd.py:data=imagenet,root=DIR
+    jbias train --config=configs/pgd.py
+    jbias train --config=configs/pgd.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

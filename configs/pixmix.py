@@ -4,8 +4,8 @@ The mixing pictures are fractals drawn by code, not the authors' 14,000. On Imag
 its authors: rate 0.01, Nesterov, decay 5e-4, cosine, severity 1, beta 4, pictures cropped
 by an eighth of their side; elsewhere the severity and beta of their CIFAR-10.
 
-    python -m jbias.main --config=configs/pixmix.py
-    python -m jbias.main --config=configs/pixmix.py:data=imagenet,root=DIR
+    jbias train --config=configs/pixmix.py
+    jbias train --config=configs/pixmix.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

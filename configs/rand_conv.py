@@ -2,8 +2,8 @@ r"""RandConv, random convolutions (Xu et al., ICLR 2021, arXiv:2007.13003).
 
 Cost: 3.0 of ERM with the consistency loss, 1.0 without.
 
-    python -m jbias.main --config=configs/rand_conv.py
-    python -m jbias.main --config=configs/rand_conv.py:data=imagenet,root=DIR
+    jbias train --config=configs/rand_conv.py
+    jbias train --config=configs/rand_conv.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

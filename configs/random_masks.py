@@ -1,8 +1,8 @@
 r"""RM: three FMix masks, drawn once a run (Marcu and Pruegel-Bennett, ICML 2022,
 arXiv:2110.13968). Cost: 1.0 of ERM.
 
-    python -m jbias.main --config=configs/random_masks.py
-    python -m jbias.main --config=configs/random_masks.py:data=imagenet,root=DIR
+    jbias train --config=configs/random_masks.py
+    jbias train --config=configs/random_masks.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -1,8 +1,8 @@
 r"""Improved recipes for plain training: `recipe=a1`, `a2`, `a3` or `v2`; `pod` for pods.
 
-    python -m jbias.main --config=configs/recipe.py:recipe=a2
-    python -m jbias.main --config=configs/recipe.py:recipe=a3,data=imagenet,root=DIR
-    python -m jbias.main --config=configs/recipe.py:recipe=pod,data=imagenet,root=DIR
+    jbias train --config=configs/recipe.py:recipe=a2
+    jbias train --config=configs/recipe.py:recipe=a3,data=imagenet,root=DIR
+    jbias train --config=configs/recipe.py:recipe=pod,data=imagenet,root=DIR
 
 a1, a2, a3: "ResNet strikes back" (Wightman, Touvron and Jegou, arXiv:2110.00476): LAMB,
     cosine, MixUp and CutMix, RandAugment, binary cross-entropy with a threshold of 0.2;

@@ -2,8 +2,8 @@ r"""Reweighting by the size of groups (such as Sagawa et al., ICML 2020, arXiv:2
 
 Cost: 1.0 of ERM. Groups are those of a class and an attribute, which the data must have.
 
-    python -m jbias.main --config=configs/reweight.py
-    python -m jbias.main --config=configs/reweight.py:data=colored_mnist,root=DIR
+    jbias train --config=configs/reweight.py
+    jbias train --config=configs/reweight.py:data=colored_mnist,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -6,8 +6,8 @@ a domain, style head copied from the same weights: --config.algo.copy_net=True w
 `variant=biasbed` is the algorithm as BiasBed released it, without dropout; its runs
 start from weights trained on ImageNet (`init`), where all its others start from scratch.
 
-    python -m jbias.main --config=configs/sagnet.py
-    python -m jbias.main --config=configs/sagnet.py:data=imagenet,root=DIR
+    jbias train --config=configs/sagnet.py
+    jbias train --config=configs/sagnet.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

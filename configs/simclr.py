@@ -5,8 +5,8 @@ the second stage's algorithm. On ImageNet 100 epochs by LARS at rate 0.075 sqrt(
 here of 1024 images (theirs: 4096, to 1000 epochs), then 90 of the head; elsewhere their
 augmentation and temperature for CIFAR-10. `inputs` are those of the linear head's stage.
 
-    python -m jbias.main --config=configs/simclr.py
-    python -m jbias.main --config=configs/simclr.py:data=imagenet,root=DIR
+    jbias train --config=configs/simclr.py
+    jbias train --config=configs/simclr.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -1,7 +1,7 @@
 r"""ERM on images and stylised images, then on images alone (Geirhos et al., ICLR 2019).
 
-    python -m jbias.main --config=configs/sin_in.py
-    python -m jbias.main --config=configs/sin_in.py:share=0.25
+    jbias train --config=configs/sin_in.py
+    jbias train --config=configs/sin_in.py:share=0.25
 
 Source: arXiv:1811.12231, "SIN+IN" and its fine-tuning. `share` of each batch is stylised
 in the first stage; a half is the authors' union. Three fifths of the epochs are the

@@ -2,14 +2,14 @@ r"""ERM on stylised images alone (Geirhos et al., ICLR 2019, arXiv:1811.12231). 
 
 On the embedded set each image is drawn again with the texture of another: the exact
 counterpart. Elsewhere every batch is stylised by its own images, with the published
-network (theirs: by paintings, once and for all), whose weights `python -m jbias.prepare
+network (theirs: by paintings, once and for all), whose weights `jbias prepare
 weights --net=vgg_adain` converts (`weights=FILE`), or with `transfer=small` by the compact
 one of the package. On ImageNet the recipe of their "SIN" model: 60 epochs, a tenth of
 the rate every 20; they start from weights trained on ImageNet (`init`). A
 Stylized-ImageNet made before is trained on with configs/erm.py and its `root`.
 
-    python -m jbias.main --config=configs/stylized_erm.py
-    python -m jbias.main --config=configs/stylized_erm.py:data=imagenet,root=DIR
+    jbias train --config=configs/stylized_erm.py
+    jbias train --config=configs/stylized_erm.py:data=imagenet,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

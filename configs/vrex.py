@@ -4,8 +4,8 @@ Environments are the sources or the data's own "domain", else the "attribute". T
 is DomainBed's, for batches; the authors' 10,000 is for whole sets as one batch. Adam with their 1e-3: by SGD with the
 presets' rates the penalty diverges.
 
-    python -m jbias.main --config=configs/vrex.py
-    python -m jbias.main --config=configs/vrex.py:data=colored_mnist,root=DIR
+    jbias train --config=configs/vrex.py
+    jbias train --config=configs/vrex.py:data=colored_mnist,root=DIR
 
 The arguments after the colon stand in configs/common.py.
 """

@@ -1,6 +1,6 @@
 """An experiment with an algorithm of your own; the rest is configs/common.py.
 
-python -m jbias.main --config=examples/own_config.py --config.algo.strength=0.5
+jbias train --config=examples/own_config.py --config.algo.strength=0.5
 """
 
 from jbias.configs import common

@@ -1,6 +1,6 @@
 """Parts of your own: images, a network, a transform, a measure, and a config of them.
 
-python -m jbias.main --config=examples/own_parts.py:smoke
+jbias train --config=examples/own_parts.py:smoke
 """
 
 from collections.abc import Callable

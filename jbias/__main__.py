@@ -85,6 +85,7 @@ def _run(argv: Sequence[str] | None) -> int:
         messages.print_text(line, to_stderr=True)
         return 2
     sys.argv = [f"jbias {asked}", *rest]
+    _add_working_directory()
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
@@ -93,6 +94,17 @@ def _run(argv: Sequence[str] | None) -> int:
         messages.print_text(line, to_stderr=True)
         return 2
     return 0
+
+
+def _add_working_directory() -> None:
+    """Let a user's config import modules beside it, as under `python -m`.
+
+    The working directory comes last, so that its files hide no installed package; Python's
+    option -P and PYTHONSAFEPATH leave it out.
+    """
+    folder = os.getcwd()
+    if not sys.flags.safe_path and not {"", folder} & {*sys.path}:
+        sys.path.append(folder)
 
 
 def _is_mistyped(words: Sequence[str]) -> bool:

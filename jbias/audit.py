@@ -1,10 +1,10 @@
 r"""Audits models: which attribute of the images hurts, how much, and how.
 
-    python -m jbias.audit --checkpoint=runs/x --data=attributed --root=DIR \
+    jbias audit --checkpoint=runs/x --data=attributed --root=DIR \
         --attributes=hair,background --out=audit/
-    python -m jbias.audit --checkpoint=net.pth --model=resnet50 --classes=names.txt \
+    jbias audit --checkpoint=net.pth --model=resnet50 --classes=names.txt \
         --data=attributed --root=DIR
-    python -m jbias.audit --runs='runs/*' --data=shapes --data.factors=True \
+    jbias audit --runs='runs/*' --data=shapes --data.factors=True \
         --data.correlation=0.0625 --data.n=4096
 
 Nothing is trained. Every network is shown the images once; of each column of the data set

@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from importlib import resources
 from typing import Any, NoReturn
 
-from jbias import numerals
+from jbias import numerals, signatures
 from jbias.runtime import messages
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
@@ -68,6 +68,8 @@ def check_folder_name(where: str, name: str) -> None:
 def suggest(name: str, known: Iterable[str], told: str = "") -> str:
     """Ends an error about an unknown name: the nearest known one, then all, or `told`."""
     known = sorted(known)
+    if not known and not told:
+        return "there is none to choose"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}Known: {told or ', '.join(known)}"
@@ -644,8 +646,9 @@ def change(
 
     The command line and Python read them alike, here. A text has the type of the entry
     that it replaces: see `read_value`. An entry that is True or False needs no value,
-    which is then True. A suite may get entries that it lacks; a config may not.
-    ValueError names the entry, and what it must be.
+    which is then True. A suite may get entries that it lacks; a config only options of a
+    function in a user's file that it names, such as algo.strength beside algo.name, which
+    have the type of the function's default. ValueError names the entry, and what it must be.
     """
     import ml_collections
 
@@ -658,11 +661,20 @@ def change(
         if key in texts and texts[key] != text:
             refuse(f"--{flag}.{key}", "be given once", word, "leave one of them out")
         texts[key] = text
-    for key, text in texts.items():
+    # An option is read by the function that a change beside it may name.
+    for key in sorted(texts, key=lambda key: _is_beside_name(key, texts)):
+        text = texts[key]
         where = f"--{flag}.{key}"
         path = _split_key(key, where)
         with _naming_entries(flag, where), config.unlocked():
             _replace(config, path, text, where=where, may_add=flag != "config")
+
+
+def _is_beside_name(key: str, keys: Collection[str]) -> bool:
+    """Return whether a key is of a part whose name or data changes too, and neither."""
+    part, _, entry = key.rpartition(".")
+    naming = ("name", "data")
+    return entry not in naming and any(f"{part}.{name}" in keys for name in naming)
 
 
 def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
@@ -699,13 +711,17 @@ def _replace(
 
     step, *further = path
     children = _children(tree)
-    if step not in children and (further or not may_add or isinstance(step, int)):
-        known = suggest(str(step), map(str, children)) if children else "it has none"
-        note = "" if may_add else "; flags change only what the config file has"
-        raise ValueError(f"{where}: no such entry {step!r}; {known}{note}")
     old = children.get(step)
-    kind = type(old)
-    if isinstance(tree, ml_collections.ConfigDict) and step in tree:
+    kind, remedy = type(old), ""
+    if step not in children and (further or not may_add or isinstance(step, int)):
+        if may_add or further or not (name := _name_of_function(children)):
+            _refuse_entry(children, step, where=where, may_add=may_add)
+        others = children if "data" in children else ()
+        option = _find_option(name, str(step), where=where, others=others)
+        old, kind = option.default, option.kind
+        if type(old) is kind is int and numerals.is_real(text or ""):
+            remedy = f"write {step}={old}.0 in {name} to allow decimals"
+    elif isinstance(tree, ml_collections.ConfigDict) and step in tree:
         kind = tree.get_type(step)
     if further:
         if not isinstance(old, Mapping | list | tuple | ml_collections.ConfigDict):
@@ -715,12 +731,66 @@ def _replace(
     elif text is None and kind is not bool:
         refuse(where, f"have a value: {where}=VALUE")
     else:
-        new = read_value("true" if text is None else text, old, kind, where=where)
+        text = "true" if text is None else text
+        new = read_value(text, old, kind, where=where, remedy=remedy)
     if isinstance(tree, list | tuple):
         return type(tree)(new if i == step else item for i, item in enumerate(tree))
-    if new is not old:
+    if new is not old or step not in children:
         tree[step] = new
     return tree
+
+
+def _refuse_entry(
+    children: Mapping[Any, Any], step: str | int, *, where: str, may_add: bool
+) -> NoReturn:
+    """Raise ValueError for an entry that a part of a config lacks; say what to write."""
+    known = suggest(str(step), map(str, children)) if children else "it has none"
+    remedy = "" if may_add else "; flags change only what the config file has"
+    name = children.get("name")
+    is_preset = isinstance(name, str) and name in preset_names("config")
+    if not may_add and where.startswith("--config.algo.") and is_preset:
+        remedy += f", and --config={PRESET_PREFIX}{name} has the options of {name}"
+    raise ValueError(f"{where}: no such entry {step!r}; {known}{remedy}")
+
+
+FUNCTION_IN_FILE = re.compile(r"(?s)(?P<path>.+\.py):(?P<function>\w+)")
+
+
+def _name_of_function(children: Mapping[Any, Any]) -> str:
+    """Return the function of a user's file that a part of a config names, or ""."""
+    if isinstance(data := children.get("data"), str):
+        return data if FUNCTION_IN_FILE.fullmatch(data) else ""
+    name = children.get("name")
+    # mine.py, mine.py: and mine:make are refused as names, whatever stands beside them.
+    is_function = isinstance(name, str) and (":" in name or name.endswith(".py"))
+    return name if is_function else ""
+
+
+# Options that jbias passes itself, by the part of a config.
+_FILLED_IN = {"algo": "columns", "model": "dtype"}
+
+
+def _find_option(
+    function: str, name: str, *, where: str, others: Iterable[str]
+) -> signatures.Option:
+    """Return an option of a function in a user's file, such as mine.py:make.
+
+    others: what a message lists beside the options. ValueError where the function has no
+    such option. Where the file alone does not say so, the option has no known type, and is
+    checked when the file runs.
+    """
+    part = where.rpartition(".")[0].rpartition(".")[2]
+    path, _, defined = function.rpartition(":")
+    # An input transform has options alone; others take a network, classes or a split first.
+    positional = 0 if part == "mix" or part.startswith("inputs[") else 1
+    signature = signatures.read(path, defined, positional=positional)
+    options = dict(signature.options)
+    filled_in = _FILLED_IN.get(part, "")
+    options.pop(filled_in, None)
+    if name == filled_in or name not in options and signature.is_complete:
+        known = suggest(name, {*options, *others})
+        raise ValueError(f"{where}: {function} has no option {name!r}; {known}")
+    return options.get(name, signatures.UNKNOWN_OPTION)
 
 
 def _children(tree: Any) -> dict[Any, Any]:
@@ -728,14 +798,14 @@ def _children(tree: Any) -> dict[Any, Any]:
     return dict(enumerate(tree) if isinstance(tree, list | tuple) else tree.items())
 
 
-def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
+def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "") -> Any:
     """Return the value that a text says, of the type of the value that it replaces.
 
     old: that value. kind: its type, which may be known where it is None. Text is taken as
     it is, without quotes around it; a number is decimal, without underscores; True and
     False may be lower case, 1 or 0; a list is a literal of Python, with its brackets. None is
     None, but for text. What replaces None without a type is a literal of Python, else text.
-    Numbers inside literals are decimal and finite, too.
+    Numbers inside literals are decimal and finite, too. remedy: what to do for another text.
     """
     value = parse_value(text)
     plain = text.strip()
@@ -758,7 +828,8 @@ def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
     elif not isinstance(old, str | int | float | type(None)):  # A mapping.
         value = value if isinstance(value, dict) else None
     if value is None:
-        remedy = _list_remedy(text, old, where) if is_list else ""
+        if is_list:
+            remedy = _list_remedy(text, old or (), where)
         refuse(where, f"be {_described(kind)}", _Bare(text), remedy)
     return value
 

@@ -1,17 +1,17 @@
 r"""Measures networks: checkpoints from elsewhere, finished runs, and runs in progress.
 
-    python -m jbias.evaluate --checkpoint=resnet50.pth --model=resnet50 \
+    jbias evaluate --checkpoint=resnet50.pth --model=resnet50 \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
-    python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
-    python -m jbias.evaluate --decisions=mine.csv --suite=configs/suites/biases.py
-    python -m jbias.evaluate --follow=runs/x --suite=configs/suites/biases.py
-    python -m jbias.evaluate --follow=runs/x
-    python -m jbias.evaluate --predict=my.py:predict --classes=names.txt \
+    jbias evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
+    jbias evaluate --decisions=mine.csv --suite=configs/suites/biases.py
+    jbias evaluate --follow=runs/x --suite=configs/suites/biases.py
+    jbias evaluate --follow=runs/x
+    jbias evaluate --predict=my.py:predict --classes=names.txt \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
 
 With --suite each network gets a folder in --out with records, and what it decided; then
-`python -m jbias.report.measured --measured='measured/*' --out=report` shows them, and
-`jbias.report.biases` studies many of them. Networks that cannot be read are named, and
+`jbias report measured --measured='measured/*' --out=report` shows them, and
+`jbias report biases` studies many of them. Networks that cannot be read are named, and
 the others measured.
 
 With --predict it is a function of images in a file of your own, whatever stands behind
@@ -21,7 +21,7 @@ images less --mean and divided by --std, if these are given.
 
 With --follow alone the checkpoints of a run are evaluated as the run itself would have:
 
-    python -m jbias.main --config=configs/erm.py --config.run.evaluate=elsewhere \
+    jbias train --config=configs/erm.py --config.run.evaluate=elsewhere \
         --workdir=runs/x
 
 The same command goes on where it was stopped. Exit codes: 0 done, with all that is here;

@@ -1,7 +1,7 @@
 r"""Writes the stimuli of a suite as PNG, for networks that run elsewhere.
 
-    python -m jbias.export_stimuli --suite=configs/suites/biases.py --out=stimuli
-    python -m jbias.evaluate --decisions=mine.csv --suite=configs/suites/biases.py
+    jbias export-stimuli --suite=configs/suites/biases.py --out=stimuli
+    jbias evaluate --decisions=mine.csv --suite=configs/suites/biases.py
 
 index.csv has a row a stimulus: id, set, condition (of the measure), imagename (the file in
 --out), category and texture (the right class, and that of the texture where cues conflict),

@@ -13,14 +13,14 @@ import hashlib
 import inspect
 import os
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jbias import config as jc
+from jbias import signatures
 from jbias.runtime import messages
 
-_IN_A_FILE = re.compile(r"(?s)(?P<path>.+\.py):(?P<function>\w+)")
+_IN_A_FILE = jc.FUNCTION_IN_FILE
 
 
 class Kind(NamedTuple):
@@ -53,6 +53,7 @@ def find(where: str, name: str, kind: Kind, what: str = "") -> Any:
     if ":" in name:
         made = _load(where, name)
         return guard(file_of(name, made), made, kind)
+    _check_not_file(where, name)
     offer, *duplicates = _offers(where, name, kind, what)
     if duplicates:
         jc.refuse(where, "be offered by one package", name, "uninstall the others")
@@ -71,6 +72,7 @@ def check_name(where: str, name: str, kind: Kind, what: str = "") -> None:
     if ":" in name:
         _check_file(where, name)
     else:
+        _check_not_file(where, name)
         _offers(where, name, kind, what)
 
 
@@ -108,9 +110,31 @@ def _load(where: str, name: str) -> Any:
 
 def _check_file(where: str, name: str) -> None:
     """Raise ValueError unless a name such as mine.py:make has a file that is there."""
-    path = name.rpartition(":")[0]
-    if not (os.path.isfile(path) and _IN_A_FILE.fullmatch(name)):
-        raise ValueError(f"{where}: no file {path!r}; give path/to/file.py:make")
+    path, _, function = name.rpartition(":")
+    if os.path.isfile(path) and _IN_A_FILE.fullmatch(name):
+        return
+    if not function:
+        _check_not_file(where, path)
+    if not path.endswith(".py") and os.path.isfile(f"{path}.py"):
+        raise ValueError(f"{where}: no file {path!r}; write {path}.py:{function}")
+    raise ValueError(f"{where}: no file {path!r}; give path/to/file.py:make")
+
+
+def _check_not_file(where: str, name: str) -> None:
+    """Raise ValueError for a file without a function, such as mine.py; say what to write.
+
+    The functions of a file that is there are named from its text: no code of a user runs.
+    """
+    if not name.endswith(".py"):
+        return
+    if not os.path.isfile(name):
+        raise ValueError(f"{where}: no file {name!r}; give path/to/file.py:make")
+    functions = signatures.functions(name)
+    function = functions[0] if len(functions) == 1 else "make"
+    remedy = f"write {name}:{function}"
+    if functions and function not in functions:
+        remedy = f"write {name}:NAME, of {', '.join(functions)}"
+    raise ValueError(f"{where}: {name!r} names a file but no function; {remedy}")
 
 
 @functools.lru_cache(64)

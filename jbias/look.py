@@ -1,9 +1,9 @@
 r"""Draws the stimuli that measures show, and where networks look.
 
-    python -m jbias.look --suite=configs/suites/distortion.py:data=cifar10,root=DIR
-    python -m jbias.look --runs='runs/distortion/*' --only=occlusion,cut_occlusion \
+    jbias look --suite=configs/suites/distortion.py:data=cifar10,root=DIR
+    jbias look --runs='runs/distortion/*' --only=occlusion,cut_occlusion \
         --suite=configs/suites/distortion.py:data=cifar10,root=DIR
-    python -m jbias.look --checkpoint=zoo/ --site=stage4 --set=cue-conflict \
+    jbias look --checkpoint=zoo/ --site=stage4 --set=cue-conflict \
         --suite=configs/suites/biases.py:data=imagenet,root=DIR,stimuli=DIR
 
 A sheet for each measure of the suite and each of its sets, <measure>@<set>: a row an

@@ -1,10 +1,10 @@
 """Trains all seeds of a config, evaluates them out of distribution, records every number.
 
-    python -m jbias.main --config=configs/sagnet.py
-    python -m jbias.main --config=configs/erm.py:data=pacs,root=/data/pacs,seeds=2
-    python -m jbias.main --config=configs/padain.py --config.algo.p=0.05 --workdir=runs/x
-    python -m jbias.main --config=jbias:sagnet:demo,seeds=2
-    python -m jbias.main --config=my_config.py --check
+    jbias train --config=configs/sagnet.py
+    jbias train --config=configs/erm.py:data=pacs,root=/data/pacs,seeds=2
+    jbias train --config=configs/padain.py --config.algo.p=0.05 --workdir=runs/x
+    jbias train --config=jbias:sagnet:demo,seeds=2
+    jbias train --config=my_config.py --check
 
 The part after the colon holds the config's own arguments (see the top of the file);
 `--config.key=value` changes any entry. jbias:NAME:ARGUMENTS is a config that comes with

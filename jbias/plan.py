@@ -1,16 +1,16 @@
 r"""Says whether a run would fit on devices, how long it would take, and what it would cost.
 
-    python -m jbias.plan --config=jbias:sagnet --on=h100
-    python -m jbias.plan --config=configs/erm.py:data=imagenet,root=DIR,seeds=3 \
+    jbias plan --config=jbias:sagnet --on=h100
+    jbias plan --config=configs/erm.py:data=imagenet,root=DIR,seeds=3 \
         --on=v5e:4x4 --price=1.2
-    python -m jbias.plan --config=jbias:erm --compare=v5e-1,h100x8,cpu --json
-    python -m jbias.plan --runs=runs/x
+    jbias plan --config=jbias:erm --compare=v5e-1,h100x8,cpu --json
+    jbias plan --runs=runs/x
 
 The devices need not be here, nor the images: the program of a step is compiled for them
 from shapes alone, which takes as long as it will in the run (minutes for a ResNet-50), by
 the compilers that the extra `plan` brings. --on takes a TPU's topology (v5e:4x4), so many
 of its cores as clouds name them (v5e-16, v4-32), so many GPUs (h100x8, a100x4, h200), or
-cpu, this machine. --config and --config.KEY=VALUE are as for jbias.main.
+cpu, this machine. --config and --config.KEY=VALUE are as for jbias train.
 
 Each line ends with what it means. All numbers are predicted: memory by the compiler's own
 count, the time of TPUs by its estimate of cycles. Of GPUs and CPUs it estimates none:
@@ -300,7 +300,7 @@ def parser() -> cli.Parser:
     """The command line."""
     made = cli.Parser("plan", __doc__)
     add = made.add_argument
-    add("--config", metavar="FILE:ARGS", help="the experiment, as for jbias.main")
+    add("--config", metavar="FILE:ARGS", help="the experiment, as for jbias train")
     add("--on", metavar="TARGET", help="devices, such as v5e:4x4, h100x8, a100x4, cpu")
     add("--compare", type=cli.names, metavar="A,B", help="several, in a table")
     add("--runs", metavar="WORKDIR", help="a run: its plan beside what was measured")

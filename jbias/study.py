@@ -1,9 +1,9 @@
 r"""Audits a recipe: trains it under every kind and level of shift of each attribute.
 
-    python -m jbias.study --config=configs/erm.py:data=colored_mnist,root=/data/mnist
-    python -m jbias.study --config=configs/erm.py:data=attributed,root=DIR,seeds=5 \
+    jbias study --config=configs/erm.py:data=colored_mnist,root=/data/mnist
+    jbias study --config=configs/erm.py:data=attributed,root=DIR,seeds=5 \
         --attributes=hair,background --levels=M4,C --workdir=runs/faces
-    python -m jbias.report.shifts --runs='runs/study/*/*/*' --out=report-shifts
+    jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts
 
 Each network has a workdir of its own, <workdir>/<recipe>/<attribute>/<level>; all seeds
 of one train together. The same command goes on where it was stopped, and what is done
@@ -37,7 +37,7 @@ def parser() -> cli.Parser:
     """The command line."""
     made = cli.Parser("study", __doc__)
     add = made.add_argument
-    what = "the recipe, as for jbias.main, without shift; may be given several times"
+    what = "the recipe, as for jbias train, without shift; may be given several times"
     add("--config", action="append", metavar="FILE:ARGUMENTS", help=what)
     several = functools.partial(cli.add_names, made)
     what = "networks to train each recipe with (default: the recipe's own)"
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
             return signals.exit_code(stopped)
     if not trained:
         raise ValueError("no network was trained; above stands why")
-    report = f"python -m jbias.report.shifts --runs='{args.workdir}/*/*/*'"
+    report = f"jbias report shifts --runs='{args.workdir}/*/*/*'"
     say(f"{trained} networks in {args.workdir}: {report}")
     return 1 if trained < len(runs) or refused else 0
 

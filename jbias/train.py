@@ -99,9 +99,9 @@ def _end(job: RunContext) -> None:
     job.log(console.LogEvent(line, "finished", step=step, fate=fate))
     telemetry.set_phase(job, fate, step)
     if job.config["vary"]:
-        job.log(f"its branches side by side: python -m jbias.report --runs={runs}")
+        job.log(f"its branches side by side: jbias report --runs={runs}")
     if left := ", ".join(map(str, evaluations.pending(runs))):
-        job.log(f"steps {left} are left to python -m jbias.evaluate --follow={runs}")
+        job.log(f"steps {left} are left to jbias evaluate --follow={runs}")
 
 
 def _train(job: RunContext) -> None:

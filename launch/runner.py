@@ -1,4 +1,4 @@
-"""What `python -m launch.sweep` does: starts, hands over or shows the trials of a search."""
+"""What `jbias sweep` does: starts, hands over or shows the trials of a search."""
 
 import argparse
 import collections
@@ -191,7 +191,7 @@ def _conclude(
         say(f"{ledger.undrawn} more to be drawn")
     if "failed" in phases:
         again = shlex.quote(args.workdir)
-        say(f"again: python -m launch.sweep retry --workdir={again}")
+        say(f"again: jbias sweep retry --workdir={again}")
     if count := phases.count("damaged"):
         say(f"{count} damaged: neither run again nor compared until mended, see above")
     if best := trials.best(looks):

@@ -74,5 +74,5 @@ def as_text(value: Any, *, drawn: bool = False) -> str:
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """The values as arguments of `python -m jbias.main`."""
+    """The values as arguments of `jbias train`."""
     return [f"--config.{key}={as_text(value)}" for key, value in values.items()]

@@ -1,14 +1,14 @@
 r"""Searches over config entries: a run for each combination, started where you say.
 
-    python -m launch.sweep run --config=configs/erm.py:demo --workdir=runs/rates \
+    jbias sweep run --config=configs/erm.py:demo --workdir=runs/rates \
         --config.optim.rate=[0.03,0.1,0.3]
-    python -m launch.sweep run --config=configs/padain.py:demo --workdir=runs/padain \
+    jbias sweep run --config=configs/padain.py:demo --workdir=runs/padain \
         --sampler=tpe --trials=20 --pruner=median \
         --config.optim.rate='log_uniform(0.01, 1)' --config.algo.p='uniform(0, 0.1)'
-    python -m launch.sweep run --sweep=configs/sweeps/eight.py --workdir=runs/eight \
+    jbias sweep run --sweep=configs/sweeps/eight.py --workdir=runs/eight \
         --on=slurm:partition=gpu,gpus=1,minutes=240
-    python -m launch.sweep status --workdir=runs/rates --importance
-    python -m launch.sweep retry --workdir=runs/rates
+    jbias sweep status --workdir=runs/rates --importance
+    jbias sweep retry --workdir=runs/rates
 
 An entry's value is an axis where it is a list, choice(a, b), uniform(low, high) or
 log_uniform(low, high); any other holds for all trials. Each trial is a run with a workdir
@@ -80,7 +80,7 @@ def parser() -> cli.Parser:
     """The command line."""
     made = cli.Parser(
         doc=__doc__,
-        prog="python -m launch.sweep",
+        prog="jbias sweep",
         usage="%(prog)s run|status|retry --workdir=DIR [--config=FILE:ARGUMENTS ...] "
         "[--config.KEY=VALUE ...] [options]",
     )
@@ -89,7 +89,7 @@ def parser() -> cli.Parser:
     add(
         "--workdir", required=True, metavar="DIR", help="where the trials' workdirs are"
     )
-    what = "as for jbias.main; may be given several times"
+    what = "as for jbias train; may be given several times"
     add("--config", action="append", default=[], metavar=_FILE, help=what)
     what = "how trials are drawn; tpe: by the results of earlier ones (default: grid)"
     names = ("grid", "random", "tpe")

@@ -108,7 +108,7 @@ def refuse_second(first: Trial, one: Trial) -> None:
 
 @functools.cache
 def read_config(named: str, changes: tuple[str, ...]) -> dict[str, Any]:
-    """Return the config that `python -m jbias.main` would read from these arguments.
+    """Return the config that `jbias train` would read from these arguments.
 
     ValueError where that would refuse an entry.
     """

@@ -82,7 +82,9 @@ def shrunk(command: str) -> str:
 
 def _smoke(flag: str) -> str:
     """The flag with `smoke` among its config's arguments, and without epochs."""
-    path, _, arguments = flag.partition(":")
+    preset = "=jbias:" in flag
+    path, _, arguments = flag.replace("=jbias:", "=", 1).partition(":")
+    path = path.replace("=", "=jbias:", 1) if preset else path
     kept = [one for one in re.split(r",(?=\w+=|\w+$|\w+,)", arguments) if one]
     kept = [one for one in kept if not one.startswith("epochs=") and one != "demo"]
     return f"{path}:{','.join(dict.fromkeys(('smoke', *kept)))}"

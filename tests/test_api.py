@@ -8,6 +8,7 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping
 
+from jbias import __main__ as command
 from tests import source_files
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -56,6 +57,14 @@ the [reference](reference/index.md) the most used. `jbias.measure` returns a `Me
 """
 
 
+def spelled(module: str) -> str:
+    """The command of a module, as a reader writes it: "jbias report measured"."""
+    for name, (known, _) in command.COMMANDS.items():
+        if known == f"jbias.{module}":
+            return f"jbias {name}"
+    return f"jbias {module.replace('.', ' ')}"
+
+
 def line(about: object) -> str:
     """The first sentence or line of a docstring."""
     text = inspect.getdoc(about) or ""
@@ -83,7 +92,7 @@ def page() -> str:
         path = ROOT.joinpath(*([] if beside else ["jbias"]), *name.split("."))
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        parts.append(f"- `python -m jbias.{name}`: {about.partition(chr(10))[0]}")
+        parts.append(f"- `{spelled(name)}`: {about.partition(chr(10))[0]}")
     for name in MODULES:
         module = importlib.import_module(name)
         parts.append(f"\n## {name}\n\n{line(module)}\n")

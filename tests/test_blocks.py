@@ -18,7 +18,7 @@ BLOCKS = blocks.read()
 RUN = [block for block in BLOCKS if not block.reason]
 PYTHON = [block for block in RUN if block.kind == "python"]
 SHELL = [block for block in RUN if block.kind not in ("python", "pycon")]
-QUICK = re.compile(r"python -m jbias\.prepare samples ")
+QUICK = re.compile(r"jbias prepare samples ")
 
 
 def pages(of: list[blocks.Block]) -> list[str]:
@@ -79,16 +79,22 @@ def test_python_runs(page, checkout):
 def test_quick_commands_run(command, checkout):
     arguments = blocks.shlex.split(command, comments=True)
     with contextlib.redirect_stdout(io.StringIO()):
-        assert prepare.main(arguments[3:]) in (0, None)
+        assert prepare.main(arguments[2:]) in (0, None)
     (out,) = [a.removeprefix("--out=") for a in arguments if a.startswith("--out=")]
     assert (checkout / out).stat().st_size > 1000
 
 
 def test_commands_are_shrunk():
-    was = "python -m jbias.main --config=configs/padain.py:seeds=5,epochs=30 --config.algo.p=0.05"
-    assert blocks.shrunk(was) == (
-        "python -m jbias.main --config=configs/padain.py:smoke,seeds=5 --config.algo.p=0.05"
+    was = (
+        "jbias train --config=configs/padain.py:seeds=5,epochs=30 --config.algo.p=0.05"
     )
+    assert blocks.shrunk(was) == (
+        "python -m jbias train --config=configs/padain.py:smoke,seeds=5 --config.algo.p=0.05"
+    )
+    assert blocks.shrunk("jbias train --config=jbias:erm:demo,seeds=3") == (
+        "python -m jbias train --config=jbias:erm:smoke,seeds=3"
+    )
+    assert blocks.shrunk("jbias train --config=jbias:erm").endswith("=jbias:erm:smoke")
 
 
 @pytest.mark.slow

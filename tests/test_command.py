@@ -9,6 +9,7 @@ import venv
 import pytest
 
 from jbias import __main__ as command
+from jbias.runtime import cli
 from tests import cases, smoke_runs
 
 # After which what the extra `train` brings cannot be imported.
@@ -157,3 +158,37 @@ def test_a_full_disk_behind_stdout_is_one_line(words):
         )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "stdout: cannot be written" in done.stderr
+
+
+@cases.each(("safe", "message"), [("", ""), ("1", "No module named 'helper'")])
+def test_files_import_modules_of_the_working_directory(safe, message, tmp_path):
+    """As under `python -m`, also where the command is a script in another folder."""
+    (tmp_path / "helper.py").write_text("from jbias.algos import erm\n")
+    (tmp_path / "mine.py").write_text("import helper\nmake = helper.erm.make\n")
+    (tmp_path / "jax.py").write_text(
+        "raise ImportError('hides an installed package')\n"
+    )
+    script = "import sys; sys.path[:] = [x for x in sys.path if x]; "
+    script += "from jbias import __main__; sys.exit(__main__.main(sys.argv[1:]))"
+    words = ["train", "--config=jbias:erm:smoke", "--config.algo.name=mine.py:make"]
+    places = {"PYTHONPATH": str(smoke_runs.ROOT), "PYTHONSAFEPATH": safe}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words, "--check"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **places},
+    )
+    assert (done.returncode == 0) == (not safe), done.stderr
+    assert message in done.stderr
+
+
+def test_help_spells_commands_as_they_are_typed():
+    for name, (module, _) in command.COMMANDS.items():
+        groups = command.GROUPS.get(name, ())
+        if module.startswith(("jbias.main", "jbias.launch")):
+            continue  # Its help begins otherwise.
+        for suffix in ("", *(f".{word}" for word in groups)):
+            parser = cli.Parser(module.removeprefix("jbias.") + suffix)
+            assert parser.prog == f"jbias {name}{suffix.replace('.', ' ')}"

@@ -10,7 +10,8 @@ import shlex
 
 from absl import flags
 
-from jbias import audit, data, evaluate, look, plan, prepare, study
+from jbias import __main__ as command_line
+from jbias import audit, data, evaluate, export_stimuli, look, plan, prepare, study
 from jbias import config as jc
 from jbias.launch import sweep
 from jbias.measuring import cli as measuring_cli
@@ -42,7 +43,9 @@ def found(pattern: str) -> list[tuple[str, str]]:
 
 # Of entry points.
 GROUPS = ("jbias.algorithms", "jbias.measures", "jbias.transforms")
-COMMANDS = found(r"(?m)^ *(python -m (?:jbias|launch)\.[^#`\\\n]*(?:\\\n[^#`\\\n]*)*)")
+COMMANDS = found(
+    rf"(?m)^ *(jbias (?:{'|'.join(command_line.COMMANDS)}) [^#`\\\n]*(?:\\\n[^#`\\\n]*)*)"
+)
 
 
 @cases.each(
@@ -126,6 +129,9 @@ READERS = {
     "launch.sweep": lambda arguments: cli.parse(
         sweep.parser(), arguments, "config", jc.check
     ),
+    "export_stimuli": lambda arguments: cli.parse(
+        export_stimuli.parser(), arguments, "suite", jc.check
+    ),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
@@ -138,7 +144,10 @@ def test_commands_are_found():
 @cases.each(("name", "command"), COMMANDS)
 def test_commands_are_understood(name, command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    _, _, module, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
+    _, word, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
+    module, _ = command_line.COMMANDS[word]
+    if arguments[:1] and arguments[0] in command_line.GROUPS.get(word, ()):
+        module, arguments = f"{module}.{arguments[0]}", arguments[1:]
     if "--help" not in arguments:
         READERS[module.removeprefix("jbias.")](arguments)
     for argument in arguments:

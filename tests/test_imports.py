@@ -13,7 +13,7 @@ FILES, inside = source_files.PYTHON, source_files.inside
 
 # From the ground up: a room imports rooms of floors below its own.
 FLOORS = (
-    ("numerals",),
+    ("numerals", "signatures"),
     ("runtime",),
     ("config", "stats", "untrusted"),
     ("extensions", "scores"),

@@ -13,7 +13,7 @@ from tests import cases, smoke_runs
 
 
 def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
-    """Runs `python -m jbias.main` with these arguments."""
+    """Runs `jbias train` with these arguments."""
     return subprocess.run(
         [sys.executable, "-m", "jbias.main", *args],
         cwd=cwd,

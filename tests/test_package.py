@@ -1,5 +1,6 @@
 """What is built holds the whole package, once, and nothing else."""
 
+import configparser
 import email
 import pathlib
 import re
@@ -32,6 +33,17 @@ def built(tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
+
+
+def test_every_folder_of_the_package_is_installed():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    listed = parser["options"]["packages"].split()
+    python = [ROOT / name for name in FILES if name.endswith(".py")]
+    folders = {
+        pathlib.Path("jbias") / source_files.inside(path).parent for path in python
+    }
+    assert sorted(listed) == sorted(".".join(folder.parts) for folder in folders)
 
 
 @pytest.mark.slow

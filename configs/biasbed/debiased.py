@@ -1,6 +1,6 @@
 r"""Debiased under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-python -m jbias.main --config=configs/biasbed/debiased.py
+jbias train --config=configs/biasbed/debiased.py
 """
 
 import ml_collections

@@ -1,6 +1,6 @@
 r"""DeepAugment ERM with CAE under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-python -m jbias.main --config=configs/biasbed/deepaugment_cae.py:prepared=DIR
+jbias train --config=configs/biasbed/deepaugment_cae.py:prepared=DIR
 """
 
 import ml_collections

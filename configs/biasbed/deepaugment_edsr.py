@@ -1,6 +1,6 @@
 r"""DeepAugment ERM with EDSR under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-python -m jbias.main --config=configs/biasbed/deepaugment_edsr.py:prepared=DIR
+jbias train --config=configs/biasbed/deepaugment_edsr.py:prepared=DIR
 """
 
 import ml_collections

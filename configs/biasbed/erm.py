@@ -1,6 +1,6 @@
 r"""ERM under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-python -m jbias.main --config=configs/biasbed/erm.py
+jbias train --config=configs/biasbed/erm.py
 """
 
 import ml_collections

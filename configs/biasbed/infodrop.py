@@ -2,7 +2,7 @@ r"""InfoDrop as BiasBed has it, under its own protocol; see configs/biasbed/prot
 
 Without the authors' second stage, and active in evaluation.
 
-    python -m jbias.main --config=configs/biasbed/infodrop.py
+    jbias train --config=configs/biasbed/infodrop.py
 """
 
 import ml_collections

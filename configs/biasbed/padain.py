@@ -1,6 +1,6 @@
 r"""Permuted AdaIN under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-python -m jbias.main --config=configs/biasbed/padain.py
+jbias train --config=configs/biasbed/padain.py
 """
 
 import ml_collections

@@ -1,6 +1,6 @@
 r"""SagNet under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-python -m jbias.main --config=configs/biasbed/sagnet.py
+jbias train --config=configs/biasbed/sagnet.py
 """
 
 import ml_collections

@@ -1,6 +1,6 @@
 r"""Stylized ERM under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-python -m jbias.main --config=configs/biasbed/stylized_erm.py
+jbias train --config=configs/biasbed/stylized_erm.py
 """
 
 import ml_collections

@@ -1,8 +1,8 @@
 r"""Biases and generalisation of networks, as in "Can Biases in ImageNet Models Explain
 Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509).
 
-    python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
-    python -m jbias.evaluate --checkpoint=zoo/ \
+    jbias evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
+    jbias evaluate --checkpoint=zoo/ \
         --suite=configs/suites/biases.py:data=imagenet,root=/data/imagenet,more=/data
 
 :data=shapes        the embedded set (the default), for networks that were trained on it

@@ -1,8 +1,8 @@
 r"""What distortion does to analysis, as in "On the effects of data distortion on model
 analysis and training" (Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13968).
 
-    python -m jbias.evaluate --runs='runs/distortion/*' --suite=configs/suites/distortion.py
-    python -m jbias.evaluate --runs='runs/distortion/*' \
+    jbias evaluate --runs='runs/distortion/*' --suite=configs/suites/distortion.py
+    jbias evaluate --runs='runs/distortion/*' \
         --suite=configs/suites/distortion.py:data=cifar10,root=DIR,other=cifar100,other_root=DIR
 
 For networks that configs/distortion.py trains, and others.

@@ -1,7 +1,7 @@
 r"""Three measures of shape beside cue conflict: the order of parts, edges, the whole.
 
-    python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/shape.py
-    python -m jbias.evaluate --checkpoint=zoo/ \
+    jbias evaluate --checkpoint='runs/*' --suite=configs/suites/shape.py
+    jbias evaluate --checkpoint=zoo/ \
         --suite=configs/suites/shape.py:data=imagenet,root=/data/imagenet,images=200
 
     configural          pairs of pictures of the same sixteen tiles, which show two shapes

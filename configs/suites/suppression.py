@@ -1,8 +1,8 @@
 r"""Feature suppression: accuracy without shape, texture or colour, as in "ImageNet-trained
 CNNs are not biased towards texture" (Burgert et al., https://arxiv.org/abs/2509.20234).
 
-    python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/suppression.py
-    python -m jbias.evaluate --checkpoint=resnet50.pth --model=resnet50 \
+    jbias evaluate --checkpoint='runs/*' --suite=configs/suites/suppression.py
+    jbias evaluate --checkpoint=resnet50.pth --model=resnet50 \
         --suite=configs/suites/suppression.py:data=imagenet,root=/data/imagenet,images=1000
 
 :data=shapes        the embedded set (the default), for networks that were trained on it

@@ -1,10 +1,10 @@
 r"""The benchmark's eight algorithms, a trial each, as `make eight` trains them.
 
-    python -m jbias.prepare deepaugment --net=cae --data=shapes --split=train \
+    jbias prepare deepaugment --net=cae --data=shapes --split=train \
         --out=prepared/cae
-    python -m jbias.prepare deepaugment --net=edsr --data=shapes --split=train \
+    jbias prepare deepaugment --net=edsr --data=shapes --split=train \
         --out=prepared/edsr
-    python -m launch.sweep run --sweep=configs/sweeps/eight.py --workdir=runs/eight
+    jbias sweep run --sweep=configs/sweeps/eight.py --workdir=runs/eight
 
 :of=demo+seeds=1    the configs' arguments, joined by +
 :prepared=DIR       where the images of `prepare deepaugment` are

@@ -1,7 +1,7 @@
 r"""The step size and decay of a config, at random; bad trials stop early.
 
-    python -m launch.sweep run --sweep=configs/sweeps/rates.py --workdir=runs/rates
-    python -m launch.sweep run --workdir=runs/rates-padain \
+    jbias sweep run --sweep=configs/sweeps/rates.py --workdir=runs/rates
+    jbias sweep run --workdir=runs/rates-padain \
         --sweep=configs/sweeps/rates.py:config=padain,trials=30
 """
 

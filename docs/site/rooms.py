@@ -18,7 +18,7 @@ DOCS = pathlib.Path(__file__).parents[1]
 ROOT = DOCS.parent / "jbias"
 BESIDE = ("configs", "launch")  # Rooms at the top of a checkout.
 GROUPS = {
-    "config": ("config", "extensions", "run_spec", "seals"),
+    "config": ("config", "extensions", "run_spec", "seals", "signatures"),
     "build": ("build",),
     "planning": ("planning", "checking"),
     "train": ("train",),

@@ -1,8 +1,8 @@
 """What every data set may be asked: the options `columns`, `keep`, `drop`, `portion`, `skip`.
 
 `columns` are attributes of images from CSV files. One has a line for each image of the whole
-split: its number `image`, from 0, and columns of names, such as the clusters that `python -m
-jbias.prepare clusters` finds. A file of the same name that ends in .json holds the split's
+split: its number `image`, from 0, and columns of names, such as the clusters that `jbias
+prepare clusters` finds. A file of the same name that ends in .json holds the split's
 fingerprint, because numbers of other images would mean nothing. The functions that read a CSV
 file and number its names also serve users' own sets (attributed.py) and `shift` (shifts.py).
 
@@ -374,7 +374,7 @@ def _keys(source: Source) -> list[str]:
 
 def _damaged_keys(where, split, path, whole) -> set[str]:
     """Keys of the damaged images of one split, if the list is of these files."""
-    what = f"{path}: skip must be a list that `python -m jbias.prepare check --list`"
+    what = f"{path}: skip must be a list that `jbias prepare check --list`"
     kinds = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
     with base.explained(f"{what} wrote, got ", *kinds, reason=base.kind_and_text):
         with opening.text(os.path.expanduser(path)) as file:
@@ -383,7 +383,7 @@ def _damaged_keys(where, split, path, whole) -> set[str]:
             raise ValueError(f"made by {held['made_by']!r}")
         known = held["splits"].items()
         splits = {k: (one["fingerprint"], one["damaged"].keys()) for k, one in known}
-    must, remedy = f"{where}: skip must be a list", "python -m jbias.prepare check"
+    must, remedy = f"{where}: skip must be a list", "jbias prepare check"
     if split not in splits:
         must = f"{must} that has split {split!r}"
         got = f"got {path!r} with {', '.join(splits) or 'none'}"

@@ -85,7 +85,7 @@ def train_set(
     sources = [opened(where, _source_options(options), size)]
     for i, more in enumerate(options.get("also", ())):
         here = f"{where}.also[{i}]"
-        made = "; `python -m jbias.prepare deepaugment --help` tells how one is made"
+        made = "; `jbias prepare deepaugment --help` tells how one is made"
         with base.explained("", ValueError, remedy=made):
             sources.append(opened(here, more, size))
         with base.explained(f"{here}: ", ValueError):

@@ -455,7 +455,7 @@ def measure(
     method: str = "",
     **options: Any,
 ) -> Measured:
-    """Measures anybody's model by a suite, as `python -m jbias.evaluate --predict` does.
+    """Measures anybody's model by a suite, as `jbias evaluate --predict` does.
 
     predict: images -> logits, probabilities or class names, or a `Predictor`; `options`
       are those of the latter: classes, name, images, mean, std, preprocess, size, outputs,

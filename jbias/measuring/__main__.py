@@ -1,4 +1,4 @@
-"""Entry point of `python -m jbias.measuring`."""
+"""Entry point of `jbias measure`."""
 
 import sys
 

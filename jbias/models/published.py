@@ -125,7 +125,7 @@ def _refusal(published: Published, need: str) -> ValueError:
     files = " and ".join(published.files)
     return ValueError(
         f"models.{published.name}: {published.title} {need}; take {files} from"
-        f" {published.url}, then `python -m jbias.prepare weights"
+        f" {published.url}, then `jbias prepare weights"
         f" --net={published.name} --src=FOLDER --out=FILE`, and set `weights` to FILE;"
         f" without them: {published.alternative}"
     )

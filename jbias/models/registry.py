@@ -1,6 +1,6 @@
 """Networks by name: MODELS, TRANSFERS and CONVERTERS, and their options and shapes.
 
-CONVERTERS are the published weights that `python -m jbias.prepare weights` converts.
+CONVERTERS are the published weights that `jbias prepare weights` converts.
 """
 
 import dataclasses

@@ -13,7 +13,7 @@ quarter of the side. They take the statistics of another image's; the decoder dr
 content in flat colours from the normalised features, gives it the colours that the
 statistics say, and adds a pattern: a sum of learnt tiles, weighted by the statistics.
 Deviations: a decoder that sees normalised features only, and tiles fixed in the frame,
-since a decoder this small draws no texture otherwise. `python -m jbias.prepare style`
+since a decoder this small draws no texture otherwise. `jbias prepare style`
 trains its weights on drawn pictures. They know the sixteen textures of the embedded set, at
 two scales: a photograph gets the nearest of these, not its own. For photographs `vgg` is
 better.
@@ -281,7 +281,7 @@ def flatten(params: dict) -> dict[str, np.ndarray]:
 
 
 def small(*, weights: str | os.PathLike | None = None) -> Transfer:
-    """The shipped network, or that of a file `python -m jbias.prepare style` wrote.
+    """The shipped network, or that of a file `jbias prepare style` wrote.
 
     The output has 4 ceil(side / 4) pixels a side. Raises ValueError on other weights.
     """

@@ -86,7 +86,7 @@ def of_deepaugment(
         title=f"DeepAugment's published {title}",
         files={file: blob},
         url=f"{folder}/{net.upper()}_Weights",
-        alternative=f"`python -m jbias.prepare deepaugment --net={net}` trains a small one",
+        alternative=f"`jbias prepare deepaugment --net={net}` trains a small one",
         convert=convert,
         shapes=shapes(),
         shapes_of=lambda weights: shapes(**sizes_of(weights)),

@@ -1,10 +1,10 @@
 r"""Recomputes a published study of biases and generalisation, beside what is printed.
 
-    python -m jbias.papers.biases --benchmark=examples/published/biases_benchmark.csv \
+    jbias papers biases --benchmark=examples/published/biases_benchmark.csv \
         --printed=examples/published --out=report
 
 From the results of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024), the
-page of `python -m jbias.report.biases` with further sections. Writes to --out: index.html (one
+page of `jbias report biases` with further sections. Writes to --out: index.html (one
 page that needs no network), tables/ and figures/ in all formats, results.json.
 """
 

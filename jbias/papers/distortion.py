@@ -1,10 +1,10 @@
 r"""Studies what distorting images does to analysis and to training: the paper's tables.
 
-    python -m jbias.papers.distortion --measured='measured/*' --out=report
-    python -m jbias.papers.distortion --measured='measured/*' --runs='runs/distortion/*' \
+    jbias papers distortion --measured='measured/*' --out=report
+    jbias papers distortion --measured='measured/*' --runs='runs/distortion/*' \
         --out=report
 
-Makes what python -m jbias.report.distortion makes, and adds Tables 1 to 7 of "On the
+Makes what jbias report distortion makes, and adds Tables 1 to 7 of "On the
 Effects of Artificial Data Modification" (ICML 2022), ours beside theirs, which of its
 orderings hold, and what is missing.
 """

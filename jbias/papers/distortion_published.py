@@ -533,7 +533,7 @@ def train(key: Key) -> str:
         other = _NAMES.get(other, other)
         words += [f"partner={other}"] + ["partner_root=DIR"] * (other != "same")
         name += f"-with-{other}"
-    command = f"python -m jbias.main --config=configs/distortion.py:{','.join(words)}"
+    command = f"jbias train --config=configs/distortion.py:{','.join(words)}"
     return f"{command} --workdir=runs/distortion/{name}-{data}"
 
 
@@ -550,7 +550,7 @@ def measure(key: Key, quantity: str) -> str:
         dropped = key.training.removeprefix(WITHOUT).replace(" and ", "+")
         words.append(f"drop={dropped or 'CLASS'}")
     suite = f"--suite=configs/suites/distortion.py:{','.join(words)}"
-    return f"python -m jbias.evaluate --runs='runs/distortion/*' {suite}"
+    return f"jbias evaluate --runs='runs/distortion/*' {suite}"
 
 
 def _roots(data: str) -> list[str]:

@@ -1,10 +1,10 @@
 r"""Reports networks under chosen shifts beside the paper's: Tables 1 to 3, ours and theirs.
 
-    python -m jbias.papers.shifts --runs='runs/study/*/*/*' --out=report-shifts
+    jbias papers shifts --runs='runs/study/*/*/*' --out=report-shifts
 
 Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks on
-Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Makes what python -m
-jbias.report.shifts makes, and adds these tables and the ranks of the printed models.
+Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Makes what `jbias report
+shifts` makes, and adds these tables and the ranks of the printed models.
 """
 
 import argparse

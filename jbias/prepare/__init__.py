@@ -1,20 +1,20 @@
 """Prepares data sets and weights: makes, samples, converts and trains them.
 
-    python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
-    python -m jbias.prepare check --src=data/photos
-    python -m jbias.prepare inputs --out=docs/inputs
-    python -m jbias.prepare records --src=DIR --split=train --dst=DIR
-    python -m jbias.prepare tfds --name=imagenette/320px
-    python -m jbias.prepare corrupt --data=pacs --root=DIR --split=photo --out=c
-    python -m jbias.prepare stylize --data=folder --root=photos --out=photos-stylized
-    python -m jbias.prepare colored-mnist --root=DIR --out=colored
-    python -m jbias.prepare clusters --checkpoint=resnet50.pth --data=folder --root=DIR
-    python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
-    python -m jbias.prepare export --checkpoint=resnet50.pth --out=x.safetensors
-    python -m jbias.prepare style --out=small_adain.npz
-    python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
-    python -m jbias.prepare deepaugment --net=cae --data=shapes --out=prepared/cae
-    python -m jbias.prepare samples --help
+    jbias prepare samples --data=shapes --out=docs/shapes.png
+    jbias prepare check --src=data/photos
+    jbias prepare inputs --out=docs/inputs
+    jbias prepare records --src=DIR --split=train --dst=DIR
+    jbias prepare tfds --name=imagenette/320px
+    jbias prepare corrupt --data=pacs --root=DIR --split=photo --out=c
+    jbias prepare stylize --data=folder --root=photos --out=photos-stylized
+    jbias prepare colored-mnist --root=DIR --out=colored
+    jbias prepare clusters --checkpoint=resnet50.pth --data=folder --root=DIR
+    jbias prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
+    jbias prepare export --checkpoint=resnet50.pth --out=x.safetensors
+    jbias prepare style --out=small_adain.npz
+    jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
+    jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
+    jbias prepare samples --help
 
 Exit codes: 0 done, 1 `check` found damaged images, 2 what is asked cannot be done, in one line on standard error.
 """

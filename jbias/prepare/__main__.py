@@ -1,4 +1,4 @@
-"""Entry point of `python -m jbias.prepare`."""
+"""Entry point of `jbias prepare`."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Trains the small network that `prepare deepaugment` damages.
 
-python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
-python -m jbias.prepare autoencoder --net=edsr --data=folder --root=photos --out=edsr.npz
+jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
+jbias prepare autoencoder --net=edsr --data=folder --root=photos --out=edsr.npz
 
 cae learns to give images back through 2 bits a pixel, edsr to give them back from
 `scale` times smaller ones. Before, images are made `enlarge` times larger: the damage is

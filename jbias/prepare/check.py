@@ -1,8 +1,8 @@
 """Looks at every image of a set: are all there, and does each decode?
 
-python -m jbias.prepare check --src=data/photos
-python -m jbias.prepare check --data=pacs --src=data/pacs --sheet=pacs.png
-python -m jbias.prepare check --data=imagenet --src=data/imagenet --list=damaged.json
+jbias prepare check --src=data/photos
+jbias prepare check --data=pacs --src=data/pacs --sheet=pacs.png
+jbias prepare check --data=imagenet --src=data/imagenet --list=damaged.json
 
 Prints a line for each split: images, classes, the smallest and the largest class, the
 published count where one is known, damaged images, and the fingerprint that runs record.

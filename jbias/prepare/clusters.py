@@ -1,7 +1,7 @@
 """Finds attributes where none are given: clusters of what a network sees in images.
 
-    python -m jbias.prepare clusters --checkpoint=resnet50.pth --data=folder --root=photos
-    python -m jbias.prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
+    jbias prepare clusters --checkpoint=resnet50.pth --data=folder --root=photos
+    jbias prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
 
 Images go through the network; the features of each class are clustered by k-means (k-means++,
 the best of 10 starts), and its clusters sorted by size: D1 is the union of the largest of each

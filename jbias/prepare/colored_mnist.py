@@ -1,7 +1,7 @@
 """Writes Colored MNIST as arrays: for each split the images, and all that is known of them.
 
-python -m jbias.prepare colored-mnist --root=DIR --out=colored
-python -m jbias.prepare colored-mnist --root=DIR --out=half --form=conditional --correlation=0.5
+jbias prepare colored-mnist --root=DIR --out=colored
+jbias prepare colored-mnist --root=DIR --out=half --form=conditional --correlation=0.5
 
 Writes OUT/<split>.npz with images, labels, classes and a column each for "digit",
 "attribute", the colour, and, of two classes, "domain", the environment; OUT/<split>.json,

@@ -1,7 +1,7 @@
 """Corrupts a set as ImageNet-C or ImageNet-C-bar: a folder for each kind and severity.
 
-python -m jbias.prepare corrupt --data=folder --root=DIR --split=val --size=224 --out=DIR-c
-python -m jbias.prepare corrupt --names=fog+snow --severities=3 --size=64 --out=c
+jbias prepare corrupt --data=folder --root=DIR --split=val --size=224 --out=DIR-c
+jbias prepare corrupt --names=fog+snow --severities=3 --size=64 --out=c
 
 Writes OUT/<corruption>/<severity>/<class>/<number>.png, which are sets to test on
 (data='folder', root=OUT/<corruption>, split=<severity>), OUT/<corruption>/<severity>.json,

@@ -1,8 +1,8 @@
 r"""Sends a set through damaged networks: DeepAugment's second training set.
 
-python -m jbias.prepare deepaugment --net=cae --data=shapes --out=prepared/cae
-python -m jbias.prepare deepaugment --net=edsr --data=shapes --out=prepared/edsr
-python -m jbias.prepare deepaugment --net=cae --weights=cae.npz --short=512 \
+jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
+jbias prepare deepaugment --net=edsr --data=shapes --out=prepared/edsr
+jbias prepare deepaugment --net=cae --weights=cae.npz --short=512 \
     --format=jpeg --data=folder --space=wnid --root=/data/imagenet --out=/data/cae
 
 The first two train a small network on the set first, OUT/<net>.npz (see `prepare

@@ -1,7 +1,7 @@
 """Writes a network for others, or for runs to start from.
 
-    python -m jbias.prepare export --checkpoint=runs/erm --seed=0 --out=erm.safetensors
-    python -m jbias.prepare export --checkpoint=resnet50.pth --out=imported
+    jbias prepare export --checkpoint=runs/erm --seed=0 --out=erm.safetensors
+    jbias prepare export --checkpoint=resnet50.pth --out=imported
 
 A name that ends with .safetensors makes such a file, under the names that the network is
 published with; any other name makes a workdir, which `--config.init` can name. Other

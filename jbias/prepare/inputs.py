@@ -1,7 +1,7 @@
 """Figures of what each batch transform makes of images: one file a method.
 
-python -m jbias.prepare inputs --out=docs/inputs
-python -m jbias.prepare inputs --data=folder --root=DIR --split=val --out=figures
+jbias prepare inputs --out=docs/inputs
+jbias prepare inputs --data=folder --root=DIR --split=val --out=figures
 """
 
 import argparse

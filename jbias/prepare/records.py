@@ -1,6 +1,6 @@
 """Puts a set of images into ArrayRecord shards, which are read fast in any order.
 
-python -m jbias.prepare records --src=data/imagenet --split=train --dst=data/imagenet-records
+jbias prepare records --src=data/imagenet --split=train --dst=data/imagenet-records
 
 --src may be class folders, tar shards, Parquet or ArrayRecord of others (see the data set
 "folder"); the images are copied byte by byte, after each has been decoded once. Started

@@ -1,8 +1,8 @@
 """A figure with samples of each split of a data set.
 
-python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
-python -m jbias.prepare samples --data=shapes --correlation=0 --size=64 --out=x.png
-python -m jbias.prepare samples --data=pacs --root=/data/pacs --out=pacs.png
+jbias prepare samples --data=shapes --out=docs/shapes.png
+jbias prepare samples --data=shapes --correlation=0 --size=64 --out=x.png
+jbias prepare samples --data=pacs --root=/data/pacs --out=pacs.png
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Trains the compact style transfer, the `small` of models.TRANSFERS.
 
-python -m jbias.prepare style --out=small_adain.npz
-python -m jbias.prepare style --data=folder --root=DIR --size=64 --out=mine.npz
+jbias prepare style --out=small_adain.npz
+jbias prepare style --data=folder --root=DIR --size=64 --out=mine.npz
 
 It learns from pictures drawn with a known texture, so that the target of every pair is
 exact: the one's shapes in the other's colours, under the other's pattern. With --data a

@@ -1,7 +1,7 @@
 r"""Stylises a set once and for all, as Stylized-ImageNet is made.
 
-python -m jbias.prepare stylize --data=folder --root=photos --size=224 --out=photos-stylized
-python -m jbias.prepare stylize --data=folder --root=photos --size=224 --style=paintings \
+jbias prepare stylize --data=folder --root=photos --size=224 --out=photos-stylized
+jbias prepare stylize --data=folder --root=photos --size=224 --style=paintings \
     --transfer=vgg --weights=vgg_adain.npz --out=photos-stylized
 
 --style is a folder of images, at any depth, or "self": other images of the set. Writes

@@ -1,6 +1,6 @@
 """Downloads a set of TensorFlow Datasets and writes it so that it is read without TensorFlow.
 
-python -m jbias.prepare tfds --name=imagenette/320px
+jbias prepare tfds --name=imagenette/320px
 
 Writes ArrayRecord shards below --root, by itself where TFDS has its sets: $TFDS_DATA_DIR, or
 ~/tensorflow_datasets. A set that is there already stays as it is. Where there is no network,
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> str:
     name = args.name.partition("/")[0].partition(":")[0]
     known = tfds.list_builders(with_community_datasets=False)
     base.check_known(f"{where}: --name must be in the catalogue of TFDS", name, known)
-    command = f"python -m jbias.prepare tfds --name={args.name} --root={root}"
+    command = f"jbias prepare tfds --name={args.name} --root={root}"
     try:
         # What it says of packages that lack is said below.
         with contextlib.redirect_stdout(io.StringIO()):

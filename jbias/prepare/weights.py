@@ -1,6 +1,6 @@
 """Converts published weights, after checking that they are these.
 
-python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
+jbias prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
 """
 
 import argparse

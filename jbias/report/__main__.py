@@ -1,4 +1,4 @@
-"""Entry point of `python -m jbias.report`."""
+"""Entry point of `jbias report`."""
 
 import sys
 

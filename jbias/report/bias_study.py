@@ -190,7 +190,7 @@ def analyse(models: Models, **asked: Any) -> Study:
     if len(frame) < LEAST:
         raise ValueError(
             f"{models.source}: must hold at least {LEAST} models to correlate, got "
-            f"{len(frame)}; python -m jbias.report.measured shows fewer"
+            f"{len(frame)}; jbias report measured shows fewer"
             f"{''.join(f' ({one})' for one in models.counted)}"
         )
     trained = (frame["training"] == AT).sum()

@@ -1,8 +1,8 @@
 r"""Studies whether models' biases go with their generalisation.
 
-    python -m jbias.report.biases --measured='measured/*' --out=report
+    jbias report biases --measured='measured/*' --out=report
 
-From workdirs of `python -m jbias.evaluate`, one a checkpoint. Writes to --out: index.html (one
+From workdirs of `jbias evaluate`, one a checkpoint. Writes to --out: index.html (one
 page that needs no network), tables/ and figures/ in all formats, results.json.
 """
 

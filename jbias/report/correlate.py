@@ -1,6 +1,6 @@
 r"""Correlates measures of many models, and reports what goes together with what.
 
-    python -m jbias.report.correlate --table=examples/published/biases.csv --out=report \
+    jbias report correlate --table=examples/published/biases.csv --out=report \
         --x=shape,low_freq,high_freq --y=ID,Robustness,Concepts,Adversarial \
         --category=training --split=adversarial_training --size=epsilon
 

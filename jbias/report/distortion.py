@@ -1,12 +1,12 @@
 r"""Shows what distorting images does to networks, by how they were trained.
 
-    python -m jbias.report.distortion --measured='measured/*' --out=report
-    python -m jbias.report.distortion --measured='measured/*' --runs='runs/distortion/*' \
+    jbias report distortion --measured='measured/*' --out=report
+    jbias report distortion --measured='measured/*' --runs='runs/distortion/*' \
         --out=report
 
-From workdirs of `python -m jbias.evaluate --suite=configs/suites/distortion.py`, one a
-network; those of one model, method and data set are its seeds. python -m
-jbias.papers.distortion sets the published numbers beside, and tests the orderings that the
+From workdirs of `jbias evaluate --suite=configs/suites/distortion.py`, one a
+network; those of one model, method and data set are its seeds. `jbias
+papers distortion` sets the published numbers beside, and tests the orderings that the
 paper claims. Writes to --out: index.html (one page that needs no network), tables/ (CSV,
 Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json.
 """

@@ -1,8 +1,8 @@
 r"""Shows what was measured of networks: one page of tables and figures.
 
-    python -m jbias.report.measured --measured='measured/*' --out=report-measured
+    jbias report measured --measured='measured/*' --out=report-measured
 
-From workdirs of `python -m jbias.evaluate --suite=...`, one a network; up to eight are
+From workdirs of `jbias evaluate --suite=...`, one a network; up to eight are
 drawn side by side. Writes to --out: index.html (one page that needs no network),
 tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json.
 """

@@ -102,7 +102,7 @@ def cells_of(records: pd.DataFrame, column: str = "value") -> Cells:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """One workdir of `python -m jbias.evaluate --suite`."""
+    """One workdir of `jbias evaluate --suite`."""
 
     name: str  # On the page.
     workdir: pathlib.Path
@@ -282,8 +282,8 @@ def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Networ
         facts = [workdirs_lib.read_json(path / one) for one in names]
         found = dict(zip(("measures/", *names), (measures, *facts)))
         if absent := [one for one in found if not found[one]]:
-            lost = f"{workdir}: must be a workdir of `python -m jbias.evaluate --suite=...`"
-            told = f"got one without {absent[0]}; of runs `python -m jbias.report`"
+            lost = f"{workdir}: must be a workdir of `jbias evaluate --suite=...`"
+            told = f"got one without {absent[0]}; of runs `jbias report`"
             raise ValueError(f"{lost}, {told} tells")
         words = dict.fromkeys(("dataset", "condition", "metric"), str)
         part = parts[workdir].astype(words)

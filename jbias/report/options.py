@@ -55,13 +55,13 @@ def run(
     spread: flags whose values a shell may have spread. moved: those that are now of the
     command of this name in `jbias.papers`.
     """
-    command = parser.prog.rpartition(".")[2]
+    command = parser.prog.rpartition(" ")[2]
     argv = sys.argv[1:] if argv is None else argv
     for flag in spread.split():
         argv = cli.split_values(argv, flag)
     for flag in (word.partition("=")[0] for word in argv):
         if flag in moved.split():
-            parser.error(f"{flag}: is a flag of python -m jbias.papers.{command} now")
+            parser.error(f"{flag}: is a flag of jbias papers {command} now")
     args = parser.parse_args(argv)
 
     def checked() -> Iterable[str]:

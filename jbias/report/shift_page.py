@@ -161,7 +161,7 @@ def _answer(candidates: Rows, kinds: Rows, study, *, tau, alpha) -> tuple[str, s
     bugs = [row for row in tested if row["verdict"] == shift_drops.BUG]
     basis = f"What counts: {study.rule}."
     if not tested:
-        where = " For networks trained on one value see python -m jbias.papers.shifts."
+        where = " For networks trained on one value see jbias papers shifts."
         single = any(cell.single for cell in study.cells)
         return "No shift beyond the control was run.", f"{basis}{where * single}"
     count = f"{count} tests of kinds, adjusted after Holm at {alpha:g}"

@@ -1,14 +1,14 @@
 r"""Reports networks trained under chosen shifts: which attribute hurts, and what helps.
 
-    python -m jbias.report.shifts --runs='runs/shifts/*' --out=report-shifts
-    python -m jbias.report.shifts --runs='runs/study/*/*/*' --out=report-shifts --tau=10
+    jbias report shifts --runs='runs/shifts/*' --out=report-shifts
+    jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts --tau=10
 
 From workdirs of runs with config.train.shift, as `shift=C6,attribute=colour` after the colon
 of --config makes them. Ranks recipes and attributes by what a shift costs, with intervals,
 tests and verdicts; shows what remedies close, drops over levels, and whether models rank
 alike in and out of distribution. Writes to --out: index.html (one page that needs no
 network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json. Tables 1 to 3
-of Hu, Sang, Wang and Jiang 2021 are of python -m jbias.papers.shifts.
+of Hu, Sang, Wang and Jiang 2021 are of jbias papers shifts.
 """
 
 import argparse

@@ -119,7 +119,7 @@ def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
         if read_folder(folder).get(name) != held[name]:
             return check(folder, wanted)  # It is just being written anew.
         seal = FOLLOWER if name in read_folder(folder, follower=True) else NAME
-        anew = "the run's command, or jbias.evaluate --follow, makes it anew from its "
+        anew = "the run's command, or jbias evaluate --follow, makes it anew from its "
         anew = f"{anew}checkpoint; else " * is_record(name)
         raise ValueError(
             f"{epath.Path(folder) / name} {what}: it is not as the run wrote it ({seal}); "

@@ -247,7 +247,7 @@ def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
     folder = workdir / "checkpoints"
     again = [one for one in steps if checkpoints.awaits_evaluation(folder, one)]
     if lost:
-        then = "jbias.evaluate --follow makes anew what a checkpoint is kept of: steps"
+        then = "jbias evaluate --follow makes anew what a checkpoint is kept of: steps"
         say(f"{workdir}: {checksums.summarize(lost.items())}; {then} {again or 'none'}")
     return again
 

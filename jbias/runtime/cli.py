@@ -8,7 +8,6 @@ import argparse
 import difflib
 import functools
 import math
-import os
 import pathlib
 import sys
 import types
@@ -27,27 +26,24 @@ def unknown_argument(word: str, known: Iterable[str]) -> str:
     return f"unknown argument {word!r}; {hint}"
 
 
-def _program(words: Sequence[str], argv: Sequence[str], command: str) -> str:
-    """Return what a command is called by: "jbias measure", or "python -m jbias.measuring".
-
-    words: the process's own, from the interpreter on. argv: sys.argv, of which the first
-    is no argument. command: the module's name, without "jbias.".
-    """
-    begin = words[: len(words) - len(argv) + 1]
-    for count in (1, 2):  # Words behind `jbias`: a command, or a group and a command.
-        name, *called = begin[-count - 1 :]
-        if len(called) == count and os.path.basename(name) in ("jbias", "jbias.exe"):
-            return " ".join(("jbias", *called))
-    return f"python -m jbias.{command}"
+# Commands that are spelled otherwise than their modules.
+_SPELLINGS = {
+    "export_stimuli": "export-stimuli",
+    "measuring": "measure",
+}
 
 
 class Parser(argparse.ArgumentParser):
-    """Reads the arguments of `jbias <command>`; its help begins with `doc`."""
+    """Reads the arguments of `jbias COMMAND`; its help begins with `doc`.
+
+    command: the module, such as "report.measured".
+    """
 
     entries = ""  # The flag whose --<entries>.KEY=VALUE are others' to read.
 
     def __init__(self, command: str = "", doc: str = "", **options: Any):
-        options.setdefault("prog", _program(sys.orig_argv, sys.argv, command))
+        words = _SPELLINGS.get(command, command.replace(".", " "))
+        options.setdefault("prog", f"jbias {words}")
         options.setdefault("description", doc)
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**{"allow_abbrev": False, **options})

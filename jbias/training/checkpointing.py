@@ -78,7 +78,7 @@ def save_before_data_error(
         raise ValueError(
             f"{error}; step {step} is saved: with the file as it was when the run began "
             "the same command goes on; a repair that changes its length makes other data, "
-            "for another --workdir; `python -m jbias.prepare check` names all damaged ones"
+            "for another --workdir; `jbias prepare check` names all damaged ones"
         ) from error
 
 

@@ -147,7 +147,7 @@ def test_a_failed_trial_says_why_and_is_run_again_by_retry(
     assert swept(tmp_path, [0.1, 0.2]) == 1
     said = capsys.readouterr().err
     assert reason in said
-    assert f"python -m launch.sweep retry --workdir={tmp_path}" in said
+    assert f"jbias sweep retry --workdir={tmp_path}" in said
     found = table(tmp_path)
     assert (found.state[0.1], found.reason[0.1]) == ("failed", reason)
     assert found.state[0.2] == "done"

@@ -84,7 +84,7 @@ def test_the_command_writes_what_the_network_loads(folder, ours, capsys):
 
 REMEDY = (
     "take vgg_normalised.pth and decoder.pth from https://github.com/",
-    "python -m jbias.prepare weights --net=vgg_adain",
+    "jbias prepare weights --net=vgg_adain",
     "without them: transfer=small (in a config's argument), or render on data=shapes",
 )
 

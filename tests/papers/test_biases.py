@@ -1,4 +1,4 @@
-"""`python -m jbias.papers.biases`: the published study, beside what its authors printed."""
+"""`jbias papers biases`: the published study, beside what its authors printed."""
 
 import csv
 import json

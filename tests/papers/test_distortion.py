@@ -280,11 +280,11 @@ def test_what_is_missing_has_its_command(made):
     assert fmix["of"] == "Table 1 and Table 3"
     assert "distortion.py:method=fmix,data=cifar100,root=DIR " in fmix["command"]
     fourth = missing.loc["DI index, CutOcclusion black of basic on FashionMNIST"]
-    assert fourth["command"].startswith("python -m jbias.evaluate --runs=")
+    assert fourth["command"].startswith("jbias evaluate --runs=")
     assert not any("on CIFAR-10" == name[-11:] for name in missing.index)
     key = distortion_study.Key("vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST")
     assert published.train(key) == (
-        "python -m jbias.main --config=configs/distortion.py:method=mixup,data=cifar10,"
+        "jbias train --config=configs/distortion.py:method=mixup,data=cifar10,"
         "root=DIR,model=vgg16,partner=fashion_mnist,partner_root=DIR "
         "--workdir=runs/distortion/vgg16-mixup-with-fashion_mnist-cifar10"
     )
@@ -322,7 +322,7 @@ def test_tables_that_are_empty_say_how_to_begin(tmp_path):
         *(f"Table {i}" for i in (1, 2, 3, 5, 6, 7)),
         "MNIST-CIFAR",
     ]
-    assert all("python -m jbias." in words for _, words in empty)
+    assert all("jbias " in words for _, words in empty)
     assert "MixUp on CIFAR-10, without CLASS: " in dict(empty)["Table 6"]
     assert dict(empty)["Table 1"].startswith("DI index")  # Before what must be trained.
     assert not (out / "tables/claims.csv").exists()

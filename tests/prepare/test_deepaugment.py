@@ -195,7 +195,7 @@ def test_the_settings_are_kept(made):
         (["--net=cae", "--split=vald"], "did you mean 'valid'"),
         (
             ["--net=cae", "--weights=none.npz"],
-            "python -m jbias.prepare weights --net=cae",
+            "jbias prepare weights --net=cae",
         ),
     ],
 )

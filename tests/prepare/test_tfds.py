@@ -52,7 +52,7 @@ def failing(monkeypatch, builder, error) -> None:
             requests.ConnectionError("Name or\nservice not known"),
             (
                 r"cannot be downloaded here \(Name or service not known\); where there is a"
-                " network, run `python -m jbias.prepare tfds --name=tiny --root=.*`, and copy"
+                " network, run `jbias prepare tfds --name=tiny --root=.*`, and copy"
             ),
         ),
     ],

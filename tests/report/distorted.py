@@ -144,7 +144,7 @@ def style_transfer(shape, texture):
 
 
 def write(folder, found, *, method, data, seed, classes=CLASSES, kind="", **train):
-    """A workdir as `python -m jbias.evaluate --suite` leaves it."""
+    """A workdir as `jbias evaluate --suite` leaves it."""
     variant = method + kind
     run = f"{variant}-{data}"
     fields = dict(run=run, algorithm="erm", variant=variant, model="preact_resnet18")

@@ -1,4 +1,4 @@
-"""One measure in a workdir, as `python -m jbias.evaluate --suite` leaves it."""
+"""One measure in a workdir, as `jbias evaluate --suite` leaves it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`python -m jbias.report.biases`: do biases of measured checkpoints go with generalisation?"""
+"""`jbias report biases`: do biases of measured checkpoints go with generalisation?"""
 
 import html.parser
 import json
@@ -322,7 +322,7 @@ def test_refuses_in_one_line(measured, tmp_path, capsys):
         ([f"--measured={measured}/pgd*", "--seed=-1"], "--seed: must be 0 or larger"),
         (
             [f"--measured={measured}/pgd1*"],
-            "at least 4 models to correlate, got 1; python -m jbias.report.measured",
+            "at least 4 models to correlate, got 1; jbias report measured",
         ),
         ([f"--measured={measured}/erm*"], "(2 seeds of 1 run: a model is the mean"),
         (
@@ -345,7 +345,7 @@ def test_what_is_about_the_published_study_is_another_command(flag, capsys):
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert f"{flag[:-2]}: is a flag of python -m jbias.papers.biases" in error
+    assert f"{flag[:-2]}: is a flag of jbias papers biases" in error
 
 
 def test_other_attacks_and_corruptions_are_told():

@@ -1,4 +1,4 @@
-"""`python -m jbias.report.correlate`: numbers, files, figures, refusals."""
+"""`jbias report correlate`: numbers, files, figures, refusals."""
 
 import csv
 import json

@@ -170,7 +170,7 @@ def everything(seed, people):
 
 
 def write(folder, run, found, root="", missing=(), **about):
-    """A workdir as `python -m jbias.evaluate --suite` leaves it."""
+    """A workdir as `jbias evaluate --suite` leaves it."""
     fields = dict(run=run, algorithm=run, variant="", model="resnet50", seed=0)
     fields |= dict(train_data="imagenet", stage=0, step=0, epoch=0.0) | about
     asked = {}
@@ -759,7 +759,7 @@ def test_a_measure_of_another_version_is_named(workdirs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        ("measures", "must be a workdir of `python -m jbias.evaluate --suite=...`"),
+        ("measures", "must be a workdir of `jbias evaluate --suite=...`"),
         ("evals", "must hold evals/*.jsonl"),
     ],
 )

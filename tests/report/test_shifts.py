@@ -285,7 +285,7 @@ def test_one_run_alone_makes_a_report(tmp_path, capsys, no_pdf):
     assert shifts.main([f"--runs={where}", f"--out={out}"]) == 0
     assert "No shift beyond the control was run" in capsys.readouterr().out
     told = json.loads((out / "results.json").read_text())
-    assert told["basis"].endswith("see python -m jbias.papers.shifts.")
+    assert told["basis"].endswith("see jbias papers shifts.")
     assert "One seed alone" in " ".join(told["caveats"])
 
 
@@ -294,7 +294,7 @@ def test_what_the_paper_printed_is_of_another_command(asked, capsys):
     with pytest.raises(SystemExit):
         shifts.main(["--runs=x", *asked])
     err = capsys.readouterr().err
-    assert "--printed: is a flag of python -m jbias.papers.shifts now" in err
+    assert "--printed: is a flag of jbias papers shifts now" in err
     assert err.count("\n") == 1
 
 

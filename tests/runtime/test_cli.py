@@ -49,25 +49,6 @@ def test_a_mistyped_flag_is_told_with_the_one_that_was_meant(main, argv, meant, 
     assert f"unknown argument {wrong!r}; did you mean {meant}?" in told.err
 
 
-@cases.each(
-    ("words", "program"),
-    [
-        (["python", "/bin/jbias", "measure", "--no"], "jbias measure"),
-        (["python", "-m", "jbias", "measure", "--no"], "jbias measure"),
-        (
-            ["python", "/bin/jbias", "report", "measured", "--no"],
-            "jbias report measured",
-        ),
-        (["python", "-m", "jbias.measuring", "--no"], "python -m jbias.measuring"),
-        (["python", "-m", "pytest", "--no"], "python -m jbias.measuring"),
-        (["jbias", "--no"], "python -m jbias.measuring"),
-    ],
-)
-def test_a_command_is_called_what_its_user_called(words, program):
-    argv = ["/path/of/the/module.py", "--no"]
-    assert cli._program(words, argv, "measuring") == program
-
-
 def test_an_error_begins_with_the_command():
     given = [sys.executable, "-m", "jbias", "measure", "--nothing"]
     done = subprocess.run(given, capture_output=True, text=True, check=False)

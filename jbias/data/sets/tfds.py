@@ -1,7 +1,7 @@
 """The set "tfds": what TensorFlow Datasets prepared, read without TensorFlow.
 
-<root>/<name>[/<config>]/<version>/*-<split>.{array_record,parquet}-*, as `python -m
-jbias.prepare tfds --name=<name>` makes it. TFDS says of a set which format it has, how many
+<root>/<name>[/<config>]/<version>/*-<split>.{array_record,parquet}-*, as `jbias
+prepare tfds --name=<name>` makes it. TFDS says of a set which format it has, how many
 examples are in each split and whom to cite; its shards are listed and read as any others
 (forms/shards.py). Not by its data sources (4.9.10), which import whatever module features.json
 names; that of ArrayRecord takes twice as long a record, and that of Parquet reads all shards
@@ -34,7 +34,7 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
     path = os.path.join(request.root, *builder.split(":"))
     path = _version(where, listing.require_folder(where, path, "builder"))
     info = _info(where, path)
-    remedy = f"make it anew: python -m jbias.prepare tfds --name={builder}"
+    remedy = f"make it anew: jbias prepare tfds --name={builder}"
     if info.file_format not in shards.FORMS:
         must = f"{where}: {path!r} must be in ArrayRecord or Parquet"
         got = f"got {info.file_format or 'tfrecord'}, which has no random access"

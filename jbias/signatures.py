@@ -1,0 +1,125 @@
+"""Reads what the functions of a file of Python take, without running the file.
+
+A config may name a function of a user's file before it is safe to run that file: the
+compiler's flags and the other processes come first.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import pathlib
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_PLAIN: Mapping[str, type] = {
+    "bool": bool,
+    "float": float,
+    "int": int,
+    "str": str,
+    "list": list,
+    "tuple": tuple,
+    "dict": dict,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A parameter of a function: its type and its default, each None where unknown."""
+
+    kind: type
+    default: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """The options of a function.
+
+    is_complete: whether it takes no others. Others may be taken by **kwargs, by what a
+    decorator does, or by a class that a class inherits from.
+    """
+
+    options: Mapping[str, Option]
+    is_complete: bool
+
+
+UNKNOWN_OPTION = Option(kind=type(None))
+_UNKNOWN = Signature(options={}, is_complete=False)
+
+
+def functions(path: str) -> list[str]:
+    """Return the names of the functions and classes at the top level of a file."""
+    return [node.name for node in _definitions(path) if node.name[0] != "_"]
+
+
+def read(path: str, function: str, *, positional: int = 1) -> Signature:
+    """Return what a function or a class at the top level of a file takes by name.
+
+    positional: how many arguments come first and are no options, such as the network of an
+    algorithm. A function that is imported, or made by another, has no known options.
+    """
+    node = {node.name: node for node in _definitions(path)}.get(function)
+    if node is None:
+        return _UNKNOWN
+    if isinstance(node, ast.ClassDef):  # A Flax module: its fields are its options.
+        fields = [x for x in node.body if isinstance(x, ast.AnnAssign)]
+        named = {
+            field.target.id: _option(field.annotation, field.value)
+            for field in fields
+            if isinstance(field.target, ast.Name)
+        }
+        options = dict([*named.items()][positional:])
+        return Signature(options=options, is_complete=False)
+    arguments = node.args
+    before = [*arguments.posonlyargs, *arguments.args]
+    missing = [None] * (len(before) - len(arguments.defaults))
+    pairs = [*zip(before, [*missing, *arguments.defaults], strict=True)][positional:]
+    pairs = [pair for pair in pairs if pair[0] not in arguments.posonlyargs]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return Signature(
+        options={
+            argument.arg: _option(argument.annotation, default)
+            for argument, default in pairs
+        },
+        is_complete=not arguments.kwarg and not node.decorator_list,
+    )
+
+
+def _definitions(path: str) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """Yield the functions and classes of a file; none where it is no readable Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(pathlib.Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node
+
+
+def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
+    """Return the type that an annotation, else a default, says, and the default."""
+    value = None
+    if default is not None:
+        with contextlib.suppress(ValueError, TypeError, SyntaxError):
+            value = ast.literal_eval(default)
+    if type(value) not in _PLAIN.values():
+        value = None
+    kind = _PLAIN.get(_name_of_type(annotation), type(value))
+    return Option(kind=kind, default=value)
+
+
+def _name_of_type(annotation: ast.expr | None) -> str:
+    """Return the X of an annotation X, "X", X[...] or X | None; "" of others."""
+    match annotation:
+        case ast.Name(id=name):
+            return name
+        case ast.Constant(value=str(text)):
+            with contextlib.suppress(SyntaxError, ValueError):
+                return _name_of_type(ast.parse(text, mode="eval").body)
+        case ast.Subscript(value=outer):
+            return _name_of_type(outer)
+        case ast.BinOp(left=left, right=ast.Constant(value=None)):
+            return _name_of_type(left)
+    return ""
