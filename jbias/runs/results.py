@@ -344,10 +344,15 @@ def _read_columns(
     load = functools.partial(_load_folder, compacts=compacts)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         loaded = [*pool.map(load, by_folder, by_folder.values())]
-    tables, sizes = zip(*loaded, strict=True)
-    table, columns = pa.concat_tables(tables).unify_dictionaries(), {}
+    sizes = np.concatenate([records.sizes for records in loaded])
+    chunks = {name: [x.table.column(name) for x in loaded] for name in _KINDS}
+    del loaded
+    columns = {}
     for name, (dtype, _) in _KINDS.items():
-        column = table.column(name)
+        # One column at a time, whose memory is free before the next.
+        pieces = [piece for column in chunks.pop(name) for piece in column.chunks]
+        column = pa.chunked_array(pieces).unify_dictionaries()
+        del pieces
         if dtype == "category":
             coded = column.combine_chunks()
             known = pd.Index(coded.dictionary.to_pylist(), dtype="str")
@@ -356,7 +361,9 @@ def _read_columns(
         else:
             kinds = {pa.int64(): pd.Int64Dtype()} if dtype == "Int64" else {}
             columns[name] = column.to_pandas(types_mapper=kinds.get)
-    return columns, np.concatenate(sizes)
+        del column
+    pa.default_memory_pool().release_unused()
+    return columns, sizes
 
 
 def _load_folder(
