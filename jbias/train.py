@@ -16,7 +16,15 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import extensions, run_spec
-from jbias.runs import checkpoints, checksums, costs, evaluations, status, workdirs
+from jbias.runs import (
+    checkpoints,
+    checksums,
+    costs,
+    evaluations,
+    results,
+    status,
+    workdirs,
+)
 from jbias.runtime import console, files, signals, xla
 from jbias.runtime import processes as teams
 from jbias.training import checkpointing, evaluator, memory, setup, telemetry
@@ -93,6 +101,9 @@ def _end(job: RunContext) -> None:
     job.check_lock()
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
         files.save(job.workdir / folder / "done", fate + "\n")
+    if not files.is_remote(job.workdir):
+        with contextlib.suppress(OSError):  # The records are in their own files.
+            results.compact(job.workdir)
     cost = costs.describe(checkpointing.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
     step, runs = max(job.checkpoints.step, 0), job.workdir

@@ -111,7 +111,7 @@ def read_runs(patterns: Sequence[str]) -> tuple[pd.DataFrame, tuple, list]:
     if not full:
         names = " ".join(patterns)
         raise ValueError(f"--runs: must match runs with evaluations, got none: {names}")
-    frame = results.read(full)
+    frame = results.read(full, compacts=True)
     return frame, workdirs.load(frame), empty
 
 

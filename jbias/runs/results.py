@@ -1,12 +1,15 @@
 """Records, one a number: written as JSON lines, read back as a table.
 
-A workdir holds `evals/<step>.jsonl`, one JSON object a line, one line a number.
+A workdir holds `evals/<step>.jsonl`, one JSON object a line, one line a number. A run that
+is done holds them in one Parquet file as well (`compacted`).
 
 Many files are read together, by Arrow; those that it does not take for records beyond doubt
 are read line by line.
 """
 
 import concurrent.futures
+import contextlib
+import functools
 import glob
 import itertools
 import json
@@ -14,7 +17,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,7 +27,7 @@ from etils import epath
 from pyarrow import compute
 from pyarrow import json as json_reader
 
-from jbias.runs import checksums
+from jbias.runs import checksums, compacted
 from jbias.runtime import files
 
 VALID = "valid"  # The data set that model selection looks at.
@@ -158,23 +161,25 @@ def branch_folders(workdir: _Path) -> list[_Path]:
     return sorted((workdir / "vary").glob("*/")) or [workdir]
 
 
-def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFrame:
-    """Reads the records of all workdirs (paths or globs) as a table, one row each.
+def read(
+    workdirs: str | os.PathLike | Sequence[str | os.PathLike], *, compacts: bool = False
+) -> pd.DataFrame:
+    """Return the records of all workdirs (paths or globs) as a table, one row each.
 
     Columns are the fields of `Record` and `workdir`; words are categories in the order of
     the alphabet. Raises ValueError naming file and line for a damaged line and for a key
     that occurred before.
+
+    compacts: keep the records of runs that are done in one file each, where they are many,
+      so that they are read faster the next time.
     """
     full, _ = find_workdirs(workdirs)
     if not full:
         raise ValueError(f"{workdirs}: must match evals/*.jsonl in workdirs, got none")
-    found = [
-        (str(workdir), path)
-        for workdir in full
-        for path in sorted((workdir / "evals").glob("*.jsonl"), key=_by_step)
-    ]
-    folders, paths = zip(*found, strict=True)
-    columns, sizes = _read_columns(paths)
+    by_folder = {workdir: _record_files(workdir) for workdir in full}
+    columns, sizes = _read_columns(by_folder, compacts=compacts)
+    paths = [path for paths in by_folder.values() for path in paths]
+    folders = [str(folder) for folder, paths in by_folder.items() for _ in paths]
     columns["workdir"] = pd.Categorical(folders).repeat(sizes)
     frame = pd.DataFrame(columns)
     _refuse_repeated(frame, paths, sizes)
@@ -182,6 +187,21 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
     for workdir in full:
         checksums.check(workdir, checksums.is_needed)
     return frame
+
+
+def compact(workdir: str | os.PathLike) -> None:
+    """Keep the records of a run that is done, where they are many, in one file.
+
+    So are those of each branch. OSError where that cannot be written.
+    """
+    for folder in branch_folders(pathlib.Path(workdir)):
+        paths = _record_files(folder)
+        if _are_many(paths):
+            compacted.write(folder, paths, _load_files(paths))
+
+
+def _record_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted((folder / "evals").glob("*.jsonl"), key=_by_step)
 
 
 def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
@@ -305,19 +325,34 @@ _SCHEMA = pa.schema(
 _NULLABLE = {name for name, (_, types) in _KINDS.items() if type(None) in types}
 
 
-def _read_columns(paths: Sequence[pathlib.Path]) -> tuple[dict[str, Any], np.ndarray]:
-    """Reads files of records as columns of their kinds, and counts the lines of each file.
+# Records of fewer bytes are read from their JSON lines as fast.
+_MANY_BYTES = 2**18
+
+
+def _are_many(paths: Iterable[pathlib.Path]) -> bool:
+    return sum(path.stat().st_size for path in paths) >= _MANY_BYTES
+
+
+def _read_columns(
+    by_folder: Mapping[pathlib.Path, Sequence[pathlib.Path]], *, compacts: bool
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Return the records of workdirs' files as columns, and the lines of each file.
 
     Categories are in the order of the alphabet; as a number None is NaN.
     """
-    ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
-    blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
     workers = min(WORKERS, os.cpu_count() or 1)
+    load = functools.partial(_load_folder, compacts=compacts)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        tables, sizes = zip(*pool.map(_load, blocks), strict=True)
-    table, columns = pa.concat_tables(tables).unify_dictionaries(), {}
+        loaded = [*pool.map(load, by_folder, by_folder.values())]
+    sizes = np.concatenate([records.sizes for records in loaded])
+    chunks = {name: [x.table.column(name) for x in loaded] for name in _KINDS}
+    del loaded
+    columns = {}
     for name, (dtype, _) in _KINDS.items():
-        column = table.column(name)
+        # One column at a time, whose memory is free before the next.
+        pieces = [piece for column in chunks.pop(name) for piece in column.chunks]
+        column = pa.chunked_array(pieces).unify_dictionaries()
+        del pieces
         if dtype == "category":
             coded = column.combine_chunks()
             known = pd.Index(coded.dictionary.to_pylist(), dtype="str")
@@ -326,7 +361,31 @@ def _read_columns(paths: Sequence[pathlib.Path]) -> tuple[dict[str, Any], np.nda
         else:
             kinds = {pa.int64(): pd.Int64Dtype()} if dtype == "Int64" else {}
             columns[name] = column.to_pandas(types_mapper=kinds.get)
-    return columns, np.concatenate(sizes)
+        del column
+    pa.default_memory_pool().release_unused()
+    return columns, sizes
+
+
+def _load_folder(
+    folder: pathlib.Path, paths: Sequence[pathlib.Path], *, compacts: bool
+) -> compacted.Records:
+    """Return the records of a workdir, from the Parquet file that has them if there is one."""
+    records = compacted.read(folder, paths)
+    if records is not None:
+        return records
+    records = _load_files(paths)
+    if compacts and _are_many(paths) and (folder / "done").exists():
+        with contextlib.suppress(OSError):  # Somebody else's folder.
+            compacted.write(folder, paths, records)
+    return records
+
+
+def _load_files(paths: Sequence[pathlib.Path]) -> compacted.Records:
+    """Return the records of some files, read in blocks of so many bytes."""
+    ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
+    blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
+    tables, sizes = zip(*map(_load, blocks), strict=True)
+    return compacted.Records(pa.concat_tables(tables), [*itertools.chain(*sizes)])
 
 
 def _load(block: Sequence[pathlib.Path]) -> tuple[pa.Table, list[int]]:

@@ -1,0 +1,68 @@
+"""A run's records in one Parquet file, which is read five times as fast as its JSON lines.
+
+The JSON lines in evals/ are the log of a run and stay what counts. An index beside the
+Parquet file has its checksum (size and CRC-32) and those of all files of lines; the Parquet
+file is read only where all are as they were when it was written. Both may be deleted.
+"""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from jbias.runs import checksums
+from jbias.runtime import files
+
+NAME, INDEX = "records.parquet", "records.json"
+
+
+class Records(NamedTuple):
+    """Records as a table, words as dictionaries, and the number of records of each file."""
+
+    table: pa.Table
+    sizes: list[int]
+
+
+def read(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> Records | None:
+    """Return the records of a workdir's files; None unless they are kept as they are now.
+
+    paths: the files of JSON lines, in the order of the records.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        index = json.loads((folder / INDEX).read_text("utf-8"))
+        content = (folder / NAME).read_bytes()
+        known = [checksums.checksum(content), *_names_and_sums(paths)]
+        if known == [index["sum"], *([x["name"], x["sum"]] for x in index["files"])]:
+            table = parquet.read_table(pa.BufferReader(content), use_threads=False)
+            sizes = [x["records"] for x in index["files"]]
+            if sum(sizes) == len(table):
+                return Records(table, sizes)
+    return None  # Whatever is amiss with it, the JSON lines are there.
+
+
+def write(
+    folder: pathlib.Path, paths: Sequence[pathlib.Path], records: Records
+) -> None:
+    """Keep the records of a workdir's files in a Parquet file beside them.
+
+    OSError where it cannot be written. Call it only where the files do not change meanwhile.
+    """
+    sink = pa.BufferOutputStream()
+    table = records.table.unify_dictionaries()
+    parquet.write_table(table, sink, compression="zstd")
+    content = sink.getvalue().to_pybytes()
+    sources = zip(_names_and_sums(paths), records.sizes, strict=True)
+    index = {
+        "sum": checksums.checksum(content),
+        "files": [{"name": x, "sum": y, "records": size} for (x, y), size in sources],
+    }
+    files.write(folder / NAME, content, lasting=False)
+    files.write(folder / INDEX, json.dumps(index), lasting=False)
+
+
+def _names_and_sums(paths: Sequence[pathlib.Path]) -> list[list[Any]]:
+    return [[path.name, checksums.checksum(path.read_bytes())] for path in paths]
