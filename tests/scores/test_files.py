@@ -6,11 +6,13 @@ The files and `expected.json` were made before the reader, without a look at it.
 import json
 import math
 import pathlib
+import re
 
+import pandas as pd
 import pytest
 
 import jbias
-from jbias import scores
+from jbias import scores, stats
 from tests import cases
 
 FOLDER = pathlib.Path(__file__).parent
@@ -278,3 +280,43 @@ def test_a_column_without_any_number_is_no_data_set(tmp_path):
     assert set(reading.tidy["dataset"]) == {"photo", "art"}
     assert "Notes (no scores)" in reading.unused
     assert reading.tidy["score"].isna().sum() == 1
+
+
+EXPORT = (
+    "Name,{column},method,domain,seed,test_acc\n"
+    "a,finished,ERM,art,0,70\nb,finished,ERM,art,1,71\nc,crashed,ERM,art,2,33\n"
+    "d,Finished,RSC,art,0,74\ne,finished,RSC,art,1,75\nf,failed,RSC,art,2,10\n"
+)
+
+
+@cases.each("column", ["State", "status"])
+def test_runs_that_did_not_finish_are_left_out_with_a_line(tmp_path, column):
+    text = EXPORT.format(column=column)
+    reading = read_text(tmp_path, text)
+    assert reading.tidy["score"].tolist() == [70, 71, 74, 75]
+    assert reading.description[2].endswith(
+        "left out: 2 of 6 rows, of runs that did not finish "
+        f"(column '{column}': 1 crashed, 1 failed); --columns=ignore={column} keeps them"
+    )
+    assert reading.unused == ("Name",)
+    every = read_text(tmp_path, text, columns=f"ignore={column}")
+    assert len(every.tidy) == 6 and not every.unfinished
+
+
+def test_a_state_is_that_of_a_run_only_where_all_cells_are_such(tmp_path):
+    text = EXPORT.format(column="State")
+    finished = text.replace("crashed", "finished").replace("failed", "finished")
+    assert len(read_text(tmp_path, finished).tidy) == 6
+    assert len(read_text(tmp_path, text.replace("crashed", "Ohio")).tidy) == 6
+    with pytest.raises(ValueError, match="runs that finished, got none: 6 of 6 rows"):
+        read_text(tmp_path, re.sub("(?i)finished", "running", text))
+
+
+def test_a_frame_with_runs_that_did_not_finish_is_refused_by_tests(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(EXPORT.format(column="State"))
+    frame = pd.read_csv(path)
+    with pytest.raises(ValueError, match="2 of 6 rows, of runs that did not finish"):
+        stats.compare_seeds(frame, larger_is_better=True)
+    tidy = jbias.read_scores(frame, verbose=False)
+    assert tidy["score"].tolist() == [70, 71, 74, 75]
