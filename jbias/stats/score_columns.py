@@ -14,6 +14,7 @@ from jbias.stats import (
     run_states,
     score_cells,
     score_grid,
+    score_names,
     score_rows,
 )
 
@@ -49,10 +50,15 @@ class Columns:
     """
 
     def __init__(self, grid: score_grid.Grid, choices: Choices) -> None:
+        written = grid.columns
+        self.old_names: dict[str, str] = {}  # Of names that lost marks of footnotes.
+        if grid.source:  # Names of data in memory are keys of its user.
+            grid, self.old_names = score_names.without_notes(grid)
         self.grid = grid
         self.choices = choices
         self.where = f"{grid.source}: " if grid.source else "scores: "
         self.names = [" ".join(filter(None, names)) for names in grid.columns]
+        self._written_names = [" ".join(filter(None, names)) for names in written]
         self._check_header()
         texts = (x for row in grid.cells for x in row if isinstance(x, str))
         try:
@@ -199,8 +205,9 @@ class Columns:
     def _chosen(self) -> dict[int, str]:
         """Return the role of each column that the user named."""
         known = {}
-        for j, name in enumerate(self.names):
-            known.setdefault(name.strip().lower(), j)
+        for names in (self.names, self._written_names):
+            for j, name in enumerate(names):
+                known.setdefault(name.strip().lower(), j)
         chosen = {}
         for role, text in self.choices.columns.items():
             if text in (HEADER, ORDER) or role == "score" and self.is_level(text):

@@ -753,6 +753,7 @@ class _Table(score_columns.Columns):
         unit = score_rows.describe_unit(
             tidy, has_signs=has_signs, decimal=self.commas.decimal, unused=self.unused
         )
+        unit += score_rows.describe_old_names(tidy, self.old_names)
         if self.unfinished:
             unit += f"; left out: {self.unfinished}; {self.keep_unfinished}"
         return Reading(

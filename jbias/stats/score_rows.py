@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -148,6 +148,22 @@ def describe_unit(
     if unused:
         facts.append(f"not used: {', '.join(unused)}")
     return "; ".join(facts)
+
+
+def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
+    """Return what to add to a line of names that lost footnote marks and citations, or "".
+
+    old_names: what each was, by its new name; those of other columns are not said.
+    """
+    used = [*tidy["algorithm"].unique(), *tidy["dataset"].unique()]
+    changed = [
+        f"{new} (was {old})"
+        for new, old in old_names.items()
+        if any(new == name or new in name.split() for name in used)
+    ]
+    if not changed:
+        return ""
+    return f"; names without footnote marks and citations: {listed(changed)}"
 
 
 def listed(names: Sequence[str]) -> str:
