@@ -365,10 +365,10 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
         notes.append(
             f"Columns of {path} that were not used: {', '.join(reading.unused)}."
         )
-    if reading.is_summary:
+    if reading.is_summary and frame.groupby("algorithm")["run"].nunique().max() == 1:
         notes.append(
-            "Scores are means with their spread over runs that are not in the file: nothing "
-            "here tests over seeds."
+            "Scores are means with their spread over runs that are not in the file: no test "
+            "here sees this spread, and none over seeds is possible without each run's score."
         )
     seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
     pairs = frozenset(seen.itertuples(index=False, name=None))
@@ -384,7 +384,7 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
             "does not; add a column trained_on or give --trained-on=FILE"
         )
     values = frame.rename(columns={"score": "value", "run": "seed"})
-    values = values.drop(columns=["trained_on", "deviation"], errors="ignore")
+    values = values.drop(columns="trained_on")
     return analysis.Study(
         source=path,
         understood=reading.description,

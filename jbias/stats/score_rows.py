@@ -109,17 +109,19 @@ def describe_runs(tidy: pd.DataFrame, source: str) -> str:
 
     source: such as "column 'seed'"; "" where the table has no runs.
     """
-    if "deviation" in tidy:
+    counts = tidy.groupby("algorithm")["run"].nunique()
+    if "deviation" in tidy and counts.max() == 1:
         return (
             "each score is a mean with its spread over runs that are not here: no tests "
             "over seeds"
         )
-    counts = tidy.groupby("algorithm")["run"].nunique()
     number = str(counts.max())
     if counts.min() < counts.max():
         number = f"{counts.min()} to {counts.max()}"
     runs = "one run each" if number == "1" else f"{number} runs each"
-    return f"{runs}, from {source}" if source else runs
+    runs = f"{runs}, from {source}" if source else runs
+    spread = "; the spread beside each score is not used" if "deviation" in tidy else ""
+    return runs + spread
 
 
 def describe_unit(
