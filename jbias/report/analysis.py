@@ -32,6 +32,11 @@ from jbias.stats import posthoc, resampling, score_table, seed_tests
 # What is told of a cell's seeds, and how pandas calls it.
 SPREAD = dict(mean="mean", std="std", median="median", lowest="min", highest="max")
 RANGED = "A column shows median [range] where some mean ± std leaves [0, 100] %."
+# Why nothing is tested over the runs of a file of means.
+MEANS_ALONE = (
+    "scores are means over runs whose own scores are not in the file, so no test over runs "
+    "is possible"
+)
 MANY_SETS = 1000  # Data sets above which it is not asked which are alike.
 FEW_SETS = 2  # Data sets up to which ranks over them tell nothing apart.
 MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
@@ -86,7 +91,8 @@ def unit_of(metric: str, values: Sequence[float]) -> Unit:
 class Study:
     """Scores of algorithms on data sets, one row a seed, and where they come from.
 
-    `values` has the columns algorithm, dataset, seed, value, count, n. `unfit` names data
+    `values` has the columns algorithm, dataset, seed, value, count, n, and deviation where a
+    file of scores has means with their spread. `unfit` names data
     sets that may not be compared, with reasons. The last six are for runs only.
     """
 
@@ -110,6 +116,11 @@ class Study:
     @property
     def is_runs(self) -> bool:
         return self.frame is not None
+
+    @property
+    def is_of_means(self) -> bool:
+        """Return whether each score is a mean with its spread over runs that are not known."""
+        return "deviation" in self.values and self.seeds.max() == 1
 
     @property
     def better(self) -> dict[str, bool]:
@@ -160,6 +171,20 @@ class Study:
         found = _at_chance(self) if self.options.metric in _ACCURACIES else ()
         return (*found, *(_cues_at_chance(self) if self.is_runs else ()))
 
+    def count_cells(self, *, of_cues: bool) -> int:
+        """Return how many cells have an accuracy, or with of_cues decisions for a cue."""
+        if not of_cues:
+            filled = self.values.dropna(subset="value")
+            return len(filled[["algorithm", "dataset"]].drop_duplicates())
+        rows = self.decisions_for_neither()
+        return len(rows[["label", "dataset"]].drop_duplicates())
+
+    def decisions_for_neither(self) -> pd.DataFrame:
+        """Return the selected shares of decisions for neither cue, without conditions."""
+        rows = self.selected
+        rows = rows[(rows["metric"] == "fraction_neither") & (rows["condition"] == "")]
+        return rows[rows["label"].isin(self.algorithms)]
+
 
 def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
     """Gives `SPREAD` (ddof 1) and n over seeds for every cell; n is 0 where it is empty."""
@@ -187,7 +212,8 @@ class Analysis:
     """
 
     study: Study
-    cells: pd.DataFrame  # algorithm, dataset, `SPREAD` (ddof 1), n; all cells.
+    # algorithm, dataset, `SPREAD` (ddof 1), n; all cells. Also deviation, if the file has it.
+    cells: pd.DataFrame
     means: pd.DataFrame  # Those in the tests: data sets, algorithms.
     left_out: tuple[tuple[str, str], ...]  # Data set or algorithm, and why.
     friedman: Any = None
@@ -315,6 +341,9 @@ class Analysis:
 def analyse(study: Study) -> Analysis:
     """Tests all algorithms with scores over all data sets that may be compared."""
     cells = study.cells_of(study.values)
+    if study.is_of_means:
+        keys = ["algorithm", "dataset"]
+        cells = cells.merge(study.values[[*keys, "deviation"]], how="left", on=keys)
     means = cells.pivot(index="dataset", columns="algorithm", values="mean")
     means = means.reindex(index=list(study.datasets), columns=list(study.algorithms))
     silent = [name for name in study.algorithms if means[name].isna().all()]
@@ -541,6 +570,8 @@ def _without_intervals(result):
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
     """Gives the tested scores seed by seed, or why that cannot be."""
     study, values = analysis.study, analysis.study.values
+    if study.is_of_means:
+        return None, MEANS_ALONE
     wanted = values["dataset"].isin(analysis.datasets)
     wanted &= values["algorithm"].isin(analysis.algorithms)
     values = values[wanted.to_numpy()]
@@ -738,9 +769,7 @@ def _cues_at_chance(study: Study) -> Iterator[dict]:
     of 2 / k. A shape bias of such decisions says nothing. Wilson's interval of the mean
     share over seeds, for the images of one network, is not above that share.
     """
-    classes, rows = _classes(study), study.selected
-    rows = rows[(rows["metric"] == "fraction_neither") & (rows["condition"] == "")]
-    rows = rows[rows["label"].isin(study.algorithms)]
+    classes, rows = _classes(study), study.decisions_for_neither()
     cells = rows.groupby(["label", "dataset"], observed=True, sort=False)
     for (algorithm, dataset), part in cells:
         images, mean = set(part["n"]), 1 - part["value"].mean()

@@ -98,8 +98,11 @@ def _facts(analysis: Analysis) -> dict[str, object]:
         "Algorithms": len(study.algorithms),
         "Data sets": len(study.datasets),
         "In the tests": f"{k} × {n}" if _is_tested(analysis) else "none",
-        f"{study.repeats.capitalize()} each": tables.span(study.seeds, "–"),
     }
+    if study.is_of_means:
+        facts["Scores"] = "means over runs"
+    else:
+        facts[f"{study.repeats.capitalize()} each"] = tables.span(study.seeds, "–")
     if study.is_runs:
         facts["Selection"] = study.options.selection.replace("_", " ")
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].max()
@@ -163,7 +166,8 @@ def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed
         for section, makers in shown.items():
             for make in makers:
                 yield section, make(analysis)
-    yield "runs", made.runs(study)
+    if not study.is_of_means:
+        yield "runs", made.runs(study)
     if study.is_runs:
         yield "selection", made.validation(study)
         yield "selection", made.selection_tests(analysis)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -53,21 +53,26 @@ def scores(analysis: Analysis) -> tables.Table:
         if of_cues or cell["metric"] == study.options.metric
     }
     ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
-    rows, at = [], {}
+    rows, at, rank_at = [], {}, 0
     forms = {d: study.unit.spread(of) for d, of in shown.groupby("dataset")}
     for i, algorithm in enumerate(study.algorithms):
         seeds = study.seeds.get(algorithm, 0)
-        rank = f"{ranks[algorithm]:.2f}" if algorithm in ranks else "–"
-        row = [algorithm, str(seeds), rank]
+        row = [algorithm]
+        if not study.is_of_means:
+            row.append(str(seeds))
+        if tested:
+            rank_at = len(row)
+            row.append(f"{ranks[algorithm]:.2f}" if algorithm in ranks else "–")
         for dataset in datasets:
             key = algorithm, dataset
             cell, at[key] = cells[key], (i, len(row))
             fewer = f" (n={cell['n']:.0f})" if 0 < cell["n"] < seeds else ""
             chance = " (chance)" if key in guessed else ""
             spread = [cell[name] for name in _SPREAD]
-            row.append(forms[dataset](*spread) + fewer + chance)
+            shown_spread = forms[dataset](*spread) + _deviation(study.unit, cell)
+            row.append(shown_spread + fewer + chance)
         rows.append(tuple(row))
-    bold = {(study.algorithms.index(name), 2) for name in analysis.leaders}
+    bold = {(study.algorithms.index(name), rank_at) for name in analysis.leaders}
     bold |= {at[key] for key in analysis.best_cells if key in at}
     under = {at[key] for key in study.trained if key in at}
     caption = [prose.made_of(analysis), prose.bold(analysis, any_is=bool(bold))]
@@ -80,16 +85,28 @@ def scores(analysis: Analysis) -> tables.Table:
     if sizes:
         caption.append("n in the head counts images.")
     heads = [f"{name}{sizes.get(name, '')}" for name in datasets]
+    of_runs = () if study.is_of_means else (study.repeats.capitalize(),)
+    of_ranks = ("Mean rank",) if tested else ()
     return tables.Table(
         "scores",
         " ".join(caption),
-        head=("Algorithm", study.repeats.capitalize(), "Mean rank", *heads),
+        head=("Algorithm", *of_runs, *of_ranks, *heads),
         rows=tuple(rows),
         data=analysis.cells,
         bold=frozenset(bold),
         under=frozenset(under),
         corner="Data set",
     )
+
+
+def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
+    """Return the deviation that a file gives beside a mean, as " ± 0.2"; "" for none."""
+    deviation = cell.get("deviation", math.nan)
+    if math.isnan(deviation):
+        return ""
+    shown = unit.show(deviation)
+    is_lost = deviation and not float(shown.replace(",", ""))
+    return f" ± {deviation * unit.scale:.1g}" if is_lost else f" ± {shown}"
 
 
 def reference(analysis: Analysis) -> tables.Table | None:
@@ -102,11 +119,12 @@ def reference(analysis: Analysis) -> tables.Table | None:
     p = {frozenset(pair): pvalue for *pair, pvalue in analysis.pairs}
     p = [p.get(frozenset((other, name)), math.nan) for other in apart.index]
     turned = "" if better else ", below zero where better"
+    of_p = "; p by Nemenyi's test" if analysis.pairs else ""
     signed = functools.partial(unit.show, signed=True)
     keys, columns = _by_dataset(study.datasets, "algorithm", "p:p", signed)
     return _table(
         "reference",
-        f"Means less that of {name}, in {unit.of_differences}{turned}; p by Nemenyi's test."
+        f"Means less that of {name}, in {unit.of_differences}{turned}{of_p}."
         f"{_of_more(study.datasets)}",
         apart.set_axis(keys, axis=1).reset_index(names="algorithm").assign(p=p),
         columns,
@@ -293,10 +311,18 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
     return _table(
         "omnibus",
         "Do the algorithms rank alike? Quade's test and aligned ranks need one unit. Kendall's "
-        f"W is {f.kendall_w:.3f}. Data sets: {tables.few(analysis.datasets, MOST_COLUMNS)}.",
+        f"W is {f.kendall_w:.3f}. Data sets: {tables.few(analysis.datasets, MOST_COLUMNS)}."
+        f"{_of_infinite([f.statistic, plain.statistic])}",
         data,
         tables.columns("test statistic:.3 df p:p"),
     )
+
+
+def _of_infinite(statistics: Iterable[float]) -> str:
+    """Return what a caption adds where an F is infinite, or ""."""
+    if not any(map(math.isinf, statistics)):
+        return ""
+    return f" {prose.INFINITE_F} The p of its distribution then means nothing."
 
 
 _BLOCKED = {"by": "blocks by", "f": "F over means", "means": "by permutation"}
@@ -361,7 +387,8 @@ def strict(analysis: Analysis) -> tables.Table | None:
     return _table(
         "strict",
         "The tests over all test sets, and without those that some algorithm trained on "
-        f"({', '.join(sorted(seen))}); pairs: how many differ at α = {analysis.alpha:g}.",
+        f"({', '.join(sorted(seen))}); pairs: how many differ at α = {analysis.alpha:g}."
+        f"{_of_infinite(row['F'] for row in rows)}",
         rows,
         tables.columns("setting datasets:d", datasets="data sets") | _DECIDED,
     )
@@ -387,6 +414,9 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
     if least > analysis.alpha:
         model += f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
         model += f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
+    if math.isinf(analysis.friedman.statistic):
+        model += " Conover's test divides by the same disagreement as F, which is 0 here: its p "
+        model += "means nothing."
     p = {"nemenyi": analysis.nemenyi, "max_t": tests["max_t"]}
     p |= {f"{name}_holm": tests[name] for name in ("conover", "wilcoxon")}
     rows = _pairs(
@@ -590,7 +620,8 @@ def selection_tests(analysis: Analysis) -> tables.Table | None:
     return _table(
         "selection_tests",
         "The tests under each rule of selection; pairs: how many differ at "
-        f"α = {analysis.alpha:g}. A conclusion that changes with the rule is a weak one.",
+        f"α = {analysis.alpha:g}. A conclusion that changes with the rule is a weak one."
+        f"{_of_infinite(row['F'] for row in rows)}",
         pd.DataFrame(rows).drop(columns="critical_difference"),
         tables.columns("selection") | _DECIDED | tables.columns("mean_ranks"),
     )

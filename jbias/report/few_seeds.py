@@ -56,7 +56,9 @@ def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
     """Gives the worst finding in words, the table, and the figure if there is one."""
     what, found = study.repeats, frame(study)
     if found.empty:
-        yield document.Text(f"Not known: no algorithm has several {what}.")
+        why = f"no algorithm has several {what}"
+        why = analysis_lib.MEANS_ALONE if study.is_of_means else why
+        yield document.Text(f"Not known: {why}.")
         return
     keys = ["metric", "dataset", "methods", "difference", "needed", "seeds"]
     whole = found.groupby(keys, sort=False)[[*_HEADS]].mean().reset_index()

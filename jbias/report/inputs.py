@@ -356,17 +356,19 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
     datasets, algorithms = options.datasets or known, options.algorithms or named
     wanted = frame["dataset"].isin(datasets) & frame["algorithm"].isin(algorithms)
     frame = frame[wanted].reset_index(drop=True)
-    frame, notes = _complete(frame, path, options.drop)
+    frame, notes = _complete(frame, path, options.drop, reading.unfinished)
     _check_sizes(frame.rename(columns={"score": "value"}), path)
     units.check(frame, where=path, unit=options.unit)
+    if reading.unfinished:
+        notes.append(f"Left out: {reading.unfinished}.")
     if reading.unused:
         notes.append(
             f"Columns of {path} that were not used: {', '.join(reading.unused)}."
         )
-    if reading.is_summary:
+    if reading.is_summary and frame.groupby("algorithm")["run"].nunique().max() == 1:
         notes.append(
-            "Scores are means with their spread over runs that are not in the file: nothing "
-            "here tests over seeds."
+            "Scores are means with their spread over runs that are not in the file: no test "
+            "here sees this spread, and none over seeds is possible without each run's score."
         )
     seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
     pairs = frozenset(seen.itertuples(index=False, name=None))
@@ -382,7 +384,7 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
             "does not; add a column trained_on or give --trained-on=FILE"
         )
     values = frame.rename(columns={"score": "value", "run": "seed"})
-    values = values.drop(columns=["trained_on", "deviation"], errors="ignore")
+    values = values.drop(columns="trained_on")
     return analysis.Study(
         source=path,
         understood=reading.description,
@@ -397,9 +399,12 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
 
 
 def _complete(
-    frame: pd.DataFrame, path: str, drop: str
+    frame: pd.DataFrame, path: str, drop: str, unfinished: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Refuses missing cells, or leaves out what `drop` says and notes what."""
+    """Refuse missing cells, or leave out what `drop` says; return the rest with notes.
+
+    unfinished: in words, the rows that are left out as their runs did not finish; or "".
+    """
     before = _names(frame)
     if drop:
         frame = score_table.drop_incomplete(frame, drop=drop)
@@ -408,9 +413,10 @@ def _complete(
         raise ValueError(f"{told}; fill the missing cells")
     if lacking := score_table.missing_cells(frame):
         more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+        why = f" ({unfinished})" if unfinished else ""
         raise ValueError(
             f"{path}: every run of an algorithm needs a score on every data set, got none "
-            f"for {'; '.join(lacking[:5])}{more}; add them, or leave out what lacks them: "
+            f"for {'; '.join(lacking[:5])}{more}{why}; add them, or leave out what lacks them: "
             "--drop=datasets, --drop=algorithms or --drop=runs"
         )
     after = _names(frame)

@@ -74,7 +74,7 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
             f"algorithms must lie {analysis.critical_difference:.2f} apart to differ at "
             f"α = {analysis.alpha:g}."
         )
-        return headline, f"{test} {rest}"
+        return headline, " ".join([test, rest, *_single_datasets(analysis)])
     total, claimed = k * (k - 1) // 2, analysis.significant
     if not claimed:
         headline = (
@@ -97,6 +97,29 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
         headline = f"{claimed[0][0]} ranks significantly better than {claimed[0][1]} ({decided})."
     rest = f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
     return headline, f"{test} {rest}"
+
+
+def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Say what is known, or can be tested, of single data sets where ranks do not differ."""
+    if not analysis.tests:  # Nothing is known of runs yet.
+        return
+    if analysis.runs is None:
+        not_tested = (
+            "Nor does it say anything of single data sets, which are not tested over"
+        )
+        yield f"{not_tested} {analysis.study.repeats}: {analysis.no_seeds}."
+        return
+    welch = f"Welch's t-test over {analysis.study.repeats} (Bonferroni over its pairs, not over "
+    welch += "data sets)"
+    if analysis.best_cells:
+        told = f"bold is the best of each with what {welch} does not tell from it"
+    else:
+        told = f"no score is bold, as {welch} tells no best one apart"
+    yield (
+        f"Nor does it say that they are equal on a single data set: in the table of scores {told}; "
+        "all pairs on all data sets, adjusted together, are tested by jbias.stats.compare_seeds, "
+        "and a data set that was chosen before the scores were seen by --datasets=NAME."
+    )
 
 
 def _who_is_better(claimed: Sequence[tuple[str, str, float]]) -> str:
@@ -125,8 +148,8 @@ def _test_words(analysis: analysis_lib.Analysis) -> str:
         f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
         f"{p_by_permutation(exact)} by permutation, which decides"
     )
-    if result.pvalue == 0:  # F is infinite, and its p is no p.
-        return f"{words}."
+    if math.isinf(result.statistic):  # Its p is no p.
+        return f"{words}. {INFINITE_F}"
     return (
         f"{words}; Iman and Davenport's approximation gives {p_equals(result.pvalue)}."
     )
@@ -202,26 +225,48 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
     if alike[_CHANCE:]:
         yield f"Of equal scores everywhere there are {len(alike)} pairs in all."
     for is_of_cues in (False, True):
-        guessed = [
-            f"{cell['algorithm']} on {cell['dataset']}"
+        cells = [
+            cell
             for cell in study.at_chance
             if (cell["metric"] == analysis_lib.CUES) == is_of_cues
         ]
-        if not guessed:
-            continue
-        more = [f"{len(guessed) - _CHANCE} more"] if len(guessed) > _CHANCE else []
-        names = tables.join([*guessed[:_CHANCE], *more])
-        yield (_CUES_AT_CHANCE if is_of_cues else _AT_CHANCE).format(names)
+        if cells:
+            yield _at_chance(study, cells, is_of_cues=is_of_cues)
 
 
-_AT_CHANCE = (
-    "Accuracy is at chance, so no claim follows from it, for {}: its 95 % interval over images "
-    "holds what guessing gives, one over the number of classes."
-)
-_CUES_AT_CHANCE = (
-    "Decisions for either cue are at chance, so no claim follows from shape bias, for {}: the "
-    "95 % interval over images of their share is not above what guessing gives, two over the "
-    "number of classes."
+def _at_chance(
+    study: analysis_lib.Study, cells: Sequence[Mapping], *, is_of_cues: bool
+) -> str:
+    """Return how many accuracies are at chance, which level that is, and what to do."""
+    total = study.count_cells(of_cues=is_of_cues)
+    number = (
+        f"All {total:,}" if len(cells) == total > 1 else f"{len(cells)} of {total:,}"
+    )
+    verb = "is" if len(cells) == 1 else "are"
+    right = "two" if is_of_cues else "one"
+    levels = {cell["classes"]: cell["chance"] for cell in cells}
+    chance = [
+        f"{100 * level:.3g} %, {right} of {classes:,} classes"
+        for classes, level in sorted(levels.items())
+    ]
+    names = [f"{cell['algorithm']} on {cell['dataset']}" for cell in cells[:_CHANCE]]
+    if len(cells) > _CHANCE:
+        names.append(f"{len(cells) - _CHANCE} more")
+    what = "shares of decisions for either cue" if is_of_cues else "accuracies"
+    interval = "is not above" if is_of_cues else "holds"
+    claim = "of shape bias " if is_of_cues else ""
+    return (
+        f"{number} {what} {verb} at chance ({tables.join(chance)}): {tables.join(names)}. The "
+        f"95 % interval over images {interval} what guessing gives, so no claim {claim}follows "
+        "there: train longer or check the order of classes, or leave out what is at chance "
+        "(--datasets, --algorithms)."
+    )
+
+
+# Of Friedman's test where Kendall's W is 1.
+INFINITE_F = (
+    "F is infinite as all data sets rank the algorithms in the same order: F divides by their "
+    "disagreement, which is 0."
 )
 
 
@@ -236,7 +281,11 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
     study, sizes = analysis.study, set(analysis.cells["n"]) - {0}
     spread = f"Mean ± std (n - 1) over {tables.span(sizes)} {study.repeats}."
     spread += f" {analysis_lib.RANGED}" * bool(study.unit.name)
-    if sizes == {1}:
+    if study.is_of_means:
+        spread = "Means over runs, ± as in the file, which may be a standard deviation, a standard "
+        spread += "error or half an interval; single runs are not in it, so no test over runs "
+        spread += "is possible."
+    elif sizes == {1}:
         spread = f"One score a cell; without several {study.repeats} there is no ±."
     unit = " in %" if study.unit.name else ""
     better = "larger" if study.options.larger_is_better else "smaller"
@@ -255,12 +304,18 @@ def bold(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
         return "Nothing is bold: no test tells a best one apart."
     if not analysis.tests:
         return "Nothing is bold: nothing was tested."
-    single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
     if not any_is:
+        single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
         return f"Nothing is bold: no test tells a best one apart{single}."
+    if analysis.runs is None:
+        return (
+            "Bold: the mean ranks that Nemenyi's test does not tell from the best. No score is "
+            f"bold: {analysis.no_seeds}."
+        )
     return (
-        "Bold: the best of a data set, and what Welch's t test over seeds (Bonferroni over "
-        f"its pairs) does not tell from it; of mean ranks, what Nemenyi's test does not{single}."
+        f"Bold: the best of a data set, and what Welch's t test over {analysis.study.repeats} "
+        "(Bonferroni over its pairs) does not tell from it; of mean ranks, what Nemenyi's test "
+        "does not."
     )
 
 
@@ -501,25 +556,34 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
 def _compared(study: analysis_lib.Study) -> str:
     runs = f"{tables.span(study.seeds)} {study.repeats}"
     runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
+    of_means = "means over runs, whose own scores are not known"
+    runs = of_means if study.is_of_means else f"{runs} each"
     reported = f"; reported: {study.rule}" if study.is_runs else ""
     return (
         f"We compare {tables.count(len(study.algorithms), 'algorithm')} on "
         f"{tables.count(len(study.datasets), 'data set')} "
         f"by {study.options.metric.replace('_', ' ')} "
         f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
-        f"{runs} each{reported}."
+        f"{runs}{reported}."
     )
 
 
 def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     f, exact = analysis.friedman, analysis.permutation
     n, k = analysis.means.shape
+    alike = " (the ranks are the same on all data sets)" * math.isinf(f.statistic)
     how = "all" if exact.exact else f"{exact.permutations:,} random"
+    scores = (
+        "Means over runs"
+        if analysis.study.is_of_means
+        else "Scores are averaged over runs"
+    )
+    scores += " are ranked" if analysis.study.is_of_means else " and ranked"
     yield (
-        f"Scores are averaged over runs and ranked on each data set. Whether all {k} "
+        f"{scores} on each data set. Whether all {k} "
         f"algorithms rank alike on {n} data sets is tested by Friedman's test [friedman1937], "
         "corrected for ties, in Iman and Davenport's form [iman1980; demsar2006], "
-        f"F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, with p from {how} permutations within "
+        f"F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}{alike}, with p from {how} permutations within "
         f"data sets, {p_by_permutation(exact)}. If this test rejects, pairs are compared by "
         f"Nemenyi's test [nemenyi1963], both at the level {analysis.alpha:g}."
     )

@@ -29,25 +29,29 @@ def answer(analysis: Analysis) -> tuple[str, str] | None:
     what = analysis.study.repeats
     if not result.family:
         single = what.removesuffix("s")
+        where = f"on {_quoted(*result.datasets)}"
         headline = (
-            f"Nothing was tested: on {tables.join(result.datasets)} "
-            f"{_who_is_single(result)} a single {single}, so how far {what} differ is not known."
+            f"Nothing was tested: {where} {_who_is_single(result)} a single {single}, so how far "
+            f"{what} differ is not known."
         )
-        basis = [
-            *_differences(analysis),
-            f"A test needs at least 2 {what} of both algorithms, and 5 or more are advisable.",
-            *_left_out(analysis),
-        ]
+        if analysis.study.is_of_means:
+            headline = f"Nothing was tested {where}: {analysis_lib.MEANS_ALONE}."
+        needed = f"A test needs the scores of at least 2 {what} of both algorithms, and 5 or more "
+        needed += "are advisable."
+        basis = [*_differences(analysis), needed, *_left_out(analysis)]
         return headline, " ".join(basis)
     parts = [_of_dataset(analysis, dataset) for dataset in result.datasets]
     if len(result.datasets) == 1:
-        scope = f"This is about {result.datasets[0]} alone, not about other data sets."
+        scope = f"This is about {_quoted(*result.datasets)} alone, not about other data sets."
     else:
-        scope = (
-            f"This is about {tables.join(result.datasets)}, each by itself, not about "
-        )
+        scope = f"This is about {_quoted(*result.datasets)}, each by itself, not about "
         scope += "other data sets."
     return " ".join([*parts, scope]), " ".join(_basis(analysis))
+
+
+def _quoted(*datasets: str) -> str:
+    """Return names of data sets in quotes: a file may be called one.csv."""
+    return tables.join([f"'{name}'" for name in datasets])
 
 
 def oriented(result: seed_tests.SeedTestsResult) -> list[seed_tests.SeedTest]:
@@ -85,7 +89,7 @@ def _of_dataset(analysis: Analysis, dataset: str) -> str:
     alpha, tests = analysis.alpha, _made(analysis, dataset)
     counts = {count for test in tests for count in test.runs}
     what = analysis.study.repeats
-    where = f"On {dataset}, {tables.span(counts)} {what} each"
+    where = f"On {_quoted(dataset)}, {tables.span(counts)} {what} each"
     claims = [test for test in tests if test.adjusted <= alpha]
     if len(tests) == 1:
         (test,) = tests
@@ -170,7 +174,8 @@ def _basis(analysis: Analysis) -> Iterator[str]:
             "permutation test beside it is of the same t. (--paired-seeds compares equal "
             f"{what} as pairs, for designs in which they share something, such as the split.)"
         )
-    yield f"Intervals are {held} intervals of a pair alone."
+    adjusted = ", not adjusted, while Holm's p is" if result.family > 1 else ""
+    yield f"Intervals are {held} intervals of a pair alone{adjusted}."
     if result.family > 1:
         pairs = (
             f"each algorithm with {result.reference}"
@@ -238,7 +243,7 @@ def _disagreements(analysis: Analysis) -> Iterator[str]:
     """Name the claims for which the permutation test has a p above alpha."""
     result = analysis.by_seeds
     doubtful = [
-        f"{test.first} and {test.second} on {test.dataset}"
+        f"{test.first} and {test.second} on {_quoted(test.dataset)}"
         for test in oriented(result)
         if test.adjusted <= result.alpha < test.permutation_pvalue
         and test.least_permutation_pvalue <= result.alpha
@@ -274,7 +279,7 @@ def _power(analysis: Analysis) -> Iterator[str]:
 def _without_spread(analysis: Analysis, single: str) -> Iterator[str]:
     """Name the pairs of which no run differs from others of its algorithm."""
     pairs = [
-        f"{test.first} and {test.second} on {test.dataset}"
+        f"{test.first} and {test.second} on {_quoted(test.dataset)}"
         for test in oriented(analysis.by_seeds)
         if not test.why_not and math.isnan(test.t_pvalue)
     ]
@@ -333,7 +338,7 @@ def _differences(analysis: Analysis) -> Iterator[str]:
     for dataset in analysis.by_seeds.datasets:
         tests = [x for x in oriented(analysis.by_seeds) if x.dataset == dataset]
         largest = max(tests, key=lambda test: test.difference)
-        yield f"On {dataset}, {_advantage(analysis, largest)}; that may be chance."
+        yield f"On {_quoted(dataset)}, {_advantage(analysis, largest)}; that may be chance."
 
 
 def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
@@ -390,7 +395,8 @@ def table(analysis: Analysis) -> tables.Table | None:
     caption = (
         f"Tests over the {study.repeats} of each data set, for these data sets alone. Advantage: "
         f"how much better the first is, in {study.unit.of_differences}, with the "
-        f"{100 * (1 - result.alpha):g}% interval of the pair alone. p of the t-test, by permutation "
+        f"{100 * (1 - result.alpha):g}% interval of the pair alone{_unadjusted(result)}. p of the "
+        "t-test, by permutation "
         f"({how}), and of the t-test adjusted by Holm for {_tests_in_words(result)}, in bold where "
         f"≤ {result.alpha:g}. Hedges' g: the difference in deviations over {study.repeats}. Found "
         f"with {result.target:g}: the true difference that the t-test at α / {result.family} "
@@ -413,6 +419,22 @@ def table(analysis: Analysis) -> tables.Table | None:
 
 def _tests_in_words(result: seed_tests.SeedTestsResult) -> str:
     return "1 test" if result.family == 1 else f"all {result.family} tests"
+
+
+def _unadjusted(result: seed_tests.SeedTestsResult) -> str:
+    """Return what to add of an interval where p is adjusted, or ""."""
+    count = f", not adjusted for the {result.family} tests"
+    return count if result.family > 1 else ""
+
+
+def _reading_of_intervals(result: seed_tests.SeedTestsResult) -> str:
+    """Return the sentence on what an interval that holds 0, or does not, says of its pair."""
+    if result.family == 1:
+        return "Where it holds 0, the pair is not told apart."
+    return (
+        "Where it holds 0, the pair is not told apart; where it does not, the p that Holm's "
+        "method adjusts, in the table, decides."
+    )
 
 
 def figure(analysis: Analysis) -> document.Figure:
@@ -440,7 +462,7 @@ def figure(analysis: Analysis) -> document.Figure:
     more = f" Drawn are {_BARS} of {total}." if total > _BARS else ""
     caption = (
         f"Advantage of the better of each pair, with the {100 * (1 - result.alpha):g}% interval of "
-        f"the t-test of that pair alone. Where it holds 0, the pair is not told apart.{more}"
+        f"the t-test of that pair alone{_unadjusted(result)}. {_reading_of_intervals(result)}{more}"
     )
     return document.Figure("seed_tests", caption, drawn)
 

@@ -24,7 +24,8 @@ DELIMITERS = (",", ";", "\t", "|")
 _EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
 _LARGEST_UNPACKED = 2**28  # Bytes of an Excel file, which is a zip.
 _RULES = re.compile(
-    r"\\(?:toprule|midrule|bottomrule|hline|hhline\{[^}]*\}|cmidrule(?:\([^)]*\))?\{[^}]*\}"
+    r"\\(?:toprule|midrule|bottomrule|hline|thickhline|Hline|hdashline|hhline\{[^}]*\}"
+    r"|Xhline\s*\{[^}]*\}|cdashline\s*\{[^}]*\}|morecmidrules|cmidrule(?:\([^)]*\))?\{[^}]*\}"
     r"|cline\{[^}]*\}|addlinespace(?:\[[^]]*\])?|specialrule(?:\{[^}]*\}){3}|noalign\{[^}]*\}"
     r"|rowcolor(?:\[[^]]*\])?\{[^}]*\}|endhead|endfirsthead"
     r"|endfoot|endlastfoot|arrayrulecolor\{[^}]*\})"
@@ -179,7 +180,8 @@ def _csv_rows(text: str, path: str, delimiter: str) -> Iterator[Row]:
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
-            if not any(cells):
+            is_rule = all(re.fullmatch("-{3,}|={3,}", cell) for cell in cells)
+            if not any(cells) or is_rule:
                 continue
             yield f"{path}:{reader.line_num}", cells
     except csv.Error as error:
@@ -389,11 +391,16 @@ def _parquet(path: str) -> pd.DataFrame:
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return rows of Markdown or LaTeX without what changes the look of their cells."""
-    return [
-        (place, [score_cells.plain_text(cell) for cell in cells])
-        for place, cells in rows
-    ]
+    """Return rows of Markdown or LaTeX without what changes the look of their cells.
+
+    Names keep their citations and marks of footnotes, which may tell them apart.
+    """
+
+    def plain(cell: str) -> str:
+        is_name = not score_cells.is_score(cell)
+        return score_cells.plain_text(cell, keep_notes=is_name)
+
+    return [(place, [plain(cell) for cell in cells]) for place, cells in rows]
 
 
 def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:

@@ -316,7 +316,7 @@ def is_average(name: Any) -> bool:
 
 def word_of(name: Any) -> str:
     """Return a name in small letters, with "_" for all between its words."""
-    text = score_cells.plain_text(str(name))
+    text = score_cells.bare_name(str(name))
     text = re.sub(r"\((?:%|↑|↓|in %|m|g|k)\)|\[(?:%|↑|↓)\]|[%↑↓#]", " ", text.lower())
     return re.sub(r"[\s_\-.]+", "_", text.strip()).strip("_")
 

@@ -65,8 +65,18 @@ _LATEX_SWITCH = re.compile(
     r"|\\(?:cellcolor|rowcolor|color|textcolor)\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
 )
 _LATEX_NOTE = re.compile(
-    r"\\(?:cite[a-z]*|footnote|tnote|textsuperscript|footnotemark|ref)"
-    r"\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
+    r"\\(cite[a-z]*|footnote|tnote|textsuperscript|footnotemark|ref)"
+    r"\s*(?:\[[^]]*\])?\s*\{([^{}]*)\}"
+)
+_MARK = r"[*†‡§¶]"
+_CITED = r"\d+(?:\s*[,;–-]\s*\d+)*"  # 12, or 3, 4-6.
+_NAME_NOTES = re.compile(  # Of a name: citations, and marks of footnotes.
+    rf"\s*\[(?:{_CITED}|(?:-?@|\^)[^\]]*)\]"
+    r"|\s*\[(?:[^\[\]]*\bet al\b[^\[\]]*|[^\[\]]*[^\W\d][^\[\]]*,\s*(?:19|20)\d\d[a-z]?)\]"
+    r"|\s*\((?:[^()]*\bet al\b[^()]*|[^()]*[^\W\d][^()]*,\s*(?:19|20)\d\d[a-z]?)\)"
+    rf"|\s*\\?[†‡§¶]+|(?:\\?\*)+(?=$|[\s(+,])|^{_MARK}+\s*"
+    r"|\s*\^(?:[a-z]|\d{1,2}|[*†‡§¶])(?:,\s*(?:[a-z]|\d{1,2}|[*†‡§¶]))*(?=$|[\s(+,])"
+    r"|[⁰¹²³⁴-⁹]+(?=$|[\s(+,])"
 )
 _IS_LATEX = re.compile(r"\\[a-zA-Z%&_#,;!]|\$")
 _LATEX_SIGNS = (
@@ -81,7 +91,12 @@ _LATEX_SIGNS = (
     (r"\!", ""),
     (r"~", " "),
     (r"\textendash", "–"),
+    (r"\ddagger", "‡"),
+    (r"\dagger", "†"),
+    (r"\ddag", "‡"),
     (r"\dag", "†"),
+    (r"\ast", "*"),
+    (r"\star", "*"),
     (r"\downarrow", "↓"),
     (r"\uparrow", "↑"),
     (r"\times", "x"),
@@ -107,8 +122,11 @@ class Commas:
     thousands: str = ""  # "," or "." or "'", or "" if there is none.
 
 
-def plain_text(text: str) -> str:
-    """Return the text of a cell without the marks of Markdown and LaTeX around it."""
+def plain_text(text: str, *, keep_notes: bool = False) -> str:
+    """Return the text of a cell without the marks of Markdown and LaTeX around it.
+
+    keep_notes: leave marks of footnotes and citations, as plain signs such as † and [12].
+    """
     text = (
         text.replace("\u00a0", " ")
         .replace("\u2009", " ")
@@ -116,9 +134,9 @@ def plain_text(text: str) -> str:
         .strip()
     )
     if "[" in text or "<" in text:
-        text = _strip_links(text)
+        text = _strip_links(text, keep_notes)
     if _IS_LATEX.search(text):
-        text = _strip_latex(text)
+        text = _strip_latex(text, keep_notes)
     text = re.sub(r"(\*\*\*|\*\*|__|~~|`)(?=\S)(.+?)(?<=\S)\1", r"\2", text)
     text = _PICTURES.sub("", text).strip()
     for mark in ("*", "_"):
@@ -127,16 +145,43 @@ def plain_text(text: str) -> str:
     return " ".join(text.split())
 
 
-def _strip_links(text: str) -> str:
-    """Return a text without images, citations and tags, and links as their words."""
+def bare_name(text: str) -> str:
+    """Return a name without markup, marks of footnotes and citations.
+
+    "SagNet [12]" is SagNet, and "Ours$^\\dagger$" is Ours. Where a single letter would be
+    left, as of A*, the marks stay.
+    """
+    name = " ".join(_NAME_NOTES.sub("", plain_text(text)).split())
+    return name if len(name) > 1 else plain_text(text, keep_notes=True)
+
+
+def _strip_links(text: str, keep_notes: bool) -> str:
+    """Return a text without images and tags, and links as their words."""
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(rf"\[\\?\[?({_CITED})\\?\]?\]\([^)]*\)", r"[\1]", text)
     text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"\[[-@][^\]]*\]|\[\^[^\]]*\]", "", text)
+    if not keep_notes:
+        text = re.sub(r"\[[-@][^\]]*\]|\[\^[^\]]*\]", "", text)
+    text = re.sub(r"<sup>(\s*(?:±|\+/-)[^<>]*)</sup>", r" \1", text)
+    text = re.sub(r"<sup>([^<>]*)</sup>", _kept_superscript if keep_notes else "", text)
     return re.sub(r"</?[a-zA-Z][^<>]*>", "", text).strip()
 
 
-def _strip_latex(text: str) -> str:
-    text = _LATEX_NOTE.sub("", text)
+def _kept_superscript(match: re.Match) -> str:
+    """Return a superscript as plain text: a mark as it is, else behind "^"."""
+    note = match[1].strip()
+    return note if re.fullmatch(rf"{_MARK}+", note) else f"^{note}"
+
+
+def _kept_note(match: re.Match) -> str:
+    """Return what a command of LaTeX notes, as plain text."""
+    if match[1] in ("tnote", "textsuperscript", "footnotemark"):
+        return f"^{{{match[2]}}}"
+    return f" [{'^' if match[1] == 'footnote' else '@'}{match[2]}]"
+
+
+def _strip_latex(text: str, keep_notes: bool) -> str:
+    text = _LATEX_NOTE.sub(_kept_note if keep_notes else "", text)
     text = _LATEX_SWITCH.sub(" ", text)
     text = text.replace("$", "")
     for command, sign in _LATEX_SIGNS:
@@ -145,16 +190,26 @@ def _strip_latex(text: str) -> str:
             sign,
             text,
         )
-    text = re.sub(r"\^\s*(?:\{[^{}]*\}|[*†‡§a-z])", "", text)  # Marks of footnotes.
     text = re.sub(
-        r"(?<!\\)_\s*\{\s*((?:±|\+/-|\()[^{}]*)\}", r" \1", text
-    )  # A spread as an index.
+        r"(?<!\\)[_^]\s*\{\s*((?:±|\+/-|\()[^{}]*)\}", r" \1", text
+    )  # A spread as an index, or above.
+    if keep_notes:
+        text = re.sub(r"\^\s*\{([^{}]*)\}", _kept_superscript, text)
+        text = re.sub(r"\^\s*([*†‡§¶])", r"\1", text)
+    else:
+        text = re.sub(r"\^\s*(?:\{[^{}]*\}|[*†‡§¶a-z])", "", text)
     text = re.sub(r"_\s*(?=±)", " ", text)
     previous = None
     while previous != text:  # Styles stand in each other.
         previous = text
         text = _LATEX_STYLE.sub(r"\1", text)
     return re.sub(r"[{}]", "", text).strip()
+
+
+def is_score(text: str) -> bool:
+    """Return whether a cell's text is a number, perhaps with its spread, or missing."""
+    plain = plain_text(text).replace("−", "-")
+    return plain.lower() in _MISSING or bool(_CELL.fullmatch(plain.strip(_MARKS + " ")))
 
 
 def is_missing(text: str) -> bool:

@@ -9,7 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.stats import column_names, score_cells, score_grid, score_rows
+from jbias.stats import (
+    column_names,
+    run_states,
+    score_cells,
+    score_grid,
+    score_names,
+    score_rows,
+)
 
 # What a number begins with, also one that is written wrongly.
 _BEGINS = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
@@ -43,10 +50,15 @@ class Columns:
     """
 
     def __init__(self, grid: score_grid.Grid, choices: Choices) -> None:
+        written = grid.columns
+        self.old_names: dict[str, str] = {}  # Of names that lost marks of footnotes.
+        if grid.source:  # Names of data in memory are keys of its user.
+            grid, self.old_names = score_names.without_notes(grid)
         self.grid = grid
         self.choices = choices
         self.where = f"{grid.source}: " if grid.source else "scores: "
         self.names = [" ".join(filter(None, names)) for names in grid.columns]
+        self._written_names = [" ".join(filter(None, names)) for names in written]
         self._check_header()
         texts = (x for row in grid.cells for x in row if isinstance(x, str))
         try:
@@ -63,6 +75,8 @@ class Columns:
             if not all(score_grid.is_blank(row[j]) for row in grid.cells)
         ]
         self.spreads: dict[int, int] = {}  # The column of the spread of each of scores.
+        self.unfinished = ""  # How many rows are left out for it, in words.
+        self.keep_unfinished = ""  # The choice that keeps them, in words.
 
     def _check_header(self) -> None:
         doubled = [k for k, n in collections.Counter(self.names).items() if n > 1 and k]
@@ -191,8 +205,9 @@ class Columns:
     def _chosen(self) -> dict[int, str]:
         """Return the role of each column that the user named."""
         known = {}
-        for j, name in enumerate(self.names):
-            known.setdefault(name.strip().lower(), j)
+        for names in (self.names, self._written_names):
+            for j, name in enumerate(names):
+                known.setdefault(name.strip().lower(), j)
         chosen = {}
         for role, text in self.choices.columns.items():
             if text in (HEADER, ORDER) or role == "score" and self.is_level(text):
@@ -237,6 +252,42 @@ class Columns:
             " ".join(score_grid.label(row[j]) for j in columns)
             for row in self.grid.cells
         )
+
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Leave out all rows but these."""
+        self.grid = dataclasses.replace(
+            self.grid,
+            cells=[self.grid.cells[i] for i in rows],
+            places=[self.grid.places[i] for i in rows],
+        )
+        self.parsed = [self.parsed[i] for i in rows]
+
+    def leave_out_unfinished(self) -> None:
+        """Leave out the rows of runs that did not finish, and say how many in `unfinished`.
+
+        The choice ignore=COLUMN, of the column that says so, keeps them.
+        """
+        unfinished = run_states.find_unfinished(self.names, self.grid.cells)
+        if unfinished is None or self.roles[unfinished.column] != "text":
+            return
+        number, name = len(self.grid.cells), self.names[unfinished.column]
+        states = ", ".join(f"{n} {state}" for state, n in unfinished.states.items())
+        self.unfinished = (
+            f"{len(unfinished.rows)} of {number} rows, of runs that did not finish "
+            f"(column {name!r}: {states})"
+        )
+        ignored = self.choices.columns.get("ignore")
+        value = f"ignore={ignored}+{name}" if ignored else f"ignore={name}"
+        flags = flag("columns", self.grid.source) + self._with_choices("columns", value)
+        self.keep_unfinished = f"{flags} keeps them"
+        if len(unfinished.rows) == number:
+            raise ValueError(
+                f"{self.where}must hold scores of runs that finished, got none: "
+                f"{self.unfinished}; add some, or {self.keep_unfinished}"
+            )
+        gone = {*unfinished.rows}
+        self.keep_rows([i for i in range(number) if i not in gone])
+        self.roles[unfinished.column] = "unused"
 
     def unclear(self, fact: str, *choices: tuple[str, str]) -> score_rows.UnclearError:
         flags = [

@@ -36,12 +36,14 @@ class Reading:
     tidy: the columns algorithm, dataset, run, score (NaN where missing), place, and where
     the table has them deviation and trained_on. description: three lines for the user.
     is_summary: cells are means with their spread over runs that are not known.
+    unfinished: the rows that are left out as their runs did not finish, in words, or "".
     """
 
     tidy: pd.DataFrame
     description: tuple[str, ...]
     is_summary: bool
     unused: tuple[str, ...]
+    unfinished: str = ""
 
 
 def arrange(
@@ -60,6 +62,7 @@ class _Table(score_columns.Columns):
     """A table of scores on its way to a reading."""
 
     def read(self) -> Reading:
+        self.leave_out_unfinished()
         self._choose_metric()
         algorithms = self._columns_of_role("algorithm", self.of("algorithm"))
         datasets = self._columns_of_role("dataset", self.of("dataset"))
@@ -87,12 +90,7 @@ class _Table(score_columns.Columns):
                 for i, row in enumerate(self.grid.cells)
                 if score_grid.label(row[j]) == chosen or len(metrics) == 1
             ]
-            self.grid = dataclasses.replace(
-                self.grid,
-                cells=[self.grid.cells[i] for i in rows_of_metric],
-                places=[self.grid.places[i] for i in rows_of_metric],
-            )
-            self.parsed = [self.parsed[i] for i in rows_of_metric]
+            self.keep_rows(rows_of_metric)
 
     def _algorithms_called_runs(self) -> list[int]:
         """Return the column of runs that holds names rather than numbers, where one does."""
@@ -313,12 +311,7 @@ class _Table(score_columns.Columns):
                 "or write the heading into each name"
             )
         self.unused.extend(f"the row {name!r}, which has no scores" for name in names)
-        self.grid = dataclasses.replace(
-            self.grid,
-            cells=[self.grid.cells[i] for i in other_rows],
-            places=[self.grid.places[i] for i in other_rows],
-        )
-        self.parsed = [self.parsed[i] for i in other_rows]
+        self.keep_rows(other_rows)
 
     def _label_columns(self, algorithms: list[int], datasets: list[int]) -> list[int]:
         """Return the columns that name the rows of a wide table."""
@@ -760,6 +753,9 @@ class _Table(score_columns.Columns):
         unit = score_rows.describe_unit(
             tidy, has_signs=has_signs, decimal=self.commas.decimal, unused=self.unused
         )
+        unit += score_rows.describe_old_names(tidy, self.old_names)
+        if self.unfinished:
+            unit += f"; left out: {self.unfinished}; {self.keep_unfinished}"
         return Reading(
             tidy=tidy,
             description=(
@@ -769,6 +765,7 @@ class _Table(score_columns.Columns):
             ),
             is_summary=score_rows.is_summary(rows),
             unused=tuple(self.unused),
+            unfinished=self.unfinished,
         )
 
 

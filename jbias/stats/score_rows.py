@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -109,17 +109,19 @@ def describe_runs(tidy: pd.DataFrame, source: str) -> str:
 
     source: such as "column 'seed'"; "" where the table has no runs.
     """
-    if "deviation" in tidy:
+    counts = tidy.groupby("algorithm")["run"].nunique()
+    if "deviation" in tidy and counts.max() == 1:
         return (
             "each score is a mean with its spread over runs that are not here: no tests "
             "over seeds"
         )
-    counts = tidy.groupby("algorithm")["run"].nunique()
     number = str(counts.max())
     if counts.min() < counts.max():
         number = f"{counts.min()} to {counts.max()}"
     runs = "one run each" if number == "1" else f"{number} runs each"
-    return f"{runs}, from {source}" if source else runs
+    runs = f"{runs}, from {source}" if source else runs
+    spread = "; the spread beside each score is not used" if "deviation" in tidy else ""
+    return runs + spread
 
 
 def describe_unit(
@@ -148,6 +150,22 @@ def describe_unit(
     if unused:
         facts.append(f"not used: {', '.join(unused)}")
     return "; ".join(facts)
+
+
+def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
+    """Return what to add to a line of names that lost footnote marks and citations, or "".
+
+    old_names: what each was, by its new name; those of other columns are not said.
+    """
+    used = [*tidy["algorithm"].unique(), *tidy["dataset"].unique()]
+    changed = [
+        f"{new} (was {old})"
+        for new, old in old_names.items()
+        if any(new == name or new in name.split() for name in used)
+    ]
+    if not changed:
+        return ""
+    return f"; names without footnote marks and citations: {listed(changed)}"
 
 
 def listed(names: Sequence[str]) -> str:

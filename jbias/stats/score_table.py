@@ -143,7 +143,13 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
     """Return the scores of a frame, tidy or a matrix, by the names of its axes."""
     tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
     if tidy is None and not _is_matrix(frame):
-        tidy = score_layout.arrange(score_grid.of_frame(frame)).tidy
+        reading = score_layout.arrange(score_grid.of_frame(frame))
+        if reading.unfinished:
+            raise ValueError(
+                f"scores: must be of runs that finished, got {reading.unfinished}; leave "
+                "these out, as jbias.read_scores(frame) does"
+            )
+        tidy = reading.tidy
     if tidy is not None:
         values, datasets, algorithms = _cells(tidy)
         _refuse_empty_runs(tidy)

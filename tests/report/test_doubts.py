@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jbias.evals import decisions
-from jbias.report import inputs
+from jbias.report import analysis, inputs, prose
 from jbias.report import options as options_lib
 from tests.report import conftest, test_runs
 
@@ -115,6 +115,25 @@ def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, gues
         assert low <= 1 / one["classes"] <= high
 
 
+def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
+    tell(runs, "argmax of sum over 6 classes, answered by 9 of the network's 10")
+    every = inputs.from_runs([f"{runs}/*"], options_lib.Options())
+    two = options_lib.Options(algorithms=("ERM", "pAdaIN"))
+    for study, number in (
+        (every, "4 of 6 accuracies are"),
+        (inputs.from_runs([f"{runs}/*"], two), "All 4 accuracies are"),
+    ):
+        (line,) = [
+            text
+            for text in prose.warnings(analysis.analyse(study))
+            if "at chance" in text
+        ]
+        assert line.startswith(
+            f"{number} at chance (16.7 %, one of 6 classes): ERM on edge, "
+        )
+        assert "train longer or check the order of classes, or leave out" in line
+
+
 @pytest.mark.slow
 def test_of_what_is_at_chance_no_claim_follows_and_two_seeds_give_no_interval(
     runs, tmp_path
@@ -123,7 +142,7 @@ def test_of_what_is_at_chance_no_claim_follows_and_two_seeds_give_no_interval(
     tree = made(tmp_path)
     (one,) = tree["at_chance"]
     assert (one["algorithm"], one["dataset"], one["classes"]) == ("SagNet", "edge", 4)
-    told = "Accuracy is at chance, so no claim follows from it, for SagNet on edge:"
+    told = "1 of 6 accuracies is at chance (25 %, one of 4 classes): SagNet on edge. "
     assert any(told in line for line in tree["warnings"])
     assert any(told in line for line in tree["caveats"])
     page = (tmp_path / "out" / "index.html").read_text()

@@ -1,5 +1,6 @@
 """`--scores`: the published study end to end, and refusals of tables that do not fit."""
 
+import html
 import io
 import itertools
 import json
@@ -135,8 +136,8 @@ def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
     """There is a report, which says why nothing was tested."""
     for name, rows, why in [
         ("one", ["a,x,1", "a,y,2"], "one needs 2 algorithms with scores"),
-        ("set", ["a,x,1", "b,x,2"], "on x each algorithm has a single run"),
-        ("sets", ["a,x,1", "b,x,2", "a,y,1", "b,y,3"], "on x and y each algorithm"),
+        ("set", ["a,x,1", "b,x,2"], "on 'x' each algorithm has a single run"),
+        ("sets", ["a,x,1", "b,x,2", "a,y,1", "b,y,3"], "on 'x' and 'y' each algorithm"),
     ]:
         path = tmp_path / f"{name}.csv"
         path.write_text("\n".join(["algorithm,dataset,score", *rows]))
@@ -144,7 +145,8 @@ def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
         assert (tree["friedman"], tree["nemenyi"]) == (None, None), name
         assert tree["headline"].startswith("Nothing was tested"), name
         assert len(tree["table"]) == len(rows), name
-        assert why in (tmp_path / name / "index.html").read_text(), name
+        page = html.unescape((tmp_path / name / "index.html").read_text())
+        assert why in page, name
 
 
 @cases.each(
@@ -302,3 +304,69 @@ def test_pages_quote_what_the_command_says(table, page):
         if line.startswith("    ") and line.endswith("...")
     ]
     assert any(headline.startswith(quote) for quote in quotes)
+
+
+MEANS = """method,photo,art,sketch
+ERM,73.8 ± 0.2,71.1 ± 0.4,60.1 ± 0.04
+SagNet,75.8 ± 0.3,74.1 ± 0.4,63.1 ± 0.9
+pAdaIN,74.8 ± 0.5,73.1 ± 0.3,62.1
+"""
+
+
+def test_means_with_deviations_are_called_so_and_show_them(tmp_path):
+    """No word of "1 run each"; the deviations are in the cells, and nothing tests them."""
+    path = tmp_path / "means.csv"
+    path.write_text(MEANS)
+    tree = run(path, tmp_path / "out")
+    page = html.unescape((tmp_path / "out" / "index.html").read_text())
+    methods = " ".join((tmp_path / "out" / "methods.md").read_text().split())
+    assert "<dt>Scores</dt><dd>means over runs</dd>" in page
+    for text in (page, methods):
+        assert "1 run each" not in text and "single run" not in text.split("@")[0]
+    assert "with means over runs, whose own scores are not known." in methods
+    table = page.split("</table>")[0]
+    for cell in ("73.8 ± 0.2", "60.1 ± 0.04", "63.1 ± 0.9", ">62.1<"):
+        assert cell in table, cell
+    assert "so no test over runs is possible" in page
+    assert "Runs</th>" not in table and not (tmp_path / "out/tables/runs.csv").exists()
+    deviations = {(c["algorithm"], c["dataset"]): c["deviation"] for c in tree["table"]}
+    assert deviations["ERM", "photo"] == 0.2
+    assert deviations["pAdaIN", "sketch"] is None
+
+
+def test_means_on_one_data_set_are_not_called_single_runs(tmp_path):
+    path = tmp_path / "means.csv"
+    path.write_text("method,acc\nERM,73.8 ± 0.2\nSagNet,75.8 ± 0.3\n")
+    tree = run(path, tmp_path / "out")
+    assert tree["headline"] == f"Nothing was tested on 'means': {analysis.MEANS_ALONE}."
+    assert "single run" not in (tmp_path / "out" / "methods.md").read_text()
+
+
+def test_runs_with_deviations_of_their_own_stay_runs(tmp_path):
+    path = tmp_path / "folds.csv"
+    rows = ["ERM,0,73 ± 1", "ERM,1,74 ± 1", "RSC,0,75 ± 1", "RSC,1,78 ± 1"]
+    path.write_text("\n".join(["method,fold,acc", *rows]))
+    study = inputs.from_scores(str(path), options.Options())
+    assert not study.is_of_means
+    told = "2 runs each, from column 'fold'; the spread beside each score is not used"
+    assert study.understood[1] == told
+
+
+def test_a_null_result_says_what_is_known_of_single_data_sets(tmp_path):
+    """By bold scores where there are runs; else that none is tested. Nothing new is tested."""
+    rows = [("a", 0), ("b", 1)]
+    values = {"x": (1, 5), "y": (9, 2), "z": (4, 6)}
+    for num_runs, told in ((1, "not tested over runs"), (3, "in the table of scores")):
+        lines = [
+            f"{name},{dataset},{run},{cells[i] + run / 8}"
+            for name, i in rows
+            for dataset, cells in values.items()
+            for run in range(num_runs)
+        ]
+        path = tmp_path / f"{num_runs}.csv"
+        path.write_text("\n".join(["algorithm,dataset,run,score", *lines]))
+        tree = run(path, tmp_path / f"out{num_runs}")
+        assert tree["headline"].startswith("No significant difference")
+        assert told in tree["basis"] and tree["seed_tests"] is None
+    assert "bold is the best of each" in tree["basis"]
+    assert "adjusted together, are tested by jbias.stats.compare_seeds" in tree["basis"]

@@ -1,5 +1,6 @@
 """The report of one or two data sets: its answer is of tests over seeds, for these alone."""
 
+import html
 import json
 import shutil
 
@@ -59,13 +60,13 @@ def test_train_on_photo_test_on_sketch_five_seeds(tmp_path, capsys):
     assert test["t_pvalue"] == pytest.approx(theirs.pvalue)
     assert test["permutation_pvalue"] == pytest.approx(2 / 252)
     assert tree["headline"] == (
-        f"On sketch, 5 runs each: SagNet is better than ERM by 3.8 [{low:.1f}, {high:.1f}] "
-        f"(Welch p = {theirs.pvalue:.3f}, permutation p = 0.008). This is about sketch "
+        f"On 'sketch', 5 runs each: SagNet is better than ERM by 3.8 [{low:.1f}, {high:.1f}] "
+        f"(Welch p = {theirs.pvalue:.3f}, permutation p = 0.008). This is about 'sketch' "
         "alone, not about other data sets."
     )
     assert tree["headline"] in capsys.readouterr().out
     page = (tmp_path / "out" / "index.html").read_text()
-    assert tree["headline"] in page
+    assert tree["headline"] in html.unescape(page)
     assert "Ranks over data sets are not tested: there is only one data set." in page
     for name in (
         "tables/seed_tests.csv",
@@ -102,9 +103,9 @@ def test_two_data_sets_each_get_their_sentence_and_no_ranks(tmp_path):
     tables = {"sketch": some(SKETCH, algorithms=2), "photo": PHOTO}
     found = made(tmp_path, tables)
     headline, basis = found.answer
-    assert "On sketch, 5 runs each: SagNet is better than ERM" in headline
-    assert "On photo, 5 runs each: no significant difference" in headline
-    assert "This is about sketch and photo, each by itself" in headline
+    assert "On 'sketch', 5 runs each: SagNet is better than ERM" in headline
+    assert "On 'photo', 5 runs each: no significant difference" in headline
+    assert "This is about 'sketch' and 'photo', each by itself" in headline
     assert "counts 2 tests: all pairs on both data sets" in basis
     assert found.results["friedman"] is None and found.results["nemenyi"] is None
     assert "with 2 data sets, no two mean ranks" in found.results["tested"]["why_not"]
@@ -122,7 +123,7 @@ def test_three_data_sets_are_ranked_as_before(tmp_path):
 @cases.each(
     ("runs", "told"),
     [
-        (1, "Nothing was tested: on sketch each algorithm has a single run"),
+        (1, "Nothing was tested: on 'sketch' each algorithm has a single run"),
         (2, "With 2 runs each the permutation test cannot give a p below 0.33"),
         (
             3,
@@ -243,3 +244,51 @@ def test_every_small_table_is_written(tmp_path, algorithms, runs):
         pairs = algorithms * (algorithms - 1) // 2
         assert len(tree["seed_tests"]["tests"]) == pairs * len(sets)
         shutil.rmtree(out)
+
+
+def test_a_data_set_called_by_its_file_is_named_in_quotes(tmp_path):
+    """A file one.csv with scores in one column: no sentence begins "On one, ..."."""
+    path = tmp_path / "one.csv"
+    rows = [
+        f"{name},{run},{score}"
+        for name, scores in SKETCH.items()
+        for run, score in enumerate(scores)
+    ]
+    path.write_text("\n".join(["method,seed,acc", *rows]))
+    found = benchmark.report(inputs.from_scores(str(path), options.Options()))
+    headline, basis = found.answer
+    assert headline.startswith("On 'one', 5 runs each: ")
+    assert headline.endswith("This is about 'one' alone, not about other data sets.")
+    assert "on one" not in f"{headline} {basis}".lower()
+
+
+@cases.each(("algorithms", "is_said"), [(2, False), (3, True)])
+def test_captions_say_that_intervals_are_not_adjusted(tmp_path, algorithms, is_said):
+    """Of several tests; the p that is adjusted is named. One test needs no adjustment."""
+    found = made(tmp_path, {"sketch": some(SKETCH, algorithms=algorithms)})
+    captions = [
+        block.caption
+        for section in found.sections
+        for block in section.blocks
+        if getattr(block, "name", "") == "seed_tests"
+    ]
+    assert len(captions) == 2
+    for caption in (*captions, found.answer[1]):
+        assert ("not adjusted" in caption) == is_said, caption
+    assert ("the p that Holm's method adjusts" in captions[1]) == is_said
+
+
+@cases.each("datasets", ["sketch", "sketch photo"])
+def test_without_ranks_the_scores_have_no_column_of_mean_ranks(tmp_path, datasets):
+    tables = {name: some(SKETCH) for name in datasets.split()}
+    found = made(tmp_path, tables)
+    (scores,) = [
+        block
+        for section in found.sections
+        for block in section.blocks
+        if getattr(block, "name", "") == "scores"
+    ]
+    assert scores.head == ("Algorithm", "Runs", *datasets.split())
+    assert not any("–" in row for row in scores.rows)
+    best = scores.rows[1]
+    assert best[0] == "SagNet" and scores.marks(1, 2) == ["best"]

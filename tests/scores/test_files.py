@@ -6,11 +6,13 @@ The files and `expected.json` were made before the reader, without a look at it.
 import json
 import math
 import pathlib
+import re
 
+import pandas as pd
 import pytest
 
 import jbias
-from jbias import scores
+from jbias import scores, stats
 from tests import cases
 
 FOLDER = pathlib.Path(__file__).parent
@@ -278,3 +280,118 @@ def test_a_column_without_any_number_is_no_data_set(tmp_path):
     assert set(reading.tidy["dataset"]) == {"photo", "art"}
     assert "Notes (no scores)" in reading.unused
     assert reading.tidy["score"].isna().sum() == 1
+
+
+EXPORT = (
+    "Name,{column},method,domain,seed,test_acc\n"
+    "a,finished,ERM,art,0,70\nb,finished,ERM,art,1,71\nc,crashed,ERM,art,2,33\n"
+    "d,Finished,RSC,art,0,74\ne,finished,RSC,art,1,75\nf,failed,RSC,art,2,10\n"
+)
+
+
+@cases.each("column", ["State", "status"])
+def test_runs_that_did_not_finish_are_left_out_with_a_line(tmp_path, column):
+    text = EXPORT.format(column=column)
+    reading = read_text(tmp_path, text)
+    assert reading.tidy["score"].tolist() == [70, 71, 74, 75]
+    assert reading.description[2].endswith(
+        "left out: 2 of 6 rows, of runs that did not finish "
+        f"(column '{column}': 1 crashed, 1 failed); --columns=ignore={column} keeps them"
+    )
+    assert reading.unused == ("Name",)
+    every = read_text(tmp_path, text, columns=f"ignore={column}")
+    assert len(every.tidy) == 6 and not every.unfinished
+
+
+def test_a_state_is_that_of_a_run_only_where_all_cells_are_such(tmp_path):
+    text = EXPORT.format(column="State")
+    finished = text.replace("crashed", "finished").replace("failed", "finished")
+    assert len(read_text(tmp_path, finished).tidy) == 6
+    assert len(read_text(tmp_path, text.replace("crashed", "Ohio")).tidy) == 6
+    with pytest.raises(ValueError, match="runs that finished, got none: 6 of 6 rows"):
+        read_text(tmp_path, re.sub("(?i)finished", "running", text))
+
+
+def test_a_frame_with_runs_that_did_not_finish_is_refused_by_tests(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(EXPORT.format(column="State"))
+    frame = pd.read_csv(path)
+    with pytest.raises(ValueError, match="2 of 6 rows, of runs that did not finish"):
+        stats.compare_seeds(frame, larger_is_better=True)
+    tidy = jbias.read_scores(frame, verbose=False)
+    assert tidy["score"].tolist() == [70, 71, 74, 75]
+
+
+NOTED = (
+    r"Ours$^\dagger$",
+    "Ours†",
+    "Ours*",
+    "**Ours** [12]",
+    r"\textbf{Ours}~\cite{nam}",
+    "Ours [3, 4-6]",
+    "Ours (Nam et al., 2021)",
+    "Ours<sup>1</sup>",
+    "[Ours](https://a.b) [[12]](https://a.b)",
+)
+
+
+@cases.each("name", NOTED)
+@cases.each("file", ["table.csv", "table.md"])
+def test_footnote_marks_and_citations_are_no_part_of_a_name(tmp_path, name, file):
+    rows = [["method", "photo†", "art"], ["ERM", "70", "60"], [name, "73.8*", "61.5"]]
+    if file.endswith("md"):
+        rows.insert(1, ["---"] * 3)
+        text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    else:
+        text = "\n".join(";".join(row) for row in rows)
+    reading = read_text(tmp_path, text, file)
+    assert set(reading.tidy["algorithm"]) == {"ERM", "Ours"}
+    assert set(reading.tidy["dataset"]) == {"photo", "art"}
+    line = reading.description[2]
+    assert (
+        "names without footnote marks and citations: photo (was photo†), Ours" in line
+    )
+
+
+def test_marks_that_tell_names_apart_stay(tmp_path):
+    text = (
+        "| method | art | clip [1] | clip [2] |\n|---|---|---|---|\n| ERM | 70 | 60 | 1.5 |\n"
+        "| ERM† | 71 | 61 | 2 |\n| RSC$^a$ | 72 | 63 | 3 |\n| A* | 73 | 64 | 4 |\n"
+    )
+    reading = read_text(tmp_path, text, "table.md")
+    assert set(reading.tidy["algorithm"]) == {"ERM", "ERM†", "RSC", "A*"}
+    assert set(reading.tidy["dataset"]) == {"art", "clip [1]", "clip [2]"}
+    assert reading.description[2].endswith("citations: RSC (was RSC^a)")
+
+
+def test_bold_names_of_a_csv_file_have_no_markup_and_no_line(tmp_path):
+    text = (
+        "**method**,**photo**,`art`\n---,---,---\nERM,70,60\n\\textbf{RSC},**71**,61\n"
+    )
+    reading = read_text(tmp_path, text)
+    assert set(reading.tidy["algorithm"]) == {"ERM", "RSC"}
+    assert set(reading.tidy["dataset"]) == {"photo", "art"}
+    assert "names without" not in reading.description[2]
+
+
+def test_names_of_a_frame_are_those_of_its_user():
+    frame = pd.DataFrame({"method": ["A [1]", "B†"], "art": [1.5, 2], "clip": [3, 4]})
+    assert set(scores.read(frame).tidy["algorithm"]) == {"A [1]", "B†"}
+
+
+def test_lines_across_a_table_of_latex_are_no_part_of_names(tmp_path):
+    rules = (r"\hdashline", r"\Xhline{1pt}", r"\cdashline{1-3}", r"\thickhline")
+    rows = "".join(f"{rule}\nM{i} & 7{i} & 6{i} \\\\\n" for i, rule in enumerate(rules))
+    text = (
+        f"\\begin{{tabular}}{{lcc}}\nMethod & art & clip \\\\\n{rows}\\end{{tabular}}"
+    )
+    reading = read_text(tmp_path, text, "table.tex")
+    assert set(reading.tidy["algorithm"]) == {"M0", "M1", "M2", "M3"}
+
+
+@cases.each("cell", [r"73.8$^{\pm 0.2}$", "73.8<sup>±0.2</sup>", "73.8<sup>2</sup>"])
+def test_what_stands_above_a_score_is_its_spread_or_a_mark(tmp_path, cell):
+    text = f"| method | art |\n|---|---|\n| ERM | {cell} |\n| RSC | 70.1 |\n"
+    tidy = read_text(tmp_path, text, "table.md").tidy
+    assert tidy["score"].tolist() == [73.8, 70.1]
+    assert ("deviation" in tidy) == ("0.2" in cell)

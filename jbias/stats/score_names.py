@@ -1,0 +1,70 @@
+"""Names of algorithms and data sets in files, without markup, footnote marks and citations.
+
+What would make two names of a column, or two columns, alike stays.
+"""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
+
+from jbias.stats import score_cells, score_grid
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str]]:
+    """Return a grid whose names have no markup, footnote marks and citations.
+
+    Also what each name was that lost marks or a citation, by its new name. Columns of
+    scores stay as they are.
+    """
+    heads = _shortened(grid.columns, _of_levels)
+    was = {
+        new: _marked(old)
+        for names, short in heads.items()
+        for old, new in zip(names, short, strict=True)
+        if _marked(old) != new
+    }
+    rows = [list(row) for row in grid.cells]
+    for j in range(len(grid.columns)):
+        texts = [row[j] for row in rows if not score_grid.is_blank(row[j])]
+        words = {text for text in dict.fromkeys(texts) if _is_name(text)}
+        if 2 * sum(text in words for text in texts) <= len(texts):
+            continue
+        names = [text for text in dict.fromkeys(texts) if text in words]
+        short_names = _shortened(names, lambda shorten, name: shorten(name))
+        was |= {
+            new: _marked(old) for old, new in short_names.items() if _marked(old) != new
+        }
+        for row in rows:
+            if isinstance(row[j], str):
+                row[j] = short_names.get(row[j], row[j])
+    columns = tuple(heads[names] for names in grid.columns)
+    return dataclasses.replace(grid, columns=columns, cells=rows), was
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and not score_cells.is_score(value)
+
+
+def _marked(name: str) -> str:
+    """Return a name without markup, with its marks of footnotes and citations."""
+    return score_cells.plain_text(name, keep_notes=True)
+
+
+def _of_levels(shorten: Callable, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(shorten, names))
+
+
+def _shortened(names: Iterable[Name], apply: Callable) -> dict[Name, Name]:
+    """Return each name as short as it may be: no two that differ become alike."""
+    short = {name: apply(score_cells.bare_name, name) for name in names}
+    marked = {name: apply(_marked, name) for name in short}
+    for fuller in (marked, {name: name for name in short}):
+        groups: dict[Name, list[Name]] = {}
+        for name, text in short.items():
+            groups.setdefault(text, []).append(name)
+        for alike in groups.values():
+            if len(alike) > 1:
+                short |= {name: fuller[name] for name in alike}
+    return short
