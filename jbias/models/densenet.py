@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array
 
-from jbias.models import backbone, layers
+from jbias.models import backbone, layers, pooling
 
 # As resnet.NAMES.
 NAMES = (
@@ -31,7 +31,7 @@ _INIT = layers.HE_FAN_IN
 def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
     """A 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
     x = call.conv(x, "conv", width, 7, 2, init=_INIT, name="conv0")
-    return nn.max_pool(nn.relu(call.norm(x, "bn0")), (3, 3), (2, 2), ((1, 1), (1, 1)))
+    return pooling.max_pool_of_stem(nn.relu(call.norm(x, "bn0")))
 
 
 def layer(call: backbone.Call, x: Array, *, growth: int) -> Array:

@@ -15,7 +15,7 @@ from typing import Any
 from flax import linen as nn
 from jaxtyping import Array
 
-from jbias.models import backbone, layers, taps, weight_names
+from jbias.models import backbone, layers, pooling, taps, weight_names
 from jbias.runtime import xla
 
 # A module's path here, and the name of the published module that has its weights.
@@ -109,7 +109,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         x = taps.through(self, self.conv1(x), "stem.conv", key, train, normed=True)
         x = nn.relu(self.bn1(x, train=train))
         if self.stem == "imagenet":
-            x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+            x = pooling.max_pool_of_stem(x)
         return taps.through(self, x, "stem", key, train)
 
     def _stage(self, number: int, x: Array, key, train: bool) -> Array:

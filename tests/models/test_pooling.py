@@ -1,0 +1,59 @@
+"""The stem's max-pool is XLA's, whichever gradient computes it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jbias.models import pooling
+from jbias.runtime import xla
+from tests import cases
+
+
+def plain(x):
+    return nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+
+
+def pooled(x):
+    with xla.compiling_for("gpu"):
+        return pooling.max_pool_of_stem(x)
+
+
+@cases.each("dtype", ["float32", "bfloat16"])
+@cases.each("sides", [(8, 8), (7, 9), (1, 2), (2, 1), (3, 3), (5, 4)])
+@cases.each("levels", [0, 3])
+def test_maxima_are_equal_to_the_bit_and_gradients_to_rounding(dtype, sides, levels):
+    """levels: so many different values, most windows then have ties; 0: no two are equal."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((2, *sides, 3))
+    if levels:
+        values = np.floor(values * levels) / levels
+    x = jnp.asarray(values, dtype)
+    np.testing.assert_array_equal(pooled(x), plain(x))
+    ours, back = jax.vjp(pooled, x)
+    wanted, back_of_plain = jax.vjp(plain, x)
+    np.testing.assert_array_equal(ours, wanted)
+    gradient = jnp.asarray(rng.standard_normal(ours.shape), dtype)
+    (found,), (expected,) = back(gradient), back_of_plain(gradient)
+    assert found.dtype == x.dtype
+    rounding = 4 * float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        found.astype("float32"),
+        expected.astype("float32"),
+        rtol=rounding,
+        atol=rounding * 4,  # Sums of at most four gradients, some of which cancel.
+    )
+
+
+def test_infinite_maps_have_the_gradients_of_the_plain_one():
+    x = jnp.array([[-np.inf, 1.0, np.inf], [0.0, -np.inf, np.inf]])[None, ..., None]
+    gradients = [jax.grad(lambda x, of=of: of(x).sum())(x) for of in (pooled, plain)]
+    np.testing.assert_array_equal(*gradients)
+
+
+@pytest.mark.parametrize("count", [2])
+def test_it_maps_over_seeds(count):
+    x = jnp.asarray(np.random.default_rng(1).standard_normal((count, 2, 6, 6, 3)), "f4")
+    grad = jax.grad(lambda x: (pooled(x) ** 2).sum())
+    np.testing.assert_array_equal(jax.vmap(grad)(x), jnp.stack([*map(grad, x)]))
