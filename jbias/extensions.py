@@ -7,6 +7,7 @@ names that are not known. What goes wrong in such a function, or in one that it 
 is told with its own file and line (messages.UserCodeError).
 """
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -217,6 +218,55 @@ def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
         for one in offered(name=name):
             found[name] = f"{one.dist.name} {one.dist.version}" if one.dist else ""
     return found
+
+
+def import_digests(tree: Any) -> dict[str, str]:
+    """Return a digest of each file that the user's own files import, by its path.
+
+    Those are files beside the importing one or in the working directory, and what they
+    import in turn; a package's files are all of its folder. Read from the text: no code runs,
+    and what is imported by a name that is computed is not seen.
+    """
+    named = {os.path.abspath(name.rpartition(":")[0]) for name in files(tree)}
+    seen, waiting = set(named), [pathlib.Path(path) for path in sorted(named)]
+    while waiting:
+        path = waiting.pop()
+        for imported in _imported_files(path):
+            if str(imported) not in seen:
+                seen.add(str(imported))
+                waiting.append(imported)
+    here = os.getcwd()
+    return {os.path.relpath(x, here): file_digest(x) for x in sorted(seen - named)}
+
+
+def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files of the user's that a file of Python imports."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []  # Whoever runs it says so.
+    modules = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module or "")
+            modules |= {f"{node.module or ''}.{x.name}".strip(".") for x in node.names}
+    found = []
+    for folder in dict.fromkeys((path.parent, pathlib.Path.cwd())):
+        for module in sorted(modules - {""}):
+            place = folder.joinpath(*module.split("."))
+            package = folder / module.partition(".")[0]
+            if place.with_suffix(".py").is_file():
+                found.append(place.with_suffix(".py"))
+            if (package / "__init__.py").is_file():
+                found += sorted(package.rglob("*.py"))
+    return [x.absolute() for x in found if not _is_installed(x)]
+
+
+def _is_installed(path: pathlib.Path) -> bool:
+    """Return whether a file is of this package: `jbias` where its checkout is worked in."""
+    return pathlib.Path(__file__).parent in path.absolute().parents
 
 
 def file_digest(path: str | os.PathLike) -> str:

@@ -369,3 +369,29 @@ def test_a_run_of_ones_own_parts_is_measured(tmp_path, monkeypatch):
     share = found[found["metric"] == "called_red"].iloc[0]
     last = shares[shares["step"] == share["step"]].iloc[0]
     assert 0 <= share["count"] <= share["n"] == 40 and last["n"] == 160
+
+
+def test_files_that_own_files_import_are_known_by_their_content(tmp_path, monkeypatch):
+    """Beside the file or in the working directory, through others, and packages whole."""
+    folder, here = tmp_path / "code", tmp_path / "here"
+    for path, text in {
+        folder / "mine.py": "import numpy, beside\nfrom package.inner import f\n",
+        folder / "beside.py": "def g():\n    import in_here\n",
+        folder / "other.py": "import beside\n",
+        folder / "package" / "__init__.py": "",
+        folder / "package" / "inner.py": "f = 1\n",
+        here / "in_here.py": "import beside\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(here)
+    config = {"algo": {"name": f"{folder / 'mine.py'}:make"}}
+    digests = extensions.import_digests(config)
+    assert {pathlib.Path(path).name for path in digests} == {
+        *("beside.py", "__init__.py", "inner.py", "in_here.py")
+    }
+    (folder / "package" / "inner.py").write_text("f = 2\n")
+    again = extensions.import_digests(config)
+    changed = [path for path in digests if again[path] != digests[path]]
+    assert [pathlib.Path(path).name for path in changed] == ["inner.py"]
+    assert extensions.import_digests({"algo": {"name": "erm"}}) == {}

@@ -314,24 +314,32 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
 
 
 OWN = """
+import sys
 from jbias.algos import erm
+sys.path.append({folder!r})
+import of_mine
 
-def make(net, *, p=0.5):
+def make(net, *, p=of_mine.P):
     return erm.make(net)
 """
 
 
 def test_a_run_that_is_done_is_not_the_run_of_code_that_changed_after(tmp_path, capfd):
-    """Its numbers are those of the file with which it began; the file restored, it is done."""
-    workdir, path = tmp_path / "run", tmp_path / "mine.py"
-    path.write_text(OWN)
+    """Its numbers are those of the files with which it began; these restored, it is done."""
+    workdir, path, imported = (tmp_path / x for x in ("run", "mine.py", "of_mine.py"))
+    contents = {path: OWN.format(folder=str(tmp_path)), imported: "P = 0.5\n"}
+    for file, text in contents.items():
+        file.write_text(text)
     config = _one_seed(path)
     assert train.run(config, workdir)
     records = {file: file.read_bytes() for file in workdir.glob("evals/*")}
-    path.write_text(OWN.replace("0.5", "0.25"))
-    with pytest.raises(ValueError, match=r"mine\.py has changed since this run began"):
-        train.run(config, workdir)
-    path.write_text(OWN)
+    for file, text in contents.items():
+        file.write_text(text + "# Edited.\n")
+        with pytest.raises(
+            ValueError, match=rf"{file.name} has changed since this run"
+        ):
+            train.run(config, workdir)
+        file.write_text(text)
     capfd.readouterr()
     assert train.run(config, workdir)
     assert "is done: nothing to do" in capfd.readouterr().err

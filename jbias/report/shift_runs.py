@@ -296,7 +296,7 @@ def _names(alike: Sequence, settings: Sequence[Mapping], cells: Cells) -> list[s
         words = ["shift_" * (short == "seed") + short for short in shorts]
         each = zip(keys, shorts, words, strict=True)
         shown = [name if shorts.count(x) > 1 else word for name, x, word in each]
-        values = {i: [settings[i].get(name, "unset") for name in keys] for i in mine}
+        values = {i: [settings[i].get(name, "default") for name in keys] for i in mine}
         longest = max(map(len, itertools.chain(*values.values())), default=0)
         for i in mine:
             words = map("=".join, zip(shown, values[i], strict=True))

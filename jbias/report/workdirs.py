@@ -75,11 +75,24 @@ class Run:
 
     @property
     def identity(self) -> Mapping[str, str] | None:
-        """Settings that must be equal for seeds to be pooled."""
+        """Settings, and files of the user's own, that must be equal for seeds to be pooled."""
         if self.config is None:
             return None
         kept = {k: v for k, v in self.settings.items() if k not in _NO_IDENTITY}
-        return flatten(jc.without_places(kept))
+        settings = flatten(jc.without_places(kept))
+        if self.own_code:
+            settings["own_code"] = self.own_code
+        return settings
+
+    @property
+    def own_code(self) -> str:
+        """The user's own files, with a digest of each; "" without any."""
+        digests: dict[str, Any] = {}
+        for key in ("own_code", "own_imports"):
+            recorded = self.provenance.get(key)
+            digests |= recorded if isinstance(recorded, Mapping) else {}
+        each = (f"{pathlib.Path(x).name} {digests[x]}" for x in sorted(digests))
+        return ", ".join(each)
 
     @property
     def lost_seeds(self) -> list[str]:
@@ -211,7 +224,7 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
         return [run.name for run in group]
     apart = {}  # One setting of many sets counts once.
     for key in differing(settings):
-        of = tuple(one.get(key, "unset") for one in settings)
+        of = tuple(one.get(key, "default") for one in settings)
         apart[key.rsplit(".", 1)[-1], of] = key
     if len(apart) > 3:
         # Runs that differ in seeds alone share the name of the first of them.

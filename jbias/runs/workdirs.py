@@ -206,10 +206,12 @@ def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
 def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
     """Raise ValueError where the user's own code is not that with which a run began.
 
-    digests: by file or package, as `build.user_file_digests` returns them. Where the run
-    has computed nothing, or recorded no digest, nothing is compared.
+    digests: by file or package, as `build.user_file_digests` and
+    `extensions.import_digests` return them. Where the run has computed nothing, or recorded
+    no digest, nothing is compared.
     """
-    recorded = provenance(workdir).get("own_code") or {}
+    first = provenance(workdir)
+    recorded = {**(first.get("own_code") or {}), **(first.get("own_imports") or {})}
     changed = [
         name for name, digest in digests.items() if recorded.get(name, digest) != digest
     ]
@@ -326,7 +328,8 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
 def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     """What differs from the run's first start; ValueError where it must not."""
     first, facts = provenance(workdir), json.loads(json.dumps(facts))
-    check_own_code(workdir, facts.get("own_code") or {})
+    digests = {**(facts.get("own_code") or {}), **(facts.get("own_imports") or {})}
+    check_own_code(workdir, digests)
     held = {key: first.get(key) for key in facts}
     if changed := jc.diff(data_identity(held), data_identity(facts)):
         raise ValueError(

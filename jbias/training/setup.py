@@ -154,6 +154,9 @@ def open_run(
         "own_code": build.user_file_digests(config),
         "init": None,
     }
+    imports = extensions.import_digests(config)
+    if imports:
+        facts["own_imports"] = imports
     if follows:
         built = stages.build_stages(spec, plans, None, devices)
     else:
@@ -229,7 +232,9 @@ def _describe_data(
 def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     """Raise ValueError where the user's own code has changed since the run began."""
     if workdirs.provenance(workdir).get("own_code"):
-        workdirs.check_own_code(workdir, build.user_file_digests(spec.config))
+        digests = build.user_file_digests(spec.config)
+        imports = extensions.import_digests(spec.config)
+        workdirs.check_own_code(workdir, {**digests, **imports})
 
 
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:

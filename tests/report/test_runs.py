@@ -243,7 +243,7 @@ def test_other_settings_are_never_averaged(runs, tmp_path):
     configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
     tree = run(runs, tmp_path / "out")
     assert "pAdaIN [p=0.1]" in tree["algorithms"]
-    assert "pAdaIN [p=unset]" in tree["algorithms"]
+    assert "pAdaIN [p=default]" in tree["algorithms"]
     assert {c["n"] for c in tree["table"]} == {3}
 
 
@@ -254,6 +254,17 @@ def test_unknown_settings_are_never_averaged(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
     assert {"ERM [erm]", "ERM [erm_other]"} <= set(tree["algorithms"])
     assert any("its settings are not known" in told for told in tree["caveats"])
+
+
+def test_seeds_of_two_versions_of_own_code_are_never_pooled(runs):
+    """The name of the file is the same, the digest of what it held is not."""
+    configure(copy(runs, "erm", "erm_more", seeds=3), seeds=[3, 4, 5])
+    for name, digest in (("erm", "0123456789abcdef"), ("erm_more", "fedcba9876543210")):
+        path = runs / name / "provenance.json"
+        facts = json.loads(path.read_text())
+        path.write_text(json.dumps({**facts, "own_code": {"mine.py": digest}}))
+    labels = {f"ERM [own_code=mine.py {x}]" for x in ("0123456789abcdef", digest)}
+    assert labels <= {*gathered(runs).algorithms}
 
 
 def test_refuses_to_count_a_seed_twice(runs, tmp_path, capsys):
@@ -277,7 +288,7 @@ def test_algorithms_bear_their_names_in_papers_or_their_own_label(runs):
     assert (found.algorithms, found.options.reference) == (("pAdaIN",), "pAdaIN")
     configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
     configure(runs / "sagnet", label="Mine")
-    labels = ("pAdaIN [p=unset]", "pAdaIN [p=0.1]", "Mine")
+    labels = ("pAdaIN [p=default]", "pAdaIN [p=0.1]", "Mine")
     assert gathered(runs).algorithms == ("DeepAugment (CAE) (biasbed)", *labels)
     # As their records say, with what tells one from the other.
     chosen = gathered(runs, algorithms=("padain [p=0.1]", "sagnet (wide)"))
