@@ -38,7 +38,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias.runtime import cli, files
+from jbias.runtime import cli, files, signals
 
 _WAYS = ("checkpoint", "predict", "decisions", "follow")
 # Flags that say nothing, by what is asked for.
@@ -158,6 +158,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
             of = network, asked, out, call.say
             lacking = runner.run_suite(*of, whole=not args.only)
         except networks.NETWORK_ERRORS as error:
+            signals.raise_interrupt(error)
             lacking = [f"{name}: {networks.describe_error(error)}"]
             call.leave_out(name, *lacking)
             # The folder is another's, or holds what was measured otherwise.

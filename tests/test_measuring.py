@@ -96,9 +96,10 @@ def test_a_network_that_guesses_has_a_doubt_beside_its_shape_bias(stimuli, tmp_p
     found = jbias.measure(
         lambda images: np.tile(one_class, (len(images), 1)), name="constant", **options
     )
-    (line,) = found.doubts()
+    line, constant = found.doubts()
     assert line.startswith("decisions for either cue on cue-conflict are no more than")
     assert "2 of 16 classes" in line and f"  doubt: {line}" in repr(found).splitlines()
+    assert constant.startswith("every image of cue-conflict is called ")
     found = jbias.measure(by_channel(1), name="texture", **options)
     assert found.accuracy_shape < 0.5 and found.doubts() == []
 

@@ -121,9 +121,10 @@ class Measured:
     """Results of one model.
 
     folder: of its records and decisions, which reports read. numbers: one row per number,
-    with the columns of runs.results. left_out: the measures that were not made, each line with
-    the reason. first: names of sets in the order in which attributes prefer them. class_counts: the number
-    of classes that were decided among, by measure and set.
+    with the columns of runs.results. left_out: the measures that were not made, each line
+    with the reason. first: names of sets in the order in which attributes prefer them.
+    class_counts: the number of classes that were decided among, by measure and set.
+    constant_classes: the class that all images were called, where it is one, likewise.
 
     The headlines, such as `shape_bias` and `accuracy`, are attributes: each an Estimate.
     AttributeError, in one line, for what was not measured.
@@ -134,6 +135,9 @@ class Measured:
     left_out: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
     class_counts: Mapping[tuple[str, str], int] = dataclasses.field(
+        default_factory=dict
+    )
+    constant_classes: Mapping[tuple[str, str], str] = dataclasses.field(
         default_factory=dict
     )
 
@@ -222,9 +226,19 @@ class Measured:
 
         Guessing among k classes decides for either cue in a share of 2 / k, and for the
         label in 1 / k. Named are sets whose share has an interval of 95 % (Wilson's) that
-        is not above this; of cue conflicts, by no rule of pooling answers.
+        is not above this; of cue conflicts, by no rule of pooling answers. So are sets
+        of several classes whose images are all called one class.
         """
-        return [*self._doubted_cues(), *self._doubted_accuracy()]
+        lines = [*self._doubted_cues(), *self._doubted_accuracy()]
+        constant: dict[str, str] = {}  # By data set, whatever measured it.
+        for (_, dataset), decided in self.constant_classes.items():
+            constant.setdefault(dataset, decided)
+        for dataset, decided in constant.items():
+            lines.append(
+                f"every image of {dataset} is called {decided!r}; check weights, "
+                "preprocessing and the order of classes"
+            )
+        return lines
 
     def _doubted_cues(self) -> Iterator[str]:
         numbers = self.numbers
@@ -282,13 +296,21 @@ def read(
     folder: pathlib.Path, *, left_out: Sequence[str] = (), first: Sequence[str] = ()
 ) -> Measured:
     """Return the results in a network's folder; left_out, first: as of Measured."""
-    class_counts = {}
+    class_counts, constant_classes = {}, {}
     for path in sorted((folder / "measures").glob("*.json")):
         measure, _, dataset = path.stem.partition("@")
         options = json.loads(path.read_text("utf-8"))
         class_counts[measure, dataset] = len(options.get("classes", ()))
-    numbers = results.read(folder)
-    return Measured(folder, numbers, tuple(left_out), tuple(first), class_counts)
+        if "constant" in options:
+            constant_classes[measure, dataset] = options["constant"]
+    return Measured(
+        folder,
+        results.read(folder),
+        tuple(left_out),
+        tuple(first),
+        class_counts,
+        constant_classes,
+    )
 
 
 class MeasuredNetworks(tuple):

@@ -15,7 +15,7 @@ from jaxtyping import Int, Shaped
 from jbias import data
 from jbias.data import base, labels, loader, splits, tables
 from jbias.evals import cue_conflict, networks, predict, probe, suite
-from jbias.runtime import mesh, xla
+from jbias.runtime import mesh, signals, xla
 
 _LISTED = 20  # Outputs that a message names.
 # Words of other data sets for Geirhos' 16 classes.
@@ -108,6 +108,7 @@ def prepare_all(
         except base.Mismatch:
             foreign[dataset] = True
         except errors as error:
+            signals.raise_interrupt(error)
             faults[f"{dataset}: {networks.describe_error(error)}"] = True
     for line in _describe_unused(network, asked, prepared):
         say(f"{network.name}: {line}")

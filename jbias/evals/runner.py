@@ -38,7 +38,7 @@ from jbias.evals import (
     suite,
 )
 from jbias.runs import costs, results, workdirs
-from jbias.runtime import console, files, mesh, messages
+from jbias.runtime import console, files, mesh, messages, signals
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 _PLAIN = "accuracy"
@@ -97,6 +97,16 @@ def _constant_answer(found: decisions.ByName, classes: Sequence[str]) -> str:
         f"{classes[predictions[0]]!r} with probability {confidence[0]:.4g}; check its "
         "weights and preprocessing"
     )
+
+
+def _constant_class(found: decisions.ByName, classes: Sequence[str]) -> str:
+    """Return the class that a network decides for on all images of several classes, or ""."""
+    predictions = np.concatenate([one.prediction for one in found.values()])
+    labels = [one.columns.get("label", np.empty(0)) for one in found.values()]
+    if len(predictions) < 2 or len(np.unique(np.concatenate(labels))) < 2:
+        return ""
+    first = predictions[0]
+    return classes[first] if (predictions == first).all() else ""
 
 
 class _Job(NamedTuple):
@@ -318,6 +328,7 @@ class Measuring:
                     of = job, bound, known, shared, *hears
                     numbers, found, earlier = self._find(*of)
                 except networks.MEASURE_ERRORS as error:
+                    signals.raise_interrupt(error)
                     self.refuse(f"{task.name}: {self._explain(error)}")
                     continue
                 seconds = time.monotonic() - began + earlier
@@ -329,6 +340,8 @@ class Measuring:
                     told["cost"] = costs.estimate(seconds, devices, assumed)
                 if not task.measure.inside:
                     told |= {"classes": job.whole.classes, **alone}
+                    constant = _constant_class(found, job.whole.classes)
+                    told |= {"constant": constant} if constant else {}
                 if task.dataset == "train" and (differing := self.otherwise()):
                     told["otherwise"] = differing  # No gap to tests is known of these.
                 self.store(task, numbers, asked.run["decisions"] and found, told)

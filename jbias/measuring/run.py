@@ -24,7 +24,7 @@ from jbias.evals import (
 )
 from jbias.evals import suite as suites
 from jbias.measuring import arguments, models, sets
-from jbias.runtime import messages, xla
+from jbias.runtime import messages, signals, xla
 
 # Pixels, where nothing says another size.
 _SIZE, _SIZE_OF_SHAPES = 224, 32
@@ -417,6 +417,7 @@ def _run(
     try:
         failed = runner.run_suite(network, suite, out, call.say, whole=whole)
     except networks.NETWORK_ERRORS as error:
+        signals.raise_interrupt(error)
         reason = f"{network.name}: {networks.describe_error(error)}"
         call.leave_out(network.name, reason)
         return None

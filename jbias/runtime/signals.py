@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -40,6 +41,22 @@ class Terminated(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number  # What a shell says of it.
+
+
+_NAMED = re.compile(r"\bTerminated: (SIG\w+)")
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise the interrupt that ended a callback, of which jax makes an error of its own.
+
+    error: what jax raised, with the callback's traceback as text. Nothing is raised for
+    another error.
+    """
+    terminated = _NAMED.search(str(error))
+    if terminated:
+        raise Terminated(signal.Signals[terminated[1]]) from error
+    if re.search(r"\bKeyboardInterrupt\b", str(error)):
+        raise KeyboardInterrupt from error
 
 
 class StopSignal:

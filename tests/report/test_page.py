@@ -9,6 +9,7 @@ import pytest
 
 from jbias import report
 from jbias.report import document
+from jbias.stats import score_cells
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +60,13 @@ def out(many_runs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nasty(tmp_path_factory):
-    """A report of algorithms with names that HTML, LaTeX or matplotlib would obey."""
+    """A report of algorithms with names that HTML, LaTeX or matplotlib would obey.
+
+    Beside each is one of its name without markup, so that the name keeps its markup.
+    """
     folder = tmp_path_factory.mktemp("nasty")
     rows = ["algorithm,dataset,score"]
-    for i, name in enumerate(NASTY):
+    for i, name in enumerate([*NASTY, *map(score_cells.bare_name, NASTY)]):
         quoted = '"' + name.replace('"', '""') + '"'
         rows += [f"{quoted},set_{j} & more,{i + j % 2}" for j in range(4)]
     (folder / "scores.csv").write_text("\n".join(rows))
@@ -152,7 +156,7 @@ def test_names_are_escaped_in_latex(nasty):
 
 def test_names_stay_names_in_csv_and_json(nasty):
     tree = json.loads((nasty / "results.json").read_text())
-    assert tree["algorithms"] == NASTY
+    assert tree["algorithms"][: len(NASTY)] == NASTY
     assert (nasty / "tables" / "scores.csv").read_text().count("<script>") == 4
 
 
