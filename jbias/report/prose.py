@@ -1,6 +1,7 @@
 """What the numbers of a comparison say, and do not say, in sentences."""
 
 import importlib.metadata
+import itertools
 import math
 import pathlib
 import platform
@@ -51,6 +52,12 @@ def answer(
     decided: both, of tests over seeds; None takes those of the tests of ranks.
     """
     headline, basis = decided or _answer(analysis)
+    if not decided and _are_all_guesses(analysis):
+        metric = analysis.study.options.metric.replace("_", " ")
+        headline = (
+            f"No claim about {metric}: decisions of all algorithms are at chance on all data "
+            f"sets. (Tests of ranks: {headline.removesuffix('.')}.)"
+        )
     reference = analysis.study.options.reference
     if analysis.study.options.selection == "oracle":
         rest = f"{headline[0].lower()}{headline[1:]}"
@@ -60,10 +67,17 @@ def answer(
     return headline, basis
 
 
+def _are_all_guesses(analysis: analysis_lib.Analysis) -> bool:
+    """Return whether ranks were tested, of decisions that are all at chance."""
+    cells = {*itertools.product(analysis.algorithms, analysis.datasets)}
+    return analysis.friedman is not None and cells <= analysis.study.guessed
+
+
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
+    better, _ = analysis.study.sides
     p = p_by_permutation(analysis.permutation)
     decided = f"{p}, Friedman's test by permutation over {n} data sets"
     test = _test_words(analysis)
@@ -91,10 +105,10 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     differ = "differs" if len(claimed) == 1 else "differ"
     headline = (
         f"The {k} algorithms differ significantly ({decided}), and {len(claimed)} of {total} "
-        f"pairs {differ}: {_who_is_better(claimed)}."
+        f"pairs {differ}: {_who_is_better(claimed, better)}."
     )
     if total == 1:
-        headline = f"{claimed[0][0]} ranks significantly better than {claimed[0][1]} ({decided})."
+        headline = f"{claimed[0][0]} ranks significantly {better} than {claimed[0][1]} ({decided})."
     rest = f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
     return headline, f"{test} {rest}"
 
@@ -122,16 +136,16 @@ def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
     )
 
 
-def _who_is_better(claimed: Sequence[tuple[str, str, float]]) -> str:
-    """Return which algorithms rank better than which, the first of many."""
+def _who_is_better(claimed: Sequence[tuple[str, str, float]], better: str) -> str:
+    """Return which algorithms rank better, or higher, than which, the first of many."""
     worse: dict[str, list[str]] = {}
-    for better, name, _ in claimed:
-        worse.setdefault(better, []).append(name)
+    for first, name, _ in claimed:
+        worse.setdefault(first, []).append(name)
     parts, most = [], len(worse) if len(claimed) <= _NAMED else 1
-    for better, names in [*worse.items()][:most]:
+    for first, names in [*worse.items()][:most]:
         if len(names) > 5:
             names = [*names[:4], f"{len(names) - 4} others"]
-        parts.append(f"{better} ranks better than {tables.join(names)}")
+        parts.append(f"{first} ranks {better} than {tables.join(names)}")
     if len(worse) > most:
         more = len(claimed) - sum(len(names) for names in [*worse.values()][:most])
         parts.append(f"{tables.count(more, 'more pair')} in the table of pairs")
@@ -159,8 +173,11 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     """Says which algorithms differ from the reference, among all pairs and alone."""
     if "dunn" not in analysis.tests:
         return f"{reference} is not in the tests."
+    better, worse = analysis.study.sides
     pairs = [
-        f"{a} ranks better than {b}" if b == reference else f"{b} ranks worse than {a}"
+        f"{a} ranks {better} than {b}"
+        if b == reference
+        else f"{b} ranks {worse} than {a}"
         for a, b, _ in analysis.significant
         if reference in (a, b)
     ]
@@ -169,7 +186,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     dunn = analysis.tests["dunn"]
     each = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
     alone = [
-        f"{name} ranks {'better' if z > 0 else 'worse'} ({p_equals(p)})"
+        f"{name} ranks {better if z > 0 else worse} ({p_equals(p)})"
         for name, z, p in each
         if p <= analysis.alpha
     ]
@@ -288,9 +305,8 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
     elif sizes == {1}:
         spread = f"One score a cell; without several {study.repeats} there is no ±."
     unit = " in %" if study.unit.name else ""
-    better = "larger" if study.options.larger_is_better else "smaller"
     metric = study.options.metric.replace("_", " ").capitalize()
-    return f"{metric}{unit}, {better} is better. {spread} Selection: {study.rule}."
+    return f"{metric}{unit}, {study.ranks_first}. {spread} Selection: {study.rule}."
 
 
 def bold(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
@@ -563,7 +579,7 @@ def _compared(study: analysis_lib.Study) -> str:
         f"We compare {tables.count(len(study.algorithms), 'algorithm')} on "
         f"{tables.count(len(study.datasets), 'data set')} "
         f"by {study.options.metric.replace('_', ' ')} "
-        f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
+        f"({study.ranks_first}), with "
         f"{runs}{reported}."
     )
 
