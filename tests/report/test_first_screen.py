@@ -13,7 +13,7 @@ import scipy.stats
 from matplotlib import text
 from PIL import Image
 
-from jbias import stats
+from jbias import report, stats
 from jbias.report import (
     analysis,
     benchmark,
@@ -322,6 +322,31 @@ def test_of_a_bias_no_side_is_better(larger, tmp_path):
     assert f"{side} ranks first." in prose.made_of(found)
     heads = seed_sections.table(found).head
     assert ("higher" if larger else "lower") in str(heads[1])
+
+
+@cases.each(
+    ("metric", "label"),
+    [("accuracy", "Accuracy in %"), ("shape_bias", "Shape bias in %")],
+)
+def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp_path):
+    sets = ("edge", "cue_conflict")
+    folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=sets)
+    study = inputs.from_runs([f"{folder}/*"], options_lib.Options(metric=metric))
+    varying = benchmark.variability(study)
+    placed = benchmark.figures(analysis.analyse(study), varying)
+    (figure,) = [x for _, x in placed if x and x.name == f"curves_{metric}"]
+    first, *others = [axes for axes in figure.drawn.axes if axes.get_title("left")]
+    assert first.get_ylabel() == label and not any(x.get_ylabel() for x in others[:2])
+    assert "epoch" in {axes.get_xlabel() for axes in [first, *others]}
+    assert all(tick % 1 == 0 for tick in first.get_xticks())
+
+
+def test_the_help_lists_the_metrics_that_a_run_has(capsys):
+    with pytest.raises(SystemExit):
+        report.main(["--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    for metric in ("accuracy (default)", "shape_bias", "fraction_neither", "mrr_shape"):
+        assert metric in words
 
 
 def test_intervals_of_shares_are_cut_where_no_difference_can_be(tmp_path):
