@@ -149,6 +149,12 @@ class Study:
         return ("better", "worse") if self.has_better_side else ("higher", "lower")
 
     @property
+    def best(self) -> str:
+        """Return what the score of the first rank is called: best, or of a bias largest."""
+        side = "largest" if self.options.larger_is_better else "smallest"
+        return "best" if self.has_better_side else side
+
+    @property
     def ranks_first(self) -> str:
         """Return "larger is better", or which scores rank first where neither side is better."""
         side = "larger" if self.options.larger_is_better else "smaller"

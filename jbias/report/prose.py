@@ -56,15 +56,21 @@ def answer(
         metric = analysis.study.options.metric.replace("_", " ")
         headline = (
             f"No claim about {metric}: decisions of all algorithms are at chance on all data "
-            f"sets. (Tests of ranks: {headline.removesuffix('.')}.)"
+            f"sets. (Tests of ranks: {_continued(headline)})"
         )
     reference = analysis.study.options.reference
     if analysis.study.options.selection == "oracle":
-        rest = f"{headline[0].lower()}{headline[1:]}"
-        headline = f"By the oracle, a bound and not a result: {rest}"
+        headline = f"By the oracle, a bound and not a result: {_continued(headline)}"
     if reference and not decided:
         basis = f"{basis} {_against(analysis, reference)}"
     return headline, basis
+
+
+def _continued(headline: str) -> str:
+    """Return the sentence as it goes after a colon; a name keeps its capital."""
+    word, _, rest = headline.partition(" ")
+    is_name = word not in ("No", "Nothing", "On", "The")
+    return headline if is_name else f"{word.lower()} {rest}"
 
 
 def _are_all_guesses(analysis: analysis_lib.Analysis) -> bool:
@@ -311,25 +317,26 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
 
 def bold(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
     """Says what is bold in the main table."""
+    best = analysis.study.best
     if analysis.by_seeds is not None and any_is:
         return (
-            "Bold: the best of a data set, and what the tests over "
+            f"Bold: the {best} of a data set, and what the tests over "
             f"{analysis.study.repeats} do not tell from it."
         )
     if analysis.by_seeds is not None and analysis.by_seeds.family:
-        return "Nothing is bold: no test tells a best one apart."
+        return f"Nothing is bold: no test tells the {best} apart."
     if not analysis.tests:
         return "Nothing is bold: nothing was tested."
     if not any_is:
         single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
-        return f"Nothing is bold: no test tells a best one apart{single}."
+        return f"Nothing is bold: no test tells the {best} apart{single}."
     if analysis.runs is None:
         return (
-            "Bold: the mean ranks that Nemenyi's test does not tell from the best. No score is "
+            "Bold: the mean ranks that Nemenyi's test does not tell from the first. No score is "
             f"bold: {analysis.no_seeds}."
         )
     return (
-        f"Bold: the best of a data set, and what Welch's t test over {analysis.study.repeats} "
+        f"Bold: the {best} of a data set, and what Welch's t test over {analysis.study.repeats} "
         "(Bonferroni over its pairs) does not tell from it; of mean ranks, what Nemenyi's test "
         "does not."
     )

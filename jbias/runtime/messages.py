@@ -294,8 +294,8 @@ def describe_crash(error: Exception) -> str:
 # What jax raises where Python asks a traced array for its value, and what to write instead.
 _TRACED_VALUES = {
     "TracerBoolConversionError": (
-        "a Python `if`, `while`, `and` or `not` on a traced value; use jnp.where, "
-        "jnp.logical_and, jnp.logical_not or jax.lax.cond"
+        "a Python `if` (or `while`, `and`, `not`) on a traced value; use jnp.where or "
+        "jax.lax.cond"
     ),
     "TracerIntegerConversionError": (
         "a traced value as an index or a number of repeats in Python; use jnp.take, or a "

@@ -320,6 +320,7 @@ def test_of_a_bias_no_side_is_better(larger, tmp_path):
     assert told in seed_sections.answer(found)[0]
     side = "larger" if larger else "smaller"
     assert f"{side} ranks first." in prose.made_of(found)
+    assert f"the {side[:-1]}st of a" in prose.bold(found, any_is=True)
     heads = seed_sections.table(found).head
     assert ("higher" if larger else "lower") in str(heads[1])
 
