@@ -8,7 +8,7 @@ import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -282,7 +282,6 @@ def _losses(path: str, algo: base.Algo) -> Callable:
     tap = getattr(algo.net, "tap", None)
     line = extensions.line_of(path, algo.losses, tap)
     names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
-    scalars = f"losses must be scalars under {', '.join(sorted(names))}, which "
 
     @functools.wraps(algo.losses)
     def losses(*args: Any) -> tuple[dict, base.Aux]:
@@ -297,9 +296,7 @@ def _losses(path: str, algo: base.Algo) -> Callable:
             must = "losses must return ({name: loss}, base.Aux(stats, metrics))"
             _expect(pair, must, told)
             found, aux = told
-            shapes = {key: jax.numpy.shape(value) for key, value in found.items()}
-            fine = not (names - shapes.keys() or any(shapes.values()))
-            _expect(fine, f"{scalars}updates follow", shapes)
+            _check_losses(names, found)
             # Also of Python's numbers, which have no type, and of whole ones.
             found = {key: jax.numpy.multiply(one, 1.0) for key, one in found.items()}
             _expect(isinstance(aux, base.Aux), "losses must come with a base.Aux", aux)
@@ -316,6 +313,23 @@ def _losses(path: str, algo: base.Algo) -> Callable:
             return found, aux
 
     return losses
+
+
+def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
+    """Raise TypeError unless there is a loss of each name, and all losses are scalars."""
+    for name in sorted(names):
+        if name not in losses:
+            known = ", ".join(map(repr, losses)) or "none"
+            raise TypeError(
+                f"no loss is named {name!r} (names: {known}); return the loss that the "
+                f"update uses as {{{name!r}: loss}}, or name it in base.Update"
+            )
+    for name, loss in losses.items():
+        if shape := jax.numpy.shape(loss):
+            raise TypeError(
+                f"loss {name!r} must be a scalar, got shape {shape}; take jnp.mean or "
+                "base.weighted_mean"
+            )
 
 
 def _shapes(tree: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def outputs(kind: str) -> list[dict]:
 
 
 def test_cells_show_what_they_did():
-    assert len(CELLS) == 10
+    assert len(CELLS) == 11
     assert NOTEBOOK.stat().st_size < 200_000
     assert sum(bool(cell["outputs"]) for cell in CELLS) >= 8
     assert len(outputs("image/png")) == 2

@@ -6,8 +6,9 @@ import types
 import pytest
 from etils import epath
 
-from jbias import evaluate, run_spec
+from jbias import evaluate, measure, run_spec
 from jbias.evals import runner
+from jbias.measuring import cli
 from tests import cases, smoke_runs
 
 EVIL = """
@@ -49,6 +50,16 @@ def test_code_that_a_run_names_is_not_run(foreign, flag, capsys):
     assert evaluate.main(argv) == 2
     assert "evil.py:make', a file that would be run" in capsys.readouterr().err
     assert not (foreign.parent / "ran").exists()
+
+
+def test_measure_gives_the_own_code_as_its_only_error(foreign, tmp_path, capsys):
+    assert cli.main([str(foreign), f"--out={tmp_path}/out"]) == 2
+    *_, line = lines = capsys.readouterr().err.splitlines()
+    assert f"not measured: {foreign}: " in line
+    assert line.endswith("if you trust it, set JBIAS_OWN_CODE=1")
+    assert "nothing to measure with" not in " ".join(lines)
+    with pytest.raises(ValueError, match="nothing was measured: .*JBIAS_OWN_CODE=1$"):
+        measure(str(foreign), out=tmp_path / "out")
 
 
 def test_a_user_may_trust_it(foreign, monkeypatch):

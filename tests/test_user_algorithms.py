@@ -40,11 +40,20 @@ WRONG = {
         "in losses: KeyError: 'images'; .*'image': float32\\[2,32,32,3\\]",
     ),
     "a shape": (KEY.replace('images"]', 'image"] @ batch["target"]'), 4, "in losses: "),
-    "no scalar": (KEY.replace("images", "image"), 3, "losses must be scalars under cl"),
-    "a loss": (
-        KEY.replace('"class"', '"clas"').replace("images", "weight"),
+    "no scalar": (
+        KEY.replace("images", "image"),
         3,
-        "class",
+        "loss 'class' must be a scalar, got shape \\(2, 32, 32, 3\\); take jnp.mean or ",
+    ),
+    "a loss": (
+        KEY.replace('"class"', '"entropy"').replace("images", "weight"),
+        3,
+        "no loss is named 'class' \\(names: 'entropy'\\); return ",
+    ),
+    "no losses": (
+        KEY.replace('"class": batch["images"]', ""),
+        3,
+        "no loss is named 'class' \\(names: none\\); return ",
     ),
     "a pair": (
         KEY.replace('batch["images"]}, base.Aux(stats, {})', "0.0}"),
@@ -122,6 +131,34 @@ def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
     assert said.startswith(f"error in {path}:{line}") and "\n" not in said
     assert said.endswith("JBIAS_TRACEBACK=1 shows the whole traceback")
     assert "removed its internal frames" not in said
+
+
+TRACED = {
+    "if 0 < mean: mean = 0": "TracerBoolConversionError: a Python `if`.*; use jnp.where",
+    "mean = float(mean)": "ConcretizationTypeError: .* float\\(\\), .*keep the array",
+    "mean = range(mean.astype(int))": "TracerIntegerConversionError: .*; use jnp.take",
+    "mean = math.floor(mean)": "ConcretizationTypeError: ",
+    "mean = numpy.sqrt(mean)": "TracerArrayConversionError: .*; use that of jax.numpy",
+    "mean = image[image > mean]": "NonConcreteBooleanIndexError: .*; use jnp.where",
+}
+
+
+@cases.each("code", TRACED)
+def test_python_on_a_traced_value_is_named_with_its_line_and_a_remedy(code, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        f"import math, numpy\n{HEAD}def make(net):\n"
+        "    def losses(params, stats, batch, key, static=None):\n"
+        "        image = batch['image']\n        mean = image.mean()\n"
+        f"        {code}\n"
+        "        return {'class': mean}, base.Aux(stats, {})\n"
+        "    return base.Algo(net, losses)\n"
+    )
+    with pytest.raises(messages.UserCodeError, match=TRACED[code]) as error:
+        traced(path)
+    message = str(error.value)
+    assert message.startswith(f"error in {path}:7, in losses: ")
+    assert "called with" not in message and len(message) < len(str(path)) + 300
 
 
 @cases.each(

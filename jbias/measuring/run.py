@@ -188,6 +188,9 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
         say=call.say,
         refuse=call.leave_out,
     )
+    is_read = opened.predictor is not None or opened.decisions or opened.loaded
+    if call.left_out and not is_read:
+        return []  # `call` has said why, for each network.
     if folders.is_empty and _are_of_shapes(opened):
         call.say("trained on the embedded set shapes, on which it is measured")
         folders = folders._replace(data=sets.SHAPES)

@@ -128,6 +128,39 @@ class Study:
         return {"larger_is_better": self.options.larger_is_better}
 
     @property
+    def higher(self) -> str:
+        """Return what a winner of the tests does, as "is better than"; neutral for a bias."""
+        metric, larger = self.options.metric, self.options.larger_is_better
+        if self.has_better_side:
+            return "is better than"
+        if metric == "shape_bias":
+            return f"has {'more' if larger else 'less'} shape bias than"
+        side = "higher" if larger else "lower"
+        return f"has a {side} {metric.replace('_', ' ')} than"
+
+    @property
+    def has_better_side(self) -> bool:
+        """Return whether a larger, or a smaller, score is better: of a bias neither is."""
+        return not self.is_runs or self.options.metric not in _OF_CUES
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Return what the first and the second of two mean ranks are: better, worse."""
+        return ("better", "worse") if self.has_better_side else ("higher", "lower")
+
+    @property
+    def best(self) -> str:
+        """Return what the score of the first rank is called: best, or of a bias largest."""
+        side = "largest" if self.options.larger_is_better else "smallest"
+        return "best" if self.has_better_side else side
+
+    @property
+    def ranks_first(self) -> str:
+        """Return "larger is better", or which scores rank first where neither side is better."""
+        side = "larger" if self.options.larger_is_better else "smaller"
+        return f"{side} is better" if self.has_better_side else f"{side} ranks first"
+
+    @property
     def repeats(self) -> str:
         """What the scores of a cell are of."""
         return "seeds" if self.is_runs else "runs"
@@ -170,6 +203,17 @@ class Study:
         """The cells whose mean accuracy, or accuracy of cues, is as guessing would be."""
         found = _at_chance(self) if self.options.metric in _ACCURACIES else ()
         return (*found, *(_cues_at_chance(self) if self.is_runs else ()))
+
+    @functools.cached_property
+    def guessed(self) -> frozenset[tuple[str, str]]:
+        """The (algorithm, data set) whose decisions that the metric counts are at chance."""
+        metric = self.options.metric
+        metric = CUES if metric == "shape_bias" else metric
+        return frozenset(
+            (cell["algorithm"], cell["dataset"])
+            for cell in self.at_chance
+            if cell["metric"] == metric
+        )
 
     def count_cells(self, *, of_cues: bool) -> int:
         """Return how many cells have an accuracy, or with of_cues decisions for a cue."""
@@ -402,7 +446,7 @@ def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
     # Welch's test decides: the permutation test may be coarser where pairs are many.
     draws = int(np.clip(2e6 / len(names) ** 2, 999, 9_999))
     try:
-        return stats.compare_seeds(
+        result = stats.compare_seeds(
             table,
             reference=options.reference if is_reference else None,
             paired=options.paired_seeds,
@@ -419,6 +463,28 @@ def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
             .replace("compare unpaired", "leave it out")
         )
         raise ValueError(f"--paired-seeds:{told}") from None
+    return _cut_intervals(result, study.unit)
+
+
+def _cut_intervals(
+    result: seed_tests.SeedTestsResult, unit: Unit
+) -> seed_tests.SeedTestsResult:
+    """Return the tests with intervals of differences of shares within -100 and 100.
+
+    A t interval knows no bounds. The part that is cut holds no possible difference, so the
+    interval holds the true one as often as before.
+    """
+    if not unit.name:
+        return result
+    tests = [
+        dataclasses.replace(
+            test,
+            low=float(np.clip(test.low, -unit.scale, unit.scale)),
+            high=float(np.clip(test.high, -unit.scale, unit.scale)),
+        )
+        for test in result.tests
+    ]
+    return dataclasses.replace(result, tests=tuple(tests))
 
 
 def seed_rows(analysis: Analysis) -> pd.DataFrame:
@@ -726,6 +792,9 @@ def _decided(workdir: str) -> dict[int, dict[str, bytes]]:
 
 _ACCURACIES = ("accuracy", "accuracy_shape", "accuracy_texture")
 CUES = "cue_accuracy"  # The share of decisions for the shape or the texture.
+# Metrics of cue conflicts, of which neither a large nor a small value is better.
+_OF_CUES = ("shape_bias", "fraction_neither", "accuracy_shape", "accuracy_texture")
+_OF_CUES += ("mrr_shape", "mrr_texture", "mrr_relative")
 
 
 def _classes(study: Study) -> dict[str, int]:

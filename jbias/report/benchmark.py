@@ -404,17 +404,22 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     every = plots.styles(study.algorithms)
     looks = {name: every[name] for name in leading}
 
+    are_whole = (frame["x"] % 1 == 0).all()
+
     def dots(axes, rows: pd.DataFrame) -> None:
+        if are_whole:  # No tick at epoch 1.5.
+            axes.xaxis.get_major_locator().set_params(integer=True)
         points = seeds[seeds["panel"] == rows["panel"].iloc[0]]
         for name, line in points.groupby("line", observed=True) if few else ():
             look = dict(color=looks[name]["color"], ms=2.5, mew=0, alpha=0.5)
             axes.plot(line["x"], unit.scale * line["value"], "o", **look)
 
-    caption = f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
+    named = f"{name}{' in %' if unit.scale == 100 else ''}"
+    caption = f"{named} over epochs: mean ± one standard "
     caption += "deviation over seeds, or where that leaves [0, 100] % medians and "
     caption += f"{'a dot a seed' if few else 'ranges'}, without diverged seeds. Each panel has an "
     caption += f"axis of its own.{limited}"
-    drawn = plots.curves(frame, looks, ("epoch", ""), finish=dots)
+    drawn = plots.curves(frame, looks, ("epoch", named), finish=dots)
     return document.Figure(f"curves_{metric}", caption, drawn)
 
 

@@ -222,7 +222,9 @@ def _parser() -> argparse.ArgumentParser:
     what = "the smallest difference that matters to you, in the unit shown: for equivalence and "
     what += "power (default: 1, or 0.01 where no score exceeds 1) and few seeds (ten times that)"
     add("--points", what, type=cli.positive, metavar="D")
-    add("--metric", "metric of the runs (default: accuracy)", metavar="NAME")
+    what = "metric of the runs: accuracy (default), shape_bias, fraction_neither, mrr_shape, "
+    what += "mrr_texture or another that they have"
+    add("--metric", what, metavar="NAME")
     what = "the smallest score ranks first"
     lower = dict(dest="larger_is_better", action="store_false")
     add("--lower-is-better", what, **lower)

@@ -1,6 +1,7 @@
 """What the numbers of a comparison say, and do not say, in sentences."""
 
 import importlib.metadata
+import itertools
 import math
 import pathlib
 import platform
@@ -51,19 +52,38 @@ def answer(
     decided: both, of tests over seeds; None takes those of the tests of ranks.
     """
     headline, basis = decided or _answer(analysis)
+    if not decided and _are_all_guesses(analysis):
+        metric = analysis.study.options.metric.replace("_", " ")
+        headline = (
+            f"No claim about {metric}: decisions of all algorithms are at chance on all data "
+            f"sets. (Tests of ranks: {_continued(headline)})"
+        )
     reference = analysis.study.options.reference
     if analysis.study.options.selection == "oracle":
-        rest = f"{headline[0].lower()}{headline[1:]}"
-        headline = f"By the oracle, a bound and not a result: {rest}"
+        headline = f"By the oracle, a bound and not a result: {_continued(headline)}"
     if reference and not decided:
         basis = f"{basis} {_against(analysis, reference)}"
     return headline, basis
+
+
+def _continued(headline: str) -> str:
+    """Return the sentence as it goes after a colon; a name keeps its capital."""
+    word, _, rest = headline.partition(" ")
+    is_name = word not in ("No", "Nothing", "On", "The")
+    return headline if is_name else f"{word.lower()} {rest}"
+
+
+def _are_all_guesses(analysis: analysis_lib.Analysis) -> bool:
+    """Return whether ranks were tested, of decisions that are all at chance."""
+    cells = {*itertools.product(analysis.algorithms, analysis.datasets)}
+    return analysis.friedman is not None and cells <= analysis.study.guessed
 
 
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
+    better, _ = analysis.study.sides
     p = p_by_permutation(analysis.permutation)
     decided = f"{p}, Friedman's test by permutation over {n} data sets"
     test = _test_words(analysis)
@@ -91,10 +111,10 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     differ = "differs" if len(claimed) == 1 else "differ"
     headline = (
         f"The {k} algorithms differ significantly ({decided}), and {len(claimed)} of {total} "
-        f"pairs {differ}: {_who_is_better(claimed)}."
+        f"pairs {differ}: {_who_is_better(claimed, better)}."
     )
     if total == 1:
-        headline = f"{claimed[0][0]} ranks significantly better than {claimed[0][1]} ({decided})."
+        headline = f"{claimed[0][0]} ranks significantly {better} than {claimed[0][1]} ({decided})."
     rest = f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
     return headline, f"{test} {rest}"
 
@@ -122,16 +142,16 @@ def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
     )
 
 
-def _who_is_better(claimed: Sequence[tuple[str, str, float]]) -> str:
-    """Return which algorithms rank better than which, the first of many."""
+def _who_is_better(claimed: Sequence[tuple[str, str, float]], better: str) -> str:
+    """Return which algorithms rank better, or higher, than which, the first of many."""
     worse: dict[str, list[str]] = {}
-    for better, name, _ in claimed:
-        worse.setdefault(better, []).append(name)
+    for first, name, _ in claimed:
+        worse.setdefault(first, []).append(name)
     parts, most = [], len(worse) if len(claimed) <= _NAMED else 1
-    for better, names in [*worse.items()][:most]:
+    for first, names in [*worse.items()][:most]:
         if len(names) > 5:
             names = [*names[:4], f"{len(names) - 4} others"]
-        parts.append(f"{better} ranks better than {tables.join(names)}")
+        parts.append(f"{first} ranks {better} than {tables.join(names)}")
     if len(worse) > most:
         more = len(claimed) - sum(len(names) for names in [*worse.values()][:most])
         parts.append(f"{tables.count(more, 'more pair')} in the table of pairs")
@@ -159,8 +179,11 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     """Says which algorithms differ from the reference, among all pairs and alone."""
     if "dunn" not in analysis.tests:
         return f"{reference} is not in the tests."
+    better, worse = analysis.study.sides
     pairs = [
-        f"{a} ranks better than {b}" if b == reference else f"{b} ranks worse than {a}"
+        f"{a} ranks {better} than {b}"
+        if b == reference
+        else f"{b} ranks {worse} than {a}"
         for a, b, _ in analysis.significant
         if reference in (a, b)
     ]
@@ -169,7 +192,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     dunn = analysis.tests["dunn"]
     each = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
     alone = [
-        f"{name} ranks {'better' if z > 0 else 'worse'} ({p_equals(p)})"
+        f"{name} ranks {better if z > 0 else worse} ({p_equals(p)})"
         for name, z, p in each
         if p <= analysis.alpha
     ]
@@ -288,32 +311,32 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
     elif sizes == {1}:
         spread = f"One score a cell; without several {study.repeats} there is no ±."
     unit = " in %" if study.unit.name else ""
-    better = "larger" if study.options.larger_is_better else "smaller"
     metric = study.options.metric.replace("_", " ").capitalize()
-    return f"{metric}{unit}, {better} is better. {spread} Selection: {study.rule}."
+    return f"{metric}{unit}, {study.ranks_first}. {spread} Selection: {study.rule}."
 
 
 def bold(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
     """Says what is bold in the main table."""
+    best = analysis.study.best
     if analysis.by_seeds is not None and any_is:
         return (
-            "Bold: the best of a data set, and what the tests over "
+            f"Bold: the {best} of a data set, and what the tests over "
             f"{analysis.study.repeats} do not tell from it."
         )
     if analysis.by_seeds is not None and analysis.by_seeds.family:
-        return "Nothing is bold: no test tells a best one apart."
+        return f"Nothing is bold: no test tells the {best} apart."
     if not analysis.tests:
         return "Nothing is bold: nothing was tested."
     if not any_is:
         single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
-        return f"Nothing is bold: no test tells a best one apart{single}."
+        return f"Nothing is bold: no test tells the {best} apart{single}."
     if analysis.runs is None:
         return (
-            "Bold: the mean ranks that Nemenyi's test does not tell from the best. No score is "
+            "Bold: the mean ranks that Nemenyi's test does not tell from the first. No score is "
             f"bold: {analysis.no_seeds}."
         )
     return (
-        f"Bold: the best of a data set, and what Welch's t test over {analysis.study.repeats} "
+        f"Bold: the {best} of a data set, and what Welch's t test over {analysis.study.repeats} "
         "(Bonferroni over its pairs) does not tell from it; of mean ranks, what Nemenyi's test "
         "does not."
     )
@@ -563,7 +586,7 @@ def _compared(study: analysis_lib.Study) -> str:
         f"We compare {tables.count(len(study.algorithms), 'algorithm')} on "
         f"{tables.count(len(study.datasets), 'data set')} "
         f"by {study.options.metric.replace('_', ' ')} "
-        f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
+        f"({study.ranks_first}), with "
         f"{runs}{reported}."
     )
 

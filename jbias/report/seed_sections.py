@@ -85,8 +85,42 @@ def _made(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
 
 
 def _of_dataset(analysis: Analysis, dataset: str) -> str:
-    """Return the sentence on one data set."""
-    alpha, tests = analysis.alpha, _made(analysis, dataset)
+    """Return the sentence on one data set; first that no claim follows, where none does."""
+    tests = _made(analysis, dataset)
+    void = [test for test in tests if _guessing(analysis.study, test)]
+    if not void:
+        return _tested(analysis, dataset, tests)
+    valid = [test for test in tests if test not in void]
+    names = sorted({name for test in void for name in _guessing(analysis.study, test)})
+    metric = analysis.study.options.metric.replace("_", " ")
+    named = tables.join(names) if len(names) <= _CLAIMS else tables.few(names)
+    whose = f" of {named}" if valid else ""
+    headline = (
+        f"No claim about {metric}{whose} on {_quoted(dataset)}: decisions of "
+        f"{named} are at chance."
+    )
+    if valid:
+        return f"{headline} {_tested(analysis, dataset, valid)}"
+    rest = _tested(analysis, dataset, tests).removesuffix(".")
+    rest = f"{rest[0].lower()}{rest[1:]}"
+    return f"{headline} (Tests over {analysis.study.repeats}: {rest}.)"
+
+
+def _guessing(study: analysis_lib.Study, test: seed_tests.SeedTest) -> list[str]:
+    """Return the names at chance of a pair of which no claim follows; empty if one may.
+
+    A shape bias of guesses means nothing, also beside one of decisions. An accuracy at
+    chance may be below another's; of two at chance neither is.
+    """
+    pair = test.first, test.second
+    names = [name for name in pair if (name, test.dataset) in study.guessed]
+    needed = 1 if study.options.metric == "shape_bias" else 2
+    return names if len(names) >= needed else []
+
+
+def _tested(analysis: Analysis, dataset: str, tests: list[seed_tests.SeedTest]) -> str:
+    """Return the sentence on tests of one data set, the smallest p first."""
+    alpha = analysis.alpha
     counts = {count for test in tests for count in test.runs}
     what = analysis.study.repeats
     where = f"On {_quoted(dataset)}, {tables.span(counts)} {what} each"
@@ -123,14 +157,17 @@ def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return "A is better than B by 4.1 [1.2, 7.0]", in the unit shown."""
+    """Return "A is better than B by 4.1 [1.2, 7.0]", in the unit shown.
+
+    Of a bias, "A has more shape bias than B by ...".
+    """
     if test.difference == 0:
         return f"{test.first} and {test.second} have the same mean"
     unit = analysis.study.unit
     show = tables.interval(tables.digits(_digits(analysis, test)))
     shown = show(test.difference, test.low, test.high)
     name = " percentage points" if unit.name else ""
-    return f"{test.first} is better than {test.second} by {shown}{name}"
+    return f"{test.first} {analysis.study.higher} {test.second} by {shown}{name}"
 
 
 def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
@@ -162,7 +199,6 @@ def _basis(analysis: Analysis) -> Iterator[str]:
     """Return the sentences on what the answer rests on, and what limits it."""
     result, what = analysis.by_seeds, analysis.study.repeats
     single = what.removesuffix("s")
-    held = f"{100 * (1 - result.alpha):g}%"
     if result.paired:
         yield (
             f"Student's t-test of the differences of equal {what} (--paired-seeds) decides at "
@@ -175,7 +211,7 @@ def _basis(analysis: Analysis) -> Iterator[str]:
             f"{what} as pairs, for designs in which they share something, such as the split.)"
         )
     adjusted = ", not adjusted, while Holm's p is" if result.family > 1 else ""
-    yield f"Intervals are {held} intervals of a pair alone{adjusted}."
+    yield f"Intervals are {_kind_of_interval(analysis)}s of a pair alone{adjusted}{_cut(analysis)}."
     if result.family > 1:
         pairs = (
             f"each algorithm with {result.reference}"
@@ -363,21 +399,33 @@ def frame(analysis: Analysis) -> pd.DataFrame:
     return turned.to_frame().rename(columns=names)
 
 
+def _heads(study: analysis_lib.Study) -> tuple[str, str, str]:
+    """Return the heads of the difference, of the pair's first and of its second algorithm."""
+    if study.has_better_side:
+        return "advantage", *study.sides
+    first, second = study.sides
+    is_larger = study.options.larger_is_better
+    return "difference", *((first, second) if is_larger else (second, first))
+
+
 def table(analysis: Analysis) -> tables.Table | None:
     """Return the table of all tests over seeds."""
     result, study = analysis.by_seeds, analysis.study
+    what, first, second = _heads(study)
     number = tables.digits(study.unit.digits)
     advantage = tables.interval(tables.digits(study.unit.digits, plus=True))
     columns = tables.columns(
         "dataset better worse _runs difference t_pvalue:p permutation_pvalue:p adjusted:p "
         "hedges_g:+.2 detectable",
         dataset="Data set",
+        better=first,
+        worse=second,
         _runs=study.repeats,
         t_pvalue="paired t" if result.paired else "Welch",
         permutation_pvalue="permutation",
         adjusted="Holm",
     )
-    columns["difference"] = "advantage", advantage, "low", "high"
+    columns["difference"] = what, advantage, "low", "high"
     signed = tables.interval(tables.digits(2, plus=True))
     columns["hedges_g"] = "Hedges' g", signed, "hedges_g_low", "hedges_g_high"
     columns["detectable"] = f"found with {result.target:g}", number
@@ -393,9 +441,10 @@ def table(analysis: Analysis) -> tables.Table | None:
         f"drawn, standard error up to {drawn:.2g}" if drawn > 0 else "all permutations"
     )
     caption = (
-        f"Tests over the {study.repeats} of each data set, for these data sets alone. Advantage: "
-        f"how much better the first is, in {study.unit.of_differences}, with the "
-        f"{100 * (1 - result.alpha):g}% interval of the pair alone{_unadjusted(result)}. p of the "
+        f"Tests over the {study.repeats} of each data set, for these data sets alone. {what.capitalize()}: "
+        f"how much {first} the first is, "
+        f"in {study.unit.of_differences}, with the {_kind_of_interval(analysis)} of the pair "
+        f"alone{_unadjusted(result)}{_cut(analysis)}. p of the "
         "t-test, by permutation "
         f"({how}), and of the t-test adjusted by Holm for {_tests_in_words(result)}, in bold where "
         f"≤ {result.alpha:g}. Hedges' g: the difference in deviations over {study.repeats}. Found "
@@ -427,6 +476,21 @@ def _unadjusted(result: seed_tests.SeedTestsResult) -> str:
     return count if result.family > 1 else ""
 
 
+def _kind_of_interval(analysis: Analysis) -> str:
+    """Return "95% t interval"."""
+    return f"{100 * (1 - analysis.alpha):g}% t interval"
+
+
+def _cut(analysis: Analysis) -> str:
+    """Return what to add where an interval is cut at the largest possible difference."""
+    scale = analysis.study.unit.scale
+    ends = [
+        abs(end) for test in analysis.by_seeds.tests for end in (test.low, test.high)
+    ]
+    is_cut = bool(analysis.study.unit.name) and scale in ends
+    return f", cut at ±{scale:g}, as no difference is larger" if is_cut else ""
+
+
 def _reading_of_intervals(result: seed_tests.SeedTestsResult) -> str:
     """Return the sentence on what an interval that holds 0, or does not, says of its pair."""
     if result.family == 1:
@@ -440,6 +504,7 @@ def _reading_of_intervals(result: seed_tests.SeedTestsResult) -> str:
 def figure(analysis: Analysis) -> document.Figure:
     """Return the advantage of every pair with its interval."""
     result, several = analysis.by_seeds, len(analysis.by_seeds.datasets) > 1
+    what, first, _ = _heads(analysis.study)
     tests = [x for name in result.datasets for x in _made(analysis, name)][:_BARS]
     names = [
         f"{test.first} − {test.second}{f', {test.dataset}' if several else ''}"
@@ -454,15 +519,16 @@ def figure(analysis: Analysis) -> document.Figure:
         point,
         low,
         high,
-        label=f"advantage in {analysis.study.unit.of_differences}",
+        label=f"{what} in {analysis.study.unit.of_differences}",
         digits=analysis.study.unit.digits,
     )
     drawn.axes[0].axvline(0, color=plots.INK, linewidth=0.8)
     total = result.family
     more = f" Drawn are {_BARS} of {total}." if total > _BARS else ""
     caption = (
-        f"Advantage of the better of each pair, with the {100 * (1 - result.alpha):g}% interval of "
-        f"the t-test of that pair alone{_unadjusted(result)}. {_reading_of_intervals(result)}{more}"
+        f"{what.capitalize()} of the {first} of each pair, with the {_kind_of_interval(analysis)} "
+        f"of that pair alone{_unadjusted(result)}{_cut(analysis)}. "
+        f"{_reading_of_intervals(result)}{more}"
     )
     return document.Figure("seed_tests", caption, drawn)
 

@@ -232,7 +232,8 @@ def user_code(
         where = f"{path}:{at}" if at else path
         where += f", in {name}" * (name not in ("", "<module>"))
         what = f"error in {where}: {_type_and_text(error)}"
-        parts = filter(None, [what, given(), *notes(error), _HINT])
+        called_with = "" if type(error).__name__ in _TRACED_VALUES else given()
+        parts = filter(None, [what, called_with, *notes(error), _HINT])
         raise UserCodeError("; ".join(parts)) from error
 
 
@@ -290,7 +291,28 @@ def describe_crash(error: Exception) -> str:
     return "; ".join(said)
 
 
+# What jax raises where Python asks a traced array for its value, and what to write instead.
+_TRACED_VALUES = {
+    "TracerBoolConversionError": (
+        "a Python `if` (or `while`, `and`, `not`) on a traced value; use jnp.where or "
+        "jax.lax.cond"
+    ),
+    "TracerIntegerConversionError": (
+        "a traced value as an index or a number of repeats in Python; use jnp.take, or a "
+        "number that is known without the images"
+    ),
+    "TracerArrayConversionError": "a function of numpy on a traced array; use that of jax.numpy",
+    "NonConcreteBooleanIndexError": "a traced mask as an index; use jnp.where",
+    "ConcretizationTypeError": (
+        "a traced value as a number of Python, as by float(), int() or .item(); keep the "
+        "array, and convert its type by .astype"
+    ),
+}
+
+
 def _type_and_text(error: BaseException) -> str:
+    if remedy := _TRACED_VALUES.get(type(error).__name__):
+        return f"{type(error).__name__}: {remedy}"
     if isinstance(error, SystemExit):
         call = f"sys.exit({error.code!r})"[:200]
         return f"SystemExit: calls {call}; remove that, or raise an error that says why"

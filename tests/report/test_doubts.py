@@ -115,6 +115,30 @@ def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, gues
         assert low <= 1 / one["classes"] <= high
 
 
+def test_the_headline_says_that_all_accuracies_are_at_chance(tmp_path):
+    """No claim of ranks follows from guesses, whatever the tests of ranks say."""
+    folder = conftest.make_runs(tmp_path / "runs", epochs=1)
+    for path in folder.glob("*/provenance.json"):
+        rule = '"decision": "argmax over 4 classes", "n"'
+        path.write_text(path.read_text().replace('"n"', rule))
+    for name in ("erm", "sagnet", "padain"):
+        test_runs.change(
+            folder / name,
+            lambda records: [
+                test_runs.scored(record, 0.25)
+                if record.metric == "accuracy"
+                else record
+                for record in records
+            ],
+        )
+    found = inputs.from_runs([f"{folder}/*"], options_lib.Options())
+    headline, _ = prose.answer(analysis.analyse(found))
+    assert headline.startswith(
+        "No claim about accuracy: decisions of all algorithms are at chance on all data "
+        "sets. (Tests of ranks: no significant difference "
+    )
+
+
 def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
     tell(runs, "argmax of sum over 6 classes, answered by 9 of the network's 10")
     every = inputs.from_runs([f"{runs}/*"], options_lib.Options())

@@ -9,10 +9,11 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from matplotlib import text
 from PIL import Image
 
-from jbias import stats
+from jbias import report, stats
 from jbias.report import (
     analysis,
     benchmark,
@@ -21,6 +22,7 @@ from jbias.report import (
     inputs,
     plots,
     prose,
+    seed_sections,
     tables,
     workdirs,
 )
@@ -270,6 +272,111 @@ def test_a_shape_bias_of_who_guesses_among_cues_is_doubted(tmp_path, share, is_d
     assert len(told) == is_doubted
     start = "1 of 3 shares of decisions for either cue is at chance (12.5 %, two of 16 classes)"
     assert all(words.startswith(f"{start}: SagNet on cue_") for words in told)
+
+
+def test_the_headline_claims_no_shape_bias_of_guesses(tmp_path):
+    """Of three algorithms SagNet guesses: pairs without SagNet alone are claimed."""
+    sets = ("edge", "cue_conflict")
+    folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
+    guessing(folder, 0.05)
+    options = {"metric": "shape_bias", "datasets": ("cue_conflict",)}
+    for names, start, rest in (
+        ((), "of SagNet on 'cue_conflict': decisions of SagNet are at chance. On ", ""),
+        (
+            ("ERM", "SagNet"),
+            "on 'cue_conflict': ",
+            "(Tests over seeds: on 'cue_conflict',",
+        ),
+    ):
+        asked = options_lib.Options(**options, algorithms=names)
+        found = analysis.analyse(inputs.from_runs([f"{folder}/*"], asked))
+        headline, _ = seed_sections.answer(found)
+        assert headline.startswith(f"No claim about shape bias {start}")
+        assert rest in headline and "better" not in headline
+        if not names:
+            assert "SagNet" not in headline.partition("at chance.")[2]
+        page = " ".join(block.caption for block in seed_sections.blocks(found))
+        assert "etter" not in page and "95% t interval" in page
+    named = {"algorithms": ("ERM", "SagNet"), "datasets": ("edge",)}
+    found = analysis.analyse(
+        inputs.from_runs([f"{folder}/*"], options_lib.Options(**named))
+    )
+    assert "No claim" not in seed_sections.answer(found)[0]
+
+
+@cases.each("larger", [True, False])
+def test_of_a_bias_no_side_is_better(larger, tmp_path):
+    """The algorithm that has more is named first, or with --lower-is-better that with less."""
+    sets = ("edge", "cue_conflict")
+    folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
+    options = options_lib.Options(
+        metric="shape_bias", algorithms=("ERM", "SagNet"), larger_is_better=larger
+    )
+    found = analysis.analyse(inputs.from_runs([f"{folder}/*"], options))
+    (test,) = found.by_seeds.tests
+    names = (test.first, test.second)[:: 1 if test.difference > 0 else -1]
+    verb = "more" if larger else "less"
+    told = f"{names[0]} has {verb} shape bias than {names[1]} by "
+    assert told in seed_sections.answer(found)[0]
+    side = "larger" if larger else "smaller"
+    assert f"{side} ranks first." in prose.made_of(found)
+    assert f"the {side[:-1]}st of a" in prose.bold(found, any_is=True)
+    heads = seed_sections.table(found).head
+    assert ("higher" if larger else "lower") in str(heads[1])
+
+
+@cases.each(
+    ("metric", "label"),
+    [("accuracy", "Accuracy in %"), ("shape_bias", "Shape bias in %")],
+)
+def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp_path):
+    sets = ("edge", "cue_conflict")
+    folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=sets)
+    study = inputs.from_runs([f"{folder}/*"], options_lib.Options(metric=metric))
+    varying = benchmark.variability(study)
+    placed = benchmark.figures(analysis.analyse(study), varying)
+    (figure,) = [x for _, x in placed if x and x.name == f"curves_{metric}"]
+    first, *others = [axes for axes in figure.drawn.axes if axes.get_title("left")]
+    assert first.get_ylabel() == label and not any(x.get_ylabel() for x in others[:2])
+    assert "epoch" in {axes.get_xlabel() for axes in [first, *others]}
+    assert all(tick % 1 == 0 for tick in first.get_xticks())
+
+
+def test_the_help_lists_the_metrics_that_a_run_has(capsys):
+    with pytest.raises(SystemExit):
+        report.main(["--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    for metric in ("accuracy (default)", "shape_bias", "fraction_neither", "mrr_shape"):
+        assert metric in words
+
+
+def test_intervals_of_shares_are_cut_where_no_difference_can_be(tmp_path):
+    """Two seeds far apart give a t interval beyond 100 points; its true part is kept."""
+    folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=("edge",))
+
+    def edit(records):
+        return [
+            test_runs.scored(record, 0.1 + 0.8 * (record.seed % 2))
+            if record.metric == "accuracy"
+            else record
+            for record in records
+        ]
+
+    test_runs.change(folder / "sagnet", edit)
+    options = options_lib.Options(algorithms=("ERM", "SagNet"))
+    found = analysis.analyse(inputs.from_runs([f"{folder}/*"], options))
+    (test,) = found.by_seeds.tests
+    assert -100 <= test.low <= test.difference <= test.high <= 100
+    plain = scipy.stats.ttest_ind(
+        *analysis.seed_rows(found).groupby("algorithm")["score"].agg(list),
+        equal_var=False,
+    ).confidence_interval()
+    ends = sorted(map(abs, (test.low, test.high)))
+    free = sorted(map(abs, plain))
+    assert ends == pytest.approx([min(end, 100) for end in free])
+    is_cut = "cut at ±100, as no difference is larger" in seed_sections.answer(found)[1]
+    assert is_cut == (free[1] > 100)
+    assert free[1] > 100
 
 
 @pytest.mark.slow
