@@ -431,6 +431,9 @@ def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     names = [score_grid.label(x) for x in rows[0][1]]
     _check_named(names, rows, path)
     if len(rows) > 1 and _spans(names) and _is_header(rows[1][1]):
+        if _is_third_header(rows):
+            is_fourth = len(rows) > 5 and _is_third_header(rows[1:])
+            return _several_lines(rows, path, title, count=4 if is_fourth else 3)
         return _two_lines(rows, path, title)
     level = ""
     if len(rows) > 2 and _names_index(names, rows[1][1]):
@@ -513,6 +516,41 @@ def _is_line_of_names(
     texts = [score_grid.label(x) for x in body[0][1]]
     is_named = bool(tops[0] and lows[0]) or column_names.meaning(texts[0]) != ""
     return is_named and not any(texts[count:])
+
+
+def _is_third_header(rows: Sequence[Row]) -> bool:
+    """Return whether the third line is a header, too, as pandas writes three levels.
+
+    Its cells are names, and a line with the names of the index alone follows.
+    """
+    if len(rows) < 5 or not _spans([score_grid.label(x) for x in rows[1][1]]):
+        return False
+    texts = [score_grid.label(x) for x in rows[2][1]]
+    after = [score_grid.label(x) for x in rows[3][1]]
+    filled = sum(1 for text in texts if text)
+    is_names = _is_header(rows[2][1]) and filled > len(texts) / 2
+    has_line_of_names = bool(after[0]) and sum(1 for x in after if x) < len(after) / 2
+    return is_names and has_line_of_names
+
+
+def _several_lines(
+    rows: list[Row], path: str, title: str, *, count: int
+) -> score_grid.Grid:
+    """Return the grid of a table of pandas: header lines, a line of the index, and rows."""
+    lines = [[score_grid.label(x) for x in row] for _, row in rows[:count]]
+    index = [score_grid.label(x) for x in rows[count][1]]
+    num_labels = max(j for j, name in enumerate(index) if name) + 1
+    levels = tuple(line[num_labels - 1] for line in lines)
+    for line in lines[:-1]:
+        for j in range(num_labels + 1, len(line)):
+            line[j] = line[j] or line[j - 1]
+    names = [(name,) + ("",) * (count - 1) for name in index[:num_labels]]
+    names += [*zip(*(line[num_labels:] for line in lines), strict=True)]
+    body = rows[count + 1 :]
+    cells = [row for _, row in body]
+    return score_grid.Grid(
+        tuple(names), levels, cells, [p for p, _ in body], path, title
+    )
 
 
 def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:

@@ -49,7 +49,15 @@ class Columns:
     "empty" or "unused", for each. Choices of the user go before what names say.
     """
 
-    def __init__(self, grid: score_grid.Grid, choices: Choices) -> None:
+    def __init__(
+        self,
+        grid: score_grid.Grid,
+        choices: Choices,
+        *,
+        unused: Sequence[str] = (),
+        errors: Sequence[str] = (),
+        kind: str = "",
+    ) -> None:
         written = grid.columns
         self.old_names: dict[str, str] = {}  # Of names that lost marks of footnotes.
         if grid.source:  # Names of data in memory are keys of its user.
@@ -69,7 +77,10 @@ class Columns:
             ) from None
         self.parsed = [[self._parse(x) for x in row] for row in grid.cells]
         self.roles = self._roles()
-        self.unused = [
+        self.kind = kind
+        self.errors = list(errors)  # Columns of standard errors, which are not used.
+        self.unused = [*unused]
+        self.unused += [
             f"{self.names[j]} (no scores)"
             for j in self.of("empty")
             if not all(score_grid.is_blank(row[j]) for row in grid.cells)
@@ -278,7 +289,9 @@ class Columns:
         )
         ignored = self.choices.columns.get("ignore")
         value = f"ignore={ignored}+{name}" if ignored else f"ignore={name}"
-        flags = flag("columns", self.grid.source) + self._with_choices("columns", value)
+        flags = flag("columns", self.grid.source) + with_choices(
+            self.choices, "columns", value
+        )
         self.keep_unfinished = f"{flags} keeps them"
         if len(unfinished.rows) == number:
             raise ValueError(
@@ -289,25 +302,10 @@ class Columns:
         self.keep_rows([i for i in range(number) if i not in gone])
         self.roles[unfinished.column] = "unused"
 
-    def unclear(self, fact: str, *choices: tuple[str, str]) -> score_rows.UnclearError:
-        flags = [
-            f"{flag(name, self.grid.source)}{self._with_choices(name, value)}"
-            for name, value in choices
-        ]
-        to_whom = "" if self.grid.source else " to jbias.read_scores"
-        return score_rows.UnclearError(
-            f"{self.where}{fact}; say which{to_whom}: {' or '.join(flags)}"
-        )
-
-    def _with_choices(self, name: str, value: str) -> str:
-        """Return a suggested choice of columns beside those that the user gave already."""
-        if name != "columns":
-            return value
-        roles = {pair.partition("=")[0] for pair in value.split(",")}
-        choices = [
-            f"{k}={v}" for k, v in self.choices.columns.items() if k not in roles
-        ]
-        return ",".join([*choices, value])
+    def unclear(
+        self, fact: str, *suggested: tuple[str, str]
+    ) -> score_rows.UnclearError:
+        return unclear(self.grid.source, self.choices, fact, *suggested)
 
     def trained_on(self, i: int) -> bool | None:
         columns = self.of("trained_on")
@@ -335,7 +333,7 @@ class Columns:
             for ending in column_names.NAMES["deviation"]:
                 for base in (
                     word.removesuffix(f"_{ending}"),
-                    word.removeprefix(f"{ending}_"),
+                    word.removeprefix(f"{ending}_") if ending != "se" else word,
                 ):
                     if base == word:
                         continue
@@ -417,6 +415,29 @@ class Columns:
         if self.choices.brackets == "ignore":
             return dataclasses.replace(cell, spread=math.nan, is_summary=False)
         return cell
+
+
+def unclear(
+    source: str, choices: Choices, fact: str, *suggested: tuple[str, str]
+) -> score_rows.UnclearError:
+    """Return the error of a doubt, with the choices (name, value) that decide."""
+    flags = [
+        f"{flag(name, source)}{with_choices(choices, name, value)}"
+        for name, value in suggested
+    ]
+    to_whom = "" if source else " to jbias.read_scores"
+    return score_rows.UnclearError(
+        f"{source or 'scores'}: {fact}; say which{to_whom}: {' or '.join(flags)}"
+    )
+
+
+def with_choices(choices: Choices, name: str, value: str) -> str:
+    """Return a suggested choice of columns beside those that the user gave already."""
+    if name != "columns":
+        return value
+    roles = {pair.partition("=")[0] for pair in value.split(",")}
+    others = [f"{k}={v}" for k, v in choices.columns.items() if k not in roles]
+    return ",".join([*others, value])
 
 
 def flag(name: str, source: str) -> str:

@@ -1,0 +1,185 @@
+"""Headers of pandas: statistics, metrics and roles in any of several lines are understood.
+
+The right scores are those of pandas itself, by groupby, whatever form the file has.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import scores
+from tests import cases
+
+METHODS = ("ERM", "RSC", "Ours")
+SETS = ("PACS", "VLCS", "TerraInc", "DomainNet")
+
+
+def runs():
+    """Return a tidy frame of three seeds, whose means lie far from their deviations."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (method, dataset, seed, 70 + 3 * i + rng.normal(), rng.uniform(0.2, 0.9))
+        for i, method in enumerate(METHODS)
+        for dataset in SETS
+        for seed in range(3)
+    ]
+    return pd.DataFrame(rows, columns=["method", "dataset", "seed", "acc", "loss"])
+
+
+def pivot(statistics, values="acc"):
+    return runs().pivot_table(
+        index="method", columns="dataset", values=values, aggfunc=statistics
+    )
+
+
+def flat(frame, order):
+    """Return a frame with one header line, its names joined by "_"."""
+    names = ["_".join(name[i] for i in order) for name in frame.columns]
+    return frame.set_axis(names, axis=1)
+
+
+def write(frame, path):
+    frame.to_excel(path) if path.suffix == ".xlsx" else frame.to_csv(path)
+    return path
+
+
+FORMS = {
+    "statistics above": lambda: pivot(["mean", "std"]),
+    "statistics below": lambda: pivot(["mean", "std"]).swaplevel(axis=1),
+    "statistics below, sorted": lambda: (
+        pivot(["count", "mean", "std"]).swaplevel(axis=1).sort_index(axis=1)
+    ),
+    "counts above": lambda: pivot(["count", "mean", "std", "max"]),
+    "three levels": lambda: pivot(["mean", "std"], values=["acc"]),
+    "grouped and unstacked": lambda: (
+        runs().groupby(["method", "dataset"])["acc"].agg(["mean", "std"]).unstack()
+    ),
+    "grouped by a dict": lambda: (
+        runs()
+        .groupby(["method", "dataset"])
+        .agg({"acc": ["size", "mean", "std"]})
+        .unstack()
+    ),
+    "grouped, long": lambda: (
+        runs().groupby(["method", "dataset"]).agg({"acc": ["mean", "std", "min"]})
+    ),
+    "named aggregation": lambda: (
+        runs()
+        .groupby(["method", "dataset"])
+        .agg(acc_mean=("acc", "mean"), acc_sd=("acc", "std"))
+        .unstack()
+    ),
+    "data sets in rows": lambda: (
+        runs().groupby(["dataset", "method"])["acc"].agg(["mean", "std"]).unstack()
+    ),
+    "prefixes": lambda: flat(pivot(["mean", "std"]), order=(0, 1)),
+    "endings": lambda: flat(pivot(["count", "mean", "std"]), order=(1, 0)),
+}
+
+
+@cases.each("form", FORMS)
+@cases.each("ending", ["csv", "xlsx", "frame"])
+def test_statistics_in_a_header_are_no_data_sets(tmp_path, form, ending):
+    frame = FORMS[form]()
+    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
+    reading = scores.read(source)
+    groups = runs().groupby(["method", "dataset"])["acc"]
+    tidy = reading.tidy.set_index(["algorithm", "dataset"]).sort_index()
+    assert list(tidy.index) == sorted((m, d) for m in METHODS for d in SETS)
+    np.testing.assert_allclose(tidy["score"], groups.mean().sort_index())
+    np.testing.assert_allclose(tidy["deviation"], groups.std().sort_index())
+    assert reading.is_summary
+
+
+def test_statistics_that_are_not_used_are_named(tmp_path):
+    path = write(pivot(["count", "mean", "std", "max"]), tmp_path / "t.csv")
+    assert scores.read(path).description[2].endswith("not used: count, max")
+
+
+@cases.each("statistics", [["std", "count"], ["max", "min"]])
+def test_statistics_without_a_mean_are_refused(tmp_path, statistics):
+    path = write(pivot(statistics), tmp_path / "t.csv")
+    with pytest.raises(ValueError, match="must have a mean"):
+        scores.read(path)
+
+
+def test_methods_and_networks_may_have_names_of_statistics(tmp_path):
+    """Pooling by mean or max, and SE-ResNet beside ResNet."""
+    path = tmp_path / "t.csv"
+    path.write_text("dataset,mean,max,gem\nPACS,71.5,72,74\nVLCS,61.5,63,64\n")
+    assert set(scores.read(path).tidy["algorithm"]) == {"mean", "max", "gem"}
+    path.write_text(
+        "dataset,ResNet50,SE-ResNet50,se_vit,vit\nPACS,71.5,72,73,74\nVLCS,61,6,7,63\n"
+    )
+    tidy = scores.read(path).tidy
+    names = {"ResNet50", "SE-ResNet50", "se_vit", "vit"}
+    assert set(tidy["algorithm"]) == names and "deviation" not in tidy
+
+
+@cases.each("order", [(0, 1), (1, 0)])
+def test_several_metrics_over_data_sets_are_refused_with_the_flag(tmp_path, order):
+    frame = (
+        runs()
+        .rename(columns={"acc": "accuracy"})
+        .pivot_table(index="method", columns="dataset", values=["accuracy", "loss"])
+        .reorder_levels(order, axis=1)
+    )
+    path = write(frame, tmp_path / "t.csv")
+    with pytest.raises(scores.UnclearError, match="--columns=score=accuracy or"):
+        scores.read(path)
+    tidy = scores.read(path, columns="score=accuracy").tidy
+    assert set(tidy["dataset"]) == set(SETS) and tidy["score"].min() > 60
+
+
+def test_words_before_one_metric_only_group_data_sets(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        ",ID accuracy,OOD accuracy,OOD accuracy\nmethod,ImageNet,Sketch,ImageNet-R\n"
+        "ERM,70.5,60,61\nRSC,71,62,63\n"
+    )
+    names = {"ImageNet", "Sketch", "ImageNet-R"}
+    assert set(scores.read(path).tidy["dataset"]) == names
+
+
+WITH_ROLES = {
+    "one metric": lambda: runs().pivot(
+        index="seed", columns=["method", "dataset"], values="acc"
+    ),
+    "other order": lambda: runs().pivot(
+        index="seed", columns=["dataset", "method"], values="acc"
+    ),
+    "metric above": lambda: (
+        runs().drop(columns="loss").pivot(index="seed", columns=["method", "dataset"])
+    ),
+}
+
+
+@cases.each("form", WITH_ROLES)
+@cases.each("ending", ["csv", "xlsx", "frame"])
+def test_header_lines_with_names_are_read_by_these(tmp_path, form, ending):
+    frame = WITH_ROLES[form]()
+    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
+    tidy = scores.read(source).tidy
+    tidy = tidy.assign(run=tidy["run"].astype(int))
+    tidy = tidy.set_index(["algorithm", "dataset", "run"])["score"].sort_index()
+    right = runs().set_index(["method", "dataset", "seed"])["acc"].sort_index()
+    assert list(tidy.index) == list(right.index)
+    np.testing.assert_allclose(tidy, right)
+
+
+def test_an_algorithm_of_named_header_lines_may_have_fewer_seeds(tmp_path):
+    frame = WITH_ROLES["one metric"]()
+    frame.loc[2, "RSC"] = np.nan
+    tidy = scores.read(write(frame, tmp_path / "t.csv")).tidy
+    counts = tidy.groupby("algorithm")["run"].nunique().to_dict()
+    assert counts == {"ERM": 3, "RSC": 2, "Ours": 3} and not tidy["score"].isna().any()
+
+
+def test_header_lines_without_names_are_no_algorithms_of_one_data_set(tmp_path):
+    frame = WITH_ROLES["one metric"]().rename_axis(columns=[None, None])
+    path = write(frame, tmp_path / "t.csv")
+    for columns in ("", "algorithm=header"):
+        with pytest.raises(scores.UnclearError, match="name each in the first cell"):
+            scores.read(path, columns=columns)
+    with pytest.raises(ValueError, match="need two header lines with a name each"):
+        scores.read(path, columns="algorithm=header,dataset=header")
