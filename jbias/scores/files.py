@@ -496,7 +496,9 @@ def _is_header(cells: Sequence[Any]) -> bool:
     if not any(texts):
         return False
     return not any(
-        re.search(r"[0-9][.,][0-9]|±|%", text) for text in texts if _starts_number(text)
+        re.search(r"(?:^|[0-9])[.,][0-9]|±|%", text)
+        for text in texts
+        if _starts_number(text)
     )
 
 

@@ -369,7 +369,7 @@ def is_measure(name: Any) -> bool:
 
 def is_standard_error(name: Any) -> bool:
     """Return whether a name ends as that of a standard error, such as acc_stderr,none."""
-    word = word_of(str(name).partition(",")[0])
+    word = word_of(re.sub(r"[()\[\]]", " ", str(name).partition(",")[0]))
     return any(
         word == ending or word.endswith(f"_{ending}") or word.startswith(f"{ending}_")
         for ending in STATISTICS["error"]

@@ -318,6 +318,11 @@ class Columns:
             )
         return word in ("1", "yes", "true")
 
+    def add_error(self, column: int) -> None:
+        """Note a column of standard errors, which is not used."""
+        if self.names[column] not in self.errors:
+            self.errors.append(self.names[column])
+
     def is_missing(self, i: int, j: int) -> bool:
         """Return whether a cell is blank, or says that there is no score."""
         cell = self.parsed[i][j]
@@ -325,11 +330,17 @@ class Columns:
 
     def spreads_of(self, values: list[int]) -> dict[int, int]:
         """Return the column of the spread of each column that has one: photo, photo_std."""
-        known = {column_names.word_of(self.names[j]): j for j in values}
-        spreads = {}
+        known = {}
+        for j in reversed(values):
+            word = column_names.word_of(self.names[j])
+            known[word.partition(",")[0]] = j
+            known[word] = j
+        spreads: dict[int, int] = {}
         candidates = [*values, *self.of("deviation")]
+        candidates.sort(key=lambda j: column_names.is_standard_error(self.names[j]))
         for j in candidates:
             word = column_names.word_of(self.names[j])
+            word = word.partition(",")[0]  # Of acc_stderr,none.
             for ending in column_names.NAMES["deviation"]:
                 for base in (
                     word.removesuffix(f"_{ending}"),
@@ -376,7 +387,14 @@ class Columns:
     ) -> score_rows.Row:
         """Return the score in row i and column j, whose spread may have a column of its own."""
         cell = self._cell(i, j, algorithm, dataset)
-        if spread_column is not None:
+        if cell.is_summary and column_names.is_standard_error(self.names[j]):
+            cell = dataclasses.replace(cell, spread=math.nan, is_summary=False)
+            self.add_error(j)
+        if spread_column is not None and column_names.is_standard_error(
+            self.names[spread_column]
+        ):
+            self.add_error(spread_column)
+        elif spread_column is not None:
             spread = self.parsed[i][spread_column]
             value = spread.value if spread else math.nan
             cell = dataclasses.replace(cell, spread=value, is_summary=True)

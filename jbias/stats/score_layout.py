@@ -145,7 +145,9 @@ class _Table(score_columns.Columns):
         if len(scores) > 1:  # Columns are runs.
             return self._read_runs_in_columns(algorithms, datasets, scores)
         named = self.spreads
-        deviations = [j for j in self.of("deviation") if self.is_numeric(j)][:1]
+        deviations = [j for j in self.of("deviation") if self.is_numeric(j)]
+        deviations.sort(key=lambda j: column_names.is_standard_error(self.names[j]))
+        deviations = deviations[:1]
         deviations = [named[j] for j in scores if j in named] or deviations
         others = [*self.of("text"), *self.of("number"), *self.of("bookkeeping")]
         self.leave_out([j for j in others if j not in deviations])
@@ -793,7 +795,7 @@ class _Table(score_columns.Columns):
             tidy=tidy,
             description=(
                 score_rows.describe_shape(tidy, kind),
-                score_rows.describe_runs(tidy, runs_from),
+                score_rows.describe_runs(tidy, runs_from, errors=self.errors),
                 unit,
             ),
             is_summary=score_rows.is_summary(rows),

@@ -183,3 +183,38 @@ def test_header_lines_without_names_are_no_algorithms_of_one_data_set(tmp_path):
             scores.read(path, columns=columns)
     with pytest.raises(ValueError, match="need two header lines with a name each"):
         scores.read(path, columns="algorithm=header,dataset=header")
+
+
+STANDARD_ERRORS = {
+    "of an evaluation harness": 'model,task,"acc,none","acc_stderr,none"\n{}',
+    "long": "model,task,acc,acc_stderr\n{}",
+    "called sem": "model,task,accuracy,sem\n{}",
+    "an interval": "model,task,accuracy,ci95\n{}",
+    "in cells": "model,task,acc ± stderr\nA,x,50.5 ± 0.1\nA,y,60 ± 0.1\nB,x,51 ± 1\nB,y,61 ± 2\n",
+    "wide": "model,x,x_stderr,y,y_stderr\nA,50.5,.1,60,.1\nB,51,.1,61,.2\n",
+    "two lines": ",x,x,y,y\nmodel,acc,stderr,acc,stderr\nA,50.5,.1,60,.1\nB,51,.1,61,.2\n",
+}
+
+
+@cases.each("form", STANDARD_ERRORS)
+def test_a_standard_error_is_no_deviation_over_runs(tmp_path, form):
+    rows = "A,x,50.5,0.1\nA,y,60,0.1\nB,x,51,0.2\nB,y,61,0.1\n"
+    path = tmp_path / "t.csv"
+    path.write_text(STANDARD_ERRORS[form].format(rows), "utf-8")
+    reading = scores.read(path)
+    assert not reading.is_summary and "deviation" not in reading.tidy
+    tidy = reading.tidy.set_index(["algorithm", "dataset"])["score"].to_dict()
+    right = {("A", "x"): 50.5, ("A", "y"): 60, ("B", "x"): 51, ("B", "y"): 61}
+    assert tidy == right
+    assert reading.description[1].startswith("one score each; the ")
+    assert reading.description[1].endswith(") is not used")
+
+
+def test_a_deviation_beside_a_standard_error_is_the_one_that_counts(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "model,task,acc,stderr,std\nA,x,50,1,2\nA,y,60,1,2\nB,x,51,1,2\nB,y,1,1,2\n"
+    )
+    reading = scores.read(path)
+    assert reading.is_summary and set(reading.tidy["deviation"]) == {2}
+    assert "standard error" not in reading.description[1]
