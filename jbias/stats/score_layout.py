@@ -20,6 +20,7 @@ from jbias.stats import (
     score_columns,
     score_grid,
     score_headers,
+    score_margins,
     score_rows,
 )
 
@@ -783,6 +784,10 @@ class _Table(score_columns.Columns):
         """Return the reading of a kind of table; runs_from: where runs are named, or ""."""
         if not rows:
             raise ValueError(f"{self.where}must hold scores, got none; add rows")
+        rows, margins = score_margins.leave_out(
+            rows, choices=self.choices, source=self.grid.source
+        )
+        self.unused.extend(margins)
         has_signs = score_rows.has_percent_signs(rows)
         tidy = score_rows.to_frame(rows)
         unit = score_rows.describe_unit(
