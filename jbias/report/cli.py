@@ -175,7 +175,9 @@ def _parser() -> argparse.ArgumentParser:
     what = "a table of scores, or workdirs of runs or globs of them"
     add("sources", what, nargs="*", metavar="FILE|WORKDIR")
     add("--runs", "workdirs of runs, or globs of them", **cli.WORKDIRS)
-    what = "a table of scores of any form: CSV, TSV, Markdown, LaTeX, Excel, Parquet"
+    what = (
+        "a table of scores of any form: CSV, TSV, Markdown, LaTeX, JSON, Excel, Parquet"
+    )
     add("--scores", what, metavar="FILE")
     what = (
         "which column of the table is what, e.g. algorithm=method,score=acc; known are "

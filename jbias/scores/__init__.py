@@ -39,7 +39,8 @@ def read(
 ) -> score_layout.Reading:
     """Return the scores of a file or a frame, with what was understood of them.
 
-    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, Excel or Parquet, or
+    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, JSON,
+    Excel or Parquet, or
     a pandas frame. columns: "algorithm=method,score=acc", or a mapping; roles are those of
     `ROLES`. rows: what the rows of a wide table are, "algorithms" or "datasets". decimal:
     the decimal sign, "." or ",". sheet: the sheet of an Excel file with several, or the

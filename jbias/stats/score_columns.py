@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -110,7 +111,8 @@ class Columns:
             return score_cells.parse(value, self.commas)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return score_cells.Cell(float(value))
+        is_finite = math.isnan(value) or abs(value) <= sys.float_info.max
+        return score_cells.Cell(float(value)) if is_finite else None
 
     def is_numeric(self, column: int) -> bool:
         """Return whether a column holds numbers, perhaps with missing cells among them."""
@@ -362,8 +364,13 @@ class Columns:
             j not in columns
             for j in (*self.of("run"), *self.of("dataset"), *self.of("algorithm"))
         )
-        for row in self.grid.cells:
+        for row, place in zip(self.grid.cells, self.grid.places, strict=True):
             names = [score_grid.label(row[j]) for j in columns]
+            if labels and not names[0] and any(names):
+                raise ValueError(
+                    f"{place}: {self.names[columns[0]]!r} must not be empty beside "
+                    f"{' '.join(filter(None, names))!r}; name it in every row"
+                )
             is_blank = all(not part for part in names) and not all(
                 score_grid.is_blank(x) for x in row
             )
