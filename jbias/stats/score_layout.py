@@ -788,6 +788,11 @@ class _Table(score_columns.Columns):
             rows, choices=self.choices, source=self.grid.source
         )
         self.unused.extend(margins)
+        datasets = [*dict.fromkeys(row.dataset for row in rows)]
+        short_names = dict(zip(datasets, _without_metric(datasets), strict=True))
+        rows = [
+            dataclasses.replace(row, dataset=short_names[row.dataset]) for row in rows
+        ]
         has_signs = score_rows.has_percent_signs(rows)
         tidy = score_rows.to_frame(rows)
         unit = score_rows.describe_unit(

@@ -218,3 +218,29 @@ def test_a_deviation_beside_a_standard_error_is_the_one_that_counts(tmp_path):
     reading = scores.read(path)
     assert reading.is_summary and set(reading.tidy["deviation"]) == {2}
     assert "standard error" not in reading.description[1]
+
+
+FORMS_OF_PREFIXES = {
+    "long": "method,dataset,seed,score\n"
+    "A,{0}x,0,50.5\nA,{0}y,0,51\nB,{0}x,0,50\nB,{0}y,0,51\n",
+    "wide": "method,{0}x,{0}y\nA,50.5,51\nB,50,51\n",
+    "data sets in rows": "dataset,A,B\n{0}x,50.5,50\n{0}y,51,51\n",
+    "two lines of runs": ",{0}x,{0}x,{0}y,{0}y\nmethod,seed0,seed1,seed0,seed1\n"
+    "A,50.5,50,51,51\nB,50,50,51,51\n",
+    "two lines of statistics": ",{0}x,{0}x,{0}y,{0}y\nmethod,mean,std,mean,std\n"
+    "A,50.5,1,51,1\nB,50,1,51,1\n",
+    "statistics above": ",mean,mean,std,std\nmethod,{0}x,{0}y,{0}x,{0}y\n"
+    "A,50.5,51,1,1\nB,50,51,1,1\n",
+}
+
+
+@cases.each("form", FORMS_OF_PREFIXES)
+def test_a_metric_before_all_names_of_data_sets_is_no_part_of_these(tmp_path, form):
+    path = tmp_path / "t.csv"
+    for prefix, names in (
+        ("test/acc/", {"x", "y"}),
+        ("test_acc/", {"x", "y"}),
+        ("pacs/", {"pacs/x", "pacs/y"}),
+    ):
+        path.write_text(FORMS_OF_PREFIXES[form].format(prefix))
+        assert set(scores.read(path).tidy["dataset"]) == names
