@@ -358,7 +358,26 @@ def split_statistic(name: Any) -> tuple[str, str]:
     match = re.fullmatch(r"(?P<base>.+?)[\s_\-./:(\[]+(?P<word>[^\W_]+)[)\]]?", text)
     if match and statistic(match["word"]):
         return match["base"], match["word"]
+    words = re.split(r"[\s_/]+", text)
+    for i in range(1, len(words) - 1):  # acc_std_PACS
+        if statistic(words[i]) and is_metric("_".join(words[:i])):
+            return "_".join(words[:i] + words[i + 1 :]), words[i]
     return text, ""
+
+
+def split_metric(name: Any) -> tuple[str, str]:
+    """Return the metric at the start or end of a name, and the rest; "" for none.
+
+    "test_acc_PACS" is ("test_acc", "PACS").
+    """
+    words = re.split(r"([\s_/]+)", str(name).strip())
+    for end in range(len(words) - 2, 0, -2):
+        if is_metric("".join(words[:end])):
+            return "".join(words[:end]), "".join(words[end + 1 :])
+    for start in range(2, len(words), 2):
+        if is_metric("".join(words[start:])):
+            return "".join(words[start:]), "".join(words[: start - 1])
+    return "", str(name)
 
 
 def is_measure(name: Any) -> bool:

@@ -7,11 +7,13 @@ over that of data sets, and `pivot(columns=["method", "dataset"])` has a line fo
 
 import collections
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from jbias.stats import column_names, score_columns, score_grid, score_rows
 
+_TUPLE = re.compile(r"\(\s*'[^']*'(?:\s*,\s*'[^']*')+\s*\)")
 BY_LEVELS = "table with the roles in its header lines"
 
 
@@ -56,8 +58,10 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
                 "header lines with a name each in their first cell, such as method and "
                 "dataset; name them, or give one of the two"
             )
+    grid = _with_tuples(grid)
     if len(grid.levels) < 2:
-        return _flat(grid, choices)
+        header = _flat(grid, choices)
+        return _flat_of_one_metric(header)
     header = _levels(grid, choices)
     if _has_roles(header.grid.levels):
         return _by_roles(header)
@@ -276,6 +280,72 @@ def _by_roles(header: Header) -> Header:
 
 
 # One header line.
+
+
+def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
+    """Return a grid whose columns are called ('mean', 'A') with a header line for each part.
+
+    pandas writes such names in Markdown and where a header has one line.
+    """
+    names = [names[0] for names in grid.columns]
+    levels = [re.findall(r"'([^']*)'", x) if _TUPLE.fullmatch(x) else [] for x in names]
+    depths = {len(x) for x in levels if x}
+    if len(grid.levels) > 1 or len(depths) != 1 or sum(map(bool, levels)) < 2:
+        return grid
+    depth = depths.pop()
+    columns = [
+        tuple(parts) if parts else (name,) + ("",) * (depth - 1)
+        for parts, name in zip(levels, names, strict=True)
+    ]
+    return dataclasses.replace(
+        grid, columns=tuple(columns), levels=(*grid.levels, *[""] * (depth - 1))
+    )
+
+
+def _flat_of_one_metric(header: Header) -> Header:
+    """Return a grid without the columns of other metrics: of acc_A and err_A those of one.
+
+    Columns of training, such as loss_A, are left to the reader of columns.
+    """
+    grid, choices = header.grid, header.choices
+    splits = {
+        j: column_names.split_metric(names[0])
+        for j, names in enumerate(grid.columns)
+        if not column_names.is_of_training(names[0])
+    }
+    splits = {j: split for j, split in splits.items() if split[0]}
+    rests: dict[str, list[str]] = collections.defaultdict(list)
+    for metric, rest in splits.values():
+        rests[metric].append(rest)
+    is_product = len({tuple(sorted(x)) for x in rests.values()}) == 1
+    is_several = len({column_names.core_of_metric(x) for x in rests}) > 1
+    if not is_product or not is_several or choices.rows == "datasets":
+        return header
+    chosen = choices.columns.get("score", "")
+    if chosen in (name for names in grid.columns for name in names):
+        return header
+    if chosen not in rests:
+        raise score_columns.unclear(
+            grid.source,
+            choices,
+            f"the header has several metrics, {score_rows.listed([*rests])}",
+            *(("columns", f"score={name}") for name in [*rests][:3]),
+        )
+    kept = [
+        j for j in range(len(grid.columns)) if j not in splits or splits[j][0] == chosen
+    ]
+    simple = dataclasses.replace(
+        grid,
+        columns=tuple(grid.columns[j] for j in kept),
+        cells=[[row[j] for j in kept] for row in grid.cells],
+    )
+    left = {role: name for role, name in choices.columns.items() if role != "score"}
+    return dataclasses.replace(
+        header,
+        grid=simple,
+        choices=dataclasses.replace(choices, columns=left),
+        unused=(*header.unused, *(name for name in rests if name != chosen)),
+    )
 
 
 def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:

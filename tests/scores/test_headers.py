@@ -73,6 +73,12 @@ FORMS = {
         runs().groupby(["dataset", "method"])["acc"].agg(["mean", "std"]).unstack()
     ),
     "prefixes": lambda: flat(pivot(["mean", "std"]), order=(0, 1)),
+    "a metric and prefixes": lambda: flat(
+        pivot(["mean", "std"], values=["acc"]), order=(1, 0, 2)
+    ),
+    "tuples": lambda: pivot(["mean", "std"]).pipe(
+        lambda frame: frame.set_axis([str(name) for name in frame.columns], axis=1)
+    ),
     "endings": lambda: flat(pivot(["count", "mean", "std"]), order=(1, 0)),
 }
 
@@ -85,7 +91,9 @@ def test_statistics_in_a_header_are_no_data_sets(tmp_path, form, ending):
     reading = scores.read(source)
     groups = runs().groupby(["method", "dataset"])["acc"]
     tidy = reading.tidy.set_index(["algorithm", "dataset"]).sort_index()
-    assert list(tidy.index) == sorted((m, d) for m in METHODS for d in SETS)
+    prefix = "acc_" if form == "a metric and prefixes" else ""
+    pairs = [(method, prefix + dataset) for method in METHODS for dataset in SETS]
+    assert list(tidy.index) == sorted(pairs)
     np.testing.assert_allclose(tidy["score"], groups.mean().sort_index())
     np.testing.assert_allclose(tidy["deviation"], groups.std().sort_index())
     assert reading.is_summary
@@ -129,6 +137,20 @@ def test_several_metrics_over_data_sets_are_refused_with_the_flag(tmp_path, orde
         scores.read(path)
     tidy = scores.read(path, columns="score=accuracy").tidy
     assert set(tidy["dataset"]) == set(SETS) and tidy["score"].min() > 60
+
+
+@cases.each("order", ["{metric}_{dataset}", "{dataset} {metric}"])
+def test_several_metrics_in_one_header_line_are_refused(tmp_path, order):
+    frame = runs().pivot_table(index="method", columns="dataset", values="acc")
+    for metric in ("acc", "error"):
+        columns = {x: order.format(metric=metric, dataset=x) for x in SETS}
+        frame = frame.join(frame[list(SETS)].rename(columns=columns))
+    frame = frame.drop(columns=list(SETS))
+    path = write(frame, tmp_path / "t.csv")
+    with pytest.raises(scores.UnclearError, match="--columns=score=acc or"):
+        scores.read(path)
+    tidy = scores.read(path, columns="score=acc").tidy
+    assert tidy["dataset"].nunique() == 4 and tidy["score"].min() > 60
 
 
 def test_words_before_one_metric_only_group_data_sets(tmp_path):
