@@ -622,6 +622,12 @@ def _several_lines(
     )
 
 
+def _counts(body: Sequence[Row]) -> bool:
+    """Return whether the first column numbers the rows from 0."""
+    numbers = [score_grid.label(row[0]) for _, row in body]
+    return numbers == [str(number) for number in range(len(numbers))]
+
+
 def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     tops = [score_grid.label(x) for x in rows[0][1]]
     lows = [score_grid.label(x) for x in rows[1][1]]
@@ -642,6 +648,8 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
         body = body[1:]
     elif tops[0] and lows[0] and column_names.meaning(lows[0]) == "run":
         levels, labels[0] = (tops[0], lows[0]), ""
+    elif count > 1 and any(labels[1:]) and _counts(body):
+        levels, labels[0] = (tops[0], lows[0]), ""  # Rows that pandas numbered.
     for j in range(count + 1, len(tops)):
         tops[j] = tops[j] or tops[j - 1]  # A name over several columns.
     names = [(name, "") for name in labels]

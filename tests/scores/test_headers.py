@@ -79,6 +79,7 @@ FORMS = {
     "tuples": lambda: pivot(["mean", "std"]).pipe(
         lambda frame: frame.set_axis([str(name) for name in frame.columns], axis=1)
     ),
+    "rows with numbers": lambda: pivot(["mean", "std"]).reset_index(),
     "endings": lambda: flat(pivot(["count", "mean", "std"]), order=(1, 0)),
 }
 
