@@ -353,9 +353,20 @@ class Columns:
                     if base == word:
                         continue
                     for name in (base, f"{base}_mean", f"mean_{base}"):
-                        if name in known and known[name] != j:
+                        if name not in known or known[name] == j:
+                            continue
+                        if ending not in ("sd", "se") or self._is_small(j, known[name]):
                             spreads.setdefault(known[name], j)
         return spreads
+
+    def _is_small(self, column: int, scores: int) -> bool:
+        """Return whether a column's numbers are all below half of the scores beside them."""
+        pairs = [(row[column], row[scores]) for row in self.parsed]
+        return all(
+            0 <= spread.value <= abs(score.value) / 2
+            for spread, score in pairs
+            if spread and score and not math.isnan(spread.value + score.value)
+        )
 
     def row_labels(self, columns: list[int]) -> list[str]:
         """Return the labels of rows; a blank one repeats that above, as in merged cells."""

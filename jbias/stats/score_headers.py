@@ -8,12 +8,13 @@ over that of data sets, and `pivot(columns=["method", "dataset"])` has a line fo
 import collections
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from jbias.stats import column_names, score_columns, score_grid, score_rows
 
 _TUPLE = re.compile(r"\(\s*'[^']*'(?:\s*,\s*'[^']*')+\s*\)")
+_SHORT = ("sd", "se", "ci", "n", "num", "size")
 BY_LEVELS = "table with the roles in its header lines"
 
 
@@ -102,8 +103,12 @@ def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     ]
     unused = [f"column {grid.columns[j][0]!r}" for j in margins]
     labels = [j for j, is_one in enumerate(is_value) if not is_one and j not in margins]
+    words = {x.statistic for x in columns if x.statistic}
+    chosen, choices = _chosen_statistic(words, choices)
     columns, choices, left_out = _of_one_metric(columns, grid=grid, choices=choices)
-    columns, statistics, errors = _of_mean(columns, grid=grid, choices=choices)
+    columns, statistics, errors = _of_mean(
+        columns, chosen=chosen, grid=grid, choices=choices
+    )
     unused += [*left_out, *statistics]
     has_deviations = any(measure.statistic for measure in columns)
     level_names = [grid.levels[level] for level in others]
@@ -188,9 +193,49 @@ def _of_one_metric(
     )
 
 
+def _chosen_statistic(
+    words: Collection[str], choices: score_columns.Choices
+) -> tuple[str, score_columns.Choices]:
+    """Return the statistic that the user chose as the score, and the other choices."""
+    chosen = choices.columns.get("score", "")
+    if chosen not in words:
+        return "", choices
+    left = {role: name for role, name in choices.columns.items() if role != "score"}
+    return chosen, dataclasses.replace(choices, columns=left)
+
+
+def _score_of(
+    words: Sequence[str],
+    *,
+    chosen: str,
+    grid: score_grid.Grid,
+    choices: score_columns.Choices,
+) -> str:
+    """Return the statistic that is the score: that chosen, or a mean beside a spread.
+
+    Raises UnclearError for others: a mean and a maximum may be two methods of pooling.
+    """
+    kinds = [column_names.statistic(word) for word in words if word]
+    means = [
+        word for word in words if not word or column_names.statistic(word) == "mean"
+    ]
+    if chosen or len(words) == 1 and means:
+        return chosen or means[0]
+    if means and set(kinds) & {"deviation", "error", "count"}:
+        return means[0]
+    raise score_columns.unclear(
+        grid.source,
+        choices,
+        f"the header has statistics, {score_rows.listed([*filter(None, words)])}, of which "
+        f"{'several' if means else 'none is a mean, and any'} may be the score",
+        *(("columns", f"score={word}") for word in [*filter(None, words)][:3]),
+    )
+
+
 def _of_mean(
     columns: list[_Measure],
     *,
+    chosen: str,
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> tuple[list[_Measure], list[str], list[str]]:
@@ -201,23 +246,17 @@ def _of_mean(
     words = [*dict.fromkeys(x.statistic for x in columns)]
     if words == [""]:
         return columns, [], []
-    kinds = {word: column_names.statistic(word) for word in words}
-    means = [word for word, kind in kinds.items() if kind == "mean" or not word]
-    if not means:
-        raise ValueError(
-            f"{grid.source or 'scores'}: the header has statistics "
-            f"({score_rows.listed(words)}) and must have a mean; add it, or give the scores "
-            "under the names of their data sets alone"
-        )
-    mean = means[0]
-    deviations = [word for word, kind in kinds.items() if kind == "deviation"][:1]
+    mean = _score_of(words, chosen=chosen, grid=grid, choices=choices)
+    kinds = {word: column_names.statistic(word) for word in words if word != mean}
+    is_mean = not mean or column_names.statistic(mean) == "mean"
+    deviations = [x for x, kind in kinds.items() if kind == "deviation" and is_mean][:1]
     errors = [word for word, kind in kinds.items() if kind == "error"]
     kept = [
         x._replace(statistic="" if x.statistic == mean else "std")
         for x in columns
         if x.statistic in (mean, *deviations)
     ]
-    others = [word for word in words if word not in (mean, *deviations, *errors)]
+    others = [word for word in kinds if word not in (*deviations, *errors)]
     return kept, others, errors
 
 
@@ -348,6 +387,18 @@ def _flat_of_one_metric(header: Header) -> Header:
     )
 
 
+def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
+    """Return whether statistics of a name have a spread or a count.
+
+    is_plain: the name stands alone, too. Then short words are none: Photo-SD may be a data set.
+    """
+    return any(
+        kind in ("deviation", "error", "count")
+        for word, kind in kinds.items()
+        if not is_plain or word.lower() not in _SHORT
+    )
+
+
 def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return a grid whose columns mean_A, std_A and count_A are A, with its deviation.
 
@@ -365,20 +416,28 @@ def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
         if is_set and column_names.meaning(names[0]) == "":
             bases[base][word] = j
     columns, unused, errors, gone = list(grid.columns), [], [], set()
+    sets_of_words = collections.Counter(frozenset(group) for group in bases.values())
+    words = {word for group in bases.values() for word in group if word}
+    if choices.columns.get("score", "") in [names[0] for names in grid.columns]:
+        words = set()
+    statistic, choices = _chosen_statistic(words, choices)
     for base, group in bases.items():
         kinds = {word: column_names.statistic(word) for word in group}
         means = [word for word, kind in kinds.items() if kind == "mean" or not word]
-        has_spread = {"deviation", "error", "count"} & set(kinds.values())
-        is_chosen = {
-            grid.columns[j][0].strip().lower() for j in group.values()
-        } & chosen
-        if len(group) < 2 or len(means) != 1 or not has_spread or is_chosen:
+        names = {grid.columns[j][0].strip().lower() for j in group.values()}
+        if len(group) < 2 or names & chosen:
             continue
-        columns[group[means[0]]] = (base,)
+        if "" not in group and sets_of_words[frozenset(group)] > 1:
+            score = _score_of([*group], chosen=statistic, grid=grid, choices=choices)
+        elif len(means) == 1 and _has_spread(kinds, is_plain="" in group):
+            score = means[0]
+        else:
+            continue
+        columns[group[score]] = (base,)
         for word, j in group.items():
-            if kinds[word] == "deviation":
+            if kinds[word] == "deviation" and kinds[score] in ("mean", ""):
                 columns[j] = (f"{base}_std",)
-            elif word != means[0]:
+            elif word != score:
                 (errors if kinds[word] == "error" else unused).append(columns[j][0])
                 gone.add(j)
     kept = [j for j in range(len(columns)) if j not in gone]

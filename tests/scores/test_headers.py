@@ -105,11 +105,35 @@ def test_statistics_that_are_not_used_are_named(tmp_path):
     assert scores.read(path).description[2].endswith("not used: count, max")
 
 
-@cases.each("statistics", [["std", "count"], ["max", "min"]])
-def test_statistics_without_a_mean_are_refused(tmp_path, statistics):
-    path = write(pivot(statistics), tmp_path / "t.csv")
-    with pytest.raises(ValueError, match="must have a mean"):
+@cases.each("statistics", [["std", "count"], ["max", "min"], ["mean", "max"]])
+@cases.each("is_flat", [False, True])
+def test_statistics_without_a_mean_and_a_spread_are_refused_with_the_flag(
+    tmp_path, statistics, is_flat
+):
+    """A mean and a maximum may be two methods of pooling; the flag says that they are not."""
+    frame = pivot(statistics)
+    path = write(flat(frame, order=(0, 1)) if is_flat else frame, tmp_path / "t.csv")
+    first, last = statistics
+    with pytest.raises(scores.UnclearError, match=f"--columns=score={first} or"):
         scores.read(path)
+    reading = scores.read(path, columns=f"score={last}")
+    tidy = reading.tidy.set_index(["algorithm", "dataset"])["score"].sort_index()
+    right = runs().groupby(["method", "dataset"])["acc"].agg(last).sort_index()
+    np.testing.assert_allclose(tidy, right)
+    assert list(tidy.index) == list(right.index) and not reading.is_summary
+
+
+def test_a_data_set_may_end_as_a_deviation_does(tmp_path):
+    """Photo-SD, drawn by Stable Diffusion: its scores are no deviations."""
+    path = tmp_path / "t.csv"
+    path.write_text("method,Photo,Photo-SD\nERM,80.5,70\nRSC,81,72\n")
+    assert set(scores.read(path).tidy["dataset"]) == {"Photo", "Photo-SD"}
+    path.write_text("method,Photo,Photo SD\nERM,80.5,1.2\nRSC,81,0.7\n")
+    tidy = scores.read(path).tidy
+    assert set(tidy["dataset"]) == {"Photo"} and tidy["deviation"].tolist() == [
+        1.2,
+        0.7,
+    ]
 
 
 def test_methods_and_networks_may_have_names_of_statistics(tmp_path):
