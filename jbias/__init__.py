@@ -47,7 +47,7 @@ def measure(model, suite=None, **options):
 def read_scores(source, *, verbose: bool = True, **choices):
     """Return any table of scores as a tidy frame: algorithm, dataset, run and score.
 
-    source: a file (CSV, TSV, Markdown, LaTeX, Excel, Parquet) or a pandas frame, long or
+    source: a file (CSV, TSV, Markdown, LaTeX, JSON, Excel, Parquet) or a pandas frame, long or
     wide. Means with a spread, "73.8 ± 0.2", have a column deviation, too. verbose: print in
     three lines what was understood. choices: what decides where a table has several
     readings, as in `jbias.scores.read`, whose errors it raises.

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from jbias.report import options
 from jbias.runtime import cli, messages, outputs
 
-_OF_FILES = ("columns", "rows", "decimal", "sheet", "brackets", "unit")
+_OF_FILES = ("columns", "rows", "decimal", "sheet", "brackets", "margins", "unit")
 _OUT = "report"  # The folder of a report for which --out names none.
 
 
@@ -175,12 +175,14 @@ def _parser() -> argparse.ArgumentParser:
     what = "a table of scores, or workdirs of runs or globs of them"
     add("sources", what, nargs="*", metavar="FILE|WORKDIR")
     add("--runs", "workdirs of runs, or globs of them", **cli.WORKDIRS)
-    what = "a table of scores of any form: CSV, TSV, Markdown, LaTeX, Excel, Parquet"
+    what = (
+        "a table of scores of any form: CSV, TSV, Markdown, LaTeX, JSON, Excel, Parquet"
+    )
     add("--scores", what, metavar="FILE")
     what = (
         "which column of the table is what, e.g. algorithm=method,score=acc; known are "
     )
-    what += "algorithm, dataset, run, score, deviation and trained_on"
+    what += "algorithm, dataset, run, score, deviation, trained_on and ignore"
     add("--columns", what, metavar="ROLE=NAME,...")
     what = "what the rows of a wide table are, where names do not say"
     add("--rows", what, choices=("algorithms", "datasets"))
@@ -192,6 +194,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     what = "what a whole number in brackets after a score is"
     add("--brackets", what, choices=("deviation", "ignore"))
+    what = "whether to leave out a last row or column called All, Average and the like"
+    add("--margins", what, choices=("ignore", "keep"))
     what = "the unit of all scores, where some look like fractions among percentages"
     add("--unit", what, choices=("percent", "fraction"))
     what = "which evaluation of a seed counts (default: best_validation)"

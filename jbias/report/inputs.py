@@ -442,6 +442,7 @@ def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
         decimal=options.decimal,
         sheet=options.sheet,
         brackets=options.brackets,
+        margins=options.margins,
         unit="percent",  # Those that are wanted are checked later.
     )
     tidy = reading.tidy

@@ -17,6 +17,7 @@ from jbias.stats import (
     score_columns,
     score_grid,
     score_layout,
+    score_margins,
     score_rows,
 )
 
@@ -33,16 +34,19 @@ def read(
     decimal: str = "",
     sheet: str = "",
     brackets: str = "",
+    margins: str = "",
     unit: str = "",
 ) -> score_layout.Reading:
     """Return the scores of a file or a frame, with what was understood of them.
 
-    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, Excel or Parquet, or
+    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, JSON,
+    Excel or Parquet, or
     a pandas frame. columns: "algorithm=method,score=acc", or a mapping; roles are those of
     `ROLES`. rows: what the rows of a wide table are, "algorithms" or "datasets". decimal:
     the decimal sign, "." or ",". sheet: the sheet of an Excel file with several, or the
     number of a table of Markdown or LaTeX. brackets: what a whole number in brackets after a
-    score is, "deviation", or "ignore" for a rank. unit: "percent" or "fraction" says that all
+    score is, "deviation", or "ignore" for a rank. margins: "ignore" or "keep" a last row or
+    column called All, Average and the like. unit: "percent" or "fraction" says that all
     scores have this unit, where some look like fractions among percentages.
     Raises UnclearError, a ValueError, where the table has several readings, with the choice
     that decides; ValueError with file and line where it has none.
@@ -54,6 +58,7 @@ def read(
         ("decimal", decimal, (".", ",")),
         ("unit", unit, UNITS),
         ("brackets", brackets, score_layout.BRACKETS),
+        ("margins", margins, score_margins.CHOICES),
     ):
         if value and value not in known:
             raise ValueError(
@@ -64,7 +69,11 @@ def read(
     else:
         grid = files.read(source, sheet=sheet)
     choices = score_columns.Choices(
-        columns=columns, rows=rows, decimal=decimal, brackets=brackets
+        columns=columns,
+        rows=rows,
+        decimal=decimal,
+        brackets=brackets,
+        margins=margins,
     )
     reading = score_layout.arrange(grid, choices)
     units.check(reading.tidy, where=grid.source, unit=unit)

@@ -1,4 +1,4 @@
-r"""Files of scores as grids of cells: CSV and its kin, Markdown, LaTeX, Excel, Parquet.
+r"""Files of scores as grids of cells: CSV and its kin, Markdown, LaTeX, JSON, Excel, Parquet.
 
 A grid says which cells stand where; what they mean is said by `jbias.stats.score_layout`.
 Excel and Parquet are read by pandas, CSV by Python's csv, with the line of each row.
@@ -13,10 +13,11 @@ import re
 import shlex
 import zipfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from jbias.scores import json_records
 from jbias.stats import column_names, score_cells, score_grid, score_rows
 from jbias.untrusted import opening
 
@@ -36,6 +37,8 @@ _TABULAR = re.compile(
     re.DOTALL,
 )
 
+_MULTIROW = re.compile(r"\\multirow\s*(?:\[[^]]*\])?\s*\{\s*(-?\d{1,4})\s*\}")
+
 Row = tuple[str, list[Any]]  # The place, and the cells.
 
 
@@ -54,6 +57,8 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
     if ending in _EXCEL or head.startswith(b"PK\x03\x04"):
         return _grid(_excel(path, sheet), path, title)
     text = _text(path, head)
+    if ending in (".json", ".jsonl", ".ndjson"):
+        return json_records.read(text, path, title=title)
     if ending in (".tex", ".latex") or _TABULAR.search(text):
         return _grid(_plain(_choose(_latex(text, path), sheet, path)), path, title)
     if ending in (".md", ".markdown") or _is_markdown(text):
@@ -257,7 +262,8 @@ def _skip_arguments(body: str) -> str:
 
 
 def _latex_rows(body: str, path: str, line: int) -> list[Row]:
-    rows = []
+    rows: list[Row] = []
+    spans: list[_Span] = []
     for part in re.split(r"\\\\(?:\[[^]]*\])?|\\tabularnewline\b|\\cr\b", body):
         filled = len(part) - len(part.lstrip())
         place = f"{path}:{line + part[:filled].count(chr(10))}"
@@ -265,10 +271,40 @@ def _latex_rows(body: str, path: str, line: int) -> list[Row]:
         part = _RULES.sub("", part)
         cells: list[str] = []
         for cell in re.split(r"(?<!\\)&", part):
+            if count := _MULTIROW.match(cell.strip()):
+                spans.append(_Span(len(rows), len(cells), int(count[1])))
             cells.extend(_spanned(cell.strip()))
         if any(cell for cell in cells):
             rows.append((place, cells))
+    _fill_spans([cells for _, cells in rows], spans)
     return rows
+
+
+class _Span(NamedTuple):
+    """A cell that stands for several rows: from its own down, or up if `count` < 0."""
+
+    row: int
+    column: int
+    count: int
+
+
+def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
+    """Write names of merged cells into the blank ones; only of rows that have numbers."""
+
+    def has_numbers(i: int) -> bool:
+        return 0 <= i < len(rows) and any(map(_is_value, rows[i]))
+
+    for span in spans:
+        if not has_numbers(span.row):
+            continue
+        text = rows[span.row][span.column]
+        step = 1 if span.count > 0 else -1
+        if score_grid.is_blank(text) or _is_value(text):
+            continue
+        for i in range(span.row + step, span.row + span.count, step):
+            is_inside = has_numbers(i) and span.column < len(rows[i])
+            if is_inside and score_grid.is_blank(rows[i][span.column]):
+                rows[i][span.column] = text
 
 
 def _spanned(cell: str) -> list[str]:
@@ -295,6 +331,11 @@ def _excel(path: str, sheet: str) -> list[Row]:
     try:
         _check_unpacked(path)
         sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
+        spans = _merged_cells(path)
+        sheets = {
+            name: _with_merged_names(frame, spans.get(name, ()))
+            for name, frame in sheets.items()
+        }
     except ImportError as error:
         raise ValueError(
             f"{path}: reading Excel needs a package that is not installed ({error}); save the "
@@ -329,6 +370,32 @@ def _excel(path: str, sheet: str) -> list[Row]:
         for number, row in enumerate(frame[filled].itertuples(index=False))
         if any(_plain_excel(x) not in (None, "") for x in row)
     ]
+
+
+def _merged_cells(path: str) -> dict[str, list[_Span]]:
+    """Return cells of each sheet of an .xlsx file that are merged over several rows."""
+    if not zipfile.is_zipfile(path) or pathlib.Path(path).suffix.lower() == ".ods":
+        return {}
+    import openpyxl
+
+    book = openpyxl.load_workbook(path)
+    return {
+        sheet.title: [
+            _Span(area.min_row - 1, area.min_col - 1, area.max_row - area.min_row + 1)
+            for area in sheet.merged_cells.ranges
+            if area.max_row > area.min_row
+        ]
+        for sheet in book.worksheets
+    }
+
+
+def _with_merged_names(frame: pd.DataFrame, spans: Sequence[_Span]) -> pd.DataFrame:
+    """Return a sheet with the name of a merged cell in each of its rows."""
+    if not spans:
+        return frame
+    rows = [[_plain_excel(x) for x in row] for row in frame.itertuples(index=False)]
+    _fill_spans(rows, [x for x in spans if x.column < frame.shape[1]])
+    return pd.DataFrame(rows, columns=frame.columns, dtype=object)
 
 
 def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
@@ -431,6 +498,9 @@ def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     names = [score_grid.label(x) for x in rows[0][1]]
     _check_named(names, rows, path)
     if len(rows) > 1 and _spans(names) and _is_header(rows[1][1]):
+        if _is_third_header(rows):
+            is_fourth = len(rows) > 5 and _is_third_header(rows[1:])
+            return _several_lines(rows, path, title, count=4 if is_fourth else 3)
         return _two_lines(rows, path, title)
     level = ""
     if len(rows) > 2 and _names_index(names, rows[1][1]):
@@ -493,7 +563,9 @@ def _is_header(cells: Sequence[Any]) -> bool:
     if not any(texts):
         return False
     return not any(
-        re.search(r"[0-9][.,][0-9]|±|%", text) for text in texts if _starts_number(text)
+        re.search(r"(?:^|[0-9])[.,][0-9]|±|%", text)
+        for text in texts
+        if _starts_number(text)
     )
 
 
@@ -513,6 +585,47 @@ def _is_line_of_names(
     texts = [score_grid.label(x) for x in body[0][1]]
     is_named = bool(tops[0] and lows[0]) or column_names.meaning(texts[0]) != ""
     return is_named and not any(texts[count:])
+
+
+def _is_third_header(rows: Sequence[Row]) -> bool:
+    """Return whether the third line is a header, too, as pandas writes three levels.
+
+    Its cells are names, and a line with the names of the index alone follows.
+    """
+    if len(rows) < 5 or not _spans([score_grid.label(x) for x in rows[1][1]]):
+        return False
+    texts = [score_grid.label(x) for x in rows[2][1]]
+    after = [score_grid.label(x) for x in rows[3][1]]
+    filled = sum(1 for text in texts if text)
+    is_names = _is_header(rows[2][1]) and filled > len(texts) / 2
+    has_line_of_names = bool(after[0]) and sum(1 for x in after if x) < len(after) / 2
+    return is_names and has_line_of_names
+
+
+def _several_lines(
+    rows: list[Row], path: str, title: str, *, count: int
+) -> score_grid.Grid:
+    """Return the grid of a table of pandas: header lines, a line of the index, and rows."""
+    lines = [[score_grid.label(x) for x in row] for _, row in rows[:count]]
+    index = [score_grid.label(x) for x in rows[count][1]]
+    num_labels = max(j for j, name in enumerate(index) if name) + 1
+    levels = tuple(line[num_labels - 1] for line in lines)
+    for line in lines[:-1]:
+        for j in range(num_labels + 1, len(line)):
+            line[j] = line[j] or line[j - 1]
+    names = [(name,) + ("",) * (count - 1) for name in index[:num_labels]]
+    names += [*zip(*(line[num_labels:] for line in lines), strict=True)]
+    body = rows[count + 1 :]
+    cells = [row for _, row in body]
+    return score_grid.Grid(
+        tuple(names), levels, cells, [p for p, _ in body], path, title
+    )
+
+
+def _counts(body: Sequence[Row]) -> bool:
+    """Return whether the first column numbers the rows from 0."""
+    numbers = [score_grid.label(row[0]) for _, row in body]
+    return numbers == [str(number) for number in range(len(numbers))]
 
 
 def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
@@ -535,6 +648,8 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
         body = body[1:]
     elif tops[0] and lows[0] and column_names.meaning(lows[0]) == "run":
         levels, labels[0] = (tops[0], lows[0]), ""
+    elif count > 1 and any(labels[1:]) and _counts(body):
+        levels, labels[0] = (tops[0], lows[0]), ""  # Rows that pandas numbered.
     for j in range(count + 1, len(tops)):
         tops[j] = tops[j] or tops[j - 1]  # A name over several columns.
     names = [(name, "") for name in labels]

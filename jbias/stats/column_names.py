@@ -86,6 +86,21 @@ NAMES = {  # Other names of these in tables, in small letters with "_" between w
     ),
     "trained_on": ("trained_on",),
 }
+STATISTICS = {  # Names of statistics over runs, by what they are.
+    "mean": ("mean", "avg", "average"),
+    "deviation": ("std", "stdev", "std_dev", "stddev", "sd", "standard_deviation", "±"),
+    "error": (
+        *("sem", "se", "stderr", "std_err", "std_error", "standard_error"),
+        *("ci", "ci95", "95_ci"),
+    ),
+    "count": ("count", "n", "size", "nunique", "num"),
+    "other": ("min", "max", "median", "var", "variance", "sum", "amin", "amax"),
+}
+_KIND_OF_STATISTIC = {
+    word: kind for kind, words in STATISTICS.items() for word in words
+}
+_NO_PREFIXES = ("se", "n", "num", "size", "ci")  # SE-ResNet, N-Caltech.
+_MARGINS = ("all", "total", "average", "mean", "avg", "overall")
 _METRICS = frozenset(
     (
         "score",
@@ -298,6 +313,13 @@ def is_metric(name: Any) -> bool:
     return "_".join(words) in _METRICS or bool(words) and set(words) <= _METRICS
 
 
+def core_of_metric(name: Any) -> str:
+    """Return the name of a metric without words such as test, OOD or average."""
+    words = word_of(str(name).replace("/", " ")).split("_")
+    core = [word for word in words if word not in _METRIC_EXTRAS]
+    return "_".join("accuracy" if word == "acc" else word for word in core)
+
+
 def is_of_training(name: Any) -> bool:
     """Return whether a name is that of a number of training or validation, or of a loss."""
     words = word_of(str(name).replace("/", " ")).split("_")
@@ -312,6 +334,70 @@ def is_setting(name: Any) -> bool:
 def is_average(name: Any) -> bool:
     """Return whether a name is that of an average over data sets, such as avg or Mean."""
     return word_of(name) in ("mean", "avg", "average", "overall")
+
+
+def statistic(name: Any) -> str:
+    """Return what a name of a statistic says, a key of `STATISTICS`; "" for any other name."""
+    if re.fullmatch(r"[0-9.]+\s*%", str(name).strip()):
+        return "other"  # A percentile, as of pandas' describe().
+    return _KIND_OF_STATISTIC.get(word_of(name), "")
+
+
+def split_statistic(name: Any) -> tuple[str, str]:
+    """Return a name without the statistic at its start or end, and the statistic.
+
+    "std_PACS" is ("PACS", "std"); each of the two is "" where the name lacks it.
+    """
+    text = str(name).strip()
+    if statistic(text):
+        return "", text
+    match = re.fullmatch(r"(?P<word>[^\W_]+)[\s_\-./:]+(?P<base>.+)", text)
+    is_name = bool(match) and match["word"].lower() in _NO_PREFIXES
+    if match and statistic(match["word"]) and not is_name:
+        return match["base"], match["word"]
+    match = re.fullmatch(r"(?P<base>.+?)[\s_\-./:(\[]+(?P<word>[^\W_]+)[)\]]?", text)
+    if match and statistic(match["word"]):
+        return match["base"], match["word"]
+    words = re.split(r"[\s_/]+", text)
+    for i in range(1, len(words) - 1):  # acc_std_PACS
+        if statistic(words[i]) and is_metric("_".join(words[:i])):
+            return "_".join(words[:i] + words[i + 1 :]), words[i]
+    return text, ""
+
+
+def split_metric(name: Any) -> tuple[str, str]:
+    """Return the metric at the start or end of a name, and the rest; "" for none.
+
+    "test_acc_PACS" is ("test_acc", "PACS").
+    """
+    words = re.split(r"([\s_/]+)", str(name).strip())
+    for end in range(len(words) - 2, 0, -2):
+        if is_metric("".join(words[:end])):
+            return "".join(words[:end]), "".join(words[end + 1 :])
+    for start in range(2, len(words), 2):
+        if is_metric("".join(words[start:])):
+            return "".join(words[start:]), "".join(words[: start - 1])
+    return "", str(name)
+
+
+def is_measure(name: Any) -> bool:
+    """Return whether a name is that of a metric or a statistic, or of a metric's statistic."""
+    base, word = split_statistic(name)
+    return bool(word) and not base or is_metric(base)
+
+
+def is_standard_error(name: Any) -> bool:
+    """Return whether a name ends as that of a standard error, such as acc_stderr,none."""
+    word = word_of(re.sub(r"[()\[\]]", " ", str(name).partition(",")[0]))
+    return any(
+        word == ending or word.endswith(f"_{ending}") or word.startswith(f"{ending}_")
+        for ending in STATISTICS["error"]
+    )
+
+
+def is_margin(name: Any) -> bool:
+    """Return whether a name is that of a margin, such as All of pandas."""
+    return word_of(name) in _MARGINS
 
 
 def word_of(name: Any) -> str:

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,12 +34,14 @@ class Choices:
     several that make a role together are joined by "+". rows: what the rows of a wide table
     are, "algorithms" or "datasets". decimal: the decimal sign, "." or ",". brackets: what a
     number in brackets after a score is, "deviation", or "ignore" for ranks and the like.
+    margins: "ignore" or "keep" a last row or column called All, Average and the like.
     """
 
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rows: str = ""
     decimal: str = ""
     brackets: str = ""
+    margins: str = ""
 
 
 class Columns:
@@ -49,7 +52,15 @@ class Columns:
     "empty" or "unused", for each. Choices of the user go before what names say.
     """
 
-    def __init__(self, grid: score_grid.Grid, choices: Choices) -> None:
+    def __init__(
+        self,
+        grid: score_grid.Grid,
+        choices: Choices,
+        *,
+        unused: Sequence[str] = (),
+        errors: Sequence[str] = (),
+        kind: str = "",
+    ) -> None:
         written = grid.columns
         self.old_names: dict[str, str] = {}  # Of names that lost marks of footnotes.
         if grid.source:  # Names of data in memory are keys of its user.
@@ -69,7 +80,10 @@ class Columns:
             ) from None
         self.parsed = [[self._parse(x) for x in row] for row in grid.cells]
         self.roles = self._roles()
-        self.unused = [
+        self.kind = kind
+        self.errors = list(errors)  # Columns of standard errors, which are not used.
+        self.unused = [*unused]
+        self.unused += [
             f"{self.names[j]} (no scores)"
             for j in self.of("empty")
             if not all(score_grid.is_blank(row[j]) for row in grid.cells)
@@ -97,7 +111,8 @@ class Columns:
             return score_cells.parse(value, self.commas)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return score_cells.Cell(float(value))
+        is_finite = math.isnan(value) or abs(value) <= sys.float_info.max
+        return score_cells.Cell(float(value)) if is_finite else None
 
     def is_numeric(self, column: int) -> bool:
         """Return whether a column holds numbers, perhaps with missing cells among them."""
@@ -278,7 +293,9 @@ class Columns:
         )
         ignored = self.choices.columns.get("ignore")
         value = f"ignore={ignored}+{name}" if ignored else f"ignore={name}"
-        flags = flag("columns", self.grid.source) + self._with_choices("columns", value)
+        flags = flag("columns", self.grid.source) + with_choices(
+            self.choices, "columns", value
+        )
         self.keep_unfinished = f"{flags} keeps them"
         if len(unfinished.rows) == number:
             raise ValueError(
@@ -289,25 +306,10 @@ class Columns:
         self.keep_rows([i for i in range(number) if i not in gone])
         self.roles[unfinished.column] = "unused"
 
-    def unclear(self, fact: str, *choices: tuple[str, str]) -> score_rows.UnclearError:
-        flags = [
-            f"{flag(name, self.grid.source)}{self._with_choices(name, value)}"
-            for name, value in choices
-        ]
-        to_whom = "" if self.grid.source else " to jbias.read_scores"
-        return score_rows.UnclearError(
-            f"{self.where}{fact}; say which{to_whom}: {' or '.join(flags)}"
-        )
-
-    def _with_choices(self, name: str, value: str) -> str:
-        """Return a suggested choice of columns beside those that the user gave already."""
-        if name != "columns":
-            return value
-        roles = {pair.partition("=")[0] for pair in value.split(",")}
-        choices = [
-            f"{k}={v}" for k, v in self.choices.columns.items() if k not in roles
-        ]
-        return ",".join([*choices, value])
+    def unclear(
+        self, fact: str, *suggested: tuple[str, str]
+    ) -> score_rows.UnclearError:
+        return unclear(self.grid.source, self.choices, fact, *suggested)
 
     def trained_on(self, i: int) -> bool | None:
         columns = self.of("trained_on")
@@ -320,6 +322,11 @@ class Columns:
             )
         return word in ("1", "yes", "true")
 
+    def add_error(self, column: int) -> None:
+        """Note a column of standard errors, which is not used."""
+        if self.names[column] not in self.errors:
+            self.errors.append(self.names[column])
+
     def is_missing(self, i: int, j: int) -> bool:
         """Return whether a cell is blank, or says that there is no score."""
         cell = self.parsed[i][j]
@@ -327,22 +334,39 @@ class Columns:
 
     def spreads_of(self, values: list[int]) -> dict[int, int]:
         """Return the column of the spread of each column that has one: photo, photo_std."""
-        known = {column_names.word_of(self.names[j]): j for j in values}
-        spreads = {}
+        known = {}
+        for j in reversed(values):
+            word = column_names.word_of(self.names[j])
+            known[word.partition(",")[0]] = j
+            known[word] = j
+        spreads: dict[int, int] = {}
         candidates = [*values, *self.of("deviation")]
+        candidates.sort(key=lambda j: column_names.is_standard_error(self.names[j]))
         for j in candidates:
             word = column_names.word_of(self.names[j])
+            word = word.partition(",")[0]  # Of acc_stderr,none.
             for ending in column_names.NAMES["deviation"]:
                 for base in (
                     word.removesuffix(f"_{ending}"),
-                    word.removeprefix(f"{ending}_"),
+                    word.removeprefix(f"{ending}_") if ending != "se" else word,
                 ):
                     if base == word:
                         continue
                     for name in (base, f"{base}_mean", f"mean_{base}"):
-                        if name in known and known[name] != j:
+                        if name not in known or known[name] == j:
+                            continue
+                        if ending not in ("sd", "se") or self._is_small(j, known[name]):
                             spreads.setdefault(known[name], j)
         return spreads
+
+    def _is_small(self, column: int, scores: int) -> bool:
+        """Return whether a column's numbers are all below half of the scores beside them."""
+        pairs = [(row[column], row[scores]) for row in self.parsed]
+        return all(
+            0 <= spread.value <= abs(score.value) / 2
+            for spread, score in pairs
+            if spread and score and not math.isnan(spread.value + score.value)
+        )
 
     def row_labels(self, columns: list[int]) -> list[str]:
         """Return the labels of rows; a blank one repeats that above, as in merged cells."""
@@ -351,8 +375,13 @@ class Columns:
             j not in columns
             for j in (*self.of("run"), *self.of("dataset"), *self.of("algorithm"))
         )
-        for row in self.grid.cells:
+        for row, place in zip(self.grid.cells, self.grid.places, strict=True):
             names = [score_grid.label(row[j]) for j in columns]
+            if labels and not names[0] and any(names):
+                raise ValueError(
+                    f"{place}: {self.names[columns[0]]!r} must not be empty beside "
+                    f"{' '.join(filter(None, names))!r}; name it in every row"
+                )
             is_blank = all(not part for part in names) and not all(
                 score_grid.is_blank(x) for x in row
             )
@@ -378,7 +407,14 @@ class Columns:
     ) -> score_rows.Row:
         """Return the score in row i and column j, whose spread may have a column of its own."""
         cell = self._cell(i, j, algorithm, dataset)
-        if spread_column is not None:
+        if cell.is_summary and column_names.is_standard_error(self.names[j]):
+            cell = dataclasses.replace(cell, spread=math.nan, is_summary=False)
+            self.add_error(j)
+        if spread_column is not None and column_names.is_standard_error(
+            self.names[spread_column]
+        ):
+            self.add_error(spread_column)
+        elif spread_column is not None:
             spread = self.parsed[i][spread_column]
             value = spread.value if spread else math.nan
             cell = dataclasses.replace(cell, spread=value, is_summary=True)
@@ -417,6 +453,29 @@ class Columns:
         if self.choices.brackets == "ignore":
             return dataclasses.replace(cell, spread=math.nan, is_summary=False)
         return cell
+
+
+def unclear(
+    source: str, choices: Choices, fact: str, *suggested: tuple[str, str]
+) -> score_rows.UnclearError:
+    """Return the error of a doubt, with the choices (name, value) that decide."""
+    flags = [
+        f"{flag(name, source)}{with_choices(choices, name, value)}"
+        for name, value in suggested
+    ]
+    to_whom = "" if source else " to jbias.read_scores"
+    return score_rows.UnclearError(
+        f"{source or 'scores'}: {fact}; say which{to_whom}: {' or '.join(flags)}"
+    )
+
+
+def with_choices(choices: Choices, name: str, value: str) -> str:
+    """Return a suggested choice of columns beside those that the user gave already."""
+    if name != "columns":
+        return value
+    roles = {pair.partition("=")[0] for pair in value.split(",")}
+    others = [f"{k}={v}" for k, v in choices.columns.items() if k not in roles]
+    return ",".join([*others, value])
 
 
 def flag(name: str, source: str) -> str:

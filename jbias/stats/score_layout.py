@@ -14,7 +14,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from jbias.stats import column_names, score_cells, score_columns, score_grid, score_rows
+from jbias.stats import (
+    column_names,
+    score_cells,
+    score_columns,
+    score_grid,
+    score_headers,
+    score_margins,
+    score_rows,
+)
 
 _CORNER = re.compile(r"\s*(?:/|\\|\||→|↓|vs\.?|\bby\b|x|×)\s*")
 # So many common names tell algorithms from data sets; a single one may be chance.
@@ -55,7 +63,15 @@ def arrange(
     Raises UnclearError where it has more than one reading, and ValueError, with the place
     of the cell, where it has none.
     """
-    return _Table(grid, choices or score_columns.Choices()).read()
+    header = score_headers.simplify(grid, choices or score_columns.Choices())
+    table = _Table(
+        header.grid,
+        header.choices,
+        unused=header.unused,
+        errors=header.errors,
+        kind=header.kind,
+    )
+    return table.read()
 
 
 class _Table(score_columns.Columns):
@@ -130,9 +146,12 @@ class _Table(score_columns.Columns):
         if len(scores) > 1:  # Columns are runs.
             return self._read_runs_in_columns(algorithms, datasets, scores)
         named = self.spreads
-        deviations = [j for j in self.of("deviation") if self.is_numeric(j)][:1]
+        deviations = [j for j in self.of("deviation") if self.is_numeric(j)]
+        deviations.sort(key=lambda j: column_names.is_standard_error(self.names[j]))
+        deviations = deviations[:1]
         deviations = [named[j] for j in scores if j in named] or deviations
-        self.leave_out([*self.of("text"), *self.of("number"), *self.of("bookkeeping")])
+        others = [*self.of("text"), *self.of("number"), *self.of("bookkeeping")]
+        self.leave_out([j for j in others if j not in deviations])
         rows = []
         names = self.row_labels(algorithms), self.row_labels(datasets)
         runs = self.of("run")
@@ -153,7 +172,9 @@ class _Table(score_columns.Columns):
             rows = score_rows.number_runs(rows)
             runs_from = "the order of rows"
         self._check_once(rows, has_runs=bool(runs))
-        return self._reading(rows, "long table", runs_from)
+        if self.kind:
+            rows = score_rows.without_absent_runs(rows)
+        return self._reading(rows, self.kind or "long table", runs_from)
 
     def _scores_of_long(self) -> list[int]:
         """Return the column of scores, or those of runs."""
@@ -576,6 +597,7 @@ class _Table(score_columns.Columns):
         values = self._value_columns([])
         heads, _, _ = self._heads(values)
         names = [head for head, _ in heads.values()]
+        self._refuse_product(values)
         is_said = self.choices.columns.get("algorithm") == score_columns.HEADER
         is_said = is_said or self.choices.rows == "datasets"
         is_known = column_names.count_known(names, "algorithms") >= _ENOUGH_KNOWN
@@ -603,6 +625,20 @@ class _Table(score_columns.Columns):
         self._check_once(rows, has_runs=True)
         kind = "table of one data set with the algorithms in columns"
         return self._reading(rows, kind, self._runs_from(runs))
+
+    def _refuse_product(self, values: list[int]) -> None:
+        """Refuse two header lines of which the lower repeats below each upper name."""
+        if len(self.grid.levels) < 2:
+            return
+        tops = [self.grid.columns[j][0] for j in values]
+        lows = [self.grid.columns[j][-1] for j in values]
+        if _repeats(tops, lows) and len(set(lows)) > 1:
+            raise score_rows.UnclearError(
+                f"{self.where}the header lines ({score_rows.listed([*dict.fromkeys(tops)])}) and "
+                f"({score_rows.listed([*dict.fromkeys(lows)])}) may be algorithms and data "
+                "sets, or data sets and algorithms; name each in the first cell of its line, "
+                "such as method and dataset"
+            )
 
     def _read_one_set(self, labels: list[int], column: int) -> Reading:
         """Return the scores of a table of one data set that it does not name."""
@@ -748,6 +784,15 @@ class _Table(score_columns.Columns):
         """Return the reading of a kind of table; runs_from: where runs are named, or ""."""
         if not rows:
             raise ValueError(f"{self.where}must hold scores, got none; add rows")
+        rows, margins = score_margins.leave_out(
+            rows, choices=self.choices, source=self.grid.source
+        )
+        self.unused.extend(margins)
+        datasets = [*dict.fromkeys(row.dataset for row in rows)]
+        short_names = dict(zip(datasets, _without_metric(datasets), strict=True))
+        rows = [
+            dataclasses.replace(row, dataset=short_names[row.dataset]) for row in rows
+        ]
         has_signs = score_rows.has_percent_signs(rows)
         tidy = score_rows.to_frame(rows)
         unit = score_rows.describe_unit(
@@ -760,7 +805,7 @@ class _Table(score_columns.Columns):
             tidy=tidy,
             description=(
                 score_rows.describe_shape(tidy, kind),
-                score_rows.describe_runs(tidy, runs_from),
+                score_rows.describe_runs(tidy, runs_from, errors=self.errors),
                 unit,
             ),
             is_summary=score_rows.is_summary(rows),

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -104,10 +105,13 @@ def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
     )
 
 
-def describe_runs(tidy: pd.DataFrame, source: str) -> str:
+def describe_runs(
+    tidy: pd.DataFrame, source: str, *, errors: Sequence[str] = ()
+) -> str:
     """Return the line that says how many runs there are, and where their names stand.
 
-    source: such as "column 'seed'"; "" where the table has no runs.
+    source: such as "column 'seed'"; "" where the table has no runs. errors: the columns of
+    standard errors, which are no deviations over runs.
     """
     counts = tidy.groupby("algorithm")["run"].nunique()
     if "deviation" in tidy and counts.max() == 1:
@@ -115,12 +119,21 @@ def describe_runs(tidy: pd.DataFrame, source: str) -> str:
             "each score is a mean with its spread over runs that are not here: no tests "
             "over seeds"
         )
+    names = listed(errors)
+    is_interval = any(
+        word in ("ci", "ci95") for word in re.split(r"[\W_]+", names.lower())
+    )
+    error = f"{'interval' if is_interval else 'standard error'} beside it ({names})"
+    if errors and counts.max() == 1:
+        return f"one score each; the {error} is not used"
     number = str(counts.max())
     if counts.min() < counts.max():
         number = f"{counts.min()} to {counts.max()}"
     runs = "one run each" if number == "1" else f"{number} runs each"
     runs = f"{runs}, from {source}" if source else runs
     spread = "; the spread beside each score is not used" if "deviation" in tidy else ""
+    if errors:
+        spread += f"; the {error} is not used"
     return runs + spread
 
 

@@ -1,0 +1,98 @@
+"""Tables of scores in JSON: a list of records, or JSON lines, a record each.
+
+pandas writes them by `to_json(orient="records")`, with `lines=True` as lines. Fields of a
+record within a record are columns such as `config.seed`.
+"""
+
+import json
+import math
+from typing import Any
+
+from jbias.stats import score_grid
+
+_REMEDY = (
+    'save a list of records or JSON lines, as pandas does by to_json(orient="records"), '
+    "or CSV"
+)
+_DEEPEST = 20  # Records in records.
+_DIGITS = 300  # Of a whole number; longer ones are no floats.
+
+Record = dict[str, Any]
+
+
+def read(text: str, path: str, *, title: str) -> score_grid.Grid:
+    """Return the grid of a file of records; a field that a record lacks is missing.
+
+    Raises ValueError, with the line, for text that is no JSON, and for JSON of another form.
+    """
+    records = _records(text, path)
+    if not records:
+        raise ValueError(f"{path}: must hold records of scores, got none; add some")
+    flat = [(place, _flattened(record, place)) for place, record in records]
+    names = [*dict.fromkeys(name for _, record in flat for name in record)]
+    return score_grid.Grid(
+        columns=tuple((name,) for name in names),
+        levels=("",),
+        cells=[[record.get(name) for name in names] for _, record in flat],
+        places=[place for place, _ in flat],
+        source=path,
+        title=title,
+    )
+
+
+def _records(text: str, path: str) -> list[tuple[str, Record]]:
+    """Return the place and the fields of each record."""
+    if text.lstrip("\ufeff \t\r\n").startswith("["):
+        values = _parse(text, path)
+        places = [f"{path}: record {number + 1}" for number in range(len(values))]
+    else:
+        lines = [
+            (f"{path}:{number}", line)
+            for number, line in enumerate(text.lstrip("\ufeff").split("\n"), start=1)
+            if line.strip()
+        ]
+        if len(lines) > 1 and lines[0][1].strip() == "{":
+            raise ValueError(f"{path}: must hold a list of records; {_REMEDY}")
+        values = [_parse(line, place) for place, line in lines]
+        places = [place for place, _ in lines]
+    for place, value in zip(places, values, strict=True):
+        if not isinstance(value, dict):
+            raise ValueError(  # noqa: TRY004 - of the user's file.
+                f"{place}: must be a record of named fields; {_REMEDY}"
+            )
+    is_one_object = len(values) == 1 and any(
+        isinstance(x, dict | list) for x in values[0].values()
+    )
+    if is_one_object:
+        raise ValueError(
+            f"{path}: must hold a record a score, got one object of "
+            f"{', '.join([*values[0]][:5])}; {_REMEDY}"
+        )
+    return list(zip(places, values, strict=True))
+
+
+def _parse(text: str, place: str) -> Any:
+    try:
+        return json.loads(text, parse_int=_whole_number)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{place}: must be JSON, got {error}; {_REMEDY}") from None
+
+
+def _whole_number(digits: str) -> int | float:
+    return int(digits) if len(digits) < _DIGITS else math.inf
+
+
+def _flattened(record: Record, place: str, *, depth: int = 0) -> Record:
+    """Return a record with the fields of records in it as its own: config.seed."""
+    if depth > _DEEPEST:
+        raise ValueError(
+            f"{place}: must not have records so deep in records; {_REMEDY}"
+        )
+    flat: Record = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            inner = _flattened(value, place, depth=depth + 1)
+            flat |= {f"{name}.{key}": x for key, x in inner.items()}
+        else:
+            flat[name] = json.dumps(value) if isinstance(value, list) else value
+    return flat

@@ -1,0 +1,449 @@
+"""Header lines of tables of scores that name statistics, metrics, or several roles.
+
+pandas writes such headers: `pivot_table(aggfunc=["mean", "std"])` puts a line of statistics
+over that of data sets, and `pivot(columns=["method", "dataset"])` has a line for each role.
+`simplify` makes of these a grid with one header line, or with a second one of statistics.
+"""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from jbias.stats import column_names, score_columns, score_grid, score_rows
+
+_TUPLE = re.compile(r"\(\s*'[^']*'(?:\s*,\s*'[^']*')+\s*\)")
+_SHORT = ("sd", "se", "ci", "n", "num", "size")
+BY_LEVELS = "table with the roles in its header lines"
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """A grid whose header has no lines of statistics over others, and what was left out.
+
+    choices: those of the user that still apply. unused: columns that are not used, in words.
+    errors: names of the columns of standard errors, which are not used. kind: what
+    the table is called where its header lines were read by their names, else "".
+    """
+
+    grid: score_grid.Grid
+    choices: score_columns.Choices
+    unused: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    kind: str = ""
+
+
+class _Measure(NamedTuple):
+    """A column of numbers: of which data set and so on, which metric, which statistic."""
+
+    column: int
+    names: tuple[str, ...]
+    metric: str
+    statistic: str
+
+
+def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
+    """Return a grid with its header read by statistics, metrics and names of its lines.
+
+    Raises UnclearError where the header has several metrics or no mean, with the choice
+    that decides.
+    """
+    for role in ("algorithm", "dataset"):
+        if choices.columns.get(role) != score_columns.HEADER:
+            break
+    else:
+        if not _has_roles(grid.levels):
+            raise ValueError(
+                f"{grid.source or 'scores'}: algorithm=header and dataset=header need two "
+                "header lines with a name each in their first cell, such as method and "
+                "dataset; name them, or give one of the two"
+            )
+    grid = _with_tuples(grid)
+    if len(grid.levels) < 2:
+        header = _flat(grid, choices)
+        return _flat_of_one_metric(header)
+    header = _levels(grid, choices)
+    if _has_roles(header.grid.levels):
+        return _by_roles(header)
+    return header
+
+
+# Several header lines.
+
+
+def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
+    """Return a grid without lines of metrics, and with that of statistics as the last."""
+    is_value = [any(names[1:]) for names in grid.columns]
+    values = [j for j, has_lower in enumerate(is_value) if has_lower]
+    levels = range(len(grid.levels))
+    measures = [
+        level for level in levels if _names_measures(grid, values=values, level=level)
+    ]
+    if not measures or measures == [levels[-1]] and not _needs_statistics(grid, values):
+        return Header(grid, choices)
+    others = [level for level in levels if level not in measures]
+    columns = []
+    for j in values:
+        split = [column_names.split_statistic(grid.columns[j][m]) for m in measures]
+        columns.append(
+            _Measure(
+                column=j,
+                names=tuple(grid.columns[j][level] for level in others),
+                metric=" ".join(dict.fromkeys(base for base, _ in split if base)),
+                statistic=" ".join(word for _, word in split if word),
+            )
+        )
+    if _are_groups(columns):
+        return Header(grid, choices)
+    margins = [
+        j
+        for j, names in enumerate(grid.columns)
+        if not is_value[j] and column_names.is_margin(names[0])
+    ]
+    unused = [f"column {grid.columns[j][0]!r}" for j in margins]
+    labels = [j for j, is_one in enumerate(is_value) if not is_one and j not in margins]
+    words = {x.statistic for x in columns if x.statistic}
+    chosen, choices = _chosen_statistic(words, choices)
+    columns, choices, left_out = _of_one_metric(columns, grid=grid, choices=choices)
+    columns, statistics, errors = _of_mean(
+        columns, chosen=chosen, grid=grid, choices=choices
+    )
+    unused += [*left_out, *statistics]
+    has_deviations = any(measure.statistic for measure in columns)
+    level_names = [grid.levels[level] for level in others]
+    if others:
+        tails = [(x.statistic or "mean",) if has_deviations else () for x in columns]
+        heads = [x.names + tail for x, tail in zip(columns, tails, strict=True)]
+        if has_deviations:
+            level_names.append("")
+    else:
+        heads = [(" ".join(filter(None, x[2:])) or "mean",) for x in columns]
+        level_names = [""]
+    depth = len(level_names)
+    label_names = [(grid.columns[j][0],) + ("",) * (depth - 1) for j in labels]
+    order = [*labels, *(measure.column for measure in columns)]
+    simple = dataclasses.replace(
+        grid,
+        columns=(*label_names, *heads),
+        levels=tuple(level_names),
+        cells=[[row[j] for j in order] for row in grid.cells],
+    )
+    return Header(simple, choices, tuple(unused), tuple(errors))
+
+
+def _are_groups(columns: Sequence[_Measure]) -> bool:
+    """Return whether metrics only group data sets, as ID accuracy and OOD accuracy do."""
+    cores = {column_names.core_of_metric(x.metric) for x in columns}
+    metrics = {x.metric for x in columns}
+    names = [x.names for x in columns]
+    has_statistics = any(x.statistic for x in columns)
+    is_once = len(set(names)) == len(names) and all(names)
+    return is_once and len(metrics) > 1 and len(cores) == 1 and not has_statistics
+
+
+def _names_measures(
+    grid: score_grid.Grid, *, values: Sequence[int], level: int
+) -> bool:
+    """Return whether all names of a header line are metrics or statistics, or both."""
+    if column_names.meaning(grid.levels[level]) in ("algorithm", "dataset", "run"):
+        return False
+    return bool(values) and all(
+        column_names.is_measure(grid.columns[j][level]) for j in values
+    )
+
+
+def _needs_statistics(grid: score_grid.Grid, values: Sequence[int]) -> bool:
+    """Return whether the last header line has statistics other than a mean and deviation."""
+    splits = [column_names.split_statistic(grid.columns[j][-1]) for j in values]
+    words = {word for _, word in splits if word}
+    kinds = {column_names.statistic(word) for word in words}
+    is_joined = any(base and word for base, word in splits)
+    return bool(kinds - {"mean", "deviation"}) or is_joined or kinds == {"deviation"}
+
+
+def _of_one_metric(
+    columns: list[_Measure],
+    *,
+    grid: score_grid.Grid,
+    choices: score_columns.Choices,
+) -> tuple[list[_Measure], score_columns.Choices, list[str]]:
+    """Return the columns of one metric, the choices that are left, and what is not used."""
+    metrics = [*dict.fromkeys(x.metric for x in columns if x.metric)]
+    chosen = choices.columns.get("score", "")
+    matches = [name for name in metrics if name.lower() == chosen.strip().lower()]
+    has_sets = any(x.names for x in columns)
+    if not matches:
+        if len(metrics) > 1 and has_sets:
+            raise score_columns.unclear(
+                grid.source,
+                choices,
+                f"the header has several metrics, {score_rows.listed(metrics)}",
+                *(("columns", f"score={name}") for name in metrics[:3]),
+            )
+        return columns, choices, []
+    if not has_sets:
+        return columns, choices, []
+    left = {role: name for role, name in choices.columns.items() if role != "score"}
+    kept = [x for x in columns if x.metric in (matches[0], "")]
+    return (
+        kept,
+        dataclasses.replace(choices, columns=left),
+        [name for name in metrics if name != matches[0]],
+    )
+
+
+def _chosen_statistic(
+    words: Collection[str], choices: score_columns.Choices
+) -> tuple[str, score_columns.Choices]:
+    """Return the statistic that the user chose as the score, and the other choices."""
+    chosen = choices.columns.get("score", "")
+    if chosen not in words:
+        return "", choices
+    left = {role: name for role, name in choices.columns.items() if role != "score"}
+    return chosen, dataclasses.replace(choices, columns=left)
+
+
+def _score_of(
+    words: Sequence[str],
+    *,
+    chosen: str,
+    grid: score_grid.Grid,
+    choices: score_columns.Choices,
+) -> str:
+    """Return the statistic that is the score: that chosen, or a mean beside a spread.
+
+    Raises UnclearError for others: a mean and a maximum may be two methods of pooling.
+    """
+    kinds = [column_names.statistic(word) for word in words if word]
+    means = [
+        word for word in words if not word or column_names.statistic(word) == "mean"
+    ]
+    if chosen or len(words) == 1 and means:
+        return chosen or means[0]
+    if means and set(kinds) & {"deviation", "error", "count"}:
+        return means[0]
+    raise score_columns.unclear(
+        grid.source,
+        choices,
+        f"the header has statistics, {score_rows.listed([*filter(None, words)])}, of which "
+        f"{'several' if means else 'none is a mean, and any'} may be the score",
+        *(("columns", f"score={word}") for word in [*filter(None, words)][:3]),
+    )
+
+
+def _of_mean(
+    columns: list[_Measure],
+    *,
+    chosen: str,
+    grid: score_grid.Grid,
+    choices: score_columns.Choices,
+) -> tuple[list[_Measure], list[str], list[str]]:
+    """Return means ("" as their statistic) and deviations ("std"), and what is not used.
+
+    The last is the names of standard errors.
+    """
+    words = [*dict.fromkeys(x.statistic for x in columns)]
+    if words == [""]:
+        return columns, [], []
+    mean = _score_of(words, chosen=chosen, grid=grid, choices=choices)
+    kinds = {word: column_names.statistic(word) for word in words if word != mean}
+    is_mean = not mean or column_names.statistic(mean) == "mean"
+    deviations = [x for x, kind in kinds.items() if kind == "deviation" and is_mean][:1]
+    errors = [word for word, kind in kinds.items() if kind == "error"]
+    kept = [
+        x._replace(statistic="" if x.statistic == mean else "std")
+        for x in columns
+        if x.statistic in (mean, *deviations)
+    ]
+    others = [word for word in kinds if word not in (*deviations, *errors)]
+    return kept, others, errors
+
+
+def _has_roles(levels: Sequence[str]) -> bool:
+    """Return whether names of header lines say which has algorithms and which data sets."""
+    roles = [column_names.meaning(level) for level in levels]
+    named = [role for role in roles if role in ("algorithm", "dataset", "run")]
+    return {"algorithm", "dataset"} <= set(named) and len(set(named)) == len(named)
+
+
+def _by_roles(header: Header) -> Header:
+    """Return a long grid of a table whose header lines name algorithms and data sets."""
+    grid = header.grid
+    is_value = [any(names[1:]) for names in grid.columns]
+    labels = [j for j, has_lower in enumerate(is_value) if not has_lower]
+    roles = [column_names.meaning(level) for level in grid.levels]
+    if any(
+        column_names.meaning(grid.columns[j][0]) in ("algorithm", "dataset")
+        for j in labels
+    ):
+        return header
+    named = [level for level, role in enumerate(roles) if role]
+    statistics = [level for level, role in enumerate(roles) if not role]
+    if len(statistics) > 1 or statistics and grid.levels[statistics[0]]:
+        return header
+    groups: dict[tuple[str, ...], dict[str, int]] = collections.defaultdict(dict)
+    for j in (j for j, has_lower in enumerate(is_value) if has_lower):
+        key = tuple(grid.columns[j][level] for level in named)
+        word = grid.columns[j][statistics[0]] if statistics else "mean"
+        groups[key][word] = j
+    words = [*dict.fromkeys(word for group in groups.values() for word in group)]
+    score_names = ["score" if word == "mean" else word for word in words]
+    if "score" not in score_names or not set(words) <= {"mean", "std"}:
+        return header
+    names = [grid.columns[j][0] for j in labels]
+    names += [grid.levels[level] for level in named]
+    cells, places = [], []
+    for row, place in zip(grid.cells, grid.places, strict=True):
+        for key, group in groups.items():
+            values = [row[group[w]] if w in group else None for w in words]
+            if all(score_grid.is_blank(x) for x in values):
+                continue
+            cells.append([*(row[j] for j in labels), *key, *values])
+            places.append(f"{place}, column {' '.join(key)!r}")
+    long = score_grid.Grid(
+        columns=tuple((name,) for name in (*names, *score_names)),
+        levels=("",),
+        cells=cells,
+        places=places,
+        source=grid.source,
+        title=grid.title,
+    )
+    columns = {
+        role: name
+        for role, name in header.choices.columns.items()
+        if name != score_columns.HEADER
+    }
+    choices = dataclasses.replace(header.choices, columns=columns)
+    return dataclasses.replace(header, grid=long, choices=choices, kind=BY_LEVELS)
+
+
+# One header line.
+
+
+def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
+    """Return a grid whose columns are called ('mean', 'A') with a header line for each part.
+
+    pandas writes such names in Markdown and where a header has one line.
+    """
+    names = [names[0] for names in grid.columns]
+    levels = [re.findall(r"'([^']*)'", x) if _TUPLE.fullmatch(x) else [] for x in names]
+    depths = {len(x) for x in levels if x}
+    if len(grid.levels) > 1 or len(depths) != 1 or sum(map(bool, levels)) < 2:
+        return grid
+    depth = depths.pop()
+    columns = [
+        tuple(parts) if parts else (name,) + ("",) * (depth - 1)
+        for parts, name in zip(levels, names, strict=True)
+    ]
+    return dataclasses.replace(
+        grid, columns=tuple(columns), levels=(*grid.levels, *[""] * (depth - 1))
+    )
+
+
+def _flat_of_one_metric(header: Header) -> Header:
+    """Return a grid without the columns of other metrics: of acc_A and err_A those of one.
+
+    Columns of training, such as loss_A, are left to the reader of columns.
+    """
+    grid, choices = header.grid, header.choices
+    splits = {
+        j: column_names.split_metric(names[0])
+        for j, names in enumerate(grid.columns)
+        if not column_names.is_of_training(names[0])
+    }
+    splits = {j: split for j, split in splits.items() if split[0]}
+    rests: dict[str, list[str]] = collections.defaultdict(list)
+    for metric, rest in splits.values():
+        rests[metric].append(rest)
+    is_product = len({tuple(sorted(x)) for x in rests.values()}) == 1
+    is_several = len({column_names.core_of_metric(x) for x in rests}) > 1
+    if not is_product or not is_several or choices.rows == "datasets":
+        return header
+    chosen = choices.columns.get("score", "")
+    if chosen in (name for names in grid.columns for name in names):
+        return header
+    if chosen not in rests:
+        raise score_columns.unclear(
+            grid.source,
+            choices,
+            f"the header has several metrics, {score_rows.listed([*rests])}",
+            *(("columns", f"score={name}") for name in [*rests][:3]),
+        )
+    kept = [
+        j for j in range(len(grid.columns)) if j not in splits or splits[j][0] == chosen
+    ]
+    simple = dataclasses.replace(
+        grid,
+        columns=tuple(grid.columns[j] for j in kept),
+        cells=[[row[j] for j in kept] for row in grid.cells],
+    )
+    left = {role: name for role, name in choices.columns.items() if role != "score"}
+    return dataclasses.replace(
+        header,
+        grid=simple,
+        choices=dataclasses.replace(choices, columns=left),
+        unused=(*header.unused, *(name for name in rests if name != chosen)),
+    )
+
+
+def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
+    """Return whether statistics of a name have a spread or a count.
+
+    is_plain: the name stands alone, too. Then short words are none: Photo-SD may be a data set.
+    """
+    return any(
+        kind in ("deviation", "error", "count")
+        for word, kind in kinds.items()
+        if not is_plain or word.lower() not in _SHORT
+    )
+
+
+def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
+    """Return a grid whose columns mean_A, std_A and count_A are A, with its deviation.
+
+    Names are changed only where a name has two statistics or more, or stands alone, too.
+    """
+    chosen = {
+        name.strip().lower()
+        for text in choices.columns.values()
+        for name in (text, *text.split("+"))
+    }
+    bases: dict[str, dict[str, int]] = collections.defaultdict(dict)
+    for j, names in enumerate(grid.columns):
+        base, word = column_names.split_statistic(names[0])
+        is_set = base and not column_names.is_measure(base)
+        if is_set and column_names.meaning(names[0]) == "":
+            bases[base][word] = j
+    columns, unused, errors, gone = list(grid.columns), [], [], set()
+    sets_of_words = collections.Counter(frozenset(group) for group in bases.values())
+    words = {word for group in bases.values() for word in group if word}
+    if choices.columns.get("score", "") in [names[0] for names in grid.columns]:
+        words = set()
+    statistic, choices = _chosen_statistic(words, choices)
+    for base, group in bases.items():
+        kinds = {word: column_names.statistic(word) for word in group}
+        means = [word for word, kind in kinds.items() if kind == "mean" or not word]
+        names = {grid.columns[j][0].strip().lower() for j in group.values()}
+        if len(group) < 2 or names & chosen:
+            continue
+        if "" not in group and sets_of_words[frozenset(group)] > 1:
+            score = _score_of([*group], chosen=statistic, grid=grid, choices=choices)
+        elif len(means) == 1 and _has_spread(kinds, is_plain="" in group):
+            score = means[0]
+        else:
+            continue
+        columns[group[score]] = (base,)
+        for word, j in group.items():
+            if kinds[word] == "deviation" and kinds[score] in ("mean", ""):
+                columns[j] = (f"{base}_std",)
+            elif word != score:
+                (errors if kinds[word] == "error" else unused).append(columns[j][0])
+                gone.add(j)
+    kept = [j for j in range(len(columns)) if j not in gone]
+    simple = dataclasses.replace(
+        grid,
+        columns=tuple(columns[j] for j in kept),
+        cells=[[row[j] for j in kept] for row in grid.cells] if gone else grid.cells,
+    )
+    return Header(simple, choices, tuple(unused), tuple(errors))

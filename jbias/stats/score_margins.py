@@ -1,0 +1,135 @@
+"""Margins of tables of scores: rows or columns called All, Total or Average.
+
+pandas adds them by `pivot_table(margins=True)`, spreadsheets by hand. They count the other
+scores again. An algorithm may have such a name, too: the average of models is a method.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from jbias.stats import column_names, score_columns, score_rows
+
+CHOICES = ("ignore", "keep")
+_NEAR = 0.25  # Of the range of the others: so far may a weighted mean be from theirs.
+_EXACT = 1e-9  # Of a score: rounding by floats.
+_SUMS = ("all", "total")
+
+Role = Literal["algorithm", "dataset"]
+
+
+class _Margin(NamedTuple):
+    """The last algorithm, or data set, of a table, which has the name of a margin."""
+
+    name: str
+    is_near: bool  # All its scores are near the means of the others.
+    is_exact: bool  # All are these means, but for the last printed digit.
+
+
+def leave_out(
+    rows: Sequence[score_rows.Row], *, choices: score_columns.Choices, source: str
+) -> tuple[list[score_rows.Row], list[str]]:
+    """Return the rows without margins, and in words what was left out.
+
+    A margin of both axes under one name is left out. One of the algorithms alone that is
+    near the mean of the others is refused, and so is one of the data sets that is near, but
+    not the mean that `jbias.report` notes. Raises UnclearError with the choice that decides.
+    """
+    if choices.margins == "keep":
+        return list(rows), []
+    algorithm = _find(rows, "algorithm")
+    dataset = _find(rows, "dataset")
+    is_certain = bool(algorithm and dataset and _is_of_both(algorithm, dataset))
+    if choices.margins == "ignore" or is_certain:
+        names = {"algorithm": algorithm, "dataset": dataset}
+        return _without(rows, names, is_chosen=not is_certain, source=source)
+    if algorithm and (algorithm.is_near or dataset and _are_alike(algorithm, dataset)):
+        raise _doubt(algorithm, role="algorithm", choices=choices, source=source)
+    if dataset and dataset.is_near and not dataset.is_exact:
+        raise _doubt(dataset, role="dataset", choices=choices, source=source)
+    return list(rows), []
+
+
+def _find(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
+    """Return the margin of an axis, where its last name is that of one."""
+    names = [*dict.fromkeys(_name_of(row, role) for row in rows)]
+    if len(names) < 3 or not column_names.is_margin(names[-1]):
+        return None
+    other: Role = "dataset" if role == "algorithm" else "algorithm"
+    by_cell: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if not math.isnan(row.cell.value):
+            cell = _name_of(row, role), _name_of(row, other)
+            by_cell.setdefault(cell, []).append(row.cell.value)
+    means = {cell: float(np.mean(values)) for cell, values in by_cell.items()}
+    digit = _digit([value for cell, value in means.items() if cell[0] == names[-1]])
+    near, exact = [], []
+    for line in dict.fromkeys(_name_of(row, other) for row in rows):
+        if (names[-1], line) not in means:
+            continue
+        values = [means[name, line] for name in names[:-1] if (name, line) in means]
+        if len(values) < 2:
+            continue
+        value = means[names[-1], line]
+        distance = abs(value - np.mean(values))
+        exact.append(distance <= digit)
+        near.append(exact[-1] or distance <= _NEAR * (max(values) - min(values)))
+    has_scores = bool(near)
+    return _Margin(names[-1], has_scores and all(near), has_scores and all(exact))
+
+
+def _name_of(row: score_rows.Row, role: Role) -> str:
+    """Return the algorithm, or the data set, of a score."""
+    return row.algorithm if role == "algorithm" else row.dataset
+
+
+def _digit(values: Sequence[float]) -> float:
+    """Return one unit of the last digit with which values are printed."""
+    decimals = [len(repr(float(value)).partition(".")[2]) for value in values]
+    rounding = _EXACT * max(map(abs, values), default=0)
+    return max(10.0 ** -max(decimals, default=0), rounding)
+
+
+def _are_alike(algorithm: _Margin, dataset: _Margin) -> bool:
+    """Return whether both are called averages, or both sums."""
+    words = [column_names.word_of(x.name) in _SUMS for x in (algorithm, dataset)]
+    return words[0] == words[1]
+
+
+def _is_of_both(algorithm: _Margin, dataset: _Margin) -> bool:
+    """Return whether both are certainly margins: of one name, and no method has it."""
+    words = [column_names.word_of(x.name) for x in (algorithm, dataset)]
+    return words[0] == words[1] and (algorithm.is_near or words[0] in _SUMS)
+
+
+def _without(
+    rows: Sequence[score_rows.Row],
+    margins: dict[Role, _Margin | None],
+    *,
+    is_chosen: bool,
+    source: str,
+) -> tuple[list[score_rows.Row], list[str]]:
+    """Return the rows without margins, and in words what was left out."""
+    kept = list(rows)
+    for role, margin in margins.items():
+        if margin:
+            kept = [row for row in kept if _name_of(row, role) != margin.name]
+    names = dict.fromkeys(margin.name for margin in margins.values() if margin)
+    remedy = f" ({score_columns.flag('margins', source)}keep keeps it)"
+    return kept, [f"the margin {name!r}{'' if is_chosen else remedy}" for name in names]
+
+
+def _doubt(
+    margin: _Margin, *, role: Role, choices: score_columns.Choices, source: str
+) -> score_rows.UnclearError:
+    noun = "data set" if role == "dataset" else "algorithm"
+    return score_columns.unclear(
+        source,
+        choices,
+        f"{margin.name!r} may be a margin of the table, the mean of the other {noun}s, or "
+        f"{'a data set' if role == 'dataset' else 'an algorithm'} of that name",
+        ("margins", "ignore"),
+        ("margins", "keep"),
+    )
