@@ -5,12 +5,15 @@ import itertools
 import shutil
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
 import jbias
+from jbias import models as jbias_models
 from jbias.data import labels
 from jbias.evals import measured, predictors
 from jbias.measuring import arguments, cli, models, run, sets
@@ -199,6 +202,50 @@ def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capf
     assert [x.dataset for _, x in found.headlines()] == ["test", "sketches"]
     printed = capfd.readouterr().err
     assert "taken for the folders of --data, in alphabetical order" in printed
+
+
+def test_classes_of_imagenet_on_other_images_are_refused_with_flags_of_measure(
+    photos, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.py").write_text(
+        "import numpy as np\n"
+        "def predict(images):\n"
+        "    return np.eye(1000)[np.arange(len(images))]\n"
+    )
+    options = [f"--data={photos}", f"--size={SIZE}", "--only=accuracy"]
+    assert cli.main(["my.py", *options]) == 2
+    (line,) = {x for x in capfd.readouterr().err.splitlines() if "while" in x}
+    assert "--suite" not in line and "--imagenet=DIR" in line
+    assert "--classes=FILE.csv with lines train_class,test_class" in line
+    rows = [f"output {i}," for i in range(1000)]
+    rows[:3] = ["output 0,a", "output 1,b", "output 2,c"]
+    table = tmp_path / "map.csv"
+    table.write_text("\n".join(["train_class,test_class", *rows]))
+    assert cli.main(["my.py", *options, f"--classes={table}"]) == 0
+
+
+def test_a_csv_file_of_classes_maps_the_outputs_of_a_file_of_weights(
+    photos, tmp_path, capfd
+):
+    """All three outputs mean b, the only class that is left: its images are right."""
+    net = jbias_models.MODELS["cnn"](3, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, SIZE, SIZE, 3)))
+    path, table = tmp_path / "net.safetensors", tmp_path / "map.csv"
+    jbias_models.save_safetensors(path, net, variables, names="own")
+    table.write_text("train_class,test_class\nx,b\ny,b\nz,b\n")
+    options = [f"--data={photos}", f"--size={SIZE}", "--only=accuracy", "--model=cnn"]
+    options += [f"--out={tmp_path}/out", f"--classes={table}"]
+    assert cli.main([str(path), *options]) == 0
+    (accuracy,) = [
+        x.split()[2]
+        for x in capfd.readouterr().out.splitlines()
+        if x.strip().startswith("accuracy") and " test " in x
+    ]
+    assert accuracy == "1.000"
+    table.write_text("train_class,test_class\nx,a\ny,a\nz,a\n")
+    assert cli.main([str(path), *options]) != 0
+    assert "holds measures of another network" in capfd.readouterr().err
 
 
 def test_a_folder_of_classes_is_a_set(photos):

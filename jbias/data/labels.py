@@ -166,8 +166,8 @@ def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str,
         return given
     if given == IMAGENET:
         return tables.wnids()
-    if given.lower().endswith(".csv"):
-        return {own: other for _, own, other in _mapping_lines(given)}
+    if is_mapping(given):
+        return _read_outputs(given, where)
     must = f"{where}: must be imagenet, names, or a file with one a line, got"
     with (
         base.explained(f"{must} {given!r} (", OSError, ValueError, remedy=")"),
@@ -175,6 +175,32 @@ def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str,
     ):
         text = file.read()
     return list(filter(None, map(str.strip, text.splitlines())))
+
+
+def is_mapping(path: str) -> bool:
+    """Return whether a file of classes maps outputs to the classes of sets: a CSV file."""
+    return path.lower().endswith(".csv")
+
+
+def list_all(path: str) -> str:
+    """Return what to do where a file of classes does not list all outputs of a model."""
+    if is_mapping(path):
+        rows = "a row train_class,test_class for each of its outputs, in order"
+        return f"write {rows}, with an empty test_class for those without one"
+    return "give a file with a name or WordNet id a line, for all its outputs in order"
+
+
+def _read_outputs(path: str, where: str) -> dict[str, str]:
+    """Return {output: class} of a CSV file; ValueError where an output is named twice."""
+    classes: dict[str, str] = {}
+    for line, output, test_class in _mapping_lines(path):
+        if output in classes:
+            raise ValueError(
+                f"{where}: must name each output once, got {output!r} twice, again in "
+                f"{line}; tell them apart"
+            )
+        classes[output] = test_class
+    return classes
 
 
 def match(

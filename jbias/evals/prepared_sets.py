@@ -172,12 +172,15 @@ def _describe_mismatch(
         side = labels.LabelSpace(tuple(source.classes), source.space)
         wanted.setdefault(side, []).append(name)
     sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
-    if network.classes == tables.wnids():
-        remedy = "measure it by --suite=configs/suites/biases.py:data=imagenet,root=..."
-    else:
+    if "config" in network.about:
         remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
-    if "config" not in network.about:
-        remedy += ", or if its outputs are others, name them by --classes=FILE"
+    else:
+        remedy = (
+            "map its outputs to the images' classes by --classes=FILE.csv with lines "
+            "train_class,test_class, all outputs in order (docs/measure-a-model.md)"
+        )
+        if network.classes == tables.wnids():
+            remedy += ", or measure it on ImageNet by `jbias measure --imagenet=DIR`"
     own = labels.LabelSpace(network.classes, network.space)
     return f"its classes are {own}, while {sides}; {remedy}"
 

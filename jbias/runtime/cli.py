@@ -255,8 +255,9 @@ def add_network_flags(parser: Parser) -> None:
         "--zoo=FILE": "a table of published files, by whose names model, mean, deviation "
         "and category are known; --zoo= is none (default: jbias:zoo)",
         "--classes=FILE": "what the outputs of a file's network are: imagenet, or a file "
-        "with a class name or WordNet id a line (default: what the file itself says, else "
-        "imagenet)",
+        "with a class name or WordNet id a line, or a CSV file with the columns train_class "
+        "and test_class, which maps outputs to the sets' classes (default: what the file "
+        "itself says, else imagenet)",
     }
     add_texts(parser, files)
     add_constants(parser, "of a file's network")
