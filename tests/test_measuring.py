@@ -248,6 +248,33 @@ def test_a_csv_file_of_classes_maps_the_outputs_of_a_file_of_weights(
     assert "holds measures of another network" in capfd.readouterr().err
 
 
+def test_a_file_of_classes_must_list_all_outputs(photos, tmp_path):
+    table, names = tmp_path / "map.csv", tmp_path / "names.txt"
+    table.write_text("train_class,test_class\nx,a\ny,b\n")
+    names.write_text("a\nb\n")
+    options = dict(data=photos, size=SIZE, only=("accuracy",), out=tmp_path / "out")
+    for classes, listed, remedy in (
+        (str(table), f"{table} has 2 rows", "an empty test_class for those without"),
+        (str(names), f"{names} has 2 rows", "a name or WordNet id a line, for all"),
+        (["a", "b"], "2 classes are listed", "list all outputs in order"),
+        ({"x": "a", "y": "b"}, "2 classes are listed", "list all outputs in order"),
+    ):
+        with pytest.raises(ValueError, match="the model has 1,000 outputs") as error:
+            jbias.measure(by_channel(0, 1000), classes=classes, name="net", **options)
+        message = str(error.value)
+        assert f"--classes: {listed}, the model has 1,000 outputs; " in message
+        assert remedy in message and "trial images" not in message
+
+
+def test_a_csv_file_of_classes_names_each_output_once(tmp_path):
+    table = tmp_path / "map.csv"
+    table.write_text("train_class,test_class\ncrane,a\ncrane,\n")
+    with pytest.raises(
+        ValueError, match="once, got 'crane' twice, again in .*:3; tell"
+    ):
+        labels.of_outputs(str(table), "--classes")
+
+
 def test_a_folder_of_classes_is_a_set(photos):
     whole = sets.find_images(str(photos / "test"))
     assert whole == sets.OwnImages(str(photos), ("test",), ("a", "b", "c"))

@@ -185,9 +185,11 @@ def is_mapping(path: str) -> bool:
 def list_all(path: str) -> str:
     """Return what to do where a file of classes does not list all outputs of a model."""
     if is_mapping(path):
-        rows = "a row train_class,test_class for each of its outputs, in order"
-        return f"write {rows}, with an empty test_class for those without one"
-    return "give a file with a name or WordNet id a line, for all its outputs in order"
+        return (
+            "list all outputs in order, a line train_class,test_class for each, with an "
+            "empty test_class for those without one"
+        )
+    return "give a file with a name or WordNet id a line, for all outputs in order"
 
 
 def _read_outputs(path: str, where: str) -> dict[str, str]:
