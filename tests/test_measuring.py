@@ -15,7 +15,7 @@ from PIL import Image
 import jbias
 from jbias import models as jbias_models
 from jbias.data import labels
-from jbias.evals import measured, predictors
+from jbias.evals import measured, networks, predictors
 from jbias.measuring import arguments, cli, models, run, sets
 
 CLASSES = tuple(labels.geirhos16())
@@ -264,6 +264,17 @@ def test_a_file_of_classes_must_list_all_outputs(photos, tmp_path):
         message = str(error.value)
         assert f"--classes: {listed}, the model has 1,000 outputs; " in message
         assert remedy in message and "trial images" not in message
+
+
+def test_messages_and_help_have_one_list_of_what_classes_may_be(capsys):
+    for read in (labels.listed, networks.list_classes):
+        with pytest.raises(ValueError, match="got 'cifar10'") as error:
+            read("cifar10")
+        for word in ("imagenet", "geirhos16", "folders", "train_class"):
+            assert word in str(error.value) and word in cli.parser().format_help()
+        assert tuple(read("geirhos16")) == CLASSES
+    own = networks.read_classes("geirhos16", 16)
+    assert own == labels.of_outputs(CLASSES)
 
 
 def test_a_csv_file_of_classes_names_each_output_once(tmp_path):

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 
 from jbias.data import base, set_options, tables
 from jbias.data.base import Names
+from jbias.runtime import cli
 from jbias.untrusted import opening
 
 # What the outputs of a network are called, or a file's path.
@@ -76,7 +77,8 @@ class LabelSpace(NamedTuple):
 
 
 _FEW = 20  # Classes that a message names.
-IMAGENET = "imagenet"  # In the place of a list of the 1000.
+# Words in the place of a list.
+IMAGENET, GEIRHOS16 = "imagenet", "geirhos16"
 
 
 def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
@@ -84,6 +86,7 @@ def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
 
     given is one of
       "imagenet"        the 1000 classes in the order of published networks;
+      "geirhos16"       Geirhos' 16 classes in alphabetical order;
       WordNet ids       all of them or some; sets of ImageNet's classes, and of Geirhos'
                         16, are answered;
       ImageNet's words  as torchvision and Hugging Face list them ("tench", or "tench,
@@ -168,9 +171,11 @@ def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str,
         return tables.wnids()
     if is_mapping(given):
         return _read_outputs(given, where)
-    must = f"{where}: must be imagenet, names, or a file with one a line, got"
+    if given == GEIRHOS16:
+        return tuple(geirhos16())
+    must = f"{where}: must be {cli.OUTPUT_LISTS}, got {given!r} ("
     with (
-        base.explained(f"{must} {given!r} (", OSError, ValueError, remedy=")"),
+        base.explained(must, OSError, ValueError, remedy=")"),
         opening.text(os.path.expanduser(given)) as file,
     ):
         text = file.read()

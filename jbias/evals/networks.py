@@ -260,7 +260,7 @@ IMAGENET = "imagenet"  # In the place of a file of classes.
 def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
     """Return the classes of a file's network, as --classes says.
 
-    space_or_file: "imagenet", a file with a name a line, or a CSV file as
+    space_or_file: a word for a list, a file with a name a line, or a CSV file as
     data.labels.of_outputs reads it. Names that are WordNet ids make the space "wnid", others
     "names". ValueError unless there are `count`.
     """
@@ -270,7 +270,7 @@ def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
             f"--classes: must name the network's {count} classes, got {len(names)} from "
             f"{space_or_file}; {labels.list_all(space_or_file)}"
         )
-    if labels.is_mapping(space_or_file):
+    if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
         return labels.of_outputs(space_or_file, "--classes")
     space = "wnid" if set(names) <= set(tables.wnids()) else "names"
     return labels.LabelSpace(names, space)
@@ -280,15 +280,15 @@ def list_classes(space_or_file: str) -> tuple[str, ...]:
     """What --classes names; ValueError where it is no file, or names one twice."""
     if space_or_file == IMAGENET:
         return tables.wnids()
-    if labels.is_mapping(space_or_file):
+    if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
         return tuple(labels.listed(space_or_file, "--classes"))
     try:
         opening.require_regular(space_or_file)
         text = epath.Path(space_or_file).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--classes: must be imagenet or a file with a name a line, got "
-            f"{space_or_file!r} ({files.error_text(error)})"
+            f"--classes: must be {cli.OUTPUT_LISTS}, got {space_or_file!r} ("
+            f"{files.error_text(error)})"
         ) from None
     lines: dict[str, list[int]] = {}
     for number, name in enumerate(map(str.strip, text.splitlines()), 1):

@@ -14,7 +14,7 @@ from jbias.runtime import hub
 
 TIMM = "timm:"
 _TABLES = (".csv", ".parquet")
-GEIRHOS16, FOLDERS = "geirhos16", "folders"  # Words for lists of classes.
+FOLDERS = "folders"  # A word for a list of classes, beside those of data.labels.
 OF_FOLDERS = "the folders of --data, in alphabetical order"
 
 
@@ -111,6 +111,11 @@ def _read_networks(
             f"MODEL: nothing is at {text!r}; give a file of weights, a run, timm:NAME, "
             "hf:OWNER/NAME@COMMIT, FILE.py:NAME or a table of decisions"
         )
+    if settings.classes == FOLDERS:
+        raise ValueError(
+            "--classes: folders is for functions and modules; for weights and runs give a "
+            "file with a name a line"
+        )
     args = argparse.Namespace(
         checkpoint=[text],
         model=settings.model,
@@ -149,7 +154,7 @@ def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Mo
 def _depends_on_folders(settings: Settings) -> bool:
     """Return whether the classes are a word whose meaning `settle_classes` decides."""
     classes = settings.classes
-    return isinstance(classes, str) and classes in (GEIRHOS16, FOLDERS)
+    return isinstance(classes, str) and classes in (labels.GEIRHOS16, FOLDERS)
 
 
 def settle_classes(
@@ -170,13 +175,13 @@ def settle_classes(
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.listed(labels.IMAGENET)),
         FOLDERS: (folders_in_words, tuple(folders)),
-        GEIRHOS16: (
+        labels.GEIRHOS16: (
             "Geirhos' 16, in alphabetical order",
             tuple(labels.geirhos16()) if has_stimuli else (),
         ),
     }
     if _depends_on_folders(settings):
-        if settings.classes == GEIRHOS16:
+        if settings.classes == labels.GEIRHOS16:
             return tuple(labels.geirhos16()), ""
         if not folders:
             raise ValueError("--classes: folders are those of --data; give it")

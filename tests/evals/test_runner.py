@@ -355,7 +355,7 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
         ("--suite.size.here=3", "size has no entries, it is 32"),
         ("--suite.size='large'", "--suite.size: "),
         ("--model=resnet5", "--model: unknown 'resnet5'; did you mean 'resnet50'?"),
-        ("--classes=none.txt", "--classes: must be imagenet or a file"),
+        ("--classes=none.txt", "--classes: must be imagenet, geirhos16"),
         ("--checkpoint=none.pth", "nothing is at 'none.pth'"),
     ],
 )
