@@ -180,6 +180,7 @@ def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, 
     )
     for words in ("(near 'car')", "'ship' (near 'boat')", "'Trucks' (near 'truck')"):
         assert words in line
+    assert ", such as automobile,car and ship,boat and Trucks,truck" in line
     assert (
         "'deer', 'frog', 'horse'," in line and "no output answers bear, bicycle" in line
     )

@@ -3,7 +3,9 @@
 `condition_images` are what a measure shows of a few images, as arrays to look at.
 """
 
+import csv
 import difflib
+import io
 import itertools
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -142,12 +144,24 @@ def _describe_unused(
         ]
         more = len(outputs) - len(words)
         words += [f"{more:,} more"] if more else []
+        lines = [
+            _csv_line(name, near[name]) for name in outputs[:_LISTED] if near[name]
+        ]
+        example = f", such as {' and '.join(lines)}" if lines else ""
         yield (
             f"{len(outputs):,} of its {len(network.classes):,} outputs answer no class of "
             f"{', '.join(dict.fromkeys(datasets))}: {', '.join(words)}; no output answers "
             f"{', '.join(lacking) or 'none'}; if two of these mean the same, write a "
-            "dictionary (classes=) or a CSV file (--classes) from outputs to classes"
+            "dictionary (classes=), or a CSV file (--classes) with lines "
+            f"train_class,test_class for all outputs in order{example}"
         )
+
+
+def _csv_line(*cells: str) -> str:
+    """Return cells as a line of a CSV file, quoted where they have to be."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
 
 
 def _near_class(name: str, classes: Iterable[str]) -> str:
