@@ -485,8 +485,20 @@ def test_a_function_is_not_asked_for_gradients(photos, tmp_path, monkeypatch, ca
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match="needs the package timm.*pip install"):
+    with pytest.raises(ValueError, match="pip install torch torchvision timm$"):
         models._make_timm("timm:resnet18", is_random=True)
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "OSError", "ImportError"])
+def test_a_broken_package_is_refused_in_one_line(kind, tmp_path, monkeypatch, capfd):
+    """As torchvision raises an error where its build does not fit torch's."""
+    (tmp_path / "timm.py").write_text(f"raise {kind}('operator nms\\nis missing')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    assert cli.main(["timm:resnet18", f"--data={tmp_path}"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("jbias: MODEL: timm:resnet18 needs the package timm, which")
+    assert "operator nms is missing" in line and "torch and torchvision" in line
 
 
 def test_timms_random_weights_are_asked_for_and_the_same_each_time():

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from jbias import config as jc
 from jbias.data import labels
 from jbias.evals import networks, predictors, preprocessing, probe
-from jbias.runtime import hub
+from jbias.runtime import hub, messages
 
 TIMM = "timm:"
+_INSTALL = "pip install torch torchvision timm"
 _TABLES = (".csv", ".parquet")
 FOLDERS = "folders"  # A word for a list of classes, beside those of data.labels.
 OF_FOLDERS = "the folders of --data, in alphabetical order"
@@ -222,8 +223,14 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
     except ModuleNotFoundError as error:
         raise ValueError(
             f"MODEL: {text} needs the package timm, and {error.name} is not installed; "
-            "pip install torch timm"
+            f"{_INSTALL}"
         ) from None
+    except Exception as error:  # Builds that do not fit raise errors of any type.
+        raise ValueError(
+            f"MODEL: {text} needs the package timm, which cannot be imported "
+            f"({messages.describe_error(error)}); install builds of torch and torchvision "
+            f"that belong together: {_INSTALL}"
+        ) from error
     if not name or not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = (
