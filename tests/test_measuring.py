@@ -501,6 +501,17 @@ def test_a_broken_package_is_refused_in_one_line(kind, tmp_path, monkeypatch, ca
     assert "operator nms is missing" in line and "torch and torchvision" in line
 
 
+def test_other_options_of_timm_are_refused_with_the_file_to_write():
+    with pytest.raises(ValueError, match="must end with") as error:
+        models._make_timm(
+            "timm:resnet18?pretrained=false&num_classes=3", is_random=False
+        )
+    line = (
+        "write my.py with net = timm.create_model('resnet18', ...), and give my.py:net"
+    )
+    assert line in str(error.value)
+
+
 def test_timms_random_weights_are_asked_for_and_the_same_each_time():
     pytest.importorskip("timm")
     (first, name), (second, _) = (

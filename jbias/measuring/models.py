@@ -213,7 +213,11 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
     name, _, query = text.removeprefix(TIMM).partition("?")
     if query not in ("", "pretrained=false", "pretrained=true"):
         must = "end with ?pretrained=false, ?pretrained=true or neither"
-        jc.refuse("MODEL", must, text)
+        remedy = (
+            f"for other options write my.py with net = timm.create_model({name!r}, ...), "
+            "and give my.py:net"
+        )
+        jc.refuse("MODEL", must, text, remedy)
     if query == "pretrained=true" and is_random:
         raise ValueError(f"MODEL: {text} is pretrained; leave --random-weights out")
     is_random = is_random or query == "pretrained=false"
