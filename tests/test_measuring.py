@@ -190,6 +190,28 @@ def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, 
     assert "answer no class" not in capfd.readouterr().err
 
 
+def test_images_of_classes_that_the_model_lacks_are_named_with_the_measures(
+    stimuli, tmp_path, capfd
+):
+    """Accuracy leaves them out, and shape bias is over all; one line of each."""
+    jbias.measure(
+        by_channel(0, 4),
+        classes=["car", "cat", "dog", "fish"],
+        stimuli=stimuli,
+        size=SIZE,
+        only=("accuracy", "shape_bias"),
+        name="few",
+        out=tmp_path,
+    )
+    lines = [x for x in capfd.readouterr().err.splitlines() if "has none of" in x]
+    for words in (
+        "39 of 48 images left out of accuracy, the model has none of airplane, bear",
+        "39 of 48 images shown and never right in shape_bias, the model has none of",
+    ):
+        assert [words in line for line in lines].count(True) == 1, lines
+    assert len(lines) == 2
+
+
 def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capfd):
     found = jbias.measure(
         by_channel(0, count=3),

@@ -8,7 +8,7 @@ import difflib
 import io
 import itertools
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,11 +47,18 @@ class PreparedSet(NamedTuple):
 
 
 def prepare(
-    network: networks.Network, asked: suite.Suite, dataset: str, say, *, whole=False
+    network: networks.Network,
+    asked: suite.Suite,
+    dataset: str,
+    say,
+    *,
+    whole=False,
+    measures: Sequence[str] = (),
 ) -> PreparedSet:
     """Brings a set into the network's classes; base.Mismatch where it has none.
 
-    whole: images of classes that the network lacks stay, with the label -1. ValueError
+    whole: images of classes that the network lacks stay, with the label -1. measures: names
+    of those that the set is for, for a line about images that the network lacks. ValueError
     where its images have another form than those that the network was trained on.
     """
     source = asked.sources[dataset]
@@ -70,7 +77,16 @@ def prepare(
         raise base.Mismatch(f"{where}: no image has a class of the network's")
     index = np.flatnonzero(label >= 0 if whole else known)
     held, n = asked.images[dataset], len(index)
-    test = splits.test_set(dataset, source, first, held, say, whole=whole)
+    test = splits.test_set(
+        dataset,
+        source,
+        first,
+        held,
+        say,
+        whole=whole,
+        trained="the model",
+        measures=measures,
+    )
     right = test.columns["label"]
     target = np.where(right >= 0, _targets(first)[right], -1).astype(np.int32)
     rules = {k: predict.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()}
@@ -96,16 +112,22 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
 
 
 def prepare_all(
-    network: networks.Network, asked: suite.Suite, wanted: list[Wanted], say, errors=()
+    network: networks.Network,
+    asked: suite.Suite,
+    wanted: Mapping[Wanted, Sequence[str]],
+    say,
+    errors=(),
 ) -> tuple[dict[Wanted, PreparedSet], list[str]]:
     """Prepares sets, each by name and `whole`; and says why others cannot be.
 
-    errors: those of one set, after which others are prepared.
+    wanted: the names of the measures of each set. errors: those of one set, after which others are prepared.
     """
     prepared, foreign, faults = {}, {}, {}
-    for dataset, whole in dict.fromkeys(wanted):
+    for (dataset, whole), measures in wanted.items():
         try:
-            given = prepare(network, asked, dataset, say, whole=whole)
+            given = prepare(
+                network, asked, dataset, say, whole=whole, measures=measures
+            )
             prepared[dataset, whole] = given
         except base.Mismatch:
             foreign[dataset] = True
