@@ -238,7 +238,7 @@ def _of_network(look: Look, network: "networks.Network") -> NetworkDrawings:
 
     (short, name), call, asked = _names(network), look.call, look.suite
     bound = network.bind(asked.dtype, asked.devices)
-    wanted = [(dataset, False) for dataset in look.rows]
+    wanted = {(dataset, False): () for dataset in look.rows}
     found, lacking = prepared_sets.prepare_all(network, asked, wanted, call.say)
     prepared = {dataset: given for (dataset, _), given in found.items()}
     for why in lacking:

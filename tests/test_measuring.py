@@ -5,14 +5,17 @@ import itertools
 import shutil
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
 import jbias
+from jbias import models as jbias_models
 from jbias.data import labels
-from jbias.evals import measured, predictors
+from jbias.evals import measured, networks, predictors
 from jbias.measuring import arguments, cli, models, run, sets
 
 CLASSES = tuple(labels.geirhos16())
@@ -178,6 +181,7 @@ def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, 
     )
     for words in ("(near 'car')", "'ship' (near 'boat')", "'Trucks' (near 'truck')"):
         assert words in line
+    assert ", such as automobile,car and ship,boat and Trucks,truck" in line
     assert (
         "'deer', 'frog', 'horse'," in line and "no output answers bear, bicycle" in line
     )
@@ -185,6 +189,28 @@ def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, 
     mapped |= {"dog": "dog", "automobile": "car", "ship": "boat"}
     jbias.measure(by_channel(0, 10), classes=mapped, name="dictionary", **options)
     assert "answer no class" not in capfd.readouterr().err
+
+
+def test_images_of_classes_that_the_model_lacks_are_named_with_the_measures(
+    stimuli, tmp_path, capfd
+):
+    """Accuracy leaves them out, and shape bias is over all; one line of each."""
+    jbias.measure(
+        by_channel(0, 4),
+        classes=["car", "cat", "dog", "fish"],
+        stimuli=stimuli,
+        size=SIZE,
+        only=("accuracy", "shape_bias"),
+        name="few",
+        out=tmp_path,
+    )
+    lines = [x for x in capfd.readouterr().err.splitlines() if "has none of" in x]
+    for words in (
+        "39 of 48 images left out of accuracy, the model has none of airplane, bear",
+        "39 of 48 images shown and never right in shape_bias, the model has none of",
+    ):
+        assert [words in line for line in lines].count(True) == 1, lines
+    assert len(lines) == 2
 
 
 def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capfd):
@@ -200,6 +226,88 @@ def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capf
     assert [x.dataset for _, x in found.headlines()] == ["test", "sketches"]
     printed = capfd.readouterr().err
     assert "taken for the folders of --data, in alphabetical order" in printed
+
+
+def test_classes_of_imagenet_on_other_images_are_refused_with_flags_of_measure(
+    photos, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.py").write_text(
+        "import numpy as np\n"
+        "def predict(images):\n"
+        "    return np.eye(1000)[np.arange(len(images))]\n"
+    )
+    options = [f"--data={photos}", f"--size={SIZE}", "--only=accuracy"]
+    assert cli.main(["my.py", *options]) == 2
+    (line,) = {x for x in capfd.readouterr().err.splitlines() if "while" in x}
+    assert "--suite" not in line and "--imagenet=DIR" in line
+    assert "--classes=FILE.csv with lines train_class,test_class" in line
+    rows = [f"output {i}," for i in range(1000)]
+    rows[:3] = ["output 0,a", "output 1,b", "output 2,c"]
+    table = tmp_path / "map.csv"
+    table.write_text("\n".join(["train_class,test_class", *rows]))
+    assert cli.main(["my.py", *options, f"--classes={table}"]) == 0
+
+
+def test_a_csv_file_of_classes_maps_the_outputs_of_a_file_of_weights(
+    photos, tmp_path, capfd
+):
+    """All three outputs mean b, the only class that is left: its images are right."""
+    net = jbias_models.MODELS["cnn"](3, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, SIZE, SIZE, 3)))
+    path, table = tmp_path / "net.safetensors", tmp_path / "map.csv"
+    jbias_models.save_safetensors(path, net, variables, names="own")
+    table.write_text("train_class,test_class\nx,b\ny,b\nz,b\n")
+    options = [f"--data={photos}", f"--size={SIZE}", "--only=accuracy", "--model=cnn"]
+    options += [f"--out={tmp_path}/out", f"--classes={table}"]
+    assert cli.main([str(path), *options]) == 0
+    (accuracy,) = [
+        x.split()[2]
+        for x in capfd.readouterr().out.splitlines()
+        if x.strip().startswith("accuracy") and " test " in x
+    ]
+    assert accuracy == "1.000"
+    table.write_text("train_class,test_class\nx,a\ny,a\nz,a\n")
+    assert cli.main([str(path), *options]) != 0
+    assert "holds measures of another network" in capfd.readouterr().err
+
+
+def test_a_file_of_classes_must_list_all_outputs(photos, tmp_path):
+    table, names = tmp_path / "map.csv", tmp_path / "names.txt"
+    table.write_text("train_class,test_class\nx,a\ny,b\n")
+    names.write_text("a\nb\n")
+    options = dict(data=photos, size=SIZE, only=("accuracy",), out=tmp_path / "out")
+    for classes, listed, remedy in (
+        (str(table), f"{table} has 2 rows", "an empty test_class for those without"),
+        (str(names), f"{names} has 2 rows", "a name or WordNet id a line, for all"),
+        (["a", "b"], "2 classes are listed", "list all outputs in order"),
+        ({"x": "a", "y": "b"}, "2 classes are listed", "list all outputs in order"),
+    ):
+        with pytest.raises(ValueError, match="the model has 1,000 outputs") as error:
+            jbias.measure(by_channel(0, 1000), classes=classes, name="net", **options)
+        message = str(error.value)
+        assert f"--classes: {listed}, the model has 1,000 outputs; " in message
+        assert remedy in message and "trial images" not in message
+
+
+def test_messages_and_help_have_one_list_of_what_classes_may_be(capsys):
+    for read in (labels.listed, networks.list_classes):
+        with pytest.raises(ValueError, match="got 'cifar10'") as error:
+            read("cifar10")
+        for word in ("imagenet", "geirhos16", "folders", "train_class"):
+            assert word in str(error.value) and word in cli.parser().format_help()
+        assert tuple(read("geirhos16")) == CLASSES
+    own = networks.read_classes("geirhos16", 16)
+    assert own == labels.of_outputs(CLASSES)
+
+
+def test_a_csv_file_of_classes_names_each_output_once(tmp_path):
+    table = tmp_path / "map.csv"
+    table.write_text("train_class,test_class\ncrane,a\ncrane,\n")
+    with pytest.raises(
+        ValueError, match="once, got 'crane' twice, again in .*:3; tell"
+    ):
+        labels.of_outputs(str(table), "--classes")
 
 
 def test_a_folder_of_classes_is_a_set(photos):
@@ -400,8 +508,31 @@ def test_a_function_is_not_asked_for_gradients(photos, tmp_path, monkeypatch, ca
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match="needs the package timm.*pip install"):
+    with pytest.raises(ValueError, match="pip install torch torchvision timm$"):
         models._make_timm("timm:resnet18", is_random=True)
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "OSError", "ImportError"])
+def test_a_broken_package_is_refused_in_one_line(kind, tmp_path, monkeypatch, capfd):
+    """As torchvision raises an error where its build does not fit torch's."""
+    (tmp_path / "timm.py").write_text(f"raise {kind}('operator nms\\nis missing')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    assert cli.main(["timm:resnet18", f"--data={tmp_path}"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("jbias: MODEL: timm:resnet18 needs the package timm, which")
+    assert "operator nms is missing" in line and "torch and torchvision" in line
+
+
+def test_other_options_of_timm_are_refused_with_the_file_to_write():
+    with pytest.raises(ValueError, match="must end with") as error:
+        models._make_timm(
+            "timm:resnet18?pretrained=false&num_classes=3", is_random=False
+        )
+    line = (
+        "write my.py with net = timm.create_model('resnet18', ...), and give my.py:net"
+    )
+    assert line in str(error.value)
 
 
 def test_timms_random_weights_are_asked_for_and_the_same_each_time():

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 
 from jbias.data import base, set_options, tables
 from jbias.data.base import Names
+from jbias.runtime import cli
 from jbias.untrusted import opening
 
 # What the outputs of a network are called, or a file's path.
@@ -76,7 +77,8 @@ class LabelSpace(NamedTuple):
 
 
 _FEW = 20  # Classes that a message names.
-IMAGENET = "imagenet"  # In the place of a list of the 1000.
+# Words in the place of a list.
+IMAGENET, GEIRHOS16 = "imagenet", "geirhos16"
 
 
 def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
@@ -84,6 +86,7 @@ def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
 
     given is one of
       "imagenet"        the 1000 classes in the order of published networks;
+      "geirhos16"       Geirhos' 16 classes in alphabetical order;
       WordNet ids       all of them or some; sets of ImageNet's classes, and of Geirhos'
                         16, are answered;
       ImageNet's words  as torchvision and Hugging Face list them ("tench", or "tench,
@@ -166,15 +169,45 @@ def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str,
         return given
     if given == IMAGENET:
         return tables.wnids()
-    if given.lower().endswith(".csv"):
-        return {own: other for _, own, other in _mapping_lines(given)}
-    must = f"{where}: must be imagenet, names, or a file with one a line, got"
+    if is_mapping(given):
+        return _read_outputs(given, where)
+    if given == GEIRHOS16:
+        return tuple(geirhos16())
+    must = f"{where}: must be {cli.OUTPUT_LISTS}, got {given!r} ("
     with (
-        base.explained(f"{must} {given!r} (", OSError, ValueError, remedy=")"),
+        base.explained(must, OSError, ValueError, remedy=")"),
         opening.text(os.path.expanduser(given)) as file,
     ):
         text = file.read()
     return list(filter(None, map(str.strip, text.splitlines())))
+
+
+def is_mapping(path: str) -> bool:
+    """Return whether a file of classes maps outputs to the classes of sets: a CSV file."""
+    return path.lower().endswith(".csv")
+
+
+def list_all(path: str) -> str:
+    """Return what to do where a file of classes does not list all outputs of a model."""
+    if is_mapping(path):
+        return (
+            "list all outputs in order, a line train_class,test_class for each, with an "
+            "empty test_class for those without one"
+        )
+    return "give a file with a name or WordNet id a line, for all outputs in order"
+
+
+def _read_outputs(path: str, where: str) -> dict[str, str]:
+    """Return {output: class} of a CSV file; ValueError where an output is named twice."""
+    classes: dict[str, str] = {}
+    for line, output, test_class in _mapping_lines(path):
+        if output in classes:
+            raise ValueError(
+                f"{where}: must name each output once, got {output!r} twice, again in "
+                f"{line}; tell them apart"
+            )
+        classes[output] = test_class
+    return classes
 
 
 def match(

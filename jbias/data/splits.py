@@ -147,12 +147,15 @@ def test_set(
     say: Callable,
     *,
     whole: bool = False,
+    trained: str = "the training set",
+    measures: Sequence[str] = (),
 ) -> TestSet:
     """Brings a set into the network's decision space.
 
     `images` are None where they are to be read anew at each evaluation. Images of classes
     that the network has no answer for are left out, or kept with the label -1 where the
     set is to be `whole`, and told about. Those without a class are always left out.
+    trained: what has no such classes; measures: what the images are for; for that line.
     """
     columns = {**test.columns, **_classes_as(classes, test.columns)}
     known = columns["label"] >= 0
@@ -160,9 +163,11 @@ def test_set(
     if not known.all():
         absent = [test.classes[i] for i in np.unique(test.columns["label"][~known])]
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
-        how = "images shown and never right" if whole else "images left out"
-        which = f"{name}: {(~known).sum()} of {len(known)} {how}"
-        say(f"{which}, the training set has none of {', '.join(absent[:16])}{more}")
+        which = f"{name}: {(~known).sum()} of {len(known)} images"
+        how = "shown and never right" if whole else "left out"
+        if measures:
+            how += f" {'in' if whole else 'of'} {_few(measures)}"
+        say(f"{which} {how}, {trained} has none of {', '.join(absent[:16])}{more}")
     if not known.any():
         must = f"config.tests.{name}: no class in common with the training set"
         raise ValueError(must)
@@ -173,6 +178,12 @@ def test_set(
         images = images[kept]
     rule = classes.matrix, classes.aggregate
     return TestSet(name, images, columns, *rule, test.measures)
+
+
+def _few(names: Sequence[str], most: int = 4) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:

@@ -193,14 +193,21 @@ def resample(
 
 
 def bootstrap_interval(
-    metric: str, drawn: Float[np.ndarray, "draws"], n: int, condition: str = ""
+    metric: str,
+    drawn: Float[np.ndarray, "draws"],
+    n: int,
+    condition: str = "",
+    *,
+    value: float,
 ) -> decisions.Numbers:
     """Percentiles 2.5 and 97.5 of what was drawn, as `metric`_lower and _upper.
 
     Draws without a value (NaN) are left out; their share is told as `metric`_undefined.
+    value: of the metric itself; where it is undefined (NaN), so are the ends.
     """
     held = drawn[np.isfinite(drawn)]
-    ends = np.quantile(held, (0.025, 0.975)) if len(held) else (None, None)
+    is_known = len(held) > 0 and np.isfinite(value)
+    ends = np.quantile(held, (0.025, 0.975)) if is_known else (None, None)
     missing = len(drawn) - len(held), len(drawn)
     named = zip(("lower", "upper"), ends, strict=True)
     both = (decisions.quantity(f"{metric}_{k}", x, n, condition) for k, x in named)
@@ -213,7 +220,8 @@ def mean_ends(
     """The bootstrap interval of the mean of marks / most, over n images, pairs or others."""
     n = len(marks)
     drawn = bootstrap_counts(marks[None], draws=1000, seed=seed)[:, 0] / (most * n)
-    return bootstrap_interval(metric, drawn, n, condition)[:2]
+    mean = decisions.ratio(np.sum(marks), most * n)
+    return bootstrap_interval(metric, drawn, n, condition, value=mean)[:2]
 
 
 def count_cells(label: Column, value: Column) -> Int[np.ndarray, "k m"]:

@@ -469,8 +469,10 @@ def _bands(prefix, table: Tables, drawn: Tables, *, side, n, default, continuous
         fitted, *others = fit_bands(all_of, side=side)
         told += _thresholds(f"{prefix}_threshold{ending}", found, side, n)
         for metric in METRICS:
-            note(f"{metric}{ending}", getattr(fitted, metric))
-            told += band_interval(f"{prefix}_{metric}{ending}", metric, others, n)
+            value = getattr(fitted, metric)
+            note(f"{metric}{ending}", value)
+            name = f"{prefix}_{metric}{ending}"
+            told += band_interval(name, metric, others, n, value=value)
         note(f"residual{ending}", fitted.residual)
         for why in FLAGS:  # Why there are no numbers: 1 where that is so.
             note(f"{why}{ending}", float(fitted.flag == why))
@@ -490,17 +492,18 @@ def _bands(prefix, table: Tables, drawn: Tables, *, side, n, default, continuous
 
 
 def band_interval(
-    name: str, metric: str, bands: list[CriticalBand], n: int
+    name: str, metric: str, bands: list[CriticalBand], n: int, *, value: float
 ) -> decisions.Numbers:
     """Return the bootstrap interval of a number over the drawn bands.
 
     Draws whose band has no numbers are left out, and their share is told. But a centre
     outside the octaves is below or above all others: an end of the centre's interval
-    that falls on such draws is None.
+    that falls on such draws is None. value: of the images themselves; where it is
+    undefined (NaN), both ends are None.
     """
     values = np.array([getattr(band, metric) for band in bands])
-    lower, upper, undefined = accuracy.bootstrap_interval(name, values, n)
-    if metric != "center_frequency":
+    lower, upper, undefined = accuracy.bootstrap_interval(name, values, n, value=value)
+    if metric != "center_frequency" or np.isnan(value):
         return [lower, upper, undefined]
     outside = {"center_below": -_OUTSIDE, "center_above": _OUTSIDE}
     values = np.array([outside.get(band.flag, band.center_frequency) for band in bands])

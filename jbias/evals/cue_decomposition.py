@@ -45,4 +45,5 @@ def numbers(
     told = [decisions.share("accuracy", count, n, name) for name, count in named]
     value, resampled = (robustness(*np.moveaxis(x, -1, 0)) for x in (counts, drawn))
     told.append(decisions.quantity("cue_robustness", value, n))
-    return told + list(accuracy.bootstrap_interval("cue_robustness", resampled, n))
+    ends = accuracy.bootstrap_interval("cue_robustness", resampled, n, value=value)
+    return [*told, *ends]

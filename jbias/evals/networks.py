@@ -27,7 +27,7 @@ from flax import linen as nn
 
 from jbias import build, data, extensions, models, numerals, run_spec
 from jbias import config as jc
-from jbias.data import base, tables
+from jbias.data import base, labels, tables
 from jbias.evals import predict, probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
@@ -257,31 +257,38 @@ def path_stem(path: str) -> str:
 IMAGENET = "imagenet"  # In the place of a file of classes.
 
 
-def read_classes(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
-    """The classes of a file's network: "imagenet", or a file with a name a line.
+def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
+    """Return the classes of a file's network, as --classes says.
 
-    Names that are WordNet ids make the space "wnid", others "names".
+    space_or_file: a word for a list, a file with a name a line, or a CSV file as
+    data.labels.of_outputs reads it. Names that are WordNet ids make the space "wnid", others
+    "names". ValueError unless there are `count`.
     """
-    found = list_classes(space_or_file)
-    if len(found) != count:
+    names = list_classes(space_or_file)
+    if len(names) != count:
         raise ValueError(
-            f"--classes: must name the network's {count} classes, got {len(found)} from "
-            f"{space_or_file}; give a file with a name or WordNet id a line"
+            f"--classes: must name the network's {count} classes, got {len(names)} from "
+            f"{space_or_file}; {labels.list_all(space_or_file)}"
         )
-    return found, "wnid" if set(found) <= set(tables.wnids()) else "names"
+    if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
+        return labels.of_outputs(space_or_file, "--classes")
+    space = "wnid" if set(names) <= set(tables.wnids()) else "names"
+    return labels.LabelSpace(names, space)
 
 
 def list_classes(space_or_file: str) -> tuple[str, ...]:
     """What --classes names; ValueError where it is no file, or names one twice."""
     if space_or_file == IMAGENET:
         return tables.wnids()
+    if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
+        return tuple(labels.listed(space_or_file, "--classes"))
     try:
         opening.require_regular(space_or_file)
         text = epath.Path(space_or_file).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--classes: must be imagenet or a file with a name a line, got "
-            f"{space_or_file!r} ({files.error_text(error)})"
+            f"--classes: must be {cli.OUTPUT_LISTS}, got {space_or_file!r} ("
+            f"{files.error_text(error)})"
         ) from None
     lines: dict[str, list[int]] = {}
     for number, name in enumerate(map(str.strip, text.splitlines()), 1):
@@ -334,11 +341,14 @@ def from_file(
         raise ValueError(f"{path}: {headless}; give its linear layer")
     said = None if classes else class_names.read(path)
     if said and len(said.names) == count:
-        (found, space), named = said, "the file's own"
+        own, named = labels.LabelSpace(*said), "the file's own"
     else:
-        found, space = read_classes(classes or IMAGENET, count)
+        own = read_classes(classes or IMAGENET, count)
         named = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"
     about = {**(about or {}), "classes_from": named}
+    if own.answers:
+        about["answers"] = dict(own.answers)
+        digest += f"-{_digest_of_answers(own.answers)}"
     about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or path_stem(path))
     algorithm, method = about.get("name", name), about.get("method", "")
@@ -346,8 +356,13 @@ def from_file(
     fields["train_data"] = about.get("train_data", "unknown")
     fields |= dict(stage=0, seed=0, step=0, epoch=0.0)
     about = {"category": algorithm, "path": path, **about}
-    of = name, found, space, digest, fields, about
+    of = name, own.classes, own.space, digest, fields, about
     return FlaxNetwork(*of, net, variables, code=code)
+
+
+def _digest_of_answers(answers: Sequence[tuple[str, str]]) -> str:
+    """Return a digest of the classes that outputs answer for."""
+    return hashlib.sha256(json.dumps(answers).encode()).hexdigest()[:16]
 
 
 def _read_own(path: str, maker: str, classes: int, options: Mapping[str, Any]) -> tuple:

@@ -250,7 +250,10 @@ def ask(
         decided = _class_numbers(names, tuple(classes), where)
         logits = np.where(decided[:, None] == np.arange(k), 0, _NOT_NAMED)
     else:
-        if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
+        is_numeric = answers.dtype.kind in "fiu"
+        if is_numeric and answers.ndim == 2 and len(answers) == n != 0:
+            _check_count(one.classes, k, answers.shape[1])
+        if answers.shape != (n, k) or not is_numeric:
             got = f"{answers.dtype} {answers.shape}"
             if answers.dtype.kind == "O":
                 got = f"{_kind_in_words(given)}{_attribute_remedy(given)}"
@@ -288,6 +291,25 @@ def ask(
             f"predict: asked about {where}, must give {kind}, got {found}; say outputs="
         )
     return found, logits.astype(np.float32)
+
+
+def _check_count(classes: Any, count: int, outputs: int) -> None:
+    """Raise ValueError unless as many classes are listed as a function gives numbers.
+
+    classes: as of Predictor, for the message. count: of the listed classes.
+    """
+    if count == outputs:
+        return
+    listed, remedy = f"{count:,} classes are listed", "list all outputs in order"
+    if isinstance(classes, str):
+        is_word = classes == labels.IMAGENET
+        rows = "classes" if is_word else "rows"
+        listed = f"{classes} has {count:,} {rows}"
+        remedy = labels.list_all("" if is_word else classes)
+    raise ValueError(
+        f"--classes: {listed}, the model has {outputs:,} outputs; {remedy} (classes= in "
+        "Python)"
+    )
 
 
 def _class_numbers(

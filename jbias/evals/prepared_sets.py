@@ -3,10 +3,12 @@
 `condition_images` are what a measure shows of a few images, as arrays to look at.
 """
 
+import csv
 import difflib
+import io
 import itertools
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,11 +47,18 @@ class PreparedSet(NamedTuple):
 
 
 def prepare(
-    network: networks.Network, asked: suite.Suite, dataset: str, say, *, whole=False
+    network: networks.Network,
+    asked: suite.Suite,
+    dataset: str,
+    say,
+    *,
+    whole=False,
+    measures: Sequence[str] = (),
 ) -> PreparedSet:
     """Brings a set into the network's classes; base.Mismatch where it has none.
 
-    whole: images of classes that the network lacks stay, with the label -1. ValueError
+    whole: images of classes that the network lacks stay, with the label -1. measures: names
+    of those that the set is for, for a line about images that the network lacks. ValueError
     where its images have another form than those that the network was trained on.
     """
     source = asked.sources[dataset]
@@ -68,7 +77,16 @@ def prepare(
         raise base.Mismatch(f"{where}: no image has a class of the network's")
     index = np.flatnonzero(label >= 0 if whole else known)
     held, n = asked.images[dataset], len(index)
-    test = splits.test_set(dataset, source, first, held, say, whole=whole)
+    test = splits.test_set(
+        dataset,
+        source,
+        first,
+        held,
+        say,
+        whole=whole,
+        trained="the model",
+        measures=measures,
+    )
     right = test.columns["label"]
     target = np.where(right >= 0, _targets(first)[right], -1).astype(np.int32)
     rules = {k: predict.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()}
@@ -94,16 +112,22 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
 
 
 def prepare_all(
-    network: networks.Network, asked: suite.Suite, wanted: list[Wanted], say, errors=()
+    network: networks.Network,
+    asked: suite.Suite,
+    wanted: Mapping[Wanted, Sequence[str]],
+    say,
+    errors=(),
 ) -> tuple[dict[Wanted, PreparedSet], list[str]]:
     """Prepares sets, each by name and `whole`; and says why others cannot be.
 
-    errors: those of one set, after which others are prepared.
+    wanted: the names of the measures of each set. errors: those of one set, after which others are prepared.
     """
     prepared, foreign, faults = {}, {}, {}
-    for dataset, whole in dict.fromkeys(wanted):
+    for (dataset, whole), measures in wanted.items():
         try:
-            given = prepare(network, asked, dataset, say, whole=whole)
+            given = prepare(
+                network, asked, dataset, say, whole=whole, measures=measures
+            )
             prepared[dataset, whole] = given
         except base.Mismatch:
             foreign[dataset] = True
@@ -143,12 +167,24 @@ def _describe_unused(
         ]
         more = len(outputs) - len(words)
         words += [f"{more:,} more"] if more else []
+        lines = [
+            _csv_line(name, near[name]) for name in outputs[:_LISTED] if near[name]
+        ]
+        example = f", such as {' and '.join(lines)}" if lines else ""
         yield (
             f"{len(outputs):,} of its {len(network.classes):,} outputs answer no class of "
             f"{', '.join(dict.fromkeys(datasets))}: {', '.join(words)}; no output answers "
             f"{', '.join(lacking) or 'none'}; if two of these mean the same, write a "
-            "dictionary (classes=) or a CSV file (--classes) from outputs to classes"
+            "dictionary (classes=), or a CSV file (--classes) with lines "
+            f"train_class,test_class for all outputs in order{example}"
         )
+
+
+def _csv_line(*cells: str) -> str:
+    """Return cells as a line of a CSV file, quoted where they have to be."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
 
 
 def _near_class(name: str, classes: Iterable[str]) -> str:
@@ -173,12 +209,15 @@ def _describe_mismatch(
         side = labels.LabelSpace(tuple(source.classes), source.space)
         wanted.setdefault(side, []).append(name)
     sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
-    if network.classes == tables.wnids():
-        remedy = "measure it by --suite=configs/suites/biases.py:data=imagenet,root=..."
-    else:
+    if "config" in network.about:
         remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
-    if "config" not in network.about:
-        remedy += ", or if its outputs are others, name them by --classes=FILE"
+    else:
+        remedy = (
+            "map its outputs to the images' classes by --classes=FILE.csv with lines "
+            "train_class,test_class, all outputs in order (docs/measure-a-model.md)"
+        )
+        if network.classes == tables.wnids():
+            remedy += ", or measure it on ImageNet by `jbias measure --imagenet=DIR`"
     own = labels.LabelSpace(network.classes, network.space)
     return f"its classes are {own}, while {sides}; {remedy}"
 

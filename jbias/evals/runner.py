@@ -280,7 +280,10 @@ class Measuring:
         """Prepares the sets of measures; those without one are refused."""
         jobs, all_made = [], [self.asked.make_probe(*task) for task in tasks]
         wanted = [(t.dataset, made.include_unknown) for t, made in zip(tasks, all_made)]
-        of = self.network, self.asked, wanted, self.say
+        measures: dict[prepared_sets.Wanted, list[str]] = {}
+        for task, key in zip(tasks, wanted, strict=True):
+            measures.setdefault(key, []).append(task.measure.name)
+        of = self.network, self.asked, measures, self.say
         prepared, faults = prepared_sets.prepare_all(*of, networks.MEASURE_ERRORS)
         for fault in faults:
             self.refuse(fault)

@@ -68,5 +68,5 @@ def numbers(
         values["spectral_ratio"] = [decisions.ratio(b, a + b) for a, b in pairs]
     for metric, (value, resampled) in values.items():
         told.append(decisions.quantity(metric, value, n))
-        told.extend(accuracy.bootstrap_interval(metric, resampled, n))
+        told.extend(accuracy.bootstrap_interval(metric, resampled, n, value=value))
     return told

@@ -101,7 +101,9 @@ def numbers(
                 for of in (counts, drawn)
             )
             told.append(decisions.quantity(metric, value, n, condition))
-            ends = accuracy.bootstrap_interval(metric, resampled, n, condition)
+            ends = accuracy.bootstrap_interval(
+                metric, resampled, n, condition, value=value
+            )
             # Of the images themselves it is 1; which draws lack one is the same for all.
             told.extend(ends[2:] if condition == CLEAN else ends[:2])
     return told

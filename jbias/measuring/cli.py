@@ -91,9 +91,8 @@ def parser() -> cli.Parser:
         "--data=DIR": "labelled images of your own: DIR/<class>/, or DIR/<split>/<class>/, "
         "of which all splits but train are measured; or shapes, the embedded set",
         "--humans=DIR": "with --stimuli: people's answers, raw-data of model-vs-human",
-        "--classes=FILE": "what the outputs are, in their order: imagenet, geirhos16 (in "
-        "alphabetical order), folders (the classes of --data, in alphabetical order), or a "
-        "file with a name a line (default: found by the number of outputs)",
+        "--classes=FILE": "what the outputs are, in their order: "
+        f"{cli.OUTPUT_LISTS} (default: found by the number of outputs)",
         "--columns=KEY=NAME,...": "of a table of decisions: your names of its columns, "
         "e.g. response=predicted,image=path",
         "--model=NAME": "of a file of weights: its network, e.g. resnet50 (default: found "

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from jbias import config as jc
 from jbias.data import labels
 from jbias.evals import networks, predictors, preprocessing, probe
-from jbias.runtime import hub
+from jbias.runtime import hub, messages
 
 TIMM = "timm:"
+_INSTALL = "pip install torch torchvision timm"
 _TABLES = (".csv", ".parquet")
-GEIRHOS16, FOLDERS = "geirhos16", "folders"  # Words for lists of classes.
+FOLDERS = "folders"  # A word for a list of classes, beside those of data.labels.
 OF_FOLDERS = "the folders of --data, in alphabetical order"
 
 
@@ -111,6 +112,11 @@ def _read_networks(
             f"MODEL: nothing is at {text!r}; give a file of weights, a run, timm:NAME, "
             "hf:OWNER/NAME@COMMIT, FILE.py:NAME or a table of decisions"
         )
+    if settings.classes == FOLDERS:
+        raise ValueError(
+            "--classes: folders is for functions and modules; for weights and runs give a "
+            "file with a name a line"
+        )
     args = argparse.Namespace(
         checkpoint=[text],
         model=settings.model,
@@ -149,7 +155,7 @@ def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Mo
 def _depends_on_folders(settings: Settings) -> bool:
     """Return whether the classes are a word whose meaning `settle_classes` decides."""
     classes = settings.classes
-    return isinstance(classes, str) and classes in (GEIRHOS16, FOLDERS)
+    return isinstance(classes, str) and classes in (labels.GEIRHOS16, FOLDERS)
 
 
 def settle_classes(
@@ -170,13 +176,13 @@ def settle_classes(
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.listed(labels.IMAGENET)),
         FOLDERS: (folders_in_words, tuple(folders)),
-        GEIRHOS16: (
+        labels.GEIRHOS16: (
             "Geirhos' 16, in alphabetical order",
             tuple(labels.geirhos16()) if has_stimuli else (),
         ),
     }
     if _depends_on_folders(settings):
-        if settings.classes == GEIRHOS16:
+        if settings.classes == labels.GEIRHOS16:
             return tuple(labels.geirhos16()), ""
         if not folders:
             raise ValueError("--classes: folders are those of --data; give it")
@@ -207,7 +213,11 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
     name, _, query = text.removeprefix(TIMM).partition("?")
     if query not in ("", "pretrained=false", "pretrained=true"):
         must = "end with ?pretrained=false, ?pretrained=true or neither"
-        jc.refuse("MODEL", must, text)
+        remedy = (
+            f"for other options write my.py with net = timm.create_model({name!r}, ...), "
+            "and give my.py:net"
+        )
+        jc.refuse("MODEL", must, text, remedy)
     if query == "pretrained=true" and is_random:
         raise ValueError(f"MODEL: {text} is pretrained; leave --random-weights out")
     is_random = is_random or query == "pretrained=false"
@@ -217,8 +227,14 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
     except ModuleNotFoundError as error:
         raise ValueError(
             f"MODEL: {text} needs the package timm, and {error.name} is not installed; "
-            "pip install torch timm"
+            f"{_INSTALL}"
         ) from None
+    except Exception as error:  # Builds that do not fit raise errors of any type.
+        raise ValueError(
+            f"MODEL: {text} needs the package timm, which cannot be imported "
+            f"({messages.describe_error(error)}); install builds of torch and torchvision "
+            f"that belong together: {_INSTALL}"
+        ) from error
     if not name or not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = (

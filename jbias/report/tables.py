@@ -260,11 +260,14 @@ def percent(value: float) -> str:
 
 
 def interval(form: Callable[[float], str]) -> Callable[..., str]:
-    """Gives a function that shows a number with its interval, alone where it has none."""
+    """Gives a function that shows a number with its interval, alone where it has none.
+
+    An undefined number, NaN, has none.
+    """
 
     def shown(value: float, low: float | None, high: float | None) -> str:
         known = [end is not None and not math.isnan(end) for end in (low, high)]
-        if not any(known):
+        if not any(known) or math.isnan(value):
             return form(value)
         first, last = (form(x) if k else "–" for x, k in zip((low, high), known))
         return f"{form(value)} [{first}, {last}]"

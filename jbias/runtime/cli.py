@@ -234,6 +234,12 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         return getattr(stop, "exit_code", 130)
 
 
+# What --classes may be, for the help and for messages.
+OUTPUT_LISTS = (
+    "imagenet, geirhos16 (in alphabetical order), folders (of `jbias measure`: the classes "
+    "of --data, in alphabetical order), a file with a name or WordNet id a line, or a CSV "
+    "file with the columns train_class and test_class"
+)
 FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
@@ -254,9 +260,8 @@ def add_network_flags(parser: Parser) -> None:
         "files",
         "--zoo=FILE": "a table of published files, by whose names model, mean, deviation "
         "and category are known; --zoo= is none (default: jbias:zoo)",
-        "--classes=FILE": "what the outputs of a file's network are: imagenet, or a file "
-        "with a class name or WordNet id a line (default: what the file itself says, else "
-        "imagenet)",
+        "--classes=FILE": f"what the outputs of a file's network are: {OUTPUT_LISTS} "
+        "(default: what the file itself says, else imagenet)",
     }
     add_texts(parser, files)
     add_constants(parser, "of a file's network")

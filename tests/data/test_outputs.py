@@ -103,7 +103,7 @@ def test_files_list_names_or_say_which_answers_for_which(tmp_path):
         (["a", 3], "must be names"),
         ({"a": 3}, "must map names to names"),
         ({"a": ""}, "must map names to names"),
-        ("nowhere.txt", "must be imagenet, names, or a file with one a line"),
+        ("nowhere.txt", "must be imagenet, geirhos16 .*, folders .*, a file"),
     ],
 )
 def test_what_names_no_classes_is_refused_in_one_line(given, said):

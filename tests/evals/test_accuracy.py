@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from jbias import evals
-from jbias.evals import decisions
+from jbias.evals import accuracy, decisions
 
 
 def test_accuracy_is_counts():
@@ -79,3 +79,12 @@ def test_decisions_go_through_parquet(tmp_path):
         np.testing.assert_array_equal(back[seed].prediction, decided.prediction)
         for name, column in columns.items():
             np.testing.assert_array_equal(back[seed].columns[name], column)
+
+
+def test_an_undefined_number_has_no_interval():
+    drawn = np.linspace(0, 1, 101)
+    ends = [
+        [number.value for number in accuracy.bootstrap_interval("x", drawn, 5, value=x)]
+        for x in (0.5, np.nan)
+    ]
+    assert ends == [[pytest.approx(0.025), pytest.approx(0.975), 0], [None, None, 0]]

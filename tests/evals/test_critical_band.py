@@ -210,8 +210,8 @@ def test_an_end_of_the_centres_interval_outside_the_octaves_is_none():
     above = [critical_band.CriticalBand(residual=1.0, flag="center_above")] * 9
     lost = [critical_band.CriticalBand(flag="flat")] * 100
 
-    def interval(metric, bands):
-        told = critical_band.band_interval("x", metric, bands, n=50)
+    def interval(metric, bands, value=15.0):
+        told = critical_band.band_interval("x", metric, bands, n=50, value=value)
         assert [one.metric for one in told] == ["x_lower", "x_upper", "x_undefined"]
         return [one.value for one in told]
 
@@ -224,6 +224,8 @@ def test_an_end_of_the_centres_interval_outside_the_octaves_is_none():
     assert (low, high) == (2, 2) and undefined == pytest.approx(109 / 200)
     low, high, undefined = interval("center_frequency", inside + lost)
     assert high == pytest.approx(ends[1]) and undefined == pytest.approx(100 / 191)
+    for metric in critical_band.METRICS:  # An undefined number has no interval.
+        assert interval(metric, inside, value=np.nan) == [None, None, 0]
 
 
 def test_numbers_recorded_before_there_were_flags_have_one():

@@ -100,11 +100,6 @@ def test_logits_probabilities_and_names_are_told_apart():
     {
         "probability above 1": (np.ones((3, 2)), "probabilities", "rows that sum to 2"),
         "too few rows": (np.ones((2, 2)), "", "must give 3 rows of 2 numbers"),
-        "other classes": (
-            np.ones((3, 1001)),
-            "",
-            "`classes` .--classes, imagenet if not given",
-        ),
         "one row": (np.ones(2), "", r"got float64 \(2,\)"),
         "nothing": (None, "", "must give 3 rows of 2 numbers"),
         "nan": (np.full((3, 2), np.nan), "", "must give finite numbers, got nan for 3"),

@@ -355,7 +355,7 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
         ("--suite.size.here=3", "size has no entries, it is 32"),
         ("--suite.size='large'", "--suite.size: "),
         ("--model=resnet5", "--model: unknown 'resnet5'; did you mean 'resnet50'?"),
-        ("--classes=none.txt", "--classes: must be imagenet or a file"),
+        ("--classes=none.txt", "--classes: must be imagenet, geirhos16"),
         ("--checkpoint=none.pth", "nothing is at 'none.pth'"),
     ],
 )
@@ -597,8 +597,12 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
 @cases.each(
     ("count", "listed", "remedy"),
     [
-        (1000, "", "--suite=configs/suites/biases.py:data=imagenet,root=..."),
-        (3, "circle\nthree\nfour", "choose a suite of its classes, or map them"),
+        (1000, "", "or measure it on ImageNet by `jbias measure --imagenet=DIR`"),
+        (
+            3,
+            "circle\nthree\nfour",
+            "--classes=FILE.csv with lines train_class,test_class",
+        ),
     ],
 )
 def test_other_classes_than_the_sets_are_told_in_one_line(

@@ -169,3 +169,9 @@ def test_smaller_tables_hold_more_rows(columns, long):
     rows = tuple((f"row {i}", *["0.123"] * columns) for i in range(48))
     made = tables.Table("t", "c", head, rows, pd.DataFrame())
     assert ("longtable" in latex.table(made)) is long
+
+
+def test_an_undefined_number_is_shown_without_an_interval():
+    show = tables.interval(tables.digits(1))
+    assert show(6.0, 5.0, 7.0) == "6.0 [5.0, 7.0]"
+    assert show(float("nan"), 5.0, 7.0) == show(float("nan"), None, None)
