@@ -94,12 +94,23 @@ def compiling(job: RunContext, step: int) -> Iterator[None]:
 def advance_profiled(
     job: RunContext, stage: Stage, states: Any, args: Any, held: Any, static: Any
 ) -> tuple[Any, list]:
-    """Takes steps as the stage does, traced, and writes what they took."""
+    """Takes steps as the stage does, traced, and writes what they took.
+
+    Steps that are one program are taken one by one, as the page names the operations of a
+    single step; the first of them compiles it, and is not traced.
+    """
+    dispatches, seen = [args], []
+    if 1 < len(args) == stage.scanned:
+        first, *others = args
+        states, seen = stage.advance(states, [first], held, static)
+        dispatches, args = [[arg] for arg in others], others
     jax.block_until_ready(states)
     folder, page = job.workdir / "profile", job.workdir / "profile.md"
     with jax.profiler.trace(str(folder)):  # TensorBoard and Perfetto read it.
         began = time.perf_counter()
-        states, seen = stage.advance(states, args, held, static)
+        for steps in dispatches:
+            states, outputs = stage.advance(states, steps, held, static)
+            seen = [*seen, *outputs]
         jax.block_until_ready(states)
         seconds = time.perf_counter() - began
     counts = dict(steps=len(args), count=len(job.members), seconds=seconds)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from jbias import train
-from jbias.training import profiling
+from jbias.training import memory, profiling
 from tests import smoke_runs
 
 PROGRAM = """
@@ -43,3 +43,18 @@ def test_a_run_writes_its_profile_and_trains_as_without(tmp_path):
     assert float(backward["conv_general_dilated"]) > 0
     assert "1 steps of 2 seeds on cpu" in page
     assert list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))
+
+
+def test_a_profile_of_steps_that_are_one_program_is_of_single_steps(
+    tmp_path, monkeypatch
+):
+    """As on accelerators: of four steps the first compiles, and three are traced."""
+    monkeypatch.setattr(memory, "scanned_steps", lambda run: run["steps_per_dispatch"])
+    config = smoke_runs.small("erm", seeds=(0,), epochs=2.0)
+    config.tests, config.run.steps_per_dispatch, config.run.profile = {}, 4, True
+    assert train.run(config, tmp_path / "run")
+    page = (tmp_path / "run" / "profile.md").read_text()
+    assert page.startswith("# 3 steps of 1 seeds")
+    assert "conv_general_dilated" in page
+    files = (tmp_path / "run" / "evals").glob("*.jsonl")
+    assert {path.stem for path in files} == {"4", "8"}
