@@ -109,8 +109,10 @@ def _cells(one: Mapping[str, Any]) -> Iterator[str]:
     yield f"{1e3 * seconds:.2f}" if cycles and seconds else "–"
     for part in PARTS:
         yield f"{100 * one['parts'][part] / cycles:.1f} %" if cycles else "–"
-    for key, unit in (("flops", 1e9), ("bytes", 1e9)):
-        yield f"{one['times'] * one[key] / unit:,.1f}" if one[key] else "–"
+    yield f"{one['times'] * one['flops'] / 1e9:,.1f}" if one["flops"] else "–"
+    # GPUs' compiler counts no bytes: then what its operations are given and give.
+    moved = one["times"] * one["bytes"] if one["bytes"] else one.get("touched")
+    yield f"{moved / 1e9:,.1f}" if moved else "–"
     yield f"{one['temporary'] / GIB:.3f}"
     yield f"{one['arguments'] / GIB:.3f}"
     launches = one.get("launches")

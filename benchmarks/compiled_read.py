@@ -67,6 +67,7 @@ def described(
         "cycles": sum(parts.values()),
         "parts": parts,
         "unestimated": hlo.unestimated(found),
+        "touched": times * sum(one.bytes * one.runs for one in found),
         "kernels": times * _runs(one for one in found if one.code not in _NO_KERNELS),
         **_copies(found, times),
         "collectives": _runs(

@@ -212,8 +212,9 @@ def versions() -> dict[str, str]:
 
 
 def source() -> str:
-    """A digest of the code that makes programs, and of the packages."""
+    """Return a digest of the code that makes programs, of the packages and XLA's flags."""
     digest = hashlib.sha256(json.dumps(versions()).encode())
+    digest.update(os.environ.get("XLA_FLAGS", "").encode())
     ours = sorted((ROOT / "benchmarks").glob("compiled_*.py"))
     folders = (ROOT / "jbias", ROOT / "configs")
     whole = sorted(path for one in folders for path in one.rglob("*.py"))
@@ -293,6 +294,8 @@ def main(name: str, target: str, folder: str, reuse: str = "") -> None:
         with xla.compiling_for(aim.platform):
             program, times, gradients = lowered(row, devices)
             options = [xla.compiler_options(_kind(devices)), row.options.get("vmem")]
+            flags = os.environ.get("XLA_FLAGS")
+            options += [flags] if flags else []
             told |= {
                 "program": _digest(program, target, options),
                 "times": times,
