@@ -100,13 +100,18 @@ def _constant_answer(found: decisions.ByName, classes: Sequence[str]) -> str:
 
 
 def _constant_class(found: decisions.ByName, classes: Sequence[str]) -> str:
-    """Return the class that a network decides for on all images of several classes, or ""."""
-    predictions = np.concatenate([one.prediction for one in found.values()])
-    labels = [one.columns.get("label", np.empty(0)) for one in found.values()]
-    if len(predictions) < 2 or len(np.unique(np.concatenate(labels))) < 2:
+    """Return the class that all unchanged images of several classes are called, or ""."""
+    if "" not in found:
+        return (
+            ""  # All images were changed: their answers say nothing of the set's own.
+        )
+    predictions = found[""].prediction
+    labels = found[""].columns.get("label", ())
+    if len(predictions) < 2 or len(np.unique(labels)) < 2:
         return ""
     first = predictions[0]
-    return classes[first] if (predictions == first).all() else ""
+    is_constant = first != predict.UNDECIDED and (predictions == first).all()
+    return classes[first] if is_constant else ""
 
 
 class _Job(NamedTuple):

@@ -17,6 +17,7 @@ from jbias import config as jc
 from jbias import evals, evaluate, export_stimuli, models
 from jbias.data import labels
 from jbias.evals import decided, human, networks, runner, suite, trials
+from jbias.evals import measured as results_of_model
 from tests import cases
 
 SUITE = """
@@ -225,6 +226,19 @@ def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, ca
     assert value["shape_bias"]["n"] == conflicts - neither
     assert value["fraction_neither"]["count"] == neither > 0
     assert value["accuracy_shape"]["count"] == 210
+
+
+def test_a_table_without_any_answer_is_not_one_of_a_constant_class(
+    exported, answered, tmp_path
+):
+    cues = [row for row in answered if row["set"] == "cue_conflict"]
+    silent = [{**row, "object_response": "na"} for row in cues]
+    mine = write(tmp_path / "mine.csv", silent)
+    given = f"--decisions={mine}", "--only=shape_bias"
+    assert measured(exported, tmp_path / "out", *given) == 0
+    found = results_of_model.read(tmp_path / "out/net")
+    (line,) = found.doubts()
+    assert line.startswith("decisions for either cue on cue_conflict are no more than")
 
 
 def test_the_set_is_known_by_the_images_names(tmp_path):
