@@ -253,8 +253,8 @@ def test_the_set_is_known_by_the_images_names(tmp_path):
             path.parent.mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(path)
 
-    def load(image, sets):
-        table = tmp_path / "mine.csv"
+    def load(image, sets, file="mine.csv"):
+        table = tmp_path / file
         table.write_text(f"imagename,object_response\n{image},cat\n")
         config = {
             "size": 8,
@@ -280,6 +280,13 @@ def test_the_set_is_known_by_the_images_names(tmp_path):
         ValueError, match="1 of the file's 1 images are not among the 2"
     ):
         load("cat9.png", ("edge",))
+    # Edges and silhouettes have the same names: a file named for one is not the other's.
+    assert load("cat1.png", ("edge", "other"), "edge_mine.csv") == ["edge"]
+    assert load("dog1-dog2.png", ("other",), "edge_mine.csv") == ["other"]
+    message = "is named for the set edge, which is not among the sets here, silhouette"
+    for sets in (("silhouette",), ("silhouette", "other")):
+        with pytest.raises(ValueError, match=message):
+            load("cat1.png", sets, "edge_mine.csv")
 
 
 def test_empty_folders_and_files_cut_off_are_refused(
