@@ -153,6 +153,23 @@ def test_accuracy_at_chance_on_labelled_images_is_a_doubt_of_shape_bias():
     assert doubts(34) == []  # 0.255 to 0.437.
 
 
+def test_accuracy_on_edges_is_not_the_accuracy_of_a_model():
+    rows = [
+        ("edge", "", "accuracy", 0.5, 50, 100),
+        ("cue-conflict", "shape_bias", "shape_bias", 0.2, 18, 90),
+    ]
+    columns = ["dataset", "condition", "metric", "value", "count", "n"]
+    found = measured.Measured(None, pd.DataFrame(rows, columns=columns))
+    with pytest.raises(AttributeError, match="there are shape_bias, and all numbers"):
+        _ = found.accuracy
+
+
+@pytest.mark.parametrize("folder", ["stimuli", "imagenet", "data", "humans"])
+def test_folders_beside_a_suite_are_refused(folder):
+    with pytest.raises(ValueError, match=f"{folder}: says nothing with a suite"):
+        jbias.measure(by_channel(0), "suite.py", **{folder: "/data"})
+
+
 def test_the_same_call_resumes(stimuli, tmp_path, capfd):
     options = dict(stimuli=stimuli, size=SIZE, name="net", out=tmp_path)
     first = jbias.measure(by_channel(0), **options)

@@ -193,10 +193,13 @@ class Measured:
 
     def _headline(self, name: str) -> Estimate:
         """Return the first estimate of a headline; AttributeError without any."""
-        headlines = [*self.headlines()]
+        headlines = [
+            (key, estimate)
+            for key, estimate in self.headlines()
+            if key != "accuracy" or estimate.dataset not in _STIMULI
+        ]
         for key, estimate in headlines:
-            is_on_stimuli = key == "accuracy" and estimate.dataset in _STIMULI
-            if key == name and not is_on_stimuli:
+            if key == name:
                 return estimate
         names = ", ".join(dict.fromkeys(key for key, _ in headlines))
         raise AttributeError(
