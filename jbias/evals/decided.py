@@ -186,7 +186,7 @@ def load(
     columns: Mapping[str, str],
     say: probe.Say = lambda line: None,
 ) -> Iterator[DecidedNetwork]:
-    """Reads the decisions that a path holds, a network for each who decided.
+    """Yield the networks whose decisions are in the tables of a path.
 
     say: gets a line on images without a decision, and on responses that are no answer.
     ValueError, in a line that begins with the file and its line, for what is no decision

@@ -124,7 +124,8 @@ class Measured:
     with the columns of runs.results. left_out: the measures that were not made, each line
     with the reason. first: names of sets in the order in which attributes prefer them.
     class_counts: the number of classes that were decided among, by measure and set.
-    constant_classes: the class that all images were called, where it is one, likewise.
+    constant_classes: by measure and set, the class that all unchanged images were called;
+    without an entry if there are several.
 
     The headlines, such as `shape_bias` and `accuracy`, are attributes: each an Estimate.
     AttributeError, in one line, for what was not measured.

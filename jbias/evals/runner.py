@@ -99,19 +99,14 @@ def _constant_answer(found: decisions.ByName, classes: Sequence[str]) -> str:
     )
 
 
-def _constant_class(found: decisions.ByName, classes: Sequence[str]) -> str:
+def _constant_class(by_name: decisions.ByName, classes: Sequence[str]) -> str:
     """Return the class that all unchanged images of several classes are called, or ""."""
-    if "" not in found:
-        return (
-            ""  # All images were changed: their answers say nothing of the set's own.
-        )
-    predictions = found[""].prediction
-    labels = found[""].columns.get("label", ())
-    if len(predictions) < 2 or len(np.unique(labels)) < 2:
+    unchanged = by_name.get("")
+    if unchanged is None or len(np.unique(unchanged.columns.get("label", ()))) < 2:
         return ""
-    first = predictions[0]
-    is_constant = first != predict.UNDECIDED and (predictions == first).all()
-    return classes[first] if is_constant else ""
+    decided = np.unique(unchanged.prediction)
+    is_constant = len(decided) == 1 and decided[0] != predict.UNDECIDED
+    return classes[decided[0]] if is_constant else ""
 
 
 class _Job(NamedTuple):
