@@ -280,7 +280,7 @@ def _located_rows(
             if is_published and split != stimuli_in_name:
                 raise ValueError(
                     f"{where}: the file is named for the set {stimuli_in_name}, which is "
-                    f"not among the sets here, {', '.join(images)}; give its folder, or "
+                    f"not among the sets here ({', '.join(images)}); give its folder, or "
                     f"name the images' set in a column {columns['set']!r}"
                 )
         if not dataset:

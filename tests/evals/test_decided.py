@@ -283,7 +283,7 @@ def test_the_set_is_known_by_the_images_names(tmp_path):
     # Edges and silhouettes have the same names: a file named for one is not the other's.
     assert load("cat1.png", ("edge", "other"), "edge_mine.csv") == ["edge"]
     assert load("dog1-dog2.png", ("other",), "edge_mine.csv") == ["other"]
-    message = "is named for the set edge, which is not among the sets here, silhouette"
+    message = "is named for the set edge, which is not among the sets here .silhouette"
     for sets in (("silhouette",), ("silhouette", "other")):
         with pytest.raises(ValueError, match=message):
             load("cat1.png", sets, "edge_mine.csv")
