@@ -107,6 +107,32 @@ def test_a_network_that_guesses_has_a_doubt_beside_its_shape_bias(stimuli, tmp_p
     assert found.accuracy_shape < 0.5 and found.doubts() == []
 
 
+def test_one_answer_to_all_corrupted_images_is_no_doubt(tmp_path):
+    """A line on answers that are all alike is about the images as they are."""
+    (tmp_path / "suite.py").write_text(
+        "import ml_collections\n"
+        "def get_config(text=''):\n"
+        "    common = dict(data='shapes', split='edge', n=48, correlation=0.99)\n"
+        "    low = dict(probe='corruptions', names=('contrast',), severities=(5,))\n"
+        "    return ml_collections.ConfigDict(dict(\n"
+        "        size=32, run=dict(batch=16), sets=dict(edge=common),\n"
+        "        measures=dict(accuracy=dict(probe='plain', sets=('edge',)),\n"
+        "                      low=dict(**low, side=32, sets=('edge',)))))\n"
+    )
+
+    def predict(images):
+        """Answer by the brightest row if there is contrast, else the first class."""
+        has_contrast = images.std((1, 2, 3)) > 0.1
+        rows = images.reshape(len(images), 16, -1).mean(-1)
+        return np.where(has_contrast[:, None], rows, np.eye(16)[0])
+
+    classes = jbias.data.load("shapes", "edge", size=32, n=48).classes
+    found = jbias.measure(
+        predict, f"{tmp_path}/suite.py", classes=classes, out=tmp_path / "out"
+    )
+    assert not found.left_out and found.doubts() == []
+
+
 def test_accuracy_at_chance_on_labelled_images_is_a_doubt_of_shape_bias():
     """The bound is the interval's lower end, and the first labelled set decides."""
 
@@ -125,6 +151,23 @@ def test_accuracy_at_chance_on_labelled_images_is_a_doubt_of_shape_bias():
     (line,) = doubts(33)  # Wilson's interval: 0.246 to 0.427.
     assert line.startswith("accuracy on test is no better than chance (1 of 4 classes)")
     assert doubts(34) == []  # 0.255 to 0.437.
+
+
+def test_accuracy_on_edges_is_not_the_accuracy_of_a_model():
+    rows = [
+        ("edge", "", "accuracy", 0.5, 50, 100),
+        ("cue-conflict", "shape_bias", "shape_bias", 0.2, 18, 90),
+    ]
+    columns = ["dataset", "condition", "metric", "value", "count", "n"]
+    found = measured.Measured(None, pd.DataFrame(rows, columns=columns))
+    with pytest.raises(AttributeError, match="there are shape_bias, and all numbers"):
+        _ = found.accuracy
+
+
+@pytest.mark.parametrize("folder", ["stimuli", "imagenet", "data", "humans"])
+def test_folders_beside_a_suite_are_refused(folder):
+    with pytest.raises(ValueError, match=f"{folder}: says nothing with a suite"):
+        jbias.measure(by_channel(0), "suite.py", **{folder: "/data"})
 
 
 def test_the_same_call_resumes(stimuli, tmp_path, capfd):

@@ -85,8 +85,8 @@ def train_set(
     sources = [opened(where, _source_options(options), size)]
     for i, more in enumerate(options.get("also", ())):
         here = f"{where}.also[{i}]"
-        made = "; `jbias prepare deepaugment --help` tells how one is made"
-        with base.explained("", ValueError, remedy=made):
+        remedy = "; `jbias prepare deepaugment --help` tells how one is made"
+        with base.explained("", ValueError, remedy=remedy):
             sources.append(opened(here, more, size))
         with base.explained(f"{here}: ", ValueError):
             _relabelled(sources[0], sources[-1])
@@ -164,10 +164,10 @@ def test_set(
         absent = [test.classes[i] for i in np.unique(test.columns["label"][~known])]
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         which = f"{name}: {(~known).sum()} of {len(known)} images"
-        how = "shown and never right" if whole else "left out"
+        effect = "shown and never right" if whole else "left out"
         if measures:
-            how += f" {'in' if whole else 'of'} {_few(measures)}"
-        say(f"{which} {how}, {trained} has none of {', '.join(absent[:16])}{more}")
+            effect += f" {'in' if whole else 'of'} {_few(measures)}"
+        say(f"{which} {effect}, {trained} has none of {', '.join(absent[:16])}{more}")
     if not known.any():
         must = f"config.tests.{name}: no class in common with the training set"
         raise ValueError(must)

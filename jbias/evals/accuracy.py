@@ -38,8 +38,9 @@ def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
         got = ", ".join(decided.columns)
         raise ValueError(f"{must}, got {got}; open the set with its accepted classes")
     accepted = np.stack([decided.columns[name] for name in names])
-    correct = (accepted == decided.prediction).any(0).sum()
-    return [decisions.share("real_accuracy", correct, (accepted >= 0).any(0).sum())]
+    is_class = accepted >= 0  # A prediction of -1, no answer, is never right.
+    correct = (is_class & (accepted == decided.prediction)).any(0).sum()
+    return [decisions.share("real_accuracy", correct, is_class.any(0).sum())]
 
 
 def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:

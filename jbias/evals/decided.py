@@ -27,7 +27,7 @@ import itertools
 import os
 import re
 import urllib.parse
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 import jax.numpy as jnp
@@ -186,7 +186,7 @@ def load(
     columns: Mapping[str, str],
     say: probe.Say = lambda line: None,
 ) -> Iterator[DecidedNetwork]:
-    """Reads the decisions that a path holds, a network for each who decided.
+    """Yield the networks whose decisions are in the tables of a path.
 
     say: gets a line on images without a decision, and on responses that are no answer.
     ValueError, in a line that begins with the file and its line, for what is no decision
@@ -266,12 +266,23 @@ def _located_rows(
     """
     stem = os.path.basename(file).rsplit(".", 1)[0]
     sets = asked.config["sets"]
+    stimuli_in_name = _longest_begin(stem, geirhos.STIMULI)
     lacking: dict[str, list[tuple[str, str]]] = {}  # Rows of no image, by set.
     counts: collections.Counter[str] = collections.Counter()  # Rows by set.
     for where, row in _rows(file, columns):
         image = row[columns["image"]]
         dataset = row.get(columns["set"]) or _likely_set(stem, image, images, sets)
-        dataset = dataset or _only_set(where, image, images, columns["set"])
+        if not dataset:
+            dataset = _only_set(where, image, images, columns["set"])
+            split = images[dataset].split if dataset else ""
+            # Edges and silhouettes have images of the same names.
+            is_published = stimuli_in_name and split in geirhos.STIMULI
+            if is_published and split != stimuli_in_name:
+                raise ValueError(
+                    f"{where}: the file is named for the set {stimuli_in_name}, which is "
+                    f"not among the sets here ({', '.join(images)}); give its folder, or "
+                    f"name the images' set in a column {columns['set']!r}"
+                )
         if not dataset:
             lacking.setdefault("", []).append((where, image))
             continue
@@ -374,7 +385,7 @@ class _Images:
         self.store = getattr(source, "store", None)
         names = getattr(self.store, "names", ())
         options = asked.config["sets"][dataset]
-        split = str(options.get("split", "")).partition("[")[0]
+        self.split = split = str(options.get("split", "")).partition("[")[0]
         folder = os.path.basename(getattr(self.store, "root", ""))
         self.files = image_names.ImageNames(names, folders=[dataset, split, folder])
         self.published = _published_names(options.get("data"), split, names)
@@ -459,12 +470,17 @@ def _likely_set(
 
     The path goes first, unless it is that of an image in the set of the file's name.
     """
-    begins = [name for name in known if stem == name or stem.startswith(f"{name}_")]
-    by_file = max(begins, key=len, default="")
+    by_file = _longest_begin(stem, known)
     if by_file in names and names[by_file].files.has_path(image):
         return by_file
     first = image_names.plain_path(image).partition("/")[0]
     return first if first in known else by_file
+
+
+def _longest_begin(stem: str, sets: Iterable[str]) -> str:
+    """Return the longest name of a set that a file's name begins with; "" for none."""
+    begins = [name for name in sets if stem == name or stem.startswith(f"{name}_")]
+    return max(begins, key=len, default="")
 
 
 def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:

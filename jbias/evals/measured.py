@@ -124,7 +124,8 @@ class Measured:
     with the columns of runs.results. left_out: the measures that were not made, each line
     with the reason. first: names of sets in the order in which attributes prefer them.
     class_counts: the number of classes that were decided among, by measure and set.
-    constant_classes: the class that all images were called, where it is one, likewise.
+    constant_classes: by measure and set, the class that all unchanged images were called;
+    without an entry if there are several.
 
     The headlines, such as `shape_bias` and `accuracy`, are attributes: each an Estimate.
     AttributeError, in one line, for what was not measured.
@@ -193,10 +194,13 @@ class Measured:
 
     def _headline(self, name: str) -> Estimate:
         """Return the first estimate of a headline; AttributeError without any."""
-        headlines = [*self.headlines()]
+        headlines = [
+            (key, estimate)
+            for key, estimate in self.headlines()
+            if key != "accuracy" or estimate.dataset not in _STIMULI
+        ]
         for key, estimate in headlines:
-            is_on_stimuli = key == "accuracy" and estimate.dataset in _STIMULI
-            if key == name and not is_on_stimuli:
+            if key == name:
                 return estimate
         names = ", ".join(dict.fromkeys(key for key, _ in headlines))
         raise AttributeError(

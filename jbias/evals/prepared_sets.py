@@ -118,17 +118,17 @@ def prepare_all(
     say,
     errors=(),
 ) -> tuple[dict[Wanted, PreparedSet], list[str]]:
-    """Prepares sets, each by name and `whole`; and says why others cannot be.
+    """Return prepared sets by name and `whole`, and lines on sets that cannot be prepared.
 
-    wanted: the names of the measures of each set. errors: those of one set, after which others are prepared.
+    wanted: the names of the measures of each set. errors: kinds of errors of a single set,
+    which stop no other set.
     """
     prepared, foreign, faults = {}, {}, {}
     for (dataset, whole), measures in wanted.items():
         try:
-            given = prepare(
+            prepared[dataset, whole] = prepare(
                 network, asked, dataset, say, whole=whole, measures=measures
             )
-            prepared[dataset, whole] = given
         except base.Mismatch:
             foreign[dataset] = True
         except errors as error:
@@ -267,25 +267,27 @@ def subsample(given: PreparedSet, count: int) -> PreparedSet:
 
 
 def answered(
-    given: PreparedSet, network: networks.Network, conditions: Collection[str]
+    prepared: PreparedSet, network: networks.Network, conditions: Collection[str]
 ) -> PreparedSet:
     """Return the images that a network can answer under all conditions.
 
-    All of them where it can answer none: what it is asked says why.
+    All images if it can answer none of these: its `predict` then says why.
     """
-    known = network.answered(given.dataset, conditions)
-    rows = np.arange(0) if known is None else np.flatnonzero(known[given.index])
-    return _take(given, rows) if 0 < len(rows) < len(given.index) else given
+    has_answer = network.answered(prepared.dataset, conditions)
+    if has_answer is None:
+        return prepared
+    rows = np.flatnonzero(has_answer[prepared.index])
+    return _take(prepared, rows) if 0 < len(rows) < len(prepared.index) else prepared
 
 
-def _take(given: PreparedSet, rows: Int[np.ndarray, "m"]) -> PreparedSet:
+def _take(prepared: PreparedSet, rows: Int[np.ndarray, "m"]) -> PreparedSet:
     """Return some of the images, by their places."""
-    rules = {name: rule._replace(n=len(rows)) for name, rule in given.rules.items()}
-    return given._replace(
-        images=given.images[rows],
-        index=given.index[rows],
-        columns={name: column[rows] for name, column in given.columns.items()},
-        target=given.target[rows],
+    rules = {name: rule._replace(n=len(rows)) for name, rule in prepared.rules.items()}
+    return prepared._replace(
+        images=prepared.images[rows],
+        index=prepared.index[rows],
+        columns={name: column[rows] for name, column in prepared.columns.items()},
+        target=prepared.target[rows],
         rules=rules,
     )
 

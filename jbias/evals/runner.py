@@ -99,14 +99,14 @@ def _constant_answer(found: decisions.ByName, classes: Sequence[str]) -> str:
     )
 
 
-def _constant_class(found: decisions.ByName, classes: Sequence[str]) -> str:
-    """Return the class that a network decides for on all images of several classes, or ""."""
-    predictions = np.concatenate([one.prediction for one in found.values()])
-    labels = [one.columns.get("label", np.empty(0)) for one in found.values()]
-    if len(predictions) < 2 or len(np.unique(np.concatenate(labels))) < 2:
+def _constant_class(by_name: decisions.ByName, classes: Sequence[str]) -> str:
+    """Return the class that all unchanged images of several classes are called, or ""."""
+    unchanged = by_name.get("")
+    if unchanged is None or len(np.unique(unchanged.columns.get("label", ()))) < 2:
         return ""
-    first = predictions[0]
-    return classes[first] if (predictions == first).all() else ""
+    decided = np.unique(unchanged.prediction)
+    is_constant = len(decided) == 1 and decided[0] != predict.UNDECIDED
+    return classes[decided[0]] if is_constant else ""
 
 
 class _Job(NamedTuple):

@@ -85,6 +85,7 @@ def measure(
             "stimuli": stimuli,
             "imagenet": imagenet,
             "data": data,
+            "humans": humans,
         }.items():
             if value is not None:
                 raise ValueError(

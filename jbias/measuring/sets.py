@@ -84,19 +84,19 @@ def find_stimuli(path: str) -> tuple[str, ...]:
     whole = os.path.abspath(path)
     above = (os.path.dirname(whole), os.path.dirname(os.path.dirname(whole)))
     parent = next((x for x in above if "cue-conflict" in _splits_in(x)), "")
-    own_split = _split_by_name(path)
-    if own_split in datasets.STIMULI and _has_classes(path):
-        what = f"{path} has the set {own_split} alone, without cue conflicts"
+    split_of_name = _split_by_name(path)
+    if split_of_name in datasets.STIMULI and _has_classes(path):
+        problem = f"{path} has the set {split_of_name} alone, without cue conflicts"
     else:
         got = ", ".join(_folders_in(path)[:5]) or "no folders"
-        what = (
+        problem = (
             f"{path} must have a folder for each of Geirhos' 16 classes (airplane, bear, "
             f"...), or a folder cue-conflict with these, got {got}"
         )
     remedy = f"give {parent}" if parent else "give the folder of the cue conflicts"
-    if own_split and not parent:
+    if split_of_name and not parent:
         remedy += f", or measure accuracy on these images by --data={path}"
-    raise ValueError(f"--stimuli: {what}; {remedy}")
+    raise ValueError(f"--stimuli: {problem}; {remedy}")
 
 
 def _splits_in(path: str) -> tuple[str, ...]:

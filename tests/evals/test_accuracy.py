@@ -30,6 +30,12 @@ def test_right_is_any_accepted_class_and_none_is_left_out():
     assert number.value == 3 / 4
 
 
+def test_no_answer_is_none_of_the_accepted_classes():
+    """-1 stands for no answer, and for an image with fewer classes than the most."""
+    (number,) = real([-1, -1, -1, 2], [1, 0, -1, 2], [-1, 2, -1, -1])
+    assert (number.count, number.n) == (1, 3)
+
+
 def test_one_accepted_class_each_is_accuracy():
     rng = np.random.default_rng(0)
     label, prediction = rng.integers(0, 4, (2, 500))

@@ -17,6 +17,7 @@ from jbias import config as jc
 from jbias import evals, evaluate, export_stimuli, models
 from jbias.data import labels
 from jbias.evals import decided, human, networks, runner, suite, trials
+from jbias.evals import measured as results_of_model
 from tests import cases
 
 SUITE = """
@@ -227,6 +228,19 @@ def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, ca
     assert value["accuracy_shape"]["count"] == 210
 
 
+def test_a_table_without_any_answer_is_not_one_of_a_constant_class(
+    exported, answered, tmp_path
+):
+    cues = [row for row in answered if row["set"] == "cue_conflict"]
+    silent = [{**row, "object_response": "na"} for row in cues]
+    mine = write(tmp_path / "mine.csv", silent)
+    given = f"--decisions={mine}", "--only=shape_bias"
+    assert measured(exported, tmp_path / "out", *given) == 0
+    found = results_of_model.read(tmp_path / "out/net")
+    (line,) = found.doubts()
+    assert line.startswith("decisions for either cue on cue_conflict are no more than")
+
+
 def test_the_set_is_known_by_the_images_names(tmp_path):
     """No column is needed where one set alone has such an image, or there is one set."""
     for split, stem in (
@@ -239,8 +253,8 @@ def test_the_set_is_known_by_the_images_names(tmp_path):
             path.parent.mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(path)
 
-    def load(image, sets):
-        table = tmp_path / "mine.csv"
+    def load(image, sets, file="mine.csv"):
+        table = tmp_path / file
         table.write_text(f"imagename,object_response\n{image},cat\n")
         config = {
             "size": 8,
@@ -266,6 +280,13 @@ def test_the_set_is_known_by_the_images_names(tmp_path):
         ValueError, match="1 of the file's 1 images are not among the 2"
     ):
         load("cat9.png", ("edge",))
+    # Edges and silhouettes have the same names: a file named for one is not the other's.
+    assert load("cat1.png", ("edge", "other"), "edge_mine.csv") == ["edge"]
+    assert load("dog1-dog2.png", ("other",), "edge_mine.csv") == ["other"]
+    message = "is named for the set edge, which is not among the sets here .silhouette"
+    for sets in (("silhouette",), ("silhouette", "other")):
+        with pytest.raises(ValueError, match=message):
+            load("cat1.png", sets, "edge_mine.csv")
 
 
 def test_empty_folders_and_files_cut_off_are_refused(

@@ -31,6 +31,8 @@ from jbias.data.forms import listing
 from jbias.data.sets import folder
 
 CLASSES = tuple(labels.geirhos16())
+# The splits of "geirhos".
+STIMULI: Names = tuple(tables.data_sets()["geirhos"]["images"])
 _SETS = tables.read("model_vs_human")["sets"]
 CONDITIONS = {name: tuple(row["conditions"]) for name, row in _SETS.items()}
 MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
