@@ -49,8 +49,9 @@ class Decisions:
 
     @property
     def right(self) -> Bool[np.ndarray, "n"]:
-        """Whether each image is decided as labelled."""
-        return np.asarray(self.prediction) == np.asarray(self.columns["label"])
+        """Whether each image is decided as labelled; no answer, -1, is never right."""
+        prediction = np.asarray(self.prediction)
+        return (prediction == np.asarray(self.columns["label"])) & (prediction >= 0)
 
     def column(self, where: str, name: str, remedy: str) -> Shaped[np.ndarray, "n"]:
         """A column; ValueError, for the measure `where`, if there is none."""
