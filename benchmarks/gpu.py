@@ -73,7 +73,7 @@ FLAGS = {
 
 
 def probe(setting: str, ways: str, seconds: int, *, graphs: str = "whole") -> Part:
-    """Where a step's time goes, by ways, with the flags of that name."""
+    """Return a part that times steps by several ways; graphs: a key of `FLAGS`."""
     steps = ("--steps=16", "--rounds=3") if setting == "imagenet" else ()
     return Part(
         "probe",

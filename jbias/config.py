@@ -671,7 +671,7 @@ def change(
 
 
 def _is_beside_name(key: str, keys: Collection[str]) -> bool:
-    """Return whether a key is of a part whose name or data changes too, and neither."""
+    """Return whether the key is an option beside a name or data that changes too."""
     part, _, entry = key.rpartition(".")
     naming = ("name", "data")
     return entry not in naming and any(f"{part}.{name}" in keys for name in naming)
@@ -714,13 +714,14 @@ def _replace(
     old = children.get(step)
     kind, remedy = type(old), ""
     if step not in children and (further or not may_add or isinstance(step, int)):
-        if may_add or further or not (name := _name_of_function(children)):
+        function = _name_of_function(children)
+        if may_add or further or not function:
             _refuse_entry(children, step, where=where, may_add=may_add)
-        others = children if "data" in children else ()
-        option = _find_option(name, str(step), where=where, others=others)
+        entries = children if "data" in children else ()
+        option = _find_option(function, str(step), where=where, entries=entries)
         old, kind = option.default, option.kind
         if type(old) is kind is int and numerals.is_real(text or ""):
-            remedy = f"write {step}={old}.0 in {name} to allow decimals"
+            remedy = f"write {step}={old}.0 in {function} to allow decimals"
     elif isinstance(tree, ml_collections.ConfigDict) and step in tree:
         kind = tree.get_type(step)
     if further:
@@ -758,7 +759,8 @@ FUNCTION_IN_FILE = re.compile(r"(?s)(?P<path>.+\.py):(?P<function>\w+)")
 
 def _name_of_function(children: Mapping[Any, Any]) -> str:
     """Return the function of a user's file that a part of a config names, or ""."""
-    if isinstance(data := children.get("data"), str):
+    data = children.get("data")
+    if isinstance(data, str):
         return data if FUNCTION_IN_FILE.fullmatch(data) else ""
     name = children.get("name")
     # mine.py, mine.py: and mine:make are refused as names, whatever stands beside them.
@@ -771,13 +773,13 @@ _FILLED_IN = {"algo": "columns", "model": "dtype"}
 
 
 def _find_option(
-    function: str, name: str, *, where: str, others: Iterable[str]
+    function: str, name: str, *, where: str, entries: Iterable[str]
 ) -> signatures.Option:
     """Return an option of a function in a user's file, such as mine.py:make.
 
-    others: what a message lists beside the options. ValueError where the function has no
-    such option. Where the file alone does not say so, the option has no known type, and is
-    checked when the file runs.
+    entries: names that a message lists beside the options. ValueError where the function
+    has no such option. Where its text alone does not show all options, an unknown option
+    has no known type, and is checked when the file runs.
     """
     part = where.rpartition(".")[0].rpartition(".")[2]
     path, _, defined = function.rpartition(":")
@@ -788,7 +790,7 @@ def _find_option(
     filled_in = _FILLED_IN.get(part, "")
     options.pop(filled_in, None)
     if name == filled_in or name not in options and signature.is_complete:
-        known = suggest(name, {*options, *others})
+        known = suggest(name, {*options, *entries})
         raise ValueError(f"{where}: {function} has no option {name!r}; {known}")
     return options.get(name, signatures.UNKNOWN_OPTION)
 
@@ -925,10 +927,10 @@ def _is_plain(value: Any) -> bool:
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Compile a file as it is now, whatever bytecode is kept of it.
+    """Compile a file from its text, never from cached bytecode.
 
-    Python takes kept bytecode for current if the file's second and size are the same, so
-    that a file edited within a second could run as it was before.
+    Python takes cached bytecode as current where the file's size and second of change are
+    the same, so that a file edited twice within a second could run in its old version.
     """
 
     def get_code(self, fullname: str) -> types.CodeType:

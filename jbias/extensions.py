@@ -21,8 +21,6 @@ from jbias import config as jc
 from jbias import signatures
 from jbias.runtime import messages
 
-_IN_A_FILE = jc.FUNCTION_IN_FILE
-
 
 class Kind(NamedTuple):
     """What names in one place stand for, and what a function of the user's must return.
@@ -112,7 +110,7 @@ def _load(where: str, name: str) -> Any:
 def _check_file(where: str, name: str) -> None:
     """Raise ValueError unless a name such as mine.py:make has a file that is there."""
     path, _, function = name.rpartition(":")
-    if os.path.isfile(path) and _IN_A_FILE.fullmatch(name):
+    if os.path.isfile(path) and jc.FUNCTION_IN_FILE.fullmatch(name):
         return
     if not function:
         _check_not_file(where, path)
@@ -184,7 +182,7 @@ def line_of(path: str, *functions: Any) -> int:
 
 def names_file(text: str) -> bool:
     """Return whether a text has the name of a function in a file, such as mine.py:make."""
-    return _IN_A_FILE.search(text) is not None
+    return jc.FUNCTION_IN_FILE.search(text) is not None
 
 
 def files(tree: Any) -> list[str]:
@@ -193,7 +191,9 @@ def files(tree: Any) -> list[str]:
         tree = [*tree.values()]
     if isinstance(tree, list | tuple):
         return list(dict.fromkeys(name for one in tree for name in files(one)))
-    return [tree] if isinstance(tree, str) and _IN_A_FILE.fullmatch(tree) else []
+    return (
+        [tree] if isinstance(tree, str) and jc.FUNCTION_IN_FILE.fullmatch(tree) else []
+    )
 
 
 @contextlib.contextmanager
@@ -223,24 +223,22 @@ def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
 def import_digests(tree: Any) -> dict[str, str]:
     """Return a digest of each file that the user's own files import, by its path.
 
-    Those are files beside the importing one or in the working directory, and what they
-    import in turn; a package's files are all of its folder. Read from the text: no code runs,
-    and what is imported by a name that is computed is not seen.
+    Imported files are those beside the importing file or in the working directory, and what
+    they import in turn; of a package, all files. Imports are read from the text, and no code
+    runs: those by a computed name are missing.
     """
     named = {os.path.abspath(name.rpartition(":")[0]) for name in files(tree)}
-    seen, waiting = set(named), [pathlib.Path(path) for path in sorted(named)]
-    while waiting:
-        path = waiting.pop()
-        for imported in _imported_files(path):
-            if str(imported) not in seen:
-                seen.add(str(imported))
-                waiting.append(imported)
-    here = os.getcwd()
-    return {os.path.relpath(x, here): file_digest(x) for x in sorted(seen - named)}
+    reached, unread = set(named), [pathlib.Path(path) for path in sorted(named)]
+    while unread:
+        for imported in _imported_files(unread.pop()):
+            if str(imported) not in reached:
+                reached.add(str(imported))
+                unread.append(imported)
+    return {os.path.relpath(x): file_digest(x) for x in sorted(reached - named)}
 
 
 def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files of the user's that a file of Python imports."""
+    """Return the user's files that a file of Python imports."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -252,20 +250,21 @@ def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
         elif isinstance(node, ast.ImportFrom):
             modules.add(node.module or "")
             modules |= {f"{node.module or ''}.{x.name}".strip(".") for x in node.names}
-    found = []
+    imported = []
     for folder in dict.fromkeys((path.parent, pathlib.Path.cwd())):
         for module in sorted(modules - {""}):
-            place = folder.joinpath(*module.split("."))
+            file = folder.joinpath(*module.split(".")).with_suffix(".py")
             package = folder / module.partition(".")[0]
-            if place.with_suffix(".py").is_file():
-                found.append(place.with_suffix(".py"))
+            if file.is_file():
+                imported.append(file)
             if (package / "__init__.py").is_file():
-                found += sorted(package.rglob("*.py"))
-    return [x.absolute() for x in found if not _is_installed(x)]
+                imported += sorted(package.rglob("*.py"))
+    # Editors leave links to nowhere in a package, such as .#inner.py.
+    return [x.absolute() for x in imported if x.is_file() and not _is_of_jbias(x)]
 
 
-def _is_installed(path: pathlib.Path) -> bool:
-    """Return whether a file is of this package: `jbias` where its checkout is worked in."""
+def _is_of_jbias(path: pathlib.Path) -> bool:
+    """Return whether a file is of this package, as where its checkout is worked in."""
     return pathlib.Path(__file__).parent in path.absolute().parents
 
 

@@ -1,4 +1,4 @@
-"""Reads what the functions of a file of Python take, without running the file.
+"""Read the options of functions in a file of Python, without running the file.
 
 A config may name a function of a user's file before it is safe to run that file: the
 compiler's flags and the other processes come first.
@@ -35,8 +35,8 @@ class Option:
 class Signature:
     """The options of a function.
 
-    is_complete: whether it takes no others. Others may be taken by **kwargs, by what a
-    decorator does, or by a class that a class inherits from.
+    is_complete: whether the function takes no further options. A **kwargs, a decorator or
+    the class that a class inherits from may take some.
     """
 
     options: Mapping[str, Option]
@@ -71,9 +71,9 @@ def read(path: str, function: str, *, positional: int = 1) -> Signature:
         options = dict([*named.items()][positional:])
         return Signature(options=options, is_complete=False)
     arguments = node.args
-    before = [*arguments.posonlyargs, *arguments.args]
-    missing = [None] * (len(before) - len(arguments.defaults))
-    pairs = [*zip(before, [*missing, *arguments.defaults], strict=True)][positional:]
+    ordered = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(ordered) - len(arguments.defaults)) + arguments.defaults
+    pairs = [*zip(ordered, defaults, strict=True)][positional:]
     pairs = [pair for pair in pairs if pair[0] not in arguments.posonlyargs]
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     return Signature(

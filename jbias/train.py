@@ -102,7 +102,8 @@ def _end(job: RunContext) -> None:
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
         files.save(job.workdir / folder / "done", fate + "\n")
     if not files.is_remote(job.workdir):
-        with contextlib.suppress(OSError):  # The records are in their own files.
+        # The records are in their own files; their reader names a damaged line.
+        with contextlib.suppress(OSError, ValueError):
             results.compact(job.workdir)
     cost = costs.describe(checkpointing.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"

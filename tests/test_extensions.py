@@ -384,6 +384,7 @@ def test_files_that_own_files_import_are_known_by_their_content(tmp_path, monkey
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    (folder / "package" / ".#inner.py").symlink_to("an-editor-has-it-open")
     monkeypatch.chdir(here)
     config = {"algo": {"name": f"{folder / 'mine.py'}:make"}}
     digests = extensions.import_digests(config)

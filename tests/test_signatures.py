@@ -101,11 +101,6 @@ def test_an_option_has_the_type_of_its_default_or_annotation(change, expected, p
         ("sites=stem", "make", r"write \('stem',\) for 'stem' alone"),
         ("count=x", "make", "must be a whole number"),
         ("mode", "make", "must have a value: --config.algo.mode=VALUE"),
-        (
-            "strenght=1",
-            "make",
-            "mine.py:make has no option 'strenght'; did you mean 'strength'.* sites, soft",
-        ),
         ("net=1", "make", "has no option 'net'"),
         ("columns=1", "make", "has no option 'columns'"),
         ("strength=1", "plain", "has no option 'strength'; there is none to choose"),
@@ -117,6 +112,14 @@ def test_what_an_option_cannot_be_is_refused_with_what_to_write(
 ):
     with pytest.raises(ValueError, match=words):
         read_algo(change, function=function)
+
+
+def test_a_misspelled_option_is_refused_with_the_nearest_and_all(path):
+    words = (
+        "mine.py:make has no option 'strenght'; did you mean 'strength'.* sites, soft"
+    )
+    with pytest.raises(ValueError, match=words):
+        read_algo("strenght=1")
 
 
 @cases.each("function", ["free", "decorated", "made", "absent"])
@@ -178,17 +181,20 @@ def test_a_file_that_is_no_python_has_no_known_options(text, tmp_path):
     assert not signatures.read(str(path), "make").is_complete
 
 
+SEVERAL = """\
+def a(net): pass
+class B: pass
+def _c(): pass
+"""
+
+
 @cases.each(
     ("text", "name", "words"),
     [
         ("def make(net): 1/0\n", "mine.py", "; write mine.py:make$"),
         ("def loss(net): 1/0\n", "mine.py", "; write mine.py:loss$"),
         ("a = 1/0\n", "mine.py", "; write mine.py:make$"),
-        (
-            "def a(net): pass\nclass B: pass\ndef _c(): pass\n",
-            "mine.py",
-            "; write mine.py:NAME, of a, B$",
-        ),
+        (SEVERAL, "mine.py", "; write mine.py:NAME, of a, B$"),
         ("def make(net): 1/0\n", "mine.py:", "; write mine.py:make$"),
         ("", "mine:make", "no file 'mine'; write mine.py:make$"),
         ("", "other.py", "no file 'other.py'; give path/to/file.py:make$"),

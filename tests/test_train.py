@@ -313,6 +313,19 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
         train.run(config, workdir)
 
 
+def test_a_run_ends_though_its_records_stay_in_many_files(tmp_path, monkeypatch):
+    """A damaged line is for the reader of the records to name."""
+
+    def refuse(workdir):
+        raise ValueError("evals/20.jsonl:3: must be a JSON object")
+
+    monkeypatch.setattr(results, "compact", refuse)
+    config = smoke_runs.small(epochs=1.0, seeds=(0,))
+    config.tests = {}
+    assert train.run(config, tmp_path / "run")
+    assert workdirs.read_done(epath.Path(tmp_path / "run")) == "finished"
+
+
 OWN = """
 import sys
 from jbias.algos import erm

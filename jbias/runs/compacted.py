@@ -1,8 +1,8 @@
 """A run's records in one Parquet file, which is read five times as fast as its JSON lines.
 
-The JSON lines in evals/ are the log of a run and stay what counts. An index beside the
-Parquet file has its checksum (size and CRC-32) and those of all files of lines; the Parquet
-file is read only where all are as they were when it was written. Both may be deleted.
+The JSON lines in evals/ are the log of a run and take precedence. An index has the checksum
+(size and CRC-32) of the Parquet file and of all files of lines; the Parquet file is read
+only where all of these have the same content as when it was written. Both may be deleted.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Records(NamedTuple):
 
 
 def read(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> Records | None:
-    """Return the records of a workdir's files; None unless they are kept as they are now.
+    """Return the records of a workdir's Parquet file; None where it is not up to date.
 
     paths: the files of JSON lines, in the order of the records.
     """
@@ -41,15 +41,16 @@ def read(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> Records | None:
             sizes = [x["records"] for x in index["files"]]
             if sum(sizes) == len(table):
                 return Records(table, sizes)
-    return None  # Whatever is amiss with it, the JSON lines are there.
+    return None  # The JSON lines have the records.
 
 
 def write(
     folder: pathlib.Path, paths: Sequence[pathlib.Path], records: Records
 ) -> None:
-    """Keep the records of a workdir's files in a Parquet file beside them.
+    """Write the records of a workdir's files to its Parquet file, and the index.
 
-    OSError where it cannot be written. Call it only where the files do not change meanwhile.
+    paths: the files of JSON lines, in the order of the records; they must not change
+      meanwhile. OSError where a file cannot be written.
     """
     sink = pa.BufferOutputStream()
     table = records.table.unify_dictionaries()

@@ -1,7 +1,7 @@
 """Records, one a number: written as JSON lines, read back as a table.
 
 A workdir holds `evals/<step>.jsonl`, one JSON object a line, one line a number. A run that
-is done holds them in one Parquet file as well (`compacted`).
+is done has its records, where they are many, in one Parquet file as well (`compacted`).
 
 Many files are read together, by Arrow; those that it does not take for records beyond doubt
 are read line by line.
@@ -170,8 +170,8 @@ def read(
     the alphabet. Raises ValueError naming file and line for a damaged line and for a key
     that occurred before.
 
-    compacts: keep the records of runs that are done in one file each, where they are many,
-      so that they are read faster the next time.
+    compacts: whether to write the records of each run that is done to one Parquet file,
+      where they are many, so that the next reading is faster.
     """
     full, _ = find_workdirs(workdirs)
     if not full:
@@ -190,9 +190,10 @@ def read(
 
 
 def compact(workdir: str | os.PathLike) -> None:
-    """Keep the records of a run that is done, where they are many, in one file.
+    """Write the records of a run that is done to one Parquet file, where they are many.
 
-    So are those of each branch. OSError where that cannot be written.
+    Each branch gets a file of its own. OSError where a file cannot be written, ValueError
+    for a line that is no record.
     """
     for folder in branch_folders(pathlib.Path(workdir)):
         paths = _record_files(folder)
@@ -323,7 +324,13 @@ _SCHEMA = pa.schema(
     [(name, _ARROW.get(k, pa.int64())) for name, (k, _) in _KINDS.items()]
 )
 _NULLABLE = {name for name, (_, types) in _KINDS.items() if type(None) in types}
-
+# Of the tables that `_load` returns.
+_LOADED_SCHEMA = pa.schema(
+    [
+        (x.name, pa.dictionary(pa.int32(), x.type) if x.type == pa.string() else x.type)
+        for x in _SCHEMA
+    ]
+)
 
 # Records of fewer bytes are read from their JSON lines as fast.
 _MANY_BYTES = 2**18
@@ -369,9 +376,10 @@ def _read_columns(
 def _load_folder(
     folder: pathlib.Path, paths: Sequence[pathlib.Path], *, compacts: bool
 ) -> compacted.Records:
-    """Return the records of a workdir, from the Parquet file that has them if there is one."""
+    """Return the records of a workdir, from its Parquet file where that is up to date."""
     records = compacted.read(folder, paths)
-    if records is not None:
+    # Another version's records may have other columns.
+    if records is not None and records.table.schema.equals(_LOADED_SCHEMA):
         return records
     records = _load_files(paths)
     if compacts and _are_many(paths) and (folder / "done").exists():
@@ -381,7 +389,7 @@ def _load_folder(
 
 
 def _load_files(paths: Sequence[pathlib.Path]) -> compacted.Records:
-    """Return the records of some files, read in blocks of so many bytes."""
+    """Return the records of some files, read in blocks of `BLOCK_BYTES`."""
     ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
     blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
     tables, sizes = zip(*map(_load, blocks), strict=True)

@@ -275,7 +275,7 @@ def recorded_settings(
 
 
 def describe_graphs() -> str:
-    """Return how a GPU's steps are launched, in words."""
+    """Return which part of a GPU's steps are CUDA graphs, in words."""
     failure = graph_failure()
     if failure:
         return f"without convolutions, as this GPU does not capture them ({failure})"
@@ -300,9 +300,13 @@ def graph_failure() -> str:
     """Return why this machine's GPU cannot run steps as whole CUDA graphs; "" if it can.
 
     Trains a small network for three steps with `GRAPHS`, once in a process: drivers differ
-    in which operations they capture. Of a target that is not here nothing is tried.
+    in which operations they capture. Nothing is tried for a target that is not here, or
+    where XLA_FLAGS say what is captured: a driver that crashes then needs only the flag.
     """
-    return "" if _target.get() else _graph_failure()
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _target.get() or "xla_gpu_enable_command_buffer" in flags:
+        return ""
+    return _graph_failure()
 
 
 @functools.cache

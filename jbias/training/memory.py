@@ -128,7 +128,7 @@ class Placement:
 
 
 def scanned_steps(run: Mapping[str, Any]) -> int:
-    """Return how many steps are one program, by the entries of config.run; 0: none are."""
+    """Return the number of steps that are one program, by config.run; 0: none are."""
     return 0 if xla.platform() == "cpu" else run["steps_per_dispatch"]
 
 
@@ -279,8 +279,8 @@ def tree_bytes(tree: PyTree) -> int:
 def step_need(*of_step: Any) -> Need:
     """Compiles the step of `count` seeds on each device of the mesh's axis "seed".
 
-    Where all seeds fit, this is the program that runs later. Arguments are those of
-    `lower_step`.
+    Where all seeds fit, this is the program that runs later, or the body of its loop
+    (`seed_axis.scan_steps`). Arguments are those of `lower_step`.
     """
     *_, given, _, count = of_step
     return program_need(lower_step(*of_step).compile(), given.state, count)

@@ -91,14 +91,14 @@ class SeedLayout(NamedTuple):
         """One tree a seed of a single wave, likewise."""
         return tuple(_each(wave)) if self.width(number) else wave
 
-    def group(self, taken: Iterable[PyTree]) -> PackedStates:
+    def group(self, batches: Iterable[PyTree]) -> PackedStates:
         """Group batches, one a seed, by the trees of the waves.
 
-        Those on the host stay there until `place`; those of which each process read its
+        Batches on the host stay there until `place`; those of which each process read its
         share are on devices already.
         """
         packed = []
-        for wave, width in self._by_wave(taken):
+        for wave, width in self._by_wave(batches):
             if width and isinstance(jax.tree.leaves(wave)[0], jax.Array):
                 packed.append(_stacking(self._place_of_batches(), width)(wave))
             else:
@@ -108,14 +108,15 @@ class SeedLayout(NamedTuple):
     def place(self, batches: PyTree, *, scanned: bool = False) -> PyTree:
         """Place batches of `group` on the devices, in one transfer.
 
-        scanned: their leaves have a leading axis of steps.
+        scanned: whether their leaves have a leading axis of steps.
         """
         return mesh.put(batches, self._place_of_batches(scanned=scanned))
 
     def _place_of_batches(self, *, scanned: bool = False) -> NamedSharding:
-        steps = (None,) if scanned else ()
-        seeds = ("seed",) if self.width(0) else ()
-        return NamedSharding(self.devices, PartitionSpec(*steps, *seeds, "data"))
+        axes = ("seed", "data") if self.width(0) else ("data",)
+        if scanned:
+            axes = (None, *axes)
+        return NamedSharding(self.devices, PartitionSpec(*axes))
 
     def to_device(self, wave: Wave, number: int = 0) -> Wave:
         """Brings a wave that waits onto the devices."""
@@ -151,7 +152,7 @@ def choose_layout(
     return SeedLayout(devices, tuple(spread * size for size in sizes), stacked)
 
 
-def _stacked(trees: Wave, width: int, stack: Callable) -> Wave:
+def _stacked(trees: Sequence[PyTree], width: int, stack: Callable) -> Wave:
     groups = (trees[i : i + width] for i in range(0, len(trees), width))
     join = functools.partial(jax.tree.map, lambda *leaves: stack(leaves))
     return tuple(join(*group) for group in groups)
@@ -290,30 +291,15 @@ def multi_step(
     devices. Trees in threads take their steps without waiting for each other. One without
     arguments, None, stays as it is; out is None then.
 
-    scanned: so many steps at once are one program, a loop over them (`scan_steps`), to
-      whose devices their batches go in one transfer; any other number is dispatched step by
-      step. 0 and 1: none are. Accelerators gain by it; a CPU computes convolutions in a loop
-      with one thread.
+    scanned: the number of steps that are one program if as many are taken at once and their
+      batches are on the host (`scan_steps`); other numbers of steps are dispatched step by
+      step. 0 and 1: all are. Accelerators gain by a loop; a CPU computes the convolutions in
+      it with one thread.
     """
     if strategy.dispatch == "threaded":
         several = _threaded(map_tree(one, layout, strategy), layout)
     else:
-        many = map_seeds(one, strategy, layout, donate=True)
-        loop = scan_steps(one, strategy, layout) if scanned > 1 else None
-
-        def several(states, steps, shared, static):
-            batches = [tuple(batch for _, batch in args) for args in steps]
-            if len(steps) == scanned and loop is not None and _are_on_host(batches):
-                own = tuple(arg for arg, _ in steps[0])
-                stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
-                stacked = layout.place(stacked, scanned=True)
-                return loop(states, (own, stacked), shared, static)
-            outs = []
-            for args in steps:
-                args = _placed(args, layout)
-                states, out = zip(*many(states, args, shared, static), strict=True)
-                outs.append(out)
-            return states, outs
+        several = _dispatched(one, strategy, layout, scanned=scanned)
 
     def left(states, steps, shared, static):
         here = [i for i, arg in enumerate(steps[0]) if arg is not None]
@@ -344,62 +330,87 @@ def multi_step(
     return advance
 
 
+def _dispatched(
+    one: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int
+) -> Callable[[Wave, Sequence[Wave], Any, Hashable], tuple[Wave, list[Wave]]]:
+    """Map several steps of a seed over a wave, as one program where they are `scanned`."""
+    step_wave = map_seeds(one, strategy, layout, donate=True)
+    scan_wave = scan_steps(one, strategy, layout) if scanned > 1 else None
+
+    def several(states, steps, shared, static):
+        batches = [tuple(batch for _, batch in args) for args in steps]
+        if scan_wave and len(steps) == scanned and _are_on_host(batches):
+            own_args = tuple(own_arg for own_arg, _ in steps[0])
+            (stacked,) = _stacked(batches, scanned, np.stack)
+            stacked = layout.place(stacked, scanned=True)
+            return scan_wave(states, (own_args, stacked), shared, static)
+        outputs = []
+        for args in steps:
+            pairs = step_wave(states, _placed(args, layout), shared, static)
+            outputs.append(tuple(out for _, out in pairs))
+            states = tuple(state for state, _ in pairs)
+        return states, outputs
+
+    return several
+
+
 def scan_steps(
     one: SeedFunction, strategy: Strategy, layout: SeedLayout
 ) -> Callable[[Wave, tuple, Any, Hashable], tuple[Wave, list[Wave]]]:
-    """Map a step over a wave and over several steps, which are one program: a loop.
+    """Map several steps of a seed over a wave, as one program: a loop over the steps.
 
-    Returns (states, (own, batches), shared, static) -> (states, outputs a step), where
-    `own` has what each tree has of its own, and the leaves of `batches`, one entry a tree,
-    a leading axis of steps. Takes the states' memory for the new ones. On GPUs a step in
-    the loop is the CUDA graph that it would be alone, and is launched without the host.
+    Returns (states, (own_args, batches), shared, static) -> (states, outputs of each step).
+    `own_args` has for each tree what it has of its own in all steps; `batches` has one entry
+    a tree, whose leaves have a leading axis of steps. Takes the states' memory for the new
+    ones. On GPUs the body of the loop is the CUDA graph that a step is alone, and Python
+    dispatches the loop once.
     """
-    tree = map_tree(one, layout, strategy)
-    together = strategy.dispatch == "unrolled"
+    step_tree = map_tree(one, layout, strategy)
 
-    @functools.partial(
-        jax.jit,
+    def loop(states, args, shared, static):
+        own_args, batches = args
+
+        def step(states, batches):
+            trees = zip(states, own_args, batches, strict=True)
+            pairs = [
+                step_tree(state, (own_arg, batch), shared, static)
+                for state, own_arg, batch in trees
+            ]
+            return tuple(state for state, _ in pairs), tuple(out for _, out in pairs)
+
+        states, stacked = jax.lax.scan(step, states, batches)
+        return states, _each((stacked,))
+
+    scan_wave = jax.jit(
+        loop,
         static_argnums=3,
         donate_argnums=0,
         compiler_options=xla.compiler_options(layout.kind),
     )
-    def loop(states, args, shared, static):
-        own, batches = args
-
-        def step(states, batches):
-            each = zip(states, own, batches, strict=True)
-            ended = [tree(state, (x, y), shared, static) for state, x, y in each]
-            states, outs = zip(*ended, strict=True)
-            return states, outs
-
-        states, stacked = jax.lax.scan(step, states, batches)
-        steps = len(jax.tree.leaves(stacked)[0])
-        return states, [
-            jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(steps)
-        ]
-
-    if together:
-        return loop
+    if strategy.dispatch == "unrolled":
+        return scan_wave
 
     def by_tree(states, args, shared, static):
-        each = zip(states, *args, strict=True)
-        ended = [
-            loop((state,), ((own,), (batches,)), shared, static)
-            for state, own, batches in each
+        own_args, batches = args
+        pairs = [
+            scan_wave((state,), ((own_arg,), (batch,)), shared, static)
+            for state, own_arg, batch in zip(states, own_args, batches, strict=True)
         ]
-        states = tuple(state for (state,), _ in ended)
-        by_step = zip(*(outs for _, outs in ended), strict=True)
-        return states, [tuple(out for (out,) in outs) for outs in by_step]
+        states = tuple(state for (state,), _ in pairs)
+        by_step = zip(*(outputs for _, outputs in pairs), strict=True)
+        return states, [tuple(out for (out,) in outputs) for outputs in by_step]
 
     return by_tree
 
 
 def _placed(args: tuple, layout: SeedLayout) -> tuple:
     """Return the arguments of a step of a wave with their batches on the devices."""
-    own, batches = zip(*args, strict=True)
+    batches = tuple(batch for _, batch in args)
     if _are_on_host(batches) or not layout.width(0):
         batches = layout.place(batches)
-    return tuple(zip(own, batches, strict=True))
+    return tuple(
+        (own_arg, batch) for (own_arg, _), batch in zip(args, batches, strict=True)
+    )
 
 
 def _are_on_host(batches: PyTree) -> bool:

@@ -94,30 +94,30 @@ def compiling(job: RunContext, step: int) -> Iterator[None]:
 def advance_profiled(
     job: RunContext, stage: Stage, states: Any, args: Any, held: Any, static: Any
 ) -> tuple[Any, list]:
-    """Takes steps as the stage does, traced, and writes what they took.
+    """Take steps as `stage.advance` does, traced, and write the times of their operations.
 
-    Steps that are one program are taken one by one, as the page names the operations of a
-    single step; the first of them compiles it, and is not traced.
+    Steps that are one program are dispatched one by one, as the page names the operations
+    of a single step; the first of them compiles it, and is not traced.
     """
-    dispatches, seen = [args], []
+    dispatches, metrics = [args], []
     if 1 < len(args) == stage.scanned:
-        first, *others = args
-        states, seen = stage.advance(states, [first], held, static)
-        dispatches, args = [[arg] for arg in others], others
+        states, metrics = stage.advance(states, args[:1], held, static)
+        args = args[1:]
+        dispatches = [[arg] for arg in args]
     jax.block_until_ready(states)
     folder, page = job.workdir / "profile", job.workdir / "profile.md"
     with jax.profiler.trace(str(folder)):  # TensorBoard and Perfetto read it.
         began = time.perf_counter()
         for steps in dispatches:
             states, outputs = stage.advance(states, steps, held, static)
-            seen = [*seen, *outputs]
+            metrics = [*metrics, *outputs]
         jax.block_until_ready(states)
         seconds = time.perf_counter() - began
     counts = dict(steps=len(args), count=len(job.members), seconds=seconds)
     files.write(page, profiling.markdown_page(folder, stage, static, **counts))
     job.log(f"profile of {len(args)} steps: {page}")
     job.profiled = True
-    return states, seen
+    return states, metrics
 
 
 def _beat(job: RunContext, speed: console.Speed) -> None:

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from flax import linen as nn
 
 from jbias.models import pooling
@@ -52,8 +51,7 @@ def test_infinite_maps_have_the_gradients_of_the_plain_one():
     np.testing.assert_array_equal(*gradients)
 
 
-@pytest.mark.parametrize("count", [2])
-def test_it_maps_over_seeds(count):
-    x = jnp.asarray(np.random.default_rng(1).standard_normal((count, 2, 6, 6, 3)), "f4")
+def test_it_maps_over_seeds():
+    x = jnp.asarray(np.random.default_rng(1).standard_normal((2, 2, 6, 6, 3)), "f4")
     grad = jax.grad(lambda x: (pooled(x) ** 2).sum())
     np.testing.assert_array_equal(jax.vmap(grad)(x), jnp.stack([*map(grad, x)]))

@@ -84,6 +84,16 @@ def test_a_damaged_file_is_not_read(name, workdir):
     assert not is_compacted(workdir)
 
 
+def test_a_file_of_other_columns_is_not_read(workdir):
+    """As another version may have written it."""
+    wanted = results.read(workdir)
+    paths = results._record_files(workdir)
+    records = results._load_files(paths)
+    compacted.write(workdir, paths, records._replace(table=records.table.drop("n")))
+    assert is_compacted(workdir)
+    pd.testing.assert_frame_equal(results.read(workdir), wanted)
+
+
 def test_a_report_keeps_the_records_of_runs_that_are_done(workdir):
     (workdir / "done").unlink()
     results.read(workdir, compacts=True)

@@ -114,6 +114,14 @@ def test_flags_of_the_user_decide_about_graphs(gpu):
     assert xla.describe_graphs() == "as XLA_FLAGS says"
 
 
+def test_what_the_user_has_captured_is_not_tried(gpu):
+    """A driver that crashes while it captures is got by with the flag alone."""
+    gpu.setattr(xla, "_graph_failure", lambda: pytest.fail("a graph was tried"))
+    gpu.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
+    assert xla.graph_failure() == ""
+    assert xla.describe_graphs() == "as XLA_FLAGS says"
+
+
 def test_a_gpu_that_captures_no_convolution_runs_steps_without(gpu):
     gpu.setattr(xla, "_graph_failure", lambda: "UNIMPLEMENTED: capture")
     assert xla.compiler_options("NVIDIA H100 80GB HBM3") is None
