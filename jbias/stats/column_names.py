@@ -387,11 +387,14 @@ def is_measure(name: Any) -> bool:
 
 
 def is_standard_error(name: Any) -> bool:
-    """Return whether a name ends as that of a standard error, such as acc_stderr,none."""
+    """Return whether a name has that of a standard error at its end or start.
+
+    So have acc_stderr,none and sem_PACS; SE-ResNet is a network.
+    """
     word = word_of(re.sub(r"[()\[\]]", " ", str(name).partition(",")[0]))
-    return any(
-        word == ending or word.endswith(f"_{ending}") or word.startswith(f"{ending}_")
-        for ending in STATISTICS["error"]
+    errors = STATISTICS["error"]
+    return any(word == error or word.endswith(f"_{error}") for error in errors) or any(
+        word.startswith(f"{error}_") for error in errors if error not in _NO_PREFIXES
     )
 
 

@@ -147,6 +147,11 @@ def test_methods_and_networks_may_have_names_of_statistics(tmp_path):
     tidy = scores.read(path).tidy
     names = {"ResNet50", "SE-ResNet50", "se_vit", "vit"}
     assert set(tidy["algorithm"]) == names and "deviation" not in tidy
+    path.write_text(
+        "dataset,ResNet50,SE-ResNet50\nPACS,71.5 ± 0.2,72 ± 0.3\nVLCS,61 ± 0.1,62 ± 0.4\n",
+        "utf-8",
+    )
+    assert scores.read(path).tidy["deviation"].tolist() == [0.2, 0.3, 0.1, 0.4]
 
 
 @cases.each("order", [(0, 1), (1, 0)])
