@@ -47,8 +47,10 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return a grid with its header read by statistics, metrics and names of its lines.
 
     Raises UnclearError where the header has several metrics or no mean, with the choice
-    that decides.
+    that decides, and ValueError where two columns have one name.
     """
+    names = [" ".join(filter(None, names)) for names in grid.columns]
+    score_columns.check_names(names, f"{grid.source or 'scores'}: ")
     for role in ("algorithm", "dataset"):
         if choices.columns.get(role) != score_columns.HEADER:
             break

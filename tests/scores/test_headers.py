@@ -237,6 +237,21 @@ def test_header_lines_without_names_are_no_algorithms_of_one_data_set(tmp_path):
         scores.read(path, columns="algorithm=header,dataset=header")
 
 
+DOUBLED = {
+    "roles in header lines": "method,A,A,B,B,A,A\ndataset,x,y,x,y,x,y\nseed,,,,,,\n"
+    "0,70,71,72,73,10,11\n1,71,72,73,74,11,12\n",
+    "prefixes": "method,mean_x,std_x,mean_x,mean_y,std_y\nA,70.5,1,60,50,1\nB,71,1,61,51,1\n",
+}
+
+
+@cases.each("form", DOUBLED)
+def test_two_columns_of_one_name_are_refused(tmp_path, form):
+    path = tmp_path / "t.csv"
+    path.write_text(DOUBLED[form])
+    with pytest.raises(ValueError, match="every column must be named once, got"):
+        scores.read(path)
+
+
 STANDARD_ERRORS = {
     "of an evaluation harness": 'model,task,"acc,none","acc_stderr,none"\n{}',
     "long": "model,task,acc,acc_stderr\n{}",
