@@ -43,6 +43,11 @@ def write(frame, path):
     return path
 
 
+def source_of(frame, ending, folder):
+    """Return what `scores.read` takes: the frame, or its file with this ending."""
+    return frame if ending == "frame" else write(frame, folder / f"t.{ending}")
+
+
 FORMS = {
     "statistics above": lambda: pivot(["mean", "std"]),
     "statistics below": lambda: pivot(["mean", "std"]).swaplevel(axis=1),
@@ -87,9 +92,7 @@ FORMS = {
 @cases.each("form", FORMS)
 @cases.each("ending", ["csv", "xlsx", "frame"])
 def test_statistics_in_a_header_are_no_data_sets(tmp_path, form, ending):
-    frame = FORMS[form]()
-    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
-    reading = scores.read(source)
+    reading = scores.read(source_of(FORMS[form](), ending, tmp_path))
     groups = runs().groupby(["method", "dataset"])["acc"]
     tidy = reading.tidy.set_index(["algorithm", "dataset"]).sort_index()
     prefix = "acc_" if form == "a metric and prefixes" else ""
@@ -134,6 +137,19 @@ def test_a_data_set_may_end_as_a_deviation_does(tmp_path):
         1.2,
         0.7,
     ]
+
+
+def test_a_mean_beside_its_deviation_has_the_name_above(tmp_path):
+    """Also where another data set has no line of statistics."""
+    path = tmp_path / "t.csv"
+    path.write_text(",PACS,PACS,VLCS\nmethod,mean,std,\nERM,70,1,60\nRSC,71,2,61\n")
+    tidy = scores.read(path).tidy.set_index(["algorithm", "dataset"])
+    assert tidy["score"].to_dict() == {
+        ("ERM", "PACS"): 70,
+        ("ERM", "VLCS"): 60,
+        ("RSC", "PACS"): 71,
+        ("RSC", "VLCS"): 61,
+    }
 
 
 def test_methods_and_networks_may_have_names_of_statistics(tmp_path):
@@ -209,9 +225,7 @@ WITH_ROLES = {
 @cases.each("form", WITH_ROLES)
 @cases.each("ending", ["csv", "xlsx", "frame"])
 def test_header_lines_with_names_are_read_by_these(tmp_path, form, ending):
-    frame = WITH_ROLES[form]()
-    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
-    tidy = scores.read(source).tidy
+    tidy = scores.read(source_of(WITH_ROLES[form](), ending, tmp_path)).tidy
     tidy = tidy.assign(run=tidy["run"].astype(int))
     tidy = tidy.set_index(["algorithm", "dataset", "run"])["score"].sort_index()
     right = runs().set_index(["method", "dataset", "seed"])["acc"].sort_index()

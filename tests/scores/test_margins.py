@@ -4,7 +4,7 @@ import pytest
 
 from jbias import scores
 from tests import cases
-from tests.scores.test_headers import METHODS, SETS, runs, write
+from tests.scores.test_headers import METHODS, SETS, runs, source_of, write
 
 
 def with_margins(statistics="mean", **options):
@@ -37,8 +37,7 @@ FORMS = {
 @cases.each("form", FORMS)
 @cases.each("ending", ["csv", "xlsx", "frame"])
 def test_margins_of_pandas_are_left_out_with_a_line(tmp_path, form, ending):
-    frame = FORMS[form]()
-    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
+    source = source_of(FORMS[form](), ending, tmp_path)
     reading = scores.read(source)
     assert set(reading.tidy["algorithm"]) == set(METHODS)
     assert set(reading.tidy["dataset"]) == set(SETS)
