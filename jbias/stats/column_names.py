@@ -111,11 +111,9 @@ _METRICS = frozenset(
         "accuracy",
         "accuracies",
         "top1",
-        "top_1",
     )
     + (
         "top5",
-        "top_5",
         "acc1",
         "acc5",
         "acc_1",
@@ -307,6 +305,7 @@ def meaning(name: Any) -> str:
 def is_metric(name: Any) -> bool:
     """Return whether a name is that of a metric, such as accuracy, test_acc or top1_err."""
     word = re.sub(r"@", "", word_of(str(name).replace("/", " ")))
+    word = re.sub(r"(?<![^_])top_(?=\d)", "top", word)  # Top-1 accuracy.
     if word in _METRICS:
         return True
     words = [part for part in word.split("_") if part not in _METRIC_EXTRAS]

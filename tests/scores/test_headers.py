@@ -185,6 +185,18 @@ def test_several_metrics_over_data_sets_are_refused_with_the_flag(tmp_path, orde
     assert set(tidy["dataset"]) == set(SETS) and tidy["score"].min() > 60
 
 
+def test_accuracies_of_the_first_guess_and_of_five_are_two_metrics(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        ",A,A,B,B\nmethod,Top-1 acc,Top-5 acc,Top-1 acc,Top-5 acc\n"
+        "ERM,80,90,70,80\nRSC,81,91,71,82\n"
+    )
+    with pytest.raises(scores.UnclearError, match="--columns=score=Top-1 acc or"):
+        scores.read(path)
+    tidy = scores.read(path, columns="score=Top-1 acc").tidy
+    assert tidy["score"].tolist() == [80, 70, 81, 71]
+
+
 @cases.each("order", ["{metric}_{dataset}", "{dataset} {metric}"])
 def test_several_metrics_in_one_header_line_are_refused(tmp_path, order):
     frame = runs().pivot_table(index="method", columns="dataset", values="acc")
