@@ -74,6 +74,24 @@ def test_a_method_with_the_name_of_a_margin_is_one_where_its_scores_say_so(
     assert name in set(scores.read(path, margins="keep").tidy["algorithm"])
 
 
+@cases.each("margin", ["Total,141,121", "Average,70.7,60.7"])
+@cases.each("place", [0, 2])
+@cases.each("is_turned", [False, True])
+def test_a_sum_or_a_mean_at_either_end_has_two_readings(
+    tmp_path, margin, place, is_turned
+):
+    """Sorting the rows of pandas puts All first."""
+    lines = ["ERM,70,60", "RSC,71,61"]
+    lines.insert(place, margin)
+    axis = "dataset" if is_turned else "method"
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([f"{axis},x,y", *lines]))
+    with pytest.raises(scores.UnclearError, match="the mean or sum of the other"):
+        scores.read(path)
+    tidy = scores.read(path, margins="ignore").tidy
+    assert tidy["score"].tolist() == [70, 60, 71, 61]
+
+
 def test_a_printed_average_over_data_sets_stays(tmp_path):
     """The report notes it, with the flag that leaves it out."""
     path = tmp_path / "t.csv"
