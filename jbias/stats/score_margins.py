@@ -117,13 +117,15 @@ def _without(
     source: str,
 ) -> tuple[list[score_rows.Row], list[str]]:
     """Return the rows without margins, and in words what was left out."""
-    kept = list(rows)
+    scores = list(rows)
     for role, margin in margins.items():
         if margin:
-            kept = [row for row in kept if _name_of(row, role) != margin.name]
+            scores = [row for row in scores if _name_of(row, role) != margin.name]
     names = dict.fromkeys(margin.name for margin in margins.values() if margin)
     remedy = f" ({score_columns.flag('margins', source)}keep keeps it)"
-    return kept, [f"the margin {name!r}{'' if is_chosen else remedy}" for name in names]
+    return scores, [
+        f"the margin {name!r}{'' if is_chosen else remedy}" for name in names
+    ]
 
 
 def _doubt(
