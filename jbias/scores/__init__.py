@@ -45,9 +45,8 @@ def read(
     "datasets". decimal: the decimal sign, "." or ",". sheet: the sheet of an Excel file with
     several, or the number of a table of Markdown or LaTeX. brackets: what a whole number in
     brackets after a score is, "deviation", or "ignore" for a rank. margins: "ignore" or
-    "keep" a first or last row or column called All, Average and the like. unit: "percent" or
-    "fraction" says that all scores have this unit, where some look like fractions among
-    percentages.
+    "keep" a row or column called All, Average and the like. unit: "percent" or "fraction"
+    says that all scores have this unit, where some look like fractions among percentages.
     Raises UnclearError, a ValueError, where the table has several readings, with the choice
     that decides; ValueError with file and line where it has none.
     """

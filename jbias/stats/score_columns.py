@@ -34,7 +34,7 @@ class Choices:
     several that make a role together are joined by "+". rows: what the rows of a wide table
     are, "algorithms" or "datasets". decimal: the decimal sign, "." or ",". brackets: what a
     number in brackets after a score is, "deviation", or "ignore" for ranks and the like.
-    margins: "ignore" or "keep" a first or last row or column called All, Average and the like.
+    margins: "ignore" or "keep" a row or column called All, Average and the like.
     """
 
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)

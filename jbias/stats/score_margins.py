@@ -21,7 +21,7 @@ Role = Literal["algorithm", "dataset"]
 
 
 class _Margin(NamedTuple):
-    """The last algorithm or data set of a table, or the first, with the name of a margin."""
+    """An algorithm or data set of a table that has the name of a margin."""
 
     name: str
     is_near: bool  # All its scores are near the means of the others, or are their sums.
@@ -53,12 +53,12 @@ def leave_out(
 
 
 def _find(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
-    """Return the margin of an axis, where its last name is that of one, or else its first."""
+    """Return the last algorithm, or data set, that has the name of a margin."""
     names = [*dict.fromkeys(_name_of(row, role) for row in rows)]
-    ends = [name for name in (names[-1], names[0]) if column_names.is_margin(name)]
-    if len(names) < 3 or not ends:
+    margins = [name for name in names if column_names.is_margin(name)]
+    if len(names) < 3 or not margins:
         return None
-    margin = ends[0]
+    margin = margins[-1]
     names.remove(margin)
     other: Role = "dataset" if role == "algorithm" else "algorithm"
     by_cell: dict[tuple[str, str], list[float]] = {}

@@ -75,12 +75,12 @@ def test_a_method_with_the_name_of_a_margin_is_one_where_its_scores_say_so(
 
 
 @cases.each("margin", ["Total,141,121", "Average,70.7,60.7"])
-@cases.each("place", [0, 2])
+@cases.each("place", [0, 1, 2])
 @cases.each("is_turned", [False, True])
-def test_a_sum_or_a_mean_at_either_end_has_two_readings(
+def test_a_sum_or_a_mean_at_any_place_has_two_readings(
     tmp_path, margin, place, is_turned
 ):
-    """Sorting the rows of pandas puts All first."""
+    """All of pandas is not the last once the rows are sorted."""
     lines = ["ERM,70,60", "RSC,71,61"]
     lines.insert(place, margin)
     axis = "dataset" if is_turned else "method"
@@ -90,6 +90,12 @@ def test_a_sum_or_a_mean_at_either_end_has_two_readings(
         scores.read(path)
     tidy = scores.read(path, margins="ignore").tidy
     assert tidy["score"].tolist() == [70, 60, 71, 61]
+
+
+def test_margins_of_sorted_rows_and_columns_are_left_out():
+    frame = with_margins().rename(columns={"VLCS": "Art"}, index={"RSC": "ADA"})
+    tidy = scores.read(frame.sort_index(axis=0).sort_index(axis=1)).tidy
+    assert "All" not in {*tidy["algorithm"], *tidy["dataset"]}
 
 
 def test_a_printed_average_over_data_sets_stays(tmp_path):
