@@ -194,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     what = "what a whole number in brackets after a score is"
     add("--brackets", what, choices=("deviation", "ignore"))
-    what = "whether to leave out a last row or column called All, Average and the like"
+    what = "whether to leave out a row or column called All, Average and the like"
     add("--margins", what, choices=("ignore", "keep"))
     what = "the unit of all scores, where some look like fractions among percentages"
     add("--unit", what, choices=("percent", "fraction"))

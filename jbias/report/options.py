@@ -37,7 +37,7 @@ class Options:
     decimal: str = ""  # The decimal sign of a file of scores.
     sheet: str = ""  # The sheet, or the table, of a file with several.
     brackets: str = ""  # What a whole number in brackets after a score is.
-    margins: str = ""  # Whether to leave out a last row or column such as All.
+    margins: str = ""  # Whether to leave out a row or column such as All.
     unit: str = ""  # That of all scores of a file, where some look like another.
     paired_seeds: bool = False  # Of one or two data sets: equal seeds are pairs.
     blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.

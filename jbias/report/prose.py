@@ -68,9 +68,9 @@ def answer(
 
 def _continued(headline: str) -> str:
     """Return the sentence as it goes after a colon; a name keeps its capital."""
-    word, _, rest = headline.partition(" ")
+    word, _, remainder = headline.partition(" ")
     is_name = word not in ("No", "Nothing", "On", "The")
-    return headline if is_name else f"{word.lower()} {rest}"
+    return headline if is_name else f"{word.lower()} {remainder}"
 
 
 def _are_all_guesses(analysis: analysis_lib.Analysis) -> bool:
@@ -132,11 +132,11 @@ def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
     welch = f"Welch's t-test over {analysis.study.repeats} (Bonferroni over its pairs, not over "
     welch += "data sets)"
     if analysis.best_cells:
-        told = f"bold is the best of each with what {welch} does not tell from it"
+        bold_cells = f"bold is the best of each with what {welch} does not tell from it"
     else:
-        told = f"no score is bold, as {welch} tells no best one apart"
+        bold_cells = f"no score is bold, as {welch} tells no best one apart"
     yield (
-        f"Nor does it say that they are equal on a single data set: in the table of scores {told}; "
+        f"Nor does it say that they are equal on a single data set: in the table of scores {bold_cells}; "
         "all pairs on all data sets, adjusted together, are tested by jbias.stats.compare_seeds, "
         "and a data set that was chosen before the scores were seen by --datasets=NAME."
     )

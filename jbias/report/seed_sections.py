@@ -101,9 +101,9 @@ def _of_dataset(analysis: Analysis, dataset: str) -> str:
     )
     if valid:
         return f"{headline} {_tested(analysis, dataset, valid)}"
-    rest = _tested(analysis, dataset, tests).removesuffix(".")
-    rest = f"{rest[0].lower()}{rest[1:]}"
-    return f"{headline} (Tests over {analysis.study.repeats}: {rest}.)"
+    sentence = _tested(analysis, dataset, tests)
+    in_brackets = f"{sentence[0].lower()}{sentence[1:]}"
+    return f"{headline} (Tests over {analysis.study.repeats}: {in_brackets})"
 
 
 def _guessing(study: analysis_lib.Study, test: seed_tests.SeedTest) -> list[str]:

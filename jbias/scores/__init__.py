@@ -39,15 +39,14 @@ def read(
 ) -> score_layout.Reading:
     """Return the scores of a file or a frame, with what was understood of them.
 
-    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, JSON,
-    Excel or Parquet, or
-    a pandas frame. columns: "algorithm=method,score=acc", or a mapping; roles are those of
-    `ROLES`. rows: what the rows of a wide table are, "algorithms" or "datasets". decimal:
-    the decimal sign, "." or ",". sheet: the sheet of an Excel file with several, or the
-    number of a table of Markdown or LaTeX. brackets: what a whole number in brackets after a
-    score is, "deviation", or "ignore" for a rank. margins: "ignore" or "keep" a last row or
-    column called All, Average and the like. unit: "percent" or "fraction" says that all
-    scores have this unit, where some look like fractions among percentages.
+    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, JSON, Excel or
+    Parquet, or a pandas frame. columns: "algorithm=method,score=acc", or a mapping; roles
+    are those of `ROLES`. rows: what the rows of a wide table are, "algorithms" or
+    "datasets". decimal: the decimal sign, "." or ",". sheet: the sheet of an Excel file with
+    several, or the number of a table of Markdown or LaTeX. brackets: what a whole number in
+    brackets after a score is, "deviation", or "ignore" for a rank. margins: "ignore" or
+    "keep" a row or column called All, Average and the like. unit: "percent" or "fraction"
+    says that all scores have this unit, where some look like fractions among percentages.
     Raises UnclearError, a ValueError, where the table has several readings, with the choice
     that decides; ValueError with file and line where it has none.
     """

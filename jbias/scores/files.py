@@ -271,7 +271,8 @@ def _latex_rows(body: str, path: str, line: int) -> list[Row]:
         part = _RULES.sub("", part)
         cells: list[str] = []
         for cell in re.split(r"(?<!\\)&", part):
-            if count := _MULTIROW.match(cell.strip()):
+            count = _MULTIROW.match(cell.strip())
+            if count:
                 spans.append(_Span(len(rows), len(cells), int(count[1])))
             cells.extend(_spanned(cell.strip()))
         if any(cell for cell in cells):

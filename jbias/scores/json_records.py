@@ -4,8 +4,10 @@ pandas writes them by `to_json(orient="records")`, with `lines=True` as lines. F
 record within a record are columns such as `config.seed`.
 """
 
+import collections
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jbias.stats import score_grid
@@ -72,10 +74,23 @@ def _records(text: str, path: str) -> list[tuple[str, Record]]:
 
 
 def _parse(text: str, place: str) -> Any:
+    def record(fields: list[tuple[str, Any]]) -> Record:
+        _check_once([name for name, _ in fields], place)
+        return dict(fields)
+
     try:
-        return json.loads(text, parse_int=_whole_number)
+        return json.loads(text, parse_int=_whole_number, object_pairs_hook=record)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{place}: must be JSON, got {error}; {_REMEDY}") from None
+
+
+def _check_once(names: Sequence[str], place: str) -> None:
+    """Raise ValueError for a name that two fields of a record have."""
+    doubled = [name for name, count in collections.Counter(names).items() if count > 1]
+    if doubled:
+        raise ValueError(
+            f"{place}: every field must be named once, got {doubled[0]!r} twice; rename one"
+        )
 
 
 def _whole_number(digits: str) -> int | float:
@@ -88,11 +103,14 @@ def _flattened(record: Record, place: str, *, depth: int = 0) -> Record:
         raise ValueError(
             f"{place}: must not have records so deep in records; {_REMEDY}"
         )
-    flat: Record = {}
+    fields: list[tuple[str, Any]] = []
     for name, value in record.items():
         if isinstance(value, dict):
             inner = _flattened(value, place, depth=depth + 1)
-            flat |= {f"{name}.{key}": x for key, x in inner.items()}
+            fields += [(f"{name}.{key}", x) for key, x in inner.items()]
         else:
-            flat[name] = json.dumps(value) if isinstance(value, list) else value
-    return flat
+            fields.append(
+                (name, json.dumps(value) if isinstance(value, list) else value)
+            )
+    _check_once([name for name, _ in fields], place)
+    return dict(fields)

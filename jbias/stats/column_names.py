@@ -111,11 +111,9 @@ _METRICS = frozenset(
         "accuracy",
         "accuracies",
         "top1",
-        "top_1",
     )
     + (
         "top5",
-        "top_5",
         "acc1",
         "acc5",
         "acc_1",
@@ -307,6 +305,7 @@ def meaning(name: Any) -> str:
 def is_metric(name: Any) -> bool:
     """Return whether a name is that of a metric, such as accuracy, test_acc or top1_err."""
     word = re.sub(r"@", "", word_of(str(name).replace("/", " ")))
+    word = re.sub(r"(?<![^_])top_(?=\d)", "top", word)  # Top-1 accuracy.
     if word in _METRICS:
         return True
     words = [part for part in word.split("_") if part not in _METRIC_EXTRAS]
@@ -387,11 +386,14 @@ def is_measure(name: Any) -> bool:
 
 
 def is_standard_error(name: Any) -> bool:
-    """Return whether a name ends as that of a standard error, such as acc_stderr,none."""
+    """Return whether a name has that of a standard error at its end or start.
+
+    So have acc_stderr,none and sem_PACS; SE-ResNet is a network.
+    """
     word = word_of(re.sub(r"[()\[\]]", " ", str(name).partition(",")[0]))
-    return any(
-        word == ending or word.endswith(f"_{ending}") or word.startswith(f"{ending}_")
-        for ending in STATISTICS["error"]
+    errors = STATISTICS["error"]
+    return any(word == error or word.endswith(f"_{error}") for error in errors) or any(
+        word.startswith(f"{error}_") for error in errors if error not in _NO_PREFIXES
     )
 
 

@@ -4,6 +4,7 @@ Names of states are those of W&B, MLflow, Optuna, Ray Tune and Slurm.
 """
 
 import collections
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ _UNFINISHED = frozenset(
         *("crashed", "failed", "fail", "error", "killed", "running", "pending"),
         *("preempted", "preempting", "queued", "scheduled", "pruned", "timeout"),
         *("cancelled", "canceled", "aborted", "stopped", "out_of_memory"),
+        *("waiting", "paused", "suspended", "node_fail", "boot_fail", "deadline"),
     )
 )
 
@@ -41,7 +43,7 @@ def find_unfinished(
     for j, name in enumerate(names):
         if column_names.word_of(name) not in _COLUMNS:
             continue
-        states = [column_names.word_of(score_grid.label(row[j])) for row in cells]
+        states = [_state(row[j]) for row in cells]
         if not {*states} <= _FINISHED | _UNFINISHED | {""}:
             continue
         rows = tuple(i for i, state in enumerate(states) if state in _UNFINISHED)
@@ -49,3 +51,8 @@ def find_unfinished(
             counts = collections.Counter(states[i] for i in rows)
             return Unfinished(j, rows, dict(counts.most_common()))
     return None
+
+
+def _state(cell: Any) -> str:
+    """Return the name of a state in small letters; Slurm writes CANCELLED by 1000."""
+    return re.sub(r"_by_\d+$", "", column_names.word_of(score_grid.label(cell)))

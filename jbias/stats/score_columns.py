@@ -34,7 +34,7 @@ class Choices:
     several that make a role together are joined by "+". rows: what the rows of a wide table
     are, "algorithms" or "datasets". decimal: the decimal sign, "." or ",". brackets: what a
     number in brackets after a score is, "deviation", or "ignore" for ranks and the like.
-    margins: "ignore" or "keep" a last row or column called All, Average and the like.
+    margins: "ignore" or "keep" a row or column called All, Average and the like.
     """
 
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -70,7 +70,11 @@ class Columns:
         self.where = f"{grid.source}: " if grid.source else "scores: "
         self.names = [" ".join(filter(None, names)) for names in grid.columns]
         self._written_names = [" ".join(filter(None, names)) for names in written]
-        self._check_header()
+        check_names(self.names, self.where)
+        if not grid.cells:
+            raise ValueError(
+                f"{self.where}must hold scores, got a header alone; add rows"
+            )
         texts = (x for row in grid.cells for x in row if isinstance(x, str))
         try:
             self.commas = score_cells.decide_decimal(texts, choices.decimal)
@@ -91,18 +95,6 @@ class Columns:
         self.spreads: dict[int, int] = {}  # The column of the spread of each of scores.
         self.unfinished = ""  # How many rows are left out for it, in words.
         self.keep_unfinished = ""  # The choice that keeps them, in words.
-
-    def _check_header(self) -> None:
-        doubled = [k for k, n in collections.Counter(self.names).items() if n > 1 and k]
-        if doubled:
-            raise ValueError(
-                f"{self.where}every column must be named once, got {doubled[0]!r} twice; "
-                "rename one, or give runs a column `run`"
-            )
-        if not self.grid.cells:
-            raise ValueError(
-                f"{self.where}must hold scores, got a header alone; add rows"
-            )
 
     def _parse(self, value: Any) -> score_cells.Cell | None:
         if value is None or value is pd.NA:
@@ -453,6 +445,16 @@ class Columns:
         if self.choices.brackets == "ignore":
             return dataclasses.replace(cell, spread=math.nan, is_summary=False)
         return cell
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Raise ValueError for a name that two columns have; "" names none."""
+    doubled = [k for k, n in collections.Counter(names).items() if n > 1 and k]
+    if doubled:
+        raise ValueError(
+            f"{where}every column must be named once, got {doubled[0]!r} twice; "
+            "rename one, or give runs a column `run`"
+        )
 
 
 def unclear(

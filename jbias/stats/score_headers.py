@@ -47,8 +47,10 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return a grid with its header read by statistics, metrics and names of its lines.
 
     Raises UnclearError where the header has several metrics or no mean, with the choice
-    that decides.
+    that decides, and ValueError where two columns have one name.
     """
+    names = [" ".join(filter(None, names)) for names in grid.columns]
+    score_columns.check_names(names, f"{grid.source or 'scores'}: ")
     for role in ("algorithm", "dataset"):
         if choices.columns.get(role) != score_columns.HEADER:
             break
@@ -82,14 +84,14 @@ def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     ]
     if not measures or measures == [levels[-1]] and not _needs_statistics(grid, values):
         return Header(grid, choices)
-    others = [level for level in levels if level not in measures]
+    other_levels = [level for level in levels if level not in measures]
     columns = []
     for j in values:
         split = [column_names.split_statistic(grid.columns[j][m]) for m in measures]
         columns.append(
             _Measure(
                 column=j,
-                names=tuple(grid.columns[j][level] for level in others),
+                names=tuple(grid.columns[j][level] for level in other_levels),
                 metric=" ".join(dict.fromkeys(base for base, _ in split if base)),
                 statistic=" ".join(word for _, word in split if word),
             )
@@ -102,7 +104,9 @@ def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
         if not is_value[j] and column_names.is_margin(names[0])
     ]
     unused = [f"column {grid.columns[j][0]!r}" for j in margins]
-    labels = [j for j, is_one in enumerate(is_value) if not is_one and j not in margins]
+    labels = [
+        j for j, has_lower in enumerate(is_value) if not has_lower and j not in margins
+    ]
     words = {x.statistic for x in columns if x.statistic}
     chosen, choices = _chosen_statistic(words, choices)
     columns, choices, left_out = _of_one_metric(columns, grid=grid, choices=choices)
@@ -111,8 +115,8 @@ def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     )
     unused += [*left_out, *statistics]
     has_deviations = any(measure.statistic for measure in columns)
-    level_names = [grid.levels[level] for level in others]
-    if others:
+    level_names = [grid.levels[level] for level in other_levels]
+    if other_levels:
         tails = [(x.statistic or "mean",) if has_deviations else () for x in columns]
         heads = [x.names + tail for x, tail in zip(columns, tails, strict=True)]
         if has_deviations:
@@ -184,11 +188,10 @@ def _of_one_metric(
         return columns, choices, []
     if not has_sets:
         return columns, choices, []
-    left = {role: name for role, name in choices.columns.items() if role != "score"}
-    kept = [x for x in columns if x.metric in (matches[0], "")]
+    of_metric = [x for x in columns if x.metric in (matches[0], "")]
     return (
-        kept,
-        dataclasses.replace(choices, columns=left),
+        of_metric,
+        _without_score(choices),
         [name for name in metrics if name != matches[0]],
     )
 
@@ -200,8 +203,13 @@ def _chosen_statistic(
     chosen = choices.columns.get("score", "")
     if chosen not in words:
         return "", choices
-    left = {role: name for role, name in choices.columns.items() if role != "score"}
-    return chosen, dataclasses.replace(choices, columns=left)
+    return chosen, _without_score(choices)
+
+
+def _without_score(choices: score_columns.Choices) -> score_columns.Choices:
+    """Return the choices but for that of the score."""
+    columns = {role: name for role, name in choices.columns.items() if role != "score"}
+    return dataclasses.replace(choices, columns=columns)
 
 
 def _score_of(
@@ -251,13 +259,13 @@ def _of_mean(
     is_mean = not mean or column_names.statistic(mean) == "mean"
     deviations = [x for x, kind in kinds.items() if kind == "deviation" and is_mean][:1]
     errors = [word for word, kind in kinds.items() if kind == "error"]
-    kept = [
+    simple = [
         x._replace(statistic="" if x.statistic == mean else "std")
         for x in columns
         if x.statistic in (mean, *deviations)
     ]
-    others = [word for word in kinds if word not in (*deviations, *errors)]
-    return kept, others, errors
+    other_words = [word for word in kinds if word not in (*deviations, *errors)]
+    return simple, other_words, errors
 
 
 def _has_roles(levels: Sequence[str]) -> bool:
@@ -333,8 +341,8 @@ def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
         return grid
     depth = depths.pop()
     columns = [
-        tuple(parts) if parts else (name,) + ("",) * (depth - 1)
-        for parts, name in zip(levels, names, strict=True)
+        tuple(split_name) if split_name else (name,) + ("",) * (depth - 1)
+        for split_name, name in zip(levels, names, strict=True)
     ]
     return dataclasses.replace(
         grid, columns=tuple(columns), levels=(*grid.levels, *[""] * (depth - 1))
@@ -353,37 +361,36 @@ def _flat_of_one_metric(header: Header) -> Header:
         if not column_names.is_of_training(names[0])
     }
     splits = {j: split for j, split in splits.items() if split[0]}
-    rests: dict[str, list[str]] = collections.defaultdict(list)
-    for metric, rest in splits.values():
-        rests[metric].append(rest)
-    is_product = len({tuple(sorted(x)) for x in rests.values()}) == 1
-    is_several = len({column_names.core_of_metric(x) for x in rests}) > 1
+    names_by_metric: dict[str, list[str]] = collections.defaultdict(list)
+    for metric, name in splits.values():
+        names_by_metric[metric].append(name)
+    is_product = len({tuple(sorted(x)) for x in names_by_metric.values()}) == 1
+    is_several = len({column_names.core_of_metric(x) for x in names_by_metric}) > 1
     if not is_product or not is_several or choices.rows == "datasets":
         return header
     chosen = choices.columns.get("score", "")
     if chosen in (name for names in grid.columns for name in names):
         return header
-    if chosen not in rests:
+    if chosen not in names_by_metric:
         raise score_columns.unclear(
             grid.source,
             choices,
-            f"the header has several metrics, {score_rows.listed([*rests])}",
-            *(("columns", f"score={name}") for name in [*rests][:3]),
+            f"the header has several metrics, {score_rows.listed([*names_by_metric])}",
+            *(("columns", f"score={name}") for name in [*names_by_metric][:3]),
         )
-    kept = [
+    used = [
         j for j in range(len(grid.columns)) if j not in splits or splits[j][0] == chosen
     ]
     simple = dataclasses.replace(
         grid,
-        columns=tuple(grid.columns[j] for j in kept),
-        cells=[[row[j] for j in kept] for row in grid.cells],
+        columns=tuple(grid.columns[j] for j in used),
+        cells=[[row[j] for j in used] for row in grid.cells],
     )
-    left = {role: name for role, name in choices.columns.items() if role != "score"}
     return dataclasses.replace(
         header,
         grid=simple,
-        choices=dataclasses.replace(choices, columns=left),
-        unused=(*header.unused, *(name for name in rests if name != chosen)),
+        choices=_without_score(choices),
+        unused=(*header.unused, *(name for name in names_by_metric if name != chosen)),
     )
 
 
@@ -440,10 +447,10 @@ def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
             elif word != score:
                 (errors if kinds[word] == "error" else unused).append(columns[j][0])
                 gone.add(j)
-    kept = [j for j in range(len(columns)) if j not in gone]
+    used = [j for j in range(len(columns)) if j not in gone]
     simple = dataclasses.replace(
         grid,
-        columns=tuple(columns[j] for j in kept),
-        cells=[[row[j] for j in kept] for row in grid.cells] if gone else grid.cells,
+        columns=tuple(columns[j] for j in used),
+        cells=[[row[j] for j in used] for row in grid.cells] if gone else grid.cells,
     )
     return Header(simple, choices, tuple(unused), tuple(errors))

@@ -564,10 +564,10 @@ class _Table(score_columns.Columns):
             and low in column_names.NAMES["deviation"]
             and word not in column_names.NAMES["deviation"]
         }
-        score_columns = [j for j in values if j not in spreads.values()]
+        columns = [j for j in values if j not in spreads.values()]
         texts = {j: (top, low) for j, top, low in zip(values, tops, lows)}
         chosen = self.choices.columns.get("score", "").strip().lower()
-        metrics = list(dict.fromkeys(texts[j][1] for j in score_columns))
+        metrics = list(dict.fromkeys(texts[j][1] for j in columns))
         if all(column_names.is_metric(x) for x in metrics):
             if len(metrics) > 1 and not chosen:
                 raise self.unclear(
@@ -575,19 +575,21 @@ class _Table(score_columns.Columns):
                     *(("columns", f"score={name}") for name in metrics[:3]),
                 )
             if chosen:
-                score_columns = [
-                    j for j in score_columns if texts[j][1].strip().lower() == chosen
-                ]
-            return {j: (texts[j][0], "") for j in score_columns}, False, spreads
-        lower = [texts[j][1] or texts[j][0] for j in score_columns]
+                columns = [j for j in columns if texts[j][1].strip().lower() == chosen]
+            return {j: (texts[j][0], "") for j in columns}, False, spreads
+        lower = []
+        for j in columns:
+            top, low = texts[j]
+            is_mean = j in spreads and column_names.is_average(low)
+            lower.append(top if is_mean else low or top)
         if len(set(lower)) == len(lower):  # The upper line only groups them.
             return (
-                {j: (name, "") for j, name in zip(score_columns, lower)},
+                {j: (name, "") for j, name in zip(columns, lower)},
                 False,
                 spreads,
             )
         return (
-            {j: (" ".join(filter(None, texts[j])), "") for j in score_columns},
+            {j: (" ".join(filter(None, texts[j])), "") for j in columns},
             False,
             spreads,
         )

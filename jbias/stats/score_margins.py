@@ -21,10 +21,10 @@ Role = Literal["algorithm", "dataset"]
 
 
 class _Margin(NamedTuple):
-    """The last algorithm, or data set, of a table, which has the name of a margin."""
+    """An algorithm or data set of a table that has the name of a margin."""
 
     name: str
-    is_near: bool  # All its scores are near the means of the others.
+    is_near: bool  # All its scores are near the means of the others, or are their sums.
     is_exact: bool  # All are these means, but for the last printed digit.
 
 
@@ -53,10 +53,13 @@ def leave_out(
 
 
 def _find(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
-    """Return the margin of an axis, where its last name is that of one."""
+    """Return the last algorithm, or data set, that has the name of a margin."""
     names = [*dict.fromkeys(_name_of(row, role) for row in rows)]
-    if len(names) < 3 or not column_names.is_margin(names[-1]):
+    margins = [name for name in names if column_names.is_margin(name)]
+    if len(names) < 3 or not margins:
         return None
+    margin = margins[-1]
+    names.remove(margin)
     other: Role = "dataset" if role == "algorithm" else "algorithm"
     by_cell: dict[tuple[str, str], list[float]] = {}
     for row in rows:
@@ -64,20 +67,22 @@ def _find(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
             cell = _name_of(row, role), _name_of(row, other)
             by_cell.setdefault(cell, []).append(row.cell.value)
     means = {cell: float(np.mean(values)) for cell, values in by_cell.items()}
-    digit = _digit([value for cell, value in means.items() if cell[0] == names[-1]])
+    digit = _digit([value for cell, value in means.items() if cell[0] == margin])
     near, exact = [], []
     for line in dict.fromkeys(_name_of(row, other) for row in rows):
-        if (names[-1], line) not in means:
+        if (margin, line) not in means:
             continue
-        values = [means[name, line] for name in names[:-1] if (name, line) in means]
+        values = [means[name, line] for name in names if (name, line) in means]
         if len(values) < 2:
             continue
-        value = means[names[-1], line]
+        value = means[margin, line]
         distance = abs(value - np.mean(values))
+        is_sum = abs(value - sum(values)) <= digit
         exact.append(distance <= digit)
-        near.append(exact[-1] or distance <= _NEAR * (max(values) - min(values)))
+        is_close = distance <= _NEAR * (max(values) - min(values))
+        near.append(exact[-1] or is_close or is_sum)
     has_scores = bool(near)
-    return _Margin(names[-1], has_scores and all(near), has_scores and all(exact))
+    return _Margin(margin, has_scores and all(near), has_scores and all(exact))
 
 
 def _name_of(row: score_rows.Row, role: Role) -> str:
@@ -112,13 +117,15 @@ def _without(
     source: str,
 ) -> tuple[list[score_rows.Row], list[str]]:
     """Return the rows without margins, and in words what was left out."""
-    kept = list(rows)
+    scores = list(rows)
     for role, margin in margins.items():
         if margin:
-            kept = [row for row in kept if _name_of(row, role) != margin.name]
+            scores = [row for row in scores if _name_of(row, role) != margin.name]
     names = dict.fromkeys(margin.name for margin in margins.values() if margin)
     remedy = f" ({score_columns.flag('margins', source)}keep keeps it)"
-    return kept, [f"the margin {name!r}{'' if is_chosen else remedy}" for name in names]
+    return scores, [
+        f"the margin {name!r}{'' if is_chosen else remedy}" for name in names
+    ]
 
 
 def _doubt(
@@ -128,8 +135,8 @@ def _doubt(
     return score_columns.unclear(
         source,
         choices,
-        f"{margin.name!r} may be a margin of the table, the mean of the other {noun}s, or "
-        f"{'a data set' if role == 'dataset' else 'an algorithm'} of that name",
+        f"{margin.name!r} may be a margin of the table, the mean or sum of the other {noun}s, "
+        f"or {'a data set' if role == 'dataset' else 'an algorithm'} of that name",
         ("margins", "ignore"),
         ("margins", "keep"),
     )

@@ -108,7 +108,7 @@ def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
 def describe_runs(
     tidy: pd.DataFrame, source: str, *, errors: Sequence[str] = ()
 ) -> str:
-    """Return the line that says how many runs there are, and where their names stand.
+    """Return the line that says how many runs there are, and from which column.
 
     source: such as "column 'seed'"; "" where the table has no runs. errors: the columns of
     standard errors, which are no deviations over runs.

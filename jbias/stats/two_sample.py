@@ -111,7 +111,8 @@ def exchange(
         return float(statistic(pooled[chosen])), float(statistic(remaining))
 
     values = np.array([statistics(np.arange(a)), *map(statistics, splits)])
-    observed, *differences = values[:, 0] - values[:, 1]
+    differences = values[:, 0] - values[:, 1]
+    observed, differences = differences[0], differences[1:]
     if not np.isfinite(values).all():
         raise ValueError(
             "exchange: the statistic must be finite whichever units it is of, got "

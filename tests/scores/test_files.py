@@ -312,6 +312,14 @@ def test_a_state_is_that_of_a_run_only_where_all_cells_are_such(tmp_path):
         read_text(tmp_path, re.sub("(?i)finished", "running", text))
 
 
+@cases.each(
+    "state", ["WAITING", "PAUSED", "CANCELLED by 1000", "NODE_FAIL", "OUT_OF_MEMORY"]
+)
+def test_states_of_optuna_ray_and_slurm_are_known(tmp_path, state):
+    text = EXPORT.format(column="State").replace("failed", state)
+    assert read_text(tmp_path, text).tidy["score"].tolist() == [70, 71, 74, 75]
+
+
 def test_a_frame_with_runs_that_did_not_finish_is_refused_by_tests(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text(EXPORT.format(column="State"))

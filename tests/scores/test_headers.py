@@ -43,6 +43,11 @@ def write(frame, path):
     return path
 
 
+def source_of(frame, ending, folder):
+    """Return what `scores.read` takes: the frame, or its file with this ending."""
+    return frame if ending == "frame" else write(frame, folder / f"t.{ending}")
+
+
 FORMS = {
     "statistics above": lambda: pivot(["mean", "std"]),
     "statistics below": lambda: pivot(["mean", "std"]).swaplevel(axis=1),
@@ -87,9 +92,7 @@ FORMS = {
 @cases.each("form", FORMS)
 @cases.each("ending", ["csv", "xlsx", "frame"])
 def test_statistics_in_a_header_are_no_data_sets(tmp_path, form, ending):
-    frame = FORMS[form]()
-    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
-    reading = scores.read(source)
+    reading = scores.read(source_of(FORMS[form](), ending, tmp_path))
     groups = runs().groupby(["method", "dataset"])["acc"]
     tidy = reading.tidy.set_index(["algorithm", "dataset"]).sort_index()
     prefix = "acc_" if form == "a metric and prefixes" else ""
@@ -136,6 +139,19 @@ def test_a_data_set_may_end_as_a_deviation_does(tmp_path):
     ]
 
 
+def test_a_mean_beside_its_deviation_has_the_name_above(tmp_path):
+    """Also where another data set has no line of statistics."""
+    path = tmp_path / "t.csv"
+    path.write_text(",PACS,PACS,VLCS\nmethod,mean,std,\nERM,70,1,60\nRSC,71,2,61\n")
+    tidy = scores.read(path).tidy.set_index(["algorithm", "dataset"])
+    assert tidy["score"].to_dict() == {
+        ("ERM", "PACS"): 70,
+        ("ERM", "VLCS"): 60,
+        ("RSC", "PACS"): 71,
+        ("RSC", "VLCS"): 61,
+    }
+
+
 def test_methods_and_networks_may_have_names_of_statistics(tmp_path):
     """Pooling by mean or max, and SE-ResNet beside ResNet."""
     path = tmp_path / "t.csv"
@@ -147,6 +163,11 @@ def test_methods_and_networks_may_have_names_of_statistics(tmp_path):
     tidy = scores.read(path).tidy
     names = {"ResNet50", "SE-ResNet50", "se_vit", "vit"}
     assert set(tidy["algorithm"]) == names and "deviation" not in tidy
+    path.write_text(
+        "dataset,ResNet50,SE-ResNet50\nPACS,71.5 ± 0.2,72 ± 0.3\nVLCS,61 ± 0.1,62 ± 0.4\n",
+        "utf-8",
+    )
+    assert scores.read(path).tidy["deviation"].tolist() == [0.2, 0.3, 0.1, 0.4]
 
 
 @cases.each("order", [(0, 1), (1, 0)])
@@ -162,6 +183,18 @@ def test_several_metrics_over_data_sets_are_refused_with_the_flag(tmp_path, orde
         scores.read(path)
     tidy = scores.read(path, columns="score=accuracy").tidy
     assert set(tidy["dataset"]) == set(SETS) and tidy["score"].min() > 60
+
+
+def test_accuracies_of_the_first_guess_and_of_five_are_two_metrics(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        ",A,A,B,B\nmethod,Top-1 acc,Top-5 acc,Top-1 acc,Top-5 acc\n"
+        "ERM,80,90,70,80\nRSC,81,91,71,82\n"
+    )
+    with pytest.raises(scores.UnclearError, match="--columns=score=Top-1 acc or"):
+        scores.read(path)
+    tidy = scores.read(path, columns="score=Top-1 acc").tidy
+    assert tidy["score"].tolist() == [80, 70, 81, 71]
 
 
 @cases.each("order", ["{metric}_{dataset}", "{dataset} {metric}"])
@@ -204,9 +237,7 @@ WITH_ROLES = {
 @cases.each("form", WITH_ROLES)
 @cases.each("ending", ["csv", "xlsx", "frame"])
 def test_header_lines_with_names_are_read_by_these(tmp_path, form, ending):
-    frame = WITH_ROLES[form]()
-    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
-    tidy = scores.read(source).tidy
+    tidy = scores.read(source_of(WITH_ROLES[form](), ending, tmp_path)).tidy
     tidy = tidy.assign(run=tidy["run"].astype(int))
     tidy = tidy.set_index(["algorithm", "dataset", "run"])["score"].sort_index()
     right = runs().set_index(["method", "dataset", "seed"])["acc"].sort_index()
@@ -230,6 +261,21 @@ def test_header_lines_without_names_are_no_algorithms_of_one_data_set(tmp_path):
             scores.read(path, columns=columns)
     with pytest.raises(ValueError, match="need two header lines with a name each"):
         scores.read(path, columns="algorithm=header,dataset=header")
+
+
+DOUBLED = {
+    "roles in header lines": "method,A,A,B,B,A,A\ndataset,x,y,x,y,x,y\nseed,,,,,,\n"
+    "0,70,71,72,73,10,11\n1,71,72,73,74,11,12\n",
+    "prefixes": "method,mean_x,std_x,mean_x,mean_y,std_y\nA,70.5,1,60,50,1\nB,71,1,61,51,1\n",
+}
+
+
+@cases.each("form", DOUBLED)
+def test_two_columns_of_one_name_are_refused(tmp_path, form):
+    path = tmp_path / "t.csv"
+    path.write_text(DOUBLED[form])
+    with pytest.raises(ValueError, match="every column must be named once, got"):
+        scores.read(path)
 
 
 STANDARD_ERRORS = {

@@ -64,6 +64,15 @@ def test_other_json_is_refused_in_one_line_that_says_what_to_do(tmp_path, form, 
     assert name in str(error.value) and "\n" not in str(error.value)
 
 
+@cases.each("fields", ['"acc": 1, "acc": 2', '"m": {"acc": 1}, "m.acc": 2'])
+def test_two_fields_of_one_name_are_refused(tmp_path, fields):
+    path = tmp_path / "t.jsonl"
+    first = '{"method": "A", "dataset": "x", "acc": 1}'
+    path.write_text(f'{first}\n{{"method": "B", "dataset": "x", {fields}}}\n')
+    with pytest.raises(ValueError, match="every field must be named once, got '.*acc'"):
+        scores.read(path)
+
+
 def test_a_number_too_long_for_a_float_is_no_score(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(

@@ -4,7 +4,7 @@ import pytest
 
 from jbias import scores
 from tests import cases
-from tests.scores.test_headers import METHODS, SETS, runs, write
+from tests.scores.test_headers import METHODS, SETS, runs, source_of, write
 
 
 def with_margins(statistics="mean", **options):
@@ -37,8 +37,7 @@ FORMS = {
 @cases.each("form", FORMS)
 @cases.each("ending", ["csv", "xlsx", "frame"])
 def test_margins_of_pandas_are_left_out_with_a_line(tmp_path, form, ending):
-    frame = FORMS[form]()
-    source = frame if ending == "frame" else write(frame, tmp_path / f"t.{ending}")
+    source = source_of(FORMS[form](), ending, tmp_path)
     reading = scores.read(source)
     assert set(reading.tidy["algorithm"]) == set(METHODS)
     assert set(reading.tidy["dataset"]) == set(SETS)
@@ -73,6 +72,30 @@ def test_a_method_with_the_name_of_a_margin_is_one_where_its_scores_say_so(
     with pytest.raises(scores.UnclearError, match="or an algorithm of that name"):
         scores.read(path)
     assert name in set(scores.read(path, margins="keep").tidy["algorithm"])
+
+
+@cases.each("margin", ["Total,141,121", "Average,70.7,60.7"])
+@cases.each("place", [0, 1, 2])
+@cases.each("is_turned", [False, True])
+def test_a_sum_or_a_mean_at_any_place_has_two_readings(
+    tmp_path, margin, place, is_turned
+):
+    """All of pandas is not the last once the rows are sorted."""
+    lines = ["ERM,70,60", "RSC,71,61"]
+    lines.insert(place, margin)
+    axis = "dataset" if is_turned else "method"
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([f"{axis},x,y", *lines]))
+    with pytest.raises(scores.UnclearError, match="the mean or sum of the other"):
+        scores.read(path)
+    tidy = scores.read(path, margins="ignore").tidy
+    assert tidy["score"].tolist() == [70, 60, 71, 61]
+
+
+def test_margins_of_sorted_rows_and_columns_are_left_out():
+    frame = with_margins().rename(columns={"VLCS": "Art"}, index={"RSC": "ADA"})
+    tidy = scores.read(frame.sort_index(axis=0).sort_index(axis=1)).tidy
+    assert "All" not in {*tidy["algorithm"], *tidy["dataset"]}
 
 
 def test_a_printed_average_over_data_sets_stays(tmp_path):
