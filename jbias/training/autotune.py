@@ -83,9 +83,8 @@ def choose_strategy(
     say(f"auto: comparing {', '.join(several)} ...")
     costs: dict[str, float] = {}
     allowed, spent = _MAX_SECONDS, 0.0
-    per_program = (
-        0.0  # Seconds that the program of one seed took to compile and to time.
-    )
+    # Seconds that a program of one seed's size took to compile and to time.
+    per_program = 0.0
     for name in several:
         predicted = per_program * _relative_size(name, count)
         if costs and min(costs.values()) < math.inf and spent + predicted > allowed:
