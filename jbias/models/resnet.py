@@ -15,7 +15,14 @@ from typing import Any
 from flax import linen as nn
 from jaxtyping import Array
 
-from jbias.models import backbone, layers, pooling, taps, weight_names
+from jbias.models import (
+    backbone,
+    layers,
+    pooling,
+    residual_sum,
+    taps,
+    weight_names,
+)
 from jbias.runtime import xla
 
 # A module's path here, and the name of the published module that has its weights.
@@ -40,7 +47,7 @@ def block(
         x = x[:, ::first, ::first]
         x = call.conv(x, "", y.shape[-1], 1, stride // first, name="proj")
         x = call.norm(x, "bn_proj")
-    return nn.relu(x + y)
+    return residual_sum.relu_of_sum(y, x, projected=project)
 
 
 class ResNet(backbone.BatchNormed, kw_only=True):

@@ -15,8 +15,9 @@ from jbias.runtime import files, xla
 from jbias.training import hlo, memory, seed_axis, stages
 
 _MIN_STEPS = 500  # Steps of a run that is worth a comparison.
-# Seconds of the steps of one on a GPU, which compiles another program for half a minute.
-_MIN_SECONDS = 60.0
+_MAX_SECONDS = 20.0  # For everything that the run does not need anyway.
+_MAX_SAVING = 0.5  # The largest share of a run's time that another strategy has saved.
+_TIMED_SECONDS = 3.0  # After which no further dispatch is timed.
 _STEPS, _ROUNDS = 2, 4  # Dispatched at once, and how often; the first round compiles.
 
 
@@ -52,8 +53,9 @@ def choose_strategy(
     That is the cost of a step of one seed in the first stage: cycles where TPUs'
     compiler estimates them, else seconds of the first steps, whose results are dropped.
     What was found once of a program is cached, and holds while a seed of each stage fits
-    with it; `kept` is what the run had before. Nothing is compared where seeds are crowded,
-    and nothing more where a GPU ends the run soon with what was timed first.
+    with it; `kept` is what the run had before. Nothing is compared where seeds are crowded.
+    The first candidate is what the run takes without a comparison; another is looked at
+    only if that probably ends within `_MAX_SECONDS` and takes less time than it can save.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     count, steps = len(stage.members), placed.stages[-1].last
@@ -79,22 +81,39 @@ def choose_strategy(
         if name in several and all(one.count for one in placed.fits_by(name)):
             return cached
     say(f"auto: comparing {', '.join(several)} ...")
-    costs = {}
+    costs: dict[str, float] = {}
+    allowed, spent = _MAX_SECONDS, 0.0
+    # Seconds that a program of one seed's size took to compile and to time.
+    per_program = 0.0
     for name in several:
+        predicted = per_program * _relative_size(name, count)
+        if costs and min(costs.values()) < math.inf and spent + predicted > allowed:
+            say(
+                f"auto: {name} left out: looking at it takes about {predicted:.0f} s, of "
+                f"{allowed - spent:.0f} s that are worth it; --config.run.strategy={name} "
+                "takes it"
+            )
+            continue
+        began = time.perf_counter()
         try:
             costs[name] = _cost(placed, name, unit)
         except jax.errors.JaxRuntimeError as error:
             costs[name] = math.inf  # Mostly larger than the device.
             say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
-        soon = steps * count * costs[name] < _MIN_SECONDS
-        if soon and name == several[0] and xla.platform() == "gpu":
-            say(f"auto: {name}; its steps take less time than comparing would")
-            return {"strategy": name, unit: costs}
+        seconds = time.perf_counter() - began
+        if name == several[0]:
+            per_program = seconds / _relative_size(name, count)
+        else:
+            spent += seconds
+        if unit == "seconds" and costs[name] < math.inf:
+            saving = _MAX_SAVING * steps * count * costs[name]
+            allowed = min(allowed, saving)
     fitting = {name: one for name, one in costs.items() if one < math.inf}
     found = {"strategy": min(costs, key=costs.get), unit: fitting}
     each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
     say(f"auto: {found['strategy']}; {unit} of a seed's step: {each}")
-    if fitting == costs:  # What did not fit may fit another time.
+    # What did not fit may fit another time, and a longer run has time to look at more.
+    if list(fitting) == list(several):
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             files.save(path, json.dumps(found))
@@ -118,7 +137,8 @@ def _cost(placed: memory.Placement, name: str, unit: str) -> float:
     if not count or not all(one.count for one in fits):
         return math.inf
     if unit == "seconds":
-        return measured_seconds(first, devices, name, count)
+        scanned = memory.scanned_steps(run)
+        return measured_seconds(first, devices, name, count, scanned=scanned)
     stacked = seed_axis.STRATEGIES[name].stacked
     rows = count // devices.shape["seed"] if stacked else 1
     return estimated_cycles(programs[rows], first, rows)
@@ -132,18 +152,42 @@ def estimated_cycles(
     return sum(one.total for one in found) / rows
 
 
+def _relative_size(name: str, count: int) -> int:
+    """Return about how many times as long as one seed's step a strategy's compiles.
+
+    Ten seeds unrolled took four to five times as long on TPUs and GPUs as one.
+    """
+    strategy = seed_axis.STRATEGIES[name]
+    unrolled = "unrolled" in (strategy.dispatch, strategy.convolutions)
+    return 1 + count // 2 if unrolled else 1
+
+
 def measured_seconds(
-    stage: stages.Stage, devices: jax.sharding.Mesh, name: str, count: int
+    stage: stages.Stage,
+    devices: jax.sharding.Mesh,
+    name: str,
+    count: int,
+    *,
+    scanned: int = 0,
 ) -> float:
-    """Of one seed's step: the fastest of some first ones."""
-    laid = stages.fit_to_devices(stage, devices, strategy=name, together=count)
+    """Return the seconds of one seed's step: of the fastest of some first dispatches.
+
+    scanned: the number of steps that are one program in the run, 0: none are.
+    """
+    laid = stages.fit_to_devices(
+        stage, devices, strategy=name, together=count, scanned=scanned
+    )
     states, step, took = laid.start(), laid.first, []
     laid.wait(step, lambda: False)
-    args = laid.batches(step) * _STEPS
+    dispatched = max(_STEPS, scanned)
+    args = laid.batches(step) * dispatched
     held, static = laid.shared(step), laid.static(step)
     for _ in range(_ROUNDS):
         began = time.perf_counter()
         states, seen = laid.advance(states, args, held, static)
         jax.block_until_ready((states, seen))
         took.append(time.perf_counter() - began)
-    return min(took[1:]) / _STEPS / len(laid.members)
+        if took[0] > _MAX_SECONDS or sum(took[1:]) > _TIMED_SECONDS:
+            break
+    # A first dispatch that is over the limit is all: no other strategy is looked at then.
+    return min(took[1:] or took) / dispatched / len(laid.members)

@@ -419,7 +419,12 @@ def _are_on_host(batches: PyTree) -> bool:
 
 
 def _threaded(tree: SeedFunction, layout: SeedLayout) -> Callable:
-    alone = jax.jit(tree, static_argnums=3, donate_argnums=0)
+    alone = jax.jit(
+        tree,
+        static_argnums=3,
+        donate_argnums=0,
+        compiler_options=xla.compiler_options(layout.kind),
+    )
     each = _threads(max(layout.waves))
 
     def several(states, steps, shared, static):

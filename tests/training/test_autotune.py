@@ -18,9 +18,10 @@ from tests import smoke_runs
 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
-    """A config and its stage, which is long enough, and nothing cached."""
+    """A config and its stage, which counts as long enough, and nothing cached."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
+    monkeypatch.setattr(autotune, "_MAX_SAVING", math.inf)
     config = jc.to_dict(smoke_runs.small())
     return config, smoke_runs.stage(config)
 
@@ -57,7 +58,7 @@ def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
 @pytest.mark.parametrize("slow", ["threaded", "looped"])
 def test_what_takes_longer_is_not_chosen(small, monkeypatch, slow):
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[2] == slow)
+        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == slow)
     )
     found = chosen(*small)
     assert found["strategy"] != slow and found["seconds"][slow] == 2
@@ -74,34 +75,115 @@ def test_what_a_run_had_before_stays(small, monkeypatch):
     assert chosen(*small, kept=nothing_was_compared) == {"strategy": "threaded"}
 
 
-def test_a_run_that_a_gpu_ends_soon_compares_nothing_more(small, monkeypatch):
-    config, stage = small
-    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
-    costs = {usual: 0.25, other: 0.125}
+class Clock:
+    """A clock that stands still unless `cost` lets it go on."""
+
+    now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def timed(small, monkeypatch):
+    """A stage on a GPU, whose costs and seconds of looking at them a test sets."""
+    clock, costs, seconds = Clock(), {}, {}
+
+    def cost(placed, name, unit):
+        clock.now += seconds[name]
+        return costs[name]
+
+    monkeypatch.setattr(autotune, "_MAX_SAVING", 0.5)
     monkeypatch.setattr(autotune.xla, "platform", lambda: "gpu")
-    monkeypatch.setattr(autotune, "_cost", lambda placed, name, unit: costs[name])
-    takes = stage.last * len(config["seeds"]) * 0.25
-    monkeypatch.setattr(autotune, "_MIN_SECONDS", takes + 1e-3)
+    monkeypatch.setattr(autotune, "time", clock)
+    monkeypatch.setattr(autotune, "_cost", cost)
+    return small, costs, seconds
+
+
+def test_a_run_that_ends_soon_compares_nothing_more(timed, monkeypatch):
+    """Half of the run's time may be saved; looking at the other takes twice a lone step's."""
+    (config, stage), costs, seconds = timed
+    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    assert len(config["seeds"]) == 2
+    takes = 1.0
+    costs.update({usual: takes / stage.last / 2, other: 1e-6})
+    seconds.update({usual: 0.3, other: 0.6})
     said = []
     found = chosen(config, stage, said=said)
-    assert found == {"strategy": usual, "seconds": {usual: 0.25}}
-    assert said[-1] == f"auto: {usual}; its steps take less time than comparing would"
-    costs[usual] = math.inf  # It does not fit, so the other is looked at.
-    found = chosen(config, stage)
-    assert found == {"strategy": other, "seconds": {other: 0.125}}
-    costs[usual] = 0.25
-    monkeypatch.setattr(autotune, "_MIN_SECONDS", takes)
+    assert found == {"strategy": usual, "seconds": {usual: costs[usual]}}
+    assert said[1] == (
+        f"auto: {other} left out: looking at it takes about 1 s, of 0 s that are worth it; "
+        f"--config.run.strategy={other} takes it"
+    )
+    seconds[usual] = 0.2
+    assert chosen(config, stage)["strategy"] == other
+
+
+def test_what_probably_takes_too_long_is_left_out_of_the_longest_run(timed):
+    (config, stage), costs, seconds = timed
+    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs.update({usual: 1e6, other: 1.0})
+    seconds.update({usual: autotune._MAX_SECONDS / 2 + 1, other: 1.0})
+    assert chosen(config, stage)["strategy"] == usual
+    seconds[usual] -= 2
     assert chosen(config, stage) == {"strategy": other, "seconds": costs}
+
+
+def test_what_was_left_out_is_looked_at_by_a_longer_run(timed):
+    """Only a comparison of all is kept."""
+    (config, stage), costs, seconds = timed
+    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs.update({usual: 0.01, other: 0.005})
+    seconds.update({usual: 1e6, other: 1.0})
+    assert chosen(config, stage)["strategy"] == usual
+    seconds[usual] = 0.0
+    assert chosen(config, stage)["strategy"] == other
+
+
+def test_the_usual_one_that_does_not_fit_gives_way(timed):
+    (config, stage), costs, seconds = timed
+    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs.update({usual: math.inf, other: 0.125})
+    seconds.update({usual: 1e6, other: 1e6})
+    assert chosen(config, stage) == {"strategy": other, "seconds": {other: 0.125}}
+
+
+def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small, monkeypatch):
+    _, stage = small
+    dispatched = []
+
+    class Laid:
+        first, members = stage.first, stage.members
+
+        def start(self):
+            return ()
+
+        def batches(self, step):
+            return ["batch"]
+
+        def advance(self, states, args, held, static):
+            clock.now += autotune._MAX_SECONDS + 1
+            dispatched.append(len(args))
+            return states, ()
+
+        wait = shared = static = lambda *args: None
+
+    clock = Clock()
+    monkeypatch.setattr(autotune, "time", clock)
+    monkeypatch.setattr(autotune.stages, "fit_to_devices", lambda *args, **more: Laid())
+    seconds = autotune.measured_seconds(stage, None, "looped", 2, scanned=3)
+    assert dispatched == [3]
+    assert seconds == (autotune._MAX_SECONDS + 1) / 3 / len(stage.members)
 
 
 @pytest.mark.slow
 def test_what_was_found_once_must_still_fit(small, monkeypatch):
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[2] == "threaded")
+        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == "threaded")
     )
     assert chosen(*small)["strategy"] == "looped"
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[2] == "looped")
+        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == "looped")
     )
     assert chosen(*small)["strategy"] == "looped"
     assert chosen(*small, full=["looped"])["strategy"] == "threaded"
@@ -124,7 +206,7 @@ def test_several_processes_compare_nothing(small, monkeypatch):
 def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
     """And it is tried another time: nothing is cached."""
 
-    def full(*args):
+    def full(*args, **more):
         if args[2] == "threaded":
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return 1.0
@@ -136,7 +218,7 @@ def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
     assert said[-1].endswith("threaded inf, looped 1")
     assert "auto: threaded: RESOURCE_EXHAUSTED: Out of memory" in said
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[2] == "looped")
+        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == "looped")
     )
     assert chosen(*small)["strategy"] == "threaded"
 
@@ -145,7 +227,7 @@ def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
 def test_a_cache_that_is_damaged_or_cannot_be_written_stops_nothing(
     small, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(autotune, "measured_seconds", lambda *args: 1.0)
+    monkeypatch.setattr(autotune, "measured_seconds", lambda *args, **more: 1.0)
     found = chosen(*small)
     (kept,) = (tmp_path / "cache" / "strategies").iterdir()
     kept.write_text("{")

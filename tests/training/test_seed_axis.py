@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias.runtime import mesh
+from jbias.runtime import mesh, xla
 from jbias.training import prng, seed_axis
 from tests import cases, smoke_runs
 
@@ -139,6 +139,15 @@ def test_streams_are_apart_and_of_their_name_alone():
     assert len(set(draws)) == len(draws)
     again = prng.stream(prng.key(3), "order")
     assert float(jax.random.uniform(again)) == draws[1]
+
+
+@cases.each("strategy", [*seed_axis.STRATEGIES], quick=("threaded",))
+def test_every_strategy_compiles_its_step_with_the_options(
+    stage, strategy, monkeypatch
+):
+    monkeypatch.setattr(xla, "compiler_options", lambda kind: {"xla_no_option": "1"})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_option"):
+        train(stage, (0, 1), strategy)
 
 
 def test_unknown_strategy_is_refused():
