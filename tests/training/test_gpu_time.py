@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from jbias import planning
+from jbias import plan, planning
 from jbias.training import gpu_time, hlo, memory, targets
 
 SEQUENCE = """\
@@ -155,6 +155,7 @@ def test_what_plans_say_of_themselves_is_what_the_results_have():
     runs = _ratios(lambda told: "fitted" not in told)
     words = re.search(r"took ([\d.]+) to ([\d.]+) of", gpu_time.MEASURED).groups()
     assert words == (f"{min(runs):.1f}", f"{max(runs):.1f}")
+    assert " to ".join(words) in plan.__doc__
     assert len(runs) == 3 and all(1 / 1.3 < ratio < 1.3 for ratio in runs)
     vmapped = _ratios(lambda told: told["strategy"] == "vmapped")
     words = re.search(r"took ([\d.]+) and ([\d.]+) times", gpu_time.GROUPED).groups()
