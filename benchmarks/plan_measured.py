@@ -211,7 +211,7 @@ def write_known(out: pathlib.Path) -> None:
     text += (
         f"\nThe launch of a graph ({1e6 * gpu_time.GRAPH_SECONDS:.0f} us) and of a "
         f"convolution ({1e6 * gpu_time.CONVOLUTION_SECONDS:.0f} us) are solved from the two "
-        "rows called fitted; the other four constants come from elsewhere "
+        "rows called fitted; the other four constants are assumed "
         "(jbias/training/gpu_time.py), and no constant from the other rows. The run of "
         "width 16 is a second measurement of a fitted row's program.\n"
     )

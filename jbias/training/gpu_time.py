@@ -19,14 +19,14 @@ import jax
 
 from jbias.training import hlo, targets
 
-# Assumed, from published figures, and not fitted to steps of jbias:
-# the share of the data sheet's bandwidth that a kernel reaches (2.9 TB/s on an H100; copies
-# and the STREAM triad reach 0.84 to 0.92 of it);
+# Assumed, and not fitted to steps of jbias. The share of the data sheet's bandwidth that a
+# kernel reaches: 2.9 TB/s on an H100.
 BANDWIDTH_SHARE = 0.87
-# the share of the peak that convolutions and matrix products reach (airbench96 on an A100:
-# 141 of 312 Tflop/s, https://github.com/KellerJordan/cifar10-airbench);
+# The share of the peak that convolutions and matrix products reach: what whole training
+# reaches in airbench96, 4.9 PFLOP in 34.7 s on an A100 of 312 Tflop/s
+# (https://github.com/KellerJordan/cifar10-airbench).
 PRODUCT_SHARE = 0.45
-# the least time of a kernel inside a CUDA graph, and the time of starting a kernel alone.
+# The least time of a kernel, and the time of starting a kernel outside a CUDA graph.
 KERNEL_SECONDS = 2.5e-6
 LAUNCH_SECONDS = 5e-6
 # Solved from two measured figures, an H100 with XLA's default graphs: steps of one seed and
@@ -46,7 +46,7 @@ UNCOUNTED = (
 )
 GROUPED = (
     "convolutions in groups (vmapped seeds, depthwise layers) are slower than estimated: "
-    "steps of ten vmapped seeds took 1.7 and 3.2 times of it on an H100"
+    "steps of ten vmapped seeds took 1.7 and 3.2 times as long on an H100"
 )
 _LAUNCHES = {"kCommandBuffer": GRAPH_SECONDS, "kConvolution": CONVOLUTION_SECONDS}
 _SEQUENCES = ("*thunk_sequence_after_thunk_passes.txt", "*thunk_sequence.txt")
@@ -75,7 +75,7 @@ def read_sequence(folder: str | os.PathLike) -> str:
     """
     for pattern in _SEQUENCES:
         for path in pathlib.Path(folder).glob(pattern):
-            return path.read_text()
+            return path.read_text(encoding="utf-8")
     return ""
 
 
