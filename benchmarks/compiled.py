@@ -125,12 +125,12 @@ def _cells(one: Mapping[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{n:g} {name}" for name, n in one["unestimated"].items())
 
 
-def _launches(launches: Mapping[str, int], times: int) -> str:
+def _launches(launches: Mapping[str, float], times: int) -> str:
     """Return a GPU's launches for all seeds, the graphs and calls of cuDNN among them."""
     graphs = times * launches.get("kCommandBuffer", 0)
     calls = times * launches.get("kConvolution", 0)
     total = times * sum(launches.values())
-    return f"{total:,}: {graphs:,} graphs, {calls:,} cuDNN"
+    return f"{total:,g}: {graphs:,g} graphs, {calls:,g} cuDNN"
 
 
 def report(

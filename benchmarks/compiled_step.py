@@ -7,7 +7,6 @@ device of it. What the compiler says is kept by a digest of what it was given: t
 program is compiled once; with `known` not even that, where the results have the row's.
 """
 
-import collections
 import functools
 import gzip
 import hashlib
@@ -18,7 +17,6 @@ import os
 import pathlib
 import re
 import sys
-import tempfile
 import time
 from typing import Any
 
@@ -33,7 +31,15 @@ from jbias import build
 from jbias.algos import base
 from jbias.evals import predict
 from jbias.runtime import xla
-from jbias.training import input_pipeline, memory, optim, seed_axis, stages, targets
+from jbias.training import (
+    gpu_time,
+    input_pipeline,
+    memory,
+    optim,
+    seed_axis,
+    stages,
+    targets,
+)
 from jbias.training import step as train_step
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
@@ -249,26 +255,15 @@ def known(name: str, target: str) -> dict[str, Any] | None:
     return next((one for one in rows if one["row"] == name), None)
 
 
-def count_launches(folder: str | os.PathLike) -> dict[str, int]:
-    """Return how often one run of a GPU's program is launched, by XLA's kind of launch.
-
-    folder: where XLA dumped a program (`xla_dump_to`), with its sequence of launches after
-    all passes: a line a launch; the lines of what is launched inside a CUDA graph or a loop
-    are indented. kCommandBuffer is a graph, kConvolution a call of cuDNN.
-    """
-    (path,) = pathlib.Path(folder).glob("*thunk_sequence_after_thunk_passes.txt")
-    lines = path.read_text().splitlines()
-    return dict(collections.Counter(x.split()[1] for x in lines if x[:1].isdigit()))
-
-
 def compiled(program: jax.stages.Lowered, platform: str) -> tuple[dict[str, Any], str]:
     """What the compiler says of a program, and its text."""
-    began = time.monotonic()
-    # Nothing can be timed while it compiles for a GPU that is not here.
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"xla_gpu_autotune_level": 0, "xla_dump_to": folder}
-        made = program.compile(options if platform == "gpu" else None)
-        launches = count_launches(folder) if platform == "gpu" else {}
+    began, launches = time.monotonic(), {}
+    if platform == "gpu":
+        # Nothing can be timed while it compiles for a GPU that is not here.
+        untimed = {"xla_gpu_autotune_level": 0}
+        made, launches = gpu_time.compile_launches(program, untimed)
+    else:
+        made = program.compile()
     counted, cost = made.memory_analysis(), made.cost_analysis() or {}
     said = {
         **({"launches": launches} if launches else {}),

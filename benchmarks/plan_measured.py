@@ -1,23 +1,31 @@
 """Short runs on the device at hand, each beside its plan.
 
     python -m benchmarks.plan_measured [RUN ...] [--runs=DIR] [--tiny]
+    python -m benchmarks.plan_measured --known
 
 Trains each by `jbias.main`, all of its own choice, on the embedded set at the size that it
 names, and asks `jbias.plan --runs` what it would have said. A step is one of all seeds, as
 costs.json counts it, with what the host does between steps; the peak of memory is that of the
 whole process, with the strategies that `auto` tried. Workdirs stay below --runs, where a
 second command goes on. Writes benchmarks/results/plan_measured-<backend>.json and .md.
+
+--known trains nothing and needs no GPU: the same runs are planned anew, beside what the
+results say was measured of them, and so are the rates of benchmarks/results/gpu-h100.md. All
+of these were measured with the CUDA graphs that XLA makes by itself, so their programs are
+compiled with these (`FLAGS`), not with the graphs of whole steps that jbias asks for now.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks import measured
+from benchmarks import gpu, measured
+from jbias.training import gpu_time
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -87,6 +95,130 @@ def _cells(name: str, told: Mapping[str, Any]) -> Iterator[str]:
     yield f"{seen['memory_gib']:.3g}" if "memory_gib" in seen else "–"
 
 
+# With which the known runs and rates were measured.
+FLAGS = gpu.FLAGS["default"]
+
+
+class Rate(NamedTuple):
+    """Training images a second in benchmarks/results/gpu-h100.md, and what was trained."""
+
+    images_per_second: float
+    run: str  # A key of `RUNS`: its network and images.
+    seeds: int
+    strategy: str
+    precision: str = "bfloat16"
+    fitted: bool = False  # A constant of the estimate comes from it.
+
+
+_W16, _W64 = "ResNet-18, width 16, ERM", "ResNet-18, width 64, ERM"
+RATES = (
+    Rate(5_871.5, "ResNet-50, 224 pixels, ERM", 1, "looped"),
+    Rate(29_421.7, _W16, 1, "looped", fitted=True),
+    Rate(24_851.2, _W16, 10, "looped"),
+    Rate(57_516.1, _W16, 10, "vmapped"),
+    Rate(64_221.1, _W16, 10, "unrolled_convolutions", fitted=True),
+    Rate(30_392.2, _W64, 1, "looped"),
+    Rate(23_588.9, _W64, 10, "looped"),
+    Rate(31_230.6, _W64, 10, "vmapped"),
+    Rate(41_439.1, _W64, 10, "unrolled_convolutions"),
+    # "evaluation": its training, the median of 64 steps of four seeds.
+    Rate(64 * 128 * 4 / 0.963, _W64, 4, "looped"),
+    Rate(22_118.9, _W64, 1, "looped", precision="float32"),
+)
+
+
+def plan_known(run: str, *changes: str, seeds: int, strategy: str) -> dict[str, Any]:
+    """Return the plan of a run for an H100, its programs compiled with `FLAGS`."""
+    config, *options = RUNS[run]
+    name, _, arguments = config.partition(":")
+    arguments = arguments.replace("seeds=10", f"seeds={seeds}")
+    command = [
+        sys.executable,
+        "-m",
+        "jbias.plan",
+        f"--config=configs/{name}:{arguments}",
+    ]
+    command += [*options, *changes, f"--config.run.strategy={strategy}", "--on=h100"]
+    print(f"{run}, {seeds} seed(s), {strategy}: planning", file=sys.stderr, flush=True)
+    ended = subprocess.run(
+        [*command, "--json"],
+        check=False,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "XLA_FLAGS": FLAGS},
+    )
+    if ended.returncode not in (0, 1):
+        raise SystemExit(f"benchmarks: the plan of {run} ended badly")
+    return json.loads(ended.stdout)
+
+
+HEAD_KNOWN = (
+    *("measured on an H100", "seeds", "strategy", "kernels, ms", "launches, ms"),
+    *("planned, ms", "measured, ms", "of the plan"),
+)
+
+
+def _known_cells(name: str, told: Mapping[str, Any]) -> Iterator[str]:
+    """Return a row of the second table."""
+    step, launching = told["step_ms"], told["by_part"]["launches"]
+    yield from (name, str(told["seeds"]), told["strategy"])
+    yield from (f"{step - launching:.4g}", f"{launching:.4g}", f"{step:.4g}")
+    yield f"{told['measured']['step_ms']:.4g}"
+    yield f"{told['measured']['step_ms'] / step:.2f}"
+
+
+def plan_rates() -> dict[str, dict[str, Any]]:
+    """Return the plan of each of `RATES`, with the measured time of a step of all seeds."""
+    plans = {}
+    for rate in RATES:
+        precision = f"--config.precision={rate.precision}"
+        told = plan_known(rate.run, precision, seeds=rate.seeds, strategy=rate.strategy)
+        # As many images as the plan's step has.
+        images = told["images_per_second"] * told["step_ms"] / 1000
+        told["measured"] = {"step_ms": 1000 * images / rate.images_per_second}
+        told["fitted"] = rate.fitted
+        name = rate.run.removesuffix(", ERM") + ", float32" * (
+            rate.precision != "bfloat16"
+        )
+        name += " (fitted)" * rate.fitted
+        plans[f"{name} / {rate.seeds} {rate.strategy}"] = told
+    return plans
+
+
+def write_known(out: pathlib.Path) -> None:
+    """Plan what is known to be measured, and write both tables."""
+    path = measured.RESULTS / "plan_measured-gpu.json"
+    earlier = json.loads(path.read_text())["results"]
+    runs, kept = {}, ("measured", "chosen", "device", "packages")
+    for name, known in earlier.items():
+        if name in RUNS:
+            of_run = {"seeds": known["seeds"], "strategy": known["chosen"]["strategy"]}
+            told = plan_known(name, **of_run)
+            runs[name] = {**told, **{key: known[key] for key in kept}}
+    rates = plan_rates()
+    versions = next(iter(runs.values()))["packages"]
+    text = (
+        f"Measured on one H100 with jax {versions['jax']} and the CUDA graphs that XLA makes "
+        f"by itself; planned here with the same, `XLA_FLAGS='{FLAGS}'`.\n\n"
+    )
+    text += measured.markdown(HEAD, (_cells(*item) for item in runs.items()))
+    text += "\nOf the same runs, and of the rates in gpu-h100.md:\n\n"
+    named = [
+        *runs.items(),
+        *((key.split(" / ")[0], told) for key, told in rates.items()),
+    ]
+    text += measured.markdown(HEAD_KNOWN, (_known_cells(*item) for item in named))
+    text += (
+        f"\nThe launch of a graph ({1e6 * gpu_time.GRAPH_SECONDS:.0f} us) and of a "
+        f"convolution ({1e6 * gpu_time.CONVOLUTION_SECONDS:.0f} us) are solved from the two "
+        "rows called fitted; the other four constants are assumed "
+        "(jbias/training/gpu_time.py), and no constant from the other rows. The run of "
+        "width 16 is a second measurement of a fitted row's program.\n"
+    )
+    results = {**runs, **rates}
+    measured.write("plan_measured-gpu", results, text, ratios={}, out=out)
+
+
 def main() -> None:
     """Trains, plans, and writes the results."""
     parser = argparse.ArgumentParser(
@@ -97,9 +229,13 @@ def main() -> None:
     add("--runs", type=pathlib.Path, default=ROOT / "build" / "plan_measured")
     add("--tiny", action="store_true", help="tries each with the smallest network")
     add("--trained", action="store_true", help="plans what is trained already")
+    add("--known", action="store_true", help="plans what the results say was measured")
     add("--no-plan", dest="planned", action="store_false", help="trains alone")
     add("--out", type=pathlib.Path, default=measured.RESULTS)
     args, found = parser.parse_args(), {}
+    if args.known:
+        write_known(args.out)
+        return
     small = ("--config.model.width=4", "--config.size=32", "--config.train.batch=8")
     for name in args.names or RUNS:
         workdir = args.runs.resolve() / name.replace(" ", "-").replace(",", "")

@@ -96,7 +96,11 @@ def report(target: str, keep: pathlib.Path, out: pathlib.Path) -> None:
     first, versions = found[0], found[0]["versions"]
     other = "jax-cuda13-plugin" if first["estimate"] == "cycles" else "libtpu"
     by = " ".join(f"{name} {one}" for name, one in versions.items() if name != other)
-    how = {"cycles": "by its compiler's estimate", "roofline": "at least, by rooflines"}
+    how = {
+        "cycles": "by its compiler's estimate",
+        "kernels": "the sums of kernels and launches",
+        "roofline": "at least, by rooflines",
+    }
     took = max(one["seconds"] for one in found)
     text = (
         f"{target}: {first['devices']} devices, host(s): {first['hosts']}; times "

@@ -2,8 +2,8 @@
 
 Its programs are compiled for devices that need not be here, from shapes of images that need
 not be here either. What compilers say of a program is a prediction: of its memory always,
-of its time where it is TPUs' compiler. Elsewhere the time is bounded from below, by what a
-device can do.
+of its time where it is TPUs' compiler. That of GPUs is estimated from the program's kernels and
+launches (`gpu_time`); that of a CPU is bounded from below, by what it can do.
 """
 
 import collections
@@ -16,6 +16,7 @@ import math
 import os
 import re
 import timeit
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from jbias.runs import workdirs
 from jbias.runtime import console, xla
 from jbias.training import (
     autotune,
+    gpu_time,
     hlo,
     input_pipeline,
     input_plan,
@@ -185,6 +187,7 @@ class Program(NamedTuple):
     compiled: jax.stages.Compiled | None  # None: it does not fit.
     need: memory.Need
     flops: float
+    launches: Mapping[str, float] = types.MappingProxyType({})  # A run, on a GPU.
 
 
 class CompiledStages(NamedTuple):
@@ -277,7 +280,7 @@ def _program(
 ) -> memory.Need:
     """Compiles what `memory.step_need` is asked for, and keeps it."""
     *_, given, devices, count = of_step
-    on_gpu, flops = asked.target.platform == "gpu", 0.0
+    on_gpu, flops, launches = asked.target.platform == "gpu", 0.0, {}
     several = f" of {count} seeds" * (count > 1)
     doing = f"{asked.target.name}: compiling {what}{several}"
     with console.announce_slow(asked.log, doing), warnings.catch_warnings():
@@ -289,7 +292,10 @@ def _program(
             whole = memory.lower_step(*of_step[:-2], alone, 1).cost_analysis()
             flops = count * whole["flops"] / devices.shape["data"]
         try:
-            compiled = lowered.compile(_UNTIMED if on_gpu else None)
+            if on_gpu:
+                compiled, launches = gpu_time.compile_launches(lowered, _UNTIMED)
+            else:
+                compiled = lowered.compile()
             need = memory.program_need(compiled, given.state, count)
             flops = flops or compiled.cost_analysis().get("flops", 0.0)
         except jax.errors.JaxRuntimeError as error:
@@ -299,7 +305,7 @@ def _program(
             work = round(float(full[2]) * _UNITS[full[3]])
             work -= kept if full[1] == "Used " else 0
             need = memory.Need(kept, max(0, work))
-    made[count] = Program(compiled, need, flops)
+    made[count] = Program(compiled, need, flops, launches)
     return need
 
 
@@ -333,7 +339,8 @@ def program_cost(
 
     chances: of its gates (hlo.operations).
     """
-    found, notes = hlo.operations(program.compiled.as_text(), **chances), []
+    text, notes = program.compiled.as_text(), []
+    found = hlo.operations(text, **chances)
     touched = hlo.by_part(found, lambda one: one.bytes * one.runs / kind.bytes)
     products = loops * program.flops / kind.flops
     if kind.hertz:
@@ -342,6 +349,13 @@ def program_cost(
         if unknown := hlo.unestimated(found):
             many = ", ".join(f"{name} x{n:g}" for name, n in unknown.items())
             notes.append(f"no time is estimated of {many}, which is not in the step")
+    elif kind.platform == "gpu":
+        seconds = functools.partial(gpu_time.kernel_seconds, kind=kind)
+        parts = hlo.by_part(found, seconds)
+        parts["launches"] = gpu_time.launch_seconds(program.launches)
+        notes.append(gpu_time.MEASURED if program.launches else gpu_time.UNCOUNTED)
+        if gpu_time.has_grouped_convolutions(text):
+            notes.append(gpu_time.GROUPED)
     else:
         heavy = ("convolutions", "convolutions backwards")
         slower = max(1, products / (sum(touched[name] for name in heavy) or 1))
@@ -437,6 +451,7 @@ def _memory(asked: PlanRequest, made: CompiledStages) -> dict[str, Any]:
     }
 
 
+_ESTIMATES = {"tpu": "cycles", "gpu": "kernels", "cpu": "roofline"}
 _TIMES = (
     *("steps", "step_ms", "roofline_ms", "images_per_second", "epoch_s"),
     *("evaluations", "evaluation_s", "run_hours", "run_device_hours"),
@@ -448,7 +463,7 @@ _TIMES = (
 def _times(asked: PlanRequest, made: CompiledStages, notes: list) -> dict[str, Any]:
     """Sums over the stages; nothing is known where a program does not fit."""
     spec, kind = asked.spec, asked.target.kind or this_machine()
-    told = {"estimate": "cycles" if kind.hertz else "roofline", **dict.fromkeys(_TIMES)}
+    told = {"estimate": _ESTIMATES[kind.platform], **dict.fromkeys(_TIMES)}
     total, sums, parts = made.stages[-1].last, collections.Counter(), {}
     inputs, every = [], spec.config["eval_every"]
     for stage, fit, programs in made.each:
@@ -470,7 +485,7 @@ def _times(asked: PlanRequest, made: CompiledStages, notes: list) -> dict[str, A
         for name, value in one.parts.items():
             parts[name] = parts.get(name, 0.0) + turns * value
         inputs.append(_input(stage, made.seeds, made.rows / count * one.seconds))
-        notes += one.notes
+        notes += [note for note in one.notes if note not in notes]
     evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
     evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
     hours = (sums["seconds"] + evaluations * evaluation) / 3600

@@ -16,7 +16,6 @@ from benchmarks import (
     compiled_peers,
     compiled_read,
     compiled_rows,
-    compiled_step,
     roofline,
 )
 from jbias import algos, models
@@ -29,24 +28,6 @@ needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="needs the compiler for TPUs: pip install libtpu",
 )
-
-
-SEQUENCE = """\
-000: kCustomKernel [source | sink] loop_fusion_1 grid: [1, 1, 1]
-001: kCommandBuffer [source | sink]
-    002: kCustomKernel [source | sink] loop_fusion_2 grid: [1, 1, 1]
-    003: kCopy [source | sink]
-004: kConvolution [source | sink] cudnn-conv.1
-005: kCustomKernel [source | sink] loop_fusion_3 grid: [1, 1, 1]
-"""
-
-
-def test_launches_are_counted_without_those_inside_a_graph(tmp_path):
-    (tmp_path / "module_0001.thunk_sequence_after_thunk_passes.txt").write_text(
-        SEQUENCE
-    )
-    launches = compiled_step.count_launches(tmp_path)
-    assert launches == {"kCustomKernel": 2, "kCommandBuffer": 1, "kConvolution": 1}
 
 
 @pytest.mark.skipif(

@@ -11,14 +11,26 @@ import pytest
 from jbias import config as jc
 from jbias import plan, planning, run_spec, train
 from jbias.runs import costs
-from jbias.training import autotune, hlo, input_plan, memory, seed_axis, targets
+from jbias.training import (
+    autotune,
+    gpu_time,
+    hlo,
+    input_plan,
+    memory,
+    seed_axis,
+    targets,
+)
 from tests import cases
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
 NO_TPU = importlib.util.find_spec("libtpu") is None
 needs_tpu = pytest.mark.skipif(NO_TPU, reason="needs the compiler for TPUs: libtpu")
+NO_CUDA = importlib.util.find_spec("jax_cuda13_plugin") is None
+needs_gpu_compiler = pytest.mark.skipif(
+    NO_CUDA, reason="needs the compiler for GPUs: jax's CUDA plugin"
+)
 needs_no_gpu = pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda13_plugin") is not None,
+    not NO_CUDA,
     reason="asks what is said where jax's CUDA plugin is missing",
 )
 KEYS = {
@@ -92,6 +104,26 @@ def test_on_devices_that_are_not_here(capsys):
     assert (told["devices"], told["spread"], told["estimate"]) == (4, 2, "cycles")
     assert told["step_ms"] > 0 and told["by_part"]["convolutions"] > 0
     assert told["moved_bytes_per_step"] > 0  # Two devices share a seed's batch.
+
+
+@pytest.mark.slow
+@needs_gpu_compiler
+def test_a_gpu_takes_longer_without_a_graph_of_the_whole_step(capsys, monkeypatch):
+    """One launch as jbias compiles it; more with the graphs that XLA makes by itself."""
+    asked = (TINY, "--on=h100", "--config.run.strategy=looped")
+    whole = planned(capsys, *asked)
+    consistent(whole)
+    assert whole["estimate"] == "kernels" and gpu_time.MEASURED in whole["notes"]
+    launching = 1000 * whole["seeds"] * gpu_time.GRAPH_SECONDS
+    assert whole["by_part"]["launches"] == pytest.approx(launching)
+    flags = "--xla_gpu_enable_command_buffer=+FUSION --xla_gpu_graph_min_graph_size=5"
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    told = planned(capsys, *asked)
+    # The calls of cuDNN alone: three convolutions and their gradients.
+    calls = 1000 * told["seeds"] * gpu_time.CONVOLUTION_SECONDS
+    assert told["by_part"]["launches"] > launching + 5 * calls
+    kernels = [one["step_ms"] - one["by_part"]["launches"] for one in (whole, told)]
+    assert kernels[0] == pytest.approx(kernels[1])
 
 
 @pytest.mark.slow
@@ -267,7 +299,7 @@ def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("strategy", seed_axis.STRATEGIES)
-@pytest.mark.parametrize("estimate", ["cycles", "roofline"])
+@pytest.mark.parametrize("estimate", ["cycles", "kernels", "roofline"])
 def test_every_line_of_a_plan_says_what_it_means(strategy, estimate):
     """Whatever a plan has: parts of a step, what was measured, what it would cost."""
     told = {
@@ -285,7 +317,9 @@ def test_every_line_of_a_plan_says_what_it_means(strategy, estimate):
         "memory_by_part_gib": dict.fromkeys(("state", "work", "sets", "batches"), 0.5),
         "estimate": estimate,
         **dict.fromkeys(planning._TIMES, 1.0),
-        "by_part": dict.fromkeys((*hlo.PARTS, "convolutions backwards"), 1.0),
+        "by_part": dict.fromkeys(
+            (*hlo.PARTS, "convolutions backwards", "launches"), 1.0
+        ),
         "remedy": None,
         "price": 1.2,
         "money": 0.0012,

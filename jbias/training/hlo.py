@@ -34,6 +34,17 @@ _NAMING = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"),
     *("while", "conditional", "call", "optimization-barrier", "partition-id"),
 }
+_RUNNING = ("while", "conditional", "call")
+_PRODUCTS = ("convolution", "dot")
+_GPU_PRODUCTS = {
+    *("__cudnn$convForward", "__cudnn$convBackwardInput", "__cudnn$convBackwardFilter"),
+    *("__cudnn$convBiasActivationForward", "__cublas$gemm", "__cublas$lt$matmul"),
+}
+# The place of output channels in the weights; what a matrix product sums over.
+_LABELS = re.compile(r"dim_labels=\w+_(\w+)->\w+")
+_SUMMED = re.compile(
+    r'(?:lhs_contracting_dims=\{([\d,]*)\}|"lhs_contracting_dimensions":\[([\d,"]*)\])'
+)
 _ARRAY = re.compile(r"\b([a-z]+)(\d*)(?:e\d\w*)?\[([\d,]*)\]")
 _SCOPE = re.compile(r'op_name="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -59,6 +70,8 @@ class Operation(NamedTuple):
     times: float | None  # Runs; None: in a loop whose length depends on the data.
     target: str = ""  # Of a custom call.
     bytes: int = 0  # Of what it is given and gives, in one run.
+    flops: int = 0  # Of its convolutions and matrix products, in one run.
+    factor_bytes: int = 0  # Of an element that these products multiply.
 
     @property
     def part(self) -> str:
@@ -78,6 +91,21 @@ class Operation(NamedTuple):
         return 1 if self.times is None else self.times
 
 
+class Product(NamedTuple):
+    """Convolutions and matrix products of an instruction or a computation."""
+
+    flops: int
+    factor_bytes: int  # Of an element that they multiply.
+
+    def plus(self, other: "Product") -> "Product":
+        """Return both together; elements are as wide as the widest."""
+        widest = max(self.factor_bytes, other.factor_bytes)
+        return Product(self.flops + other.flops, widest)
+
+
+NO_PRODUCT = Product(0, 0)
+
+
 def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Operation]:
     """All that a program runs, in the order of its text.
 
@@ -88,6 +116,8 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
     """
     found, calls, where, entry = [], collections.defaultdict(list), None, None
     sizes: dict[str, int] = {}
+    shapes: dict[str, list] = {}
+    products: dict[str, Product] = {}  # What a computation multiplies.
     optimises: dict[str, str] = {}  # What lies in a computation.
     # The chance that a computation runs, where it is named.
     told: dict[str, float] = {}
@@ -107,14 +137,22 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
                 # It has the name of its last operation; a choice from what the optimiser
                 # makes reads nothing more.
                 scope = optimises.get(fused[1], scope)
+            cycles, called = int(_first(_CYCLES, line) or 0), _first(_TARGET, line)
             out = sizes[made["name"]] = sum(n for _, n in arrays(made["out"]))
-            moved = [sizes.get(name, 0) for name in _NAME.findall(made["given"])]
+            given = _NAME.findall(made["given"])
+            moved = [sizes.get(name, 0) for name in given]
+            shapes[made["name"]] = [*arrays(made["out"])]
+            product = products.get(fused[1], NO_PRODUCT) if fused else NO_PRODUCT
+            if code in _PRODUCTS or called in _GPU_PRODUCTS:
+                product = _product(line, made, [shapes.get(x) for x in given[:2]])
+            products[where] = products.get(where, NO_PRODUCT).plus(product)
             if part(scope) == "data":
                 moved = [min(n, out) for n in moved]  # It takes some rows of many.
-            cycles, called = int(_first(_CYCLES, line) or 0), _first(_TARGET, line)
             idle = code in _NAMING or called in _FREE
             idle = idle or code.endswith(("-start", "-done"))
-            one = Operation(made["name"], code, scope, made["out"], cycles, 1.0, called)
+            one = Operation(
+                made["name"], code, scope, made["out"], cycles, 1.0, called, 0, *product
+            )
             found.append((where, one, (0,) if idle else (out, *moved)))
     times, ran = _times(calls, entry), []
     for where, one, (out, *given) in found:
@@ -123,6 +161,59 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
         if turns != 0:
             ran.append(one._replace(times=turns, bytes=out + sum(given)))
     return ran
+
+
+def _product(line: str, made: re.Match, factors: list) -> Product:
+    """Return the product that a line computes; none where its shapes are not known.
+
+    factors: shapes and bytes of what each of the two operands has.
+    """
+    if len(factors) < 2 or not all(factors):
+        return NO_PRODUCT
+    (left, left_bytes), (right, _) = factors[0][0], factors[1][0]
+    out, _ = next(arrays(made["out"]))
+    width = left_bytes // max(1, math.prod(left))
+    if labels := _LABELS.search(line):
+        images, kernel = out, right  # Forwards: of the output, and the weights.
+        if "convBackwardFilter" in line:
+            images, kernel = right, out
+        elif "convBackwardInput" in line:
+            images, kernel = left, right
+        count = math.prod(kernel) // max(1, kernel[labels[1].index("o")])
+        return Product(2 * math.prod(images) * count, width)
+    if (summed := _SUMMED.search(line)) is None:
+        return NO_PRODUCT
+    sides = [left[int(axis)] for axis in re.findall(r"\d+", summed[0])]
+    return Product(2 * math.prod(out) * math.prod(sides), width)
+
+
+def loop_turns(text: str) -> list[float]:
+    """Return the turns of each loop that a program runs, an outer one before its inner.
+
+    A loop whose length depends on the data has one turn.
+    """
+    called, where, entry = collections.defaultdict(list), "", ""
+    for line in text.splitlines():
+        if head := _HEAD.match(line):
+            where = head["name"]
+            entry = where if head[1] else entry
+        elif (made := _LINE.match(line)) and made["code"] in _RUNNING:
+            names = [name for _, name in _CALLED.findall(line)]
+            if branches := _BRANCHES.search(line):
+                names += _NAME.findall(branches[1])
+            turns = (
+                float(_first(_TRIPS, line) or 1) if made["code"] == "while" else None
+            )
+            called[where].append((turns, names))
+
+    def walk(name: str) -> Iterator[float]:
+        for turns, names in called[name]:
+            if turns is not None:
+                yield turns
+            for inner in names:
+                yield from walk(inner)
+
+    return [*walk(entry)]
 
 
 def _first(pattern: re.Pattern, line: str) -> str:

@@ -133,3 +133,12 @@ ENTRY %main (x: f32[8]) -> f32[8] {
         shared = text.replace("jvp(chance=0.2500)", around)
         (plain,) = (x for x in hlo.operations(shared, 0.1, 2) if x.name == "a.1")
         assert plain.times == 0.75**2
+
+
+def test_loops_tell_their_turns_in_the_order_of_running():
+    assert hlo.loop_turns(TEXT) == [3]
+    inner = "  %inner.1 = f32[8,4]{1,0} while(%p.1), condition=%turn, body=%off"
+    other = "  %last.1 = f32[8,4]{1,0} while(%x.1), condition=%turn, body=%on"
+    text = TEXT.replace("  ROOT %conv.1", f"{inner}\n  ROOT %conv.1")
+    text = text.replace("  ROOT %out.1", f"{other}\n  ROOT %out.1")
+    assert hlo.loop_turns(text) == [3, 1, 1]

@@ -1,0 +1,131 @@
+"""Estimate the time of a compiled step on a GPU: its kernels one by one, and launching them.
+
+XLA's compiler for GPUs estimates no times. A kernel takes as long as its bytes or its
+products need at the rates below, but never less than a small kernel does. A launch is a
+CUDA graph, a call of cuDNN or a single kernel that the host starts. Times of kernels and of
+launches are added, as if the device waited for each launch; where it does not, the sum is
+too large. Grouped convolutions, which are slower than their products say, count as others.
+"""
+
+import collections
+import itertools
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+
+import jax
+
+from jbias.training import hlo, targets
+
+# Assumed, and not fitted to steps of jbias. The share of the data sheet's bandwidth that a
+# kernel reaches: 2.9 TB/s on an H100.
+BANDWIDTH_SHARE = 0.87
+# The share of the peak that convolutions and matrix products reach: what whole training
+# reaches in airbench96, 4.9 PFLOP in 34.7 s on an A100 of 312 Tflop/s
+# (https://github.com/KellerJordan/cifar10-airbench).
+PRODUCT_SHARE = 0.45
+# The least time of a kernel, and the time of starting a kernel outside a CUDA graph.
+KERNEL_SECONDS = 2.5e-6
+LAUNCH_SECONDS = 5e-6
+# Solved from two measured figures, an H100 with XLA's default graphs: steps of one seed and
+# of ten seeds (`unrolled_convolutions`), ResNet-18 of width 16, in
+# benchmarks/results/gpu-h100.md. What the host does to start a step is in these two.
+GRAPH_SECONDS = 56e-6
+CONVOLUTION_SECONDS = 23e-6
+
+# How good the estimate was; benchmarks/results/plan_measured-gpu.md has each figure.
+MEASURED = (
+    "three runs measured on an H100 took 0.8 to 1.0 of the planned time "
+    "(docs/plan.md#planned-and-measured); whole-step graphs are not yet measured"
+)
+UNCOUNTED = (
+    "launches are not counted, as this version of XLA does not write them: a step of a small "
+    "network takes longer than planned"
+)
+GROUPED = (
+    "convolutions in groups (vmapped seeds, depthwise layers) are slower than estimated: "
+    "steps of ten vmapped seeds took 1.7 and 3.2 times as long on an H100"
+)
+_LAUNCHES = {"kCommandBuffer": GRAPH_SECONDS, "kConvolution": CONVOLUTION_SECONDS}
+_SEQUENCES = ("*thunk_sequence_after_thunk_passes.txt", "*thunk_sequence.txt")
+_LINE = re.compile(r"(?P<indent> *)\d+: (?P<kind>k\w+)")
+_GROUPED = re.compile(r"feature_group_count=(?:[2-9]|\d\d).*__cudnn\$conv")
+
+
+def compile_launches(
+    program: jax.stages.Lowered, options: Mapping[str, str | int]
+) -> tuple[jax.stages.Compiled, dict[str, float]]:
+    """Compile a program for a GPU; return it with its launches a run, by XLA's kind.
+
+    options: the compiler's, beside those with which XLA writes the sequence of launches.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = program.compile({**options, "xla_dump_to": folder})
+        turns = hlo.loop_turns(compiled.as_text())
+        return compiled, count_launches(read_sequence(folder), turns)
+
+
+def read_sequence(folder: str | os.PathLike) -> str:
+    """Return the sequence of launches that XLA wrote into a folder.
+
+    It writes one after its passes only where these change something, such as by making
+    graphs. The text is empty where there is none, as another version of XLA may write none.
+    """
+    for pattern in _SEQUENCES:
+        for path in pathlib.Path(folder).glob(pattern):
+            return path.read_text(encoding="utf-8")
+    return ""
+
+
+def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, float]:
+    """Return how often one run of a program launches, by XLA's kind of launch.
+
+    sequence: a line a launch. Lines of what is launched inside a CUDA graph, a loop or a
+      branch are indented; those inside a graph count nothing. kCommandBuffer is a graph,
+      kConvolution a call of cuDNN. Of the two branches of a conditional that the host
+      decides, both are as likely.
+    turns: of the loops, in the order of the sequence; loops beyond these have one turn.
+    """
+    counts: dict[str, float] = collections.Counter()
+    remaining = itertools.chain(turns, itertools.repeat(1.0))
+    runs = [1.0]  # Of a launch, by its depth; 0 inside a graph.
+    for match in filter(None, map(_LINE.match, sequence.splitlines())):
+        del runs[len(match["indent"]) // 4 + 1 :]
+        kind, times = match["kind"], runs[-1]
+        if times:
+            counts[kind] += times
+        if kind == "kCommandBuffer":
+            inside = 0.0
+        elif kind == "kWhile":
+            inside = times * next(remaining)
+        else:
+            inside = times / 2 if kind == "kConditional" else times
+        runs.append(inside)
+    return dict(counts)
+
+
+def kernel_seconds(operation: hlo.Operation, kind: targets.DeviceKind) -> float:
+    """Return the seconds of all runs of an operation; 0 of what touches no memory.
+
+    Products of float32 run as TF32, at half the peak of bfloat16.
+    """
+    if not operation.bytes:
+        return 0.0
+    slower = max(1.0, operation.factor_bytes / 2)
+    products = slower * operation.flops / (PRODUCT_SHARE * kind.flops)
+    moving = operation.bytes / (BANDWIDTH_SHARE * kind.bytes)
+    return operation.runs * max(products, moving, KERNEL_SECONDS)
+
+
+def launch_seconds(launches: Mapping[str, float]) -> float:
+    """Return the seconds that launches take, as `count_launches` gives them."""
+    return sum(
+        count * _LAUNCHES.get(kind, LAUNCH_SECONDS) for kind, count in launches.items()
+    )
+
+
+def has_grouped_convolutions(text: str) -> bool:
+    """Return whether a compiled program, as text, has convolutions of several groups."""
+    return any(_GROUPED.search(line) for line in text.splitlines())

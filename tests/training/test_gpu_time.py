@@ -1,0 +1,168 @@
+"""A GPU's time is that of kernels and launches, each by a rate that is written down."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from jbias import plan, planning
+from jbias.training import gpu_time, hlo, memory, targets
+
+SEQUENCE = """\
+000: kCustomKernel [source | sink] loop_fusion_1 grid: [1, 1, 1]
+001: kCommandBuffer [source | sink]
+    002: kCustomKernel [source | sink] loop_fusion_2 grid: [1, 1, 1]
+    003: kConditional [source | sink]
+      false_branch:
+        004: kCopy [source | sink]
+005: kConvolution [source | sink] cudnn-conv.1
+006: kCustomKernel [source | sink] loop_fusion_3 grid: [1, 1, 1]
+007: kWhile [source | sink]
+condition:
+    008: kCustomKernel [source | sink] loop_compare grid: [1, 1, 1]
+  body:
+    009: kCommandBuffer [source | sink]
+        010: kCustomKernel [source | sink] loop_fusion_4 grid: [1, 1, 1]
+    011: kConvolution [source | sink] cudnn-conv.2
+012: kConditional [source | sink]
+  false_branch:
+    013: kCopy [source | sink]
+  true_branch:
+    014: kConvolution [source | sink] cudnn-conv.3
+"""
+
+# Of a batch of 8 images, 4x4 pixels: 3x3 weights from 2 to 6 channels, and both gradients;
+# a product of (8, 5) and (5, 7) in float32, and one that is fused.
+TEXT = """\
+HloModule jit_step, is_scheduled=true
+
+%fused (p.1: f32[8,5], p.2: f32[5,7]) -> f32[8,7] {
+  %p.1 = f32[8,5]{1,0} parameter(0)
+  %p.2 = f32[5,7]{1,0} parameter(1)
+  ROOT %dot.2 = f32[8,7]{1,0} dot(%p.1, %p.2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY %main (x: bf16[8,4,4,2], w: bf16[6,3,3,2], y: bf16[8,4,4,6], a: f32[8,5], b: f32[5,7]) -> f32[8,7] {
+  %x = bf16[8,4,4,2]{3,2,1,0} parameter(0)
+  %w = bf16[6,3,3,2]{3,2,1,0} parameter(1)
+  %y = bf16[8,4,4,6]{3,2,1,0} parameter(2)
+  %a = f32[8,5]{1,0} parameter(3)
+  %b = f32[5,7]{1,0} parameter(4)
+  %conv.1 = (bf16[8,4,4,6]{3,2,1,0}, u8[0]{0}) custom-call(%x, %w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convForward"
+  %conv.2 = (bf16[8,4,4,2]{3,2,1,0}, u8[0]{0}) custom-call(%y, %w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convBackwardInput"
+  %conv.3 = (bf16[6,3,3,2]{3,2,1,0}, u8[0]{0}) custom-call(%x, %y), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convBackwardFilter"
+  %gemm.1 = (f32[8,7]{1,0}, s8[0]{0}) custom-call(%a, %b), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+  ROOT %fusion.1 = f32[8,7]{1,0} fusion(%a, %b), kind=kCustom, calls=%fused
+}
+"""
+KIND = targets.KINDS["h100"]
+
+
+def operations():
+    return {one.name: one for one in hlo.operations(TEXT)}
+
+
+def test_launches_are_counted_without_those_inside_a_graph():
+    """A loop's as often as it turns, those of two branches half each."""
+    assert gpu_time.count_launches(SEQUENCE, turns=[3.0]) == {
+        "kCustomKernel": 2 + 3,
+        "kCommandBuffer": 1 + 3,
+        "kConvolution": 1 + 3 + 1 / 2,
+        "kWhile": 1,
+        "kConditional": 1,
+        "kCopy": 1 / 2,
+    }
+
+
+def test_a_program_without_a_sequence_has_no_launches(tmp_path):
+    assert gpu_time.read_sequence(tmp_path) == ""
+    assert gpu_time.count_launches("") == {}
+
+
+def test_a_sequence_is_that_after_the_passes_if_they_changed_it(tmp_path):
+    (tmp_path / "module_1.step.thunk_sequence.txt").write_text("first")
+    assert gpu_time.read_sequence(tmp_path) == "first"
+    last = tmp_path / "module_1.step.thunk_sequence_after_thunk_passes.txt"
+    last.write_text("last")
+    assert gpu_time.read_sequence(tmp_path) == "last"
+
+
+@pytest.mark.parametrize("name", ["conv.1", "conv.2", "conv.3"])
+def test_a_convolution_and_its_gradients_multiply_equally_often(name):
+    """Two operations for each output, channel and weight of its window."""
+    assert operations()[name].flops == 2 * (8 * 4 * 4 * 6) * (3 * 3 * 2)
+    assert operations()[name].factor_bytes == 2
+
+
+@pytest.mark.parametrize("name", ["gemm.1", "fusion.1"])
+def test_matrix_products_are_counted_called_or_fused(name):
+    assert operations()[name].flops == 2 * 8 * 5 * 7
+    assert operations()[name].factor_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("bytes_moved", "flops", "factor_bytes", "seconds"),
+    [
+        (2_000_000_000, 0, 0, 2e9 / (0.87 * 3352e9)),
+        (4, 10**12, 2, 1e12 / (0.45 * 989e12)),
+        (4, 10**12, 4, 1e12 / (0.45 * 494.5e12)),
+        (4, 0, 0, 2.5e-6),
+        (0, 0, 0, 0.0),
+    ],
+)
+def test_a_kernel_takes_its_bytes_its_products_or_the_least(
+    bytes_moved, flops, factor_bytes, seconds
+):
+    operation = operations()["conv.1"]._replace(
+        bytes=bytes_moved, flops=flops, factor_bytes=factor_bytes, times=3.0
+    )
+    assert gpu_time.kernel_seconds(operation, KIND) == pytest.approx(3 * seconds)
+
+
+def test_a_plan_adds_kernels_and_launches():
+    class Compiled:
+        def as_text(self):
+            return TEXT
+
+    launches = {"kCommandBuffer": 2.0, "kConvolution": 3.0, "kCustomKernel": 4.0}
+    program = planning.Program(Compiled(), memory.Need(0, 0), 0.0, launches)
+    cost = planning.program_cost(program, KIND, 1)
+    assert cost.parts["launches"] == pytest.approx((2 * 56 + 3 * 23 + 4 * 5) * 1e-6)
+    kernels = cost.seconds - cost.parts["launches"]
+    assert kernels == pytest.approx(5 * 2.5e-6)  # All are small.
+    assert cost.notes == [gpu_time.MEASURED]
+    uncounted = planning.program_cost(program._replace(launches={}), KIND, 1)
+    assert uncounted.notes == [gpu_time.UNCOUNTED]
+
+
+def test_grouped_convolutions_are_named():
+    assert not gpu_time.has_grouped_convolutions(TEXT)
+    label = "dim_labels=b01f_o01i->b01f"
+    text = TEXT.replace(label, f"{label}, feature_group_count=10", 1)
+    assert gpu_time.has_grouped_convolutions(text)
+
+
+def _ratios(fitting=lambda told: True) -> list[float]:
+    """Return measured over planned times in the results."""
+    root = pathlib.Path(__file__).parents[2]
+    path = root / "benchmarks" / "results" / "plan_measured-gpu.json"
+    plans = json.loads(path.read_text())["results"].values()
+    return [x["measured"]["step_ms"] / x["step_ms"] for x in plans if fitting(x)]
+
+
+def test_what_plans_say_of_themselves_is_what_the_results_have():
+    runs = _ratios(lambda told: "fitted" not in told)
+    words = re.search(r"took ([\d.]+) to ([\d.]+) of", gpu_time.MEASURED).groups()
+    assert words == (f"{min(runs):.1f}", f"{max(runs):.1f}")
+    assert " to ".join(words) in plan.__doc__
+    assert len(runs) == 3 and all(1 / 1.3 < ratio < 1.3 for ratio in runs)
+    vmapped = _ratios(lambda told: told["strategy"] == "vmapped")
+    words = re.search(r"took ([\d.]+) and ([\d.]+) times", gpu_time.GROUPED).groups()
+    assert words == (f"{min(vmapped):.1f}", f"{max(vmapped):.1f}")
+
+
+def test_the_fitted_constants_solve_the_two_rates():
+    """As two equations say, with the plans' other times."""
+    fitted = _ratios(lambda told: told.get("fitted"))
+    assert len(fitted) == 2 and fitted == pytest.approx([1, 1], abs=0.03)
