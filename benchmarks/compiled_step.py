@@ -32,6 +32,7 @@ from benchmarks import collectives, compiled_peers, compiled_rows, measured
 from jbias import build
 from jbias.algos import base
 from jbias.evals import predict
+from jbias.models import folding
 from jbias.runtime import xla
 from jbias.training import input_pipeline, memory, optim, seed_axis, stages, targets
 from jbias.training import step as train_step
@@ -135,6 +136,7 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     setting = row.setting
     algo, _ = _algorithm(row)
     decide = algo.decide or functools.partial(algo.net.apply, train=False)
+    decide = folding.fold_norms(decide) if row.folds else decide
     draw = stages.make_initialiser(
         algo, _no_optimisers(algo), (setting.size,) * 2, 0, 0.0
     )

@@ -29,6 +29,8 @@ from jbias import build, data, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, decoding, sources, splits, tables
 from jbias.data.forms import listing
+from jbias.evals import predict
+from jbias.models import folding
 from jbias.runs import workdirs
 from jbias.runtime import console, xla
 from jbias.training import (
@@ -521,8 +523,12 @@ def _evaluation(
     own = jax.eval_shape(lambda: stages.seed_argument(stage.members[0]))
     image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
 
+    logits = stage.program.logits
+    if stage.folds_norms(asked.run):
+        logits = predict.scorer(folding.fold_norms(stage.program.decide))
+
     def score(net, arg, shared, static):
-        return stage.program.logits(net, None, arg[1], static)
+        return logits(net, None, arg[1], static)
 
     alone = stages.StepShapes(net, own, image, {}, None)
     looped = seed_axis.STRATEGIES["looped"]

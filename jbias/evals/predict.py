@@ -181,6 +181,23 @@ def class_scores(
     return jnp.where((matrix > 0).any(axis=0), scores, -jnp.inf)
 
 
+@functools.partial(jax.jit, static_argnames="count")
+def largest_differences(
+    logits: tuple, others: tuple, *, count: int
+) -> tuple[Float[Array, "*s"], ...]:
+    """Return the largest absolute difference of any two logits, by tree.
+
+    logits, others: (b, k) or, of a tree of several seeds, (s, b, k). count: images of the
+      batch; further rows fill it up and do not count.
+    """
+
+    def largest(x: Array, y: Array) -> Array:
+        is_image = jnp.arange(x.shape[-2])[:, None] < count
+        return jnp.where(is_image, jnp.abs(x - y), 0).max((-2, -1))
+
+    return tuple(map(largest, logits, others))
+
+
 def predict(
     many: Callable,
     variables: tuple,

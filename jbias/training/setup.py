@@ -169,6 +169,8 @@ def open_run(
         chosen = autotune.choose_strategy(placed, before, say)
         devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
         facts["layout"] = _layout(built, devices, chosen["strategy"])
+        if norms := [x.foldable_norms for x in built if x.folds_norms(run)]:
+            facts["layout"]["folded_norms"] = max(norms)
         facts["chosen"] = chosen
     _check_alike(team, facts)
     nets = None
