@@ -192,8 +192,7 @@ def largest_differences(
     """
 
     def largest(x: Array, y: Array) -> Array:
-        is_image = jnp.arange(x.shape[-2])[:, None] < count
-        return jnp.where(is_image, jnp.abs(x - y), 0).max((-2, -1))
+        return jnp.abs(x - y)[..., :count, :].max((-2, -1))
 
     return tuple(map(largest, logits, others))
 

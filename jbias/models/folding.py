@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from jbias.models import layers
 
@@ -62,7 +62,9 @@ def fold_norms(apply: Apply) -> Apply:
         for conv, norm in _foldable(apply, variables, image):
             slope = original[norm.scale] * jax.lax.rsqrt(original[norm.var] + norm.eps)
             level = original[norm.bias] - original[norm.mean] * slope
-            leaves[conv.kernel] = original[conv.kernel] * slope
+            leaves[conv.kernel] = original[conv.kernel] * _widen(
+                slope, original[conv.kernel]
+            )
             if conv.bias is None:
                 leaves[norm.scale] = levels[id(level)] = level
             else:
@@ -78,12 +80,17 @@ def fold_norms(apply: Apply) -> Apply:
                 return call(*args, **kwargs)
             x = args[0].astype(module.dtype)
             level = levels[id(scale)]
-            return x if level is None else x + level.astype(module.dtype)
+            return x if level is None else x + _widen(level.astype(module.dtype), x)
 
         with nn.intercept_methods(skip):
             return apply(jax.tree.unflatten(tree, leaves), image)
 
     return folded
+
+
+def _widen(channels: Float[Array, "c"], x: Array) -> Array:
+    """Return a vector of channels with the rank of x, whose last axis it has."""
+    return channels.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
 def count_foldable(apply: Apply, variables: PyTree, image: Any) -> int:
