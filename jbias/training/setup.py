@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -140,8 +141,15 @@ def open_run(
     kept = train.keys() - ({*train} if follows else {*streamed})
     held = {name: one for name, one in train.items() if name in kept}
     threads = stages.reader_options(run["loading"], devices).threads
-    reading = dict(gib=run["loading"]["gib"], threads=threads)
-    images = loader.load_into_memory(held, sets.tests, say, **reading)
+    hosts = team.all_gather("the hosts", socket.gethostname())
+    images = loader.load_into_memory(
+        held,
+        sets.tests,
+        say,
+        gib=run["loading"]["gib"],
+        threads=threads,
+        sharing=hosts.count(socket.gethostname()),
+    )
     for name, how in streamed.items():
         say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
     tests = [
