@@ -29,8 +29,6 @@ from jbias import build, data, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, decoding, sources, splits, tables
 from jbias.data.forms import listing
-from jbias.evals import predict
-from jbias.models import folding
 from jbias.runs import workdirs
 from jbias.runtime import console, xla
 from jbias.training import (
@@ -525,7 +523,7 @@ def _evaluation(
 
     logits = stage.program.logits
     if stage.folds_norms(asked.run):
-        logits = predict.scorer(folding.fold_norms(stage.program.decide))
+        logits = stage.program.folded_logits
 
     def score(net, arg, shared, static):
         return logits(net, None, arg[1], static)

@@ -47,6 +47,11 @@ class SeedProgram(NamedTuple):
     logits: seed_axis.SeedFunction  # Its network's, in evaluation.
     decide: folding.Apply  # (variables, images in [0, 1]) -> the same logits.
 
+    @property
+    def folded_logits(self) -> seed_axis.SeedFunction:
+        """Return `logits` with batch norms folded into convolutions."""
+        return predict.scorer(folding.fold_norms(self.decide))
+
 
 class StepShapes(NamedTuple):
     """What a step of one seed is given, in shapes."""
@@ -419,7 +424,6 @@ def fit_to_devices(
     chosen, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
     options = dict(stacked=chosen.stacked, together=together or count)
     layout = seed_axis.choose_layout(count, devices, **options)
-    folded = predict.scorer(folding.fold_norms(stage.program.decide))
     return dataclasses.replace(
         stage,
         layout=layout,
@@ -427,7 +431,7 @@ def fit_to_devices(
             stage.program.step, chosen, layout, scanned=scanned
         ),
         score=seed_axis.map_seeds(stage.program.logits, chosen, layout),
-        score_folded=seed_axis.map_seeds(folded, chosen, layout),
+        score_folded=seed_axis.map_seeds(stage.program.folded_logits, chosen, layout),
         skips=chosen.dispatch != "unrolled" and not layout.width(0),
         scanned=scanned,
     )
