@@ -1,10 +1,11 @@
 """What is compiled, each in a line of text: the rows of `benchmarks.compiled`.
 
-    SETTING/ALGORITHM[,OPTION=VALUE...][+INPUT...][*SEEDS:STRATEGY][/evaluate]
+    SETTING/ALGORITHM[,OPTION=VALUE...][+INPUT...][*SEEDS:STRATEGY][/evaluate[/folded]]
 
 such as cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm*10:vmapped
-or imagenet/erm/evaluate; pixels/erm+mixup is what the network is given. Instead of an
-algorithm there are `flax`, the ResNet-50 of Flax's example for ImageNet, and `bare`, the
+or imagenet/erm/evaluate, with batch norms as they are, and imagenet/erm/evaluate/folded, with
+batch norms folded into convolutions; pixels/erm+mixup is what the network is given. Instead of
+an algorithm there are `flax`, the ResNet-50 of Flax's example for ImageNet, and `bare`, the
 least that a step of that network can be; `vmem=N` of these is a TPU's vector memory that an
 operation may take, in KiB (jbias.runtime.xla.compiler_options).
 """
@@ -73,6 +74,7 @@ class Row:
     seeds: int
     strategy: str
     evaluates: bool
+    folds: bool  # Whether batch norms are folded into convolutions in evaluation.
 
     @property
     def other(self) -> bool:
@@ -90,7 +92,8 @@ class Row:
 
 _ROW = re.compile(
     r"(?P<setting>\w+)/(?P<algo>\w+)(?P<options>(?:,\w+=[^,+*/]+)*)"
-    r"(?P<inputs>(?:\+\w+)*)(?:\*(?P<seeds>\d+):(?P<strategy>\w+))?(?P<what>/evaluate)?"
+    r"(?P<inputs>(?:\+\w+)*)(?:\*(?P<seeds>\d+):(?P<strategy>\w+))?"
+    r"(?P<what>/evaluate)?(?P<folds>(?<=/evaluate)/folded)?"
 )
 
 
@@ -123,6 +126,7 @@ def parse(text: str) -> Row:
         seeds=int(found["seeds"] or 1),
         strategy=found["strategy"] or "looped",
         evaluates=bool(found["what"]),
+        folds=bool(found["folds"]),
     )
 
 
@@ -137,12 +141,12 @@ TEN = ("looped", "vmapped", "unrolled", "unrolled_convolutions")
 # Whose goals are those of a ResNet-50.
 LARGE = (
     *("erm", "flax", "flax,vmem=32768", "bare", "padain", "sagnet", "debiased"),
-    *("infodrop", "dsu", "mixstyle", "efdmix", "erm/evaluate"),
+    *("infodrop", "dsu", "mixstyle", "efdmix", "erm/evaluate", "erm/evaluate/folded"),
 )
 SMALL = (
     *algos.ALGOS,
     *(f"erm*10:{how}" for how in TEN),
-    "erm/evaluate",
+    *("erm/evaluate", "erm/evaluate/folded"),
 )
 INPUTS = ("erm", *(f"erm+{name}" for name in augment.AUGMENTS))
 # The most important first.

@@ -30,6 +30,7 @@ from benchmarks import collectives, compiled_peers, compiled_rows, measured
 from jbias import build
 from jbias.algos import base
 from jbias.evals import predict
+from jbias.models import folding
 from jbias.runtime import xla
 from jbias.training import (
     gpu_time,
@@ -141,6 +142,7 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     setting = row.setting
     algo, _ = _algorithm(row)
     decide = algo.decide or functools.partial(algo.net.apply, train=False)
+    decide = folding.fold_norms(decide) if row.folds else decide
     draw = stages.make_initialiser(
         algo, _no_optimisers(algo), (setting.size,) * 2, 0, 0.0
     )

@@ -84,7 +84,8 @@ def decider(trainer: common.Trainer, count: int, batch: int):
         batches = loader.batches([images], min(batch, count), reading)
         placed = (mesh.split(one, trainer.devices) for one in batches)
         rules, split = [predict.Rule(count)], trainer.layout.each
-        list(predict.predict(stage.score, variables, placed, rules, split=split))
+        score = stage.scorer({})
+        list(predict.predict(score, variables, placed, rules, split=split))
 
     return decide
 

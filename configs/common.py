@@ -208,6 +208,9 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         together=0,  # Seeds on the devices at once; 0: as many as fit.
         memory=0.0,  # GiB of each device to use; 0: what it has.
         eval_batch=256,
+        # Batch norm in evaluation: folded into convolutions, which rounds differently, or
+        # exact; auto is exact on a CPU and folded elsewhere.
+        eval_norm="auto",
         decisions=False,
         deterministic=False,  # Slower on a GPU, and the same bits at each start.
         evaluate="here",  # Or "elsewhere": by jbias evaluate --follow.

@@ -536,8 +536,12 @@ def _evaluation(
     own = jax.eval_shape(lambda: stages.seed_argument(stage.members[0]))
     image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
 
+    logits = stage.program.logits
+    if stage.folds_norms(asked.run):
+        logits = stage.program.folded_logits
+
     def score(net, arg, shared, static):
-        return stage.program.logits(net, None, arg[1], static)
+        return logits(net, None, arg[1], static)
 
     alone = stages.StepShapes(net, own, image, {}, None)
     looped = seed_axis.STRATEGIES["looped"]

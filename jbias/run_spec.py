@@ -31,7 +31,7 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (str, ("algo.name", "model.name", "optim.name", "optim.schedule.name")),
     (str, ("optim.warmup", "train.data", "train.split", "train.balance", "variant")),
     (str, ("label", "init", "precision", "eval_every", "save_every", "aggregate")),
-    (str, ("run.strategy", "run.evaluate", "run.write", "run.log")),
+    (str, ("run.strategy", "run.evaluate", "run.eval_norm", "run.write", "run.log")),
     (int, ("size", "model.width", "model.norm_group")),
     (int, ("train.batch", "train.accumulate", "run.steps_per_dispatch")),
     (int, ("run.devices", "run.spread", "run.together", "run.eval_batch", "run.keep")),
@@ -47,7 +47,18 @@ KEYS = tuple(key for key in ENTRIES if "." not in key)
 SOURCES = tuple(key[4:] for key in ENTRIES if key.startswith("fix."))
 RUN_KEYS = tuple(key[4:] for key in ENTRIES if re.fullmatch(r"run\.\w+", key))
 # Runs begun before they were there lack them.
-OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback", "label", "fix")
+OPTIONAL_KEYS = (
+    "energy",
+    "write",
+    "wandb",
+    "log",
+    "eval_norm",
+    "rollback",
+    "label",
+    "fix",
+)
+# Batch norm in evaluation: folded into convolutions, never, or on accelerators alone.
+EVAL_NORMS = ("auto", "exact", "folded")
 # What a part must have, wherever it stands.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "algo": ("name",),
@@ -350,6 +361,10 @@ class RunSpec:
                         jc.refuse(f"{stage.where}.{key}", must, value)
         if (by := config["run"]["evaluate"]) not in ("here", "elsewhere"):
             jc.refuse("config.run.evaluate", "be here or elsewhere", by)
+        if (norm := config["run"].get("eval_norm", EVAL_NORMS[0])) not in EVAL_NORMS:
+            jc.refuse(
+                "config.run.eval_norm", f"be one of {', '.join(EVAL_NORMS)}", norm
+            )
         for cadence in ("eval_every", "save_every"):
             _check_duration(f"config.{cadence}", config[cadence])
         for name in config["tests"]:  # They name folders.

@@ -179,7 +179,15 @@ def test_rows_say_what_is_compiled():
     assert [one["name"] for one in row.inputs] == ["flip", "mixup"]
     assert (row.seeds, row.strategy, row.evaluates) == (10, "vmapped", False)
     assert compiled_rows.parse("imagenet/padain").taken == 0.01
-    for wrong in ("cifar16", "cifar17/erm", "cifar16/ermm", "cifar16/erm+mixdown"):
+    exact, folded = map(
+        compiled_rows.parse, ("tiny/erm/evaluate", "tiny/erm/evaluate/folded")
+    )
+    assert (exact.evaluates, exact.folds) == (True, False)
+    assert (folded.evaluates, folded.folds) == (True, True)
+    for wrong in (
+        *("cifar16", "cifar17/erm", "cifar16/ermm", "cifar16/erm+mixdown"),
+        "cifar16/erm/folded",
+    ):
         with pytest.raises(ValueError, match="row: "):
             compiled_rows.parse(wrong)
 

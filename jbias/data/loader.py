@@ -146,13 +146,43 @@ def _spared() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def choose_kept(sizes: Mapping[str, int], room: float) -> list[str]:
+    """Return the names of the sets that are kept in so much room.
+
+    In order each set that still fits, or the smallest first: the choice that fills more of
+    the room, and in order where both fill the same.
+
+    sizes: bytes of each set, by name. room: bytes.
+    """
+
+    def fill(names: Iterable[str]) -> list[str]:
+        kept, left = [], room
+        for name in names:
+            if sizes[name] <= left:
+                kept.append(name)
+                left -= sizes[name]
+        return kept
+
+    choices = fill(sizes), fill(sorted(sizes, key=lambda name: sizes[name]))
+    fullest = max(choices, key=lambda kept: sum(sizes[name] for name in kept))
+    return [name for name in sizes if name in fullest]
+
+
 def load_into_memory(
-    resident: Sets, tested: Sets, say: Callable, *, gib: float, threads: int
+    resident: Sets,
+    tested: Sets,
+    say: Callable,
+    *,
+    gib: float,
+    threads: int,
+    sharing: int = 1,
 ) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
     """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
 
-    Those to train on must fit. Of those to test on, the ones that still fit or are there
-    already; the others will be read anew at each evaluation.
+    Those to train on must fit. Of those to test on, the ones that still fit (`choose_kept`)
+    or are there already; the others will be read anew at each evaluation.
+
+    sharing: the number of processes of this machine that share the room for sets to test on.
     """
     left = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if left < 0:
@@ -161,11 +191,29 @@ def load_into_memory(
         stream = "stream them from their files (crop=host among the config's arguments"
         smaller = "or in its c.train), or choose a smaller config.size"
         raise ValueError(f"{takes}, {most}; raise it, {stream}, {smaller}")
-    chosen, images = dict(resident), {}
+    own_room = gib * 2**30 / sharing - sum(map(nbytes, resident.values()))
+    encoded = {}  # Bytes of each set that must be decoded.
     for name, source in tested.items():
-        if sources.in_memory(source) or nbytes(source) <= left:
-            chosen[name] = source
-            left -= nbytes(source)
+        if sources.in_memory(source):
+            own_room -= nbytes(source)
+        else:
+            encoded[name] = nbytes(source)
+    kept, images = choose_kept(encoded, own_room), {}
+    if encoded:
+        size, room = (
+            sum(encoded[name] for name in kept) / 2**30,
+            max(0, own_room) / 2**30,
+        )
+        say(
+            f"{len(kept)} of {len(encoded)} test sets are decoded once and kept, "
+            f"{size:.2g} GiB of {room:.2g} GiB that are free for them"
+            + f" in each of this machine's {sharing} processes"
+            * (sharing > 1)
+        )
+    at_hand = {
+        name: x for name, x in tested.items() if name not in encoded or name in kept
+    }
+    chosen = {**resident, **at_hand}
     for name, source in chosen.items():
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             images[name] = decode_all(source, workers=threads, progress=progress)

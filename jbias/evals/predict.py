@@ -181,6 +181,22 @@ def class_scores(
     return jnp.where((matrix > 0).any(axis=0), scores, -jnp.inf)
 
 
+@functools.partial(jax.jit, static_argnames="count")
+def largest_differences(
+    logits: tuple, others: tuple, *, count: int
+) -> tuple[Float[Array, "*s"], ...]:
+    """Return the largest absolute difference of any two logits, by tree.
+
+    logits, others: (b, k) or, of a tree of several seeds, (s, b, k). count: images of the
+      batch; further rows fill it up and do not count.
+    """
+
+    def largest(x: Array, y: Array) -> Array:
+        return jnp.abs(x - y)[..., :count, :].max((-2, -1))
+
+    return tuple(map(largest, logits, others))
+
+
 def predict(
     many: Callable,
     variables: tuple,

@@ -26,7 +26,7 @@ from jbias.training.stages import Stage
 
 Net = trained.Net
 # What of config.run an evaluation depends on.
-_OBSERVED = ("eval_batch", "decisions")
+_OBSERVED = ("eval_batch", "eval_norm", "decisions")
 
 
 def save(
@@ -39,6 +39,7 @@ def save(
     if here:
         for name, value in valid.items():
             job.best[name] = max(value, job.best.get(name, -1.0))
+    run = job.config["run"]
     info = {
         "step": step,
         "stage": stage.number,
@@ -46,7 +47,7 @@ def save(
         "best": job.best,
         "sums": job.records.sums_until(step),
         "records": results.dumps(job.evaluation.records) if here else "",
-        "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
+        "left": {key: run[key] for key in _OBSERVED if key in run} if left else None,
     }
     told = {} if left else None
     if here and valid and not left:

@@ -37,9 +37,13 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
     if not predicted:
         return  # Asked to stop; this evaluation is made again on resuming.
     _report_undecided(job, predicted, step)
+    with _refusing_full_memory(step):
+        differences = _fold_differences(job, stage, states)
+    _report_folding(job, stage, differences, step)
     for number, entry in enumerate(job.members):
         decided = [_decisions(predicted[test.name][number], test) for test in job.tests]
-        for r in _records(job, stage, step, entry, decided):
+        difference = differences[number] if differences else None
+        for r in _records(job, stage, step, entry, decided, difference=difference):
             records.append(r)
             if evaluations.is_valid(r):
                 valid[entry.name] = r.value
@@ -119,9 +123,7 @@ def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None
     Sets with images of one size share batches, so that only their last one is padded.
     """
     run, layout = job.config["run"], stage.layout
-    reading = stages.reader_options(run["loading"], job.devices)
-    shards = job.devices.shape["data"]
-    size = -(-run["eval_batch"] // shards) * shards
+    score = stage.scorer(run)
     predicted = {test.name: [] for test in job.tests}
     for wave, trees in enumerate(states):
         nets = layout.to_device(tuple(map(train_step.net_of, trees)), wave)
@@ -129,9 +131,9 @@ def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None
         for _, group in itertools.groupby(job.tests, lambda test: test.shape):
             tests = list(group)
             found = predict.predict(
-                stage.score,
+                score,
                 nets,
-                _batches(job, [test.images for test in tests], size, reading),
+                _batches(job, [test.images for test in tests]),
                 [_rule(job, test) for test in tests],
                 split=functools.partial(layout.each, number=wave),
                 halt=job.stop_requested,
@@ -157,8 +159,53 @@ def _rule(job: RunContext, test: splits.TestSet) -> predict.Rule:
     return predict.Rule(len(test.images), matrix, test.aggregate, label, cues)
 
 
-def _batches(job: RunContext, images: list, size: int, reading) -> Iterator[jax.Array]:
+def _fold_differences(
+    job: RunContext, stage: Stage, states: PackedStates
+) -> list[float]:
+    """Return by member how far folding batch norms moves a logit; empty where none folds.
+
+    The largest absolute difference between logits of the folded and of the exact network,
+    over all classes and the images of the first batch of the validation set. NaN where
+    these are not finite.
+    """
+    if not stage.folds_norms(job.config["run"]):
+        return []
+    images, layout, differences = job.tests[0].images, stage.layout, []
+    images = images[: _batch_size(job)]
+    for wave, trees in enumerate(states):
+        nets = layout.to_device(tuple(map(train_step.net_of, trees)), wave)
+        (batch,) = _batches(job, [images])
+        inputs = nets, ((),) * len(nets), batch, None
+        moved = predict.largest_differences(
+            stage.score_folded(*inputs), stage.score(*inputs), count=len(images)
+        )
+        differences += map(float, layout.each(mesh.fetch(moved, job.devices), wave))
+    return differences
+
+
+def _report_folding(
+    job: RunContext, stage: Stage, differences: list[float], step: int
+) -> None:
+    """Log once in a start what folding batch norms does to logits."""
+    finite = [x for x in differences if np.isfinite(x)]
+    if finite and job.evaluation.step < 0:
+        job.log(
+            f"step {step}: {stage.foldable_norms} batch norms are folded into convolutions "
+            f"in evaluation: logits differ by {max(finite):.2g} at most from exact ones "
+            "(config.run.eval_norm)"
+        )
+
+
+def _batch_size(job: RunContext) -> int:
+    """Return how many images are evaluated together, of all devices."""
+    shards = job.devices.shape["data"]
+    return -(-job.config["run"]["eval_batch"] // shards) * shards
+
+
+def _batches(job: RunContext, images: list) -> Iterator[jax.Array]:
     """Batches on the devices; where one process cannot read its share, none goes on."""
+    size = _batch_size(job)
+    reading = stages.reader_options(job.config["run"]["loading"], job.devices)
     files = any(isinstance(one, loader.EncodedImages) for one in images)
     coming = loader.local_batches(images, size, reading)
     place = mesh.split if reading.parts == 1 else mesh.assemble
@@ -233,9 +280,17 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _records(
-    job: RunContext, stage: Stage, step: int, entry: run_spec.Member, decided: list
+    job: RunContext,
+    stage: Stage,
+    step: int,
+    entry: run_spec.Member,
+    decided: list,
+    *,
+    difference: float | None,
 ) -> Iterator[results.Record]:
     """What is recorded of a seed that decided so about each set.
+
+    difference: see `_fold_differences`; None: batch norms are as they are.
 
     Without a number, as diverged, on sets where its logits of any image decide nothing.
     Losses and gradients since the evaluation before, or the step it diverged at; and where
@@ -251,6 +306,8 @@ def _records(
     values = {"diverged": at} if at else job.monitor.means(entry.name)
     for name, value in values.items():
         yield train(metric=name, value=value, status="diverged" if at else "ok")
+    if difference is not None and np.isfinite(difference) and not at:
+        yield train(metric="folding_difference", value=difference, status="ok")
     for failed in job.monitor.rolled_back.get(entry.name, ()):
         if stage.first < failed <= step:
             to, scale = job.rollback(entry.name, failed)

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -140,8 +141,15 @@ def open_run(
     kept = train.keys() - ({*train} if follows else {*streamed})
     held = {name: one for name, one in train.items() if name in kept}
     threads = stages.reader_options(run["loading"], devices).threads
-    reading = dict(gib=run["loading"]["gib"], threads=threads)
-    images = loader.load_into_memory(held, sets.tests, say, **reading)
+    hosts = team.all_gather("the hosts", socket.gethostname())
+    images = loader.load_into_memory(
+        held,
+        sets.tests,
+        say,
+        gib=run["loading"]["gib"],
+        threads=threads,
+        sharing=hosts.count(socket.gethostname()),
+    )
     for name, how in streamed.items():
         say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
     tests = [
@@ -169,6 +177,8 @@ def open_run(
         chosen = autotune.choose_strategy(placed, before, say)
         devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
         facts["layout"] = _layout(built, devices, chosen["strategy"])
+        if norms := [x.foldable_norms for x in built if x.folds_norms(run)]:
+            facts["layout"]["folded_norms"] = max(norms)
         facts["chosen"] = chosen
     _check_alike(team, facts)
     nets = None

@@ -24,6 +24,7 @@ from jbias import config as jc
 from jbias.algos import base
 from jbias.data import loader
 from jbias.evals import predict
+from jbias.models import folding
 from jbias.runtime import mesh, xla
 from jbias.training import (
     convolutions,
@@ -44,6 +45,12 @@ class SeedProgram(NamedTuple):
     draw: Callable  # (key, net of the stage before or None) -> its first state.
     step: seed_axis.SeedFunction  # Its arg is (key, what it takes).
     logits: seed_axis.SeedFunction  # Its network's, in evaluation.
+    decide: folding.Apply  # (variables, images in [0, 1]) -> the same logits.
+
+    @property
+    def folded_logits(self) -> seed_axis.SeedFunction:
+        """Return `logits` with batch norms folded into convolutions."""
+        return predict.scorer(folding.fold_norms(self.decide))
 
 
 class StepShapes(NamedTuple):
@@ -73,7 +80,8 @@ class Stage:
     rollback: divergence.Rollback | None = None
     layout: seed_axis.SeedLayout | None = None  # Of all, as `fit_to_devices` says;
     advance: seed_axis.MultiStep | None = None  # their steps,
-    score: seed_axis.WaveFunction | None = None  # and their logits, of a wave.
+    score: seed_axis.WaveFunction | None = None  # and their logits, of a wave;
+    score_folded: seed_axis.WaveFunction | None = None  # by folded batch norms.
     skips: bool = False  # Whether members that have no arguments may be left out.
     scanned: int = 0  # Steps that are one program if as many are dispatched; 0: none.
 
@@ -105,6 +113,26 @@ class Stage:
     def streams(self) -> bool:
         """Whether images are read while it is trained."""
         return any(one.streams for one in self.pipelines.values())
+
+    @functools.cached_property
+    def foldable_norms(self) -> int:
+        """The number of batch norms that an evaluation can fold into convolutions."""
+        net = jax.eval_shape(train_step.net_of, self.state_shape)
+        image = jax.ShapeDtypeStruct((1, *self.shape, 3), np.float32)
+        return folding.count_foldable(self.program.decide, net, image)
+
+    def folds_norms(self, run: Mapping[str, Any]) -> bool:
+        """Return whether an evaluation folds batch norms, by config.run.
+
+        By itself it does on accelerators, and records of a CPU keep their bits.
+        """
+        mode = run.get("eval_norm", "auto")
+        folds = mode == "folded" or (mode == "auto" and xla.platform() != "cpu")
+        return folds and self.foldable_norms > 0
+
+    def scorer(self, run: Mapping[str, Any]) -> seed_axis.WaveFunction:
+        """Return what computes the logits of a wave in evaluation, by config.run."""
+        return self.score_folded if self.folds_norms(run) else self.score
 
     def static(self, step: int) -> Hashable:
         """What the compiler must know about a step of the run."""
@@ -327,6 +355,7 @@ def make_program(
         divergence.with_fallback(draw) if rollback else draw,
         convolutions.chunk_kernel_gradients(step) if in_chunks else step,
         predict.scorer(decide),
+        decide,
     )
 
 
@@ -402,6 +431,7 @@ def fit_to_devices(
             stage.program.step, chosen, layout, scanned=scanned
         ),
         score=seed_axis.map_seeds(stage.program.logits, chosen, layout),
+        score_folded=seed_axis.map_seeds(stage.program.folded_logits, chosen, layout),
         skips=chosen.dispatch != "unrolled" and not layout.width(0),
         scanned=scanned,
     )

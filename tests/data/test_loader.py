@@ -106,3 +106,47 @@ def test_array_source_elements():
 def test_array_source_refuses_what_does_not_fit(changes, message):
     with pytest.raises(ValueError, match=message):
         array_source(**changes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room", "kept"),
+    [
+        ({"a": 3, "b": 2}, 5, ["a", "b"]),
+        ({"a": 3, "b": 2}, 4, ["a"]),  # In order fills three, the smallest first two.
+        (
+            {"a": 3, "b": 2, "c": 2},
+            4,
+            ["b", "c"],
+        ),  # In order three, from the smallest four.
+        ({"a": 9, "b": 2, "c": 1}, 3, ["b", "c"]),
+        ({"b": 2, "a": 2}, 2, ["b"]),  # Alike: the first.
+        ({"a": 1}, 0, []),
+        ({"a": 1}, -1, []),
+        ({}, 4, []),
+    ],
+)
+def test_kept_sets_fill_the_room_and_never_more(sizes, room, kept):
+    assert loader.choose_kept(sizes, room) == kept
+
+
+def test_processes_of_one_machine_share_the_room_for_test_sets(tree):
+    """Two keep a set each has half of the room for, and training sets leave less of it."""
+    source = make(tree)
+    size = loader.nbytes(source) / 2**30
+
+    def kept(gib, sharing, resident=()):
+        told = []
+        images = loader.load_into_memory(
+            dict.fromkeys(resident, source),
+            {"test": source},
+            told.append,
+            gib=gib,
+            threads=1,
+            sharing=sharing,
+        )
+        return "test" in images, told[0]
+
+    assert kept(size, 1)[0] and kept(2 * size, 2)[0]
+    assert not kept(1.9 * size, 2)[0] and not kept(2 * size, 2, ["train"])[0]
+    assert "each of this machine's 2 processes" in kept(2 * size, 2)[1]
+    assert kept(size, 1)[1].startswith("1 of 1 test sets are decoded once and kept")

@@ -1,5 +1,6 @@
 """Streamed training sets: the same batches however they are read, killed or shared."""
 
+import collections
 import contextlib
 import itertools
 import json
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 
 from jbias import run_spec, train
-from jbias.data import loader, splits
+from jbias.data import loader, sources, splits
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, input_plan, samplers, setup, stages
 from tests import cases, smoke_runs
@@ -291,6 +292,25 @@ def test_a_test_set_is_not_cut_at_random(photos, tmp_path):
         c.valid.crop = "host"
     with pytest.raises(ValueError, match="config.valid.crop: must be True or False"):
         train.run(c, tmp_path / "run")
+
+
+def test_an_evaluation_decodes_nothing_of_what_is_kept(photos, tmp_path, monkeypatch):
+    """Three evaluations decode each image of the test set once; without room, each time."""
+    decoded, image = collections.Counter(), sources.EncodedSource.image
+
+    def count(self, index, *crop):
+        decoded[self.name.rpartition("/")[2]] += 1
+        return image(self, index, *crop)
+
+    monkeypatch.setattr(sources.EncodedSource, "image", count)
+    for gib, evaluations in ((1.0, 1), (0.0, 3)):
+        c = config(photos, crop="host")
+        c.run.loading.gib = gib
+        decoded.clear()
+        train.run(c, tmp_path / str(gib))
+        assert decoded["valid"] == evaluations * len(CLASSES) * COUNT
+    log = (tmp_path / "1.0" / "log.txt").read_text()
+    assert "1 of 1 test sets are decoded once and kept" in log
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
     monkeypatch.setattr(memory, "step_need", lambda *args: memory.Need(10, 100))
     stage = fed(9, train=streamed(0, until=99, batch=1000))
-    stage.program, stage.shapes = stages.SeedProgram(None, None, None), given(stage)
+    stage.program, stage.shapes = stages.SeedProgram(*(None,) * 4), given(stage)
     for together in (0, 4):
         run = {**RUN, "together": together}
         found = memory.fit([stage], stage, mesh.make(1), run, 1)
@@ -144,6 +144,7 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
     stage.program = stages.SeedProgram(
         None,
         lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, ()),
+        None,
         None,
     )
     stage.shapes = given(stage, (256, 256))

@@ -1,0 +1,130 @@
+"""Evaluation with folded batch norms: the same decisions, by all strategies, and recorded."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import common
+from jbias import config as jc
+from jbias import run_spec, train
+from jbias.runs import results
+from jbias.runtime import mesh, xla
+from jbias.training import seed_axis, stages
+from jbias.training import step as train_step
+from tests import cases, smoke_runs
+
+SEEDS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A stage of three seeds after some steps, and the drawn images it trains on."""
+    config = jc.to_dict(smoke_runs.small())
+    stage = common.with_seeds(smoke_runs.stage(config), SEEDS)
+    states, _ = smoke_runs.trained(stage, SEEDS, "looped", steps=4)
+    rows = np.asarray(stage.shared(0)["train"]["image"])
+    return stage, states, rows.reshape(-1, *stage.shape, 3)[:64]
+
+
+@pytest.fixture(scope="module")
+def exact(trained):
+    """Each seed's logits, by itself and without folding."""
+    stage, states, image = trained
+    score = jax.jit(stage.program.logits, static_argnums=3)
+    return [score(train_step.net_of(state), (), image, None) for state in states]
+
+
+@cases.each("strategy", seed_axis.STRATEGIES, quick=("threaded", "vmapped"))
+def test_folded_logits_are_near_the_exact_ones_of_each_seed_alone(
+    trained, exact, strategy
+):
+    stage, states, image = trained
+    laid = stages.fit_to_devices(stage, mesh.make(1), strategy=strategy)
+    (nets,) = laid.layout.pack(map(train_step.net_of, states))
+    args = ((),) * len(nets)
+    folded = laid.layout.each(laid.score_folded(nets, args, image, None))
+    for found, wanted in zip(folded, exact, strict=True):
+        # Twenty layers of float32 in other orders.
+        np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
+        np.testing.assert_array_equal(found.argmax(-1), wanted.argmax(-1))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("mode", [None, *run_spec.EVAL_NORMS])
+def test_by_itself_an_evaluation_folds_on_accelerators(
+    trained, monkeypatch, platform, mode
+):
+    stage, *_ = trained
+    monkeypatch.setattr(xla, "platform", lambda: platform)
+    run = {} if mode is None else {"eval_norm": mode}
+    by_itself = platform != "cpu"
+    wanted = {"exact": False, "folded": True}.get(mode, by_itself)
+    laid = stages.fit_to_devices(stage, mesh.make(1), strategy="looped")
+    assert laid.folds_norms(run) is wanted
+    assert laid.scorer(run) is (laid.score_folded if wanted else laid.score)
+
+
+def test_a_network_without_batch_norms_is_never_folded():
+    config = smoke_runs.small()
+    config.model = {"name": "vit_small16", "width": 8, "heads": 2, "depth": 4}
+    stage = smoke_runs.stage(jc.to_dict(config))
+    assert stage.foldable_norms == 0 and not stage.folds_norms({"eval_norm": "folded"})
+
+
+def test_another_word_is_refused():
+    config = smoke_runs.small()
+    config.run.eval_norm = "fused"
+    must = r"config.run.eval_norm: must be one of auto, exact, folded, got 'fused'"
+    with pytest.raises(ValueError, match=must):
+        run_spec.RunSpec.from_config(config)
+
+
+def test_a_config_without_the_entry_is_of_the_same_run():
+    config = jc.to_dict(smoke_runs.small())
+    older = {**config, "run": {**config["run"]}}
+    del older["run"]["eval_norm"]
+    assert (
+        run_spec.RunSpec.from_config(older).name
+        == run_spec.RunSpec.from_config(config).name
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The lines of two runs by their `eval_norm`, and their workdirs."""
+    found = {}
+    for mode in ("auto", "folded"):
+        config = smoke_runs.small(epochs=1.0)
+        config.model, config.run.eval_norm = {"name": "cnn", "width": 4}, mode
+        workdir = tmp_path_factory.mktemp("runs") / mode
+        assert train.run(config, workdir)
+        found[mode] = workdir
+    return found
+
+
+def records(workdir):
+    return results.read([workdir]).drop(columns="workdir").astype({"metric": str})
+
+
+def test_a_folded_run_records_how_far_logits_are_from_the_exact_ones(runs):
+    """For each seed in each evaluation; on a CPU nothing is folded unless asked for."""
+    exact, folded = records(runs["auto"]), records(runs["folded"])
+    measured = folded["metric"] == "folding_difference"
+    assert not (exact["metric"] == "folding_difference").any()
+    assert measured.sum() == 2 * folded["step"].nunique()
+    assert folded[measured]["value"].between(1e-9, 1e-4).all()
+    assert exact.equals(folded[~measured].reset_index(drop=True))
+
+
+def test_a_folded_run_says_so(runs):
+    (line,) = [
+        line
+        for line in (runs["folded"] / "log.txt").read_text().splitlines()
+        if "batch norms are folded" in line
+    ]
+    assert "2 batch norms" in line and "logits differ by" in line
+    for mode, count in (("auto", None), ("folded", 2)):
+        facts = json.loads((runs[mode] / "provenance.json").read_text())
+        assert facts["layout"].get("folded_norms") == count
