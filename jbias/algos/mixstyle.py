@@ -29,6 +29,7 @@ from jbias.models import taps
 from jbias.runtime import xla
 
 _EPS = 1e-6
+_LANES = 128  # Values of the innermost axis in a TPU's vector register.
 
 Map = Float[Array, "b h w c"]
 Places = Int[Array, "b n c"]
@@ -113,8 +114,11 @@ def match(
 
 
 def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
-    """Lay x out on a TPU as it sorts; else the compiler changes layouts around each sort."""
-    if xla.platform() != "tpu":
+    """Lay x out on a TPU as it sorts; else the compiler changes layouts around each sort.
+
+    Fewer channels than a TPU has lanes stay as they are: lanes would be empty.
+    """
+    if xla.platform() != "tpu" or x.shape[-1] < _LANES:
         return x
     return layout.with_layout_constraint(x, layout.Layout((0, 1, 2)))
 
