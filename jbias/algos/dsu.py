@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jbias.algos import base, erm
 from jbias.augment import feature_stats, options, sampling
 from jbias.models import taps
+from jbias.runtime import xla
 
 _EPS = 1e-6
 
@@ -56,14 +57,19 @@ def make(
         return erm.make(net)._replace(mix_group=mix_group)
 
     change = functools.partial(disturb, factor=factor, group=mix_group)
-    tap = rescaling_tap(lambda x, site: site in sites, change, p)
+    tap = rescaling_tap(lambda x, site: site in sites, change, p, often=True)
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
 
 
-def rescaling_tap(acts_at: Callable, change: Callable, p: float) -> taps.Tap:
-    """A tap where acts_at(x, site) says so: change(mean, var, key) -> a, b of a x + b.
+def rescaling_tap(
+    acts_at: Callable, change: Callable, p: float, *, often: bool = False
+) -> taps.Tap:
+    """Return a tap where acts_at(x, site) says so: change(mean, var, key) -> a, b of a x + b.
 
     It acts with chance p, for the whole batch at a site.
+
+    often: on a TPU, reads the statistics in every step, where most steps need them: a
+      condition around a map costs there more than the statistics.
     """
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
@@ -71,8 +77,11 @@ def rescaling_tap(acts_at: Callable, change: Callable, p: float) -> taps.Tap:
             return x
         gate, rest = jax.random.split(key)
         acts = jax.random.bernoulli(gate, p)
-        found = feature_stats.gated_affine(x, acts, change, rest)
-        return taps.Rescaled(x, *found, acts)
+        read_always = often and xla.platform() == "tpu"
+        affine = feature_stats.gated_affine(
+            x, acts, change, rest, read_always=read_always
+        )
+        return taps.Rescaled(x, *affine, None if read_always else acts)
 
     return tap
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.experimental import layout
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jbias.algos import base, erm
@@ -28,6 +29,7 @@ from jbias.models import taps
 from jbias.runtime import xla
 
 _EPS = 1e-6
+_LANES = 128  # Values of the innermost axis in a TPU's vector register.
 
 Map = Float[Array, "b h w c"]
 Places = Int[Array, "b n c"]
@@ -105,10 +107,41 @@ def match(
     place has the lower rank.
     """
     flat = x.reshape(len(x), -1, x.shape[-1])
-    values, places = _ranked(flat)
-    matched = _placed(sampling.reorder(values, order), places)
+    values, places = _ranked(_channels_innermost(flat))
+    matched = _placed(_of_partners(values, order), places)
     change = (1 - share[:, 0]) * (matched - jax.lax.stop_gradient(flat)).astype("f4")
     return x + change.astype(x.dtype).reshape(x.shape)
+
+
+def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
+    """Lay x out on a TPU as it sorts; else the compiler changes layouts around each sort.
+
+    Fewer channels than a TPU has lanes stay as they are: lanes would be empty.
+    """
+    if xla.platform() != "tpu" or x.shape[-1] < _LANES:
+        return x
+    return layout.with_layout_constraint(x, layout.Layout((0, 1, 2)))
+
+
+@jax.custom_vjp
+def _of_partners(
+    values: Float[Array, "b n c"], order: Int[Array, "groups group"]
+) -> Float[Array, "b n c"]:
+    """Return for each image the values of its partner, the image that `order` names.
+
+    Each image is the partner of one image, so that the gradient needs no sums.
+    """
+    return _channels_innermost(sampling.reorder(values, order))
+
+
+def _of_takers(order, g):
+    takers = jax.vmap(sampling.inverse)(order)
+    return _channels_innermost(sampling.reorder(g, takers)), None
+
+
+_of_partners.defvjp(
+    lambda values, order: (_of_partners(values, order), order), _of_takers
+)
 
 
 # A TPU takes single values from anywhere in a map at one or two a cycle; it sorts many
@@ -117,7 +150,8 @@ def match(
 def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
     """Each channel's values in their order, and where they were."""
     if xla.platform() == "tpu":
-        return tuple(jax.lax.sort((x, _numbers(x)), dimension=1, num_keys=1))
+        values, places = jax.lax.sort((x, _numbers(x)), dimension=1, num_keys=1)
+        return _channels_innermost(values), _channels_innermost(places)
     places = jnp.argsort(x, axis=1)
     return jnp.take_along_axis(x, places, axis=1), places
 
@@ -126,7 +160,9 @@ def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
 def _placed(values: Shaped[Array, "b n c"], places: Places) -> Shaped[Array, "b n c"]:
     """Puts each channel's values at these different places."""
     if xla.platform() == "tpu":
-        return jax.lax.sort((places, values), dimension=1, num_keys=1)[1]
+        # Places differ: a stable sort would carry a third array for nothing.
+        pair = (places, values)
+        return jax.lax.sort(pair, dimension=1, num_keys=1, is_stable=False)[1]
     ranks = jax.vmap(jax.vmap(sampling.inverse, in_axes=1, out_axes=1))(places)
     return jnp.take_along_axis(values, ranks, axis=1)
 

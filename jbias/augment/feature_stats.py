@@ -42,8 +42,11 @@ def moments(x: Map) -> tuple[Stats, Stats]:
 
 
 @jax.custom_vjp
-def gated_moments(x: Map, acts: Gate) -> tuple[Stats, Stats]:
-    """As `moments`, read from x only where it `acts`; 0 and 1 elsewhere."""
+def gated_moments(x: Map, acts: Gate | None) -> tuple[Stats, Stats]:
+    """Return `moments` where the gate acts, else 0 and 1 without reading x.
+
+    acts: None reads x in any case.
+    """
     return _gated_moments(x, acts)[0]
 
 
@@ -52,7 +55,7 @@ def _gated_moments(x, acts):
         zeros = jnp.zeros((x.shape[0], x.shape[3]))
         return zeros, jnp.ones_like(zeros)
 
-    found = jax.lax.cond(acts, moments, neither, x)
+    found = moments(x) if acts is None else jax.lax.cond(acts, moments, neither, x)
     return found, (x, found[0])
 
 
@@ -72,12 +75,18 @@ def _gated_moments_gradient(kept, given):
 gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 
-def gated_affine(x: Map, acts: Gate, change: Callable, *args: Any) -> tuple[Stats, ...]:
-    """What change(mean, var, *args) makes of x: a and b of a x + b; and mean and var.
+def gated_affine(
+    x: Map, acts: Gate, change: Callable, *args: Any, read_always: bool = False
+) -> tuple[Stats, ...]:
+    """Return a and b of a x + b, by change(mean, var, *args), and mean and var.
 
-    Where it does not act, nothing is read or drawn: a and var are 1, b and mean are 0.
+    Where the gate does not act, nothing is drawn, a is 1 and b is 0; nor is x read, and
+    mean and var are 0 and 1.
+
+    read_always: takes mean and var of x outside the condition, which a compiler can fuse
+      with what makes x. Inside, x is copied to a layout of the branch.
     """
-    mean, var = gated_moments(x, acts)
+    mean, var = gated_moments(x, None if read_always else acts)
 
     def keep(mean, var, *args):
         return jnp.ones_like(var), jnp.zeros_like(mean)

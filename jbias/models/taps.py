@@ -32,14 +32,18 @@ Key = PRNGKeyArray | None
 
 
 class Rescaled(NamedTuple):
-    """scale * x + shift; mean and unbiased variance over the pixels are x's, if it acts."""
+    """scale * x + shift, and the mean and unbiased variance of x over the pixels.
+
+    acts: whether anything changes; where nothing does, mean and variance are unknown.
+      None: they are known in any case, and nothing is gated.
+    """
 
     x: Map
     scale: Stats
     shift: Stats
     mean: Stats
     var: Stats
-    acts: Bool[Array, ""]
+    acts: Bool[Array, ""] | None
 
     @property
     def value(self) -> Map:
@@ -55,14 +59,19 @@ class Rescaled(NamedTuple):
         moved = jnp.mean(each, 0, keepdims=True)
         within = self.scale**2 * self.var * (count - 1) / count
         spread = jnp.mean(within + (each - moved) ** 2, 0)
+        if self.acts is None:
+            return moved[0], spread
         return jnp.where(self.acts, moved[0], mean), jnp.where(self.acts, spread, var)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def rescale(
-    x: Map, scale: Stats, shift: Stats, acts: Bool[Array, ""], dtype: DTypeLike
+    x: Map, scale: Stats, shift: Stats, acts: Bool[Array, ""] | None, dtype: DTypeLike
 ) -> Map:
-    """scale * x + shift; where nothing acts, all images of a channel have the same."""
+    """Return scale * x + shift; where nothing acts, all images of a channel have the same.
+
+    acts: None is for scales and shifts that may differ in any case.
+    """
     return _rescale_forward(x, scale, shift, acts, dtype)[0]
 
 
@@ -72,7 +81,7 @@ def _rescale_forward(x, scale, shift, acts, dtype):
 
 
 def _rescale_backward(dtype, kept, dy):
-    """Sums over the pixels of each image where it acts, else of all images together."""
+    """Sums over the pixels of each image where it may act, else of all images together."""
     x, scale, acts = kept
 
     def sums(x, dy, axes):
@@ -85,8 +94,11 @@ def _rescale_backward(dtype, kept, dy):
     def shared(x, dy, together):
         return tuple(jnp.broadcast_to(s / len(scale), scale.shape) for s in together)
 
-    together = sums(x, dy, (0, 1, 2))
-    d_scale, d_shift = jax.lax.cond(acts, apart, shared, x, dy, together)
+    if acts is None:
+        d_scale, d_shift = sums(x, dy, (1, 2))
+    else:
+        together = sums(x, dy, (0, 1, 2))
+        d_scale, d_shift = jax.lax.cond(acts, apart, shared, x, dy, together)
     dx = dy.astype(jnp.float32) * scale[:, None, None]
     return dx.astype(x.dtype), d_scale, d_shift, None
 

@@ -1,17 +1,20 @@
 """DSU: how far statistics move, whose spread decides, and where."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from jax.extend import core
 
 from jbias import models
 from jbias.algos import dsu
 from jbias.augment import feature_stats, sampling
 from jbias.models import taps
+from jbias.runtime import xla
 from tests import cases
 
 KEY = jax.random.key(6)
@@ -165,6 +168,50 @@ def test_options_may_come_at_run_time(net):
     np.testing.assert_array_equal(run(0.0, 1.0), X)
     once, twice = run(1.0, 1.0), run(1.0, 2.0)
     np.testing.assert_allclose(twice - X, 2 * (once - X), atol=1e-4)
+
+
+@pytest.mark.slow
+@cases.each("p", [0.0, 0.5, 1.0])
+def test_a_tpus_step_learns_the_same(p, net, variables, batch):
+    """Statistics read in every step: loss, statistics and gradients are a CPU's."""
+    algo = dsu.make(net, p=jnp.array(p), mix_group=4)  # An array: 0 is no ERM.
+    stats = {"net": variables["stats"]}
+
+    def learned(params):
+        losses, aux = algo.losses({"net": params}, stats, batch, jax.random.key(3))
+        return losses["class"], aux.stats
+
+    def step(platform):
+        with xla.compiling_for(platform):
+            learn = jax.jit(jax.value_and_grad(learned, has_aux=True))
+            return learn(variables["params"])
+
+    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
+    jax.tree.map(close, step("tpu"), step("cpu"))
+
+
+def test_a_tpu_has_no_condition_around_a_map(net):
+    """A branch would copy its maps to another layout."""
+
+    def takes_map(jaxpr):
+        """Return whether a condition in the program has an operand of X's shape."""
+        for eqn in jaxpr.eqns:
+            operands = eqn.invars if eqn.primitive.name == "cond" else ()
+            if any(x.aval.shape == X.shape for x in operands):
+                return True
+        inner = (core.jaxprs_in_params(eqn.params) for eqn in jaxpr.eqns)
+        return any(map(takes_map, itertools.chain.from_iterable(inner)))
+
+    def gradient(platform):
+        def loss(x):
+            tap = tap_of(net, p=0.5, mix_group=4)
+            return jnp.sum(tap(x, "stage1", KEY) ** 2)
+
+        with xla.compiling_for(platform):
+            return jax.make_jaxpr(jax.grad(loss))(X).jaxpr
+
+    assert takes_map(gradient("cpu"))
+    assert not takes_map(gradient("tpu"))
 
 
 def test_single_pixels_are_refused(net):

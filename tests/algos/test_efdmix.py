@@ -71,9 +71,11 @@ def test_gradients_pass_whole_and_reach_the_partner():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("channels", [4, 128])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_tpus_sorts_move_the_same_values(dtype):
-    x = jnp.maximum(X, -0.5).astype(dtype)
+def test_a_tpus_sorts_move_the_same_values(dtype, channels):
+    """In the layout that it sorts in, too, where the channels fill its lanes."""
+    x = jnp.tile(jnp.maximum(X, -0.5), channels // 4).astype(dtype)
 
     def moved(x):
         return mixstyle.match(x, ORDER, SHARE)
@@ -87,7 +89,9 @@ def test_a_tpus_sorts_move_the_same_values(dtype):
         program = str(jax.make_jaxpr(made)())
         found = made()
     assert "sort[" in program
-    assert program.count("gather[") == 1  # Of whole images: those of the partners.
+    assert ("layout_constraint" in program) == (channels == 128)
+    # Of whole images: values to the partners, and gradients back.
+    assert program.count("gather[") == 2
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
