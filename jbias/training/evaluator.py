@@ -286,7 +286,7 @@ def _records(
     entry: run_spec.Member,
     decided: list,
     *,
-    difference: float | None,
+    difference: float | None = None,
 ) -> Iterator[results.Record]:
     """What is recorded of a seed that decided so about each set.
 

@@ -235,8 +235,8 @@ def test_an_evaluation_made_again_leaves_sealed_records_as_they_are(
     shutil.rmtree(workdir / "checkpoints")
     before, real = records(workdir), evaluator._records
 
-    def shifted(*args):
-        for record in real(*args):
+    def shifted(*args, **options):
+        for record in real(*args, **options):
             value = record.value
             yield record._replace(value=value if record.count else (value or 0) + 1)
 
