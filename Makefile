@@ -23,8 +23,10 @@ NEWEST_TESTS = tests/test_private.py tests/runs/test_checkpoints.py \
 
 .PHONY: same-python demo eight study chaos cases test test-newest smoke test-all docs notebook lint types format clean
 
-# A stamp, so that an interrupted installation is taken up again.
-$(VENV)/.installed: setup.cfg pyproject.toml | same-python
+# Stamps, so that an interrupted installation is taken up again. To train takes a third of
+# the packages that all tests need.
+$(VENV)/.train: EXTRAS = train
+$(VENV)/.installed $(VENV)/.train: setup.cfg pyproject.toml | same-python
 	$(PYTHON) -c 'import sys; sys.exit("make: Python 3.11 or later is needed, this is " + sys.version.split()[0] + "; name another with PYTHON=...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$(EXTRAS)]'
@@ -37,22 +39,23 @@ ifneq ($(origin PYTHON),file)
 	test "$${found:-$$asked}" = "$$asked" || { echo "make: $(VENV) has Python $$found, PYTHON=$(PYTHON) is $$asked; name another environment with VENV=..., or run make clean" >&2; exit 1; }
 endif
 
-demo: $(VENV)/.installed
+# Minutes on two cores.
+demo: $(VENV)/.train
 	for algo in $(ALGOS); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo --workdir=runs/demo/$$algo || exit $$?; done
 	$(RUN) -m jbias.report --runs='runs/demo/*' --out=report
 
-# The benchmark's eight, on the demo's settings.
-eight: $(VENV)/.installed
+# The benchmark's eight, in an hour or more.
+eight: $(VENV)/.train
 	for net in cae edsr; do $(RUN) -m jbias.prepare deepaugment --net=$$net --data=shapes --split=train --out=prepared/$$net || exit $$?; done
-	for net in cae edsr; do $(RUN) -m jbias.main --config=configs/deepaugment.py:nets=$$net,demo --workdir=runs/eight/deepaugment_$$net || exit $$?; done
-	for algo in $(EIGHT); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo --workdir=runs/eight/$$algo || exit $$?; done
+	for net in cae edsr; do $(RUN) -m jbias.main --config=configs/deepaugment.py:nets=$$net,small --workdir=runs/eight/deepaugment_$$net || exit $$?; done
+	for algo in $(EIGHT); do $(RUN) -m jbias.main --config=configs/$$algo.py:small --workdir=runs/eight/$$algo || exit $$?; done
 	$(RUN) -m jbias.report --runs='runs/eight/*' --reference=erm --out=report-eight
 
 # Which biases go with which generalisation, over sixteen networks trained here; the
 # attacked ones within 1, 2, 4 and 8 of 255.
-study: $(VENV)/.installed
-	for algo in $(STUDY); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo,seeds=1 --workdir=runs/study/$$algo || exit $$?; done
-	for eps in $(ATTACKED); do $(RUN) -m jbias.main --config=configs/pgd.py:demo,seeds=1 --config.algo.eps=$$eps --workdir=runs/study/pgd-$$eps || exit $$?; done
+study: $(VENV)/.train
+	for algo in $(STUDY); do $(RUN) -m jbias.main --config=configs/$$algo.py:small,seeds=1 --workdir=runs/study/$$algo || exit $$?; done
+	for eps in $(ATTACKED); do $(RUN) -m jbias.main --config=configs/pgd.py:small,seeds=1 --config.algo.eps=$$eps --workdir=runs/study/pgd-$$eps || exit $$?; done
 	$(RUN) -m jbias.evaluate --checkpoint='runs/study/*' --suite=configs/suites/biases.py:images=$(IMAGES) --out=measured/study
 	$(RUN) -m jbias.report.biases --measured='measured/study/*' --out=report-study
 

@@ -1,6 +1,6 @@
 """The benchmark in small: methods with tuned rates, many seeds, one report.
 
-    python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
+    python -m benchmarks.small [--of=small,more] [--methods=erm+sagnet] [--seeds=10]
         [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
         [--show=silhouette+stylized] [--set=model.width=16] [--set=epochs=12.0]
         [--tuning-seeds=1] [--beside=runs/other/seeds/erm] [--every-rate]
@@ -187,7 +187,7 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--of", default="demo,more", help="the configs' arguments")
+    add("--of", default="small,more", help="the configs' arguments")
     add("--methods", default="+".join(METHODS), help="configs, joined by +")
     add("--seeds", type=int, default=10)
     add("--tuning-seeds", type=int, default=1, help="whose mean validation chooses")

@@ -55,7 +55,10 @@
                     of its own (the default for imagenet); `device` decodes once for all
                     seeds, in windows; `memory` holds the set, as for other data
 :skip=damaged.json  leaves the images out that `prepare check --list` found damaged
-:demo               the embedded set in a few epochs, minutes on two cores
+:demo               a first look: the embedded set, half of its images, a narrower
+                    network, 6 epochs; a minute or two on two cores
+:small              the embedded set in 5 epochs, which docs/results.md has the scores
+                    of; 5 to 12 minutes on two cores
 :more               the embedded set with two more tests, in which texture tells nothing
 :smoke              every part once, seconds
 """
@@ -299,8 +302,8 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
         raise ValueError(
             f"config argument: crop must be host, device or memory, got {arg.crop!r}"
         )
-    if arg.demo and arg.smoke:
-        raise ValueError("config argument: take demo or smoke, not both")
+    if arg.demo + arg.small + arg.smoke > 1:
+        raise ValueError("config argument: take one of demo, small and smoke")
     of_shift = {"attribute", "images", "shift_seed"} - own
     if not arg.shift and (lone := given & of_shift):
         raise ValueError(

@@ -21,13 +21,17 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
     c.size, c.epochs = 32, 15.0
     c.model.update(width=16, stem="small")
     n, batch = 4096, 64
-    if arg.demo:
+    if arg.small:
         c.epochs, batch, c.optim.rate = 5.0, 32, 0.05
+    if arg.demo:
+        c.epochs, c.eval_every, c.optim.rate = 6.0, "2 epochs", 0.02
+        n, batch = 2048, 32
     if arg.smoke:
         c.epochs, n = 2.0, 128
+    if arg.demo or arg.smoke:
         c.model.width = 8
     common = dict(data="shapes", correlation=arg.correlation)
-    few = dict(n=240) if arg.smoke else {}
+    few = dict(n=240) if arg.demo or arg.smoke else {}
     c.train = dict(split="train", n=n, batch=batch, **common)
     c.valid = dict(split="valid", **few, **common)
     c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
@@ -253,10 +257,10 @@ DEFAULTS = {
     **dict(correlation=0.99, style="photo", form="irm", train="train"),
     **dict.fromkeys(("root", "stimuli", "corrupted", "digits"), ""),
     **dict.fromkeys(("valid", "tests", "label", "name"), ""),
-    **dict.fromkeys(("subset", "grey", "demo", "more"), False),
+    **dict.fromkeys(("subset", "grey", "demo", "small", "more"), False),
 }
 ARGUMENTS = {
-    "shapes": {"correlation", "demo", "more"},
+    "shapes": {"correlation", "demo", "small", "more"},
     "imagenet": {"root", "stimuli", "subset"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},

@@ -85,8 +85,7 @@ def run(
                 return fate != "diverged"
         if main and (workdir / "config.json").exists():
             status.Heartbeat(workdir, say).update("opening")
-        job = setup.open_run(spec, workdir, say, team=team, guard=guard)
-        job.meter = meter
+        job = setup.open_run(spec, workdir, say, team=team, guard=guard, meter=meter)
         heard.attach(job)
         with contextlib.closing(job.writers):
             _train(job)
@@ -138,7 +137,8 @@ def _train(job: RunContext) -> None:
         for stage in job.stages[first:]:
             if packed is None or stage.number > first:
                 job.best, step = {}, stage.first
-                packed = _start(job, stage, packed)
+                with job.meter.during("compiling"):  # Drawing weights takes no time.
+                    packed = _start(job, stage, packed)
             packed = train_stage(job, stage, packed, step)
             stage.close()
             if job.monitor.all_diverged:

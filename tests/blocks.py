@@ -86,7 +86,8 @@ def _smoke(flag: str) -> str:
     path, _, arguments = flag.replace("=jbias:", "=", 1).partition(":")
     path = path.replace("=", "=jbias:", 1) if preset else path
     kept = [one for one in re.split(r",(?=\w+=|\w+$|\w+,)", arguments) if one]
-    kept = [one for one in kept if not one.startswith("epochs=") and one != "demo"]
+    sizes = ("epochs=", "demo", "small")
+    kept = [one for one in kept if not one.startswith(sizes)]
     return f"{path}:{','.join(dict.fromkeys(('smoke', *kept)))}"
 
 

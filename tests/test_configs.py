@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,14 @@ import pytest
 from jbias import build, models, run_spec
 from jbias import config as jc
 from jbias.algos import base
-from jbias.data import loader
+from jbias.configs import erm
+from jbias.data import loader, splits
 from jbias.runtime import mesh
 from jbias.training import input_plan, optim, prng, setup, stages
 from tests import cases
 
 NAMES = [name.replace("/", ".") for name in jc.preset_names("config")]
+ROOT = pathlib.Path(__file__).parents[1]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 
 
@@ -247,8 +250,44 @@ def test_the_benchmarks_protocol_has_its_variants(name):
     short = config_of(name, "data=imagenet,root=x,epochs=2,size=64")
     assert (short["epochs"], short["size"]) == (2, 64)
     assert not config_of(name, "data=imagenet,root=x,inputs=mixup")["stages"]
-    demo = config_of(name, "demo")
-    assert (demo["epochs"], demo["train"]["batch"]) == (5, 32)
+    small, demo = config_of(name, "small"), config_of(name, "demo")
+    assert (small["epochs"], small["train"]["batch"]) == (5, 32)
+    assert (demo["epochs"], demo["train"]["batch"]) == (6, 32)
+
+
+def documented_presets() -> list[tuple[str, ...]]:
+    """Cells of the table of presets in docs/configs.md, a row each."""
+    text = (ROOT / "docs/configs.md").read_text(encoding="utf-8")
+    table = text.partition("| Word |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    return [tuple(cell.strip() for cell in row) for row in rows]
+
+
+def test_the_page_of_configs_says_what_the_presets_are():
+    rows = documented_presets()
+    assert [row[0] for row in rows] == ["`smoke`", "`demo`", "`small`", "none"]
+    for word, images, width, epochs, batch, rate, cadence, tested, _ in rows:
+        c = erm.get_config("" if word == "none" else word.strip("`"))
+        assert c.size == 32, word
+        assert f"{c.train.n:,}" == images, word
+        assert (c.model.name, str(c.model.width)) == ("resnet18", width), word
+        assert (f"{c.epochs:g}", str(c.train.batch)) == (epochs, batch), word
+        assert f"{c.optim.rate:g}" == rate, word
+        every = (
+            "1 epoch" if cadence == "every epoch" else cadence.removeprefix("every ")
+        )
+        assert c.eval_every == every, word
+        opened = (
+            splits.open_test_source(f"config.tests.{name}", test.to_dict(), c.size)
+            for name, test in c.tests.items()
+        )
+        assert {len(source) for source in opened} == {int(tested)}, word
+
+
+def test_only_one_word_chooses_how_much_is_trained():
+    for words in ("demo,small", "small,smoke", "demo,smoke"):
+        with pytest.raises(ValueError, match="take one of demo, small and smoke"):
+            erm.get_config(words)
 
 
 def test_inputs_are_added_after_the_recipes():

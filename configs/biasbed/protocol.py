@@ -32,15 +32,16 @@ def apply(
 ) -> ml_collections.ConfigDict:
     """An algorithm's config for `arg` under the protocol; `rate` is the algorithm's.
 
-    Epochs and sizes that `arg` names stay, and those of its demo and smoke.
+    Epochs and sizes that `arg` names stay, and those of its demo, small and smoke.
     """
     c = get_config(f"variant=biasbed,{arg or ''}")
     named = jc.explicit_arguments(arg)
     plain = dict(rate=rate, momentum=0.9, decay=1e-4, nesterov=False, warmup="")
     common.update(c, dict(optim=dict(plain, schedule=STEPS)))
-    if not named & {"smoke", "demo", "epochs"}:
+    short = {"smoke", "demo", "small"}
+    if not named & {*short, "epochs"}:
         c.epochs = 100.0
-    if not named & {"smoke", "demo"}:
+    if not named & short:
         c.train.batch = 128
     if c.inputs and c.inputs[0]["name"] == "random_resized_crop":
         c.inputs = (*CROPS, *c.inputs[2:])

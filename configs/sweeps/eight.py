@@ -6,7 +6,7 @@ r"""The benchmark's eight algorithms, a trial each, as `make eight` trains them.
         --out=prepared/edsr
     jbias sweep run --sweep=configs/sweeps/eight.py --workdir=runs/eight
 
-:of=demo+seeds=1    the configs' arguments, joined by +
+:of=small+seeds=1    the configs' arguments, joined by +
 :prepared=DIR       where the images of `prepare deepaugment` are
 """
 
@@ -17,7 +17,7 @@ ALGORITHMS = ("erm", "stylized_erm", "debiased", "infodrop", "sagnet", "padain")
 
 def get_sweep(arg: str = "") -> dict:
     """The search; see above for `arg`."""
-    arg = jc.parse_arg(arg, "sweep argument", of="demo", prepared="prepared")
+    arg = jc.parse_arg(arg, "sweep argument", of="small", prepared="prepared")
     of = arg.of.replace("+", ",")
     deep = f"jbias:deepaugment:nets={{}},prepared={arg.prepared},{of}"
     plain = [f"jbias:{name}:{of}" for name in ALGORITHMS]

@@ -11,7 +11,7 @@ from jbias.launch import search_space
 
 def get_sweep(arg: str = "") -> dict:
     """The search; `config` names a file of configs/, `of` its arguments, joined by +."""
-    arg = jc.parse_arg(arg, "sweep argument", config="erm", of="demo", trials=12)
+    arg = jc.parse_arg(arg, "sweep argument", config="erm", of="small", trials=12)
     return {
         "config": f"jbias:{arg.config}:{arg.of.replace('+', ',')}",
         "axes": {

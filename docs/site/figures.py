@@ -53,7 +53,7 @@ def ranks(folder: pathlib.Path) -> None:
 def swings(folder: pathlib.Path) -> None:
     """Accuracies of one seed at every quarter of an epoch."""
     changes = (f"--config.epochs={EPOCHS}.0", "--config.eval_every=32 steps")
-    config = "--config=configs/erm.py:demo,seeds=1"
+    config = "--config=configs/erm.py:small,seeds=1"
     command("jbias.main", config, *changes, f"--workdir={folder}")
     rows = results.read(folder)
     rows = rows[(rows["metric"] == "accuracy") & (rows["condition"] == "")]

@@ -66,6 +66,7 @@ def report(study: analysis_lib.Study) -> document.Report:
     bib = prose.bib(methods.keys)
     several = tables.count(len(study.algorithms), "algorithm")
     metric = study.options.metric.replace("_", " ").capitalize()
+    about = filter(None, (prose.demonstration(study), *study.understood))
     # The figure of ranks stands below the scores, figures else above tables.
     ranks = [("scores", _ranks(analysis))] if analysis.tests else []
     parts = _words(analysis), figures(analysis, varying), placed, ranks
@@ -73,7 +74,7 @@ def report(study: analysis_lib.Study) -> document.Report:
         title="jbias report",
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
         subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report"
-        + "".join(f"; {line}" for line in study.understood),
+        + "".join(f"; {line}" for line in about),
         answer=prose.answer(analysis, seed_sections.answer(analysis)),
         warnings=prose.warnings(analysis),
         facts=_facts(analysis),

@@ -515,6 +515,19 @@ def _lost(study: analysis_lib.Study) -> Iterator[str]:
             yield f"{run.workdir} has no record of seed {tables.join(run.lost_seeds)}."
 
 
+def demonstration(study: analysis_lib.Study) -> str:
+    """Return what the page's head says of runs that were trained on drawn shapes alone."""
+    names = study.frame["train_data"].unique() if study.is_runs else ()
+    if not len(names) or not all(map(_is_drawn, names)):
+        return ""
+    return "a demonstration on drawn shapes, not on photographs"
+
+
+def _is_drawn(train_data: str) -> bool:
+    """Return whether these are images of the embedded set."""
+    return re.split("[/:]", train_data)[0] == "shapes"
+
+
 def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
     if few := list(study.seeds.index[study.seeds < 3]):
         yield (
@@ -522,7 +535,7 @@ def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
             "known."
         )
     models, sets = (sorted(study.frame[c].unique()) for c in ("model", "train_data"))
-    if any(re.split("[/:]", name)[0] == "shapes" for name in sets):
+    if any(map(_is_drawn, sets)):
         yield (
             "The models were trained on the embedded set of drawn shapes. What holds there "
             "need not hold on photographs such as ImageNet."

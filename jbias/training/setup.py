@@ -13,7 +13,7 @@ from jbias import build, data, evals, extensions, run_spec, seals
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
-from jbias.runs import checkpoints, evaluations, loggers, results, workdirs
+from jbias.runs import checkpoints, costs, evaluations, loggers, results, workdirs
 from jbias.runtime import console, files, mesh, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
@@ -121,15 +121,18 @@ def open_run(
     team: teams.ProcessGroup = teams.ALONE,
     follows: bool = False,
     guard: Callable[[], None] = lambda: None,
+    meter: costs.Stopwatch | None = None,
 ) -> RunContext:
     """Opens every set before anything is trained, so that bad input costs nothing.
 
     A job that `follows` another process's run has neither training images nor
     checkpoints to write; ValueError where it finds other data than that run, or than
     the other processes of its team, of which the first alone writes. `guard` is called
-    before anything is written; OSError where the workdir is another's by now.
+    before anything is written; OSError where the workdir is another's by now. `meter`
+    counts the run's seconds; the steps that are compiled here count as compiling.
     """
     config, run, main = spec.config, spec.config["run"], team.is_main
+    meter = meter or costs.Stopwatch()
     count = len(spec.members)
     devices = mesh.make(run["devices"], count, run["spread"], run["together"])
     sets = _open_sets(spec)
@@ -171,10 +174,11 @@ def open_run(
         build_on = functools.partial(stages.build_stages, spec, plans, images)
         if xla.platform() == "gpu" and xla.graph_failure():
             say(f"CUDA graphs: {xla.describe_graphs()}")
-        placed = memory.fit_stages(build_on, count, run, say, team.all_min)
         before = workdirs.provenance(workdir) if main else {}
         before = before.get("chosen") or before.get("layout")
-        chosen = autotune.choose_strategy(placed, before, say)
+        with meter.during("compiling"):
+            placed = memory.fit_stages(build_on, count, run, say, team.all_min)
+            chosen = autotune.choose_strategy(placed, before, say)
         devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
         facts["layout"] = _layout(built, devices, chosen["strategy"])
         if norms := [x.foldable_norms for x in built if x.folds_norms(run)]:
@@ -220,7 +224,9 @@ def open_run(
         )
     monitor = divergence.Monitor(members)
     parts = (devices, tests, built, store, records, monitor, seal, nets)
-    return RunContext(spec, workdir, say, *parts, team=team, check_lock=guard)
+    return RunContext(
+        spec, workdir, say, *parts, team=team, check_lock=guard, meter=meter
+    )
 
 
 def _describe_data(

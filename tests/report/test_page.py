@@ -110,6 +110,7 @@ def test_the_page_says_what_its_numbers_are_made_of(out):
         "mean ± one standard deviation over seeds",
         "artefact of the approximation",
         "embedded set of drawn shapes",
+        "a demonstration on drawn shapes",
         "packages.jax",
         "algo.name",
         "Hermann & Lampinen",

@@ -4,8 +4,12 @@ import json
 import types
 
 import pytest
+from etils import epath
 
+from jbias import run_spec
+from jbias.configs import erm
 from jbias.runs import costs, workdirs
+from jbias.training import memory, setup
 from tests import cases
 
 H200 = costs.Devices("NVIDIA H200", 2)
@@ -71,6 +75,27 @@ def test_every_second_is_of_one_work():
     clock.now += 32
     expected = {"opening": 33, "compiling": 4, "stepping": 10, "evaluating": 16}
     assert meter.spent() == expected == meter.spent()
+
+
+def test_steps_that_are_compiled_before_training_count_as_compiling(
+    tmp_path, monkeypatch
+):
+    clock = types.SimpleNamespace(now=0.0)
+    meter = costs.Stopwatch(lambda: clock.now)
+    fit_stages = memory.fit_stages
+
+    def slow(*args):
+        clock.now += 7
+        return fit_stages(*args)
+
+    monkeypatch.setattr(memory, "fit_stages", slow)
+    spec = run_spec.RunSpec.from_config(erm.get_config("smoke,seeds=1"))
+    workdir = epath.Path(tmp_path)
+    job = setup.open_run(spec, workdir, lambda line: None, meter=meter)
+    job.checkpoints.close()
+    assert job.meter is meter
+    expected = {"opening": 0, "compiling": 7, "stepping": 0, "evaluating": 0}
+    assert meter.spent() == expected
 
 
 def test_starts_add_up_and_an_unknown_one_leaves_the_sum_unknown():
