@@ -6,8 +6,9 @@ r"""Tests which differences between algorithms are real, and reports them.
     jbias report --status --runs=runs --watch
 
 A table may be CSV, TSV, Markdown, LaTeX, Excel or Parquet, long or wide (docs/own-table.md);
-folders are workdirs of runs. Writes to --out, "report" if it is not named: index.html (one page that needs no network), tables/ (CSV, LaTeX,
-Markdown, Parquet), figures/ (SVG, PDF, PNG), results.json, methods.md and methods.bib.
+folders are workdirs of runs. Writes to --out, "report" if it is not named: index.html (one page
+that needs no network), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures=pdf
+writes PDF for a paper as well), results.json, methods.md and methods.bib.
 """
 
 import argparse
@@ -125,7 +126,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     for line in study.understood:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")
-    written = document.write(report, pathlib.Path(args.out))
+    written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return iter([*report.answer, *left, *notes, written])
 
 
@@ -166,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
 
     out = cli.OUT | {"required": False}
     add("--out", f"folder of the report; made if needed (default: {_OUT})", **out)
+    cli.add_figures(parser)
     what = "tell how far the runs are instead; --runs may be a folder of folders"
     add("--status", what, action="store_true")
     what = "tell the status again every so many seconds (default: %(const)s)"
