@@ -392,7 +392,10 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     ranged = panels[[beyond[frame["panel"] == one].any() for one in panels]]
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
     keys = ["panel", "line", "x"]
-    seeds = seeds[seeds["panel"].isin(ranged)].merge(frame[keys])
+    drawn = [panel for panel in ranged if panel in panels[:PANELS]]
+    # Few of all seeds: a merge of words is slow.
+    seeds = seeds[seeds["panel"].isin(drawn) & seeds["line"].isin(leading)]
+    seeds = seeds[[*keys, "value"]].merge(frame[keys])
     ends = {"low": frame["value"] - frame["std"].fillna(0)}
     frame = frame.assign(**ends, high=2 * frame["value"] - ends["low"]).set_index(keys)
     shown = seeds.groupby(keys, observed=True)["value"].agg(["median", "min", "max"])
