@@ -521,13 +521,13 @@ def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
             f"{tables.join(few)}: fewer than 3 seeds; the deviation over seeds is hardly "
             "known."
         )
-    models, sets = (sorted(study.frame[c].unique()) for c in ("model", "train_data"))
-    if any(re.split("[/:]", name)[0] == "shapes" for name in sets):
+    if any(re.split("[/:]", name)[0] == "shapes" for name in study.train_sets):
         yield (
             "The models were trained on the embedded set of drawn shapes. What holds there "
             "need not hold on photographs such as ImageNet."
         )
-    for what, names in (("models", models), ("training data", sets)):
+    kinds = (("models", study.models), ("training data", study.train_sets))
+    for what, names in kinds:
         if len(names) > 1:
             yield (
                 f"The runs differ in {what} ({tables.join(names)}): differences between "
