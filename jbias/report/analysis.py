@@ -749,7 +749,7 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             for kind, rows in kinds.items()
         }
     )
-    names = frame[_UNIT][~pd.Series(units, frame.index).duplicated()]
+    names = frame[_UNIT].take(results.first_rows(frame, _UNIT))
     sums.index = pd.MultiIndex.from_frame(names)
     counts = collections.Counter()
     again = sums[(sums["right"] != 0) & sums.duplicated("right", keep=False)]
@@ -823,10 +823,11 @@ def _classes(study: Study) -> dict[str, int]:
 def _at_chance(study: Study) -> Iterator[dict]:
     """Yield cells of which Wilson's interval of the accuracy holds 1 / classes."""
     classes = _classes(study)
-    cells = study.values.groupby(["algorithm", "dataset"], observed=True, sort=False)
+    values = study.values[study.values["dataset"].isin([*classes])]
+    cells = values.groupby(["algorithm", "dataset"], observed=True, sort=False)
     for (algorithm, dataset), rows in cells:
         images, mean = set(rows["n"]), rows["value"].mean()
-        if dataset not in classes or len(images) != 1 or pd.isna([mean, *images]).any():
+        if len(images) != 1 or pd.isna([mean, *images]).any():
             continue
         chance, n = 1 / classes[dataset], int(*images)
         low, high = decisions.wilson_interval(round(mean * n), n)

@@ -172,7 +172,9 @@ def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
     """
     outputs.check_report_files(out, files)
     old = outputs.removable(out, files)
-    claim = _claim(files["results.json"], outputs.report_files(out))
+    claim = files["results.json"]
+    if lost := outputs.report_files(out) - files.keys():
+        claim = _claim(claim, lost)
     for name, data in [("results.json", claim), *files.items()]:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         files_lib.write(out / name, data, lasting=False)

@@ -92,8 +92,7 @@ def common_epoch(rows: pd.DataFrame) -> float:
     """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
     digits = round(-math.log10(selection.EPOCH_ATOL))
     rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
-    again = pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
-    rows = rows[~again]
+    rows = rows.take(results.first_rows(rows, list(rows)))
     seeds = rows["epoch"].value_counts()
     common = seeds.index[seeds == len(set(results.number_rows(rows, selection.UNIT)))]
     return float(common.max()) if len(common) else math.nan
@@ -278,8 +277,7 @@ def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None
 def _unfit(chosen, selected, runs, datasets, metric):
     """Yield data sets that are not the same in all runs, and why."""
     rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
-    again = pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
-    rows = rows[~again].dropna(subset="n")
+    rows = rows.take(results.first_rows(rows, list(rows))).dropna(subset="n")
     prints = _fingerprints(runs)
     uneven = _uneven(selected[selected["metric"] == metric])
     several = rows[rows.duplicated(["dataset", "condition"])]

@@ -245,6 +245,14 @@ def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     return _without_gaps(*_number_with_gaps(frame, names))[0]
 
 
+def first_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Return the places of the rows that no row before equals in all `names`, in order."""
+    keys = number_rows(frame, names)
+    first = np.empty(keys.max(initial=-1) + 1, np.int64)
+    first[keys[::-1]] = np.arange(len(keys))[::-1]  # The last that is set stays.
+    return np.sort(first)
+
+
 def _has_repeated(frame: pd.DataFrame, names: Sequence[str]) -> bool:
     """Return whether two rows are equal in all `names`."""
     keys, span = _number_with_gaps(frame, names)
