@@ -17,7 +17,14 @@ import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence, ValuesView
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from typing import Any
 
 import jinja2
@@ -59,11 +66,19 @@ class Folded:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Figure:
-    """A figure; its files have its name."""
+    """A figure; its files have its name.
+
+    source: the figure, or a function that draws it. The latter is called where files are
+    made, which several processes may share.
+    """
 
     name: str
     caption: str
-    drawn: plots.Figure
+    source: plots.Figure | Callable[[], plots.Figure]
+
+    @functools.cached_property
+    def drawn(self) -> plots.Figure:
+        return self.source() if callable(self.source) else self.source
 
     @property
     def title(self) -> str:
@@ -262,15 +277,14 @@ def _draw(figures: Sequence[Figure], forms: Collection[str]) -> dict[str, str | 
     A fork has no threads but the one that calls it: no harm to drawing, but to JAX.
     """
     writers = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
-    jobs = [(one, form) for one in figures for form in forms]
     forks = sys.platform == "linux" and "jax" not in sys.modules
     count = len(os.sched_getaffinity(0)) if forks else 1
 
     def draw(part: int) -> dict[str, str | bytes]:
-        mine = {f"{one.name}.{form}": (one, form) for one, form in jobs[part::count]}
         return {
-            f"figures/{name}": writers[form](figure.drawn)
-            for name, (figure, form) in mine.items()
+            f"figures/{figure.name}.{form}": writers[form](figure.drawn)
+            for figure in figures[part::count]
+            for form in forms
         }
 
     def send(part: int, pipe) -> None:
@@ -278,7 +292,7 @@ def _draw(figures: Sequence[Figure], forms: Collection[str]) -> dict[str, str | 
             pipe.send(draw(part))
 
     pipes = []
-    for part in range(1, min(count, len(jobs))):
+    for part in range(1, min(count, len(figures))):
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         with warnings.catch_warnings():
