@@ -12,9 +12,11 @@ import functools
 import hashlib
 import itertools
 import math
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -610,16 +612,24 @@ def _bradley_terry(table: score_table.Scores, better: Mapping[str, bool]):
 def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str, Any]:
     common, half = {**better, "draws": draws}, {"alpha": alpha, "draws": draws // 2}
     shown = _without_intervals if runs.counts.min() == 2 else lambda result: result
-    alike = (stats.intervals, stats.performance_profiles, stats.mean_differences)
-    return {
-        **{one.__name__: shown(one(runs, **common)) for one in alike},
-        "stability": shown(stats.rank_stability(runs, alpha=alpha, **common)),
-        "both": stats.mean_differences(runs, datasets=True, **common),
-        "improvement": stats.probability_of_improvement(runs, **common),
-        "mixed": stats.mixed_model(runs, **better),
-        "effects": stats.effect_sizes(runs, **better, draws=max(draws // 4, 100)),
-        "power": stats.power_of_design(runs, difference=points, **half),
+    of_effects = {**better, "draws": max(draws // 4, 100)}
+    tasks = {
+        "intervals": lambda: shown(stats.intervals(runs, **common)),
+        "performance_profiles": lambda: shown(
+            stats.performance_profiles(runs, **common)
+        ),
+        "mean_differences": lambda: shown(stats.mean_differences(runs, **common)),
+        "stability": lambda: shown(stats.rank_stability(runs, alpha=alpha, **common)),
+        "both": lambda: stats.mean_differences(runs, datasets=True, **common),
+        "improvement": lambda: stats.probability_of_improvement(runs, **common),
+        "mixed": lambda: stats.mixed_model(runs, **better),
+        "effects": lambda: stats.effect_sizes(runs, **of_effects),
+        "power": lambda: stats.power_of_design(runs, difference=points, **half),
     }
+    # Numpy computes beside other threads.
+    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results_of = {name: pool.submit(task) for name, task in tasks.items()}
+    return {name: future.result() for name, future in results_of.items()}
 
 
 def _without_intervals(result):
