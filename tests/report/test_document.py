@@ -131,6 +131,19 @@ def test_what_an_earlier_report_had_goes_and_what_others_put_there_stays(tmp_pat
     assert left == {"one.csv", "one.parquet", "own.csv"}
 
 
+def test_a_figure_is_drawn_where_its_files_are_made():
+    """Not where it is declared; once for all forms."""
+    calls = []
+
+    def draw():
+        calls.append(1)
+        return plots.blank(1, 1)
+
+    figure = document.Figure("f", "", draw)
+    assert not calls
+    assert figure.drawn is figure.drawn and len(calls) == 1
+
+
 def test_figures_have_the_forms_that_are_asked_for_and_the_page_says_the_flag(tmp_path):
     """SVG is always written; what an earlier report had beside it goes."""
     figure = document.Figure("f", "", plots.blank(1, 1))
