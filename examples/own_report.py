@@ -3,7 +3,8 @@ r"""A report of one's own: three sections of what any table of scores says.
     python examples/own_report.py examples/biasbed_table2.csv report-own
 
 It reads what it is about, computes frames, and declares sections of text, tables and
-figures. The page, CSV, Parquet, LaTeX, Markdown, SVG, PDF, PNG and results.json follow.
+figures. The page, CSV, Parquet, LaTeX, Markdown, SVG and results.json follow; PDF and PNG as
+well with figures=("pdf", "png") for `document.write`.
 """
 
 import pathlib

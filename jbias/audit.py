@@ -14,7 +14,7 @@ seeds of a run are one model, each file is one.
 
 Writes to --out: index.html (one page that needs no network) with attributes ranked by how
 much they hurt, drop curves, images that flip and probabilities in and out of
-distribution; tables/*.csv and *.tex, figures/*.svg, *.pdf and *.png, results.json; of
+distribution; tables/*.csv and *.tex, figures/*.svg (--figures adds PDF and PNG), results.json; of
 several models these are in models/<name>/. In networks/<name>/ lies what each network
 decided, so that the same command goes on where it was stopped.
 
@@ -95,6 +95,7 @@ def parser() -> cli.Parser:
     count("--pairs", 0, 8, "so many pairs of images that flip are shown of each bug")
     count("--devices", 0, 0, "how many of those here are used; 0 is all")
     add("--out", default="audit", metavar="DIR", help="(default: %(default)s)")
+    cli.add_figures(made)
     return made
 
 
@@ -127,7 +128,13 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
         raise ValueError("--checkpoint: no network could be audited; above stands why")
     of = reference, call.say
     found = [auditing.test(name, several, *of) for name, several in models.items()]
-    for line in audit.write(found, pathlib.Path(args.out), [*call.left_out.values()]):
+    lines = audit.write(
+        found,
+        pathlib.Path(args.out),
+        told=[*call.left_out.values()],
+        figures=args.figures,
+    )
+    for line in lines:
         call.say(line)
     return call.code
 

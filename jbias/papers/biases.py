@@ -5,7 +5,8 @@ r"""Recomputes a published study of biases and generalisation, beside what is pr
 
 From the results of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024), the
 page of `jbias report biases` with further sections. Writes to --out: index.html (one
-page that needs no network), tables/ and figures/ in all formats, results.json.
+page that needs no network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures),
+results.json.
 """
 
 import pathlib
@@ -21,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return options.run(parser(), lambda args: _made(**vars(args)), argv)
 
 
-def _made(benchmark, printed, out, images, **asked) -> list[str]:
+def _made(benchmark, printed, out, images, figures, **asked) -> list[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.papers import biases_published
@@ -32,7 +33,8 @@ def _made(benchmark, printed, out, images, **asked) -> list[str]:
     studies = [bias_study.analyse(of, **asked) for of in (models, vit)]
     shown = bias_plots.read_photographs(images) if images else ()
     page = biases_published.report(models, *studies, printed=printed, images=shown)
-    return [*page.answer, *models.told, document.write(page, pathlib.Path(out))]
+    written = document.write(page, pathlib.Path(out), figures=figures)
+    return [*page.answer, *models.told, written]
 
 
 def parser() -> cli.Parser:

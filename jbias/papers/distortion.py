@@ -33,7 +33,8 @@ def _made(args: argparse.Namespace) -> list[str]:
     page = distortion_page.report(study, notes=notes, runs=args.runs)
     page = distortion_published.extended(page, study, printed, alpha=args.alpha)
     caveats = distortion_page.particular(page, distortion_published.ALWAYS)
-    return [*page.answer, *caveats, document.write(page, pathlib.Path(args.out))]
+    written = document.write(page, pathlib.Path(args.out), figures=args.figures)
+    return [*page.answer, *caveats, written]
 
 
 def parser() -> cli.Parser:

@@ -12,9 +12,11 @@ import functools
 import hashlib
 import itertools
 import math
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -92,8 +94,9 @@ class Study:
     """Scores of algorithms on data sets, one row a seed, and where they come from.
 
     `values` has the columns algorithm, dataset, seed, value, count, n, and deviation where a
-    file of scores has means with their spread. `unfit` names data
-    sets that may not be compared, with reasons. The last six are for runs only.
+    file of scores has means with their spread. `unfit` names data sets that may not be
+    compared, with reasons. `twins` names algorithms, or seeds of one, that did the same, and
+    by what that shows. What follows `notes` is for runs only, but for `understood`.
     """
 
     source: str
@@ -105,8 +108,11 @@ class Study:
     unfit: tuple[tuple[str, str], ...] = ()
     trained: frozenset[tuple[str, str]] = frozenset()  # (algorithm, test set it saw).
     notes: tuple[str, ...] = ()
-    frame: pd.DataFrame | None = None  # All records with a column `label`.
-    chosen: pd.DataFrame | None = None  # Those of them that selection looks at.
+    twins: tuple[tuple[str, str, str], ...] = ()
+    models: tuple[str, ...] = ()  # Networks that were trained, in alphabetical order.
+    train_sets: tuple[str, ...] = ()  # Data that they were trained on, likewise.
+    # The records that selection looks at, with a column `label`.
+    chosen: pd.DataFrame | None = None
     selected: pd.DataFrame | None = None  # All metrics, by `selection`.
     others: tuple[tuple[str, pd.DataFrame], ...] = ()  # Other rules: name, `values`.
     runs: tuple[workdirs.Run, ...] = ()
@@ -115,7 +121,7 @@ class Study:
 
     @property
     def is_runs(self) -> bool:
-        return self.frame is not None
+        return self.chosen is not None
 
     @property
     def is_of_means(self) -> bool:
@@ -178,11 +184,6 @@ class Study:
     def seeds(self) -> pd.Series:
         """How many seeds, or runs, each algorithm has scores of."""
         return self.values.groupby("algorithm")["seed"].nunique()
-
-    @functools.cached_property
-    def twins(self) -> tuple[tuple[str, str, str], ...]:
-        """Algorithms, or seeds of one, that did the same, and by what that shows."""
-        return () if self.frame is None else tuple(_twins_of_runs(self.frame))
 
     @functools.cached_property
     def derived(self) -> tuple[score_notes.Note, ...]:
@@ -611,16 +612,24 @@ def _bradley_terry(table: score_table.Scores, better: Mapping[str, bool]):
 def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str, Any]:
     common, half = {**better, "draws": draws}, {"alpha": alpha, "draws": draws // 2}
     shown = _without_intervals if runs.counts.min() == 2 else lambda result: result
-    alike = (stats.intervals, stats.performance_profiles, stats.mean_differences)
-    return {
-        **{one.__name__: shown(one(runs, **common)) for one in alike},
-        "stability": shown(stats.rank_stability(runs, alpha=alpha, **common)),
-        "both": stats.mean_differences(runs, datasets=True, **common),
-        "improvement": stats.probability_of_improvement(runs, **common),
-        "mixed": stats.mixed_model(runs, **better),
-        "effects": stats.effect_sizes(runs, **better, draws=max(draws // 4, 100)),
-        "power": stats.power_of_design(runs, difference=points, **half),
+    of_effects = {**better, "draws": max(draws // 4, 100)}
+    tasks = {
+        "intervals": lambda: shown(stats.intervals(runs, **common)),
+        "performance_profiles": lambda: shown(
+            stats.performance_profiles(runs, **common)
+        ),
+        "mean_differences": lambda: shown(stats.mean_differences(runs, **common)),
+        "stability": lambda: shown(stats.rank_stability(runs, alpha=alpha, **common)),
+        "both": lambda: stats.mean_differences(runs, datasets=True, **common),
+        "improvement": lambda: stats.probability_of_improvement(runs, **common),
+        "mixed": lambda: stats.mixed_model(runs, **better),
+        "effects": lambda: stats.effect_sizes(runs, **of_effects),
+        "power": lambda: stats.power_of_design(runs, difference=points, **half),
     }
+    # Numpy computes beside other threads.
+    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results_of = {name: pool.submit(task) for name, task in tasks.items()}
+    return {name: future.result() for name, future in results_of.items()}
 
 
 def _without_intervals(result):
@@ -731,21 +740,26 @@ _UNIT = ["label", "workdir", "seed"]
 _MOMENT = ["stage", "step", "dataset", "condition", "metric"]
 
 
-def _twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Two algorithms, with each seed that both have, or seeds of one that did the same.
+def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Yield two algorithms, with each seed that both have, or seeds of one that did the same.
 
     That is the same accuracies and losses in all evaluations, and the same decisions where
-    these are stored.
+    these are stored. frame: records with a column `label`.
     """
-    frame = frame.loc[frame["value"].notna(), [*_UNIT, *_MOMENT, "value"]]
-    same = results.number_rows(frame, _MOMENT), frame["value"].to_numpy()
-    digest = pd.util.hash_array(sum(map(pd.util.hash_array, same)))
+    frame = frame[[*_UNIT, *_MOMENT, "value"]]
+    if (is_missing := frame["value"].isna()).any():
+        frame = frame[~is_missing]
+    digest = _digests(frame)
     metric, units = frame["metric"], results.number_rows(frame, _UNIT)
     losses = [name for name in metric.unique() if name.startswith("loss")]
     kinds = {"right": metric == "accuracy", "loss": metric.isin(losses)}
-    digests = pd.DataFrame({k: np.where(of, digest, 0) for k, of in kinds.items()})
-    sums = digests.groupby(units, sort=False).sum()
-    names = frame[_UNIT][~pd.Series(units, frame.index).duplicated()]
+    sums = pd.DataFrame(
+        {
+            kind: pd.Series(np.where(rows, digest, 0)).groupby(units, sort=False).sum()
+            for kind, rows in kinds.items()
+        }
+    )
+    names = frame[_UNIT].take(results.first_rows(frame, _UNIT))
     sums.index = pd.MultiIndex.from_frame(names)
     counts = collections.Counter()
     again = sums[(sums["right"] != 0) & sums.duplicated("right", keep=False)]
@@ -759,6 +773,13 @@ def _twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         one, other, _ = twins
         if one not in seeds or count == len(seeds[one] & seeds[other]):
             yield twins
+
+
+def _digests(frame: pd.DataFrame) -> np.ndarray:
+    """Return a digest of what was measured, and its value, of each row."""
+    digests = pd.util.hash_array(results.number_rows(frame, _MOMENT))
+    digests += pd.util.hash_array(frame["value"].to_numpy())
+    return pd.util.hash_array(digests)
 
 
 def _twin_names(one: tuple, other: tuple) -> list[str]:
@@ -812,10 +833,11 @@ def _classes(study: Study) -> dict[str, int]:
 def _at_chance(study: Study) -> Iterator[dict]:
     """Yield cells of which Wilson's interval of the accuracy holds 1 / classes."""
     classes = _classes(study)
-    cells = study.values.groupby(["algorithm", "dataset"], observed=True, sort=False)
+    values = study.values[study.values["dataset"].isin([*classes])]
+    cells = values.groupby(["algorithm", "dataset"], observed=True, sort=False)
     for (algorithm, dataset), rows in cells:
         images, mean = set(rows["n"]), rows["value"].mean()
-        if dataset not in classes or len(images) != 1 or pd.isna([mean, *images]).any():
+        if len(images) != 1 or pd.isna([mean, *images]).any():
             continue
         chance, n = 1 / classes[dataset], int(*images)
         low, high = decisions.wilson_interval(round(mean * n), n)

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -174,20 +174,28 @@ class Audited:
 
 
 def write(
-    every: Sequence[Audited], out: pathlib.Path, told: Sequence[str] = ()
+    every: Sequence[Audited],
+    out: pathlib.Path,
+    *,
+    told: Sequence[str] = (),
+    figures: Collection[str] = ("svg",),
 ) -> list[str]:
-    """Writes a page for each model, and one over several; gives lines that sum it up.
+    """Write a page for each model, and one over several; return lines that sum it up.
 
-    told: what else a reader must know, such as which networks were left out.
+    told: what else a reader must know, such as which networks were left out. figures: forms
+    of the figures' files, as `document.write` takes them.
     """
     reports = [report(found, told) for found in every]
     if len(every) == 1:
-        return [*reports[0].answer, document.write(reports[0], out)]
+        return [*reports[0].answer, document.write(reports[0], out, figures=figures)]
     names = [_plain(found.model) for found in every]
     ends = [f"-{i}" if names.count(one) > 1 else "" for i, one in enumerate(names, 1)]
     folders = [f"models/{name}{end}" for name, end in zip(names, ends)]
-    pages = {folder: document.render(one) for folder, one in zip(folders, reports)}
-    over = document.render(_over(every, folders, told))
+    pages = {
+        folder: document.render(one, figures=figures)
+        for folder, one in zip(folders, reports)
+    }
+    over = document.render(_over(every, folders, told), figures=figures)
     outputs.check_report_files(out, over)
     for folder, files in pages.items():
         outputs.check_report_files(out / folder, files)

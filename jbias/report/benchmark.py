@@ -308,7 +308,7 @@ def _ranks(analysis: Analysis) -> document.Figure:
     looks = plots.styles(analysis.study.algorithms)
     how = dict(alpha=analysis.alpha, colours=[looks[x]["color"] for x in names])
     bars = analysis.cliques, analysis.critical_difference
-    drawn = plots.critical_difference(names, ranks, *bars, **how)
+    drawn = lambda: plots.critical_difference(names, ranks, *bars, **how)
     caption = "Mean ranks, the best on the left. A bar joins algorithms that Nemenyi's test does not "
     caption += f"tell apart at α = {analysis.alpha:g}."
     return document.Figure("critical_difference", caption, drawn)
@@ -319,16 +319,18 @@ def _alike(analysis: Analysis, by: str) -> document.Figure:
     frame = pd.DataFrame(found.correlations, names, names)
     frame, labels = frame.iloc[found.order, found.order], found.labels[found.order]
     caption = f"Correlations over algorithms by {by}, in the order of the tree; blocks are framed."
-    return document.Figure(f"alike_by_{by}", caption, plots.blocks(frame, labels))
+    drawn = lambda: plots.blocks(frame, labels)
+    return document.Figure(f"alike_by_{by}", caption, drawn)
 
 
 def _iqm(analysis: Analysis) -> document.Figure:
     iqm, order = analysis.seeds["intervals"].iqm, analysis.order
     names = [analysis.algorithms[i] for i in order]
-    three = (part[order] for part in (iqm.value, iqm.low, iqm.high))
+    three = [part[order] for part in (iqm.value, iqm.low, iqm.high)]
     caption = "Interquartile mean of scores normalised by the worst and best run of each data set, "
     caption += f"with {analysis.bounds} over redrawn {analysis.study.repeats}."
-    drawn = plots.intervals(names, *three, label="IQM, 0 the worst, 1 the best")
+    label = "IQM, 0 the worst, 1 the best"
+    drawn = lambda: plots.intervals(names, *three, label=label)
     return document.Figure("iqm", caption, drawn)
 
 
@@ -346,7 +348,7 @@ def _profiles(analysis: Analysis) -> document.Figure:
     caption = f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
     caption += f"a threshold, with {analysis.bounds}, pointwise."
     size = dict(alone=9.0, cell=(0, 3.4))
-    drawn = plots.curves(pd.DataFrame(frame), looks, labels, **size)
+    drawn = lambda: plots.curves(pd.DataFrame(frame), looks, labels, **size)
     return document.Figure("profiles", caption, drawn)
 
 
@@ -357,7 +359,8 @@ def _power(analysis: Analysis) -> document.Figure:
     caption += f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "
     caption += "simulation from the spread seen here. Framed: "
     caption += f"at least {power.target:g}."
-    drawn = plots.power(frame, target=power.target, labels=("data sets", what))
+    labels = "data sets", what
+    drawn = lambda: plots.power(frame, target=power.target, labels=labels)
     return document.Figure("power", caption, drawn)
 
 
@@ -371,7 +374,8 @@ def _variability(study, data: pd.DataFrame) -> document.Figure | None:
     unit = f" in {study.unit.name}" if study.unit.name else ""
     caption = "How scores vary on the data sets: inside runs over their last evaluations, and "
     caption += "between runs. Boxes span the quartiles, whiskers all data sets."
-    drawn = plots.variability(names, values, label=f"standard deviation{unit}")
+    label = f"standard deviation{unit}"
+    drawn = lambda: plots.variability(names, values, label=label)
     return document.Figure("variability", caption, drawn)
 
 
@@ -393,7 +397,10 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     ranged = panels[[beyond[frame["panel"] == one].any() for one in panels]]
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
     keys = ["panel", "line", "x"]
-    seeds = seeds[seeds["panel"].isin(ranged)].merge(frame[keys])
+    drawn = [panel for panel in ranged if panel in panels[:PANELS]]
+    # Few of all seeds: a merge of words is slow.
+    seeds = seeds[seeds["panel"].isin(drawn) & seeds["line"].isin(leading)]
+    seeds = seeds[[*keys, "value"]].merge(frame[keys])
     ends = {"low": frame["value"] - frame["std"].fillna(0)}
     frame = frame.assign(**ends, high=2 * frame["value"] - ends["low"]).set_index(keys)
     shown = seeds.groupby(keys, observed=True)["value"].agg(["median", "min", "max"])
@@ -420,7 +427,7 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     caption += "deviation over seeds, or where that leaves [0, 100] % medians and "
     caption += f"{'a dot a seed' if few else 'ranges'}, without diverged seeds. Each panel has an "
     caption += f"axis of its own.{limited}"
-    drawn = plots.curves(frame, looks, ("epoch", named), finish=dots)
+    drawn = lambda: plots.curves(frame, looks, ("epoch", named), finish=dots)
     return document.Figure(f"curves_{metric}", caption, drawn)
 
 

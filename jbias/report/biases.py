@@ -3,7 +3,8 @@ r"""Studies whether models' biases go with their generalisation.
     jbias report biases --measured='measured/*' --out=report
 
 From workdirs of `jbias evaluate`, one a checkpoint. Writes to --out: index.html (one
-page that needs no network), tables/ and figures/ in all formats, results.json.
+page that needs no network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures),
+results.json.
 """
 
 import pathlib
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return options.run(parser(), lambda args: _made(**vars(args)), argv, **how)
 
 
-def _made(measured, kinds, each_seed, out, images, **asked) -> list[str]:
+def _made(measured, kinds, each_seed, out, images, figures, **asked) -> list[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import bias_plots, bias_study, document, network_frame
@@ -30,7 +31,8 @@ def _made(measured, kinds, each_seed, out, images, **asked) -> list[str]:
     study = bias_study.analyse(models, **asked)
     shown = bias_plots.read_photographs(images) if images else ()
     page = bias_study.report(models, study, images=shown)
-    return [*page.answer, *models.told, document.write(page, pathlib.Path(out))]
+    written = document.write(page, pathlib.Path(out), figures=figures)
+    return [*page.answer, *models.told, written]
 
 
 def parser() -> cli.Parser:
@@ -54,6 +56,7 @@ def parser() -> cli.Parser:
 def add_study_flags(to: cli.Parser) -> None:
     """Adds the flags that are the same wherever the models come from."""
     to.add_argument("--out", **cli.OUT, help="folder of the report")
+    cli.add_figures(to)
     what = "photographs; the first three are shown as filters leave them"
     to.add_argument("--images", metavar="DIR", help=what)
     cli.add_permutation_flags(to)

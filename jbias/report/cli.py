@@ -6,8 +6,9 @@ r"""Tests which differences between algorithms are real, and reports them.
     jbias report --status --runs=runs --watch
 
 A table may be CSV, TSV, Markdown, LaTeX, Excel or Parquet, long or wide (docs/own-table.md);
-folders are workdirs of runs. Writes to --out, "report" if it is not named: index.html (one page that needs no network), tables/ (CSV, LaTeX,
-Markdown, Parquet), figures/ (SVG, PDF, PNG), results.json, methods.md and methods.bib.
+folders are workdirs of runs. Writes to --out, "report" if it is not named: index.html (one page
+that needs no network), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures=pdf
+writes PDF for a paper as well), results.json, methods.md and methods.bib.
 """
 
 import argparse
@@ -20,9 +21,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from jbias.report import options
-from jbias.runtime import cli, messages, outputs
+from jbias.runtime import cli, heap, messages, outputs
 
 _OF_FILES = ("columns", "rows", "decimal", "sheet", "brackets", "margins", "unit")
+_KEPT_BYTES = (
+    2 * 10**8
+)  # Of freed memory: columns of 5 million records are freed all the time.
 _OUT = "report"  # The folder of a report for which --out names none.
 
 
@@ -102,6 +106,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
     # Matrices are small: threads would spend longer on waiting than on products.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    heap.keep_freed(_KEPT_BYTES)
     # Only now: what is slow to import delays neither --help nor the first line.
     from jbias.report import benchmark, document, inputs, tables
 
@@ -125,7 +130,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     for line in study.understood:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")
-    written = document.write(report, pathlib.Path(args.out))
+    written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return iter([*report.answer, *left, *notes, written])
 
 
@@ -166,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
 
     out = cli.OUT | {"required": False}
     add("--out", f"folder of the report; made if needed (default: {_OUT})", **out)
+    cli.add_figures(parser)
     what = "tell how far the runs are instead; --runs may be a folder of folders"
     add("--status", what, action="store_true")
     what = "tell the status again every so many seconds (default: %(const)s)"

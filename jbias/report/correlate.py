@@ -6,8 +6,8 @@ r"""Correlates measures of many models, and reports what goes together with what
 
 The table has one line a model: its name in the first column, a column for each measure.
 --given=imagenet also correlates what is left given that measure: partial rank correlations.
-Writes to --out: index.html (one page that needs no network), tables/ and figures/ in all formats,
-results.json.
+Writes to --out: index.html (one page that needs no network), tables/ (CSV, Parquet, LaTeX,
+Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return options_lib.run(_parser(), lambda args: _made(**vars(args)), argv)
 
 
-def _made(table: str, out: str, **asked: Any) -> list[str]:
+def _made(table: str, out: str, figures: Sequence[str], **asked: Any) -> list[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import document, relations
@@ -35,7 +35,8 @@ def _made(table: str, out: str, **asked: Any) -> list[str]:
     _check(options)
     frame = read(table, options.measures, options.category, options.size)
     report = relations.report(relations.analyse(frame, options, source=table))
-    return [*report.answer, document.write(report, pathlib.Path(out))]
+    written = document.write(report, pathlib.Path(out), figures=figures)
+    return [*report.answer, written]
 
 
 def read(path: str, measures: Sequence[str], category: str, size: str | None):
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     what = "column with each model's kind: it colours, and partial correlations control for it"
     add("--category", required=True, metavar="COL", help=what)
     add("--out", **cli.OUT, help="folder of the report")
+    cli.add_figures(parser)
     what = "measures to correlate among themselves; may be given again"
     add("--among", action="append", default=[], **some, help=what)
     what = "also correlate what is left given these measures, such as accuracy"

@@ -8,7 +8,8 @@ From workdirs of `jbias evaluate --suite=configs/suites/distortion.py`, one a
 network; those of one model, method and data set are its seeds. `jbias
 papers distortion` sets the published numbers beside, and tests the orderings that the
 paper claims. Writes to --out: index.html (one page that needs no network), tables/ (CSV,
-Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json.
+Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG),
+results.json.
 """
 
 import argparse
@@ -35,7 +36,8 @@ def _made(args: argparse.Namespace) -> list[str]:
     study, notes = distortion_study.read(args.measured)
     page = distortion_page.report(study, notes=notes, runs=args.runs)
     caveats = distortion_page.particular(page, distortion_page.ALWAYS)
-    return [*page.answer, *caveats, document.write(page, pathlib.Path(args.out))]
+    written = document.write(page, pathlib.Path(args.out), figures=args.figures)
+    return [*page.answer, *caveats, written]
 
 
 def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser:
@@ -46,6 +48,7 @@ def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser
     what = "workdirs of the runs that trained them, or globs: for what training cost"
     add("--runs", **cli.WORKDIRS, default=[], help=what)
     add("--out", **cli.OUT, help="folder of the report")
+    cli.add_figures(found)
     return found
 
 

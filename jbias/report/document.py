@@ -17,7 +17,14 @@ import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence, ValuesView
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from typing import Any
 
 import jinja2
@@ -25,8 +32,8 @@ import numpy as np
 import pandas as pd
 
 from jbias.report import plots, tables
+from jbias.runtime import cli, messages, outputs
 from jbias.runtime import files as files_lib
-from jbias.runtime import messages, outputs
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -59,11 +66,19 @@ class Folded:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Figure:
-    """A figure; its files have its name."""
+    """A figure; its files have its name.
+
+    source: the figure, or a function that draws it. The latter is called where files are
+    made, which several processes may share.
+    """
 
     name: str
     caption: str
-    drawn: plots.Figure
+    source: plots.Figure | Callable[[], plots.Figure]
+
+    @functools.cached_property
+    def drawn(self) -> plots.Figure:
+        return self.source() if callable(self.source) else self.source
 
     @property
     def title(self) -> str:
@@ -153,12 +168,15 @@ def sections(
     ]
 
 
-def write(report: Report, out: pathlib.Path) -> str:
-    """Writes the page and all beside it; gives the line that says so.
+def write(
+    report: Report, out: pathlib.Path, *, figures: Collection[str] = ("svg",)
+) -> str:
+    """Write the page and all beside it; return the line that says so.
 
+    figures: forms of the figures' files, of "svg", "pdf" and "png"; the page needs svg.
     What cannot be drawn is known before anything is written.
     """
-    return save(render(report), out)
+    return save(render(report, figures=figures), out)
 
 
 def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
@@ -169,7 +187,9 @@ def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
     """
     outputs.check_report_files(out, files)
     old = outputs.removable(out, files)
-    claim = _claim(files["results.json"], outputs.report_files(out))
+    claim = files["results.json"]
+    if lost := outputs.report_files(out) - files.keys():
+        claim = _claim(claim, lost)
     for name, data in [("results.json", claim), *files.items()]:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         files_lib.write(out / name, data, lasting=False)
@@ -187,8 +207,18 @@ def _claim(text: str | bytes, earlier: frozenset[str]) -> str:
     return to_json({**tree, "files": sorted({*tree["files"], *earlier})})
 
 
-def render(report: Report) -> dict[str, str | bytes]:
-    """Gives the files of a report by their paths."""
+def render(
+    report: Report, *, figures: Collection[str] = ("svg",)
+) -> dict[str, str | bytes]:
+    """Return the files of a report by their paths.
+
+    figures: forms of the figures' files, of "svg", "pdf" and "png"; the page needs svg.
+    """
+    if unknown := {*figures} - {*cli.FIGURES}:
+        raise ValueError(
+            f"figures: must be of {', '.join(cli.FIGURES)}, got {sorted(unknown)}; name these"
+        )
+    forms = [form for form in cli.FIGURES if form in {"svg", *figures}]
     names: set[str] = set()
     kept = []
     for one in report.sections:
@@ -197,9 +227,9 @@ def render(report: Report) -> dict[str, str | bytes]:
             kept.append(dataclasses.replace(one, blocks=blocks))
     report = dataclasses.replace(report, sections=kept)
     blocks = [block for section in kept for block in section.blocks]
-    figures = [block for block in blocks if isinstance(block, Figure)]
-    files = _draw(figures)
-    svgs = {one.name: files[f"figures/{one.name}.svg"] for one in figures}
+    drawn = [block for block in blocks if isinstance(block, Figure)]
+    files = _draw(drawn, forms)
+    svgs = {figure.name: files[f"figures/{figure.name}.svg"] for figure in drawn}
     for block in blocks:
         if isinstance(block, tables.Table):
             files |= {f"tables/{name}": text for name, text in tables.files(block)}
@@ -220,7 +250,8 @@ def render(report: Report) -> dict[str, str | bytes]:
     }
     tree["files"] = sorted([*files, "index.html", "results.json"])
     files["results.json"] = to_json(tree)
-    files["index.html"] = _shown(_template().render(report=report, svgs=svgs))
+    page = _template().render(report=report, svgs=svgs, figures=_forms_in_words(forms))
+    files["index.html"] = _shown(page)
     return files
 
 
@@ -230,26 +261,38 @@ def _shown(page: str) -> str:
     return "\n".join("\t".join(map(messages.printable, parts)) for parts in lines)
 
 
-def _draw(figures: Sequence[Figure]) -> dict[str, str | bytes]:
-    """Gives the files of figures, drawn side by side where this process may fork.
+def _forms_in_words(forms: Sequence[str]) -> str:
+    """Return in which forms the figures lie beside the page, and how to get the others."""
+    capitals = {form: form.upper() for form in cli.FIGURES}
+    text = f"as {tables.join([capitals.pop(form) for form in forms])}"
+    if capitals:
+        flag = f"--figures={','.join(capitals)}"
+        text += f" (the flag {flag} adds {tables.join([*capitals.values()])})"
+    return text
+
+
+def _draw(figures: Sequence[Figure], forms: Collection[str]) -> dict[str, str | bytes]:
+    """Return the files of figures, drawn side by side where this process may fork.
 
     A fork has no threads but the one that calls it: no harm to drawing, but to JAX.
     """
-    forms = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
-    jobs = [(one, form) for one in figures for form in forms]
+    writers = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
     forks = sys.platform == "linux" and "jax" not in sys.modules
     count = len(os.sched_getaffinity(0)) if forks else 1
 
     def draw(part: int) -> dict[str, str | bytes]:
-        mine = {f"{one.name}.{form}": (one, form) for one, form in jobs[part::count]}
-        return {f"figures/{k}": forms[form](x.drawn) for k, (x, form) in mine.items()}
+        return {
+            f"figures/{figure.name}.{form}": writers[form](figure.drawn)
+            for figure in figures[part::count]
+            for form in forms
+        }
 
     def send(part: int, pipe) -> None:
         with contextlib.suppress(Exception):
             pipe.send(draw(part))
 
     pipes = []
-    for part in range(1, min(count, len(jobs))):
+    for part in range(1, min(count, len(figures))):
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         with warnings.catch_warnings():

@@ -1,6 +1,9 @@
 """Would few seeds have lied? What smaller studies, of some of these seeds, would have shown."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -21,25 +24,69 @@ def frame(study: analysis_lib.Study) -> pd.DataFrame:
     Columns: methods (with several seeds), difference (that counts), and what
     `stats.few_seeds` gives: means over an algorithm's pairs, `needed` of the median pair.
     """
-    parts, options = [pd.DataFrame()], study.options
+    tasks = list(_tasks(study))
+    # Numpy sorts and searches beside other threads.
+    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(_compare, tasks))
+    parts = [pd.DataFrame()]
+    for task, result in zip(tasks, results, strict=True):
+        key = {
+            "metric": task.metric,
+            "dataset": task.dataset,
+            "methods": len(task.runs),
+            "algorithm": [*task.runs],
+            "difference": task.difference,
+            "needed": pd.Series(result.needed.ravel()).median(),
+        }
+        for s, turned, *each in zip(SEEDS, result.reversed, result.apart, result.lead):
+            of = dict(zip(_HEADS, (*each, pd.DataFrame(turned).mean())))
+            parts.append(pd.DataFrame(key | {"seeds": s} | of))
+    return pd.concat(parts, ignore_index=True)
+
+
+class _Task(NamedTuple):
+    """The scores of methods on a data set, by method, and how they are compared."""
+
+    metric: str
+    dataset: str
+    runs: Mapping[str, pd.Series]
+    difference: float
+    larger_is_better: bool
+    alpha: float
+
+
+def _compare(task: _Task):
+    """Return what `stats.few_seeds` says of the methods of a task."""
+    return stats.few_seeds(
+        [*task.runs.values()],
+        difference=task.difference,
+        larger_is_better=task.larger_is_better,
+        seeds=SEEDS,
+        alpha=task.alpha,
+    )
+
+
+def _tasks(study: analysis_lib.Study) -> Iterator[_Task]:
+    """Yield what is compared: methods with several seeds on each data set of each metric."""
+    options = study.options
     for metric, values, unit in metrics(study):
         scores = unit.scale * values["value"]
         points = options.points if unit.name == study.unit.name else None
         points = points or POINTS / (1 if unit.name or scores.abs().max() > 1 else 100)
+        algorithms = values["algorithm"].astype(str)
         for dataset, of in scores.groupby(values["dataset"].astype(str), sort=False):
-            of = of.groupby(values["algorithm"].astype(str), sort=False)
-            if not (runs := {a: x for a, x in of if len(x) > 1 and x.notna().all()}):
-                continue
-            larger = options.larger_is_better or metric != options.metric
-            asked = dict(difference=points, seeds=SEEDS, alpha=options.alpha)
-            found = stats.few_seeds([*runs.values()], larger_is_better=larger, **asked)
-            key = dict(metric=metric, dataset=dataset, methods=len(runs))
-            needed = pd.Series(found.needed.ravel()).median()
-            key |= dict(algorithm=[*runs], difference=points, needed=needed)
-            for s, turned, *each in zip(SEEDS, found.reversed, found.apart, found.lead):
-                of = dict(zip(_HEADS, (*each, pd.DataFrame(turned).mean())))
-                parts.append(pd.DataFrame(key | {"seeds": s} | of))
-    return pd.concat(parts, ignore_index=True)
+            of = of.groupby(algorithms, sort=False)
+            runs = {a: x for a, x in of if len(x) > 1 and x.notna().all()}
+            if runs:
+                yield _Task(
+                    metric=metric,
+                    dataset=dataset,
+                    runs=runs,
+                    difference=points,
+                    larger_is_better=options.larger_is_better
+                    or metric != options.metric,
+                    alpha=options.alpha,
+                )
 
 
 def metrics(study: analysis_lib.Study) -> Iterator[tuple]:
@@ -110,5 +157,5 @@ def _figure(what: str, whole: pd.DataFrame) -> document.Figure | None:
     caption = f"The table as curves; of more than {_LINES} rows the first."
     ends = lambda axes, of: axes.set(ylim=(0, None), xticks=sorted({*of["x"]}))
     labels = f"{what} of each method", ""
-    drawn = plots.curves(lines, looks, labels, finish=ends)
+    drawn = lambda: plots.curves(lines, looks, labels, finish=ends)
     return document.Figure("few_seeds", caption, drawn)

@@ -92,8 +92,7 @@ def common_epoch(rows: pd.DataFrame) -> float:
     """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
     digits = round(-math.log10(selection.EPOCH_ATOL))
     rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
-    again = pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
-    rows = rows[~again]
+    rows = rows.take(results.first_rows(rows, list(rows)))
     seeds = rows["epoch"].value_counts()
     common = seeds.index[seeds == len(set(results.number_rows(rows, selection.UNIT)))]
     return float(common.max()) if len(common) else math.nan
@@ -133,19 +132,20 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     if len(algorithms) < len(known):
         frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
     runs = tuple(run for run in runs if run.label in algorithms)
+    notes = list(_notes(empty, runs, frame))
+    twins = tuple(analysis.twins_of_runs(frame))
+    diverged = selection.diverged(frame)
+    measured = list(frame["dataset"].unique())
+    made_of = {name: sorted(frame[name].unique()) for name in ("model", "train_data")}
     chosen = evaluated(frame)
+    del frame  # As large as all that comes.
     datasets = _datasets(chosen, options)
-    mine = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
-    numbers = chosen.loc[mine, ["label", "dataset", "value"]]
-    _check_sizes(numbers.rename(columns={"label": "algorithm"}), "--runs")
-    asked = chosen.loc[mine, [*selection.CELL, "epoch"]]
-    fixed = {"last": options.last or default_last(asked)}
-    fixed["epoch"] = common_epoch(asked) if options.epoch is None else options.epoch
-    options = dataclasses.replace(options, **fixed)
+    options = _with_defaults(options, chosen, datasets)
     rules = Rules(options, datasets, labels)
     selected = rules.select(chosen, options.selection)
     values = values_of(selected, options.metric, datasets)
-    others, notes = [], list(_notes(empty, runs, frame, chosen))
+    others = []
+    notes += _notes_of_epochs(chosen)
     unasked = {"best_on"} if not options.best_on else set()
     if not selection.of_classes(chosen).any():
         unasked.add("worst_class")
@@ -163,7 +163,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     pairs = trained.of_runs(runs, datasets)
     if options.trained_on:
         names = list(dict.fromkeys([*known, *aliases]))
-        more = trained.read(options.trained_on, names, list(frame["dataset"].unique()))
+        more = trained.read(options.trained_on, names, measured)
         more = [(named(algorithm), dataset) for algorithm, dataset in more]
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
     return analysis.Study(
@@ -176,12 +176,29 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
         unfit=tuple(_unfit(chosen, selected, runs, datasets, options.metric)),
         trained=pairs,
         notes=tuple(notes),
-        frame=frame,
+        twins=twins,
+        models=tuple(made_of["model"]),
+        train_sets=tuple(made_of["train_data"]),
         chosen=chosen,
         selected=selected,
         others=tuple(others),
         runs=runs,
-        diverged=selection.diverged(frame),
+        diverged=diverged,
+    )
+
+
+def _with_defaults(
+    options: options_lib.Options, chosen: pd.DataFrame, datasets: Sequence[str]
+) -> options_lib.Options:
+    """Return options with `last` and `epoch`; refuse scores whose squares are no floats."""
+    rows = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
+    scores = chosen.loc[rows, ["label", "dataset", "value"]]
+    _check_sizes(scores.rename(columns={"label": "algorithm"}), "--runs")
+    asked = chosen.loc[rows, [*selection.CELL, "epoch"]]
+    return dataclasses.replace(
+        options,
+        last=options.last or default_last(asked),
+        epoch=common_epoch(asked) if options.epoch is None else options.epoch,
     )
 
 
@@ -260,8 +277,7 @@ def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None
 def _unfit(chosen, selected, runs, datasets, metric):
     """Yield data sets that are not the same in all runs, and why."""
     rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
-    again = pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
-    rows = rows[~again].dropna(subset="n")
+    rows = rows.take(results.first_rows(rows, list(rows))).dropna(subset="n")
     prints = _fingerprints(runs)
     uneven = _uneven(selected[selected["metric"] == metric])
     several = rows[rows.duplicated(["dataset", "condition"])]
@@ -296,7 +312,7 @@ def _fingerprints(runs) -> dict[str, set[str]]:
     return prints
 
 
-def _notes(empty, runs, frame, chosen) -> Iterator[str]:
+def _notes(empty, runs, frame: pd.DataFrame) -> Iterator[str]:
     tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
     for name, prints in _fingerprints(runs).items():
         if len(prints) > 1 and name not in tests:
@@ -325,6 +341,9 @@ def _notes(empty, runs, frame, chosen) -> Iterator[str]:
     stages = frame.groupby("run")["stage"].max()
     if stages.max() > 0:
         yield f"Only the last stage of each run counts ({_listed(stages)})."
+
+
+def _notes_of_epochs(chosen: pd.DataFrame) -> Iterator[str]:
     ends = chosen.groupby("label")["epoch"].max()
     if ends.nunique() > 1:
         yield (

@@ -4,7 +4,8 @@ r"""Shows what was measured of networks: one page of tables and figures.
 
 From workdirs of `jbias evaluate --suite=...`, one a network; up to eight are
 drawn side by side. Writes to --out: index.html (one page that needs no network),
-tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json.
+tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG),
+results.json.
 """
 
 import argparse
@@ -29,7 +30,7 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
     notes: list[str] = []
     found = network_records.read(args.measured, notes)
     report = networks.report(found, notes, published=args.published)
-    written = document.write(report, pathlib.Path(args.out))
+    written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return iter([*report.answer, *report.results["missing"], written])
 
 
@@ -38,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     what = "workdirs of measured networks, the folder that holds them, or globs"
     parser.add_argument("--measured", **cli.WORKDIRS, required=True, help=what)
     parser.add_argument("--out", **cli.OUT, help="folder of the page")
+    cli.add_figures(parser)
     parser.add_argument(
         "--published",
         action=argparse.BooleanOptionalAction,

@@ -632,6 +632,6 @@ def _beside(names: Collection[str], width: float) -> int:
 def laid_out(fig: Figure) -> Figure:
     """Lays a constrained figure out once, not again for every format."""
     with mpl.rc_context(dict(STYLE)):
-        literal(fig).draw_without_rendering()
+        literal(fig).get_layout_engine().execute(fig)
     fig.set_layout_engine("none")
     return fig

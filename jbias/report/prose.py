@@ -517,8 +517,7 @@ def _lost(study: analysis_lib.Study) -> Iterator[str]:
 
 def demonstration(study: analysis_lib.Study) -> str:
     """Return what the page's head says of runs that were trained on drawn shapes alone."""
-    names = study.frame["train_data"].unique() if study.is_runs else ()
-    if not len(names) or not all(map(_is_drawn, names)):
+    if not study.train_sets or not all(map(_is_drawn, study.train_sets)):
         return ""
     return "a demonstration on drawn shapes, not on photographs"
 
@@ -534,13 +533,13 @@ def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
             f"{tables.join(few)}: fewer than 3 seeds; the deviation over seeds is hardly "
             "known."
         )
-    models, sets = (sorted(study.frame[c].unique()) for c in ("model", "train_data"))
-    if any(map(_is_drawn, sets)):
+    if any(map(_is_drawn, study.train_sets)):
         yield (
             "The models were trained on the embedded set of drawn shapes. What holds there "
             "need not hold on photographs such as ImageNet."
         )
-    for what, names in (("models", models), ("training data", sets)):
+    kinds = (("models", study.models), ("training data", study.train_sets))
+    for what, names in kinds:
         if len(names) > 1:
             yield (
                 f"The runs differ in {what} ({tables.join(names)}): differences between "

@@ -7,8 +7,8 @@ From workdirs of runs with config.train.shift, as `shift=C6,attribute=colour` af
 of --config makes them. Ranks recipes and attributes by what a shift costs, with intervals,
 tests and verdicts; shows what remedies close, drops over levels, and whether models rank
 alike in and out of distribution. Writes to --out: index.html (one page that needs no
-network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json. Tables 1 to 3
-of Hu, Sang, Wang and Jiang 2021 are of jbias papers shifts.
+network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and
+PNG), results.json. Tables 1 to 3 of Hu, Sang, Wang and Jiang 2021 are of jbias papers shifts.
 """
 
 import argparse
@@ -35,7 +35,8 @@ def made(args: argparse.Namespace, extend: Callable | None = None) -> list[str]:
     study = shift_runs.read(args.runs, selection=args.selection, last=args.last)
     page = shift_page.report(study, args)
     page = extend(page, study, args) if extend else page
-    return [*page.answer, *study.notes, document.write(page, pathlib.Path(args.out))]
+    written = document.write(page, pathlib.Path(args.out), figures=args.figures)
+    return [*page.answer, *study.notes, written]
 
 
 def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:
@@ -46,6 +47,7 @@ def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:
     add("--runs", **cli.WORKDIRS, required=True, help=what)
     out = cli.OUT | {"required": False, "default": "report-shifts"}
     add("--out", **out, help="folder of the report (default: %(default)s)")
+    cli.add_figures(found)
     what = "which evaluation of a seed counts (default: %(default)s)"
     rules = ("best_validation", "last_n", "oracle")
     add("--selection", choices=rules, default=rules[0], help=what)

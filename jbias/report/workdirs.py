@@ -149,7 +149,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Reads config and provenance of the workdirs of all records, and labels the runs."""
     runs = []
     words = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
-    frame = frame[words][~pd.Series(results.number_rows(frame, words)).duplicated()]
+    frame = frame[words].take(results.first_rows(frame, words))
     for workdir, rows in frame.groupby("workdir", sort=False):
         path = pathlib.Path(workdir)
         last = rows[rows["stage"] == rows["stage"].max()]

@@ -9,7 +9,6 @@ are read line by line.
 
 import concurrent.futures
 import contextlib
-import functools
 import glob
 import itertools
 import json
@@ -28,6 +27,7 @@ from pyarrow import compute
 from pyarrow import json as json_reader
 
 from jbias.runs import checksums, compacted
+from jbias.runs import columns as columns_lib
 from jbias.runtime import files
 
 VALID = "valid"  # The data set that model selection looks at.
@@ -181,7 +181,8 @@ def read(
     paths = [path for paths in by_folder.values() for path in paths]
     folders = [str(folder) for folder, paths in by_folder.items() for _ in paths]
     columns["workdir"] = pd.Categorical(folders).repeat(sizes)
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame(columns, copy=False)
+    del columns
     _refuse_repeated(frame, paths, sizes)
     _refuse_other_shares(frame, paths, sizes)
     for workdir in full:
@@ -206,15 +207,16 @@ def _record_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
+    if not _has_repeated(frame, KEY):
+        return
     keys = number_rows(frame, KEY)
-    if keys.max() + 1 < len(keys):
-        again = np.flatnonzero(pd.Series(keys).duplicated())[0]
-        first = np.flatnonzero(keys == keys[again])[0]
-        raise ValueError(
-            f"{_place(again, paths, sizes)}: a key must occur once, got the record of "
-            f"{_place(first, paths, sizes)} again; leave one of the two folders out (two "
-            "versions of a file of your own need two file names)"
-        )
+    again = np.flatnonzero(pd.Series(keys).duplicated())[0]
+    first = np.flatnonzero(keys == keys[again])[0]
+    raise ValueError(
+        f"{_place(again, paths, sizes)}: a key must occur once, got the record of "
+        f"{_place(first, paths, sizes)} again; leave one of the two folders out (two "
+        "versions of a file of your own need two file names)"
+    )
 
 
 def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
@@ -239,30 +241,81 @@ def _place(row: int, paths, sizes: np.ndarray) -> str:
 
 
 def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Numbers the rows from 0 on without gaps, those alike that are equal in all `names`."""
+    """Number the rows from 0 on without gaps; rows equal in all `names` have one number."""
+    return _without_gaps(*_number_with_gaps(frame, names))[0]
+
+
+def first_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Return the places of the rows that no row before equals in all `names`, in order."""
+    keys = number_rows(frame, names)
+    first = np.empty(keys.max(initial=-1) + 1, np.int64)
+    first[keys[::-1]] = np.arange(len(keys))[::-1]  # The last that is set stays.
+    return np.sort(first)
+
+
+def _has_repeated(frame: pd.DataFrame, names: Sequence[str]) -> bool:
+    """Return whether two rows are equal in all `names`."""
+    keys, span = _number_with_gaps(frame, names)
+    if _is_sparse(keys, span):
+        return _without_gaps(keys, span)[1] < len(keys)
+    return np.count_nonzero(_occurring(keys, span)) < len(keys)
+
+
+def _number_with_gaps(
+    frame: pd.DataFrame, names: Sequence[str]
+) -> tuple[np.ndarray, int]:
+    """Return a number for each row, equal for rows equal in all `names`, and a bound of them."""
     keys, span = np.zeros(len(frame), np.int64), 1
     for name in names:
-        column = frame[name]
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            codes, size = column.cat.codes.to_numpy(), len(column.cat.categories)
-        else:
-            codes, known = pd.factorize(column, use_na_sentinel=False)
-            size = len(known)
+        codes, size = _codes(frame[name])
+        if size == 1:
+            continue
         if span * size >= 2**62:  # Numbers would run over.
             keys, span = _without_gaps(keys, span)
-        keys, span = keys * size + codes, span * max(size, 1)
-    return _without_gaps(keys, span)[0]
+        keys *= size
+        keys += codes
+        span *= max(size, 1)
+    return keys, span
+
+
+def _codes(column: pd.Series) -> tuple[np.ndarray, int]:
+    """Return a number for each row, equal for equal values, and a bound of these numbers."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy(), len(column.cat.categories)
+    if column.dtype == np.int64 and len(column):
+        values = column.to_numpy()
+        low, high = int(values.min()), int(values.max())
+        if low == high:
+            return np.zeros(1, np.int64), 1
+        if high - low < len(values):  # Faster than a hash of each.
+            return _without_gaps(values - low, high - low + 1)
+    codes, known = pd.factorize(column, use_na_sentinel=False)
+    return codes, len(known)
+
+
+def _is_sparse(keys: np.ndarray, span: int) -> bool:
+    """Return whether a table of all numbers would be larger than what it numbers."""
+    return span > 8 * len(keys)
+
+
+def _occurring(keys: np.ndarray, span: int) -> np.ndarray:
+    occurs = np.zeros(span, bool)
+    occurs[keys] = True
+    return occurs
 
 
 def _without_gaps(keys: np.ndarray, span: int) -> tuple[np.ndarray, int]:
-    """Numbers anew what occurs of the numbers below `span`, and counts it."""
-    if span > 8 * len(keys):  # A table of all would be larger than what it numbers.
+    """Number anew what occurs of the numbers below `span`, in its order, and count it."""
+    if _is_sparse(keys, span):
         keys, known = pd.factorize(keys)
         return keys, len(known)
-    occurs = np.zeros(span, bool)
-    occurs[keys] = True
-    places = np.cumsum(occurs)
-    return places[keys] - 1, int(places[-1])
+    occurs = _occurring(keys, span)
+    count = np.count_nonzero(occurs)
+    if count == span:
+        return keys, span
+    places = np.cumsum(occurs, dtype=np.min_scalar_type(count))
+    places -= 1
+    return places[keys].astype(np.int64), count
 
 
 def _by_step(path: pathlib.Path) -> tuple:
@@ -348,51 +401,53 @@ def _read_columns(
     Categories are in the order of the alphabet; as a number None is NaN.
     """
     workers = min(WORKERS, os.cpu_count() or 1)
-    load = functools.partial(_load_folder, compacts=compacts)
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        loaded = [*pool.map(load, by_folder, by_folder.values())]
-    sizes = np.concatenate([records.sizes for records in loaded])
-    chunks = {name: [x.table.column(name) for x in loaded] for name in _KINDS}
-    del loaded
-    columns = {}
-    for name, (dtype, _) in _KINDS.items():
-        # One column at a time, whose memory is free before the next.
-        pieces = [piece for column in chunks.pop(name) for piece in column.chunks]
-        column = pa.chunked_array(pieces).unify_dictionaries()
-        del pieces
-        if dtype == "category":
-            coded = column.combine_chunks()
-            known = pd.Index(coded.dictionary.to_pylist(), dtype="str")
-            own = pd.Categorical.from_codes(coded.indices.to_numpy(), known)
-            columns[name] = pd.api.types.union_categoricals([own], sort_categories=True)
-        else:
-            kinds = {pa.int64(): pd.Int64Dtype()} if dtype == "Int64" else {}
-            columns[name] = column.to_pandas(types_mapper=kinds.get)
-        del column
+    nullable = [name for name, (dtype, _) in _KINDS.items() if dtype == "Int64"]
+    # Threads of folders wait for those of blocks, so each kind has a pool of its own.
+    with (
+        concurrent.futures.ThreadPoolExecutor(workers) as folders,
+        concurrent.futures.ThreadPoolExecutor(workers) as blocks,
+    ):
+
+        def load(folder: pathlib.Path, paths: Sequence[pathlib.Path]):
+            records = _load_folder(folder, paths, blocks, compacts=compacts)
+            return columns_lib.shrink(records.table, nullable), records.sizes
+
+        loaded = [*folders.map(load, by_folder, by_folder.values())]
+    sizes = np.concatenate([sizes for _, sizes in loaded])
+    columns = columns_lib.join([columns for columns, _ in loaded])
     pa.default_memory_pool().release_unused()
-    return columns, sizes
+    return dict(columns), sizes
 
 
 def _load_folder(
-    folder: pathlib.Path, paths: Sequence[pathlib.Path], *, compacts: bool
+    folder: pathlib.Path,
+    paths: Sequence[pathlib.Path],
+    pool: concurrent.futures.Executor,
+    *,
+    compacts: bool,
 ) -> compacted.Records:
     """Return the records of a workdir, from its Parquet file where that is up to date."""
     records = compacted.read(folder, paths)
     # Another version's records may have other columns.
     if records is not None and records.table.schema.equals(_LOADED_SCHEMA):
         return records
-    records = _load_files(paths)
+    records = _load_files(paths, pool)
     if compacts and _are_many(paths) and (folder / "done").exists():
         with contextlib.suppress(OSError):  # Somebody else's folder.
             compacted.write(folder, paths, records)
     return records
 
 
-def _load_files(paths: Sequence[pathlib.Path]) -> compacted.Records:
-    """Return the records of some files, read in blocks of `BLOCK_BYTES`."""
+def _load_files(
+    paths: Sequence[pathlib.Path], pool: concurrent.futures.Executor | None = None
+) -> compacted.Records:
+    """Return the records of some files, read in blocks of `BLOCK_BYTES`.
+
+    pool: reads the blocks side by side, so that one large run takes all cores.
+    """
     ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
     blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
-    tables, sizes = zip(*map(_load, blocks), strict=True)
+    tables, sizes = zip(*(pool.map if pool else map)(_load, blocks), strict=True)
     return compacted.Records(pa.concat_tables(tables), [*itertools.chain(*sizes)])
 
 

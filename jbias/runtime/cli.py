@@ -354,6 +354,31 @@ OUT = types.MappingProxyType(dict(type=output_folder, required=True, metavar="DI
 ALPHA = types.MappingProxyType(dict(type=probability, default=0.05))
 
 
+FIGURES = ("svg", "pdf", "png")  # Forms of the files of a report's figures.
+
+
+def figure_forms(text: str) -> tuple[str, ...]:
+    """argparse type: forms of figures as "pdf,png"; svg, which the page has, is always one."""
+    names_of_forms = names(text.lower())
+    if unknown := [name for name in names_of_forms if name not in FIGURES]:
+        raise argparse.ArgumentTypeError(
+            f"must be of {', '.join(FIGURES)}, as pdf,png, got {unknown[0]!r}"
+        )
+    return tuple(form for form in FIGURES if form in ("svg", *names_of_forms))
+
+
+def add_figures(to: argparse.ArgumentParser) -> None:
+    """Add --figures: the forms in which a report's figures are written."""
+    to.add_argument(
+        "--figures",
+        type=figure_forms,
+        default=FIGURES[:1],
+        metavar="FORMS",
+        help="forms of the files in figures/: svg, which is always written, and beside it "
+        "pdf (papers) and png (slides), e.g. --figures=pdf,png (default: svg)",
+    )
+
+
 def add_permutation_flags(to: Parser) -> None:
     """Adds what tests by random orders take: --adjust, --alpha, --permutations, --seed."""
     add = to.add_argument

@@ -12,6 +12,9 @@ import sys
 
 _C = ctypes.CDLL(None)
 _VARIABLES = frozenset(("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"))
+_KEEPING = frozenset(
+    ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+)
 
 
 def limit_arenas() -> None:
@@ -22,6 +25,17 @@ def limit_arenas() -> None:
     if not _VARIABLES & os.environ.keys() and hasattr(_C, "mallopt"):
         many = max(2, (os.cpu_count() or 1) // 4)
         _C.mallopt(-8, many)  # M_ARENA_MAX of glibc's <malloc.h>.
+
+
+def keep_freed(size: int) -> None:
+    """Keep up to `size` bytes of freed memory for the next arrays, where the library is glibc.
+
+    Each large array has fresh pages else, and the system clears all of them: for work on many
+    arrays of equal size. Leaves settings of the environment as they are.
+    """
+    if not _KEEPING & os.environ.keys() and hasattr(_C, "mallopt"):
+        _C.mallopt(-3, 2**30)  # M_MMAP_THRESHOLD of glibc's <malloc.h>.
+        _C.mallopt(-1, size)  # M_TRIM_THRESHOLD.
 
 
 def trim() -> None:

@@ -9,11 +9,11 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from jbias.stats import power, score_table
 
@@ -68,54 +68,99 @@ def few_seeds(
     )
     score_table.check_count("seeds", min(seeds, default=0))
     score_table.check_count("draws", draws, 100)
-    k, roundings = len(runs), [1e-12 * np.abs(x).max() for x in runs]
+    k, roundings = len(runs), np.array([1e-12 * np.abs(x).max() for x in runs])
+    averages = np.array([x.mean() for x in runs])
     apart, lead = np.full((2, len(seeds), k), math.nan)
     means: list[dict[int, np.ndarray]] = [{} for _ in seeds]
     for (row, s), (i, x) in itertools.product(enumerate(seeds), enumerate(runs)):
         if s >= len(x):
             continue
         order = _groups(len(x), s, draws, seed)
-        first = x[order[:, :s]].mean(1)
+        first = _mean_of_groups(x, order[:s])
         means[row][i] = np.sort(first)
         if 2 * s <= len(x):
-            gap = np.abs(first - x[order[:, s : 2 * s]].mean(1))
+            gap = np.abs(first - _mean_of_groups(x, order[s : 2 * s]))
             apart[row, i] = np.mean(gap > difference + roundings[i])
-            chance = np.linspace(0, 1, len(first) + 1) ** k  # That none is better.
-            best = np.diff(chance) @ means[row][i] - x.mean()
+            best = _chance_of_best(len(first), k) @ means[row][i] - averages[i]
             lead[row, i] = best * math.sqrt(len(x) / (len(x) - s))
-    turned = np.full((len(seeds), k, k), math.nan)
+    variances = [x.var(ddof=1) for x in runs]
+    tolerances = np.maximum.outer(roundings, roundings)
+    is_ahead = averages[:, None] - averages > tolerances
     needed = np.where(np.eye(k), math.nan, math.inf)
-    for i, j in itertools.permutations(range(k), 2):
-        gap, variance = runs[i].mean() - runs[j].mean(), runs[i].var(ddof=1)
-        tolerance = max(roundings[i], roundings[j])
-        if gap <= tolerance:
-            continue
-        spread = math.sqrt((variance + runs[j].var(ddof=1)) / 2)
+    for i, j in np.argwhere(is_ahead):
+        spread = math.sqrt((variances[i] + variances[j]) / 2)
         needed[[i, j], [j, i]] = power.seeds_for_t(
-            difference=gap, deviation=max(spread, tolerance), alpha=alpha, target=target
+            difference=averages[i] - averages[j],
+            deviation=max(spread, tolerances[i, j]),
+            alpha=alpha,
+            target=target,
         )
-        for row, of in enumerate(means):
-            if i in of and j in of:
-                step = max(1, len(of[i]) // _QUANTILES)
-                mine = of[i][step // 2 :: step] - tolerance
-                behind = np.searchsorted(of[j], mine).mean() / len(of[j])
-                turned[row, [i, j], [j, i]] = 1 - behind
-    return FewSeedsResult(apart, lead, turned, needed)
+    turned = [_share_reversed(of, is_ahead, tolerances) for of in means]
+    return FewSeedsResult(apart, lead, np.array(turned).reshape(-1, k, k), needed)
+
+
+def _share_reversed(
+    means: Mapping[int, Float[np.ndarray, " m"]],
+    is_ahead: Bool[np.ndarray, "k k"],
+    tolerances: Float[np.ndarray, "k k"],
+) -> Float[np.ndarray, "k k"]:
+    """Return how often groups of a pair have not the sign of the difference of all seeds.
+
+    means: sorted, of the groups of each method with enough seeds. is_ahead: whether the mean
+    of all seeds of the first method lies above that of the second by more than the tolerance.
+    NaN where neither is ahead, or a method has too few seeds.
+    """
+    turned = np.full(is_ahead.shape, math.nan)
+    steps = {i: max(1, len(x) // _QUANTILES) for i, x in means.items()}
+    quantiles = {i: x[steps[i] // 2 :: steps[i]] for i, x in means.items()}
+    for j, behind in means.items():
+        winners = [i for i in means if is_ahead[i, j]]
+        if not winners:
+            continue
+        # One search for all methods that are ahead of this one.
+        wanted = np.concatenate([quantiles[i] - tolerances[i, j] for i in winners])
+        below = np.searchsorted(behind, wanted)
+        sizes = [len(quantiles[i]) for i in winners]
+        counts = np.add.reduceat(below, np.cumsum([0, *sizes[:-1]]))
+        share = counts / sizes / len(behind)
+        turned[winners, j] = turned[j, winners] = 1 - share
+    return turned
 
 
 @functools.lru_cache(maxsize=64)
-def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "m _"]:
-    """Gives orders of n seeds whose first s are a group and whose next s are another.
+def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "_ m"]:
+    """Return m orders of n seeds, a column each: the first s are a group, the next s another.
 
     All groups where they are at most `draws`, each equally often, else so many drawn.
     """
     other = min(s, n - s)
     if math.comb(n, s) * math.comb(n - s, other) > draws:
         rows = np.tile(np.arange(n), (draws, 1))
-        return np.random.default_rng(seed).permuted(rows, axis=1)
+        orders = np.random.default_rng(seed).permuted(rows, axis=1)
+        return np.ascontiguousarray(orders.T)
     pairs = (
         (one, another)
         for one in itertools.combinations(range(n), s)
         for another in itertools.combinations({*range(n)}.difference(one), other)
     )
-    return np.array([one + another for one, another in pairs])
+    return np.ascontiguousarray(np.array([one + another for one, another in pairs]).T)
+
+
+@functools.lru_cache(maxsize=64)
+def _chance_of_best(groups: int, k: int) -> Float[np.ndarray, " m"]:
+    """Return how probably each of so many sorted means is the best of k that are drawn."""
+    none_is_better = np.linspace(0, 1, groups + 1) ** k
+    return np.diff(none_is_better)
+
+
+def _mean_of_groups(
+    x: Float[np.ndarray, " n"], groups: Int[np.ndarray, "s m"]
+) -> Float[np.ndarray, " m"]:
+    """Return the mean of each column's seeds, to the bit that of its own one-dimensional array.
+
+    Numpy adds fewer than eight numbers one after another, along any axis.
+    """
+    scores = x.take(groups)
+    if len(groups) < 8:
+        return scores.mean(0)
+    return np.ascontiguousarray(scores.T).mean(1)

@@ -678,7 +678,10 @@ def _run_names(frame: pd.DataFrame) -> list[str]:
     columns = ["run"] if "run" in columns else columns
     if not columns:
         return [""] * len(frame)
-    return ["/".join(map(str, row)) for row in frame[columns].itertuples(index=False)]
+    runs = frame[columns]
+    if runs.shape[1] == 1:
+        return [*map(str, runs.iloc[:, 0].tolist())]
+    return ["/".join(map(str, row)) for row in runs.itertuples(index=False)]
 
 
 def _run_names_by_algorithm(

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from jbias.papers import biases, biases_published
-from jbias.report import bias_study, document, plots
+from jbias.report import bias_study, document
 from tests.report import test_figures
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "published"
@@ -115,9 +115,7 @@ def test_figures_are_legible(page, vit):
 
 
 @pytest.mark.slow
-def test_the_study_is_set_beside_what_is_printed(tmp_path, monkeypatch, capsys):
-    for name in ("to_pdf", "to_png"):
-        monkeypatch.setattr(plots, name, lambda fig: b"")
+def test_the_study_is_set_beside_what_is_printed(tmp_path, capsys):
     asked = [f"--benchmark={BENCHMARK}", f"--printed={FOLDER}", f"--out={tmp_path}"]
     assert biases.main([*asked, "--permutations=99"]) == 0
     said = capsys.readouterr().out

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from jbias.report import plots
 from jbias.runs import results
 
 ALGORITHMS = {
@@ -118,12 +117,6 @@ def make_runs(folder, *, seeds=(0, 1, 2), epochs=5, sets=SETS, names=tuple(ALGOR
         records = fake_records(name, algorithm, lift, seeds, epochs=epochs, sets=sets)
         write_run(folder / name, fake_config(name, seeds), records)
     return folder
-
-
-@pytest.fixture
-def no_pdf(monkeypatch):
-    """Leaves out the slowest part, embedding fonts; test_page.py has it."""
-    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
 
 
 @pytest.fixture

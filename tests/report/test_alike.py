@@ -13,7 +13,6 @@ from jbias.report import plots, prose
 from tests import cases
 from tests.report import test_figures, test_scores
 
-pytestmark = pytest.mark.usefixtures("no_pdf")
 UP = dict(larger_is_better=True)
 SCORES = test_scores.EXAMPLES / "biasbed_table2.csv"
 
@@ -53,7 +52,7 @@ def test_the_published_scores_have_their_blocks(tmp_path):
         assert rows[by]["f"] == pytest.approx(test.means.approximate.pvalue)
         assert rows[by]["means"] == test.means.pvalue
         assert f"{found.participation_ratio:.2f}" in page
-        assert (tmp_path / f"out/figures/alike_by_{by}.png").exists()
+        assert (tmp_path / f"out/figures/alike_by_{by}.svg").exists()
 
 
 def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):

@@ -58,8 +58,9 @@ def test_numbers_are_those_of_the_tests(study):
 
 
 @pytest.mark.slow
-def test_writes_a_page_tables_figures_and_numbers(tmp_path, no_pdf, capsys):
-    assert run(tmp_path, "--among=imagenet,pgd", "--size=epsilon") == 0
+def test_writes_a_page_tables_figures_and_numbers(tmp_path, capsys):
+    asked = "--among=imagenet,pgd", "--size=epsilon", "--figures=pdf"
+    assert run(tmp_path, *asked) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == f"written: {tmp_path / 'index.html'}"
     found = json.loads((tmp_path / "results.json").read_text())
@@ -79,7 +80,7 @@ def test_writes_a_page_tables_figures_and_numbers(tmp_path, no_pdf, capsys):
         assert {f"tables/{name}.csv", f"tables/{name}.tex"} <= names
 
 
-def test_kendall_unadjusted(tmp_path, no_pdf):
+def test_kendall_unadjusted(tmp_path):
     assert run(tmp_path, "--method=kendall", "--adjust=none") == 0
     found = json.loads((tmp_path / "results.json").read_text())
     assert "unadjusted" in found["headline"]
@@ -157,7 +158,7 @@ def test_what_turns_given_a_measure_is_counted(given):
 
 
 @pytest.mark.slow
-def test_given_has_tables_and_figures_of_its_own(given, tmp_path, no_pdf):
+def test_given_has_tables_and_figures_of_its_own(given, tmp_path):
     document.write(relations.report(given), tmp_path)
     found = json.loads((tmp_path / "results.json").read_text())
     with open(tmp_path / "tables" / "given.csv", newline="") as file:
@@ -211,7 +212,7 @@ def test_markers_grow_as_published():
     assert areas == pytest.approx([0.2, 0.4, 1.8, 1])
 
 
-def test_constant_measures_are_told(tmp_path, no_pdf):
+def test_constant_measures_are_told(tmp_path):
     table = tmp_path / "t.csv"
     lines = [f"m{i},{'ab'[i % 2]},1,{i},{i * i % 7}" for i in range(8)]
     table.write_text("\n".join(["name,training,shape,ID,Adversarial", *lines]))
@@ -258,7 +259,7 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
     )
 
 
-def test_columns_may_have_any_name(tmp_path, no_pdf):
+def test_columns_may_have_any_name(tmp_path):
     """Such as those of the tables that the report writes."""
     table, out = tmp_path / "t.csv", tmp_path / "out"
     head = "name,statistic,n,pvalue,measure,model,without"

@@ -185,8 +185,6 @@ def test_every_part_is_on_the_page(made):
         *("wrong_grid_cifar10", "wrong_black_cifar10", "wrong_other_cifar10"),
         *("wrong_anywhere_cifar10", "wrong_grid_fashionmnist"),
     }
-    for kind in ("png", "pdf"):
-        assert len(list((made / "figures").glob(f"*.{kind}"))) == len(drawn)
     tables = {path.stem for path in (made / "tables").glob("*.csv")}
     assert tables == {path.stem for path in (made / "tables").glob("*.tex")}
     seconds = distorted.one(

@@ -16,7 +16,23 @@ import pytest
 from pyarrow import parquet
 
 from examples import own_report
-from jbias.report import document, plots, tables
+from jbias import audit
+from jbias.papers import biases as papers_biases
+from jbias.papers import distortion as papers_distortion
+from jbias.papers import shifts as papers_shifts
+from jbias.report import (
+    biases,
+    cli,
+    correlate,
+    distortion,
+    document,
+    measured,
+    plots,
+    shifts,
+    tables,
+)
+from jbias.runtime import cli as runtime_cli
+from tests import cases
 
 EXAMPLE = "examples/biasbed_table2.csv"
 
@@ -26,14 +42,14 @@ def made(**more) -> document.Report:
     return document.Report(**given | dict(facts={}, sections=[], results={}) | more)
 
 
-def test_a_report_of_three_sections_takes_sixty_lines(tmp_path, no_pdf):
+def test_a_report_of_three_sections_takes_sixty_lines(tmp_path):
     assert len(pathlib.Path(own_report.__file__).read_text().splitlines()) <= 60
     document.write(own_report.report(EXAMPLE), tmp_path)
     files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert files == {
         *("index.html", "results.json"),
         *(f"tables/means.{ending}" for ending in ("csv", "parquet", "tex", "md")),
-        *(f"figures/spread.{ending}" for ending in ("svg", "pdf", "png")),
+        "figures/spread.svg",
     }
     tree = json.loads((tmp_path / "results.json").read_text())
     assert set(tree["files"]) == files
@@ -48,9 +64,10 @@ def test_several_processes_draw_what_one_draws():
 import sys
 from jbias.report import document, plots
 figures = [document.Figure("f", "", plots.blank(1, 1)), document.Figure("g", "", plots.canvas(2, 1)[0])]
-many = document._draw(figures)
+forms = ("svg", "pdf", "png")
+many = document._draw(figures, forms)
 sys.modules["jax"] = sys
-assert document._draw(figures) == many
+assert document._draw(figures, forms) == many
 print(*sorted(many))
 """
     told = subprocess.run(
@@ -112,6 +129,65 @@ def test_what_an_earlier_report_had_goes_and_what_others_put_there_stays(tmp_pat
     document.write(made(frames={"one": frame}), tmp_path)
     left = {path.name for path in (tmp_path / "tables").iterdir()}
     assert left == {"one.csv", "one.parquet", "own.csv"}
+
+
+def test_a_figure_is_drawn_where_its_files_are_made():
+    """Not where it is declared; once for all forms."""
+    calls = []
+
+    def draw():
+        calls.append(1)
+        return plots.blank(1, 1)
+
+    figure = document.Figure("f", "", draw)
+    assert not calls
+    assert figure.drawn is figure.drawn and len(calls) == 1
+
+
+def test_figures_have_the_forms_that_are_asked_for_and_the_page_says_the_flag(tmp_path):
+    """SVG is always written; what an earlier report had beside it goes."""
+    figure = document.Figure("f", "", plots.blank(1, 1))
+    report = made(sections=[document.Section("a", "A", [figure])])
+
+    def written(**forms) -> dict[str, bytes]:
+        document.write(report, tmp_path, **forms)
+        return {x.name: x.read_bytes()[:4] for x in (tmp_path / "figures").iterdir()}
+
+    every = {"f.svg": b"<?xm", "f.pdf": b"%PDF", "f.png": b"\x89PNG"}
+    assert written(figures=["png", "pdf"]) == every
+    assert "--figures" not in (tmp_path / "index.html").read_text()
+    assert written(figures=["pdf"]) == {k: every[k] for k in ("f.svg", "f.pdf")}
+    assert written() == {"f.svg": every["f.svg"]}
+    words = "figures as SVG (the flag --figures=pdf,png adds PDF and PNG)"
+    assert words in (tmp_path / "index.html").read_text()
+    with pytest.raises(
+        ValueError, match=r"figures: must be of svg, pdf, png, got \['gif'"
+    ):
+        written(figures=["gif"])
+
+
+@cases.each(
+    "command",
+    [cli, biases, correlate, distortion, measured, shifts]
+    + [audit, papers_biases, papers_distortion, papers_shifts],
+)
+def test_every_command_that_draws_takes_forms_of_figures(command, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["--figures=gif"])
+    assert "--figures: must be of svg, pdf, png" in capsys.readouterr().err
+
+
+@cases.each(
+    ("text", "forms"),
+    [
+        ("svg", ("svg",)),
+        ("pdf", ("svg", "pdf")),
+        ("PNG, pdf", ("svg", "pdf", "png")),
+        ("svg,pdf,png", ("svg", "pdf", "png")),
+    ],
+)
+def test_forms_of_figures_are_read_and_svg_is_always_one(text, forms):
+    assert runtime_cli.figure_forms(text) == forms
 
 
 def test_nothing_is_written_where_a_figure_cannot_be(tmp_path, monkeypatch):

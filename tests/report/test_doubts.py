@@ -12,7 +12,6 @@ from jbias.report import analysis, inputs, prose
 from jbias.report import options as options_lib
 from tests.report import conftest, test_runs
 
-pytestmark = pytest.mark.usefixtures("no_pdf")
 SETS = ("edge", "sketch")
 
 

@@ -20,7 +20,6 @@ from tests.report import conftest, test_scores
 
 EXAMPLES = test_scores.EXAMPLES
 REFERENCE = test_scores.REFERENCE
-pytestmark = pytest.mark.usefixtures("no_pdf")
 
 
 def seen() -> pd.DataFrame:

@@ -109,7 +109,6 @@ def test_single_seeds_say_nothing(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_pdf")
 def test_it_stands_on_the_page_and_in_results(runs, tmp_path):
     assert report.main([f"--runs={runs}/*", f"--out={tmp_path / 'out'}"]) == 0
     tree = json.loads((tmp_path / "out/results.json").read_text())

@@ -10,7 +10,6 @@ from jbias.report import grids, inputs
 from jbias.report import options as options_lib
 from tests.report import conftest
 
-pytestmark = pytest.mark.usefixtures("no_pdf")
 SETS = ("silhouette", "cue_conflict")
 # Accuracy on silhouettes and on validation, by method and rate.
 SCORES = {

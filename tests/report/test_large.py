@@ -9,8 +9,6 @@ import pytest
 from jbias.report import analysis, benchmark_tables, inputs, options
 from jbias.stats import bayes, power
 
-pytestmark = pytest.mark.usefixtures("no_pdf")
-
 
 def write(path, k, n):
     rng = np.random.default_rng(0)

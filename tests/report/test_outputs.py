@@ -17,7 +17,6 @@ from jbias.runtime import outputs
 from tests import cases
 from tests.report import test_document, test_scores
 
-pytestmark = pytest.mark.usefixtures("no_pdf")
 TABLE = test_scores.EXAMPLES / "biasbed_table2.csv"
 
 

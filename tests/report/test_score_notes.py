@@ -15,7 +15,6 @@ from jbias.report import derived, inputs, options, score_notes
 from tests import cases
 from tests.report import test_scores
 
-pytestmark = pytest.mark.usefixtures("no_pdf")
 EXAMPLES = test_scores.EXAMPLES
 DEMSAR = """
 adult,.763,.768,.771,.798

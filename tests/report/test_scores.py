@@ -22,7 +22,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 REFERENCE = json.loads((ROOT / "tests" / "oracles" / "biasbed_stats.json").read_text())
 STRICT = ",".join(REFERENCE["datasets"]["strict"])
-pytestmark = pytest.mark.usefixtures("no_pdf")
 
 
 def run(path, out, *more):

@@ -14,7 +14,6 @@ from jbias.report import analysis, benchmark, inputs, options
 from tests import cases
 from tests.report import test_scores
 
-pytestmark = pytest.mark.usefixtures("no_pdf")
 SKETCH = {
     "ERM": [60.1, 62.0, 58.8, 61.1, 59.5],
     "SagNet": [64.9, 63.1, 66.2, 62.4, 64.0],

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import threading
 
 import numpy as np
 import pandas as pd
@@ -452,6 +453,45 @@ def test_rows_are_numbered_by_what_is_equal():
     wide = pd.DataFrame({f"c{i}": range(2000) for i in range(8)})
     assert set(results.number_rows(wide, list(wide))) == set(range(2000))
     assert results.number_rows(wide[:0], list(wide)).tolist() == []
+
+
+@cases.each(
+    "column",
+    [
+        [5, 5, 5, 5],
+        [-3, 900, -3, 7],
+        [-(2**63), 2**63 - 1, 0, -(2**63)],
+        [0.5, np.nan, np.nan, 0.5],
+        pd.array([1, None, None, 2], "Int64"),
+    ],
+)
+def test_numbers_and_first_rows_are_those_of_pandas(column):
+    """Beside a second column, of which one value is rare."""
+    frame = pd.DataFrame({"a": column, "b": [1, 1, 1, 2]})
+    frame = pd.concat([frame, frame, frame.assign(b=10**6)], ignore_index=True)
+    keys = results.number_rows(frame, ["a", "b"])
+    groups = frame.groupby(["a", "b"], dropna=False, sort=False).ngroup()
+    assert len({*zip(keys, groups, strict=True)}) == len({*keys}) == len({*groups})
+    assert {*keys} == {*range(len({*keys}))}
+    first = np.flatnonzero(~frame.duplicated(["a", "b"]))
+    assert results.first_rows(frame, ["a", "b"]).tolist() == first.tolist()
+    assert results.first_rows(frame[:0], ["a", "b"]).tolist() == []
+
+
+def test_blocks_of_one_run_are_read_side_by_side(tmp_path, monkeypatch):
+    """Two readers wait for each other; the rows are in the order of the files."""
+    write_run(tmp_path / "erm", curve(np.linspace(0, 1, 8), "edge"))
+    alone = results.read(tmp_path / "erm")
+    both, load = threading.Barrier(2, timeout=60), results._load
+
+    def load_with_another(block):
+        both.wait()
+        return load(block)
+
+    monkeypatch.setattr(results, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(results.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(results, "_load", load_with_another)
+    pd.testing.assert_frame_equal(results.read(tmp_path / "erm"), alone)
 
 
 @pytest.mark.parametrize("numbers", [1, 7, 70_000])

@@ -40,3 +40,28 @@ def test_threads_of_a_command_share_heaps(given, most):
         [sys.executable, "-c", CODE], env=env, stdout=subprocess.PIPE, check=True
     )
     assert 1 < ran.stdout.count(b"<heap nr=") <= most
+
+
+FAULTS = """
+import resource
+from jbias.runtime import heap
+heap.keep_freed(10**8)
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(b"x") * (5 * 10**7)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults(), faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap alone")
+@pytest.mark.parametrize("is_set", [False, True])
+def test_freed_memory_is_kept_unless_the_environment_says_otherwise(is_set):
+    """A second large array has the pages of the first; a fault is a fresh page."""
+    env = {k: v for k, v in os.environ.items() if k[:6] not in ("MALLOC", "GLIBC_")}
+    env |= {"MALLOC_TRIM_THRESHOLD_": "131072"} if is_set else {}
+    ran = subprocess.run(
+        [sys.executable, "-c", FAULTS], env=env, capture_output=True, check=True
+    )
+    first, second = map(int, ran.stdout.split())
+    assert first > 1000 and (second > 1000) == is_set

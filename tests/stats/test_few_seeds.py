@@ -54,8 +54,8 @@ def test_squared_differences_of_groups_are_those_of_new_seeds(n, s):
     """2 S^2 / s, exactly where all groups are there; one of 5,000 draws deviates by 2 %."""
     x = np.random.default_rng(0).normal(size=n) ** 3
     order = few_seeds._groups(n, s, 5000, 0)
-    first, other = x[order[:, :s]].mean(1), x[order[:, s : 2 * s]].mean(1)
-    exact = len(order) == math.comb(n, s) * math.comb(n - s, s)
+    first, other = x[order[:s]].mean(0), x[order[s : 2 * s]].mean(0)
+    exact = order.shape[1] == math.comb(n, s) * math.comb(n - s, s)
     assert exact == (n == 10)
     assert np.mean((first - other) ** 2) == pytest.approx(
         2 * x.var(ddof=1) / s, rel=1e-9 if exact else 0.1

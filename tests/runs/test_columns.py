@@ -1,0 +1,49 @@
+"""Columns joined from workdirs' tables are those that pandas makes of all rows together."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from jbias.runs import columns
+
+
+def table(words, counts, values) -> pa.Table:
+    coded = pa.chunked_array([pa.array(part).dictionary_encode() for part in words])
+    return pa.table(
+        {
+            "word": coded,
+            "count": pa.array(counts, pa.int64()),
+            "step": pa.array(range(len(counts)), pa.int64()),
+            "value": pa.array(values, pa.float64()),
+        }
+    )
+
+
+@pytest.mark.parametrize("known", [2, 127, 128, 129, 300])
+def test_joined_columns_are_those_of_pandas(known):
+    """Words in any order, of one workdir or several, more than a byte holds; and nulls."""
+    rng = np.random.default_rng(known)
+    tables, frames = [], []
+    for size in (3 * known, 1, 40):
+        words = [f"w{i}" for i in rng.permutation(3 * known)[:size] % known]
+        counts = [None if i % 7 == 3 else int(i) for i in range(len(words))]
+        values = [None if i % 5 == 2 else i / 3 for i in range(len(words))]
+        halves = [words[: len(words) // 2], words[len(words) // 2 :]]
+        halves = [half for half in halves if half]
+        tables.append(columns.shrink(table(halves, counts, values), ["count"]))
+        parts = {"word": words, "count": pd.array(counts, "Int64")}
+        parts |= {"step": range(len(words)), "value": np.array(values, float)}
+        frames.append(pd.DataFrame(parts))
+    expected = pd.concat(frames, ignore_index=True)
+    expected["word"] = expected["word"].astype("category")
+    joined = pd.DataFrame(dict(columns.join(tables)), copy=False)
+    pd.testing.assert_frame_equal(joined, expected)
+    assert joined["word"].cat.codes.dtype == expected["word"].cat.codes.dtype
+    assert not any(tables)  # Their memory is free.
+
+
+def test_codes_take_one_byte_where_words_are_few():
+    shrunk = columns.shrink(table([["b", "a", "b"]], [1, 2, 3], [0.5] * 3), ["count"])
+    assert shrunk["word"].codes.dtype == np.uint8
+    assert not shrunk["count"].is_missing.any()
