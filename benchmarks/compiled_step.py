@@ -150,7 +150,10 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     net = jax.eval_shape(train_step.net_of, state)
     shape = (setting.batch * devices.size, setting.size, setting.size, 3)
     image = _placed(jax.ShapeDtypeStruct(shape, jnp.uint8), devices, "data")
-    program = jax.jit(predict.scorer(decide), static_argnums=3)
+    options = xla.compiler_options(_kind(devices))
+    program = jax.jit(
+        predict.scorer(decide), static_argnums=3, compiler_options=options
+    )
     return program.lower(_placed(net, devices), None, image, None), 1, 0
 
 
