@@ -192,7 +192,8 @@ def largest_differences(
     """
 
     def largest(x: Array, y: Array) -> Array:
-        return jnp.abs(x - y)[..., :count, :].max((-2, -1))
+        moved = jnp.where(x == y, 0.0, jnp.abs(x - y))  # Both may be infinite.
+        return moved[..., :count, :].max((-2, -1))
 
     return tuple(map(largest, logits, others))
 

@@ -1,5 +1,6 @@
 """Opens and checks all that a run needs, and notes in its workdir what it is."""
 
+import collections
 import functools
 import operator
 import socket
@@ -151,7 +152,8 @@ def open_run(
         say,
         gib=run["loading"]["gib"],
         threads=threads,
-        sharing=hosts.count(socket.gethostname()),
+        # The most of any machine: all processes keep the same sets, or one would wait.
+        sharing=max(collections.Counter(hosts).values()),
     )
     for name, how in streamed.items():
         say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
