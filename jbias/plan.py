@@ -15,9 +15,8 @@ cpu, this machine. --config and --config.KEY=VALUE are as for jbias train.
 Each line ends with what it means. All numbers are predicted: memory by the compiler's own
 count, the time of TPUs by its estimate of cycles. The time of GPUs is the sum over the
 program's kernels, of the time that their bytes or products need, and over its launches
-(CUDA graphs, calls of cuDNN, single kernels): three runs measured on an H100 took
-0.8 to 1.0 of it. The time of a CPU is bounded from below by what it can do at most (the roofline).
-Compiling, saving, reading, and on TPUs starting each step from the host are left out. With
+(CUDA graphs, calls of cuDNN, single kernels): steps measured on an H100 took 0.7 to 1.2 of
+it. The time of a CPU is bounded from below by what it can do at most (the roofline). Compiling, saving, reading, and on TPUs starting each step from the host are left out. With
 --runs the plan of a run that is there, on its own devices, stands beside what was measured.
 
 Exit codes: 0 it fits (of several targets: on one), 1 it fits on none, 2 arguments, the

@@ -37,8 +37,16 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
     if not predicted:
         return  # Asked to stop; this evaluation is made again on resuming.
     _report_undecided(job, predicted, step)
-    with _refusing_full_memory(step):
+    try:
         differences = _fold_differences(job, stage, states)
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not messages.lacks_memory(error):
+            raise
+        differences = []
+        job.log(
+            f"step {step}: no folding_difference is recorded, as the exact network does not "
+            "fit into memory beside the folded one"
+        )
     _report_folding(job, stage, differences, step)
     for number, entry in enumerate(job.members):
         decided = [_decisions(predicted[test.name][number], test) for test in job.tests]

@@ -11,7 +11,7 @@ from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runs import results
 from jbias.runtime import mesh, xla
-from jbias.training import seed_axis, stages
+from jbias.training import evaluator, seed_axis, stages
 from jbias.training import step as train_step
 from tests import cases, smoke_runs
 
@@ -128,3 +128,18 @@ def test_a_folded_run_says_so(runs):
     for mode, count in (("auto", None), ("folded", 2)):
         facts = json.loads((runs[mode] / "provenance.json").read_text())
         assert facts["layout"].get("folded_norms") == count
+
+
+def test_a_difference_that_does_not_fit_into_memory_costs_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    def full(job, stage, states):
+        raise MemoryError("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(evaluator, "_fold_differences", full)
+    config = smoke_runs.small(epochs=1.0)
+    config.model, config.run.eval_norm = {"name": "cnn", "width": 4}, "folded"
+    assert train.run(config, tmp_path / "run")
+    table = records(tmp_path / "run")
+    assert len(table) and not (table["metric"] == "folding_difference").any()
+    assert "no folding_difference is recorded" in capsys.readouterr().err
