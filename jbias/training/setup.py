@@ -1,6 +1,7 @@
 """Opens and checks all that a run needs, and notes in its workdir what it is."""
 
 import collections
+import dataclasses
 import functools
 import operator
 import socket
@@ -132,6 +133,7 @@ def open_run(
     before anything is written; OSError where the workdir is another's by now. `meter`
     counts the run's seconds; the steps that are compiled here count as compiling.
     """
+    spec = _with_norms_as_begun(spec, workdir)
     config, run, main = spec.config, spec.config["run"], team.is_main
     meter = meter or costs.Stopwatch()
     count = len(spec.members)
@@ -229,6 +231,22 @@ def open_run(
     return RunContext(
         spec, workdir, say, *parts, team=team, check_lock=guard, meter=meter
     )
+
+
+def _with_norms_as_begun(
+    spec: run_spec.RunSpec, workdir: epath.Path
+) -> run_spec.RunSpec:
+    """Return the run with the exact batch norms that its first evaluations had.
+
+    By itself (`eval_norm` "auto") a run does not change in the middle of its curve, whichever
+    device or version it began on; nor does a follower evaluate otherwise than its trainer.
+    """
+    run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")
+    norms = run.get("eval_norm", run_spec.EVAL_NORMS[0])
+    if norms != run_spec.EVAL_NORMS[0] or layout is None or "folded_norms" in layout:
+        return spec
+    config = {**spec.config, "run": {**run, "eval_norm": "exact"}}
+    return dataclasses.replace(spec, config=config)
 
 
 def _describe_data(

@@ -5,13 +5,14 @@ import json
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 from benchmarks import common
 from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runs import results
 from jbias.runtime import mesh, xla
-from jbias.training import evaluator, seed_axis, stages
+from jbias.training import evaluator, seed_axis, setup, stages
 from jbias.training import step as train_step
 from tests import cases, smoke_runs
 
@@ -143,3 +144,18 @@ def test_a_difference_that_does_not_fit_into_memory_costs_nothing(
     table = records(tmp_path / "run")
     assert len(table) and not (table["metric"] == "folding_difference").any()
     assert "no folding_difference is recorded" in capsys.readouterr().err
+
+
+def test_a_run_that_began_with_exact_norms_stays_so(runs, tmp_path):
+    """Also where it goes on on an accelerator, or after folding came to be."""
+    workdir = epath.Path(runs["auto"])
+    spec = run_spec.RunSpec.from_config(smoke_runs.small())
+    assert spec.config["run"]["eval_norm"] == "auto"
+    begun = setup._with_norms_as_begun(spec, workdir)
+    assert begun.config["run"] == {**spec.config["run"], "eval_norm": "exact"}
+    assert setup._with_norms_as_begun(spec, epath.Path(runs["folded"])) is spec
+    assert setup._with_norms_as_begun(spec, epath.Path(tmp_path)) is spec
+    config = smoke_runs.small()
+    config.run.eval_norm = "folded"
+    asked = run_spec.RunSpec.from_config(config)
+    assert setup._with_norms_as_begun(asked, workdir) is asked
