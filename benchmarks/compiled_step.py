@@ -264,9 +264,7 @@ def compiled(program: jax.stages.Lowered, platform: str) -> tuple[dict[str, Any]
     """What the compiler says of a program, and its text."""
     began, launches = time.monotonic(), {}
     if platform == "gpu":
-        # Nothing can be timed while it compiles for a GPU that is not here.
-        untimed = {"xla_gpu_autotune_level": 0}
-        made, launches = gpu_time.compile_launches(program, untimed)
+        made, launches = gpu_time.compile_launches(program)
     else:
         made = program.compile()
     counted, cost = made.memory_analysis(), made.cost_analysis() or {}

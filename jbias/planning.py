@@ -163,7 +163,6 @@ _FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 # How a compiler says that a program is larger than the device.
 _FULL = re.compile(r"(?s)RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_UNTIMED = {"xla_gpu_autotune_level": 0}  # Kernels of a GPU that is not here.
 
 
 class PlanRequest(NamedTuple):
@@ -293,7 +292,7 @@ def _program(
             flops = count * whole["flops"] / devices.shape["data"]
         try:
             if on_gpu:
-                compiled, launches = gpu_time.compile_launches(lowered, _UNTIMED)
+                compiled, launches = gpu_time.compile_launches(lowered)
             else:
                 compiled = lowered.compile()
             need = memory.program_need(compiled, given.state, count)

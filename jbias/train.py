@@ -137,7 +137,9 @@ def _train(job: RunContext) -> None:
         for stage in job.stages[first:]:
             if packed is None or stage.number > first:
                 job.best, step = {}, stage.first
-                with job.meter.during("compiling"):  # Drawing weights takes no time.
+                with job.meter.during(
+                    "compiling"
+                ):  # Drawing the weights takes no time.
                     packed = _start(job, stage, packed)
             packed = train_stage(job, stage, packed, step)
             stage.close()

@@ -182,7 +182,8 @@ def load_into_memory(
     Those to train on must fit. Of those to test on, the ones that still fit (`choose_kept`)
     or are there already; the others will be read anew at each evaluation.
 
-    sharing: the number of processes of this machine that share the room for sets to test on.
+    sharing: the number of processes that share the room for sets to test on, the most of any
+      machine, so that all processes of a run keep the same sets.
     """
     left = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if left < 0:
@@ -200,16 +201,15 @@ def load_into_memory(
             encoded[name] = nbytes(source)
     kept, images = choose_kept(encoded, own_room), {}
     if encoded:
-        size, room = (
-            sum(encoded[name] for name in kept) / 2**30,
-            max(0, own_room) / 2**30,
-        )
-        say(
+        size = sum(encoded[name] for name in kept) / 2**30
+        room = max(0, own_room) / 2**30
+        line = (
             f"{len(kept)} of {len(encoded)} test sets are decoded once and kept, "
             f"{size:.2g} GiB of {room:.2g} GiB that are free for them"
-            + f" in each of this machine's {sharing} processes"
-            * (sharing > 1)
         )
+        if sharing > 1:
+            line += f" in each process, of which a machine has {sharing} at most"
+        say(line)
     at_hand = {
         name: x for name, x in tested.items() if name not in encoded or name in kept
     }

@@ -626,10 +626,16 @@ def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str
         "effects": lambda: stats.effect_sizes(runs, **of_effects),
         "power": lambda: stats.power_of_design(runs, difference=points, **half),
     }
-    # Numpy computes beside other threads.
-    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results_of = {name: pool.submit(task) for name, task in tasks.items()}
-    return {name: future.result() for name, future in results_of.items()}
+    return dict(zip(tasks, run_side_by_side([*tasks.values()]), strict=True))
+
+
+_THREADS = 4  # Each holds its own draws.
+
+
+def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list:
+    """Return what tasks return, in their order; numpy computes in several threads at once."""
+    with futures.ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        return [*pool.map(lambda task: task(), tasks)]
 
 
 def _without_intervals(result):

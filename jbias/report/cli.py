@@ -24,9 +24,8 @@ from jbias.report import options
 from jbias.runtime import cli, heap, messages, outputs
 
 _OF_FILES = ("columns", "rows", "decimal", "sheet", "brackets", "margins", "unit")
-_KEPT_BYTES = (
-    2 * 10**8
-)  # Of freed memory: columns of 5 million records are freed all the time.
+# Of freed memory, for the columns of millions of records, which come and go all the time.
+_KEPT_BYTES = 2 * 10**8
 _OUT = "report"  # The folder of a report for which --out names none.
 
 

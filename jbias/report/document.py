@@ -216,7 +216,8 @@ def render(
     """
     if unknown := {*figures} - {*cli.FIGURES}:
         raise ValueError(
-            f"figures: must be of {', '.join(cli.FIGURES)}, got {sorted(unknown)}; name these"
+            f"figures: must be one or more of {', '.join(cli.FIGURES)}, got {sorted(unknown)}; "
+            "leave these out"
         )
     forms = [form for form in cli.FIGURES if form in {"svg", *figures}]
     names: set[str] = set()

@@ -1,8 +1,7 @@
 """Would few seeds have lied? What smaller studies, of some of these seeds, would have shown."""
 
-import os
+import functools
 from collections.abc import Iterator, Mapping
-from concurrent import futures
 from typing import NamedTuple
 
 import pandas as pd
@@ -25,9 +24,9 @@ def frame(study: analysis_lib.Study) -> pd.DataFrame:
     `stats.few_seeds` gives: means over an algorithm's pairs, `needed` of the median pair.
     """
     tasks = list(_tasks(study))
-    # Numpy sorts and searches beside other threads.
-    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(_compare, tasks))
+    results = analysis_lib.run_side_by_side(
+        [functools.partial(_compare, task) for task in tasks]
+    )
     parts = [pd.DataFrame()]
     for task, result in zip(tasks, results, strict=True):
         key = {

@@ -7,6 +7,7 @@ written again: what a kill leaves between the two has none, and never counts as 
 """
 
 import json
+import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
@@ -24,8 +25,17 @@ Checksums = Mapping[str, Any]
 
 
 def checksum(content: bytes) -> list[int]:
-    """What content is known by."""
+    """Return what content is known by: its bytes and CRC-32."""
     return [len(content), zlib.crc32(content)]
+
+
+def checksum_of_file(path: pathlib.Path, buffer: memoryview) -> list[int]:
+    """Return `checksum` of a file's content, which is read piece by piece into a buffer."""
+    size = crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            size, crc = size + count, zlib.crc32(buffer[:count], crc)
+    return [size, crc]
 
 
 def is_same(held: Any, other: Any) -> bool:

@@ -4,7 +4,7 @@ Of a workdir's table words become codes of one byte where they are few, and othe
 stay where they are. Joined columns are the only copy of all records.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ def _shrink(column: pa.ChunkedArray, *, is_nullable: bool) -> Column:
 
 def join(
     tables: Sequence[dict[str, Column]],
-) -> Mapping[str, np.ndarray | pd.Categorical | pd.arrays.IntegerArray]:
+) -> dict[str, np.ndarray | pd.Categorical | pd.arrays.IntegerArray]:
     """Return the rows of all tables as columns; empties the tables.
 
     Words become categories in the order of the alphabet.

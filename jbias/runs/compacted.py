@@ -8,7 +8,6 @@ only where all of these have the same content as when it was written. Both may b
 import contextlib
 import json
 import pathlib
-import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -68,13 +67,4 @@ def write(
 
 def _names_and_sums(paths: Sequence[pathlib.Path]) -> list[list[Any]]:
     buffer = memoryview(bytearray(2**20))
-    return [[path.name, _checksum_of_file(path, buffer)] for path in paths]
-
-
-def _checksum_of_file(path: pathlib.Path, buffer: memoryview) -> list[int]:
-    """Return what `checksums.checksum` returns of a file, read piece by piece into a buffer."""
-    size = crc = 0
-    with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            size, crc = size + count, zlib.crc32(buffer[:count], crc)
-    return [size, crc]
+    return [[path.name, checksums.checksum_of_file(path, buffer)] for path in paths]

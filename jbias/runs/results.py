@@ -416,7 +416,7 @@ def _read_columns(
     sizes = np.concatenate([sizes for _, sizes in loaded])
     columns = columns_lib.join([columns for columns, _ in loaded])
     pa.default_memory_pool().release_unused()
-    return dict(columns), sizes
+    return columns, sizes
 
 
 def _load_folder(

@@ -359,12 +359,12 @@ FIGURES = ("svg", "pdf", "png")  # Forms of the files of a report's figures.
 
 def figure_forms(text: str) -> tuple[str, ...]:
     """argparse type: forms of figures as "pdf,png"; svg, which the page has, is always one."""
-    names_of_forms = names(text.lower())
-    if unknown := [name for name in names_of_forms if name not in FIGURES]:
+    forms = {form.strip() for form in text.lower().split(",")}
+    if not forms <= {*FIGURES}:
         raise argparse.ArgumentTypeError(
-            f"must be of {', '.join(FIGURES)}, as pdf,png, got {unknown[0]!r}"
+            f"must be one or more of {', '.join(FIGURES)}, such as pdf,png, got {text!r}"
         )
-    return tuple(form for form in FIGURES if form in ("svg", *names_of_forms))
+    return tuple(form for form in FIGURES if form in {"svg", *forms})
 
 
 def add_figures(to: argparse.ArgumentParser) -> None:

@@ -37,17 +37,7 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
     if not predicted:
         return  # Asked to stop; this evaluation is made again on resuming.
     _report_undecided(job, predicted, step)
-    try:
-        differences = _fold_differences(job, stage, states)
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if not messages.lacks_memory(error):
-            raise
-        differences = []
-        job.log(
-            f"step {step}: no folding_difference is recorded, as the exact network does not "
-            "fit into memory beside the folded one"
-        )
-    _report_folding(job, stage, differences, step)
+    differences = _measure_folding(job, stage, states, step)
     for number, entry in enumerate(job.members):
         decided = [_decisions(predicted[test.name][number], test) for test in job.tests]
         difference = differences[number] if differences else None
@@ -191,10 +181,20 @@ def _fold_differences(
     return differences
 
 
-def _report_folding(
-    job: RunContext, stage: Stage, differences: list[float], step: int
-) -> None:
-    """Log once in a start what folding batch norms does to logits."""
+def _measure_folding(
+    job: RunContext, stage: Stage, states: PackedStates, step: int
+) -> list[float]:
+    """Return `_fold_differences`, empty where memory is full; log the largest once a start."""
+    try:
+        differences = _fold_differences(job, stage, states)
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not messages.lacks_memory(error):
+            raise
+        job.log(
+            f"step {step}: no folding_difference is recorded, as the exact network does not "
+            "fit into memory beside the folded one"
+        )
+        return []
     finite = [x for x in differences if np.isfinite(x)]
     if finite and job.evaluation.step < 0:
         job.log(
@@ -202,6 +202,7 @@ def _report_folding(
             f"in evaluation: logits differ by {max(finite):.2g} at most from exact ones "
             "(config.run.eval_norm)"
         )
+    return differences
 
 
 def _batch_size(job: RunContext) -> int:
@@ -298,7 +299,7 @@ def _records(
 ) -> Iterator[results.Record]:
     """What is recorded of a seed that decided so about each set.
 
-    difference: see `_fold_differences`; None: batch norms are as they are.
+    difference: of `_fold_differences`; None: nothing is folded, or it is not known.
 
     Without a number, as diverged, on sets where its logits of any image decide nothing.
     Losses and gradients since the evaluation before, or the step it diverged at; and where

@@ -148,5 +148,5 @@ def test_processes_of_one_machine_share_the_room_for_test_sets(tree):
 
     assert kept(size, 1)[0] and kept(2 * size, 2)[0]
     assert not kept(1.9 * size, 2)[0] and not kept(2 * size, 2, ["train"])[0]
-    assert "each of this machine's 2 processes" in kept(2 * size, 2)[1]
+    assert "each process, of which a machine has 2" in kept(2 * size, 2)[1]
     assert kept(size, 1)[1].startswith("1 of 1 test sets are decoded once and kept")

@@ -161,7 +161,7 @@ def test_figures_have_the_forms_that_are_asked_for_and_the_page_says_the_flag(tm
     words = "figures as SVG (the flag --figures=pdf,png adds PDF and PNG)"
     assert words in (tmp_path / "index.html").read_text()
     with pytest.raises(
-        ValueError, match=r"figures: must be of svg, pdf, png, got \['gif'"
+        ValueError, match=r"figures: must be one or more of svg, pdf, png, got \['gif'"
     ):
         written(figures=["gif"])
 
@@ -174,7 +174,7 @@ def test_figures_have_the_forms_that_are_asked_for_and_the_page_says_the_flag(tm
 def test_every_command_that_draws_takes_forms_of_figures(command, capsys):
     with pytest.raises(SystemExit, match="2"):
         command.main(["--figures=gif"])
-    assert "--figures: must be of svg, pdf, png" in capsys.readouterr().err
+    assert "--figures: must be one or more of svg, pdf, png" in capsys.readouterr().err
 
 
 @cases.each(

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from benchmarks import plan_measured
 from jbias import plan, planning
 from jbias.training import gpu_time, hlo, memory, targets
 
@@ -169,3 +170,12 @@ def test_the_fitted_constants_solve_the_two_rates():
     """As two equations say, with the plans' other times."""
     fitted = _ratios(lambda told: told.get("fitted"))
     assert len(fitted) == 2 and fitted == pytest.approx([1, 1], abs=0.03)
+
+
+def test_known_rates_are_those_of_the_results():
+    root = pathlib.Path(__file__).parents[2]
+    text = (root / "benchmarks" / "results" / "gpu-h100.md").read_text(encoding="utf-8")
+    for rate in plan_measured.RATES:
+        if rate.seeds == 4:
+            continue  # Computed from seconds a step.
+        assert f"| {rate.images_per_second:,.1f} |" in text
