@@ -6,7 +6,7 @@ of the rate after a third and two thirds, severity 1.
     jbias train --config=configs/augmix.py
     jbias train --config=configs/augmix.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -15,7 +15,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     severity = 1 if common.data_name(arg) == "imagenet" else 3
     augmix = dict(name="augmix", severity=severity)
     return common.experiment(arg, dict(name="erm"), inputs=(augmix,))

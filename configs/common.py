@@ -1,66 +1,71 @@
-"""What the experiments share: the arguments after the colon, data presets, recipe.
+"""Arguments, data presets and default recipe of all experiments in configs/.
+
+Arguments follow the colon of --config=configs/erm.py:data=pacs,root=DIR.
 
 :data=shapes        the embedded set (the default; needs no download)
 :data=imagenet,root=...
-                    ImageNet, train/ and val/ (docs/data.md); each algorithm's own
-                    recipe where its authors gave one; `subset` if only some classes
-                    are there
-:data=pacs,root=... PACS; trains on `style`, tests on the other three
+                    ImageNet with train/ and val/ (docs/data.md), trained by the recipe of
+                    the algorithm's authors if they published one; `subset` if only some
+                    of the classes are in root
+:data=pacs,root=... PACS: trains on one style (`style`), tests on the other three
 :data=tiny_imagenet,root=...,stimuli=...
-                    Tiny ImageNet; tests on Geirhos' stimuli where given
+                    Tiny ImageNet: tests on its validation images, and on Geirhos' stimuli
+                    if `stimuli` names their folder
 :data=cifar10,root=..., cifar100, mnist, fashion_mnist
-                    tests on their test images, and for CIFAR on CIFAR-10-C or
-                    CIFAR-100-C where `corrupted` says that it lies
+                    tests on their test images; CIFAR also on CIFAR-10-C or CIFAR-100-C
+                    if `corrupted` names its folder
 :data=colored_mnist,root=...,form=...
-                    MNIST's digits in colours that tell the class; tests on reversed
-                    ones; `grey` shows no colours
+                    MNIST's digits in colours that predict the class in training and
+                    mislead in the test set `reversed`; `grey` removes the colours
 :data=stacked,root=...,digits=...
-                    a digit of MNIST (`digits`) above each image of CIFAR-10 (`root`),
-                    of the same class; tests by the class of either
+                    a digit of MNIST (`digits`) above each image of CIFAR-10 (`root`)
+                    of the same class; tests by the class of either half
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
-                    training images is held out
+                    training images is used for validation
 :data=tfds,name=imagenette/320px,train=...,valid=...,tests=a+b
-                    what `jbias prepare tfds --name=...` prepared, below `root`
-                    or where TFDS has its sets; likewise
+                    a set prepared by `jbias prepare tfds --name=...`, below `root`
+                    or in TFDS's default folder; splits as for data=folder
 :data=attributed,root=...,train=...,valid=...,tests=a+b,label=...,attribute=...
-                    a user's own tables <root>/<split>.csv; which columns are the class
-                    and the attribute ("hair+smile" is both together)
+                    your own tables <root>/<split>.csv; `label` and `attribute` name the
+                    columns of class and attribute ("hair+smile" combines two columns)
 :data=celeba,root=...,label=Male,attribute=Black_Hair+Blond_Hair
-                    CelebA; which of its attributes are the class and the attribute
+                    CelebA; `label` and `attribute` name its attributes that serve as
+                    class and attribute
 :shift=C6,attribute=...,images=...,shift_seed=...
-                    trains under a chosen shift of an attribute, M0 to M4 (marginal), C0
-                    to C6 (conditional) or J0 to J4 (joint), or on one of its values,
+                    trains under a chosen shift of an attribute: M0 to M4 (marginal), C0
+                    to C6 (conditional) or J0 to J4 (joint), or on a single value such as
                     only-red; tests in and out of distribution (docs/shifts.md)
 :columns=clusters/train.csv
                     further attributes of the training images, such as the clusters of
                     `jbias prepare clusters`
-:balance=group      batches with equal shares of all groups of a class and an attribute,
-                    or by `class`, `attribute` or another column
-:inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
-                    stylize takes `render` on shapes and `small` elsewhere
-:variant=biasbed    the algorithm as BiasBed's release has it, where that differs
+:balance=group      batches with equal shares of all groups (class and attribute),
+                    or balanced by `class`, `attribute` or another column
+:inputs=mixup+blur  batch transforms with their default options, added after those of the
+                    recipe; stylize uses `render` on shapes and `small` on other data
+:variant=biasbed    the algorithm as in BiasBed's release, if that differs from the paper
 :vary=optim.rate=0.03+0.1
-                    one run trains all seeds with each of these values; more keys after
-                    a semicolon make a grid
-:init=runs/...      starts from the nets of another run
-:seeds=3            how many seeds, all trained in one process
+                    trains all seeds with each of these values in one run; further keys
+                    after a semicolon make a grid
+:init=runs/...      starts from the trained networks of another run
+:seeds=3            number of seeds, all trained in one process
 :model=resnet18     resnet18, 34, 50, 101, 152, resnext50, preact_resnet18, cnn,
                     vgg11, 16, 19 (and vgg11_bn ...), alexnet, densenet121,
                     squeezenet1_0, squeezenet1_1, mobilenetv3_large,
-                    mobilenetv3_small, bagnet9, 17, 33; "" is the data preset's own
-:size=0             pixels; 0 is the data preset's own
-:epochs=0           0 is the recipe's own
-:crop=host          streams the training set from its files, each seed with random crops
-                    of its own (the default for imagenet); `device` decodes once for all
-                    seeds, in windows; `memory` holds the set, as for other data
-:skip=damaged.json  leaves the images out that `prepare check --list` found damaged
-:demo               a first look: the embedded set, half of its images, a narrower
-                    network, 6 epochs; a minute or two on two cores
-:small              the embedded set in 5 epochs, which docs/results.md has the scores
-                    of; 5 to 12 minutes on two cores
-:more               the embedded set with two more tests, in which texture tells nothing
-:smoke              every part once, seconds
+                    mobilenetv3_small, bagnet9, 17, 33; "": the data preset's default
+:size=0             image side in pixels; 0: the data preset's default
+:epochs=0           number of epochs; 0: the recipe's default
+:crop=host          reads the training set from its files during training, with random
+                    crops per seed (the default for imagenet); `device` decodes once for
+                    all seeds, in windows; `memory` keeps the set in memory (the default
+                    for other data)
+:skip=damaged.json  skips the images that `jbias prepare check --list` found damaged
+:demo               a first look: the embedded set with half of its images, a narrower
+                    network and 6 epochs; a minute or two on two cores
+:small              the embedded set with 5 epochs, whose scores are in docs/results.md;
+                    5 to 12 minutes on two cores
+:more               the embedded set with two more tests in which texture is uninformative
+:smoke              runs every part once, in seconds
 """
 
 import inspect
@@ -87,48 +92,56 @@ def experiment(
     train: Mapping = types.MappingProxyType({}),
     imagenet: Mapping = types.MappingProxyType({}),
 ) -> ml_collections.ConfigDict:
-    """The config of one algorithm on the data that the arguments name.
+    """Return the config of one algorithm on the data that the arguments name.
 
-    `inputs` come after the crops and flips of the data preset, `train` is added to the
-    training set's options, `imagenet` is the recipe there: entries of the config.
+    text: the arguments after the colon; see the top of this file.
+    algo: `name` and options of the algorithm.
+    inputs: batch transforms, applied after the crops and flips of the data preset.
+    train: further options of the training set.
+    imagenet: config entries of the authors' recipe, applied for data=imagenet.
     """
-    arg, given = parse_arguments(text), jc.explicit_arguments(text)
+    arg = parse_arguments(text)
+    explicit = jc.explicit_arguments(text)
     c = _defaults(arg)
     c.algo = dict(algo)
     if arg.shift:
-        _choose_form(arg, given)
+        _choose_form(arg, explicit)
     datasets.PRESETS[arg.data](c, arg)
-    for part in (c.train, c.valid) if arg.columns else ():
-        if _base_split(part) == _base_split(c.train):
-            part.columns = arg.columns
+    if arg.columns:
+        for options in (c.train, c.valid):
+            if _base_split(options) == _base_split(c.train):
+                options.columns = arg.columns
     if arg.shift:
-        _apply_shift(c, arg, given)
-    _fit(c.model)
-    short = c.epochs
+        _apply_shift(c, arg, explicit)
+    _drop_unknown_options(c.model)
+    preset_epochs = c.epochs
     if arg.data == "imagenet":
         c.train.crop = "host"
         update(c, imagenet)
-    for part in (c.train, c.valid, *c.tests.values()) if arg.skip else ():
-        if part.get("root") == arg.root:
-            part.skip = arg.skip
+    if arg.skip:
+        for options in (c.train, c.valid, *c.tests.values()):
+            if options.get("root") == arg.root:
+                options.skip = arg.skip
     if arg.crop:
         c.train.crop = True if arg.crop == "memory" else arg.crop
     if arg.smoke:
-        c.epochs, c.optim.warmup = short, ""
-    update(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
+        c.epochs, c.optim.warmup = preset_epochs, ""
+    update(c.train, {"accumulate": 1, **train})  # Micro-batches per step.
     if arg.balance:
         update(c.train, dict(balance=arg.balance))
     if "other" in c.train and "inputs" not in c.train.other:
-        c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
+        # The same crops and flips, drawn separately.
+        c.train.other.inputs = c.inputs
     c.size = arg.size or c.size
     c.epochs = arg.epochs or c.epochs
-    added = (*(dict(one) for one in inputs), *_named(c, arg))
+    added = (*(dict(transform) for transform in inputs), *_named_transforms(c, arg))
     c.inputs = (*c.inputs, *added)
     if c.train.get("crop") == "device":
-        cut = [one for one in c.inputs if one["name"] == "random_resized_crop"]
-        canvas = dict(canvas=round(c.size * 256 / 224)) if cut else {}
-        update(c.train, dict(window=16384, **canvas))
-    add_label(c, *(one["name"] for one in added))
+        update(c.train, dict(window=16384))
+        names = [transform["name"] for transform in c.inputs]
+        if "random_resized_crop" in names:
+            update(c.train, dict(canvas=round(c.size * 256 / 224)))
+    add_label(c, *(transform["name"] for transform in added))
     add_label(c, f"balance-{arg.balance.replace('+', '-')}" if arg.balance else "")
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"
@@ -137,133 +150,150 @@ def experiment(
     return c
 
 
-def _named(c: ml_collections.ConfigDict, arg) -> list[dict]:
-    """The transforms of `inputs=a+b`, with what they need beside their defaults."""
-    named = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
-    for one in named:
-        if one["name"] == "stylize":
-            one["transfer"] = dict(name="render" if arg.data == "shapes" else "small")
+def _named_transforms(c: ml_collections.ConfigDict, arg) -> list[dict]:
+    """Return the batch transforms of `inputs=a+b`; add the training options they need."""
+    transforms = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
+    for transform in transforms:
+        if transform["name"] == "stylize":
+            style = "render" if arg.data == "shapes" else "small"
+            transform["transfer"] = dict(name=style)
             if arg.data == "shapes":
                 update(c.train, dict(renders=True))
-        if one["name"] == "pixmix" and "other" not in c.train:
+        if transform["name"] == "pixmix" and "other" not in c.train:
             update(c.train, dict(other=dict(data="fractals", split="train", inputs=())))
-    return named
+    return transforms
 
 
-def _varied(text: str) -> tuple[dict, ...]:
-    """Reads `optim.rate=0.03+0.1;algo.p=0.1+0.5`."""
-    found = []
-    for one in filter(None, text.split(";")):
-        key, _, values = one.partition("=")
+def _parse_vary(text: str) -> tuple[dict, ...]:
+    """Parse `optim.rate=0.03+0.1;algo.p=0.1+0.5` to entries of config.vary."""
+    axes = []
+    for item in filter(None, text.split(";")):
+        key, _, values = item.partition("=")
         try:
-            found.append(dict(key=key, values=tuple(map(float, values.split("+")))))
+            axes.append(dict(key=key, values=tuple(map(float, values.split("+")))))
         except ValueError:
             raise ValueError(
                 "config argument: vary must be like optim.rate=0.03+0.1, more keys "
-                f"after a semicolon, got {one!r}"
+                f"after a semicolon, got {item!r}"
             ) from None
-    return tuple(found)
+    return tuple(axes)
 
 
-def _fit(model: ml_collections.ConfigDict) -> None:
-    """Drops what the presets say of a ResNet where the network has no such option."""
+def _drop_unknown_options(model: ml_collections.ConfigDict) -> None:
+    """Drop the presets' options for ResNets that the chosen network does not have."""
     make = models.MODELS.get(model.name)
-    taken = inspect.signature(make).parameters if make else model
-    for option in set(model) - set(taken) - {"name"}:
+    known = inspect.signature(make).parameters if make else model
+    for option in set(model) - set(known) - {"name"}:
         del model[option]
 
 
 def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
-    """What holds whatever the data and the algorithm."""
+    """Return the config entries that depend neither on the data nor on the algorithm."""
     c = ml_collections.ConfigDict()
-    c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
-    c.label = ""  # What a report calls the run; "": as papers do, with the variant.
+    c.variant = arg.variant  # Distinguishes runs of one algorithm in a report.
+    c.label = ""  # Name of the run in a report; "": the algorithm's and the variant.
     c.seeds = tuple(range(arg.seeds))
     c.model = dict(
-        **dict(name=arg.model or "resnet18", width=64, stem="imagenet"),
-        norm_group=0,  # Images that batch norm takes together; 0 is the batch.
+        name=arg.model or "resnet18",
+        width=64,
+        stem="imagenet",
+        norm_group=0,  # Images that batch norm normalises together; 0: the batch.
     )
     c.init = arg.init  # The workdir of a run to start from.
-    # Seeds that all seeds take for one source of randomness: init, order, augment or
-    # algorithm (docs/statistics-seeds.md#where-the-variance-comes-from).
+    # A value here gives all seeds the same random stream for this source of randomness:
+    # init, order, augment or algorithm
+    # (docs/statistics-seeds.md#where-the-variance-comes-from).
     c.fix = {name: config_dict.placeholder(int) for name in run_spec.SOURCES}
     c.inputs = ()
     c.optim = dict(
-        **dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False),
+        name="sgd",
+        rate=0.1,
+        momentum=0.9,
+        decay=5e-4,
+        nesterov=False,
         schedule=dict(name="cosine"),
         warmup="",
-        average=0.0,  # Decay of a moving average of the net, which is evaluated.
+        average=0.0,  # Decay of a moving average of the weights, which is evaluated.
     )
     c.precision = "auto"
     c.stages = ()
-    c.vary = _varied(arg.vary)
+    c.vary = _parse_vary(arg.vary)
     c.eval_every = "1 epoch"
     c.save_every = "1 epoch"
-    # How often a seed that diverged goes back to its state of the latest multiple of
-    # `every`, with `factor` times its rate; 0: it is frozen.
+    # A seed that diverged is restored up to `times` times to its state at the latest
+    # multiple of `every`, and continues with `factor` times its rate; 0: it is frozen.
     c.rollback = dict(times=0, factor=0.5, every="1 epoch")
-    c.aggregate = "mean_prob"  # How many classes answer for one of a coarser set.
+    # How the probabilities of several classes make that of one class of a coarser set.
+    c.aggregate = "mean_prob"
     c.run = dict(
         strategy="auto",
         steps_per_dispatch=8,
-        devices=1 if arg.data == "shapes" else 0,  # 0 is all; shapes are too small.
-        spread=0,  # Shares of the devices, each with seeds of its own; 0: as many as may be.
-        together=0,  # Seeds on the devices at once; 0: as many as fit.
-        memory=0.0,  # GiB of each device to use; 0: what it has.
+        # 0: all devices. The embedded set's images are too small for more than one.
+        devices=1 if arg.data == "shapes" else 0,
+        spread=0,  # Groups of devices, each with seeds of its own; 0: as many as possible.
+        together=0,  # Seeds on the devices at the same time; 0: as many as fit.
+        memory=0.0,  # GiB to use of each device; 0: all that it has.
         eval_batch=256,
-        # Batch norm in evaluation: folded into convolutions, which rounds differently, or
-        # exact; auto is exact on a CPU and folded elsewhere.
+        # Batch norm in evaluation: "folded" into convolutions, which rounds differently,
+        # or "exact"; "auto" is exact on a CPU and folded on other devices.
         eval_norm="auto",
         decisions=False,
-        deterministic=False,  # Slower on a GPU, and the same bits at each start.
+        deterministic=False,  # The same bits in every run on a GPU, but slower.
         evaluate="here",  # Or "elsewhere": by jbias evaluate --follow.
         keep=2,
         log_seconds=10.0,
         profile=False,
-        loading=dict(gib=8.0, threads=0, workers=0),  # 0 threads: one a core.
-        # What costs.json assumes: watts of a device (0: as rated), the share in use, the
-        # building's factor, and kg of CO2e a kWh (0: not told).
+        loading=dict(gib=8.0, threads=0, workers=0),  # threads=0: one per core.
+        # Assumptions of costs.json: watts of a device (0: its rated power), the share of
+        # the device in use, the building's PUE, and kg of CO2e per kWh (0: unknown).
         energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
         write="",  # tensorboard, wandb, mlflow, joined by + (docs/observing.md).
         wandb=dict(mode="offline", project="jbias", entity=""),
-        log="text",  # Or "json": one JSON object a line, for collectors of logs.
+        log="text",  # Or "json": one JSON object per line, for log collectors.
     )
     return c
 
 
 def add_label(c: ml_collections.ConfigDict, *names: str) -> None:
-    """Adds to what tells runs of one algorithm apart in a report."""
+    """Append names to config.variant, which distinguishes runs of one algorithm."""
     c.variant = "+".join(filter(None, (c.variant, *names)))
 
 
 def style_transfer(text: str) -> tuple[dict, str, str]:
-    """Takes `transfer` and `weights` out of the text; the rest comes second.
+    """Return the style transfer of `transfer=` and `weights=`, other arguments, a label.
 
-    By itself a style transfer is the exact one on the embedded set, elsewhere the
-    published network. The third is what labels another.
+    text: the arguments after the colon. The default is the exact transfer ("render") on
+    the embedded set and the published network ("vgg") on other data. The label is the
+    transfer's name, or "" for the default.
     """
-    mine, rest = take_arguments(text, transfer="", weights="")
-    usual = "render" if data_name(rest) == "shapes" else "vgg"
-    chosen = dict(name=mine.transfer or usual)
-    if mine.weights and chosen["name"] == "render":
+    arg, other_arguments = take_arguments(text, transfer="", weights="")
+    default = "render" if data_name(other_arguments) == "shapes" else "vgg"
+    transfer = dict(name=arg.transfer or default)
+    if arg.weights and transfer["name"] == "render":
         raise ValueError(
             "config argument: weights need transfer=small or transfer=vgg, got render,"
             " which draws exactly; add one"
         )
-    if mine.weights:
-        chosen["weights"] = mine.weights
-    return chosen, rest, "" if chosen["name"] == usual else mine.transfer
+    if arg.weights:
+        transfer["weights"] = arg.weights
+    label = "" if transfer["name"] == default else arg.transfer
+    return transfer, other_arguments, label
 
 
 def use_adam(c: ml_collections.ConfigDict, rate: float) -> None:
-    """Trains by Adam, whose options are others than SGD's, without decay."""
-    kept = {key: c.optim[key] for key in ("warmup", "average")}
-    schedule = c.optim.schedule.to_dict()
-    c.optim = dict(name="adam", rate=rate, decay=0.0, schedule=schedule, **kept)
+    """Replace the optimiser by Adam without weight decay, with the same schedule."""
+    c.optim = dict(
+        name="adam",
+        rate=rate,
+        decay=0.0,
+        schedule=c.optim.schedule.to_dict(),
+        warmup=c.optim.warmup,
+        average=c.optim.average,
+    )
 
 
 def update(c: ml_collections.ConfigDict, entries: Mapping) -> None:
-    """Changes a config in place; a schedule is replaced as a whole."""
+    """Merge entries into a config in place; a schedule is replaced as a whole."""
     with c.unlocked():
         for key, value in entries.items():
             if isinstance(value, Mapping) and key in c and key != "schedule":
@@ -272,19 +302,33 @@ def update(c: ml_collections.ConfigDict, entries: Mapping) -> None:
                 c[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-# What all data read, by its default; the others are those of datasets.ARGUMENTS.
+# Arguments of all data, with their defaults; those of some data: datasets.ARGUMENTS.
 SHARED_ARGUMENTS: Mapping[str, Any] = types.MappingProxyType(
     {
-        **dict(data="shapes", seeds=3, size=0, epochs=0.0, smoke=False),
-        **dict.fromkeys(("balance", "inputs", "variant", "init", "vary", "model"), ""),
-        **dict.fromkeys(("crop", "skip", "columns", "shift"), ""),
-        **dict(attribute="attribute", images=0, shift_seed=0),
+        "data": "shapes",
+        "seeds": 3,
+        "size": 0,
+        "epochs": 0.0,
+        "smoke": False,
+        "balance": "",
+        "inputs": "",
+        "variant": "",
+        "init": "",
+        "vary": "",
+        "model": "",
+        "crop": "",
+        "skip": "",
+        "columns": "",
+        "shift": "",
+        "attribute": "attribute",
+        "images": 0,
+        "shift_seed": 0,
     }
 )
 
 
 def parse_arguments(text: str) -> types.SimpleNamespace:
-    """All arguments; ValueError, one line, for what is wrong with them."""
+    """Return the value of every argument; raise a one-line ValueError for a wrong one."""
     arg = jc.parse_arg(text, **SHARED_ARGUMENTS, **datasets.DEFAULTS)
     if arg.data in data.DATASETS and arg.data not in datasets.PRESETS:
         raise ValueError(
@@ -292,7 +336,8 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
             "your own, as docs/data.md shows"
         )
     jc.check_known("config argument", arg.data, datasets.PRESETS, "data")
-    given, own = jc.explicit_arguments(text), datasets.ARGUMENTS[arg.data]
+    explicit = jc.explicit_arguments(text)
+    arguments_of_data = datasets.ARGUMENTS[arg.data]
     if arg.variant not in ("", "biasbed"):
         raise ValueError(
             f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "
@@ -304,54 +349,59 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
         )
     if arg.demo + arg.small + arg.smoke > 1:
         raise ValueError("config argument: take one of demo, small and smoke")
-    of_shift = {"attribute", "images", "shift_seed"} - own
-    if not arg.shift and (lone := given & of_shift):
+    needs_shift = {"attribute", "images", "shift_seed"} - arguments_of_data
+    without_shift = explicit & needs_shift
+    if without_shift and not arg.shift:
         raise ValueError(
-            f"config argument: {min(lone)!r} has a say with shift=... alone, e.g. shift=C6"
+            f"config argument: {min(without_shift)!r} is used only with shift=...; "
+            "add a shift, such as shift=C6"
         )
-    if useless := given - SHARED_ARGUMENTS.keys() - own:
+    known = SHARED_ARGUMENTS.keys() | arguments_of_data
+    unused = explicit - known
+    if unused:
         raise ValueError(
-            f"config argument: {min(useless)!r} has no say with data={arg.data}; "
-            f"these have: {', '.join(sorted(SHARED_ARGUMENTS.keys() | own))}"
+            f"config argument: {min(unused)!r} is not used with data={arg.data}; "
+            f"take from: {', '.join(sorted(known))}"
         )
     return arg
 
 
 def take_arguments(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
-    """Takes a config's own arguments out of the text: their values, and the rest."""
+    """Return the values of the named arguments, and the other arguments as text."""
     items = [item for item in (text or "").split(",") if item]
-    mine = [item for item in items if item.partition("=")[0] in defaults]
-    rest = ",".join(item for item in items if item not in mine)
-    return jc.parse_arg(",".join(mine), **defaults), rest
+    taken = [item for item in items if item.partition("=")[0] in defaults]
+    other_arguments = ",".join(item for item in items if item not in taken)
+    return jc.parse_arg(",".join(taken), **defaults), other_arguments
 
 
 def data_name(text: str) -> str:
-    """Which data the arguments name, for recipes that depend on it."""
+    """Return the value of `data`, for recipes that depend on it."""
     return parse_arguments(text).data
 
 
 def is_biasbed(text: str) -> bool:
-    """Whether the arguments ask for BiasBed's variant."""
+    """Return True for variant=biasbed."""
     return parse_arguments(text).variant == "biasbed"
 
 
-_POOL = 8192  # Scenes of the embedded set that parts are taken from.
+_POOL = 8192  # Scenes of the embedded set from which the parts of a shift are drawn.
 
 
-def _choose_form(arg, given: Collection[str]) -> None:
-    """Chooses the form of a set in which every class has every value alike.
+def _choose_form(arg, explicit: Collection[str]) -> None:
+    """Set `form` so that every class of Colored MNIST has every colour equally often.
 
-    ValueError for an attribute that the embedded set has not.
+    explicit: names of the arguments that the user wrote. Raise ValueError for another
+    form, and for an attribute that the embedded set does not have.
     """
     known = ("attribute", *shapes.FACTOR_NAMES)
-    plain = {*arg.attribute.split("+")} <= {*known} or arg.columns
-    if arg.data == "shapes" and not plain:
+    is_known = set(arg.attribute.split("+")) <= set(known) or arg.columns
+    if arg.data == "shapes" and not is_known:
         raise ValueError(
             f"config argument: the embedded set has no attribute {arg.attribute!r};"
             f" {jc.suggest(arg.attribute, known)}"
         )
     if arg.data == "colored_mnist":
-        if "form" in given and arg.form != "uniform":
+        if "form" in explicit and arg.form != "uniform":
             raise ValueError(
                 "config argument: shift needs form=uniform, where every digit has every"
                 f" colour, got {arg.form}; leave the form out"
@@ -359,48 +409,68 @@ def _choose_form(arg, given: Collection[str]) -> None:
         arg.form = "uniform"
 
 
-def _apply_shift(c: ml_collections.ConfigDict, arg, given: Collection[str]) -> None:
-    """Changes train, valid and tests of a config; `given` are the arguments' names."""
-    whole = dict(c.train.items())
-    fed = dict(batch=whole.pop("batch"))
-    whole |= dict(split=_base_split(whole), **_shift_options(arg, given))
-    told = dict(attribute=arg.attribute, images=arg.images, seed=arg.shift_seed)
+def _apply_shift(c: ml_collections.ConfigDict, arg, explicit: Collection[str]) -> None:
+    """Replace train, valid and tests of a config by the parts of a shifted set.
+
+    explicit: names of the arguments that the user wrote.
+    """
+    options = dict(c.train.items())
+    batch = options.pop("batch")
+    options["split"] = _base_split(options)
+    options.update(_shift_options(arg, explicit))
 
     def part(name: str) -> dict:
-        return {**whole, "shift": dict(level=arg.shift, part=name, **told)}
+        shift = dict(
+            level=arg.shift,
+            part=name,
+            attribute=arg.attribute,
+            images=arg.images,
+            seed=arg.shift_seed,
+        )
+        return {**options, "shift": shift}
 
-    c.train = {**part("train"), **fed}
+    c.train = {**part("train"), "batch": batch}
     c.valid = part("valid")
     c.tests = {name: part(name) for name in ("id", *_ood_parts(arg))}
 
 
-def _base_split(part: Mapping[str, Any]) -> str:
-    """The split that a set is a part of."""
-    return part["split"].partition("[")[0]
+def _base_split(options: Mapping[str, Any]) -> str:
+    """Return the name of a set's split without its range: train for train[:98%]."""
+    return options["split"].partition("[")[0]
 
 
 def _ood_parts(arg) -> tuple[str, ...]:
-    """The parts out of distribution; of a single value, each of the others."""
+    """Return the names of the parts out of distribution.
+
+    With a single training value such as only-red: a part for each other value.
+    """
     if not arg.shift.startswith("only-"):
         return ("ood",)
     values: dict[str, Collection[str]] = {}
     if arg.data == "colored_mnist":
         values["attribute"] = colored_mnist.PALETTE
-    values |= shapes.FACTORS if arg.data == "shapes" else {}
-    values |= set_options.read_values(arg.columns) if arg.columns else {}
-    own = arg.shift.removeprefix("only-")
-    others = [one for one in values.get(arg.attribute, ()) if one != own]
-    return tuple(f"ood-{one}" for one in others) or ("ood",)
+    if arg.data == "shapes":
+        values.update(shapes.FACTORS)
+    if arg.columns:
+        values.update(set_options.read_values(arg.columns))
+    trained = arg.shift.removeprefix("only-")
+    unseen = [value for value in values.get(arg.attribute, ()) if value != trained]
+    return tuple(f"ood-{value}" for value in unseen) or ("ood",)
 
 
-def _shift_options(arg, given: Collection[str]) -> dict:
-    """What a preset must have so that attribute and class can be told apart."""
+def _shift_options(arg, explicit: Collection[str]) -> dict:
+    """Return options of the embedded set that make class and attribute independent.
+
+    Empty for other data.
+    """
     if arg.data != "shapes":
         return {}
     by_texture = arg.attribute in ("attribute", "pattern")
-    own: dict[str, Any] = dict(n=(2048 if by_texture else 512) if arg.smoke else _POOL)
-    if by_texture and "correlation" not in given:
-        own["correlation"] = 1 / len(shapes.CLASSES)
-    if {*arg.attribute.split("+")} & {*shapes.FACTOR_NAMES}:
-        own["factors"] = True
-    return own
+    options: dict[str, Any] = dict(n=_POOL)
+    if arg.smoke:
+        options["n"] = 2048 if by_texture else 512
+    if by_texture and "correlation" not in explicit:
+        options["correlation"] = 1 / len(shapes.CLASSES)
+    if set(arg.attribute.split("+")) & set(shapes.FACTOR_NAMES):
+        options["factors"] = True
+    return options

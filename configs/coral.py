@@ -1,12 +1,12 @@
 r"""CORAL (Sun and Saenko, ECCV 2016 workshops, arXiv:1607.01719). Cost: 1.0 of ERM.
 
-As DomainBed has it, between all environments of a batch: the sources or the data's own
-"domain", else the "attribute".
+Between all environments of a batch, as in DomainBed: the sources or the data's "domain",
+otherwise the "attribute".
 
     jbias train --config=configs/coral.py
     jbias train --config=configs/coral.py:data=colored_mnist,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -15,5 +15,5 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     return common.experiment(arg, dict(name="coral", gamma=1.0, by=""))

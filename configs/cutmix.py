@@ -6,7 +6,7 @@ colour jitter and lighting (clovaai/CutMix-PyTorch, README).
     jbias train --config=configs/cutmix.py
     jbias train --config=configs/cutmix.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -15,7 +15,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     cutmix = dict(name="cutmix", alpha=1.0, p=1.0, mix_group=32)
     quarters = dict(name="multistep", milestones=(0.25, 0.5, 0.75), gamma=0.1)
     inputs = (
@@ -24,6 +24,13 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(name="colour_jitter", p=1.0, hue=0.0),
         dict(name="lighting"),
     )
-    optim = dict(nesterov=True, schedule=quarters)
-    recipe = dict(epochs=300.0, optim=optim, inputs=inputs)
-    return common.experiment(arg, dict(name="erm"), inputs=(cutmix,), imagenet=recipe)
+    return common.experiment(
+        arg,
+        dict(name="erm"),
+        inputs=(cutmix,),
+        imagenet=dict(
+            epochs=300.0,
+            optim=dict(nesterov=True, schedule=quarters),
+            inputs=inputs,
+        ),
+    )

@@ -1,23 +1,35 @@
-"""Data presets: what `data=` in a config's argument sets, and which others it reads."""
+"""Data presets: what `data=NAME` in a config's argument sets.
+
+A preset takes the config and the parsed arguments, and changes the config in place.
+DEFAULTS and ARGUMENTS list the arguments that only some data use.
+"""
+
+from collections.abc import Iterable
 
 import ml_collections
 
 from jbias import config as jc
-from jbias import data as known
+from jbias import data as data_sets
 from jbias.data import corruptions
-from jbias.data.sets import colored_mnist as forms
-from jbias.data.sets import tfds as prepared
+from jbias.data.sets import colored_mnist as colored_mnist_set
+from jbias.data.sets import tfds as tfds_set
 
 STYLES = ("photo", "art_painting", "cartoon", "sketch")
 STIMULI = ("edge", "silhouette", "cue-conflict")  # Of Geirhos et al. 2019.
 SHAPES_TESTS = (
-    *("test", "silhouette", "edge", "sketch", "cue_conflict", "stylized"),
-    *("recoloured", "corrupted"),
+    "test",
+    "silhouette",
+    "edge",
+    "sketch",
+    "cue_conflict",
+    "stylized",
+    "recoloured",
+    "corrupted",
 )
 
 
 def shapes(c: ml_collections.ConfigDict, arg) -> None:
-    """The embedded set, with the small network that learns it on a CPU."""
+    """Set the embedded set, with a small network that learns it on a CPU."""
     c.size, c.epochs = 32, 15.0
     c.model.update(width=16, stem="small")
     n, batch = 4096, 64
@@ -30,88 +42,107 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
         c.epochs, n = 2.0, 128
     if arg.demo or arg.smoke:
         c.model.width = 8
-    common = dict(data="shapes", correlation=arg.correlation)
-    few = dict(n=240) if arg.demo or arg.smoke else {}
-    c.train = dict(split="train", n=n, batch=batch, **common)
-    c.valid = dict(split="valid", **few, **common)
-    c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
+
+    def evaluated(split: str, correlation: float = arg.correlation) -> dict:
+        options = dict(data="shapes", split=split, correlation=correlation)
+        if arg.demo or arg.smoke:
+            options["n"] = 240
+        return options
+
+    c.train = dict(
+        data="shapes", split="train", n=n, batch=batch, correlation=arg.correlation
+    )
+    c.valid = evaluated("valid")
+    c.tests = {split: evaluated(split) for split in SHAPES_TESTS}
     if arg.more:
-        free = dict(common, correlation=1 / 16)  # Texture tells nothing of the class.
-        c.tests["uncorrelated"] = dict(split="test", **few, **free)
-        c.tests["corrupted_uncorrelated"] = dict(split="corrupted", **few, **free)
+        chance = 1 / 16  # Texture and class are independent.
+        c.tests["uncorrelated"] = evaluated("test", chance)
+        c.tests["corrupted_uncorrelated"] = evaluated("corrupted", chance)
 
 
 def imagenet(c: ml_collections.ConfigDict, arg) -> None:
-    """ResNet-50 at 224 pixels, 90 epochs; a fiftieth of training validates."""
+    """Set ResNet-50 at 224 pixels, 90 epochs; 2 % of the training images validate."""
     _photographs(c, arg, size=224, epochs=90.0)
     c.model.name = arg.model or "resnet50"
-    common = dict(data="imagenet", root=arg.root)
-    if arg.subset:
-        common["subset"] = True
-    c.train = dict(split="train[:98%]", batch=256, **common)
-    c.valid = dict(split="train[98%:]", **common)
-    c.tests = {"val": dict(split="val", **common), **stimuli(arg.stimuli)}
+
+    def part(split: str) -> dict:
+        options = dict(data="imagenet", split=split, root=arg.root)
+        if arg.subset:
+            options["subset"] = True
+        return options
+
+    c.train = dict(part("train[:98%]"), batch=256)
+    c.valid = part("train[98%:]")
+    c.tests = {"val": part("val"), **stimuli(arg.stimuli)}
     c.inputs = (dict(name="random_resized_crop", area=(0.08, 1.0)), dict(name="flip"))
     c.optim.update(rate=0.1, decay=1e-4)
     c.optim.schedule = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
 
 
 def pacs(c: ml_collections.ConfigDict, arg) -> None:
-    """Trains on nine tenths of one style, validates on the rest, tests on the others."""
+    """Train on 90 % of one style, validate on its other 10 %, test on other styles."""
     _photographs(c, arg, size=64, epochs=30.0)
     jc.check_known("config argument", arg.style, STYLES, "style")
-    _part(c, arg, arg.style, *(style for style in STYLES if style != arg.style))
-    c.train.batch = 32  # Of 1,503 photographs: larger ones leave few steps.
+    other_styles = [style for style in STYLES if style != arg.style]
+    _split(c, arg, train=arg.style, tests=other_styles)
+    c.train.batch = 32  # There are 1,503 photographs: larger batches leave few steps.
     c.optim.update(rate=0.05, warmup="1 epoch")
 
 
 def tiny_imagenet(c: ml_collections.ConfigDict, arg) -> None:
-    """200 classes of photographs; tested on its own images and on Geirhos' stimuli."""
+    """Set 200 classes of photographs; test on validation images and Geirhos' stimuli."""
     _photographs(c, arg, size=64, epochs=30.0)
-    _part(c, arg, "train", "val")
+    _split(c, arg, train="train", tests=["val"])
     c.tests.update(stimuli(arg.stimuli))
 
 
 def stimuli(root: str, **options) -> dict[str, dict]:
-    """The sets of Geirhos' stimuli, where it is said that they are there."""
+    """Return entries of config.tests for Geirhos' stimuli; empty if `root` is "".
+
+    options: further options of each set.
+    """
+    if not root:
+        return {}
     return {
         split: dict(data="geirhos", split=split, root=root, **options)
-        for split in (STIMULI if root else ())
+        for split in STIMULI
     }
 
 
 def mnist(c: ml_collections.ConfigDict, arg) -> None:
-    """Digits of 28 pixels and a network of two convolutions, two epochs."""
-    _rooted(arg)
+    """Set digits of 28 pixels and a network of two convolutions, two epochs."""
+    _require_root(arg)
     c.size, c.epochs = 28, 2.0
-    _small(c, arg)
-    _part(c, arg, "train", "test")
+    _use_cnn(c, arg)
+    _split(c, arg, train="train", tests=["test"])
     c.optim.update(rate=0.02)
 
 
 def colored_mnist(c: ml_collections.ConfigDict, arg) -> None:
-    """Digits whose colour tells the label in training, and misleads in `reversed`.
+    """Set digits whose colour predicts the class in training and misleads in `reversed`.
 
-    Two convolutions, two epochs. A single colour is tested on each of the four.
+    A network of two convolutions, two epochs. Digits trained in a single colour are tested
+    in each of the four colours.
     """
-    _rooted(arg)
-    jc.check_known("config argument", arg.form, forms.FORMS, "form")
-    c.size, c.epochs = forms.SIZES[arg.form], 2.0
-    _small(c, arg)
-    _part(c, arg, "train")
-    for part in (c.train, c.valid):
-        part.update(form=arg.form, grey=arg.grey)
+    palette = colored_mnist_set.PALETTE
+    _require_root(arg)
+    jc.check_known("config argument", arg.form, colored_mnist_set.FORMS, "form")
+    c.size, c.epochs = colored_mnist_set.SIZES[arg.form], 2.0
+    _use_cnn(c, arg)
+    _split(c, arg, train="train", tests=[])
+    for options in (c.train, c.valid):
+        options.update(form=arg.form, grey=arg.grey)
     test = dict(c.valid, split="test")
     c.tests = dict(reversed=test, uncorrelated=dict(test, correlation=0.5))
-    if arg.form in forms.PALETTE:
-        c.tests = {colour: dict(test, form=colour) for colour in forms.PALETTE}
+    if arg.form in palette:
+        c.tests = {colour: dict(test, form=colour) for colour in palette}
     elif arg.form == "uniform":
         c.tests = dict(test=test)
     c.optim.update(rate=0.02)
 
 
 def cifar(c: ml_collections.ConfigDict, arg) -> None:
-    """Small photographs, shifted and flipped."""
+    """Set small photographs, shifted and flipped."""
     _small_photographs(c, arg)
     if arg.corrupted:
         c.tests.update(corrupted(f"{arg.data}_c", arg.corrupted))
@@ -119,12 +150,12 @@ def cifar(c: ml_collections.ConfigDict, arg) -> None:
 
 
 def stacked(c: ml_collections.ConfigDict, arg) -> None:
-    """A digit above each photograph; tested by the class of either half.
+    """Set a digit above each photograph; test by the class of either half.
 
-    In each epoch photographs meet other digits of their class. Only they are shifted and
-    flipped.
+    In each epoch a photograph is paired with another digit of its class. Only the
+    photographs are shifted and flipped.
     """
-    _rooted(arg)
+    _require_root(arg)
     if not arg.digits:
         raise ValueError("config argument: data=stacked needs digits=<MNIST's folder>")
     _small_photographs(c, arg)
@@ -141,101 +172,119 @@ def stacked(c: ml_collections.ConfigDict, arg) -> None:
 
 
 def _small_photographs(c: ml_collections.ConfigDict, arg) -> None:
-    """Those of 32 pixels, and a network that a CPU can train."""
-    _rooted(arg)
+    """Set photographs of 32 pixels, and a network that a CPU can train."""
+    _require_root(arg)
     c.size, c.epochs = 32, 1.0 if arg.smoke else 30.0
     c.model.update(width=8 if arg.smoke else 16, stem="small")
-    _part(c, arg, "train", "test")
+    _split(c, arg, train="train", tests=["test"])
     c.train.batch = 128
 
 
 def corrupted(
     data: str, root: str, *, extra: bool = False, part: str = ""
 ) -> dict[str, dict]:
-    """Entries of config.tests, "fog-3": all corruptions of a set at all severities.
+    """Return entries of config.tests for all corruptions of a set at all severities.
 
-    `data` is imagenet_c, cifar10_c, cifar100_c (15 corruptions, 19 with `extra`) or
-    imagenet_c_bar (10). `part` such as "[:2%]" takes some of each, for evaluations that
-    come after every epoch.
+    data: imagenet_c, cifar10_c, cifar100_c (15 corruptions, 19 with `extra`) or
+    imagenet_c_bar (10). part: a share of each set such as "[:2%]", for evaluations after
+    every epoch. Keys are such as "fog-3".
 
         c.tests.update(datasets.corrupted("imagenet_c", DIR, part="[:2%]"))
     """
-    left = [name for name, one in corruptions.CORRUPTIONS.items() if one.extra]
-    return {
-        split.replace("/", "-"): dict(data=data, split=f"{split}{part}", root=root)
-        for split in known.DATASETS[data].splits
-        if extra or split.partition("/")[0] not in left
-    }
+    tests = {}
+    for split in data_sets.DATASETS[data].splits:
+        name, _, severity = split.partition("/")
+        corruption = corruptions.CORRUPTIONS.get(name)
+        if extra or corruption is None or not corruption.extra:
+            key = f"{name}-{severity}"
+            tests[key] = dict(data=data, split=f"{split}{part}", root=root)
+    return tests
 
 
 def folder(c: ml_collections.ConfigDict, arg) -> None:
-    """A user's own folders: root/<split>/<class>/<image>."""
-    _users(c, arg, {})
+    """Set a user's own folders: root/<split>/<class>/<image>."""
+    _users_set(c, arg, {})
 
 
 def tfds(c: ml_collections.ConfigDict, arg) -> None:
-    """A set that `jbias prepare tfds --name=...` prepared."""
+    """Set data prepared by `jbias prepare tfds --name=...`."""
     if not arg.name:
-        example = "name=<set>, such as imagenette/320px"
-        raise ValueError(f"config argument: data=tfds needs {example}")
-    arg.root = arg.root or prepared.default_root()
-    _users(c, arg, {"builder": arg.name})
+        raise ValueError(
+            "config argument: data=tfds needs name=<set>, such as imagenette/320px"
+        )
+    arg.root = arg.root or tfds_set.default_root()
+    _users_set(c, arg, {"builder": arg.name})
 
 
 def attributed(c: ml_collections.ConfigDict, arg) -> None:
-    """A user's own table, root/<split>.csv, or folders inside those of the classes."""
-    _users(c, arg, _chosen(arg))
+    """Set a user's own tables root/<split>.csv, or folders inside those of the classes."""
+    _users_set(c, arg, _label_options(arg))
 
 
 def celeba(c: ml_collections.ConfigDict, arg) -> None:
-    """Faces, cropped to squares: one attribute is the class, another the shortcut."""
+    """Set faces, cropped to squares: one attribute is the class, another the shortcut."""
     _photographs(c, arg, size=64, epochs=10.0)
-    common = dict(data="celeba", root=arg.root, **_chosen(arg))
-    if arg.shift and not arg.columns:
-        common["flags"] = "all"
-        if "+" in arg.attribute:  # Which of them holds: other images are left out.
-            common["attribute"] = arg.attribute
-    c.train = dict(split="train", batch=64, **common)
-    c.valid = dict(split="valid", **common)
-    c.tests = {"test": dict(split="test", **common)}
+
+    def part(split: str) -> dict:
+        options = dict(data="celeba", split=split, root=arg.root)
+        options.update(_label_options(arg))
+        if arg.shift and not arg.columns:
+            options["flags"] = "all"
+            if "+" in arg.attribute:  # Images with exactly one of these attributes.
+                options["attribute"] = arg.attribute
+        return options
+
+    c.train = dict(part("train"), batch=64)
+    c.valid = part("valid")
+    c.tests = {"test": part("test")}
 
 
-def _chosen(arg) -> dict[str, str]:
-    """The set's own options: its class, and what its column "attribute" is.
+def _label_options(arg) -> dict[str, str]:
+    """Return the options of a set that choose the columns of class and attribute.
 
-    A shift names a column itself, and one of `columns` may be meant.
+    With a shift or further `columns`, the attribute is chosen by the shift instead.
     """
-    usual = arg.columns or arg.shift or arg.attribute == "attribute"
-    chosen = {"label": arg.label, "attribute": "" if usual else arg.attribute}
-    return {key: value for key, value in chosen.items() if value}
+    options = {}
+    if arg.label:
+        options["label"] = arg.label
+    if arg.attribute != "attribute" and not arg.columns and not arg.shift:
+        options["attribute"] = arg.attribute
+    return options
 
 
-def _users(c: ml_collections.ConfigDict, arg, options: dict[str, str]) -> None:
+def _users_set(c: ml_collections.ConfigDict, arg, options: dict[str, str]) -> None:
+    """Set the splits that a user named, with further options of the data set."""
     _photographs(c, arg, size=64, epochs=30.0)
-    _part(c, arg, arg.train, *filter(None, arg.tests.split("+")))
+    _split(c, arg, train=arg.train, tests=filter(None, arg.tests.split("+")))
     if arg.valid:
         c.train.split, c.valid.split = arg.train, arg.valid
     for part in (c.train, c.valid, *c.tests.values()):
         part.update(options)
 
 
-def _part(c: ml_collections.ConfigDict, arg, split: str, *tests: str) -> None:
-    """Trains on nine tenths of a split and validates on the rest."""
-    own = dict(data=arg.data, root=arg.root)
-    c.train = dict(split=f"{split}[:90%]", batch=64, **own)
-    c.valid = dict(split=f"{split}[90%:]", **own)
-    c.tests = {test: dict(split=test, **own) for test in tests}
+def _split(
+    c: ml_collections.ConfigDict, arg, *, train: str, tests: Iterable[str]
+) -> None:
+    """Train on the first 90 % of a split, validate on the other 10 %, test on `tests`."""
+
+    def part(split: str) -> dict:
+        return dict(data=arg.data, split=split, root=arg.root)
+
+    c.train = dict(part(f"{train}[:90%]"), batch=64)
+    c.valid = part(f"{train}[90%:]")
+    c.tests = {test: part(test) for test in tests}
 
 
-def _small(c: ml_collections.ConfigDict, arg) -> None:
-    """A network of two convolutions, or the one asked for as it was published."""
+def _use_cnn(c: ml_collections.ConfigDict, arg) -> None:
+    """Set a network of two convolutions, unless the user named another network."""
     if arg.model in ("", "cnn"):
         c.model = dict(name="cnn", width=8 if arg.smoke else 32, norm_group=0)
     elif arg.smoke:
         c.model.width = 8
 
 
-def _rooted(arg) -> None:
+def _require_root(arg) -> None:
+    """Raise ValueError if the argument `root` is missing."""
     if not arg.root:
         raise ValueError(f"config argument: data={arg.data} needs root=<directory>")
 
@@ -243,29 +292,44 @@ def _rooted(arg) -> None:
 def _photographs(
     c: ml_collections.ConfigDict, arg, *, size: int, epochs: float
 ) -> None:
-    """Crops and flips; below 128 pixels a narrower net that a CPU can train."""
-    _rooted(arg)
+    """Set crops and flips; below 128 pixels a narrower network that a CPU can train."""
+    _require_root(arg)
     c.size, c.epochs = size, 1.0 if arg.smoke else epochs
     if (arg.size or size) < 128:
-        # On CPU the 7x7 stem's gradient alone takes longer than all of this net.
+        # On a CPU the gradient of a 7x7 stem takes longer than all of this network.
         c.model.update(width=8 if arg.smoke else 16, stem="small")
     c.inputs = (dict(name="random_resized_crop", area=(0.3, 1.0)), dict(name="flip"))
 
 
-# What some data read beside what all do: by its default, and by data.
+# Arguments that only some data use, with their defaults; ARGUMENTS says which data.
 DEFAULTS = {
-    **dict(correlation=0.99, style="photo", form="irm", train="train"),
-    **dict.fromkeys(("root", "stimuli", "corrupted", "digits"), ""),
-    **dict.fromkeys(("valid", "tests", "label", "name"), ""),
-    **dict.fromkeys(("subset", "grey", "demo", "small", "more"), False),
+    "correlation": 0.99,
+    "style": "photo",
+    "form": "irm",
+    "train": "train",
+    "root": "",
+    "stimuli": "",
+    "corrupted": "",
+    "digits": "",
+    "valid": "",
+    "tests": "",
+    "label": "",
+    "name": "",
+    "subset": False,
+    "grey": False,
+    "demo": False,
+    "small": False,
+    "more": False,
 }
 ARGUMENTS = {
     "shapes": {"correlation", "demo", "small", "more"},
     "imagenet": {"root", "stimuli", "subset"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},
-    **{name: {"root"} for name in ("mnist", "fashion_mnist")},
-    **{name: {"root", "corrupted"} for name in ("cifar10", "cifar100")},
+    "mnist": {"root"},
+    "fashion_mnist": {"root"},
+    "cifar10": {"root", "corrupted"},
+    "cifar100": {"root", "corrupted"},
     "colored_mnist": {"root", "form", "grey"},
     "stacked": {"root", "digits"},
     "celeba": {"root", "label", "attribute"},

@@ -5,40 +5,42 @@ arXiv:2110.13968): plain, and with four ways to mix images. Cost: 1.0 of ERM eac
 
 PreAct-ResNet18, SGD with 0.1, a tenth after half and three quarters of 200 epochs,
 momentum 0.9, decay 1e-4, batches of 128, five seeds; shifts by up to 4 pixels and flips
-(Tiny ImageNet flips alone, MNIST shifts alone); alpha 1, FMix's decay 3; images normalised
-by the constants of the paper's code. 98 % of the training images train, the rest
-validates; the paper trains on all. On ImageNet it measures published ResNet-101s, which
-`evaluate` imports; the recipe there is that of FMix's authors. The embedded set keeps its
-preset's epochs and batch.
+(only flips for Tiny ImageNet, only shifts for MNIST); alpha 1, FMix's decay 3; images
+normalised by the constants of the paper's code. 98 % of the training images train, 2 %
+validate; the paper trains on all. For ImageNet the paper measures published ResNet-101s,
+which `jbias evaluate` imports; training there follows the recipe of FMix's authors. The
+embedded set keeps its preset's epochs and batch.
 
-The paper's other networks are model=bagnet9, bagnet17 and vgg16_bn. VGGs have its head
-here: one linear layer on 512 means, no dropout. They need 32 pixels, so images of MNIST
-and Fashion-MNIST get a black frame of 2, as with size=32 for any network.
+The paper's other networks are model=bagnet9, bagnet17 and vgg16_bn. VGGs have the paper's
+head: one linear layer on 512 means, no dropout. They need 32 pixels, so images of MNIST
+and Fashion-MNIST get a black frame of 2 pixels, as with size=32 for any network.
 
-Beside the arguments of configs/common.py:
+Arguments besides those of configs/common.py:
 
-:method=basic       basic, mixup, cutmix (a centre for each image, labels by the share
-                    drawn), fmix, rm (three masks a seed)
-:spectrum=isotropic of FMix's and RM's masks; `released` is that of the authors' code
-:partner=same       labels stay and the share of the image itself is from Beta(2, 1), the
-                    reformulated objective; `same` mixes with the set itself, cifar10,
-                    cifar100, mnist or fashion_mnist with images of that set, which lies
-                    at `partner_root`. Of 28 pixels they are padded to 32 with black and
-                    then shifted and cut to 32, where the paper's code shifts and cuts
-                    at 28 and pads afterwards: up to 2 rows and columns more stay. All
-                    are normalised by constants of their own
-:drop=truck         trains and tests without a class, or several: truck+ship
-:keep=FILE          trains and validates on these images of the training set alone
+:method=basic       basic, mixup, cutmix (one centre per image, labels by the drawn
+                    share), fmix, rm (three masks per seed)
+:spectrum=isotropic spectrum of the masks of FMix and RM; `released` is that of the
+                    authors' code
+:partner=same       the reformulated objective: labels are not mixed and the share of the
+                    image itself is drawn from Beta(2, 1). `same` mixes with images of the
+                    training set; cifar10, cifar100, mnist or fashion_mnist with images of
+                    that set in `partner_root`. Images of 28 pixels are padded to 32 with
+                    black, then shifted and cut to 32; the paper's code shifts and cuts at
+                    28 pixels and pads afterwards, which keeps up to 2 rows and columns
+                    fewer. Each set is normalised by its own constants
+:drop=truck         trains and tests without a class, or without several: truck+ship
+:keep=FILE          trains and validates only on these images of the training set
                     (docs/data.md)
-:mix_group=0        among how many neighbours of a batch partners are drawn; 0 is all,
-                    as published, which one device must hold
-:small              two cores, minutes: a quarter of the width, a tenth of the training
+:mix_group=0        number of neighbours in a batch among which partners are drawn; 0: the
+                    whole batch, as published, which must fit on one device
+:small              minutes on two cores: a quarter of the width, a tenth of the training
                     images, 10 epochs, five seeds; tests on all images
-:smoke              every part once: an eighth of the width, a hundredth of the training
-                    and a twentieth of the test images, two epochs, two seeds
+:smoke              runs every part once: an eighth of the width, a hundredth of the
+                    training and a twentieth of the test images, two epochs, two seeds
 
-With data=stacked a method mixes digits alone, and labels stay. What a run trains on is
-its variant: mixup, mixup-with-fashion_mnist, fmix-without-truck, basic-kept-tail.
+With data=stacked only the digits are mixed, and labels are not. The run's variant names
+what it was trained on: mixup, mixup-with-fashion_mnist, fmix-without-truck,
+basic-kept-tail.
 """
 
 import os
@@ -53,9 +55,12 @@ from jbias.configs import common
 
 CIFAR = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
 GREY = dict(mean=(0.1307,) * 3, std=(0.3081,) * 3)
-CONSTANTS = {  # Other sets are normalised as ImageNet.
-    **dict.fromkeys(("cifar10", "cifar100", "stacked"), CIFAR),
-    **dict.fromkeys(("mnist", "fashion_mnist"), GREY),
+CONSTANTS = {  # Other sets are normalised by the constants of ImageNet.
+    "cifar10": CIFAR,
+    "cifar100": CIFAR,
+    "stacked": CIFAR,
+    "mnist": GREY,
+    "fashion_mnist": GREY,
 }
 SHIFT, FLIP = dict(name="pad_crop", pad=4), dict(name="flip")
 METHODS = {
@@ -66,9 +71,15 @@ METHODS = {
     "rm": dict(name="random_masks", count=3, decay=3.0),
 }
 PARTNERS = ("same", "cifar10", "cifar100", "mnist", "fashion_mnist")
-SMALL_IMAGES = ("cifar10", "cifar100", "mnist", "fashion_mnist", "stacked")
-SMALL_IMAGES += ("tiny_imagenet",)
-# Channels of the first stage, images in percent, epochs, seeds.
+SMALL_IMAGES = (
+    "cifar10",
+    "cifar100",
+    "mnist",
+    "fashion_mnist",
+    "stacked",
+    "tiny_imagenet",
+)
+# Channels of the first stage, percent of training and test images, epochs, seeds.
 REDUCED = {
     "small": dict(width=16, train=10, test=100, epochs=10.0, seeds=5),
     "smoke": dict(width=8, train=1, test=5, epochs=2.0, seeds=2),
@@ -81,68 +92,92 @@ IMAGENET = dict(optim=dict(rate=0.4, warmup="5 epochs", schedule=STEPS))
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see above for `arg`."""
-    own, rest = common.take_arguments(
+    """Return the experiment's config; the top of this file documents `arg`."""
+    own, other_arguments = common.take_arguments(
         arg,
-        **dict(method="basic", spectrum="isotropic", mix_group=0, small=False),
-        **dict.fromkeys(("partner", "partner_root", "drop", "keep"), ""),
+        method="basic",
+        spectrum="isotropic",
+        mix_group=0,
+        small=False,
+        partner="",
+        partner_root="",
+        drop="",
+        keep="",
     )
-    data, given = common.data_name(rest), jc.explicit_arguments(rest)
-    _check(own, data, given)
-    model = "resnet101" if data == "imagenet" else "preact_resnet18"
-    usual = {"model": model, "seeds": 1 if data == "imagenet" else 5}
-    short = "small" if own.small else "smoke" if "smoke" in given else ""
+    data = common.data_name(other_arguments)
+    explicit = jc.explicit_arguments(other_arguments)
+    _check(own, data, explicit)
+    short = ""
+    if own.small:
+        short = "small"
+    elif "smoke" in explicit:
+        short = "smoke"
+    on_imagenet = data == "imagenet"
+    defaults: dict[str, Any] = {
+        "model": "resnet101" if on_imagenet else "preact_resnet18",
+        "seeds": 1 if on_imagenet else 5,
+    }
     if short:
-        usual["seeds"] = REDUCED[short]["seeds"]
-    if data in DIGITS and "model=vgg" in rest:
-        usual["size"] = 32
-    rest = [rest, *(f"{k}={v}" for k, v in usual.items() if k not in given)]
-    rest = ",".join(filter(None, rest))
-    c = common.experiment(rest, dict(name="erm"), imagenet=IMAGENET)
-    if data != "imagenet":
+        defaults["seeds"] = REDUCED[short]["seeds"]
+    if data in DIGITS and "model=vgg" in other_arguments:
+        defaults["size"] = 32
+    arguments = [other_arguments] if other_arguments else []
+    for name, value in defaults.items():
+        if name not in explicit:
+            arguments.append(f"{name}={value}")
+    c = common.experiment(",".join(arguments), dict(name="erm"), imagenet=IMAGENET)
+    if not on_imagenet:
         common.update(c, dict(optim=dict(rate=0.1, decay=1e-4, schedule=MULTISTEP)))
     if data in SMALL_IMAGES:
-        _protocol(c, data, given)
+        _apply_protocol(c, data, explicit)
     if short and data in SMALL_IMAGES:
-        _reduce(c, given, REDUCED[short])
+        _reduce(c, explicit, REDUCED[short])
     with c.unlocked():
         c.model.update(CONSTANTS.get(data, {}))
-    _mixed(c, own, data)
-    _chosen(c, own, data)
+    _add_mixing(c, own, data)
+    _leave_out(c, own, data)
     c.variant = "+".join(filter(None, (_label(own), c.variant)))
     return c
 
 
-def _check(own: types.SimpleNamespace, data: str, given: set[str]) -> None:
-    """Refuses arguments that have no meaning, or none together."""
+def _check(own: types.SimpleNamespace, data: str, explicit: set[str]) -> None:
+    """Raise ValueError for arguments that are unknown or contradict each other.
+
+    own: the arguments of this file. explicit: names of the other arguments that the user
+    wrote.
+    """
     for name, value, known in (
         ("method", own.method, tuple(METHODS)),
         ("partner", own.partner, ("", *PARTNERS)),
         ("spectrum", own.spectrum, ("isotropic", "released")),
     ):
         jc.check_known("config argument", value, known, name)
-    said = ""
+    problem = ""
     if own.partner and own.method == "basic":
-        said = "partner needs a method that mixes, got method=basic"
+        problem = "partner needs a method that mixes, got method=basic"
     elif own.partner and data == "stacked":
-        said = "partner has no say with data=stacked, whose digits mix among themselves"
+        problem = "partner is not used with data=stacked, whose digits are mixed"
     elif own.drop and data == "stacked":
-        said = "drop has no say with data=stacked, whose digits are of all classes"
+        problem = "drop is not used with data=stacked, whose digits have all classes"
     elif own.partner not in ("", "same", data) and data not in ("cifar10", "cifar100"):
-        said = f"partner={own.partner} needs data=cifar10 or cifar100, got {data}"
+        problem = f"partner={own.partner} needs data=cifar10 or cifar100, got {data}"
     elif own.partner == data:
-        said = f"partner={data} is the training set; take partner=same"
-    elif bool(own.partner_root) != (own.partner not in ("", "same")):
-        said = "partner and partner_root=<directory> belong together, and same has none"
-    elif own.small and ("smoke" in given or data not in SMALL_IMAGES):
-        said = f"small needs data=one of {', '.join(SMALL_IMAGES)}, and no smoke"
-    if said:
-        raise ValueError(f"config argument: {said}")
+        problem = f"partner={data} is the training set; take partner=same"
+    elif own.partner not in ("", "same") and not own.partner_root:
+        problem = f"partner={own.partner} needs partner_root=<directory>"
+    elif own.partner in ("", "same") and own.partner_root:
+        problem = "partner_root is used only with a partner other than same; add one"
+    elif own.small and ("smoke" in explicit or data not in SMALL_IMAGES):
+        problem = f"small needs data=one of {', '.join(SMALL_IMAGES)}, and no smoke"
+    if problem:
+        raise ValueError(f"config argument: {problem}")
 
 
-def _protocol(c: ml_collections.ConfigDict, data: str, given: set[str]) -> None:
-    """The paper's, where images are small."""
-    if "epochs" not in given:
+def _apply_protocol(
+    c: ml_collections.ConfigDict, data: str, explicit: set[str]
+) -> None:
+    """Set the paper's protocol for small images."""
+    if "epochs" not in explicit:
         c.epochs = 200.0
     common.update(c, dict(model=dict(width=64)))
     if c.model.name.startswith("vgg"):
@@ -152,7 +187,7 @@ def _protocol(c: ml_collections.ConfigDict, data: str, given: set[str]) -> None:
             common.update(options, dict(pad=2))
     if data == "tiny_imagenet":
         c.inputs = (FLIP,)
-    elif data != "stacked":  # Whose halves the preset shifts and flips.
+    elif data != "stacked":  # The preset shifts and flips the halves of stacked images.
         c.inputs = (SHIFT,) if data == "mnist" else (SHIFT, FLIP)
     c.train.batch = 128
     c.eval_every = c.save_every = "5 epochs"
@@ -162,22 +197,24 @@ def _protocol(c: ml_collections.ConfigDict, data: str, given: set[str]) -> None:
 
 
 def _reduce(
-    c: ml_collections.ConfigDict, given: set[str], less: Mapping[str, Any]
+    c: ml_collections.ConfigDict, explicit: set[str], reduced: Mapping[str, Any]
 ) -> None:
-    """Less of everything, but of seeds, which are chosen where arguments are read."""
-    if "epochs" not in given:
-        c.epochs = less["epochs"]
-    c.model.width = less["width"]
-    c.train.split = f"train[:{less['train']}%]"
+    """Set width, images and epochs of a row of REDUCED, but not its seeds."""
+    if "epochs" not in explicit:
+        c.epochs = reduced["epochs"]
+    c.model.width = reduced["width"]
+    c.train.split = f"train[:{reduced['train']}%]"
     if "other" in c.train:
         c.train.other.split = c.train.split
-    if less["test"] < 100:
+    if reduced["test"] < 100:
         for options in c.tests.values():
-            options.split = f"{options.split}[:{less['test']}%]"
+            options.split = f"{options.split}[:{reduced['test']}%]"
 
 
-def _mixed(c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str) -> None:
-    """Adds the method to the inputs, and the second set that it mixes with."""
+def _add_mixing(
+    c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str
+) -> None:
+    """Append the method to config.inputs, and set the second set that it mixes with."""
     if own.method == "basic":
         return
     group = own.mix_group or c.train.batch
@@ -188,37 +225,48 @@ def _mixed(c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str) 
         mix["reformulated"] = True
     if own.partner not in ("", "same"):
         mix["partner"] = "other"
-        pad = 2 if own.partner in DIGITS else 0
-        known = dict(data=own.partner, split="train", root=own.partner_root)
-        c.train.other = dict(known, **({"pad": pad} if pad else {}))
-        inputs, constants = (SHIFT, FLIP), CONSTANTS[own.partner]
+        partner = dict(data=own.partner, split="train", root=own.partner_root)
+        if own.partner in DIGITS:
+            partner["pad"] = 2
+        inputs = [SHIFT, FLIP]
+        constants = CONSTANTS[own.partner]
         if constants != CONSTANTS[data]:
-            named = {f"as_{key}": value for key, value in CONSTANTS[data].items()}
-            inputs += (dict(name="standardise_as", **constants, **named),)
-        c.train.other.inputs = inputs
+            standardise = dict(
+                name="standardise_as",
+                mean=constants["mean"],
+                std=constants["std"],
+                as_mean=CONSTANTS[data]["mean"],
+                as_std=CONSTANTS[data]["std"],
+            )
+            inputs.append(standardise)
+        c.train.other = partner
+        c.train.other.inputs = tuple(inputs)
     if data == "stacked":
         mix = dict(name="half", which="top", mix=mix, mix_group=group)
     c.inputs = (*c.inputs, mix)
 
 
-def _chosen(
+def _leave_out(
     c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str
 ) -> None:
-    """Leaves classes and images out."""
-    mine = [c.train, c.valid, *(t for t in c.tests.values() if t.data == data)]
-    for options in mine if own.drop else ():
-        options.drop = own.drop
-    for options in (c.train, c.valid) if own.keep else ():
-        options.keep = own.keep
+    """Set `drop` and `keep` on the sets that they apply to."""
+    if own.drop:
+        tests = [test for test in c.tests.values() if test.data == data]
+        for options in (c.train, c.valid, *tests):
+            options.drop = own.drop
+    if own.keep:
+        for options in (c.train, c.valid):
+            options.keep = own.keep
 
 
 def _label(own: types.SimpleNamespace) -> str:
+    """Return the run's variant, such as fmix-without-truck."""
     stem = os.path.splitext(os.path.basename(own.keep))[0]
-    parts = [
+    words = [
         own.method,
         own.partner and f"with-{own.partner}",
         own.drop and f"without-{own.drop}",
         own.keep and f"kept-{stem}",
         "released" if own.spectrum == "released" else "",
     ]
-    return "-".join(filter(None, parts))
+    return "-".join(filter(None, words))

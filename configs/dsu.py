@@ -5,7 +5,7 @@ Its authors gave no recipe for ImageNet; ERM's is used there.
     jbias train --config=configs/dsu.py
     jbias train --config=configs/dsu.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -14,5 +14,5 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     return common.experiment(arg, dict(name="dsu", p=0.5, mix_group=32))

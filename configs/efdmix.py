@@ -6,7 +6,7 @@ gave no recipe for ImageNet; ERM's is used there.
     jbias train --config=configs/efdmix.py
     jbias train --config=configs/efdmix.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -15,6 +15,6 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     algo = dict(name="efdmix", p=0.5, alpha=0.1, stages=(1, 2), mix_group=32)
     return common.experiment(arg, algo)

@@ -6,7 +6,7 @@ On ImageNet the common recipe of the compared papers: 90 epochs of batches of 25
     jbias train --config=configs/erm.py
     jbias train --config=configs/erm.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -15,5 +15,5 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     return common.experiment(arg, dict(name="erm"))

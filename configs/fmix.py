@@ -7,7 +7,7 @@ from 0, step by step.
     jbias train --config=configs/fmix.py
     jbias train --config=configs/fmix.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -16,7 +16,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     fmix = dict(name="fmix", alpha=1.0, decay=3.0, mix_group=32)
     steps = dict(name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9), gamma=0.1)
     optim = dict(rate=0.4, warmup="5 epochs", schedule=steps)

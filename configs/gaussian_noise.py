@@ -5,7 +5,7 @@ Half of the images get noise; the authors fine-tune a trained network (`init`).
     jbias train --config=configs/gaussian_noise.py
     jbias train --config=configs/gaussian_noise.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -14,6 +14,6 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     gaussian_noise = dict(name="gaussian_noise")
     return common.experiment(arg, dict(name="erm"), inputs=(gaussian_noise,))

@@ -7,7 +7,7 @@ strong, up to 1, which --config.optim.decay sets.
     jbias train --config=configs/group_dro.py
     jbias train --config=configs/group_dro.py:data=colored_mnist,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -16,7 +16,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     return common.experiment(
         arg,
         dict(name="group_dro", eta=0.01, adjustment=0.0, by="class+attribute"),

@@ -7,7 +7,7 @@ gave no recipe for ImageNet; ERM's is used there, with their decay of 5e-4.
     jbias train --config=configs/infodrop.py
     jbias train --config=configs/infodrop.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -16,7 +16,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     c = common.experiment(
         arg,
         dict(name="infodrop", rate=1.5, temperature=0.03, sampling="exact", variant=""),

@@ -6,7 +6,7 @@ The second set is the embedded one of fractals; any other is `--config.train.oth
     jbias train --config=configs/inter_dataset.py
     jbias train --config=configs/inter_dataset.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -15,7 +15,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     c = common.experiment(
         arg,
         dict(name="erm"),

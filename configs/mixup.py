@@ -5,7 +5,7 @@ alpha is 1 as in the authors' code for CIFAR; 0.2 is usual on ImageNet.
     jbias train --config=configs/mixup.py
     jbias train --config=configs/mixup.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -14,6 +14,6 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     mixup = dict(name="mixup", alpha=1.0, mix_group=32)
     return common.experiment(arg, dict(name="erm"), inputs=(mixup,))

@@ -6,7 +6,7 @@ On ImageNet as its authors: 300 epochs, a tenth of the rate every 75
     jbias train --config=configs/padain.py
     jbias train --config=configs/padain.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -15,7 +15,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     quarters = dict(name="multistep", milestones=(0.25, 0.5, 0.75), gamma=0.1)
     return common.experiment(
         arg,

@@ -7,7 +7,7 @@ On ImageNet as the models of Salman et al. (NeurIPS 2020, arXiv:2007.08489): 3 s
     jbias train --config=configs/pgd.py
     jbias train --config=configs/pgd.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -16,6 +16,6 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     algo = dict(name="pgd", norm="linf", eps=4 / 255, steps=3, keep_best=True)
     return common.experiment(arg, algo, imagenet=dict(train=dict(batch=512)))

@@ -7,7 +7,7 @@ by an eighth of their side; elsewhere the severity and beta of their CIFAR-10.
     jbias train --config=configs/pixmix.py
     jbias train --config=configs/pixmix.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -16,7 +16,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     large = common.data_name(arg) == "imagenet"
     pixmix = dict(name="pixmix", severity=1 if large else 3, beta=4 if large else 3)
     area = (0.765625, 0.765625)  # 224 pixels of 256.

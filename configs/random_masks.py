@@ -4,7 +4,7 @@ arXiv:2110.13968). Cost: 1.0 of ERM.
     jbias train --config=configs/random_masks.py
     jbias train --config=configs/random_masks.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -13,6 +13,6 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     random_masks = dict(name="random_masks", spectrum="released", mix_group=32)
     return common.experiment(arg, dict(name="erm"), inputs=(random_masks,))

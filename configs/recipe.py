@@ -1,4 +1,4 @@
-r"""Improved recipes for plain training: `recipe=a1`, `a2`, `a3` or `v2`; `pod` for pods.
+r"""Improved recipes for ERM: `recipe=a1`, `a2`, `a3`, `v2`, or `pod` for TPU pods.
 
     jbias train --config=configs/recipe.py:recipe=a2
     jbias train --config=configs/recipe.py:recipe=a3,data=imagenet,root=DIR
@@ -10,29 +10,29 @@ a1, a2, a3: "ResNet strikes back" (Wightman, Touvron and Jegou, arXiv:2110.00476
 v2: torchvision's second weights (https://pytorch.org/blog, "How to Train
     State-Of-The-Art Models", 2021): SGD, cosine, label smoothing, MixUp and CutMix,
     random erasing, a moving average; 600 epochs.
-pod: batches of 8192 for many devices, or `batch=`; the rate follows. By LARS (You, Gitman
+pod: batches of 8192 for many devices, or of `batch=`; the rate follows. LARS (You, Gitman
     and Ginsburg, arXiv:1708.03888) with the constants of MLPerf's reference for ResNet-50
     at 8192 images (mlcommons/training, image_classification/tensorflow2;
     mlcommons/logging, rcp_checker/training_1.0.0/rcps_resnet.json): rate
-    17 sqrt(batch / 8192) after 5 epochs of warm-up, falling to 1e-4 by a square, decay
-    2e-4, label smoothing 0.1, batch norm by 64 images; 44 epochs, to 75.9 %. The square
+    17 sqrt(batch / 8192) after 5 epochs of warm-up, falling quadratically to 1e-4, decay
+    2e-4, label smoothing 0.1, batch norm over 64 images; 44 epochs, to 75.9 %. The square
     root is ours: their rates, 8.5, 10, 17 and 21.2 at 2048, 4096, 8192 and 32768, grow
     slower than the batch, and the largest batches warm up longer. `optimiser=sgd` is Goyal et
     al., "ImageNet in 1 Hour" (arXiv:1706.02677): rate 0.1 batch / 256 after 5 epochs of
-    warm-up, a tenth of it after 30, 60 and 80 of 90, decay 1e-4, Nesterov's momentum,
-    batch norm by 32 images. Neither decays biases and norms. Where a device cannot
-    hold its share of the batch: --config.train.accumulate.
+    warm-up, divided by ten after 30, 60 and 80 of 90 epochs, decay 1e-4, Nesterov momentum,
+    batch norm over 32 images. Neither decays biases and norms. If a device cannot hold its
+    share of the batch, set --config.train.accumulate.
 
-Cost: 1.0 of ERM a step. Deviations: no stochastic depth and no repeated augmentation;
-RandAugment with torchvision's operations, and without timm's spread of strengths (timm's
-level of 7 of 10 is 21 of 30); it stands for torchvision's TrivialAugment in v2, whose
-average there moves every 32 steps and here a 32nd as far every step; every size is that of the data
-preset (a3 trains at 160 and v2 at 176 pixels: --config.size). Elsewhere than on ImageNet
-epochs and batches are those of the data preset; LAMB's rates are the paper's still.
-In pod LARS divides by |g + decay w|, the reference by |g| + decay |w|; the warm-up begins
-at 0, Goyal's at 0.1, whose residual branches begin with a scale of 0, here 1.
-a1 smooths labels and asks then whether they exceed 0.2: it is the classes of a mixture
-with a share of about 0.22 or more.
+Cost: 1.0 of ERM per step. Deviations: no stochastic depth and no repeated augmentation.
+RandAugment has torchvision's operations, without timm's random spread of strengths (timm's
+level of 7 of 10 is 21 of 30), and replaces torchvision's TrivialAugment in v2. The average
+of v2 moves a 32nd as far in every step (torchvision: every 32 steps). The image size is the
+data preset's (a3 trains at 160 and v2 at 176 pixels: --config.size). On other data than
+ImageNet, epochs and batches are the data preset's, and LAMB's rates the paper's.
+In pod LARS divides by |g + decay w|, the reference by |g| + decay |w|; the warm-up starts
+at 0, Goyal's at 0.1; residual branches start with a scale of 1, Goyal's with 0.
+a1 smooths labels before comparing them with 0.2, which selects the classes that have a
+share of about 0.22 or more in a mixture.
 """
 
 import math
@@ -50,51 +50,59 @@ RECIPES = {
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; `recipe` beside the arguments of configs/common.py.
+    """Return the experiment's config.
 
-    And, with recipe=pod, `batch` (0: 8192 on ImageNet) and `optimiser` (lars, sgd).
+    arg: `recipe`, with recipe=pod also `batch` (0: 8192 on ImageNet) and `optimiser` (lars,
+    sgd), and the arguments of configs/common.py.
     """
-    chosen, rest = common.take_arguments(arg, recipe="a2", batch=0, optimiser="lars")
+    explicit = jc.explicit_arguments(arg)
+    chosen, arg = common.take_arguments(arg, recipe="a2", batch=0, optimiser="lars")
     if chosen.recipe == "pod":
-        return _pod(rest, chosen.batch, chosen.optimiser)
-    if useless := jc.explicit_arguments(arg) & {"batch", "optimiser"}:
+        return _pod(arg, chosen.batch, chosen.optimiser)
+    pod_only = explicit & {"batch", "optimiser"}
+    if pod_only:
         raise ValueError(
-            f"config argument: {min(useless)!r} has no say with recipe={chosen.recipe}; "
-            "it has with recipe=pod"
+            f"config argument: {min(pod_only)!r} is not used with "
+            f"recipe={chosen.recipe}; it is used with recipe=pod"
         )
     if chosen.recipe == "v2":
-        return _v2(rest)
+        return _v2(arg)
     if chosen.recipe not in RECIPES:
         raise ValueError(
             "config argument: recipe must be one of a1, a2, a3, v2, pod, got "
             f"{chosen.recipe!r}"
         )
-    r = RECIPES[chosen.recipe]
-    inputs = [dict(name="rand_augment", magnitude=r["level"])]
-    if r["smooth"]:
-        inputs.append(dict(name="smooth_labels", smoothing=r["smooth"]))
+    recipe = RECIPES[chosen.recipe]
+    inputs = [dict(name="rand_augment", magnitude=recipe["level"])]
+    if recipe["smooth"]:
+        inputs.append(dict(name="smooth_labels", smoothing=recipe["smooth"]))
     inputs += [
-        dict(name="one_of", alphas=(r["mixup"], 1.0)),
+        dict(name="one_of", alphas=(recipe["mixup"], 1.0)),
         dict(name="binary_targets", threshold=0.2),
     ]
-    imagenet = dict(epochs=r["epochs"], train=dict(batch=2048))
-    c = common.experiment(rest, dict(name="erm"), inputs=inputs, imagenet=imagenet)
+    imagenet = dict(epochs=recipe["epochs"], train=dict(batch=2048))
+    c = common.experiment(arg, dict(name="erm"), inputs=inputs, imagenet=imagenet)
     c.variant = chosen.recipe
     c.optim = dict(
-        **dict(name="lamb", rate=r["rate"], decay=r["decay"]),
+        name="lamb",
+        rate=recipe["rate"],
+        decay=recipe["decay"],
         schedule=dict(name="cosine"),
-        **dict(warmup=_warmup(rest), average=0.0),
+        warmup=_warmup(arg),
+        average=0.0,
     )
     return c
 
 
 def _warmup(arg: str) -> str:
-    """Of the schedule: ImageNet's, but for a smoke run."""
-    large = common.data_name(arg) == "imagenet"
-    return "5 epochs" if large and "smoke" not in jc.explicit_arguments(arg) else ""
+    """Return "5 epochs" for ImageNet; "" for other data and for smoke runs."""
+    on_imagenet = common.data_name(arg) == "imagenet"
+    is_smoke = "smoke" in jc.explicit_arguments(arg)
+    return "5 epochs" if on_imagenet and not is_smoke else ""
 
 
 def _v2(arg: str) -> ml_collections.ConfigDict:
+    """Return the config of recipe=v2."""
     inputs = (
         dict(name="rand_augment", magnitude=9),
         dict(name="random_erasing", p=0.1),
@@ -102,7 +110,10 @@ def _v2(arg: str) -> ml_collections.ConfigDict:
         dict(name="one_of", alphas=(0.2, 1.0)),
     )
     optim = dict(
-        **dict(rate=0.5, decay=2e-5, warmup="5 epochs", average=0.999966),
+        rate=0.5,
+        decay=2e-5,
+        warmup="5 epochs",
+        average=0.999966,
         schedule=dict(name="cosine"),
     )
     imagenet = dict(epochs=600.0, train=dict(batch=1024), optim=optim)
@@ -118,7 +129,8 @@ PODS = {
         imagenet=dict(epochs=44.0, train=dict(batch=8192), model=dict(norm_group=64)),
         rate=lambda batch: 17 * math.sqrt(batch / 8192),
         optim=dict(
-            **dict(momentum=0.9, decay=2e-4),
+            momentum=0.9,
+            decay=2e-4,
             schedule=dict(name="polynomial", power=2.0, end=1e-4),
         ),
         inputs=(dict(name="smooth_labels", smoothing=0.1),),
@@ -127,7 +139,10 @@ PODS = {
         imagenet=dict(epochs=90.0, train=dict(batch=8192), model=dict(norm_group=32)),
         rate=lambda batch: 0.1 * batch / 256,
         optim=dict(
-            **dict(momentum=0.9, decay=1e-4, nesterov=True, decay_all=False),
+            momentum=0.9,
+            decay=1e-4,
+            nesterov=True,
+            decay_all=False,
             schedule=dict(name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9)),
         ),
         inputs=(),
@@ -136,6 +151,7 @@ PODS = {
 
 
 def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
+    """Return the config of recipe=pod; `batch` 0 is the data preset's."""
     if optimiser not in PODS:
         raise ValueError(
             f"config argument: optimiser must be lars or sgd, got {optimiser!r}"
@@ -147,8 +163,10 @@ def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
     c.variant = "pod" if optimiser == "lars" else "pod_sgd"
     c.train.batch = batch or c.train.batch
     c.optim = dict(
-        **dict(name=optimiser, rate=pod["rate"](c.train.batch)),
-        **dict(warmup=_warmup(arg), average=0.0),
-        **pod["optim"],
+        pod["optim"],
+        name=optimiser,
+        rate=pod["rate"](c.train.batch),
+        warmup=_warmup(arg),
+        average=0.0,
     )
     return c

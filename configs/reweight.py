@@ -5,7 +5,7 @@ Cost: 1.0 of ERM. Groups are those of a class and an attribute, which the data m
     jbias train --config=configs/reweight.py
     jbias train --config=configs/reweight.py:data=colored_mnist,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -14,7 +14,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     return common.experiment(
         arg, dict(name="reweight", power=1.0, by="class+attribute")
     )

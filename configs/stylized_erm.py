@@ -1,17 +1,17 @@
 r"""ERM on stylised images alone (Geirhos et al., ICLR 2019, arXiv:1811.12231). Cost: 1.
 
-On the embedded set each image is drawn again with the texture of another: the exact
-counterpart. Elsewhere every batch is stylised by its own images, with the published
-network (theirs: by paintings, once and for all), whose weights `jbias prepare
-weights --net=vgg_adain` converts (`weights=FILE`), or with `transfer=small` by the compact
-one of the package. On ImageNet the recipe of their "SIN" model: 60 epochs, a tenth of
-the rate every 20; they start from weights trained on ImageNet (`init`). A
-Stylized-ImageNet made before is trained on with configs/erm.py and its `root`.
+On the embedded set each image is drawn again with the texture of another image, which is
+exact. On other data the images of a batch stylise each other, by the published network,
+whose weights `jbias prepare weights --net=vgg_adain` converts (`weights=FILE`), or with
+`transfer=small` by the compact network of this package. (The authors stylise once, by
+paintings.) On ImageNet the recipe of their "SIN" model: 60 epochs, the rate divided by ten
+every 20; they start from weights trained on ImageNet (`init`). To train on an existing
+Stylized-ImageNet, use configs/erm.py with its folder as `root`.
 
     jbias train --config=configs/stylized_erm.py
     jbias train --config=configs/stylized_erm.py:data=imagenet,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -20,12 +20,15 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; `transfer`, `weights` beside the arguments of configs/common.py."""
-    transfer, rest, label = common.style_transfer(arg)
+    """Return the experiment's config.
+
+    arg: `transfer`, `weights` and the arguments of configs/common.py.
+    """
+    transfer, arg, label = common.style_transfer(arg)
     stylize = dict(name="stylize", transfer=transfer, mix_group=32)
     thirds = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
     c = common.experiment(
-        rest,
+        arg,
         dict(name="erm"),
         inputs=(stylize,),
         train=dict(renders=True) if transfer["name"] == "render" else {},

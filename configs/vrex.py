@@ -1,13 +1,13 @@
 r"""V-REx (Krueger et al., ICML 2021, arXiv:2003.00688). Cost: 1.0 of ERM.
 
-Environments are the sources or the data's own "domain", else the "attribute". The weight
-is DomainBed's, for batches; the authors' 10,000 is for whole sets as one batch. Adam with their 1e-3: by SGD with the
-presets' rates the penalty diverges.
+Environments are the sources or the data's "domain", otherwise the "attribute". The weight
+is DomainBed's, for batches; the authors' 10,000 is for a whole set as one batch. Adam at
+the authors' rate of 1e-3: by SGD with the presets' rates the penalty diverges.
 
     jbias train --config=configs/vrex.py
     jbias train --config=configs/vrex.py:data=colored_mnist,root=DIR
 
-The arguments after the colon stand in configs/common.py.
+configs/common.py lists the arguments after the colon.
 """
 
 import ml_collections
@@ -16,7 +16,7 @@ from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     c = common.experiment(arg, dict(name="vrex", beta=10.0, anneal=0.1, by=""))
     common.use_adam(c, 1e-3)
     return c

@@ -124,16 +124,18 @@ def check_applicable(
     used: Mapping[str, Collection[str]],
     where: str = "config argument",
 ) -> None:
-    """Refuses arguments that have no say with the chosen data.
+    """Raise ValueError for arguments that the chosen data do not use.
 
-    everywhere: names of arguments that always have. used: by data, those that have there.
+    arg: the text of the arguments. data: the chosen data. everywhere: names of the
+    arguments of all data. used: for each data, the names of its other arguments.
     """
-    if useless := explicit_arguments(arg) - {*everywhere} - {*used[data]}:
-        name = min(useless)
-        others = [f"data={other}" for other, names in used.items() if name in names]
+    unused = explicit_arguments(arg) - set(everywhere) - set(used[data])
+    if unused:
+        name = min(unused)
+        users = [f"data={other}" for other, names in used.items() if name in names]
         raise ValueError(
-            f"{where}: {name!r} has no say with data={data}; it has with "
-            f"{' or '.join(others)}"
+            f"{where}: {name!r} is not used with data={data}; it is used with "
+            f"{' or '.join(users)}"
         )
 
 

@@ -224,7 +224,7 @@ def test_a_step_of_a_pods_recipe_can_be_traced(optimiser):
 
 
 def test_refuses_a_batch_of_a_recipe_whose_rate_does_not_follow():
-    with pytest.raises(ValueError, match="'batch' has no say with recipe=a3"):
+    with pytest.raises(ValueError, match="'batch' is not used with recipe=a3"):
         config_of("recipe", "recipe=a3,batch=512")
 
 
@@ -559,14 +559,18 @@ def test_on_stacked_images_a_method_mixes_digits_alone(method):
         ("method=mix", "unknown method 'mix'"),
         ("partner=same", "partner needs a method that mixes"),
         ("method=fmix,partner=cifar10,data=cifar10,root=x", "is the training set"),
-        ("method=fmix,partner=mnist,data=cifar10,root=x", "belong together"),
+        ("method=fmix,partner=mnist,data=cifar10,root=x", "needs partner_root="),
+        (
+            "method=fmix,partner=same,partner_root=y,data=cifar10,root=x",
+            "partner_root is used only with",
+        ),
         (
             "method=fmix,partner=mnist,partner_root=y,data=tiny_imagenet,root=x",
             "needs data=cifar10 or cifar100",
         ),
         ("small", "small needs data=one of"),
         ("small,smoke,data=cifar10,root=x", "and no smoke"),
-        ("drop=truck,data=stacked,root=x,digits=y", "drop has no say"),
+        ("drop=truck,data=stacked,root=x,digits=y", "drop is not used"),
         ("data=stacked,root=x", "needs digits="),
     ],
 )
@@ -648,8 +652,8 @@ def test_columns_of_a_file_are_those_of_the_training_split():
     ("arg", "message"),
     [
         ("data=colored_mnist,root=x,form=irm,shift=C6", "shift needs form=uniform"),
-        ("images=600", "'images' has a say with shift"),
-        ("attribute=background", "'attribute' has a say with shift"),
+        ("images=600", "'images' is used only with shift"),
+        ("attribute=background", "'attribute' is used only with shift"),
         ("shift=C6,attribute=backgrund", "did you mean 'background'"),
     ],
 )

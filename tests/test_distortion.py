@@ -190,20 +190,23 @@ def test_other_images_without_a_set_of_them_are_refused(name, hidden):
         ("data=stacked,root=a", "needs digits="),
         (
             "data=stacked,root=a,digits=b,other=cifar10",
-            "'other' has no say with data=stacked",
+            "'other' is not used with data=stacked",
         ),
         (
             "data=cifar10,root=a,stimuli=b",
             "it has with data=tiny_imagenet or data=imag",
         ),
-        ("small", "'small' has no say with data=shapes; it has with data=cifar10 or"),
-        ("root=a", "'root' has no say with data=shapes"),
+        (
+            "small",
+            "'small' is not used with data=shapes; it is used with data=cifar10 or",
+        ),
+        ("root=a", "'root' is not used with data=shapes"),
         (
             "data=mnist,root=a,subset",
-            "'subset' has no say.* it has with data=imagenet$",
+            "'subset' is not used.* it is used with data=imagenet$",
         ),
-        ("data=mnist,root=a,correlation=0.5", "'correlation' has no say"),
-        ("data=mnist,root=a,other_root=b", "no say without other"),
+        ("data=mnist,root=a,correlation=0.5", "'correlation' is not used"),
+        ("data=mnist,root=a,other_root=b", "not used without other"),
     ],
 )
 def test_what_is_refused(text, said):

@@ -29,7 +29,7 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=configs/erm.py:sedes=3"], "did you mean 'seeds'?"),
         (["--config=configs/erm.py:data=shape"], "did you mean 'shapes'?"),
         (["--config=configs/erm.py:data=pacs"], "data=pacs needs root=<directory>"),
-        (["--config=configs/erm.py:root=/x"], "'root' has no say with data=shapes"),
+        (["--config=configs/erm.py:root=/x"], "'root' is not used with data=shapes"),
         (["--config=configs/erm.py:seeds=many"], "seeds must be a whole number"),
         (
             ["--config=configs/emr.py"],

@@ -10,8 +10,8 @@ from jbias.configs.biasbed import protocol
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
-    nets = lambda text: deepaugment.get_config(f"nets=edsr,{text}")
-    c = protocol.apply(nets, arg, 1e-4)
-    c.train.shares = (0.5, 0.5)  # An epoch then has twice the steps of ERM's.
+    """Return the experiment's config; configs/common.py documents `arg`."""
+    get_deepaugment = lambda text: deepaugment.get_config(f"nets=edsr,{text}")
+    c = protocol.apply(get_deepaugment, arg, 1e-4)
+    c.train.shares = (0.5, 0.5)  # An epoch has twice as many steps as with ERM.
     return c

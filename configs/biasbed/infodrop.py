@@ -1,6 +1,6 @@
-r"""InfoDrop as BiasBed has it, under its own protocol; see configs/biasbed/protocol.py.
+r"""BiasBed's InfoDrop under BiasBed's own protocol; see configs/biasbed/protocol.py.
 
-Without the authors' second stage, and active in evaluation.
+Without the authors' second stage; dropout stays active in evaluation.
 
     jbias train --config=configs/biasbed/infodrop.py
 """
@@ -12,5 +12,5 @@ from jbias.configs.biasbed import protocol
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     return protocol.apply(infodrop.get_config, arg, 0.2)

@@ -10,5 +10,5 @@ from jbias.configs.biasbed import protocol
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
+    """Return the experiment's config; configs/common.py documents `arg`."""
     return protocol.apply(stylized_erm.get_config, arg, 1e-4)

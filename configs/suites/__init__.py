@@ -1,4 +1,4 @@
-"""What the suites share: their arguments' checks, and how networks are run."""
+"""Arguments, run options and shared measures of the evaluation suites."""
 
 import types
 from collections.abc import Collection, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from jbias import config as jc
 
 WHERE = "suite argument"
-# What all data read, by its default.
+# Arguments of all data, with their defaults.
 SHARED_ARGUMENTS = types.MappingProxyType(
     dict(data="shapes", size=0, images=0, smoke=False)
 )
@@ -25,11 +25,18 @@ SETS = types.MappingProxyType(
         "folder": ("test", 224),
     }
 )
-# What feature suppression shows of small images, which a blur as published leaves as they
-# are.
+# Families of feature suppression for small images, which the published blur hardly changes.
 WITHOUT_BLUR = (
-    *("people", "shuffle", "rotation", "bilateral", "non_local_means", "grey"),
-    *("channel_shuffle", "shuffle_grey", "bilateral_shuffle", "bilateral_12_shuffle"),
+    "people",
+    "shuffle",
+    "rotation",
+    "bilateral",
+    "non_local_means",
+    "grey",
+    "channel_shuffle",
+    "shuffle_grey",
+    "bilateral_shuffle",
+    "bilateral_12_shuffle",
     "bilateral_grey",
 )
 
@@ -38,57 +45,73 @@ def parse_arguments(
     text: str,
     used: Mapping[str, Collection[str]],
     shared: Mapping[str, Any] = SHARED_ARGUMENTS,
-    **more,
+    **defaults,
 ) -> types.SimpleNamespace:
-    """The arguments of a suite; ValueError, one line, for what is wrong with them.
+    """Return a suite's arguments; raise a one-line ValueError for a wrong one.
 
-    used: by data, which of `more` have a say there; those of `shared` always have.
+    used: for each data, the names in `defaults` that it uses. shared: defaults of the
+    arguments of all data. defaults: those of the other arguments.
     """
-    arg = jc.parse_arg(text, WHERE, **shared, **more)
+    arg = jc.parse_arg(text, WHERE, **shared, **defaults)
     jc.check_known(WHERE, arg.data, used, "data")
     jc.check_applicable(text, arg.data, shared, used, WHERE)
-    needed = _NEEDED.get(arg.data, "root")
-    if needed and not getattr(arg, needed):
-        raise ValueError(f"{WHERE}: data={arg.data} needs {needed}=<directory>")
+    required = _REQUIRED.get(arg.data, "root")
+    if required and not getattr(arg, required):
+        raise ValueError(f"{WHERE}: data={arg.data} needs {required}=<directory>")
     return arg
 
 
-# The argument that data cannot do without, where that is not root.
-_NEEDED = types.MappingProxyType({"shapes": "", "stimuli": "stimuli"})
+# The required argument of data that do not require `root`.
+_REQUIRED = types.MappingProxyType({"shapes": "", "stimuli": "stimuli"})
 
 
-def run_options(**more) -> dict[str, Any]:
-    """How networks are run."""
+def run_options() -> dict[str, Any]:
+    """Return the default entries of a suite's `run`."""
     return dict(
-        **more,
-        batch=0,  # 256 on accelerators, 32 on CPU.
+        batch=0,  # 0: 256 on accelerators, 32 on a CPU.
         precision="auto",  # bfloat16 on accelerators.
-        agree=256,  # So many images float32 answers, too, where that is lower.
-        **dict(decisions=True, devices=0, gib=16.0, threads=0),
+        agree=256,  # Images that are also run in float32, to compare with bfloat16.
+        decisions=True,
+        devices=0,
+        gib=16.0,
+        threads=0,
         energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
     )
 
 
-def people_sets(data: str, own: Mapping[str, Any]) -> dict[str, dict]:
-    """As many images of ImageNet's 16 classes as people saw without cues: 50 of each."""
-    people = dict(own, data="imagenet16", each=50)
-    return {"imagenet16_people": people} if data == "imagenet" else {}
+def people_sets(data: str, options: Mapping[str, Any]) -> dict[str, dict]:
+    """Return the set for comparison with people: 50 images of each of 16 classes.
+
+    data: as in the suite's arguments; only ImageNet has such a set, other data get {}.
+    options: further options of the set.
+    """
+    if data != "imagenet":
+        return {}
+    return {"imagenet16_people": dict(options, data="imagenet16", each=50)}
 
 
 def suppression_measures(
     arg: types.SimpleNamespace, clean: str, size: int
 ) -> dict[str, Any]:
-    """Feature suppression on a set; on ImageNet's 16 classes what people saw, too."""
-    small = size <= 64
-    shown = dict(images=arg.images, **(dict(reference=64) if small else {}))
-    some = dict(families=WITHOUT_BLUR) if small else {}
-    found = {"suppression": dict(sets=(clean,), **some, **shown)}
+    """Return the measures of feature suppression.
+
+    clean: name of the set whose images are changed. size: image side in pixels. For
+    ImageNet also the conditions shown to people, on its 16 classes.
+    """
+    is_small = size <= 64
+    suppression = dict(sets=(clean,), images=arg.images)
+    if is_small:
+        suppression.update(families=WITHOUT_BLUR, reference=64)
+    measures = {"suppression": suppression}
     for name in people_sets(arg.data, {}):
-        found["suppression_people"] = dict(
+        suppression_people = dict(
             probe="suppression",
             sets=(name,),
             families=("people",),
             aggregates=("sum_prob",),
-            **shown,
+            images=arg.images,
         )
-    return found
+        if is_small:
+            suppression_people["reference"] = 64
+        measures["suppression_people"] = suppression_people
+    return measures

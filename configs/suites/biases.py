@@ -8,52 +8,53 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
 :data=shapes        the embedded set (the default), for networks that were trained on it
 :data=imagenet,root=...
                     for networks of ImageNet's 1000 classes; root has val/
-:more=DIR           where the other sets of ImageNet's classes lie: imagenetv2/,
-                    imagenet-a/, imagenet-r/, sketch/, stylized-imagenet/
-:real=FILE          real.json, all the right classes of the validation images
-:stimuli=DIR        edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019
-:humans=DIR         people's answers to these, raw-data of model-vs-human
+:more=DIR           folder of other sets of ImageNet's classes: imagenetv2/, imagenet-a/,
+                    imagenet-r/, sketch/, stylized-imagenet/
+:real=FILE          real.json, with all correct classes of each validation image
+:stimuli=DIR        folder of edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019
+:humans=DIR         people's answers to these stimuli, raw-data of model-vs-human
 :others=DIR         the other fourteen sets of model-vs-human, such as contrast/ and stylized/
-:textures=DIR       texture/<class>/, images of nothing but texture, for Geirhos' 16 classes
+:textures=DIR       texture/<class>/, images of texture only, for Geirhos' 16 classes
 :backgrounds=DIR    ImageNet-9 (Xiao et al., ICLR 2021), original/, mixed_same/,
-                    mixed_rand/, only_fg/ and only_bg_t/, and classes.csv, which says whose
-                    WordNet ids answer for its nine classes (docs/data.md, "Classes")
-:corrupted=DIR      ImageNet-C as published; without it the corruptions are made here
+                    mixed_rand/, only_fg/ and only_bg_t/, and classes.csv, which maps
+                    WordNet ids to its nine classes (docs/data.md, "Classes")
+:corrupted=DIR      ImageNet-C as published; without it the corruptions are computed
 :data=tiny_imagenet,root=...
                     for networks of Tiny ImageNet's classes, at 64 pixels
-:correlation=0.99   of the embedded set, as in training
-:subset             of root's classes some are absent
+:correlation=0.99   correlation of texture and class in the embedded set, as in training
+:subset             allows a root that has only some of the classes
 :data=stimuli,stimuli=DIR
-                    Geirhos' stimuli alone, also with humans= and others=: shape bias, and
+                    only Geirhos' stimuli, also with humans= and others=: shape bias, and
                     accuracy by either cue
 :data=folder,root=DIR
                     images of your own, root/<split>/<class>/
-:split=test         of such a folder; several as split=test+sketches, of which probes change
-                    the first
+:split=test         split of such a folder; for several, as in split=test+sketches, probes
+                    that change images use the first
 :data=pacs,root=DIR the four styles of PACS
-:style=photo        of PACS, which probes change
+:style=photo        the style of PACS whose images are changed by probes
 :data=cifar10,root=DIR
                     or cifar100: their test images
-:size=0             pixels; 0 is 32 for shapes and CIFAR, 64 for Tiny ImageNet and PACS, else
-                    224
-:images=0           how many images of the validation set are shown by the probes that change
-                    them (spectral, critical band, corruptions, attacks), and for receptive
-                    fields; 0 is all, and 64 for these. What shows images as they are, such
-                    as accuracy and calibration, shows whole sets;
-                    --suite.measures.accuracy.images=1000 shows fewer of each
-:attacked=0         how many are attacked; 0 is `images`
-:suppression        also without shape, texture and colour, in 69 conditions, 62 up to 64
-                    pixels (the suite `suppression` has these alone)
-:smoke              16 images where they are changed, 240 of each set as it is: every part
-                    once
+:size=0             image side in pixels; 0: 32 for shapes and CIFAR, 64 for Tiny ImageNet
+                    and PACS, 224 for others
+:images=0           validation images for probes that change images (spectral, critical
+                    band, corruptions, attacks) and for receptive fields; 0: all, and 64 for
+                    receptive fields. Measures of unchanged images, such as accuracy and
+                    calibration, show whole sets; --suite.measures.accuracy.images=1000
+                    shows fewer
+:attacked=0         images to attack; 0: as many as `images`
+:suppression        adds images without shape, texture or colour, in 69 conditions, 62 up to
+                    64 pixels (the suite `suppression` has only these)
+:smoke              runs every part once: 16 images for probes that change them, 240 of each
+                    set for other measures
 
-What is not there is told about, and the rest is measured. `--only=accuracy,spectral`
-measures some; `--suite.measures.pgd.steps=10` changes one.
+Sets that are missing are listed, and the others are measured. `--only=accuracy,spectral`
+selects measures; `--suite.measures.pgd.steps=10` changes one.
 """
 
 import math
 import types
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -63,7 +64,7 @@ from jbias.configs import datasets, suites
 from jbias.data import corruptions
 
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
-# Name in records, and split; stylized is not Stylized-ImageNet, which has all classes.
+# Name in records: split. `stylized` has 16 classes, unlike Stylized-ImageNet.
 OTHERS = types.MappingProxyType(
     {
         "stylized16" if split == "stylized" else split: split
@@ -75,30 +76,50 @@ SMOKE = 240  # Images of each set; a multiple of what shapes draws together.
 SHARED_ARGUMENTS = types.MappingProxyType(
     dict(suites.SHARED_ARGUMENTS, attacked=0, suppression=False)
 )
-_LARGE = ("more", "real", "textures", "backgrounds", "corrupted")
-_PEOPLE = ("stimuli", "humans", "others")
-_TINY = ("root", *_PEOPLE)
 ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation",),
-        "tiny_imagenet": _TINY,
-        "stimuli": _PEOPLE,
-        "folder": (*_TINY, "split"),
+        "tiny_imagenet": ("root", "stimuli", "humans", "others"),
+        "stimuli": ("stimuli", "humans", "others"),
+        "folder": ("root", "stimuli", "humans", "others", "split"),
         "pacs": ("root", "style"),
-        **dict.fromkeys(("cifar10", "cifar100"), ("root",)),
-        "imagenet": (*_TINY, *_LARGE, "subset"),
+        "cifar10": ("root",),
+        "cifar100": ("root",),
+        "imagenet": (
+            "root",
+            "stimuli",
+            "humans",
+            "others",
+            "more",
+            "real",
+            "textures",
+            "backgrounds",
+            "corrupted",
+            "subset",
+        ),
     }
 )
-# Arguments of some data, by their defaults.
+# Defaults of the arguments that only some data use.
 OWN = types.MappingProxyType(
     {
-        **dict.fromkeys((*_TINY, *_LARGE), ""),
-        **dict(subset=False, correlation=0.99, split="test", style="photo"),
+        "root": "",
+        "stimuli": "",
+        "humans": "",
+        "others": "",
+        "more": "",
+        "real": "",
+        "textures": "",
+        "backgrounds": "",
+        "corrupted": "",
+        "subset": False,
+        "correlation": 0.99,
+        "split": "test",
+        "style": "photo",
     }
 )
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
 
-# The arguments without which the suite has not these.
+# Measures and sets that the suite has only with these arguments.
 NEEDS = types.MappingProxyType(
     {
         "human": "humans=DIR, and stimuli=DIR or others=DIR,",
@@ -118,16 +139,18 @@ SETS_NEED = types.MappingProxyType(
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-    """The suite; see the top of this file for `text`."""
+    """Return the suite; the top of this file documents `text`."""
     return make(suites.parse_arguments(text, ARGUMENTS, SHARED_ARGUMENTS, **OWN))
 
 
 def make(
-    arg: types.SimpleNamespace, own: Mapping[str, Mapping] = types.MappingProxyType({})
+    arg: types.SimpleNamespace,
+    more_sets: Mapping[str, Mapping] = types.MappingProxyType({}),
 ) -> ml_collections.ConfigDict:
-    """Return the suite of arguments that are read, such as SHARED_ARGUMENTS | OWN.
+    """Return the suite of parsed arguments, such as SHARED_ARGUMENTS | OWN.
 
-    own: by name, options of further sets of labelled images, which probes change too.
+    more_sets: names and options of further sets of labelled images, which are also used by
+    the probes that change images.
     """
     if arg.humans and not (arg.stimuli or arg.others):
         raise ValueError(
@@ -138,12 +161,20 @@ def make(
         arg.images = arg.images or 16
     c = ml_collections.ConfigDict()
     c.run = suites.run_options()
-    c.size, c.sets, first, conflict = PRESETS[arg.data](arg)
-    if arg.suppression and first:
-        c.sets.update(suites.people_sets(arg.data, c.sets[first]))
-    c.sets.update(own)
-    clean = (*([first] if first else ()), *own)
-    c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)
+    preset = PRESETS[arg.data](arg)
+    c.size = preset.size
+    c.sets = preset.sets
+    if arg.suppression and preset.changed:
+        c.sets.update(suites.people_sets(arg.data, c.sets[preset.changed]))
+    c.sets.update(more_sets)
+    clean = (preset.changed, *more_sets) if preset.changed else tuple(more_sets)
+    c.measures = _measures(
+        arg,
+        size=preset.size,
+        names=tuple(c.sets),
+        clean=clean,
+        conflict=preset.conflict,
+    )
     c.needs = dict(measures=dict(NEEDS), sets=dict(SETS_NEED))
     if arg.data == "shapes":
         c.needs.measures.human += " with data=imagenet or data=tiny_imagenet,"
@@ -151,142 +182,182 @@ def make(
 
 
 def _measures(
-    arg, size: int, names: tuple, clean: tuple[str, ...], conflict: str | None
-) -> dict:
-    """The measures of a family of sets: `clean` are those that probes change."""
-    whole = dict(images=SMOKE) if arg.smoke else {}
-    found = dict(accuracy=dict(probe="plain", sets=names, **whole))
+    arg,
+    *,
+    size: int,
+    names: tuple[str, ...],
+    clean: tuple[str, ...],
+    conflict: str,
+) -> dict[str, dict]:
+    """Return the measures of the suite.
+
+    size: image side in pixels. names: of all sets. clean: sets whose images are changed by
+    probes. conflict: the cue-conflict set, "" for none.
+    """
+    measures = dict(accuracy=_on_whole_sets(arg, names, probe="plain"))
     if clean:
-        found |= _changed(arg, size, clean, whole)
+        measures.update(_measures_of_clean(arg, size, clean))
     if conflict:
         rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
-        found["shape_bias"] = dict(sets=(conflict,), aggregates=rules, **whole)
+        measures["shape_bias"] = _on_whole_sets(arg, (conflict,), aggregates=rules)
     if conflict and clean:
-        found["decoding"] = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
+        decoding = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
         if arg.smoke:
-            found["decoding"] |= dict(width=32, strengths=(1e-2,))
+            decoding.update(width=32, strengths=(1e-2,))
+        measures["decoding"] = decoding
     if arg.suppression and clean:
-        found |= suites.suppression_measures(arg, clean[0], size)
+        measures.update(suites.suppression_measures(arg, clean[0], size))
     if arg.humans:
-        people = tuple(name for name in names if name in (*datasets.STIMULI, *OTHERS))
-        found["human"] = dict(probe="human", sets=people, root=arg.humans, **whole)
-    return found
+        shown_to_people = (*datasets.STIMULI, *OTHERS)
+        sets = tuple(name for name in names if name in shown_to_people)
+        measures["human"] = _on_whole_sets(arg, sets, probe="human", root=arg.humans)
+    return measures
 
 
-def _changed(arg, size: int, clean: tuple[str, ...], whole: dict) -> dict:
-    """The measures of sets of labelled images, most of which change these."""
+def _on_whole_sets(arg, sets: tuple[str, ...], **options) -> dict[str, Any]:
+    """Return the options of a measure that shows whole sets; in a smoke run SMOKE images."""
+    measure = dict(options, sets=sets)
+    if arg.smoke:
+        measure["images"] = SMOKE
+    return measure
+
+
+def _measures_of_clean(arg, size: int, clean: tuple[str, ...]) -> dict[str, dict]:
+    """Return the measures of sets of labelled images; most of them change the images."""
     few = dict(sets=clean, images=arg.images)
-    # Settings of corruptions are published for three sizes; the nearest is taken.
-    near = min(corruptions.SIDES, key=lambda side: abs(math.log(side / size)))
-    table = {} if size in corruptions.SIDES else dict(table=near)
     few_attacked = dict(few, images=arg.attacked or arg.images)
-    found = dict(
-        calibration=dict(probe="calibration", sets=clean, **whole),
-        classes=dict(probe="classes", sets=clean, **whole),
+    imagenet_c = dict(few, probe="corruptions", names="imagenet_c")
+    if size not in corruptions.SIDES:
+        # Settings of corruptions are published for three sizes; take the nearest.
+        distance = lambda side: abs(math.log(side / size))
+        imagenet_c["table"] = min(corruptions.SIDES, key=distance)
+    measures = dict(
+        calibration=_on_whole_sets(arg, clean, probe="calibration"),
+        classes=_on_whole_sets(arg, clean, probe="classes"),
         receptive_field=dict(sets=clean, images=arg.images or 64),
-        spectral=dict(probe="spectral", **few),
-        critical_band=dict(probe="critical_band", **few),
-        imagenet_c=dict(probe="corruptions", names="imagenet_c", **table, **few),
-        imagenet_c_bar=dict(probe="corruptions", names="imagenet_c_bar", **few),
-        pgd=dict(probe="pgd", **few_attacked),
-        pgd_l2=dict(probe="pgd", norm="l2", eps=0.5, steps=10, **few_attacked),
-        fgsm=dict(probe="fgsm", eps=BUDGETS, **few_attacked),
+        spectral=dict(few, probe="spectral"),
+        critical_band=dict(few, probe="critical_band"),
+        imagenet_c=imagenet_c,
+        imagenet_c_bar=dict(few, probe="corruptions", names="imagenet_c_bar"),
+        pgd=dict(few_attacked, probe="pgd"),
+        pgd_l2=dict(few_attacked, probe="pgd", norm="l2", eps=0.5, steps=10),
+        fgsm=dict(few_attacked, probe="fgsm", eps=BUDGETS),
     )
     if arg.corrupted:
-        del found["imagenet_c"]
-    # Sixteen classes, as the test was made for.
+        del measures["imagenet_c"]
+    # The original test has sixteen classes.
     sixteen = {"shapes": clean[0], "imagenet": "imagenet16"}.get(arg.data)
     if sixteen:
-        found["critical_band_original"] = dict(
-            probe="critical_band", variant="original", **{**few, "sets": (sixteen,)}
+        measures["critical_band_original"] = dict(
+            few, probe="critical_band", variant="original", sets=(sixteen,)
         )
     if arg.smoke:
-        found["pgd"]["steps"] = found["pgd_l2"]["steps"] = 2
-        for name in {"imagenet_c", "imagenet_c_bar"} & set(found):
-            found[name]["severities"] = (3,)
-    return found
+        measures["pgd"]["steps"] = measures["pgd_l2"]["steps"] = 2
+        for name in ("imagenet_c", "imagenet_c_bar"):
+            if name in measures:
+                measures[name]["severities"] = (3,)
+    return measures
 
 
-def shapes(arg) -> tuple[int, dict, str, str]:
-    """The embedded set's own test sets, and probes on its images of many scenes."""
-    few = dict(n=SMOKE) if arg.smoke else {}
-    common = dict(data="shapes", correlation=arg.correlation, **few)
-    found = {name: dict(split=name, **common) for name in datasets.SHAPES_TESTS}
-    return arg.size or 32, found, "test", "cue_conflict"
+class Preset(NamedTuple):
+    """The sets of the suite for one value of `data`."""
+
+    size: int  # Image side in pixels.
+    sets: dict[str, dict]  # Options by name.
+    changed: str  # The set whose images are changed by probes; "" for none.
+    conflict: str  # The cue-conflict set; "" for none.
 
 
-def tiny_imagenet(arg) -> tuple[int, dict, str, str | None]:
-    """Its validation images, and Geirhos' stimuli."""
-    found = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
-    found |= _stimuli(arg)
-    return arg.size or 64, found, "val", "cue-conflict" if arg.stimuli else None
+def shapes(arg) -> Preset:
+    """Return the embedded set's test sets; probes change its set `test`."""
+    options: dict[str, Any] = dict(data="shapes", correlation=arg.correlation)
+    if arg.smoke:
+        options["n"] = SMOKE
+    sets = {split: dict(options, split=split) for split in datasets.SHAPES_TESTS}
+    return Preset(arg.size or 32, sets, changed="test", conflict="cue_conflict")
 
 
-def stimuli(arg) -> tuple[int, dict, str, str | None]:
-    """Geirhos' stimuli alone, which no probe changes."""
-    conflict = "cue-conflict" if arg.stimuli else None
-    return arg.size or 224, _stimuli(arg), "", conflict
+def tiny_imagenet(arg) -> Preset:
+    """Return Tiny ImageNet's validation images and Geirhos' stimuli."""
+    sets = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
+    sets.update(_stimuli(arg))
+    return Preset(arg.size or 64, sets, changed="val", conflict=_conflict(arg))
 
 
-def folder(arg) -> tuple[int, dict, str, str | None]:
-    """A user's own folders, root/<split>/<class>/<image>, and Geirhos' stimuli."""
+def stimuli(arg) -> Preset:
+    """Return Geirhos' stimuli, which no probe changes."""
+    sets = _stimuli(arg)
+    return Preset(arg.size or 224, sets, changed="", conflict=_conflict(arg))
+
+
+def folder(arg) -> Preset:
+    """Return a user's folders root/<split>/<class>/<image>, and Geirhos' stimuli."""
     splits = arg.split.split("+")
-    found = {x: dict(data="folder", split=x, root=arg.root) for x in splits}
-    found |= _stimuli(arg)
-    return arg.size or 224, found, splits[0], "cue-conflict" if arg.stimuli else None
+    sets = {split: dict(data="folder", split=split, root=arg.root) for split in splits}
+    sets.update(_stimuli(arg))
+    return Preset(arg.size or 224, sets, changed=splits[0], conflict=_conflict(arg))
 
 
-def pacs(arg) -> tuple[int, dict, str, None]:
-    """The four styles; probes change the one that a network was trained on."""
+def pacs(arg) -> Preset:
+    """Return the four styles; probes change the one that a network was trained on."""
     jc.check_known(suites.WHERE, arg.style, datasets.STYLES, "style")
-    found = {x: dict(data="pacs", split=x, root=arg.root) for x in datasets.STYLES}
-    return arg.size or 64, found, arg.style, None
+    sets = {
+        style: dict(data="pacs", split=style, root=arg.root)
+        for style in datasets.STYLES
+    }
+    return Preset(arg.size or 64, sets, changed=arg.style, conflict="")
 
 
-def cifar(arg) -> tuple[int, dict, str, None]:
-    """The test images of CIFAR-10 or CIFAR-100."""
-    found = {"test": dict(data=arg.data, split="test", root=arg.root)}
-    return arg.size or 32, found, "test", None
+def cifar(arg) -> Preset:
+    """Return the test images of CIFAR-10 or CIFAR-100."""
+    sets = {"test": dict(data=arg.data, split="test", root=arg.root)}
+    return Preset(arg.size or 32, sets, changed="test", conflict="")
 
 
-def imagenet(arg) -> tuple[int, dict, str, str | None]:
-    """The ten benchmarks of the study, of those that are named."""
-    own = dict(root=arg.root, **(dict(subset=True) if arg.subset else {}))
-    found = {"imagenet": dict(data="imagenet", split="val", **own)}
+def imagenet(arg) -> Preset:
+    """Return those of the study's ten benchmarks whose folders are given."""
+    common = dict(split="val", root=arg.root)
+    if arg.subset:
+        common["subset"] = True
+    sets = {"imagenet": dict(common, data="imagenet")}
     # 1,060 images, of which the test counts 1,050.
-    found["imagenet16"] = dict(data="imagenet16", split="val", each=70, **own)
+    sets["imagenet16"] = dict(common, data="imagenet16", each=70)
     if arg.real:
-        found["imagenet_real"] = dict(
+        sets["imagenet_real"] = dict(
             data="imagenet_real", split="val", root=arg.root, real=arg.real
         )
     if arg.more:
         for name, (data, split, folder) in RELATIVES.items():
             root = f"{arg.more}/{folder}".rstrip("/")
-            found[name] = dict(data=data, split=split, root=root)
+            sets[name] = dict(data=data, split=split, root=root)
     if arg.textures:
-        found["texture"] = dict(
+        sets["texture"] = dict(
             data="folder", split="texture", root=arg.textures, space="entry16"
         )
-    for name in BACKGROUNDS if arg.backgrounds else ():
-        found[name] = dict(
-            data="folder",
-            split=name,
-            root=arg.backgrounds,
-            mapping=f"{arg.backgrounds}/classes.csv",
-        )
+    if arg.backgrounds:
+        mapping = f"{arg.backgrounds}/classes.csv"
+        for name in BACKGROUNDS:
+            sets[name] = dict(
+                data="folder", split=name, root=arg.backgrounds, mapping=mapping
+            )
     if arg.corrupted:
-        found |= datasets.corrupted("imagenet_c", arg.corrupted, extra=True)
-    found |= _stimuli(arg)
-    return arg.size or 224, found, "imagenet", "cue-conflict" if arg.stimuli else None
+        sets.update(datasets.corrupted("imagenet_c", arg.corrupted, extra=True))
+    sets.update(_stimuli(arg))
+    return Preset(arg.size or 224, sets, changed="imagenet", conflict=_conflict(arg))
 
 
-def _stimuli(arg) -> dict:
-    """Geirhos' stimuli, and the other sets of model-vs-human, where they are named."""
-    others = OTHERS if arg.others else {}
-    return datasets.stimuli(arg.stimuli) | {
-        name: dict(data="model_vs_human", split=split, root=arg.others)
-        for name, split in others.items()
-    }
+def _conflict(arg) -> str:
+    """Return the name of Geirhos' cue-conflict set; "" if `stimuli` is not given."""
+    return "cue-conflict" if arg.stimuli else ""
+
+
+def _stimuli(arg) -> dict[str, dict]:
+    """Return Geirhos' stimuli and the other sets of model-vs-human, if given."""
+    sets = datasets.stimuli(arg.stimuli)
+    if arg.others:
+        for name, split in OTHERS.items():
+            sets[name] = dict(data="model_vs_human", split=split, root=arg.others)
+    return sets
 
 
 # Name in records: the data set, its split, and its folder below `more`.

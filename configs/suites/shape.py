@@ -1,26 +1,26 @@
-r"""Three measures of shape beside cue conflict: the order of parts, edges, the whole.
+r"""Measures of shape other than cue conflict: order of parts, edges, configuration.
 
     jbias evaluate --checkpoint='runs/*' --suite=configs/suites/shape.py
     jbias evaluate --checkpoint=zoo/ \
         --suite=configs/suites/shape.py:data=imagenet,root=/data/imagenet,images=200
 
-    configural          pairs of pictures of the same sixteen tiles, which show two shapes
-    tile_order          images with each of their sixteen tiles in the place of another
-    cue_decomposition   images after edge-enhancing diffusion, and in shuffled cells
-    odd_one_out         whether features tell an image from two with swapped tiles
+    configural          pairs of pictures that show two shapes with the same sixteen tiles
+    tile_order          images whose sixteen tiles are permuted
+    cue_decomposition   images after edge-enhancing diffusion, and images of shuffled cells
+    odd_one_out         can features tell an image from two images with swapped tiles
 
 :data=shapes        the embedded set (the default), for networks that were trained on it
 :data=imagenet,root=...
-                    or tiny_imagenet, cifar10, cifar100. Without configural, whose
+                    or tiny_imagenet, cifar10, cifar100. Without `configural`, whose
                     pictures show the embedded set's shapes
-:correlation=0.99   of the embedded set, as in training
-:subset             of ImageNet's classes some are absent
-:size=0             pixels; 0 is as usual: 32, 64 or 224
-:images=0           how many images are shown, of configural the whole set; 0 is all
-:smoke              few images and steps: every part once
+:correlation=0.99   correlation of texture and class in the embedded set, as in training
+:subset             allows a root that has only some of ImageNet's classes
+:size=0             image side in pixels; 0: 32, 64 or 224, by the data
+:images=0           images per measure; 0: all. `configural` always shows its whole set
+:smoke              runs every part once, with few images and steps
 
-Published are 512 to 5792 steps of diffusion; here they are 2048 at 32 and 64 pixels, and 512
-at 224, where they take long. `--suite.measures.cue_decomposition.steps=5792` changes them.
+The authors used 512 to 5792 steps of diffusion; the defaults are 2048 at 32 and 64 pixels, and
+512 at 224, where steps are slow. `--suite.measures.cue_decomposition.steps=5792` changes them.
 """
 
 import types
@@ -33,34 +33,46 @@ SMOKE = 240  # Images of each set; a multiple of what shapes and anagrams draw t
 ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation",),
-        **dict.fromkeys(("cifar10", "cifar100", "tiny_imagenet"), ("root",)),
+        "cifar10": ("root",),
+        "cifar100": ("root",),
+        "tiny_imagenet": ("root",),
         "imagenet": ("root", "subset"),
     }
 )
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-    """The suite; see the top of this file for `text`."""
-    own = dict(root="", subset=False, correlation=0.99)
-    arg = suites.parse_arguments(text, ARGUMENTS, **own)
-    drawn = arg.data == "shapes"
-    split, size = suites.SETS[arg.data]
+    """Return the suite; the top of this file documents `text`."""
+    arg = suites.parse_arguments(
+        text, ARGUMENTS, root="", subset=False, correlation=0.99
+    )
+    is_drawn = arg.data == "shapes"
+    split, default_size = suites.SETS[arg.data]
     steps = 512 if arg.data == "imagenet" else 2048
-    points = 16 if size == 32 else 64  # Cells of 8 by 8 pixels, or as published.
-    options = {key: getattr(arg, key) for key in ARGUMENTS[arg.data]}
-    few = dict(n=SMOKE) if arg.smoke and drawn else {}
-    images = arg.images or (16 if arg.smoke else 0)
+    if arg.smoke:
+        steps = 8
+    # Shuffled cells: 16 of 8 by 8 pixels at 32 pixels, otherwise 64 as published.
+    points = 16 if default_size == 32 else 64
+    options = dict(data=arg.data, split=split)
+    for name in ARGUMENTS[arg.data]:
+        options[name] = getattr(arg, name)
+    if arg.smoke and is_drawn:
+        options["n"] = SMOKE
+    shown = dict(sets=(split,), images=arg.images or (16 if arg.smoke else 0))
     c = ml_collections.ConfigDict()
-    c.run, c.size = suites.run_options(), arg.size or size
-    c.sets = {split: dict(data=arg.data, split=split, **options, **few)}
-    shown = dict(sets=(split,), images=images)
+    c.run = suites.run_options()
+    c.size = arg.size or default_size
+    c.sets = {split: options}
     c.measures = dict(
-        accuracy=dict(probe="plain", **shown),
+        accuracy=dict(shown, probe="plain"),
         tile_order=dict(shown),
-        cue_decomposition=dict(steps=8 if arg.smoke else steps, points=points, **shown),
+        cue_decomposition=dict(shown, steps=steps, points=points),
         odd_one_out=dict(shown),
     )
-    if drawn:
-        c.sets["anagrams"] = dict(data="anagrams", split="test", **few)
+    if is_drawn:
+        anagrams = dict(data="anagrams", split="test")
+        if arg.smoke:
+            anagrams["n"] = SMOKE
+        c.sets["anagrams"] = anagrams
         c.measures["configural"] = dict(sets=("anagrams",))
     return c

@@ -7,24 +7,24 @@ CNNs are not biased towards texture" (Burgert et al., https://arxiv.org/abs/2509
 
 :data=shapes        the embedded set (the default), for networks that were trained on it
 :data=imagenet,root=...
-                    for networks of ImageNet's 1000 classes; root has val/. Also what people
-                    saw, on 50 images of each of 16 classes
+                    for networks of ImageNet's 1000 classes; root has val/. Includes the
+                    conditions shown to people, on 50 images of each of 16 classes
 :data=tiny_imagenet,root=...
-                    cifar10, cifar100, or folder: one's own images, root/<split>/<class>/
-:split=             which of it; "" is test, for ImageNet and Tiny ImageNet val
-:correlation=0.99   of the embedded set, as in training
-:subset             of ImageNet's classes some are absent
-:size=0             pixels, at least 32; 0 is 32 for shapes and CIFAR, 64 for Tiny ImageNet,
-                    224 for others
-:images=0           how many images of a set are shown under all 69 conditions; 0 is all,
-                    fewer are evenly spaced
+                    cifar10, cifar100, or folder: your own images, root/<split>/<class>/
+:split=             the split to show; "": test, for ImageNet and Tiny ImageNet val
+:correlation=0.99   correlation of texture and class in the embedded set, as in training
+:subset             allows a root that has only some of ImageNet's classes
+:size=0             image side in pixels, at least 32; 0: 32 for shapes and CIFAR, 64 for
+                    Tiny ImageNet, 224 for others
+:images=0           images per set, each shown in all 69 conditions; 0: all, fewer are
+                    evenly spaced
 :smoke              16 images
 
-Lengths in pixels, such as the bilateral filter's, follow the side from the published 224
-pixels. That does next to nothing to small images: up to 64 pixels the blur is left out, which
-leaves 62 conditions, and lengths follow the side from 64
-(`--suite.measures.suppression.reference=224` takes the published ones).
-`--suite.measures.suppression.families="('people',)"` shows some conditions
+Lengths in pixels, such as the bilateral filter's, are scaled with the image side from the
+published 224 pixels. So scaled they would hardly change small images: up to 64 pixels the
+blur is omitted, which leaves 62 conditions, and lengths are scaled from a side of 64
+(`--suite.measures.suppression.reference=224` restores the published scaling).
+`--suite.measures.suppression.families="('people',)"` selects conditions
 (docs/measures.md).
 """
 
@@ -34,34 +34,39 @@ import ml_collections
 
 from jbias.configs import suites
 
-_FILES = ("root", "split")
 ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation",),
-        "imagenet": (*_FILES, "subset"),
-        **dict.fromkeys(("tiny_imagenet", "cifar10", "cifar100", "folder"), _FILES),
+        "imagenet": ("root", "split", "subset"),
+        "tiny_imagenet": ("root", "split"),
+        "cifar10": ("root", "split"),
+        "cifar100": ("root", "split"),
+        "folder": ("root", "split"),
     }
 )
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-    """The suite; see the top of this file for `text`."""
+    """Return the suite; the top of this file documents `text`."""
     arg = suites.parse_arguments(
         text, ARGUMENTS, root="", split="", subset=False, correlation=0.99
     )
     if arg.smoke:
         arg.images = arg.images or 16
-    split, size = suites.SETS[arg.data]
-    split = arg.split or split
+    default_split, default_size = suites.SETS[arg.data]
+    split = arg.split or default_split
     c = ml_collections.ConfigDict()
     c.run = suites.run_options()
-    c.size, own = arg.size or size, dict(data=arg.data, split=split)
+    c.size = arg.size or default_size
+    options = dict(data=arg.data, split=split)
     if arg.data == "shapes":
-        own |= dict(correlation=arg.correlation)
+        options["correlation"] = arg.correlation
     else:
-        own |= dict(root=arg.root, **(dict(subset=True) if arg.subset else {}))
+        options["root"] = arg.root
+        if arg.subset:
+            options["subset"] = True
     clean = "imagenet" if arg.data == "imagenet" else split.partition("[")[0]
-    c.sets = {clean: own, **suites.people_sets(arg.data, own)}
+    c.sets = {clean: options, **suites.people_sets(arg.data, options)}
     c.measures = dict(
         accuracy=dict(probe="plain", sets=tuple(c.sets), images=arg.images)
     )

@@ -1,4 +1,4 @@
-r"""The benchmark's eight algorithms, a trial each, as `make eight` trains them.
+r"""The benchmark's eight algorithms, one trial each, as `make eight` trains them.
 
     jbias prepare deepaugment --net=cae --data=shapes --split=train \
         --out=prepared/cae
@@ -6,8 +6,8 @@ r"""The benchmark's eight algorithms, a trial each, as `make eight` trains them.
         --out=prepared/edsr
     jbias sweep run --sweep=configs/sweeps/eight.py --workdir=runs/eight
 
-:of=small+seeds=1    the configs' arguments, joined by +
-:prepared=DIR       where the images of `prepare deepaugment` are
+:of=small+seeds=1   arguments of the configs, joined by +
+:prepared=DIR       folder of the images made by `jbias prepare deepaugment`
 """
 
 from jbias import config as jc
@@ -16,9 +16,12 @@ ALGORITHMS = ("erm", "stylized_erm", "debiased", "infodrop", "sagnet", "padain")
 
 
 def get_sweep(arg: str = "") -> dict:
-    """The search; see above for `arg`."""
+    """Return the search; the top of this file documents `arg`."""
     arg = jc.parse_arg(arg, "sweep argument", of="small", prepared="prepared")
-    of = arg.of.replace("+", ",")
-    deep = f"jbias:deepaugment:nets={{}},prepared={arg.prepared},{of}"
-    plain = [f"jbias:{name}:{of}" for name in ALGORITHMS]
-    return {"config": [*map(deep.format, ("cae", "edsr")), *plain]}
+    config_arguments = arg.of.replace("+", ",")
+    configs = [
+        f"jbias:deepaugment:nets={net},prepared={arg.prepared},{config_arguments}"
+        for net in ("cae", "edsr")
+    ]
+    configs += [f"jbias:{name}:{config_arguments}" for name in ALGORITHMS]
+    return {"config": configs}

@@ -1,4 +1,4 @@
-r"""The step size and decay of a config, at random; bad trials stop early.
+r"""A random search of a config's learning rate and decay; bad trials stop early.
 
     jbias sweep run --sweep=configs/sweeps/rates.py --workdir=runs/rates
     jbias sweep run --workdir=runs/rates-padain \
@@ -10,7 +10,11 @@ from jbias.launch import search_space
 
 
 def get_sweep(arg: str = "") -> dict:
-    """The search; `config` names a file of configs/, `of` its arguments, joined by +."""
+    """Return the search.
+
+    arg: `config` is the name of a file in configs/, `of` its arguments, joined by +, and
+    `trials` the number of trials.
+    """
     arg = jc.parse_arg(arg, "sweep argument", config="erm", of="small", trials=12)
     return {
         "config": f"jbias:{arg.config}:{arg.of.replace('+', ',')}",

@@ -929,9 +929,9 @@ def test_the_suite_of_biases_is_there_without_any_data():
     [
         (
             "stimuli=a",
-            "'stimuli' has no say with data=shapes; it has with data=tiny_ima",
+            "'stimuli' is not used with data=shapes; it is used with data=tiny_ima",
         ),
-        ("root=a,subset", "'root' has no say with data=shapes; .* or data=imagenet$"),
+        ("root=a,subset", "'root' is not used with data=shapes; .* or data=imagenet$"),
         ("data=tiny_imagenet,root=a,more=b", "it has with data=imagenet$"),
         ("data=imagenet,root=a,correlation=1", "it has with data=shapes$"),
         ("data=imagenet,root=a,humans=b", "give stimuli=DIR, others=DIR or both"),
