@@ -194,7 +194,7 @@ def test_other_images_without_a_set_of_them_are_refused(name, hidden):
         ),
         (
             "data=cifar10,root=a,stimuli=b",
-            "it has with data=tiny_imagenet or data=imag",
+            "it is used with data=tiny_imagenet or data=imag",
         ),
         (
             "small",
