@@ -1,13 +1,13 @@
-"""Reads configs: files and presets, overrides, durations, types, and what identifies a run.
+"""Load configs, change their entries, check their types, and identify runs.
 
-A config is what get_config(arguments) in a file of Python returns, an
-ml_collections.ConfigDict: `path/to/file.py:arguments`. Those that come with the package go by
-name: `jbias:sagnet:demo,seeds=2` is configs/sagnet.py with these arguments, and
-`jbias:suites/biases` is configs/suites/biases.py, wherever the package is installed.
+`path/to/file.py:arguments` names a config: get_config(arguments) of that file returns an
+ml_collections.ConfigDict. Configs of the package have names that work wherever it is
+installed: `jbias:sagnet:demo,seeds=2` is configs/sagnet.py with these arguments, and
+`jbias:suites/biases` is configs/suites/biases.py.
 
-Types are checked against annotations, of a config's entries and of functions' own
-parameters. Values are text, numbers, booleans, None, lists and mappings; what is none of
-these passes.
+Values of entries are text, numbers, booleans, None, lists and mappings. Their types are
+checked against the annotations of RunSpec and of the functions that take them; annotations
+with other types accept any value.
 """
 
 import ast
@@ -43,16 +43,18 @@ _NOT_SAID = object()
 
 
 def refuse(where: str, must: str, got: Any = _NOT_SAID, remedy: str = "") -> NoReturn:
-    """Raises a ValueError, `where: must ..., got ...; remedy`."""
-    shown = "" if got is _NOT_SAID else f", got {_abbreviate(got)}"
-    raise ValueError(f"{where}: must {must}{shown}{remedy and f'; {remedy}'}")
+    """Raise ValueError(`where: must ..., got ...; remedy`)."""
+    got_text = "" if got is _NOT_SAID else f", got {_abbreviate(got)}"
+    remedy_text = f"; {remedy}" if remedy else ""
+    raise ValueError(f"{where}: must {must}{got_text}{remedy_text}")
 
 
-_LONGEST_NAME = 150  # Bytes: files are named after these, with endings, in 255.
+# Bytes. Names of files consist of these names and suffixes, and may have 255 bytes.
+_LONGEST_NAME = 150
 
 
 def check_folder_name(where: str, name: str) -> None:
-    """Raise ValueError for a name that no folder or file could have as it is."""
+    """Raise ValueError for a name that cannot be the name of a folder or file."""
     is_path = name in ("", ".", "..") or "/" in name or "\\" in name
     is_long = len(name.encode(errors="replace")) > _LONGEST_NAME
     if is_path or is_long or not name.isprintable():
@@ -65,38 +67,44 @@ def check_folder_name(where: str, name: str) -> None:
         )
 
 
-def suggest(name: str, known: Iterable[str], told: str = "") -> str:
-    """Ends an error about an unknown name: the nearest known one, then all, or `told`."""
+def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
+    """Return the end of an error about an unknown name: "did you mean 'erm'? Known: ...".
+
+    known: the known names. listing: text shown in place of their list.
+    """
     known = sorted(known)
-    if not known and not told:
+    if not known and not listing:
         return "there is none to choose"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {told or ', '.join(known)}"
+    return f"{hint}Known: {listing or ', '.join(known)}"
 
 
-def check_known(where: str, name: str, known: Iterable[str], what: str = "") -> None:
-    """Refuses a name that is not among the known ones; `what` it would be of."""
+def check_known(where: str, name: str, known: Iterable[str], noun: str = "") -> None:
+    """Raise ValueError if a name is unknown.
+
+    noun: what is named, such as "data"; for the message "unknown data 'x'".
+    """
     if name not in known:
-        what = f"{what} " if what else ""
-        raise ValueError(f"{where}: unknown {what}{name!r}; {suggest(name, known)}")
+        unknown = f"unknown {noun} {name!r}" if noun else f"unknown {name!r}"
+        raise ValueError(f"{where}: {unknown}; {suggest(name, known)}")
 
 
 def check_all_known(
-    where: str, names: Iterable[str], known: Iterable[str], what: str = ""
+    where: str, names: Iterable[str], known: Iterable[str], noun: str = ""
 ) -> None:
-    """Refuses the first of several names that is not among the known ones."""
+    """Raise ValueError for the first unknown name; see `check_known`."""
     for name in names:
-        check_known(where, name, known, what)
+        check_known(where, name, known, noun)
 
 
 def parse_arg(
     arg: str, where: str = "config argument", /, **defaults: Any
 ) -> types.SimpleNamespace:
-    """Reads `a=1,b=x,flag` into the names and types of `defaults`.
+    """Parse `a=1,b=x,flag` into values with the names and types of `defaults`.
 
-    A name alone sets a boolean. ValueError, which begins with `where`, names an unknown
-    argument and the nearest known one, or the value that does not fit its type.
+    A name without a value sets a boolean to True. ValueError, which begins with `where`,
+    for an unknown name (with the nearest known name) and for a value of another type.
     """
     values = dict(defaults)
     for item in filter(None, (arg or "").split(",")):
@@ -113,8 +121,9 @@ def parse_arg(
 
 
 def explicit_arguments(arg: str) -> set[str]:
-    """The names of the arguments in the text."""
-    return {item.partition("=")[0] for item in filter(None, (arg or "").split(","))}
+    """Return the names of the arguments in a text such as "a=1,flag"."""
+    items = (arg or "").split(",")
+    return {item.partition("=")[0] for item in items if item}
 
 
 def check_applicable(
@@ -140,6 +149,7 @@ def check_applicable(
 
 
 def _convert(where: str, text: str | None, default: Any) -> Any:
+    """Return a text as a value of the default's type; None stands for a missing text."""
     if isinstance(default, bool):
         words = {None: True, **_WORDS}
         lowered = text.lower() if text else text
@@ -160,43 +170,44 @@ def _convert(where: str, text: str | None, default: Any) -> Any:
 def to_steps(
     duration: str, *, steps_per_epoch: int, total: int, where: str = "duration"
 ) -> int:
-    """Turns "500 steps", "2 epochs" or "10 %" (of `total` steps) into steps, >= 1.
+    """Return the steps, at least 1, in "500 steps", "2 epochs" or "10 %" of `total` steps.
 
-    ValueError, which begins with `where`, for anything else.
+    ValueError, which begins with `where`, for any other text.
     """
     match = _DURATION.fullmatch(str(duration))
     if match is None or not numerals.is_real(match[1]):
         refuse(where, "be like '500 steps', '1 epoch' or '10 %'", duration)
     if not 0 < float(match[1]) < math.inf:
         refuse(where, "be positive and finite", duration)
-    share = total / 100
-    scale = {"s": 1, "e": steps_per_epoch, "p": share, "%": share}[match[2][0]]
-    return max(1, round(float(match[1]) * scale))
+    percent = total / 100
+    steps_per_unit = {"s": 1, "e": steps_per_epoch, "p": percent, "%": percent}
+    return max(1, round(float(match[1]) * steps_per_unit[match[2][0]]))
 
 
 def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config as JSON sees it: tuples are lists, references are values.
+    """Return the config as read back from JSON: tuples are lists, references are values.
 
-    ValueError where it holds what JSON has not.
+    ValueError for values that JSON cannot write.
     """
-    import ml_collections  # Late: it takes long, and --help needs none of it.
+    import ml_collections  # Imported here: it is slow to import, and --help needs no config.
 
-    given: Any = config  # A ConfigDict is a Mapping in all but its type.
+    entries: Any = config  # A ConfigDict is a Mapping in all but its type.
     if isinstance(config, ml_collections.ConfigDict):
         with _naming_entries("config"):
-            given = given.to_dict()
+            entries = entries.to_dict()
     try:
-        made = json.loads(json.dumps(dict(given)))
+        plain = json.loads(json.dumps(dict(entries)))
     except (TypeError, ValueError) as error:  # A set, a function, an array; a cycle.
-        _refuse_unwritable("config", dict(given))
+        _refuse_unwritable("config", dict(entries))
         raise ValueError(f"config: must hold what JSON has; {error}") from error
-    if isinstance(
-        fix := made.get("fix"), dict
-    ):  # Without one it is as before there was one.
-        made["fix"] = {source: seed for source, seed in fix.items() if seed is not None}
-        if not made["fix"]:
-            del made["fix"]
-    return made
+    fix = plain.get("fix")
+    if isinstance(fix, dict):
+        plain["fix"] = {
+            source: seed for source, seed in fix.items() if seed is not None
+        }
+        if not plain["fix"]:
+            del plain["fix"]  # Configs written before `fix` existed keep their digests.
+    return plain
 
 
 def _refuse_unwritable(where: str, tree: Any) -> None:
@@ -213,30 +224,33 @@ def _refuse_unwritable(where: str, tree: Any) -> None:
 
 
 def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One config a stage: the whole config with the entries that the stage names.
+    """Return the config of each stage: the whole config with the stage's entries replaced.
 
-    A stage may name algo, train, inputs, optim and epochs; without stages there is one.
+    A stage may replace algo, train, inputs, optim and epochs. A config without stages has
+    one stage.
     """
-    rest = {key: value for key, value in config.items() if key != "stages"}
-    parts = [dict(stage) for stage in config.get("stages") or [{}]]
-    for i, part in enumerate(parts):
-        check_all_known(f"config.stages[{i}]", part, STAGE_KEYS, "key")
-    return [{**rest, **part} for part in parts]
+    common = {key: value for key, value in config.items() if key != "stages"}
+    stages = [dict(stage) for stage in config.get("stages") or [{}]]
+    for i, stage in enumerate(stages):
+        check_all_known(f"config.stages[{i}]", stage, STAGE_KEYS, "key")
+    return [{**common, **stage} for stage in stages]
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides the numbers: all but `config.run`, the label and where data is.
+    """Return the entries that decide a run's scores.
 
-    What data holds is told by fingerprints, which a resumed run compares; the label is a name.
+    Leaves out `config.run`, the label, and the folders of data: a resumed run compares
+    fingerprints of the data instead.
     """
-    kept = without_places(to_dict(config))
-    if not (kept.get("rollback") or {}).get("times"):
-        kept.pop("rollback", None)  # Off; runs begun before it was there have none.
-    return {key: kept[key] for key in kept if key not in ("run", "label")}
+    entries = without_places(to_dict(config))
+    if not (entries.get("rollback") or {}).get("times"):
+        # Off. Runs started before rollback existed have no such entry.
+        entries.pop("rollback", None)
+    return {key: entries[key] for key in entries if key not in ("run", "label")}
 
 
 def without_places(tree: Any) -> Any:
-    """Return the entries without those that say where data is, at any depth."""
+    """Return a tree of entries without the folders of data, at any depth."""
     if isinstance(tree, dict):
         return {
             key: without_places(value)
@@ -247,52 +261,61 @@ def without_places(tree: Any) -> Any:
 
 
 def is_place(key: str, value: Any) -> bool:
-    """Return whether an entry says where data is: `root`, unless a set has that name."""
+    """Return True for an entry that names a folder of data.
+
+    These are `root` entries, unless `root` is the name of a set and its value a mapping.
+    """
     return key == "root" and not isinstance(value, Mapping | int | float)
 
 
 def digest(config: Mapping[str, Any]) -> str:
-    """Eight hexadecimal digits of the identity."""
+    """Return the first eight hexadecimal digits of the SHA-256 of the identity."""
     text = json.dumps(identity(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def algorithm_name(config: Mapping[str, Any]) -> str:
-    """What tables call the algorithm; `some/where/mine.py:make` is `mine`.
+    """Return the algorithm's name in tables; `some/where/mine.py:make` is `mine`.
 
-    Stages of several algorithms are joined: `infodrop+erm`.
+    Different algorithms of several stages are joined: `infodrop+erm`.
     """
     names = [stage["algo"]["name"] for stage in stage_configs(config)]
-    return _joined(name.rpartition("/")[2].partition(".py:")[0] for name in names)
+    return _join_distinct(
+        name.rpartition("/")[2].partition(".py:")[0] for name in names
+    )
 
 
 def train_data_name(config: Mapping[str, Any]) -> str:
-    """What tables call the training data, joined likewise."""
-    trained = [stage["train"] for stage in stage_configs(config)]
-    sets = (part for one in trained for part in (one, *one.get("also", ())))
-    return _joined(plain_name(part["data"]) for part in sets)
+    """Return the training data's name in tables; different sets are joined by +."""
+    names = []
+    for stage in stage_configs(config):
+        train = stage["train"]
+        for options in (train, *train.get("also", ())):
+            names.append(plain_name(options["data"]))
+    return _join_distinct(names)
 
 
 def plain_name(name: str) -> str:
-    """What tables call a network or a data set; `some/where/mine.py:make` is `mine`.
+    """Return the name in tables of a network or data set.
 
-    Another function of that file, `mine.py:wide`, is `mine-wide`.
+    `some/where/mine.py:make` is `mine`, another function `mine.py:wide` is `mine-wide`.
     """
     file, _, function = name.rpartition("/")[2].partition(".py:")
     return file if function in ("", "make") else f"{file}-{function}"
 
 
-def _joined(names: Iterable[str]) -> str:
+def _join_distinct(names: Iterable[str]) -> str:
+    """Join names by +, without repetitions of the preceding name."""
     return "+".join(name for name, _ in itertools.groupby(names))
 
 
 def run_name(config: Mapping[str, Any]) -> str:
-    """Names a run by algorithm, data and identity: `sagnet-shapes-1f0c77ab`."""
+    """Return the run's name from algorithm, data and digest: `sagnet-shapes-1f0c77ab`."""
     return f"{algorithm_name(config)}-{train_data_name(config)}-{digest(config)}"
 
 
 def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Lists the identity keys in which two configs differ: `key: one != other`."""
+    """Return the differences of two configs' identities as lines `key: old != new`."""
     a, b = flatten(identity(a)), flatten(identity(b))
     absent = object()
     return [
@@ -303,11 +326,11 @@ def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of nested entries, empty ones among them, by dotted keys."""
+    """Return the leaves of nested entries by dotted keys; an empty mapping is a leaf."""
     flat = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
+            flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[prefix + key] = value
     return flat
@@ -326,23 +349,23 @@ _LISTS = (list, tuple)
 
 
 def check_type(where: str, value: Any, kind: Any) -> None:
-    """Refuses a value that is not of that kind, an annotation such as `int | None`."""
+    """Raise ValueError if a value is not of a type: an annotation such as `int | None`."""
     if not _fits(value, kind):
         refuse(where, f"be {type_name(kind)}", value)
 
 
-def check_annotations(where: str, make: Callable, given: Mapping[str, Any]) -> None:
-    """Refuses options that are not of the kinds that a function's annotations say."""
+def check_annotations(where: str, make: Callable, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for options of another type than a function's annotations say."""
     for name, parameter in inspect.signature(make).parameters.items():
-        if name in given and parameter.annotation is not parameter.empty:
-            check_type(f"{where}.{name}", given[name], parameter.annotation)
+        if name in options and parameter.annotation is not parameter.empty:
+            check_type(f"{where}.{name}", options[name], parameter.annotation)
 
 
 def check_finite(where: str, tree: Any) -> None:
-    """Refuses what no config may have anywhere.
+    """Raise ValueError for values that no config may contain, at any depth.
 
-    Numbers that are not finite or of more than 64 bits, text that cannot be written or
-    shown, and names of entries that are none.
+    These are numbers that are not finite or need more than 64 bits, text with line breaks
+    or control characters, and keys that are not printable text.
     """
     if isinstance(tree, Mapping):
         for key, value in tree.items():
@@ -361,23 +384,28 @@ def check_finite(where: str, tree: Any) -> None:
 
 
 def type_name(kind: Any) -> str:
-    """A kind in words."""
-    words = (_TYPE_NAMES.get(_basic_type(one)) for one in _alternatives(kind))
+    """Return an annotation in words: "a whole number or None" for `int | None`."""
+    words = (_TYPE_NAMES.get(_basic_type(member)) for member in _union_members(kind))
     return " or ".join(dict.fromkeys(filter(None, words)))
 
 
 def _abbreviate(value: Any) -> str:
+    """Return the repr of a value, cut after 200 characters."""
     text = repr(value)
     return text if len(text) < 200 else f"{text[:200]} ..."
 
 
-def _alternatives(kind: Any) -> tuple:
-    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    return typing.get_args(kind) if union else (kind,)
+def _union_members(kind: Any) -> tuple:
+    """Return the members of a union; another annotation is its only member."""
+    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if is_union else (kind,)
 
 
 def _basic_type(kind: Any) -> Any:
-    """The kind of a value that an annotation means; None where it is of no config."""
+    """Return the type of config values for an annotation; None if configs have no such.
+
+    It is bool, int, float, str, NoneType, dict or list.
+    """
     origin = type(None) if kind is None else typing.get_origin(kind) or kind
     if origin in (bool, int, float, str, type(None)):
         return origin
@@ -388,33 +416,41 @@ def _basic_type(kind: Any) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of that kind; what no config holds is of any."""
-    if len(several := _alternatives(kind)) > 1:
-        return any(_fits(value, one) for one in several)
-    plain = _basic_type(kind)
-    if plain is None or type(value) not in (*_TYPE_NAMES, tuple):
+    """Return True if a value has an annotation's type.
+
+    Also True if either the annotation or the value has a type that configs do not have.
+    """
+    members = _union_members(kind)
+    if len(members) > 1:
+        return any(_fits(value, member) for member in members)
+    basic = _basic_type(kind)
+    if basic is None or type(value) not in (*_TYPE_NAMES, tuple):
         return True
-    if plain is list:
-        inner = {*typing.get_args(kind)} - {Ellipsis}
-        each = inner.pop() if len(inner) == 1 else Any
-        return isinstance(value, _LISTS) and all(_fits(one, each) for one in value)
-    return type(value) in ((int, float) if plain is float else (plain,))
+    if basic is list:
+        item_types = set(typing.get_args(kind)) - {Ellipsis}
+        item_type = item_types.pop() if len(item_types) == 1 else Any
+        return isinstance(value, _LISTS) and all(
+            _fits(item, item_type) for item in value
+        )
+    if basic is float:
+        return type(value) in (int, float)
+    return type(value) is basic
 
 
 def load(
-    named: str, changes: Sequence[str] = (), *, flag: str
+    name: str, changes: Sequence[str] = (), *, flag: str
 ) -> "ml_collections.ConfigDict":
-    """Reads a config or suite `path/to/file.py:arguments`, and changes its entries.
+    """Return a config or suite with some of its entries changed.
 
-    `jbias:NAME:arguments` is one that comes with the package (jbias/config.py).
-    changes: of the flag "suite", "--suite.measures.pgd.steps=10" and the like.
-    ValueError for what is not there.
+    name: `path/to/file.py:arguments`, or `jbias:NAME:arguments` for one of the package.
+    changes: texts such as "--suite.measures.pgd.steps=10". flag: "config" or "suite", for
+    messages and as the prefix of changes. ValueError if it does not exist or is malformed.
     """
     import ml_collections
 
-    if not isinstance(named, str | os.PathLike):
-        refuse(f"--{flag}", "be a path or jbias:NAME", named)
-    path, _, arg = resolve_preset(os.fspath(named), flag).partition(":")
+    if not isinstance(name, str | os.PathLike):
+        refuse(f"--{flag}", "be a path or jbias:NAME", name)
+    path, _, arg = resolve_preset(os.fspath(name), flag).partition(":")
     if not os.path.isfile(path):
         raise ValueError(no_such_file(flag, path))
     config = call_in_file(flag, path, "get_config", arg)
@@ -431,22 +467,22 @@ def load(
 
 
 def no_such_file(flag: str, path: str) -> str:
-    """Says which file is nearest to one that is not there."""
+    """Return a message that a file does not exist, with the nearest file or preset."""
     folder = os.path.dirname(path) or "."
-    there = os.listdir(folder) if os.path.isdir(folder) else []
-    known = [one for one in there if one.endswith(".py") and one[0] != "_"]
+    files = os.listdir(folder) if os.path.isdir(folder) else []
+    known = [file for file in files if file.endswith(".py") and file[0] != "_"]
     hint = suggest(os.path.basename(path), known) if known else "no such folder"
-    ours = path.removeprefix("configs/")
-    if ours != path and resources.files("jbias.configs").joinpath(ours).is_file():
-        hint += f"; from anywhere: jbias:{ours.removesuffix('.py')}"
+    preset = path.removeprefix("configs/")
+    if preset != path and resources.files("jbias.configs").joinpath(preset).is_file():
+        hint += f"; from anywhere: jbias:{preset.removesuffix('.py')}"
     return f"--{flag}: no file {path!r}; {hint}"
 
 
 def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
-    """Return what a function of a file of Python returns for the argument.
+    """Call a function of a Python file with `arg` and return its result.
 
-    A function without parameters is called without one. ValueError, one line, where the
-    file has no such function, and for whatever goes wrong in the file's own code.
+    A function without parameters is called without the argument. One-line ValueError if
+    the file has no such function, and for any error in the file's code.
     """
     place = f"--{flag}: {path}"
     try:
@@ -471,8 +507,9 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
         ) from error
     except Exception as error:
         line = _line_of(path, error, place)
-        if reason := _describe_entry_error(error, flag):
-            raise ValueError(f"{line}: {reason}") from error
+        entry_error = _describe_entry_error(error, flag)
+        if entry_error:
+            raise ValueError(f"{line}: {entry_error}") from error
         if isinstance(error, ValueError) and _is_raised_by_jbias(error):
             raise
         reason = " ".join(str(error).split()).replace("ConfigDict", "config")
@@ -483,24 +520,23 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
 
 
 def _line_of(path: str, error: BaseException, place: str) -> str:
-    """Return the place with the last line of the file that the error went through."""
+    """Return `place` with the number of the last line in this file's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     return f"{place}:{lines[-1]}" if lines else place
 
 
 def _is_raised_by_jbias(error: BaseException) -> bool:
-    """Return whether the code that raised an error is of this package."""
+    """Return True if the error was raised by code of this package."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__", "")).startswith("jbias.")
 
 
 def _describe_entry_error(error: BaseException, root: str) -> str:
-    """Return what is wrong with an entry of a config, in one line of our own words.
+    """Return one line about an error that ml_collections raised, "" for other errors.
 
-    error: raised by ml_collections, such as an AttributeError of `config.optim.nosuch` or
-    a TypeError of `config.optim.rate = "x"`; "" for an error of other code. root: the
-    name of the whole config in the line, such as "config".
+    error: such as an AttributeError from `config.optim.nosuch` or a TypeError from
+    `config.optim.rate = "x"`. root: name of the whole config in the line, such as "config".
     """
     import ml_collections
 
@@ -513,8 +549,8 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
     callers = [frame for frame in frames if not _is_of_ml_collections(frame)]
     for frame in reversed(inside):
         count = frame.f_code.co_argcount
-        names = frame.f_code.co_varnames[:count]
-        owner, *values = [frame.f_locals.get(x) for x in names] or [None]
+        parameters = frame.f_code.co_varnames[:count]
+        owner, *values = [frame.f_locals.get(name) for name in parameters] or [None]
         place = _place_of(owner, callers, root)
         if isinstance(owner, ml_collections.FieldReference):
             must = type_name(owner.get_type()) or "of its type"
@@ -537,14 +573,15 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
 
 @contextlib.contextmanager
 def _naming_entries(root: str, place: str = "") -> Iterator[None]:
-    """Raise an error of ml_collections inside as a ValueError that names the entry.
+    """Context: turn an error of ml_collections into a ValueError that names the entry.
 
-    root: as of `_describe_entry_error`. place: what the line begins with.
+    root: name of the whole config, as in `_describe_entry_error`. place: start of the line.
     """
     try:
         yield
     except Exception as error:
-        if reason := _describe_entry_error(error, root):
+        reason = _describe_entry_error(error, root)
+        if reason:
             raise ValueError(f"{place}: {reason}" if place else reason) from error
         raise
 
@@ -583,17 +620,17 @@ def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
 
 
 def _describe_missing(place: str, owner: Any, name: str | int) -> str:
-    """Return that a config has no entry of this name, and which it has."""
+    """Return a message that a config has no such entry, with the entries it has."""
     known = [*owner.keys()]
     hint = suggest(str(name), known) if known else "it has none"
     return f"{place} has no entry {name!r}; {hint}"
 
 
 def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
-    """Return the place of a part of a config, such as config.optim.
+    """Return the dotted place of a part of a config, such as config.optim.
 
-    The whole config is the largest one among the variables of these frames that holds
-    the part.
+    The whole config is searched among the variables of these frames; of several that
+    contain the part, the one where the part is deepest.
     """
     import ml_collections
 
@@ -608,7 +645,7 @@ def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
 
 
 def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]]:
-    """Yield the keys that lead from a config to a part or a reference, at most `depth`."""
+    """Yield the keys that lead from a config to a part, to a depth of at most `depth`."""
     import ml_collections
 
     if part is whole:
@@ -626,7 +663,7 @@ def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]
 
 
 def _show_value(value: Any) -> str:
-    """Return a value as a message shows it; of other than plain values, the type alone."""
+    """Return a value's repr for a message; only the type of values that no config has."""
     import ml_collections
 
     if isinstance(value, ml_collections.ConfigDict):
@@ -646,25 +683,26 @@ def change(
 ) -> None:
     """Change entries of a config in place, by texts such as --config.optim.rate=0.1.
 
-    The command line and Python read them alike, here. A text has the type of the entry
-    that it replaces: see `read_value`. An entry that is True or False needs no value,
-    which is then True. A suite may get entries that it lacks; a config only options of a
-    function in a user's file that it names, such as algo.strength beside algo.name, which
-    have the type of the function's default. ValueError names the entry, and what it must be.
+    The same for the command line and for Python. A text is converted to the type of the
+    entry that it replaces (`read_value`). Without a value, a boolean entry becomes True.
+    New entries are allowed in a suite. In a config only options of a function in a user's
+    file may be new, such as algo.strength where algo.name is mine.py:make; they have the
+    type of the function's default. ValueError names the entry and what it must be.
     """
     import ml_collections
 
     if not isinstance(config, ml_collections.ConfigDict):
         refuse(flag, "be what jbias.config.load returns", config)
     texts: dict[str, str | None] = {}
-    for word in _check_changes(changes, flag):
-        key, equals, value = word.removeprefix(f"--{flag}.").partition("=")
+    for flag_text in _check_changes(changes, flag):
+        key, equals, value = flag_text.removeprefix(f"--{flag}.").partition("=")
         text = value if equals else None
         if key in texts and texts[key] != text:
-            refuse(f"--{flag}.{key}", "be given once", word, "leave one of them out")
+            place = f"--{flag}.{key}"
+            refuse(place, "be given once", flag_text, "leave one of them out")
         texts[key] = text
-    # An option is read by the function that a change beside it may name.
-    for key in sorted(texts, key=lambda key: _is_beside_name(key, texts)):
+    # Names first: the options of a function are known when its name is.
+    for key in sorted(texts, key=lambda key: _is_option_of_changed_name(key, texts)):
         text = texts[key]
         where = f"--{flag}.{key}"
         path = _split_key(key, where)
@@ -672,25 +710,25 @@ def change(
             _replace(config, path, text, where=where, may_add=flag != "config")
 
 
-def _is_beside_name(key: str, keys: Collection[str]) -> bool:
-    """Return whether the key is an option beside a name or data that changes too."""
+def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
+    """Return True if `name` or `data` of the same part of the config changes, too."""
     part, _, entry = key.rpartition(".")
     naming = ("name", "data")
     return entry not in naming and any(f"{part}.{name}" in keys for name in naming)
 
 
 def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
-    """Return the changes; ValueError where they are no list of texts."""
+    """Return the changes as a list; ValueError if they are not a list of texts."""
     is_list = not isinstance(changes, str | Mapping) and isinstance(changes, Iterable)
-    words = [*changes] if is_list else []
-    if not is_list or not all(isinstance(word, str) for word in words):
+    texts = list(changes) if is_list else []
+    if not is_list or not all(isinstance(text, str) for text in texts):
         example = f"['--{flag}.optim.rate=0.1']"
         refuse("changes", f"be a list of texts such as {example}", changes)
-    return words
+    return texts
 
 
 def _split_key(key: str, where: str) -> list[str | int]:
-    """Return names and indices of a key such as `train.inputs[0].p`."""
+    """Return names and indices of a key: train, inputs, 0, p for `train.inputs[0].p`."""
     path: list[str | int] = []
     for name in key.split("."):
         match = _INDEXED.fullmatch(name)
@@ -708,52 +746,56 @@ def _split_key(key: str, where: str) -> list[str | int]:
 def _replace(
     tree: Any, path: Sequence[str | int], text: str | None, *, where: str, may_add: bool
 ) -> Any:
-    """Return the tree with the entry at the path replaced; mappings change in place."""
+    """Return the tree with the entry at the path replaced; mappings change in place.
+
+    text: the new value; None for a boolean that becomes True. where: place for messages.
+    may_add: allow new entries.
+    """
     import ml_collections
 
-    step, *further = path
+    key, *inner_path = path
     children = _children(tree)
-    old = children.get(step)
+    old = children.get(key)
     kind, remedy = type(old), ""
-    if step not in children and (further or not may_add or isinstance(step, int)):
+    if key not in children and (inner_path or not may_add or isinstance(key, int)):
         function = _name_of_function(children)
-        if may_add or further or not function:
-            _refuse_entry(children, step, where=where, may_add=may_add)
+        if may_add or inner_path or not function:
+            _refuse_entry(children, key, where=where, may_add=may_add)
         entries = children if "data" in children else ()
-        option = _find_option(function, str(step), where=where, entries=entries)
+        option = _find_option(function, str(key), where=where, entries=entries)
         old, kind = option.default, option.kind
         if type(old) is kind is int and numerals.is_real(text or ""):
-            remedy = f"write {step}={old}.0 in {function} to allow decimals"
-    elif isinstance(tree, ml_collections.ConfigDict) and step in tree:
-        kind = tree.get_type(step)
-    if further:
+            remedy = f"write {key}={old}.0 in {function} to allow decimals"
+    elif isinstance(tree, ml_collections.ConfigDict) and key in tree:
+        kind = tree.get_type(key)
+    if inner_path:
         if not isinstance(old, Mapping | list | tuple | ml_collections.ConfigDict):
-            shown = _abbreviate(old)
-            raise ValueError(f"{where}: {step} has no entries, it is {shown}")
-        new = _replace(old, further, text, where=where, may_add=may_add)
+            old_text = _abbreviate(old)
+            raise ValueError(f"{where}: {key} has no entries, it is {old_text}")
+        new = _replace(old, inner_path, text, where=where, may_add=may_add)
     elif text is None and kind is not bool:
         refuse(where, f"have a value: {where}=VALUE")
     else:
         text = "true" if text is None else text
         new = read_value(text, old, kind, where=where, remedy=remedy)
     if isinstance(tree, list | tuple):
-        return type(tree)(new if i == step else item for i, item in enumerate(tree))
-    if new is not old or step not in children:
-        tree[step] = new
+        return type(tree)(new if i == key else item for i, item in enumerate(tree))
+    if new is not old or key not in children:
+        tree[key] = new
     return tree
 
 
 def _refuse_entry(
-    children: Mapping[Any, Any], step: str | int, *, where: str, may_add: bool
+    children: Mapping[Any, Any], key: str | int, *, where: str, may_add: bool
 ) -> NoReturn:
-    """Raise ValueError for an entry that a part of a config lacks; say what to write."""
-    known = suggest(str(step), map(str, children)) if children else "it has none"
+    """Raise ValueError for an entry that does not exist, with the entries that do."""
+    known = suggest(str(key), map(str, children)) if children else "it has none"
     remedy = "" if may_add else "; flags change only what the config file has"
     name = children.get("name")
     is_preset = isinstance(name, str) and name in preset_names("config")
     if not may_add and where.startswith("--config.algo.") and is_preset:
         remedy += f", and --config={PRESET_PREFIX}{name} has the options of {name}"
-    raise ValueError(f"{where}: no such entry {step!r}; {known}{remedy}")
+    raise ValueError(f"{where}: no such entry {key!r}; {known}{remedy}")
 
 
 FUNCTION_IN_FILE = re.compile(r"(?s)(?P<path>.+\.py):(?P<function>\w+)")
@@ -765,12 +807,12 @@ def _name_of_function(children: Mapping[Any, Any]) -> str:
     if isinstance(data, str):
         return data if FUNCTION_IN_FILE.fullmatch(data) else ""
     name = children.get("name")
-    # mine.py, mine.py: and mine:make are refused as names, whatever stands beside them.
+    # Malformed names such as mine.py, mine.py: and mine:make are refused by RunSpec.
     is_function = isinstance(name, str) and (":" in name or name.endswith(".py"))
     return name if is_function else ""
 
 
-# Options that jbias passes itself, by the part of a config.
+# For parts of a config: the option that jbias sets, which a user cannot.
 _FILLED_IN = {"algo": "columns", "model": "dtype"}
 
 
@@ -779,13 +821,14 @@ def _find_option(
 ) -> signatures.Option:
     """Return an option of a function in a user's file, such as mine.py:make.
 
-    entries: names that a message lists beside the options. ValueError where the function
-    has no such option. Where its text alone does not show all options, an unknown option
-    has no known type, and is checked when the file runs.
+    entries: further names for the list of known ones in a message. ValueError if the
+    function has no such option. If the file's text does not show all options, such as with
+    **options, an unknown option gets no type here, and is checked when the file runs.
     """
     part = where.rpartition(".")[0].rpartition(".")[2]
     path, _, defined = function.rpartition(":")
-    # An input transform has options alone; others take a network, classes or a split first.
+    # Functions of input transforms take only options; others first take a network, classes
+    # or a split.
     positional = 0 if part == "mix" or part.startswith("inputs[") else 1
     signature = signatures.read(path, defined, positional=positional)
     options = dict(signature.options)
@@ -798,18 +841,19 @@ def _find_option(
 
 
 def _children(tree: Any) -> dict[Any, Any]:
-    """Return the entries of a mapping by name, or those of a list by number."""
+    """Return the entries of a mapping by name, or the items of a list by index."""
     return dict(enumerate(tree) if isinstance(tree, list | tuple) else tree.items())
 
 
 def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "") -> Any:
-    """Return the value that a text says, of the type of the value that it replaces.
+    """Convert a text to the type of the value that it replaces.
 
-    old: that value. kind: its type, which may be known where it is None. Text is taken as
-    it is, without quotes around it; a number is decimal, without underscores; True and
-    False may be lower case, 1 or 0; a list is a literal of Python, with its brackets. None is
-    None, but for text. What replaces None without a type is a literal of Python, else text.
-    Numbers inside literals are decimal and finite, too. remedy: what to do for another text.
+    old: the old value. kind: its type, which may be known even if the value is None.
+    Text is used as it is, without quotes around it. Numbers are decimal, without
+    underscores. Booleans are true or false in any case, 1 or 0. Lists are Python literals
+    with brackets. "None" is None except for text. A value for an old None without a type
+    is a Python literal, or text if it is none. Numbers inside literals must be decimal and
+    finite. remedy: end of the message for a text of another type.
     """
     value = parse_value(text)
     plain = text.strip()
@@ -834,25 +878,26 @@ def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "")
     if value is None:
         if is_list:
             remedy = _list_remedy(text, old or (), where)
-        refuse(where, f"be {_described(kind)}", _Bare(text), remedy)
+        refuse(where, f"be {_describe_type(kind)}", _QuotedOrNothing(text), remedy)
     return value
 
 
 _WORDS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}
 
 
-class _Bare(str):
-    """A text that a message shows in quotes, or as nothing."""
+class _QuotedOrNothing(str):
+    """A text whose repr is quoted, and "nothing" if it is empty."""
 
     def __repr__(self) -> str:
         return super().__repr__() if self else "nothing"
 
 
-def _described(kind: type) -> str:
+def _describe_type(kind: type) -> str:
+    """Return a type in words with an example, for messages."""
     if issubclass(kind, list | tuple):
         return "a list such as (0, 1)"
     if kind is int:
-        return "a whole number such as 1000, in digits alone"
+        return "a whole number such as 1000, in digits only"
     if kind is float:
         return "a finite number such as 0.001 or 1e-3, without _"
     if kind is bool:
@@ -861,24 +906,23 @@ def _described(kind: type) -> str:
 
 
 def _list_remedy(text: str, old: Sequence[Any], where: str) -> str:
-    """Return how to write a list of this text alone; "" where that is no entry of one."""
+    """Return how to write a list with this text as its only item.
+
+    "" if the text cannot be an item of such a list. old: the list that it replaces.
+    """
     value = parse_value(text)
-    is_text = isinstance(value, str)
-    if (
-        not text
-        or text[0] in "([{"
-        or is_text
-        and not all(isinstance(x, str) for x in old)
-    ):
+    if not text or text[0] in "([{":
         return ""
-    remedy = f"write ({value!r},) for {value!r} alone"
+    if isinstance(value, str) and not all(isinstance(item, str) for item in old):
+        return ""
+    remedy = f"write ({value!r},) for a list of only {value!r}"
     if where.endswith(".seeds") and type(value) is int:
         remedy += f", or --config=NAME:seeds={value} for the first {value} seeds"
     return remedy
 
 
 def _read_number(read: Callable[[str], float], text: str) -> float | None:
-    """Return the number that a reader of `numerals` finds in a text; None if it is none."""
+    """Return the number in a text, by a function of `numerals`; None if it has none."""
     try:
         return read(text)
     except ValueError:
@@ -886,17 +930,18 @@ def _read_number(read: Callable[[str], float], text: str) -> float | None:
 
 
 def check_numbers(where: str, text: str) -> None:
-    """Raise ValueError if a literal has a number such as 50_63, 0x10 or 1e400."""
-    if number := numerals.ambiguous(text):
+    """Raise ValueError if a literal contains a number such as 50_63, 0x10 or 1e400."""
+    number = numerals.ambiguous(text)
+    if number:
         must = "have numbers in plain digits, such as 1000 or 1e-3"
         refuse(where, must, number, "correct it, or put text in quotes")
 
 
 def parse_value(text: str) -> Any:
-    """Return the literal of Python that a text is; the text itself where it is none.
+    """Return the value of a Python literal; the text itself if it is not a literal.
 
-    Numbers such as 50_63, 0x10 or 1e400, complex numbers, bytes and sets are no values of
-    configs and stay text. true and false are read as True and False.
+    Numbers such as 50_63, 0x10 or 1e400, complex numbers, bytes and sets are not values of
+    configs and stay text. true and false are True and False.
     """
     if text in ("true", "false"):
         return text == "true"
@@ -905,7 +950,7 @@ def parse_value(text: str) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the literal of Python that a text is, of a config's types; else _NOT_SAID."""
+    """Return the value of a Python literal of a config's types; _NOT_SAID for others."""
     try:
         value = ast.literal_eval(parse_expression(text))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
@@ -914,25 +959,28 @@ def _literal(text: str) -> Any:
 
 
 def parse_expression(text: str) -> ast.Expression:
-    """Return the syntax tree of an expression, as ast.parse does, without its warnings."""
+    """Return the syntax tree of an expression, without the warnings of ast.parse."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text.strip(), mode="eval")
 
 
 def _is_plain(value: Any) -> bool:
+    """Return True if a value consists of the types that configs have."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(x) for key, x in value.items())
+        return all(
+            isinstance(key, str) and _is_plain(item) for key, item in value.items()
+        )
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | bool | int | float)
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Compile a file from its text, never from cached bytecode.
+    """Loader that compiles a file from its text, never from cached bytecode.
 
-    Python takes cached bytecode as current where the file's size and second of change are
-    the same, so that a file edited twice within a second could run in its old version.
+    Python uses cached bytecode if the file's size and its second of modification are
+    unchanged, so a file edited twice within a second could run in its old version.
     """
 
     def get_code(self, fullname: str) -> types.CodeType:
@@ -940,12 +988,12 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
 
 
 def import_file(name: str, path: str) -> Any:
-    """Run a file of Python and return what it defines.
+    """Run a Python file and return its module.
 
-    Whatever its code raises passes, SystemExit included: see `refusing_exit`.
+    Errors of its code are not caught, nor is SystemExit: see `refusing_exit`.
     """
     if not path.endswith(".py"):
-        refuse(f"--{name}", "be a file of Python, *.py", path)
+        refuse(f"--{name}", "be a Python file, *.py", path)
     loader = _SourceLoader(f"{name}_of_the_user", path)
     spec = importlib.util.spec_from_loader(loader.name, loader)
     module = importlib.util.module_from_spec(spec)
@@ -956,10 +1004,10 @@ def import_file(name: str, path: str) -> Any:
 
 @contextlib.contextmanager
 def refusing_exit(where: str, path: str) -> Iterator[None]:
-    """Raise ValueError where the code of a file ends the program, by sys.exit(0) or the like.
+    """Context: raise ValueError if a file's code ends the program, as by sys.exit(0).
 
-    Else a command would end with exit code 0 and nothing done. os._exit(0) ends the program
-    at once, here with exit code 1 and a line.
+    Otherwise a command could end with exit code 0 and have done nothing. os._exit(0) cannot
+    be caught; it then ends the program with exit code 1 and a message.
     """
     try:
         with messages.failing_exit(path):
@@ -977,76 +1025,82 @@ _PRESETS = pathlib.Path(str(resources.files("jbias.configs")))
 
 
 def preset_names(flag: str) -> list[str]:
-    """What --<flag>=jbias:NAME knows: files that define get_<what the flag reads>."""
+    """Return the names NAME that --<flag>=jbias:NAME accepts."""
     folder, function = _PRESET_KINDS[flag]
-    found = [
-        path.relative_to(_PRESETS).with_suffix("")
-        for path in sorted((_PRESETS / folder).rglob("*.py"))
-        if function in path.read_text("utf-8")
-    ]
-    return [x.as_posix() for x in found if (flag, x.parts[0]) != ("config", "suites")]
+    names = []
+    for path in sorted((_PRESETS / folder).rglob("*.py")):
+        name = path.relative_to(_PRESETS).with_suffix("")
+        is_suite = name.parts[0] == "suites"
+        if function in path.read_text("utf-8") and not (flag == "config" and is_suite):
+            names.append(name.as_posix())
+    return names
 
 
+# For each flag: the folder of its presets, and the function that a file must define.
 _PRESET_KINDS = {
     "config": ("", "\ndef get_config("),
     "suite": ("suites", "\ndef get_config("),
     "sweep": ("sweeps", "\ndef get_sweep("),
     "zoo": ("", "\ndef is_head("),
 }
-PRESET_FLAGS = _PRESET_KINDS.keys()  # Which take jbias:NAME.
+PRESET_FLAGS = _PRESET_KINDS.keys()  # Flags that accept jbias:NAME.
 
 
-def resolve_preset(named: str, flag: str) -> str:
-    """`jbias:NAME:ARGUMENTS` as `path/to/NAME.py:ARGUMENTS`; a path stays what it is.
+def resolve_preset(value: str, flag: str) -> str:
+    """Return `path/to/NAME.py:ARGUMENTS` for `jbias:NAME:ARGUMENTS`; others unchanged.
 
-    ValueError, with the nearest name or with all, for one that is not there.
+    ValueError, with the nearest known name or a list, for an unknown NAME.
     """
-    if not named.startswith(PRESET_PREFIX):
-        return named
-    name, colon, arguments = named.removeprefix(PRESET_PREFIX).partition(":")
-    known, where = preset_names(flag), f"--{flag}"
+    if not value.startswith(PRESET_PREFIX):
+        return value
+    name, colon, arguments = value.removeprefix(PRESET_PREFIX).partition(":")
+    known = preset_names(flag)
+    if not name:
+        names = ", ".join(known)
+        raise ValueError(f"--{flag}: after {PRESET_PREFIX} name one of {names}")
     if name not in known:
-        lacking = f"no preset {PRESET_PREFIX}{name}; {suggest(name, known)}"
-        listed = f"after {PRESET_PREFIX} name one of {', '.join(known)}"
-        raise ValueError(f"{where}: {lacking if name else listed}")
+        hint = suggest(name, known)
+        raise ValueError(f"--{flag}: no preset {PRESET_PREFIX}{name}; {hint}")
     return f"{_PRESETS.joinpath(*name.split('/'))}.py{colon}{arguments}"
 
 
 def check(flags: Mapping[str, Any]) -> None:
-    """ValueError where one of a command's flags names a preset that is not there."""
+    """Raise ValueError if one of a command's flags names an unknown preset."""
     for flag in PRESET_FLAGS & flags.keys():
-        given = flags[flag] or ()
-        for named in (given,) if isinstance(given, str) else given:
-            resolve_preset(named, flag)
+        values = flags[flag] or ()
+        if isinstance(values, str):
+            values = (values,)
+        for value in values:
+            resolve_preset(value, flag)
 
 
 def split_changes(
     arguments: Iterable[str], *, flag: str
 ) -> tuple[list[str], list[str]]:
-    """Return the arguments without changes of the flag's entries, and these changes.
+    """Return a command's other arguments, and its changes of the flag's entries.
 
-    `--config.KEY VALUE` becomes --config.KEY=VALUE; one dash does for two, and
-    --noconfig.KEY is --config.KEY=False. After "--" nothing is a change.
+    `--config.KEY VALUE` becomes --config.KEY=VALUE; one dash is accepted for two, and
+    --noconfig.KEY is --config.KEY=False. Arguments after "--" are not changes.
     """
-    others: list[str] = []
+    other_arguments: list[str] = []
     changes: list[str] = []
-    words = iter(arguments)
-    pending = ""  # A change whose value may be the next word.
-    for word in words:
-        dashes = re.match("--?", word)
-        name = word[dashes.end() :] if dashes else ""
-        if pending and not word.startswith("--"):
-            changes[-1] = f"{pending}={word}"
+    remaining = iter(arguments)
+    pending = ""  # A change whose value may be the next argument.
+    for argument in remaining:
+        dashes = re.match("--?", argument)
+        name = argument[dashes.end() :] if dashes else ""
+        if pending and not argument.startswith("--"):
+            changes[-1] = f"{pending}={argument}"
             pending = ""
             continue
         pending = ""
-        if word == "--":
-            return [*others, word, *words], changes
+        if argument == "--":
+            return [*other_arguments, argument, *remaining], changes
         if name.startswith(f"no{flag}.") and "=" not in name:
             changes.append(f"--{name.removeprefix('no')}=False")
         elif name.startswith(f"{flag}."):
             changes.append(f"--{name}")
             pending = "" if "=" in name else f"--{name}"
         else:
-            others.append(word)
-    return others, changes
+            other_arguments.append(argument)
+    return other_arguments, changes

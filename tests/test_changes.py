@@ -47,7 +47,7 @@ def test_a_text_has_the_type_of_the_entry_that_it_replaces(change):
 
 
 REFUSED = {
-    "--config.seeds=2": r"write \(2,\) for 2 alone, or --config=NAME:seeds=2 for",
+    "--config.seeds=2": r"write \(2,\) for a list of only 2, or --config=NAME:seeds=2 for",
     "--config.seeds=all": "--config.seeds: must be a list such as",
     **dict.fromkeys(
         [

@@ -67,7 +67,7 @@ def test_what_is_no_preset_is_told(named, flag, message):
 def test_a_file_of_another_kind_is_told(tmp_path):
     path = tmp_path / "suite.txt"
     path.write_text("")
-    with pytest.raises(ValueError, match="--suite: must be a file of Python"):
+    with pytest.raises(ValueError, match="--suite: must be a Python file"):
         jc.load(str(path), flag="suite")
 
 

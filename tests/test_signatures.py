@@ -96,9 +96,9 @@ def test_an_option_has_the_type_of_its_default_or_annotation(change, expected, p
     [
         ("strength=x", "make", "algo.strength: must be a finite number .* got 'x'"),
         ("steps=0.5", "make", "write steps=3.0 in mine.py:make to allow decimals"),
-        ("steps=x", "make", "whole number such as 1000, in digits alone, got 'x'$"),
+        ("steps=x", "make", "whole number such as 1000, in digits only, got 'x'$"),
         ("soft=2", "make", "must be True or False"),
-        ("sites=stem", "make", r"write \('stem',\) for 'stem' alone"),
+        ("sites=stem", "make", r"write \('stem',\) for a list of only 'stem'"),
         ("count=x", "make", "must be a whole number"),
         ("mode", "make", "must have a value: --config.algo.mode=VALUE"),
         ("net=1", "make", "has no option 'net'"),

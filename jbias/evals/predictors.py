@@ -536,7 +536,7 @@ def load_object(named: str, where: str) -> Any:
             remedy = f"add the function's name, as in {named}:predict"
         jc.refuse(where, "be path/to/file.py:name", named, remedy)
     if not path.endswith(".py"):
-        jc.refuse(where, "be a file of Python, *.py", path)
+        jc.refuse(where, "be a Python file, *.py", path)
     path = os.path.abspath(path)
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.insert(0, folder)  # What lies beside it may be imported.
