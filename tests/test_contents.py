@@ -53,7 +53,7 @@ def options(table: Mapping[str, Callable]) -> dict[str, list[str]]:
 def set_options() -> dict[str, list[str]]:
     """The options of each data set."""
     return {
-        name: [*inspect.signature(spec.make).parameters, *spec.narrows]
+        name: ["split", *spec.options, *spec.narrows]
         for name, spec in data.DATASETS.items()
     }
 

@@ -1,11 +1,16 @@
-"""What a data set is: a row of DATASETS (Spec), and the random-access Source that it makes."""
+"""The types of data sets: Spec, a row of DATASETS, and Source, random access to a split.
+
+Also the checks of names and numbers that data sets share.
+"""
 
 import abc
 import contextlib
 import dataclasses
 import difflib
+import inspect
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,10 +19,11 @@ from jaxtyping import Int, UInt8
 from jbias.runtime import files, messages
 
 Names = Sequence[str]
+Options = Mapping[str, inspect.Parameter]
 Column = Int[np.ndarray, "n"]
 Columns = Mapping[str, Column]
 
-# Label spaces. Classes of one space are compared by name; labels.py knows the rest.
+# Label spaces. Classes of one space are compared by name; labels.py maps between spaces.
 SPACES = ("names", "wnid", "entry16")
 
 
@@ -32,23 +38,25 @@ class Source(abc.ABC):
     name: str  # "pacs/sketch"
     classes: tuple[str, ...]  # Label id -> class name.
     space: str = "names"  # One of SPACES.
-    columns: Columns  # Known without decoding; has "label".
+    columns: Columns  # Integers per image that need no decoding; has "label".
     measures: tuple[str, ...] = ("accuracy",)  # Names in jbias.evals.MEASURES.
     preprocessing: str  # In words, for tables.
-    fingerprint: str  # Hex digest of what the source holds.
+    fingerprint: str  # Hex digest of the images' names or pixels, labels and classes.
     cite: str
-    note: str = ""  # What a reader must know, such as a count unlike the published.
-    # (n, ...), further things for training alone.
+    note: str = (
+        ""  # A caveat for readers, such as a count that is not the published one.
+    )
+    # Further arrays (n, ...) that only training uses.
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    # By its authors' rule, only its own classes can be answered.
+    # The authors' rule: networks choose among the classes of this data set only.
     restrict: bool = False
-    # Column -> names of its values, if any.
+    # Column -> names of its values, for columns that have names.
     values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Height and width of every image, in pixels; alike, but in `stacked`."""
+        """Height and width of every image, in pixels; equal, except in `stacked`."""
 
     @property
     def size(self) -> int:
@@ -57,15 +65,15 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def image(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
-        """One image."""
+        """Return the image of that index, decoded and preprocessed."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
 
     def __repr__(self) -> str:
         height, width = self.shape
-        of = f"{len(self):,} images of {len(self.classes):,} classes"
-        return f"<{self.name}: {of}, {height} x {width} pixels>"
+        counts = f"{len(self):,} images of {len(self.classes):,} classes"
+        return f"<{self.name}: {counts}, {height} x {width} pixels>"
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = {name: column[index].item() for name, column in self.columns.items()}
@@ -76,7 +84,7 @@ class Source(abc.ABC):
             raise ValueError(f"{self.name}: {problem}")
 
     def _problems(self) -> Iterator[str]:
-        """What does not hold of all that the rest of the package relies on."""
+        """Yield a message for each condition of the package that the fields violate."""
         n, k = len(self), len(self.classes)
         if self.space not in SPACES:
             yield f"space must be one of {SPACES}, got {self.space!r}"
@@ -95,70 +103,79 @@ class Source(abc.ABC):
             if not n:
                 continue
             low, high = column.min(), column.max()
-            least = -1 if name.startswith("accepted_") else 0
-            if holds_classes(name) and not least <= low <= high < k:
+            lowest_valid = -1 if name.startswith("accepted_") else 0
+            if holds_classes(name) and not lowest_valid <= low <= high < k:
                 yield f"column {name!r} must be class ids below {k}, got {low} to {high}"
             assert name not in self.values or 0 <= low <= high < len(self.values[name])
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """One data set: how to make a source of one split, and whom to cite."""
+    """A data set: the function that makes a source of one split, and published facts."""
 
     make: Callable[..., Source]  # make(split, *, size, **options)
-    splits: tuple[str, ...]  # The known ones; () where any folder name may be one.
+    splits: tuple[str, ...]  # Known splits; () where any folder name may be a split.
     cite: str
     licence: str
-    about: str  # One line: what, how many, which layout.
-    size: str = ""  # What one has to get, such as "2.9 GB packed"; "" where nothing.
-    where: str = ""  # The address to get it from, and how; "" likewise.
-    narrows: tuple[str, ...] = ()  # Options that change what is taken of a split.
-    aspect: tuple[int, int] = (1, 1)  # Height to width of its images.
-    classes: int = 0  # Of the published set; 0 where that varies.
-    # Published, of each split or of every one.
+    about: str  # One line: contents, counts and layout on disk.
+    size: str = ""  # Size of the download, such as "2.9 GB packed"; "" without any.
+    where: str = ""  # Address of the download, and how to get it; "" without any.
+    narrows: tuple[str, ...] = ()  # Options that select some of a split's images.
+    aspect: tuple[int, int] = (1, 1)  # Height to width of the images.
+    classes: int = 0  # Number of classes as published; 0 where that varies.
+    # Number of images as published, of each split or of every split.
     images: Mapping[str, int] | int = dataclasses.field(default=0, hash=False)
+    # Keyword options of `make` by name, with defaults and annotations.
+    options: Options = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def needs(self) -> str:
-        """What is expected on disk, how large it is and where it comes from."""
-        got = f"; {self.size}, from {self.where}" if self.size else ""
-        return f"{self.about}{got}"
+        """The files expected on disk, their size and their address, in words."""
+        download = f"; {self.size}, from {self.where}" if self.size else ""
+        return f"{self.about}{download}"
+
+
+def keyword_options(function: Callable) -> Options:
+    """Return the parameters of a function after its first (a split or a request)."""
+    _, *parameters = inspect.signature(function).parameters.values()
+    return MappingProxyType({parameter.name: parameter for parameter in parameters})
 
 
 class Missing(ValueError):
-    """A folder or file of a data set is not there."""
+    """Raised when a folder or file of a data set does not exist."""
 
 
 class Mismatch(ValueError):
-    """A network's classes do not answer those of a data set."""
+    """Raised when a network's classes cannot answer for the classes of a data set."""
 
 
 def holds_classes(column: str) -> bool:
-    """Tells whether a column has class ids.
+    """Return whether a column of this name has class ids.
 
-    "accepted_0", "accepted_1", ... are all the right classes of each image, -1 where it
-    has fewer.
+    "accepted_0", "accepted_1", ... are all the right classes of each image, -1 where an
+    image has fewer.
     """
     return column in ("label", "texture") or column.startswith("accepted_")
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, without its line breaks and the system's number."""
+    """Return an error's text on one line, without the system's error number."""
     return " ".join(files.error_text(error).split())
 
 
-def kind_and_text(error: Exception) -> str:
-    """An error's kind and what it says, on one line."""
+def describe_error(error: Exception) -> str:
+    """Return an error's type and text on one line."""
     return f"{type(error).__name__}: {one_line(error)}"
 
 
 @contextlib.contextmanager
-def explained(
+def explain_errors(
     text: str, *kinds: type[Exception], remedy: str = "", reason: Callable = one_line
 ) -> Iterator[None]:
-    """Turns errors of these kinds into a ValueError: `text`, the reason, then a remedy.
+    """Turn errors of these kinds into a ValueError: `text`, the reason, then `remedy`.
 
-    By themselves they are those of a file that cannot be read. A Mismatch stays one.
+    kinds: by default the errors of a file that cannot be read. reason(error) -> the reason
+    in words. A Mismatch stays a Mismatch.
     """
     kinds = kinds or (OSError, ValueError, EOFError)
     try:
@@ -173,44 +190,54 @@ def explained(
 def check_known(
     what: str, got: str, known: Collection[str], kind: type[ValueError] = ValueError
 ) -> None:
-    """Refuses a name that is not among the known ones; `what` says where they must be."""
+    """Raise `kind` unless the name `got` is known; suggest the nearest known name.
+
+    what: the start of the message, such as "data.load: the split must be a known one".
+    """
     if got not in known:
         raise kind(f"{what}, got {got!r}; {did_you_mean(got, known)}")
 
 
 def check_choice(what: str, got: str, known: Collection[str]) -> None:
-    """Refuses a word that is none of the known ones; `what` is its name."""
+    """Raise ValueError unless the word `got` is known; `what` names the option."""
     if got not in known:
         raise ValueError(f"{what} must be one of {', '.join(known)}, got {got!r}")
 
 
 def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> None:
-    """Refuses what is wrong, if anything is: how many things `which` are, and the first."""
+    """Raise ValueError with the number of wrong entries and the first, if there are any.
+
+    must: the condition. which: the fault, as in "3 have no label". remedy: what to do.
+    """
     if wrong:
         first = f"first {wrong[0]!r}; {remedy}"
         raise ValueError(f"{must}, {len(wrong):,} {which}, {first}")
 
 
 def refuse_missing(
-    wanted: Iterable[str], there: Collection, must: str, which: str, remedy: str
+    wanted: Iterable[str], present: Collection, must: str, which: str, remedy: str
 ) -> None:
-    """Refuses what is wanted and not there, likewise."""
-    refuse_some([one for one in wanted if one not in there], must, which, remedy)
+    """Raise ValueError if a wanted entry is not present; words as in `refuse_some`."""
+    missing = [entry for entry in wanted if entry not in present]
+    refuse_some(missing, must, which=which, remedy=remedy)
 
 
-def check_whole(what: str, got: Any, low: int, high: int | None = None) -> None:
-    """Refuses what is no whole number of a range; `what` says where it must be."""
-    whole = isinstance(got, int | np.integer) and not isinstance(got, bool)
-    if not whole or got < low or (high is not None and got > high):
+def check_int(what: str, got: Any, low: int, high: int | None = None) -> None:
+    """Raise ValueError unless `got` is an integer from `low` to `high` (None: no limit).
+
+    what: the name of the option, for the message.
+    """
+    is_int = isinstance(got, int | np.integer) and not isinstance(got, bool)
+    if not is_int or got < low or (high is not None and got > high):
         span = f">= {low}" if high is None else f"from {low} to {high}"
         raise ValueError(f"{what} must be a whole number {span}, got {got!r}")
 
 
-def spelled_as(names: Names, known: Names) -> list[str]:
-    """Return names as `known` spells them: with accents composed or not, a name is one.
+def match_spelling(names: Names, known: Names) -> list[str]:
+    """Return names with the spelling of `known`, where only composed accents differ.
 
-    Some file systems decompose accents. A name stays as it is where that is known, and where
-    none, or more than one, is the same name on either side.
+    Some file systems decompose accents. A name is unchanged if `known` has exactly that
+    name, or if no name, or more than one, of either side differs in accents alone.
     """
     spellings: dict[str, str] = {}
     ambiguous: set[str] = set()
@@ -223,17 +250,19 @@ def spelled_as(names: Names, known: Names) -> list[str]:
     exact, spelled = set(known), []
     for name in names:
         composed = unicodedata.normalize("NFC", name)
-        is_kept = name in exact or composed in ambiguous
-        spelled.append(name if is_kept else spellings.get(composed, name))
+        is_unchanged = name in exact or composed in ambiguous
+        spelled.append(name if is_unchanged else spellings.get(composed, name))
     return spelled
 
 
 def did_you_mean(got: str, known: Collection[str]) -> str:
-    """Says which known name is nearest to `got`, and lists all if they are few."""
-    near, lower = difflib.get_close_matches, {name.lower(): name for name in known}
-    found = near(got, known, 1, 0.5)
-    found = found or [lower[name] for name in near(got.lower(), lower, 1, 0.5)]
-    hint = f"did you mean {found[0]!r}?" if found else ""
+    """Return a hint with the known name nearest to `got`, and all names if they are few."""
+    lower = {name.lower(): name for name in known}
+    nearest = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
+    if not nearest:
+        nearest_lower = difflib.get_close_matches(got.lower(), lower, n=1, cutoff=0.5)
+        nearest = [lower[name] for name in nearest_lower]
+    hint = f"did you mean {nearest[0]!r}?" if nearest else ""
     if 0 < len(known) <= 40:
         hint = f"{hint} known: {', '.join(sorted(known))}".strip()
     return hint or f"none of the {len(known)} known names is near"

@@ -1,4 +1,4 @@
-"""Caches drawn sets and listings on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
+"""Cache of drawn data sets and listings on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
 
 import contextlib
 import hashlib
@@ -15,22 +15,23 @@ from jbias.runtime import files, messages
 
 Arrays = dict[str, np.ndarray]
 Make = Callable[..., Arrays]
-# Raise it where files are read by other rules: older listings are made anew.
+# Version of the rules by which files are listed: a change makes older listings invalid.
 _RULES = 4
 
 
 def load(name: str, words: str) -> Arrays | None:
-    """Reads arrays that `save` wrote for the same words, or gives None.
+    """Return the arrays that `save` wrote under this name and for the same words, or None.
 
-    A damaged file (each array has a CRC-32) is worth a warning, not an error: what it
-    held can be made again.
+    words: describe the contents exactly. A damaged file (each array has a CRC-32) is a
+    warning, not an error, because its arrays can be made again.
     """
     path = files.cache_path(f"{name}.npz")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-        if (found := str(arrays.pop("words"))) != words:
-            raise ValueError(f"holds {found!r}")
+        stored_words = str(arrays.pop("words"))
+        if stored_words != words:
+            raise ValueError(f"holds {stored_words!r}")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
@@ -42,35 +43,40 @@ def load(name: str, words: str) -> Arrays | None:
 
 
 def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays so that no reader sees half a file; warns where it cannot."""
+    """Write arrays under a name, atomically; warn if they cannot be written."""
     path = files.cache_path(f"{name}.npz")
-    part = path.with_name(f"{name}.{uuid.uuid4().hex}.part")
+    partial_path = path.with_name(f"{name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
+        with partial_path.open("xb") as file:
             np.savez(file, words=np.array(words), **arrays)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        partial_path.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            part.unlink()
+            partial_path.unlink()
         line = f"{path}: not cached ({base.one_line(error)}); set JBIAS_CACHE"
         warnings.warn(messages.one_line(line), stacklevel=3)
 
 
 def remember(kind: str, words: str, make: Make, *args, **options) -> Arrays:
-    """What `make` gives of its arguments, made where it was not under the same words."""
+    """Return make(*args, **options), from the cache if stored for the same words.
+
+    kind: the start of the file's name. words: describe the arguments exactly.
+    """
     name = f"{kind}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    if (found := load(name, words)) is None:
-        found = make(*args, **options)
-        save(name, words, found)
-    return found
+    arrays = load(name, words)
+    if arrays is None:
+        arrays = make(*args, **options)
+        save(name, words, arrays)
+    return arrays
 
 
 def for_files(kind: str, paths: Sequence[str], make: Make, *args) -> Arrays:
-    """What `make` finds out about files, kept until one of them changes."""
+    """Return make(*args), from the cache as long as none of the files at `paths` changes."""
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
-    facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-    facts.append(("rules", _RULES))
-    return remember(kind, hashlib.sha256(repr(facts).encode()).hexdigest(), make, *args)
+    versions = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    versions.append(("rules", _RULES))
+    words = hashlib.sha256(repr(versions).encode()).hexdigest()
+    return remember(kind, words, make, *args)

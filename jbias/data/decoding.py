@@ -1,15 +1,14 @@
-"""Decoding and resizing for evaluation, equal to Pillow's as torchvision calls it.
+"""Decoding of images: preprocessing for evaluation, and training crops on the host.
 
-Training crops, cut from the original image on the host.
+Evaluation (`decode` with a `Preprocess`) is equal to torchvision's transforms on Pillow images,
+to the bit. Training crops (`cropped`, `canvas`) of grey and coloured JPEG files take a faster
+path: libjpeg-turbo without Pillow's copies, no rows below the window, a smaller inverse DCT
+where the window is much larger than the crop, and a vectorised resize. All other files go to
+Pillow, which also decides which files are refused.
 
-Evaluation uses `transforms`, equal to Pillow to the bit. Here grey and coloured JPEG files
-take a faster path: libjpeg-turbo without Pillow's copies, no rows below the window, a
-smaller inverse DCT where the window is much larger than the crop, a vectorised resize.
-Everything else goes to Pillow, which also decides what is refused.
-
-TurboJPEG 3 decodes a part of a file, where that library is available: its cropping region
-skips the inverse DCT outside the window. Python packages do not expose that, so the library
-is called directly: conda's and Homebrew's libjpeg-turbo bring it, and the wheels of
+TurboJPEG 3, where that library is available, decodes a part of a file: its cropping region
+skips the inverse DCT outside the window. Python packages do not expose this, so the library
+is called directly; conda's and Homebrew's libjpeg-turbo have it, and the wheels of
 `turbojpeg` on PyPI. Source: turbojpeg.h of libjpeg-turbo 3.0, https://libjpeg-turbo.org.
 """
 
@@ -38,14 +37,28 @@ from jbias.data import base
 from jbias.untrusted import limits, opening
 
 Square = UInt8[np.ndarray, "size size 3"]
-Opened = Callable[[], str | BinaryIO]
+Opener = Callable[[], str | BinaryIO]  # Returns a path or an open binary file.
 Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
-Draw = Callable[[int, int], Window]  # Of the image's width and height.
+Draw = Callable[[int, int], Window]  # (width, height of the image) -> window.
 
 # Modes that Image.convert brings to RGB without clipping. 16-bit and float images
 # (I, I;16, F) would silently saturate.
-_CONVERTIBLE = ("RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
-_CONVERTIBLE += ("1", "L", "LA", "La", "P", "PA", "RGBa")
+_CONVERTIBLE = (
+    "RGB",
+    "RGBA",
+    "RGBX",
+    "CMYK",
+    "YCbCr",
+    "LAB",
+    "HSV",
+    "1",
+    "L",
+    "LA",
+    "La",
+    "P",
+    "PA",
+    "RGBa",
+)
 
 
 INTERPOLATIONS: Mapping[str, Image.Resampling] = types.MappingProxyType(
@@ -59,7 +72,9 @@ FITS = ("crop", "squeeze", "border")
 
 @dataclasses.dataclass(frozen=True)
 class Preprocess:
-    """Resizes an image as `fit` says, then crops size x size pixels at the centre.
+    """Preprocessing for evaluation: a resize by `fit`, then a centre crop of size x size.
+
+    Callable: PIL image -> PIL image.
 
     size, short: in pixels; `short` is at least `size`.
     fit: "crop" makes the short side `short` pixels long, and the long side
@@ -68,8 +83,8 @@ class Preprocess:
       side `short` pixels long, and fills up to size x size around it by the colour `fill`,
       from 0 to 255; the short side is round(short * short side / long). Source: timm's
       crop_mode "squash" and "border" (ResizeKeepRatio and CenterCropOrPad of 1.0).
-    keep_exact: images of size x size are left as they are.
-    interpolation: a name of INTERPOLATIONS; all have antialias.
+    keep_exact: leave images of size x size unchanged.
+    interpolation: a name of INTERPOLATIONS; all are antialiased.
 
     Offsets of the crop are round((side - size) / 2), half to even.
     """
@@ -83,7 +98,7 @@ class Preprocess:
 
     @property
     def description(self) -> str:
-        """Says what is done, for tables."""
+        """The preprocessing in words, for tables."""
         square = f"{self.size}x{self.size}"
         filter_name = f"Pillow {self.interpolation} antialias:"
         centre_crop = f", centre crop {self.size}"
@@ -93,15 +108,16 @@ class Preprocess:
         if self.fit == "border":
             border = f", border of {' '.join(map(str, self.fill))}"
             return f"{filter_name} long side {self.short}{border}{centre_crop}"
-        kept = self.keep_exact and self.short != self.size
-        as_they_are = f"; {square} images as they are" * kept
-        return f"{filter_name} short side {self.short}{centre_crop}{as_they_are}"
+        exception = ""
+        if self.keep_exact and self.short != self.size:
+            exception = f"; {square} images as they are"
+        return f"{filter_name} short side {self.short}{centre_crop}{exception}"
 
     def __call__(self, image: Image.Image) -> Image.Image:
         size, (width, height) = self.size, image.size
         if width == height == size and (self.keep_exact or self.short == size):
             return image
-        width, height = self._resized(width, height)
+        width, height = self._resized_size(width, height)
         image = resize(image, width, height, self.interpolation)
         if self.fit == "border" and min(width, height) < size:
             image = _add_border(image, size, self.fill)
@@ -109,8 +125,8 @@ class Preprocess:
         left, top = round((width - size) / 2), round((height - size) / 2)
         return image.crop((left, top, left + size, top + size))
 
-    def _resized(self, width: int, height: int) -> tuple[int, int]:
-        """Return width and height that an image of that size is resized to."""
+    def _resized_size(self, width: int, height: int) -> tuple[int, int]:
+        """Return the width and height to which an image of that size is resized."""
         if self.fit == "squeeze":
             return self.short, self.short
         if self.fit == "border":
@@ -131,16 +147,17 @@ def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.I
 def resize(
     image: Image.Image, width: int, height: int, interpolation: str = "bilinear"
 ) -> Image.Image:
-    """Return an image of that size, by one of Pillow's filters.
+    """Return an image resized to width x height by one of INTERPOLATIONS.
 
-    ValueError for more than limits.MAX_PIXELS, as a thin image has whose short side grows.
+    Raises ValueError for more than limits.MAX_PIXELS, as for a thin image whose short side
+    is enlarged.
     """
     if width * height > limits.MAX_PIXELS:
         must = (
             f"must be resized to at most {limits.MAX_PIXELS:,} pixels ({limits.DOCS})"
         )
         got = f"got {width:,} x {height:,} from {image.width:,} x {image.height:,}"
-        remedy = "cut it, or leave it out by the option skip"
+        remedy = "crop it, or leave it out by the option skip"
         raise ValueError(f"{must}, {got}; {remedy}")
     with opening.alone(width * height):
         return image.resize((width, height), INTERPOLATIONS[interpolation])
@@ -156,31 +173,31 @@ def preprocess(
     interpolation: str = "bilinear",
     fill: Sequence[int] = (0, 0, 0),
 ) -> Preprocess:
-    """Return the preprocessing that a user's options ask for.
+    """Return the preprocessing for a user's options.
 
-    With `resize` the short side of every image becomes that long before the crop.
-    Without it, `native` sets (published at one size) are resized to `size`. Other
-    sets follow ImageNet's habit, round(size * 256 / 224), from 128 pixels on; there,
-    images of size x size are taken to have been prepared already and kept.
-    fit, interpolation, fill: of Preprocess; with "squeeze" and "border" `resize` is the
-    side before the crop, by itself `size`. crop=False is fit="squeeze" without `resize`.
+    size: side of the output in pixels.
+    resize: short side in pixels before the crop. Default: `size` for data sets that are
+      published at one size (`native`) and below 128 pixels, else round(size * 256 / 224) as
+      is usual for ImageNet; then images of exactly size x size are not changed. With
+      fit="squeeze" or "border", the side before the crop (default: `size`).
+    crop: False squeezes to size x size: fit="squeeze" without `resize`.
+    fit, interpolation, fill: as in Preprocess.
     """
-    base.check_whole("data: size", size, 1)
+    base.check_int("data: size", size, 1)
     base.check_choice("data: fit", fit, FITS)
     base.check_choice("data: interpolation", interpolation, [*INTERPOLATIONS])
     if len(fill) != 3:
         raise ValueError(f"data: fill must be three numbers, got {fill}")
     for number in fill:
-        base.check_whole("data: fill", number, 0, 255)
+        base.check_int("data: fill", number, 0, 255)
     if not crop and (resize is not None or fit != "crop"):
         option = f"resize={resize!r}" if resize is not None else f"fit={fit!r}"
         must = f"data: crop=False squeezes to {size}x{size} and must come without"
         name = option.partition("=")[0]
         raise ValueError(f"{must} {name}, got {option}; remove one of the two")
-    fit = fit if crop else "squeeze"
-    keep_exact = False
+    fit, keep_exact = (fit if crop else "squeeze"), False
     if resize is not None:
-        base.check_whole("data: resize, no smaller than size,", resize, size)
+        base.check_int("data: resize, no smaller than size,", resize, size)
         short = resize
     else:
         keep_exact = fit == "crop" and not native and size >= 128
@@ -196,51 +213,59 @@ def preprocess(
 
 
 def read(path: str, transform: Preprocess) -> Square:
-    """Decodes a file; see `decode`."""
+    """Return the preprocessed image of a file; see `decode`."""
     return decode(lambda: path, path, transform)
 
 
-def decode(opened: Opened, where: str, transform: Preprocess) -> Square:
-    """Decodes an image to RGB, as Image.convert does it, and preprocesses it.
+def decode(open_image: Opener, where: str, transform: Preprocess) -> Square:
+    """Return an image, converted to RGB by Image.convert and preprocessed by `transform`.
 
-    Alpha is dropped and an EXIF orientation ignored, as torchvision does. Raises
-    ValueError naming the image and the reason if it is damaged, cut off or missing.
+    open_image: opens the encoded image. where: names the image in messages. Alpha is dropped
+    and an EXIF orientation ignored, as torchvision does. Raises ValueError naming the image
+    and the reason if it is damaged, cut off or missing.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         must = "data: PIL.ImageFile.LOAD_TRUNCATED_IMAGES must be off, else cut-off"
         remedy = "some import turned it on, set it to False"
         raise RuntimeError(f"{must} files pass as grey images; {remedy}")
     try:
-        with opening.image(opened()) as image:
-            if (mode := image.mode) not in _CONVERTIBLE:
-                raise ValueError(f"pixels must have 8 bits a channel, got mode {mode}")
-            if mode == "P" and "transparency" in image.info:
+        with opening.image(open_image()) as image:
+            if image.mode not in _CONVERTIBLE:
+                must = "pixels must have 8 bits a channel"
+                raise ValueError(f"{must}, got mode {image.mode}")
+            if image.mode == "P" and "transparency" in image.info:
                 image = image.convert("RGBA")  # The same colours, without a warning.
             return np.asarray(transform(image.convert("RGB")))
     except MemoryError:
         raise
     except Exception as error:  # Decoders raise OSError, SyntaxError, struct.error ...
-        raise ValueError(f"{where}: {base.kind_and_text(error)}") from error
+        raise ValueError(f"{where}: {base.describe_error(error)}") from error
 
 
-try:  # Has no wheels for Linux on ARM; there Pillow resizes.
+try:  # No wheels for Linux on ARM, where Pillow resizes.
     import cykooz_resizer as resizer
 except ImportError:
     resizer = None
 
 _TRIES = 10
-_REDUCTIONS = (8, 4, 2)  # Of the inverse DCT; others are not vectorised.
-_GAP = 2  # What a reduction must leave to the resize: at 1, errors are thrice as large.
+_REDUCTIONS = (8, 4, 2)  # Of the inverse DCT; other factors are not vectorised.
+# Factor by which the reduced window is still larger than the crop, at least: with a factor
+# of 1 errors are three times as large.
+_MIN_REMAINING_FACTOR = 2
 _PROGRESSIVE = {0xC0: False, 0xC1: False, 0xC2: True}  # By the frame's marker.
+# Sampling factors of grey images, and of colour whose chroma is full or halved.
 _SAMPLINGS = (b"\x11", *(bytes((x, 0x11, 0x11)) for x in (0x11, 0x12, 0x21, 0x22)))
 _NO_FRAME = (0xC4, 0xC8, 0xCC)  # The other markers from 0xC0 to 0xCF start a frame.
 
 
 def decoder_name() -> str:
-    """Says what decodes and resizes here; rounding differs between resizers."""
-    tj = turbojpeg_library()
-    decodes = os.path.basename(tj._name) if tj else "simplejpeg"
-    return f"{decodes}, {'cykooz-resizer' if resizer else 'Pillow'}"
+    """Return the names of the decoder and the resizer of training crops.
+
+    Rounding differs between resizers.
+    """
+    library = turbojpeg_library()
+    decoder = os.path.basename(library._name) if library else "simplejpeg"
+    return f"{decoder}, {'cykooz-resizer' if resizer else 'Pillow'}"
 
 
 def random_window(
@@ -251,11 +276,11 @@ def random_window(
     area: tuple[float, float] = (0.08, 1.0),
     aspect: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Window:
-    """Draws left, top, width and height of a window, in pixels.
+    """Return a random window of an image: left, top, width and height in pixels.
 
-    Its share of the image is uniform in `area`, its width over height log-uniform in
-    `aspect`, its place uniform. The first of ten draws that fits inside the image
-    counts; if none does, the largest central window of an allowed aspect.
+    The window's share of the image is uniform in `area`, its width over height log-uniform
+    in `aspect`, its position uniform. The first of ten draws that fits inside the image is
+    used; if none fits, the largest central window of an allowed aspect.
     Source: torchvision's RandomResizedCrop.get_params.
     """
     low, high = math.log(aspect[0]), math.log(aspect[1])
@@ -271,58 +296,65 @@ def random_window(
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-def cropped(opened: Opened, where: str, size: int, draw: Draw) -> Square:
-    """Decodes an image to RGB, cuts a window out and squeezes it to size x size.
+def cropped(open_image: Opener, where: str, size: int, draw: Draw) -> Square:
+    """Return a window of an image in RGB, squeezed to size x size pixels.
 
-    `opened` gives a path or a binary file, `where` names the image to a person.
+    open_image: returns a path or a binary file. where: names the image in messages.
     draw(width, height) -> (left, top, width, height), in pixels, is called once with
-    the original's size; see `box`. The window is cut first, then resized by Pillow's
-    bilinear filter. Modes, orientation and damage are treated as in
+    the original's size, such as `random_window`. The window is cut first, then resized by
+    Pillow's bilinear filter. Modes, orientation and damage are treated as in
     `decode`: raises ValueError naming the image and the reason.
     """
-    drawn = functools.cache(lambda width, height: _inside(draw, width, height))
-    data, again = _read(opened)
-    if frame := _frame(data):
-        pixels = _fast(data, frame, drawn(frame.width, frame.height), size)
+
+    @functools.cache
+    def draw_once(width: int, height: int) -> Window:
+        return _draw_inside(draw, width, height)
+
+    data, reopen = _read(open_image)
+    frame = _frame(data)
+    if frame:
+        window = draw_once(frame.width, frame.height)
+        pixels = _decode_jpeg_window(data, frame, window, size=size)
         if pixels is not None:
             return pixels
 
     def cut(image: Image.Image) -> Image.Image:
-        left, top, width, height = drawn(*image.size)
+        left, top, width, height = draw_once(*image.size)
         image = image.crop((left, top, left + width, top + height))
         return image.resize((size, size), Image.Resampling.BILINEAR)
 
-    return decode(again, where, cut)
+    return decode(reopen, where, cut)
 
 
-def canvas(opened: Opened, where: str, size: int) -> tuple[Square, float]:
-    """Squeezes the whole image to size x size, for crops to be cut on the device.
+def canvas(open_image: Opener, where: str, size: int) -> tuple[Square, float]:
+    """Return a whole image squeezed to size x size, and its original width over height.
 
-    Returns it with the original's width over height. Arguments and errors as of
-    `cropped`.
+    For crops that are cut on the device. Arguments and errors as of `cropped`.
     """
-    seen = []
+    aspects = []
 
-    def whole(width: int, height: int) -> Window:
-        seen.append(width / height)
+    def whole_image(width: int, height: int) -> Window:
+        aspects.append(width / height)
         return 0, 0, width, height
 
-    return cropped(opened, where, size, whole), seen[0]
+    pixels = cropped(open_image, where, size=size, draw=whole_image)
+    return pixels, aspects[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Frame:
-    """What a JPEG file says of its image."""
+    """The header of a JPEG file's frame."""
 
     width: int
     height: int
-    height_at: int  # Where the file says its height, in bytes from its start.
-    unit_width: int  # Of the pixels that are coded together.
+    height_offset: int  # Position of the height in the file, in bytes from the start.
+    unit_width: int  # Of a minimum coded unit, in pixels.
     unit_height: int
     progressive: bool
 
 
-def _inside(draw: Draw, width: int, height: int) -> Window:
+def _draw_inside(draw: Draw, width: int, height: int) -> Window:
+    """Return the window that `draw` returns; ValueError unless it is inside the image."""
     left, top, w, h = window = draw(width, height)
     if not (0 <= left < left + w <= width and 0 <= top < top + h <= height):
         must = f"data.decoding: a window must lie inside the image of {width}x{height}"
@@ -330,25 +362,28 @@ def _inside(draw: Draw, width: int, height: int) -> Window:
     return window
 
 
-def _read(opened: Opened) -> tuple[bytes, Opened]:
-    """Reads the file; returns what opens it once more, too."""
+def _read(open_image: Opener) -> tuple[bytes, Opener]:
+    """Return the bytes of an image, and a function that opens the image once more.
+
+    b"" if the image cannot be read: `decode` raises the error.
+    """
     try:
-        file = opened()
+        file = open_image()
         if hasattr(file, "read"):
             data = file.read()
             return data, functools.partial(io.BytesIO, data)
         with opening.binary(file) as file:
-            return file.read(), opened
+            return file.read(), open_image
     except (OSError, ValueError):
-        return b"", opened  # `decode` will say why.
+        return b"", open_image
 
 
 def _frame(data: bytes) -> _Frame | None:
-    """Reads the header of an ordinary JPEG file; None if anything is unusual.
+    """Return the frame header of an ordinary JPEG file; None if anything is unusual.
 
-    Ordinary: whole (libjpeg would only warn of a file cut off), one Huffman-coded frame
-    of grey or of three channels, the last two of which may be halved, of 8 bits, no
-    larger than what Pillow opens without a warning.
+    Ordinary: complete (libjpeg would only warn of a truncated file), one Huffman-coded frame
+    of grey or of three channels, of which the last two may be halved, of 8 bits, and no
+    larger than the images that Pillow opens without a warning.
     """
     if not (data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9")):
         return None
@@ -362,52 +397,92 @@ def _frame(data: bytes) -> _Frame | None:
         return None
     bits, height, width = struct.unpack_from(">BHH", data, at + 4)
     sampling = data[at + 11 : at + 11 + 3 * data[at + 9] : 3]
-    usual = marker in _PROGRESSIVE and bits == 8 and sampling in _SAMPLINGS
-    if not usual or not 0 < width * height <= limits.MAX_PIXELS // 2:
+    is_usual = marker in _PROGRESSIVE and bits == 8 and sampling in _SAMPLINGS
+    if not is_usual or not 0 < width * height <= limits.MAX_PIXELS // 2:
         return None
-    unit = 8 * (sampling[0] >> 4), 8 * (sampling[0] & 15)
-    return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
+    # The high and the low four bits are the factors of width and height.
+    horizontal, vertical = sampling[0] >> 4, sampling[0] & 15
+    return _Frame(
+        width=width,
+        height=height,
+        height_offset=at + 5,
+        unit_width=8 * horizontal,
+        unit_height=8 * vertical,
+        progressive=_PROGRESSIVE[marker],
+    )
 
 
-def _fast(data, frame, window, size) -> Square | None:
-    """Decodes and resizes a window; None where libjpeg-turbo refuses the file."""
+def _divide_up(number: int, divisor: int) -> int:
+    """Return number / divisor, rounded up."""
+    return -(-number // divisor)
+
+
+def _decode_jpeg_window(
+    data: bytes, frame: _Frame, window: Window, *, size: int
+) -> Square | None:
+    """Return a window of a JPEG file, resized; None if libjpeg-turbo refuses the file."""
     left, top, width, height = window
-    by = next((k for k in _REDUCTIONS if _GAP * k * size <= min(width, height)), 1)
-    rows = slice(top // by, -(-(top + height) // by))
-    columns = slice(left // by, -(-(left + width) // by))
+    short = min(width, height)
+    fitting = (k for k in _REDUCTIONS if _MIN_REMAINING_FACTOR * k * size <= short)
+    reduction = next(fitting, 1)
+    rows = slice(top // reduction, _divide_up(top + height, reduction))
+    columns = slice(left // reduction, _divide_up(left + width, reduction))
     try:
-        pixels = _decoded(data, frame, rows, columns, by)
+        pixels = _decode_reduced(data, frame, rows, columns, reduction)
     except (ValueError, RuntimeError):
         return None
-    if by == 1:
-        return _resized(pixels, None, size)
-    place = (left / by - columns.start, top / by - rows.start)
-    return _resized(pixels, (*place, width / by, height / by), size)
+    if reduction == 1:
+        return _resize_bilinear(pixels, None, size)
+    reduced_window = (
+        left / reduction - columns.start,
+        top / reduction - rows.start,
+        width / reduction,
+        height / reduction,
+    )
+    return _resize_bilinear(pixels, reduced_window, size)
 
 
-def _decoded(data, frame, rows, columns, reduction) -> UInt8[np.ndarray, "h w 3"]:
-    """Decodes some rows and columns of an image at 1 / reduction of its size.
+def _decode_reduced(
+    data: bytes, frame: _Frame, rows: slice, columns: slice, reduction: int
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Return some rows and columns of an image at 1 / reduction of its size.
 
-    By TurboJPEG 3 or, to the same pixels, by simplejpeg, which can leave nothing out. But
-    a decoder stops at the height that the file says; what follows counts as garbage
-    before the end. One row more, which the chroma's upsampling may mix into the last.
+    By TurboJPEG 3 or, to the same pixels, by simplejpeg, which decodes whole files. Since
+    a decoder stops at the height in the file's header, a smaller height there skips the
+    rows below; the data after them count as garbage before the end. One row more is
+    decoded, which the chroma's upsampling may mix into the last one.
     """
-    wide = -(-frame.width // reduction)
+    reduced_width = _divide_up(frame.width, reduction)
     if turbojpeg_library():
-        sizes = dict(width=wide, unit=frame.unit_width, reduction=reduction)
-        return decode_region(data, rows, columns, **sizes)
-    height = -(-(rows.stop * reduction + 1) // frame.unit_height) * frame.unit_height
-    part = height < frame.height and not frame.progressive
-    if part:
-        at = frame.height_at
+        return decode_region(
+            data,
+            rows,
+            columns,
+            width=reduced_width,
+            unit=frame.unit_width,
+            reduction=reduction,
+        )
+    units = _divide_up(rows.stop * reduction + 1, frame.unit_height)
+    height = units * frame.unit_height
+    is_shortened = height < frame.height and not frame.progressive
+    if is_shortened:
+        at = frame.height_offset
         data = b"".join((data[:at], height.to_bytes(2), data[at + 2 :]))
-    high = -(-(height if part else frame.height) // reduction)
-    least = dict(min_height=high, min_width=wide, min_factor=reduction)
-    return simplejpeg.decode_jpeg(data, strict=not part, **least)[rows, columns]
+    pixels = simplejpeg.decode_jpeg(
+        data,
+        strict=not is_shortened,
+        min_height=_divide_up(height if is_shortened else frame.height, reduction),
+        min_width=reduced_width,
+        min_factor=reduction,
+    )
+    return pixels[rows, columns]
 
 
-def _resized(pixels, window, size) -> Square:
-    """Squeezes a window (left, top, width, height; all) by Pillow's bilinear filter."""
+def _resize_bilinear(pixels, window, size) -> Square:
+    """Return a window of pixels, squeezed to size x size by Pillow's bilinear filter.
+
+    window: left, top, width, height, which may be fractions; None: all pixels.
+    """
     height, width, _ = pixels.shape
     if resizer is None:
         left, top, w, h = window or (0, 0, width, height)
@@ -418,54 +493,63 @@ def _resized(pixels, window, size) -> Square:
     options = resizer.ResizeOptions(algorithm, use_alpha=False)
     if window:
         options.crop_box = resizer.CropBox(*window)
-    kind = resizer.PixelType.U8x3
-    source = resizer.ImageData(width, height, kind, pixels.tobytes())
-    result = resizer.ImageData(size, size, kind)
+    pixel_type = resizer.PixelType.U8x3
+    source = resizer.ImageData(width, height, pixel_type, pixels.tobytes())
+    result = resizer.ImageData(size, size, pixel_type)
     resizer.Resizer().resize(source, result, options)
     return np.frombuffer(result.get_buffer(), np.uint8).reshape(size, size, 3)
 
 
 _DECOMPRESS, _RGB = 1, 0  # TJINIT_DECOMPRESS, TJPF_RGB.
-_LIBRARY_PLACES = (  # Of the environment, before the system's; relative to `purelib` or prefix.
+# Paths in the Python environment, tried before the system's: (name of a path of sysconfig,
+# pattern below it).
+_LIBRARY_PLACES = (
     ("purelib", "turbojpeg.libs/libturbojpeg*"),
     ("data", "lib/libturbojpeg.so.0"),
     ("data", "lib/libturbojpeg.0.dylib"),
     ("data", "Library/bin/turbojpeg.dll"),
 )
 _INT, _POINTER = ctypes.c_int, ctypes.c_void_p
+_BYTES, _SIZE = ctypes.c_char_p, ctypes.c_size_t
 
 
 class _Region(ctypes.Structure):
+    """A cropping region (tjregion), in pixels."""
+
     _fields_ = [(name, _INT) for name in ("x", "y", "w", "h")]
 
 
 class _Scale(ctypes.Structure):
+    """A scaling factor (tjscalingfactor)."""
+
     _fields_ = [(name, _INT) for name in ("num", "denom")]
 
 
-_FILE = _POINTER, ctypes.c_char_p, ctypes.c_size_t  # Handle, bytes, how many.
+# Function -> type of the result, types of the arguments.
 _TYPES = {
-    "tj3Init": (_POINTER, _INT),
-    "tj3Destroy": (None, _POINTER),
-    "tj3DecompressHeader": (_INT, *_FILE),
-    "tj3SetScalingFactor": (_INT, _POINTER, _Scale),
-    "tj3SetCroppingRegion": (_INT, _POINTER, _Region),
-    "tj3Decompress8": (_INT, *_FILE, _POINTER, _INT, _INT),
-    "tj3GetErrorStr": (ctypes.c_char_p, _POINTER),
+    "tj3Init": (_POINTER, [_INT]),
+    "tj3Destroy": (None, [_POINTER]),
+    "tj3DecompressHeader": (_INT, [_POINTER, _BYTES, _SIZE]),
+    "tj3SetScalingFactor": (_INT, [_POINTER, _Scale]),
+    "tj3SetCroppingRegion": (_INT, [_POINTER, _Region]),
+    "tj3Decompress8": (_INT, [_POINTER, _BYTES, _SIZE, _POINTER, _INT, _INT]),
+    "tj3GetErrorStr": (_BYTES, [_POINTER]),
 }
 
 
 @functools.cache
 def turbojpeg_library() -> ctypes.CDLL | None:
-    """TurboJPEG, version 3 or later; None if there is none."""
-    places = [(pathlib.Path(sysconfig.get_path(k)), end) for k, end in _LIBRARY_PLACES]
-    found = [path for place, end in places for path in sorted(place.glob(end))]
+    """Return the TurboJPEG library, version 3 or later; None if it is not installed."""
+    paths = []
+    for path_name, pattern in _LIBRARY_PLACES:
+        folder = pathlib.Path(sysconfig.get_path(path_name))
+        paths += sorted(folder.glob(pattern))
     if sys.platform == "darwin":
-        found.append("/opt/homebrew/opt/jpeg-turbo/lib/libturbojpeg.0.dylib")
-    for path in filter(None, (*found, ctypes.util.find_library("turbojpeg"))):
-        with contextlib.suppress(OSError, AttributeError):  # Not there, or older.
+        paths.append("/opt/homebrew/opt/jpeg-turbo/lib/libturbojpeg.0.dylib")
+    for path in filter(None, (*paths, ctypes.util.find_library("turbojpeg"))):
+        with contextlib.suppress(OSError, AttributeError):  # Missing, or older.
             library = ctypes.CDLL(str(path))
-            for name, (result, *arguments) in _TYPES.items():
+            for name, (result, arguments) in _TYPES.items():
                 function = getattr(library, name)
                 function.restype, function.argtypes = result, arguments
             return library
@@ -475,26 +559,31 @@ def turbojpeg_library() -> ctypes.CDLL | None:
 def decode_region(
     data: bytes, rows: slice, columns: slice, *, width: int, unit: int, reduction: int
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Decodes a part of a JPEG file to RGB, at 1 / reduction of its size.
+    """Return a part of a JPEG file in RGB, at 1 / reduction of its size, by TurboJPEG.
 
-    `rows`, `columns` and `width`, which is the image's, are in reduced pixels; `unit` is
-    how many columns of the original are coded together. Where chroma is upsampled, which
-    mixes neighbours, takes a unit more on both sides: the pixels are those of the whole.
-    Raises ValueError where the library refuses the file, or warns of it.
+    rows, columns, and width (the image's): in reduced pixels. unit: columns of the original
+    that are coded together. Where chroma is upsampled, which mixes neighbours, one more unit
+    on each side is decoded, so that the pixels are equal to those of the whole image.
+    Raises ValueError if the library refuses the file or warns of it.
     """
-    tj, beside, unit = turbojpeg_library(), int(unit > 8), unit // reduction
-    start = max(columns.start // unit - beside, 0) * unit
-    stop = min((-(-columns.stop // unit) + beside) * unit, width)
+    library = turbojpeg_library()
+    margin, unit = int(unit > 8), unit // reduction
+    start = max(columns.start // unit - margin, 0) * unit
+    stop = min((_divide_up(columns.stop, unit) + margin) * unit, width)
     region = _Region(start, rows.start, stop - start, rows.stop - rows.start)
     pixels = np.empty((region.h, region.w, 3), np.uint8)
-    handle = tj.tj3Init(_DECOMPRESS)
+    handle = library.tj3Init(_DECOMPRESS)
     try:
-        file, to = (handle, data, len(data)), (pixels.ctypes.data, pixels.strides[0])
-        failed = tj.tj3DecompressHeader(*file)
-        failed = failed or tj.tj3SetScalingFactor(handle, _Scale(1, reduction))
-        failed = failed or tj.tj3SetCroppingRegion(handle, region)
-        if failed or tj.tj3Decompress8(*file, *to, _RGB):
-            raise ValueError(f"turbojpeg: {tj.tj3GetErrorStr(handle).decode()}")
+        failed = (
+            library.tj3DecompressHeader(handle, data, len(data))
+            or library.tj3SetScalingFactor(handle, _Scale(1, reduction))
+            or library.tj3SetCroppingRegion(handle, region)
+            or library.tj3Decompress8(
+                handle, data, len(data), pixels.ctypes.data, pixels.strides[0], _RGB
+            )
+        )
+        if failed:
+            raise ValueError(f"turbojpeg: {library.tj3GetErrorStr(handle).decode()}")
     finally:
-        tj.tj3Destroy(handle)
+        library.tj3Destroy(handle)
     return pixels[:, columns.start - start : columns.stop - start]

@@ -175,7 +175,7 @@ def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str,
         return tuple(geirhos16())
     must = f"{where}: must be {cli.OUTPUT_LISTS}, got {given!r} ("
     with (
-        base.explained(must, OSError, ValueError, remedy=")"),
+        base.explain_errors(must, OSError, ValueError, remedy=")"),
         opening.text(os.path.expanduser(given)) as file,
     ):
         text = file.read()
@@ -243,7 +243,7 @@ def match(
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
     sides = f"; training has {train}, the test {test}"
-    with base.explained("", ValueError, remedy=sides):
+    with base.explain_errors("", ValueError, remedy=sides):
         found = _find(train, test, aggregate, mapping, dict(answers))
     return _restricted(found, len(train.classes)) if restrict else found
 
@@ -304,7 +304,7 @@ def _class_meant(name: str, test: LabelSpace) -> str:
 
     Else a word of ImageNet means its WordNet id, and an id its class of Geirhos' 16.
     """
-    (spelled,) = base.spelled_as([name], test.classes)
+    (spelled,) = base.match_spelling([name], test.classes)
     if spelled in test.classes:
         return spelled
     wnid = _ids([name]).get(name, name)
@@ -313,7 +313,7 @@ def _class_meant(name: str, test: LabelSpace) -> str:
 
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
-    test = base.spelled_as(test, train)
+    test = base.match_spelling(test, train)
     if lacking := [name for name in test if name not in ids]:
         hint = base.did_you_mean(lacking[0], train)
         must = "data.labels: training must have every class of the test"
@@ -393,8 +393,8 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
     pairs, lines = {}, _mapping_lines(path)
     if lines:
         places, train_names, test_names = zip(*lines)
-        train_names = base.spelled_as(train_names, train)
-        test_names = base.spelled_as(test_names, test)
+        train_names = base.match_spelling(train_names, train)
+        test_names = base.match_spelling(test_names, test)
         lines = list(zip(places, train_names, test_names, strict=True))
     kind = ValueError if any(one in train for _, one, _ in lines) else base.Mismatch
     for where, one, other in lines:
@@ -417,7 +417,7 @@ def _mapping_lines(path: str) -> list[tuple[str, str, str]]:
     """Of each line its place and the two cells, without the spaces around them."""
     must = f"{path}: a mapping must be a CSV file in UTF-8, got "
     remedy = f"; write one with the columns {','.join(MAPPING_COLUMNS)}"
-    with base.explained(must, *set_options.CSV_ERRORS, remedy=remedy):
+    with base.explain_errors(must, *set_options.CSV_ERRORS, remedy=remedy):
         header, lines = set_options.csv_lines(os.path.expanduser(path))
     if missing := [one for one in MAPPING_COLUMNS if header.count(one) != 1]:
         must = f"{path}: the header must have {' and '.join(MAPPING_COLUMNS)} once each"

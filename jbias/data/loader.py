@@ -1,14 +1,13 @@
-"""Reads sets on the host: whole into memory, or ahead of use, by many threads or processes.
+"""Reading of data sets on the host, into memory or in a stream, by threads or processes.
 
-`load_into_memory` decodes as many sets as fit, `decode_all` one (decoders release Python's
-lock). `prefetch` makes pieces of a set in order, ahead of their use; `batches` cuts sets that
-stay in their files (EncodedImages) into batches of one size, `local_batches` into the rows of
-each batch that this process reads.
+`load_into_memory` decodes as many data sets as fit, `decode_all` one (decoders release
+Python's lock). `prefetch` yields pieces of a data set in order and reads ahead; `batches` cuts
+images, in memory or in files (EncodedImages), into batches of one size, and `local_batches`
+into the rows of each batch that this process reads.
 """
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import math
 import multiprocessing
@@ -29,11 +28,11 @@ from jbias.runtime import console, signals
 
 Sets = Mapping[str, base.Source]
 Progress = Callable[[int, int], None]
-_CHUNK = 64  # Images a task: progress is told this often.
+_CHUNK = 64  # Images per task, and per report of progress.
 
 
 def nbytes(source: base.Source) -> int:
-    """Bytes that the decoded images of a source take, and what comes with them."""
+    """Return the bytes in memory of a source's decoded images and further arrays."""
     arrays = sum(array.nbytes for array in source.arrays.values())
     return len(source) * math.prod(source.shape) * 3 + arrays
 
@@ -41,130 +40,138 @@ def nbytes(source: base.Source) -> int:
 def decode_all(
     source: base.Source, *, workers: int, progress: Progress = lambda done, total: None
 ) -> UInt8[np.ndarray, "n h w 3"]:
-    """Decodes all images, in order, with `workers` threads.
+    """Return all images of a source, decoded by `workers` threads.
 
-    progress(done, total) is called in the caller's thread. Raises one ValueError that
-    counts all unreadable images and names the first.
+    progress(done, total) is called in the caller's thread. Raises one ValueError with the
+    number of unreadable images and the first.
     """
-    base.check_whole("data.loader: workers", workers, 1)
+    base.check_int("data.loader: workers", workers, 1)
     n = len(source)
-    if sources.in_memory(source):
+    if sources.is_in_memory(source):
         progress(n, n)
         return source.images
-    images, damaged = np.empty((n, source.size, source.size, 3), np.uint8), []
+    images, errors = np.empty((n, source.size, source.size, 3), np.uint8), []
     order, starts = source.store.order(), range(0, n, _CHUNK)
+
+    def decode_chunk(start: int) -> list[str]:
+        """Decode the images order[start : start + _CHUNK]; return the error messages."""
+        chunk_errors = []
+        for i in order[start : start + _CHUNK]:
+            try:
+                images[i] = source.image(i)
+            except ValueError as error:
+                chunk_errors.append(str(error))
+        return chunk_errors
+
     with futures.ThreadPoolExecutor(workers) as pool:
-        fill = functools.partial(_fill, source, images, order)
         try:
-            for start, found in zip(starts, pool.map(fill, starts), strict=True):
-                damaged += found
+            results = pool.map(decode_chunk, starts)
+            for start, chunk_errors in zip(starts, results, strict=True):
+                errors += chunk_errors
                 progress(min(start + _CHUNK, n), n)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # Else it decodes them all.
+            # Else the pool would decode the remaining chunks first.
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
-    if damaged:
-        got = f"{len(damaged)} of {n} of {source.name} do not, first {damaged[0]}"
+    if errors:
+        got = f"{len(errors)} of {n} of {source.name} do not, first {errors[0]}"
         remedy = "replace or remove them, or leave them out by `prepare check --list="
         remedy += "damaged.json` and then skip=damaged.json"
         raise ValueError(f"data.loader: every image must decode, {got}; {remedy}")
     return images
 
 
-def _fill(source, images, order, start) -> list[str]:
-    """Decodes one chunk into place; returns what is wrong with the unreadable ones."""
-    damaged = []
-    for i in order[start : start + _CHUNK]:
-        try:
-            images[i] = source.image(i)
-        except ValueError as error:
-            damaged.append(str(error))
-    return damaged
-
-
 Piece = Mapping[str, np.ndarray]
-STOPPING = signals.STOP_SIGNALS  # The parent's affair.
+# Reading processes ignore these signals: the parent handles them.
+STOPPING = signals.STOP_SIGNALS
 
 
 def prefetch(
     read: Callable[[int], Piece], first: int, stop: int, threads: int, workers: int = 0
 ) -> Iterator[Piece]:
-    """Yields read(first), ..., read(stop - 1), a few of them made ahead.
+    """Yield read(first), ..., read(stop - 1) in order, reading a few pieces ahead.
 
-    What comes depends on `read` alone, however many threads or processes there are.
-    With `workers`, that many processes have `threads` threads each; `read` is pickled,
-    and a program that uses them needs the `if __name__ == "__main__"` guard. Closing
-    the iterator stops them. An error of `read` is raised where its piece would come.
+    The pieces do not depend on the number of threads or processes. With `workers`, that
+    many processes have `threads` threads each; `read` is pickled, and a program that uses
+    workers needs the `if __name__ == "__main__"` guard. Closing the iterator stops them. An
+    error of `read` is raised in the place of its piece.
     """
     import grain  # Slow to import, and only streams need it.
 
     options = grain.ReadOptions(threads, prefetch_buffer_size=2 * threads)
     data = grain.MapDataset.range(first, stop).map(read).to_iter_dataset(options)
     if workers:
-        from absl import flags  # The workers read them, outside of absl's app.run.
+        from absl import flags  # The workers read the flags, outside of absl's app.run.
 
         if not flags.FLAGS.is_parsed():
             flags.FLAGS.mark_as_parsed()
-        many = grain.MultiprocessingOptions(workers, per_worker_buffer_size=2 * threads)
-        data = data.mp_prefetch(many, worker_init_fn=_settle)
+        worker_options = grain.MultiprocessingOptions(
+            workers, per_worker_buffer_size=2 * threads
+        )
+        data = data.mp_prefetch(worker_options, worker_init_fn=_set_up_worker)
     iterator = iter(data)
     try:
-        with _spared() if workers else contextlib.nullcontext():
-            several = list(itertools.islice(iterator, 1))  # Begins the workers.
-        yield from several
+        with _stop_signals_blocked() if workers else contextlib.nullcontext():
+            first_pieces = list(itertools.islice(iterator, 1))  # Starts the workers.
+        yield from first_pieces
         yield from iterator
     finally:
         iterator.close()
 
 
-def _settle(worker: int, workers: int) -> None:
-    """Makes a worker a good child: it takes no accelerator, and ends with its parent."""
+def _set_up_worker(worker: int, workers: int) -> None:
+    """Keep a reading process off the accelerator, and end it with its parent.
+
+    The arguments are grain's: the index of the worker and the number of workers.
+    """
     os.environ["JAX_PLATFORMS"] = "cpu"
-    if "jax" in sys.modules:  # Which has read that already.
+    if "jax" in sys.modules:  # Then jax has read the variable already.
         sys.modules["jax"].config.update("jax_platforms", "cpu")
-    for number in STOPPING:  # Until now `_spared` has held them off.
+    for number in STOPPING:  # Until now `_stop_signals_blocked` has blocked them.
         signal.signal(number, signal.SIG_IGN)
 
-    def follow():
+    def exit_with_parent():
         multiprocessing.parent_process().join()
         os._exit(0)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 @contextlib.contextmanager
-def _spared() -> Iterator[None]:
-    """Processes begun within do not end by what a scheduler sends to all of a job.
+def _stop_signals_blocked() -> Iterator[None]:
+    """Block stop signals in processes started inside the context.
 
-    The parent is to save first, with their help; it hears of it by its other threads.
+    A scheduler sends a stop signal to all processes of a job, but the parent needs its
+    workers to save first. The parent still gets the signal in its other threads.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
-        resource_tracker.ensure_running()  # Which lets some of them in again.
+        resource_tracker.ensure_running()  # Unblocks some of the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
-def choose_kept(sizes: Mapping[str, int], room: float) -> list[str]:
-    """Return the names of the sets that are kept in so much room.
+def choose_resident(sizes: Mapping[str, int], room: float) -> list[str]:
+    """Return the names of the data sets to decode into `room` bytes of memory.
 
-    In order each set that still fits, or the smallest first: the choice that fills more of
-    the room, and in order where both fill the same.
+    Data sets are added while they fit, in the given order or the smallest first: whichever
+    fills more of the room, and the given order if both fill the same.
 
-    sizes: bytes of each set, by name. room: bytes.
+    sizes: {name: bytes}.
     """
 
     def fill(names: Iterable[str]) -> list[str]:
-        kept, left = [], room
+        chosen, free = [], room
         for name in names:
-            if sizes[name] <= left:
-                kept.append(name)
-                left -= sizes[name]
-        return kept
+            if sizes[name] <= free:
+                chosen.append(name)
+                free -= sizes[name]
+        return chosen
 
     choices = fill(sizes), fill(sorted(sizes, key=lambda name: sizes[name]))
-    fullest = max(choices, key=lambda kept: sum(sizes[name] for name in kept))
+    fullest = max(choices, key=lambda names: sum(sizes[name] for name in names))
     return [name for name in sizes if name in fullest]
 
 
@@ -177,73 +184,81 @@ def load_into_memory(
     threads: int,
     sharing: int = 1,
 ) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
-    """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
+    """Return {name: decoded images} of the data sets that fit into `gib` GiB.
 
-    Those to train on must fit. Of those to test on, the ones that still fit (`choose_kept`)
-    or are there already; the others will be read anew at each evaluation.
+    Training sets must all fit. Test sets are decoded while they fit (`choose_resident`);
+    those already in memory are always returned, the remaining ones will be read again at
+    each evaluation. A progress bar is shown while images are decoded.
 
-    sharing: the number of processes that share the room for sets to test on, the most of any
-      machine, so that all processes of a run keep the same sets.
+    resident: training sets by name. tested: test sets by name. say(line): prints a line.
+    sharing: the largest number of processes on a machine that share the room for test sets,
+      so that all processes of a run decode the same sets.
+    Raises ValueError if the training sets do not fit.
     """
-    left = gib * 2**30 - sum(nbytes(source) for source in resident.values())
-    if left < 0:
-        takes = f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory"
-        most = f"more than config.run.loading.gib={gib:g}"
+    free = gib * 2**30 - sum(nbytes(source) for source in resident.values())
+    if free < 0:
+        size = f"data: the training sets take {gib - free / 2**30:.1f} GiB in memory"
+        limit = f"more than config.run.loading.gib={gib:g}"
         stream = "stream them from their files (crop=host among the config's arguments"
         smaller = "or in its c.train), or choose a smaller config.size"
-        raise ValueError(f"{takes}, {most}; raise it, {stream}, {smaller}")
-    own_room = gib * 2**30 / sharing - sum(map(nbytes, resident.values()))
-    encoded = {}  # Bytes of each set that must be decoded.
+        raise ValueError(f"{size}, {limit}; raise it, {stream}, {smaller}")
+    process_room = gib * 2**30 / sharing - sum(map(nbytes, resident.values()))
+    encoded_sizes = {}  # Bytes of each test set that is still encoded.
     for name, source in tested.items():
-        if sources.in_memory(source):
-            own_room -= nbytes(source)
+        if sources.is_in_memory(source):
+            process_room -= nbytes(source)
         else:
-            encoded[name] = nbytes(source)
-    kept, images = choose_kept(encoded, own_room), {}
-    if encoded:
-        size = sum(encoded[name] for name in kept) / 2**30
-        room = max(0, own_room) / 2**30
+            encoded_sizes[name] = nbytes(source)
+    decoded_once = choose_resident(encoded_sizes, process_room)
+    if encoded_sizes:
+        size = sum(encoded_sizes[name] for name in decoded_once) / 2**30
+        room = max(0, process_room) / 2**30
         line = (
-            f"{len(kept)} of {len(encoded)} test sets are decoded once and kept, "
-            f"{size:.2g} GiB of {room:.2g} GiB that are free for them"
+            f"{len(decoded_once)} of {len(encoded_sizes)} test sets are decoded once and "
+            f"kept, {size:.2g} GiB of {room:.2g} GiB that are free for them"
         )
         if sharing > 1:
             line += f" in each process, of which a machine has {sharing} at most"
         say(line)
-    at_hand = {
-        name: x for name, x in tested.items() if name not in encoded or name in kept
+    resident_tests = {
+        name: source
+        for name, source in tested.items()
+        if name not in encoded_sizes or name in decoded_once
     }
-    chosen = {**resident, **at_hand}
-    for name, source in chosen.items():
+    images = {}
+    for name, source in {**resident, **resident_tests}.items():
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             images[name] = decode_all(source, workers=threads, progress=progress)
     for name, source in {**resident, **tested}.items():
         note = f" ({source.note})" if source.note else ""
         note += "" if name in images else "; read from its files at each evaluation"
-        what = f"{len(source)} images of {source.name}, {source.preprocessing}"
-        say(f"{name}: {what}{note}")
+        content = f"{len(source)} images of {source.name}, {source.preprocessing}"
+        say(f"{name}: {content}{note}")
     return images
 
 
-# Images that one thread decodes one after the other.
+# Images per task of a thread.
 PIECE_SIZE = 32
 
 
 class ReaderOptions(NamedTuple):
-    """Who reads a streamed set: threads, of this process or of `workers` others.
+    """The threads and processes that read a streamed data set.
 
     Where several processes train together, each reads its own share of every batch and
-    of every window, the `part`-th of `parts`, for so many devices of its own.
+    of every window.
     """
 
-    threads: int
-    workers: int = 0
-    part: int = 0
-    parts: int = 1
-    devices: int = 1
+    threads: int  # Of this process, or of each worker.
+    workers: int = 0  # Reading processes; 0: this process reads.
+    part: int = 0  # The share of this process, from 0 ...
+    parts: int = 1  # ... of the number of shares.
+    devices: int = 1  # Of this process.
 
     def pieces(self, read: Callable[[int], Piece], first: int, stop: int) -> Iterator:
-        return prefetch(read, first, stop, self.threads, self.workers)
+        """Yield read(first), ..., read(stop - 1) in order; see `prefetch`."""
+        return prefetch(
+            read, first, stop=stop, threads=self.threads, workers=self.workers
+        )
 
 
 Rows = slice | Int[np.ndarray, "b"]
@@ -251,7 +266,7 @@ Rows = slice | Int[np.ndarray, "b"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedImages:
-    """Images of a set that stay in its files."""
+    """Images of a source that are not decoded: those at `index`."""
 
     source: base.Source
     index: Int[np.ndarray, "n"]
@@ -269,7 +284,7 @@ class EncodedImages:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LazyImages:
-    """Encoded images as an array: rows are read when indexed, and none is cached."""
+    """Encoded images that act as an array: rows are decoded when indexed, without a cache."""
 
     images: EncodedImages
     reading: ReaderOptions
@@ -282,8 +297,8 @@ class LazyImages:
         return self.images.shape
 
     def __getitem__(self, rows: Rows) -> UInt8[np.ndarray, "b h w 3"]:
-        some = self.images[rows]
-        return next(batches([some], len(some), self.reading))
+        images = self.images[rows]
+        return next(batches([images], len(images), self.reading))
 
 
 Batch = UInt8[np.ndarray, "b h w c"]
@@ -291,43 +306,47 @@ Images = UInt8[np.ndarray, "n h w c"] | EncodedImages  # In memory, or in their 
 
 
 def batches(
-    several: Iterable[Images], batch: int, reading: ReaderOptions
+    image_sets: Iterable[Images], batch: int, reading: ReaderOptions
 ) -> Iterator[Batch]:
-    """Cuts sets, one after the other, into batches of one size; the last one is padded.
+    """Yield batches of `batch` images from the sets in turn; the last is padded with zeros.
 
-    A batch may hold the end of a set and the start of the next. Every process has all.
+    A batch may hold the end of a set and the start of the next. Every process gets all
+    images.
     """
-    held, missing = [], batch
-    for images in several:
+    chunks, missing = [], batch
+    for images in image_sets:
         for chunk in _chunks(images, reading):
             while len(chunk):
-                held.append(chunk[:missing])
-                missing, chunk = missing - len(held[-1]), chunk[missing:]
+                chunks.append(chunk[:missing])
+                missing, chunk = missing - len(chunks[-1]), chunk[missing:]
                 if not missing:
-                    yield _joined(held)
-                    held, missing = [], batch
-    if held:
-        yield _joined([*held, np.zeros((missing, *held[0].shape[1:]), np.uint8)])
+                    yield _join(chunks)
+                    chunks, missing = [], batch
+    if chunks:
+        yield _join([*chunks, np.zeros((missing, *chunks[0].shape[1:]), np.uint8)])
 
 
 def local_batches(
-    several: Sequence[Images], batch: int, reading: ReaderOptions
+    image_sets: Sequence[Images], batch: int, reading: ReaderOptions
 ) -> Iterator[Batch]:
-    """As `batches`, of each the rows that this process reads; the others' it never sees."""
+    """Yield the rows of each of `batches` that this process reads; it reads no other rows."""
     if reading.parts == 1:
-        yield from batches(several, batch, reading)
+        yield from batches(image_sets, batch, reading)
         return
-    share, first, own = batch // reading.parts, 0, []
-    for images in several:
-        of_batch = (first + np.arange(len(images))) % batch
-        own.append(images[np.flatnonzero(of_batch // share == reading.part)])
-        first += len(images)
-    nothing = np.zeros((share, *several[0].shape[1:]), np.uint8)
-    coming = itertools.chain(batches(own, share, reading), itertools.repeat(nothing))
-    yield from itertools.islice(coming, -(-first // batch))
+    share, total, local_sets = batch // reading.parts, 0, []
+    for images in image_sets:
+        row_in_batch = (total + np.arange(len(images))) % batch
+        local_sets.append(images[np.flatnonzero(row_in_batch // share == reading.part)])
+        total += len(images)
+    padding = np.zeros((share, *image_sets[0].shape[1:]), np.uint8)
+    local = itertools.chain(
+        batches(local_sets, share, reading), itertools.repeat(padding)
+    )
+    yield from itertools.islice(local, math.ceil(total / batch))
 
 
 def _chunks(images, reading) -> Iterator[np.ndarray]:
+    """Yield images in memory as one array, encoded images in decoded pieces."""
     if not isinstance(images, EncodedImages):
         yield images
         return
@@ -336,13 +355,14 @@ def _chunks(images, reading) -> Iterator[np.ndarray]:
         index = images.index[number * PIECE_SIZE : (number + 1) * PIECE_SIZE]
         return {"image": np.stack([images.source.image(i) for i in index])}
 
-    stop = -(-len(images) // PIECE_SIZE)
+    stop = math.ceil(len(images) / PIECE_SIZE)
+    # By threads only: processes would have to be started for every set.
     threads = reading.threads * max(1, reading.workers)
-    # By threads alone: processes would be started anew for every set.
-    with contextlib.closing(prefetch(read, 0, stop, threads)) as coming:
-        for piece in coming:
+    with contextlib.closing(prefetch(read, 0, stop=stop, threads=threads)) as pieces:
+        for piece in pieces:
             yield piece["image"]
 
 
-def _joined(chunks: list[np.ndarray]) -> np.ndarray:
+def _join(chunks: list[np.ndarray]) -> np.ndarray:
+    """Return chunks concatenated; a single chunk is not copied."""
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

@@ -1,16 +1,16 @@
-"""What every data set may be asked: the options `columns`, `keep`, `drop`, `portion`, `skip`.
+"""The options of every data set: `columns`, `keep`, `drop`, `portion` and `skip`.
 
-`columns` are attributes of images from CSV files. One has a line for each image of the whole
-split: its number `image`, from 0, and columns of names, such as the clusters that `jbias
-prepare clusters` finds. A file of the same name that ends in .json holds the split's
-fingerprint, because numbers of other images would mean nothing. The functions that read a CSV
-file and number its names also serve users' own sets (attributed.py) and `shift` (shifts.py).
+`columns` adds attributes of images from a CSV file. The file has a line for each image of the
+whole split: the image's number from 0 in column `image`, and columns of names, such as the
+clusters of `jbias prepare clusters`. The sidecar <file>.json has the split's fingerprint, so
+that the numbers are never used for other images. The functions that read a CSV file and number
+its names also serve users' own data sets (attributed.py) and `shift` (shifts.py).
 
-`keep`, `drop`, `portion` and `skip` say which images of a set are used. `skip` takes a list
-of damaged images, written by `prepare check`: a JSON file of splits, each with the fingerprint
-that it had and, by the key of its store, why an image does not decode. Names alone repeat in
-WebDataset's shards and in others, and numbers differ in a part of a set. The list is of use
-for exactly these files: a set that has changed has another fingerprint, and is refused.
+`keep`, `drop`, `portion` and `skip` select images. `skip` takes a list of damaged images from
+`jbias prepare check`: a JSON file of splits, each with the split's fingerprint and, by the
+image's key in its store, the reason why an image does not decode. Keys, because names may
+repeat in shards and numbers differ in a part of a split. The list is valid for exactly these
+files: a data set that has changed has another fingerprint and is refused.
 """
 
 import contextlib
@@ -33,60 +33,70 @@ from jbias.runtime import files, messages
 from jbias.untrusted import opening
 
 IMAGE_COLUMN = "image"
-READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these itself.
+READER_COLUMNS = ("class", "file")  # For human readers; the source has them already.
 
 
 def write_columns(
-    path: str, whole: Source, columns: Mapping[str, Names], **about: Any
+    path: str, whole: Source, columns: Mapping[str, Names], **notes: Any
 ) -> None:
-    """Writes such a file, of a whole split; "" is no name. `about` goes beside it.
+    """Write a file for the option `columns`, and its sidecar <path>.json.
 
-    columns: by name, a name for each image.
+    whole: the source of a whole split. columns: {column: a name for each image, "" for
+    none}. notes: further entries of the sidecar.
     """
     classes = [whole.classes[k] for k in whole.columns["label"]]
     table = {IMAGE_COLUMN: range(len(whole)), "class": classes}
     if isinstance(whole, sources.EncodedSource):
         table["file"] = whole.files
     table |= columns
-    import pandas as pd  # Which reading a set does not wait for.
+    import pandas as pd  # Slow to import, and reading a data set does not need it.
 
     values = {name: number_values(column)[0] for name, column in columns.items()}
-    beside = {"fingerprint": whole.fingerprint, "images": len(whole), "values": values}
+    sidecar = {
+        "fingerprint": whole.fingerprint,
+        "images": len(whole),
+        "values": values,
+        **notes,
+    }
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    files.write(f"{path}.json", json.dumps(beside | about, indent=1) + "\n")
+    files.write(f"{path}.json", json.dumps(sidecar, indent=1) + "\n")
     files.write(path, pd.DataFrame(table).to_csv(index=False, lineterminator="\r\n"))
 
 
 def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
-    """Adds the columns of a file to a split or a part of it; `whole` is all of it.
+    """Return a source with the columns of the file at `path`, the option `columns`.
 
-    Values are numbered alike in every part; where a cell is empty it is "(none)". Raises
-    ValueError for a file of other images, or that does not fit.
+    source: the split or a part of it. whole: the whole split. Values have the same numbers
+    in every part; the value of an empty cell is "(none)". Raises ValueError for a file of
+    other images, or one that does not fit.
     """
     where, path = f"data.{source.name}", os.path.expanduser(path)
-    table, out = _table(where, path, whole)
-    places = positions_in(source, split, whole, "columns")
-    found, values = {}, {}
-    for name, column in table.items():
+    table, unfit = _table(where, path, whole)
+    positions = positions_in(source, split, whole, option="columns")
+    columns, values = {}, {}
+    for name, cells in table.items():
         if name in source.columns or name in source.arrays or is_reserved(name):
             must = f"columns must bring names of their own, {path!r} has {name!r}"
             raise ValueError(f"{where}: {must}, which the set has; rename it")
-        known, numbers = number_values(column)
-        found[name], values[name] = numbers[places], known
-        if NO_VALUE in known and not (found[name] == len(known) - 1).any():
-            values[name] = known[:-1]
-    note = f"{'+'.join(found)} from {os.path.basename(path)}"
-    note += f" (no attributes: {', '.join(out)})" if out else ""
-    return sources.add(source, found, values, note)
+        value_names, numbers = number_values(cells)
+        columns[name], values[name] = numbers[positions], value_names
+        if (
+            NO_VALUE in value_names
+            and not (columns[name] == len(value_names) - 1).any()
+        ):
+            values[name] = value_names[:-1]
+    note = f"{'+'.join(columns)} from {os.path.basename(path)}"
+    note += f" (no attributes: {', '.join(unfit)})" if unfit else ""
+    return sources.add(source, columns, values, note=note)
 
 
 def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
-    """Names by column for every image, in order, and which columns are no attributes."""
+    """Return {column: a cell for each image}, and columns that are unfit, with the reason."""
     header, lines = read_csv(path)
     fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)
     if fingerprint != whole.fingerprint:
         must = f"{where}: columns must be of these images, got {path!r} of a split with"
-        remedy = f"for {whole.fingerprint[:12]}; make it anew for this set"
+        remedy = f"for {whole.fingerprint[:12]}; make it again for this set"
         raise ValueError(f"{must} fingerprint {fingerprint[:12]} {remedy}")
     if IMAGE_COLUMN not in header:
         raise ValueError(f"{path}: the header must have {IMAGE_COLUMN}, got {header}")
@@ -97,21 +107,21 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
             must = f"{IMAGE_COLUMN} must be each number from 0 to {n - 1:,} once"
             raise ValueError(f"{path}:{line}: {must}, got {image!r}")
         rows[int(image)] = row
-    lost = next((i for i in range(n) if i not in rows), None)
-    if lost is not None:
+    missing = next((i for i in range(n) if i not in rows), None)
+    if missing is not None:
         must = f"must have a line for each of {n:,} images"
-        raise ValueError(f"{path}: {must}, image {lost} has none")
-    columns = [one for one in header if one not in (IMAGE_COLUMN, *READER_COLUMNS)]
+        raise ValueError(f"{path}: {must}, image {missing} has none")
+    columns = [name for name in header if name not in (IMAGE_COLUMN, *READER_COLUMNS)]
     table = {name: [rows[i][name] for i in range(n)] for name in columns}
-    why = {name: why_unfit(column) for name, column in table.items()}
-    found = {name: column for name, column in table.items() if not why[name]}
-    if not found:
+    reasons = {name: why_unfit(cells) for name, cells in table.items()}
+    fit = {name: cells for name, cells in table.items() if not reasons[name]}
+    if not fit:
         raise ValueError(f"{path}: must have a column of names, got {header}")
-    return found, [f"{name} ({reason})" for name, reason in why.items() if reason]
+    return fit, [f"{name} ({reason})" for name, reason in reasons.items() if reason]
 
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
-    """The names in each column, as `write` noted them beside a file; {} without notes."""
+    """Return {column: names of its values} from a file's sidecar; {} without a sidecar."""
     values = {}
     with contextlib.suppress(ValueError):
         values = _sidecar("columns", os.path.expanduser(path)).get("values", {})
@@ -119,30 +129,52 @@ def read_values(path: str) -> dict[str, tuple[str, ...]]:
 
 
 def _sidecar(where: str, path: str) -> dict[str, Any]:
-    """Reads the notes beside a file: at least the fingerprint of the split it is for."""
-    must = f"{where}: columns must come with {path + '.json'!r}, which says of what"
-    kinds = OSError, ValueError, KeyError, TypeError, RecursionError
-    how = "; jbias.data.set_options.write_columns makes both"
-    with base.explained(
-        f"{must} images: ", *kinds, remedy=how, reason=base.kind_and_text
+    """Return the content of <path>.json, which has at least the split's fingerprint."""
+    must = f"{where}: columns must come with {path + '.json'!r}, which identifies the"
+    remedy = "; jbias.data.set_options.write_columns makes both"
+    with base.explain_errors(
+        f"{must} images: ",
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        remedy=remedy,
+        reason=base.describe_error,
     ):
         with opening.text(f"{path}.json") as file:
             notes = json.load(file)
         return {**notes, "fingerprint": notes["fingerprint"]}
 
 
-MAX_VALUES = 64  # More values are too many for an attribute, unless it is asked for.
-NO_VALUE = "(none)"  # What an image with an empty cell has.
-# What a batch calls by these names is another thing.
-_RESERVED = ("image", "label", "target", "texture", "index", "weight", "weight_sum")
-_RESERVED += ("views", "consistency", "binary", "other", "once", "renders")
+MAX_VALUES = 64  # Columns with more values are attributes only if the user names them.
+NO_VALUE = "(none)"  # The value of an image whose cell is empty.
+# Entries of a training batch, which no column may replace.
+_RESERVED = (
+    "image",
+    "label",
+    "target",
+    "texture",
+    "index",
+    "weight",
+    "weight_sum",
+    "views",
+    "consistency",
+    "binary",
+    "other",
+    "once",
+    "renders",
+)
 
 
 CSV_ERRORS = (OSError, UnicodeDecodeError, csv.Error)
 
 
 def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
-    """The header, trimmed, and by line number the cells; those beyond it are under ""."""
+    """Return the header of a CSV file, trimmed, and (line number, {column: cell}) pairs.
+
+    Cells beyond the header are a list under "".
+    """
     with opening.text(path, newline="") as file:
         reader = csv.DictReader(file, restkey="", restval="", skipinitialspace=True)
         header = tuple(name.strip() for name in reader.fieldnames or ())
@@ -151,65 +183,77 @@ def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
 
 
 def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]:
-    """The header of a CSV file, and by line number the cells of each line, trimmed.
+    """Return the header of a CSV file and (line number, {column: cell}) pairs, trimmed.
 
-    Raises ValueError, one line, for what is no CSV in UTF-8, a name twice in the header
-    and a line with more cells than the header.
+    Raises ValueError, one line, for a file that is not CSV in UTF-8, a repeated name in the
+    header and a line with more cells than the header.
     """
-    with base.explained(f"{path}: must be a CSV file in UTF-8: ", *CSV_ERRORS):
+    with base.explain_errors(f"{path}: must be a CSV file in UTF-8: ", *CSV_ERRORS):
         header, rows = csv_lines(path)
     if len(set(header)) < len(header):
-        again = next(name for name in header if header.count(name) > 1)
-        raise ValueError(f"{path}:1: columns must have different names, got {again!r}")
-    found = []
+        repeated = next(name for name in header if header.count(name) > 1)
+        must = "columns must have different names"
+        raise ValueError(f"{path}:1: {must}, got {repeated!r}")
+    lines = []
     for number, row in rows:
-        more = row.pop("", ())  # A column without a name, such as pandas' index.
-        if isinstance(more, list) and any(cell.strip() for cell in more):
+        surplus = row.pop("", ())  # A string for a column without a name, as of pandas.
+        if isinstance(surplus, list) and any(cell.strip() for cell in surplus):
             must = f"a line must have as many cells as the header, {len(header)}"
-            got = f"got {len(header) + len(more)}; quote commas"
+            got = f"got {len(header) + len(surplus)}; quote commas"
             raise ValueError(f"{path}:{number}: {must}, {got}")
-        found.append((number, {name: cell.strip() for name, cell in row.items()}))
-    return tuple(filter(None, header)), found
+        lines.append((number, {name: cell.strip() for name, cell in row.items()}))
+    return tuple(filter(None, header)), lines
 
 
-def number_values(names: Names) -> tuple[tuple[str, ...], Column]:
-    """Different names, sorted, and the number of each cell's; empty ones are the last."""
-    known = sorted(set(names) - {"", NO_VALUE})
-    known += [NO_VALUE] if {"", NO_VALUE} & set(names) else []
-    number = {name: i for i, name in enumerate(known)} | {"": len(known) - 1}
-    return tuple(known), np.array([number[name] for name in names], np.int32)
+def number_values(cells: Names) -> tuple[tuple[str, ...], Column]:
+    """Return the distinct names of a column, sorted, and the number of each cell's name.
+
+    Empty cells have the name NO_VALUE, which is last.
+    """
+    names = sorted(set(cells) - {"", NO_VALUE})
+    names += [NO_VALUE] if {"", NO_VALUE} & set(cells) else []
+    number = {name: i for i, name in enumerate(names)} | {"": len(names) - 1}
+    return tuple(names), np.array([number[cell] for cell in cells], np.int32)
 
 
 def is_reserved(name: str) -> bool:
-    """Tells whether a column must not have this name, because a batch has it."""
+    """Return whether a training batch has an entry of this name."""
     return name in _RESERVED or name.startswith("accepted_")
 
 
-def why_unfit(names: Names) -> str:
-    """Why a column is no attribute by itself, or "": empty, measured, too many values."""
-    count = len({*names} - {""})
+def why_unfit(cells: Names) -> str:
+    """Return the reason why a column is no attribute unless the user names it, or "".
+
+    Reasons: no cell is filled, numbers that are not integers, or more than MAX_VALUES.
+    """
+    count = len({*cells} - {""})
     if not count:
         return "empty"
-    if _is_measured(names):
+    if _is_measured(cells):
         return "numbers that are not whole"
     return f"{count:,} values" if count > MAX_VALUES else ""
 
 
-def _is_measured(names: Names) -> bool:
+def _is_measured(cells: Names) -> bool:
+    """Return whether all filled cells are numbers, and some are not integers."""
     try:
-        numbers = [numerals.real(name) for name in names if name]
+        numbers = [numerals.real(cell) for cell in cells if cell]
     except ValueError:
         return False
     return not all(number.is_integer() for number in numbers)
 
 
-def combine(where: str, table: Mapping[str, Names], asked: Names) -> list[str]:
-    """Cells of several columns as one name each, "black smile"; empty where one is."""
-    rows = list(zip(*(table[name] for name in asked), strict=True))
+def combine(where: str, table: Mapping[str, Names], columns: Names) -> list[str]:
+    """Return the cells of several columns joined per image, such as "black smile".
+
+    "" where a cell of an image is empty. Raises ValueError if two rows would get the same
+    name. table: {column: cells}. columns: the columns to join.
+    """
+    rows = list(zip(*(table[name] for name in columns), strict=True))
     names = {row: " ".join(row) if all(row) else "" for row in rows}
-    whole = [name for name in names.values() if name]
-    if len(whole) > len({*whole}):
-        must = f"{where}: values of {'+'.join(asked)} must differ when written"
+    joined = [name for name in names.values() if name]
+    if len(joined) > len({*joined}):
+        must = f"{where}: values of {'+'.join(columns)} must differ when written"
         raise ValueError(f"{must} one after the other; rename some")
     return [names[row] for row in rows]
 
@@ -218,67 +262,76 @@ _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 
 
 def keep(source: Source, split: str, path: str, whole: Source) -> Source:
-    """Keeps the images that a file names, by their numbers in the whole split.
+    """Return a source of the images that a file selects, the option `keep`.
 
-    source: the split or a part of it; whole: all of it. The file is .npy, or text with a
-    number a line: a mask, one 0 or 1 (or False or True) for each image of the whole, or
-    the numbers of those to keep, from 0. Order and classes stay.
+    source: the split or a part of it. whole: the whole split. path: an .npy file, or text
+    with a number a line: a mask, one 0 or 1 (or False or True) for each image of the whole
+    split, or the numbers from 0 of the images to keep. Order and classes do not change.
 
-    Raises ValueError where the file does not fit, or nothing would be left.
+    Raises ValueError where the file does not fit, or no image would be left.
     """
     where = f"data.{source.name}"
-    chosen = _mask(where, path, len(whole))
-    kept = np.flatnonzero(chosen[positions_in(source, split, whole, "keep")])
-    if not len(kept):
-        none = f"{path!r} names none of the {len(source):,} of {split!r}"
-        raise ValueError(f"{where}: keep must leave an image, {none}")
-    digest = hashlib.sha256(np.packbits(chosen)).hexdigest()
-    note = f"{len(kept):,} of {len(source):,} images, by {os.path.basename(path)}"
-    return sources.take(source, kept, digest=f"keeps {digest}", note=note)
+    mask = _mask(where, path, len(whole))
+    index = np.flatnonzero(mask[positions_in(source, split, whole, option="keep")])
+    if not len(index):
+        got = f"{path!r} names none of the {len(source):,} of {split!r}"
+        raise ValueError(f"{where}: keep must leave an image, {got}")
+    digest = hashlib.sha256(np.packbits(mask)).hexdigest()
+    note = f"{len(index):,} of {len(source):,} images, by {os.path.basename(path)}"
+    return sources.take(source, index, digest=f"keeps {digest}", note=note)
 
 
 def drop(source: Source, names: Names) -> Source:
-    """Leaves classes out; the others are numbered anew from 0, in their order.
+    """Return a source without the named classes, the option `drop`.
 
-    Gone are all images of these classes, by "label" and by "texture"; among several
-    right classes ("accepted_0", ...) they are blank. ValueError for unknown names.
+    The remaining classes are renumbered from 0 in their order. Images whose "label" or
+    "texture" is a dropped class are left out; in "accepted_0", ... (all right classes of
+    an image) dropped classes become -1. Raises ValueError for unknown names.
     """
     where, k = f"data.{source.name}", len(source.classes)
-    names = base.spelled_as(names, source.classes)
+    names = base.match_spelling(names, source.classes)
     for name in names:
         base.check_known(f"{where}: drop must name classes", name, source.classes)
-    stays = ~np.isin(source.classes, names)
-    classes = tuple(np.compress(stays, source.classes).tolist())
+    is_kept = ~np.isin(source.classes, names)
+    classes = tuple(np.compress(is_kept, source.classes).tolist())
     if len(classes) < 2:
         must = f"{where}: drop must leave two classes or more"
         raise ValueError(f"{must}, got {len(names)} of {k} to leave out")
-    anew = np.append(np.where(stays, np.cumsum(stays) - 1, -1), -1).astype(np.int32)
-    shown = [source.columns[c] for c in ("label", "texture") if c in source.columns]
-    kept = np.flatnonzero((anew[np.stack(shown)] >= 0).all(0))
-    said = ", ".join(sorted(names))
-    left = sources.take(source, kept, digest=f"drops {said}", note=f"without {said}")
-    held = {k: anew[v] for k, v in left.columns.items() if base.holds_classes(k)}
-    return dataclasses.replace(left, classes=classes, columns={**left.columns, **held})
+    # New id of each class; the entry for -1, no class, is the last.
+    new_ids = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
+    new_ids = np.append(new_ids, -1).astype(np.int32)
+    cues = [source.columns[c] for c in ("label", "texture") if c in source.columns]
+    index = np.flatnonzero((new_ids[np.stack(cues)] >= 0).all(0))
+    dropped = ", ".join(sorted(names))
+    source = sources.take(
+        source, index, digest=f"drops {dropped}", note=f"without {dropped}"
+    )
+    columns = {
+        name: new_ids[column] if base.holds_classes(name) else column
+        for name, column in source.columns.items()
+    }
+    return dataclasses.replace(source, classes=classes, columns=columns)
 
 
 def portion(source: Source, text: str) -> Source:
-    """Takes a random part of the images of every class and attribute, such as "[:80%]".
+    """Return a random part of the images of every class and attribute, such as "[:80%]".
 
-    It is the same part always, and parts that meet in a percentage are disjoint and
-    together whole. Where there are two images of a class and attribute, each side of a
-    cut has one. ValueError for another form, or where nothing would be left.
+    The part is always the same. Parts that meet at a percentage are disjoint, and together
+    they are the whole source. If a class and attribute has two images or more, neither
+    side of a cut is empty. Raises ValueError for another form, or if no image is left.
     """
     where = f"data.{source.name}: portion"
     if not text.startswith("["):
         raise ValueError(f'{where}: must read "[:80%]" or "[80%:]", got {text!r}')
     part = listing.parse_split(where, f"images{text}")
     names = [name for name in ("label", "attribute") if name in source.columns]
-    of = np.stack([source.columns[name] for name in names])
-    drawn = np.random.default_rng(0).permutation(len(source))
-    groups = np.unique(of[:, drawn], axis=1, return_inverse=True)[1].ravel()
-    each = (drawn[groups == group] for group in range(groups.max(initial=-1) + 1))
-    taken = (listing.cut(members, part) for members in each)
-    index = np.sort(np.concatenate([np.zeros(0, np.int64), *taken]))
+    keys = np.stack([source.columns[name] for name in names])
+    order = np.random.default_rng(0).permutation(len(source))
+    group = np.unique(keys[:, order], axis=1, return_inverse=True)[1].ravel()
+    selected = [np.zeros(0, np.int64)]
+    for number in range(group.max(initial=-1) + 1):
+        selected.append(listing.cut(order[group == number], part))
+    index = np.sort(np.concatenate(selected))
     if not len(index):
         raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
     note = f"{len(index):,} of {len(source):,} images, the portion {text}"
@@ -286,13 +339,16 @@ def portion(source: Source, text: str) -> Source:
 
 
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
-    """Reads which of n images stay."""
+    """Return a mask of the images to keep from a file of a mask or of numbers.
+
+    n: number of images of the whole split.
+    """
     path = os.path.expanduser(path)
     what = f"{where}: keep must be .npy or text with a mask or whole numbers: "
-    with base.explained(what):
+    with base.explain_errors(what):
         if path.endswith(".npy"):
             opening.require_regular(path)
-            told = np.lib.format.open_memmap(path, mode="r")
+            values = np.lib.format.open_memmap(path, mode="r")
         else:
             with opening.text(path) as file:
                 words = file.read().split()
@@ -300,32 +356,41 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
             for i, word in enumerate(words):
                 if numbers[i] is None:
                     numbers[i] = numerals.whole(word)
-            told = np.array(numbers, np.int64)
-    flat = told.ndim == 1 and told.dtype.kind in "biu" and len(told)
-    if flat and len(told) == n and np.isin(told, (0, 1)).all():
-        return told.astype(bool)
-    if not flat or told.dtype == bool or not 0 <= told.min() <= told.max() < n:
+            values = np.array(numbers, np.int64)
+    is_list = values.ndim == 1 and values.dtype.kind in "biu" and len(values)
+    if is_list and len(values) == n and np.isin(values, (0, 1)).all():
+        return values.astype(bool)
+    if not is_list or values.dtype == bool or not 0 <= values.min() <= values.max() < n:
         must = f"keep must be a mask of the {n:,} images or numbers from 0 to {n - 1:,}"
         raise ValueError(
-            f"{where}: {must}, got {messages.describe_array(told)} in {path!r}"
+            f"{where}: {must}, got {messages.describe_array(values)} in {path!r}"
         )
-    times = np.bincount(told.astype(np.int64), minlength=n)
-    if times.max() > 1:
+    counts = np.bincount(values.astype(np.int64), minlength=n)
+    if counts.max() > 1:
         must = f"{where}: keep must name an image once"
         raise ValueError(f"{must}, {path!r} repeats some")
-    return times > 0
+    return counts > 0
 
 
 def positions_in(source: Source, split: str, whole: Source, option: str) -> Column:
-    """Where the images of a part are in the whole; `option` needs to know."""
+    """Return the index in `whole` of each image of `source`, which is a part of it.
+
+    split: the name of the part. option: the option that needs the index, for messages.
+    """
     if source is whole:
         return np.arange(len(whole))
     if isinstance(source, sources.EncodedSource):
-        place = {key: i for i, key in enumerate(_keys(whole))}
-        return np.array([place[key] for key in _keys(source)])
-    where, names = f"data.{source.name}", listing.number_names(len(whole))
-    part, labels = listing.parse_split(where, split), whole.columns["label"]
-    index = listing.split_indices(where, names, labels, whole.classes, part)
+        position = {key: i for i, key in enumerate(_keys(whole))}
+        return np.array([position[key] for key in _keys(source)])
+    where = f"data.{source.name}"
+    part = listing.parse_split(where, split)
+    index = listing.split_indices(
+        where,
+        listing.number_names(len(whole)),
+        labels=whole.columns["label"],
+        classes=whole.classes,
+        split=part,
+    )
     if not np.array_equal(whole.images[index], source.images):
         must = f"{where}: {option} must come with a whole split here, got {split!r}"
         raise ValueError(f"{must}; name the images of {part.base!r} in two files")
@@ -336,13 +401,20 @@ MADE_BY = "jbias.prepare check"
 
 
 def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
-    """What a list says of a whole split; `wrong` has reasons by number of the image."""
-    damaged = {source.store.key(i): why for i, why in sorted(wrong.items())}
-    return dict(fingerprint=source.fingerprint, images=len(source), damaged=damaged)
+    """Return the entry of a whole split in a list of damaged images.
+
+    wrong: {number of a damaged image: the reason}.
+    """
+    damaged = {source.store.key(i): reason for i, reason in sorted(wrong.items())}
+    return {
+        "fingerprint": source.fingerprint,
+        "images": len(source),
+        "damaged": damaged,
+    }
 
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
-    """Writes a list: {split: entry}."""
+    """Write a list of damaged images; splits: {split: its `damaged_entry`}."""
     content = {"made_by": MADE_BY, "splits": splits}
     path = os.path.expanduser(path)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -350,51 +422,67 @@ def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def skip(source: Source, split: str, path: str, whole: Source) -> Source:
-    """Leaves the images out that the list at `path` names in a split.
+    """Return a source without the damaged images listed in a file, the option `skip`.
 
-    `source` is the split or some of it, `whole` all of it. The note says how many were
-    left out and by which list, and the fingerprint changes with them. Raises ValueError
-    for a list of other files.
+    source: the split or a part of it. whole: the whole split. path: a list of
+    `jbias prepare check`. The note has the number of images left out and the list, and the
+    fingerprint changes with them. Raises ValueError for a list of other files.
     """
-    listed = _damaged_keys(f"data.{source.name}", split, path, whole)
+    damaged = _damaged_keys(f"data.{source.name}", split, path=path, whole=whole)
     keys = _keys(source)
-    kept = np.flatnonzero([key not in listed for key in keys])
-    if len(kept) == len(keys):
+    index = np.flatnonzero([key not in damaged for key in keys])
+    if len(index) == len(keys):
         return source
-    digest = hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
-    note = f"{len(keys) - len(kept):,} damaged images of {len(keys):,} left out, by the"
+    digest = hashlib.sha256("\n".join(sorted(damaged)).encode()).hexdigest()
+    note = (
+        f"{len(keys) - len(index):,} damaged images of {len(keys):,} left out, by the"
+    )
     note += f" list {os.path.basename(path)} ({digest[:12]})"
-    return sources.take(source, kept, digest=f"without {digest}", note=note)
+    return sources.take(source, index, digest=f"without {digest}", note=note)
 
 
 def _keys(source: Source) -> list[str]:
-    encoded = isinstance(source, sources.EncodedSource)
-    return [source.store.key(i) for i in range(len(source))] if encoded else []
+    """Return the key of each image in its store; [] for a source in memory."""
+    if not isinstance(source, sources.EncodedSource):
+        return []
+    return [source.store.key(i) for i in range(len(source))]
 
 
-def _damaged_keys(where, split, path, whole) -> set[str]:
-    """Keys of the damaged images of one split, if the list is of these files."""
-    what = f"{path}: skip must be a list that `jbias prepare check --list`"
-    kinds = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
-    with base.explained(f"{what} wrote, got ", *kinds, reason=base.kind_and_text):
+def _damaged_keys(where, split, *, path, whole) -> set[str]:
+    """Return the keys of a split's damaged images; ValueError for a list of other files."""
+    expected = f"{path}: skip must be a list that `jbias prepare check --list`"
+    with base.explain_errors(
+        f"{expected} wrote, got ",
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        reason=base.describe_error,
+    ):
         with opening.text(os.path.expanduser(path)) as file:
-            held = json.load(file)
-        if held["made_by"] != MADE_BY:
-            raise ValueError(f"made by {held['made_by']!r}")
-        known = held["splits"].items()
-        splits = {k: (one["fingerprint"], one["damaged"].keys()) for k, one in known}
-    must, remedy = f"{where}: skip must be a list", "jbias prepare check"
+            content = json.load(file)
+        if content["made_by"] != MADE_BY:
+            raise ValueError(f"made by {content['made_by']!r}")
+        splits = {
+            name: (entry["fingerprint"], entry["damaged"].keys())
+            for name, entry in content["splits"].items()
+        }
+    must, command = f"{where}: skip must be a list", "jbias prepare check"
     if split not in splits:
         must = f"{must} that has split {split!r}"
         got = f"got {path!r} with {', '.join(splits) or 'none'}"
-        raise ValueError(f"{must}, {got}; check it: {remedy}")
+        raise ValueError(f"{must}, {got}; check it: {command}")
     fingerprint, damaged = splits[split]
-    strange = sorted(damaged - {*_keys(whole)})
+    unknown = sorted(damaged - {*_keys(whole)})
     which = f"of {len(damaged):,} in {path!r} do not exist"
-    again = f"check them again: {remedy}"
-    base.refuse_some(strange, f"{must} of this set's images", which, again)
+    remedy = f"check them again: {command}"
+    base.refuse_some(
+        unknown, f"{must} of this set's images", which=which, remedy=remedy
+    )
     if fingerprint != whole.fingerprint:
         marks = f"fingerprint {fingerprint[:12]} for {whole.fingerprint[:12]}"
         got = f"got {path!r} with {marks}"
-        raise ValueError(f"{must} of the files as they are, {got}; {again}")
+        raise ValueError(f"{must} of the files as they are, {got}; {remedy}")
     return damaged

@@ -336,7 +336,7 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if not 0 < o["held"] < 0.5:
         raise ValueError(f"{where}.held must be between 0 and 1/2, got {o['held']}")
     for key in ("images", "seed"):
-        base.check_whole(f"{where}.{key}", o[key], 0)
+        base.check_int(f"{where}.{key}", o[key], 0)
     return o
 
 

@@ -18,7 +18,7 @@ from jbias.data.forms import listing, stores
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArraySource(base.Source):
-    """Images that are in memory."""
+    """A source of images in memory."""
 
     images: UInt8[np.ndarray, "n h w 3"]
 
@@ -42,7 +42,7 @@ class ArraySource(base.Source):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class EncodedSource(base.Source):
-    """Images that are decoded when asked for."""
+    """A source of encoded images, each decoded when it is read."""
 
     store: stores.Store
     transform: decoding.Preprocess
@@ -58,7 +58,7 @@ class EncodedSource(base.Source):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of the images, relative, with slashes."""
+        """Names of the images: relative paths with slashes."""
         return self.store.names
 
     def __len__(self) -> int:
@@ -67,44 +67,52 @@ class EncodedSource(base.Source):
     def image(
         self, index: int, transform: decoding.Preprocess | None = None
     ) -> UInt8[np.ndarray, "h w 3"]:
-        """Decodes one image, by the source's own preprocessing or another."""
-        return decoding.decode(*self._file(index), transform or self.transform)
+        """Return one image, preprocessed by `transform` (None: the source's own)."""
+        return decoding.decode(
+            self._opener(index), self.store.where(index), transform or self.transform
+        )
 
     def cropped(self, index: int, size: int, draw: decoding.Draw) -> decoding.Square:
-        """Decodes a window of one original image; see decoding.cropped."""
-        return decoding.cropped(*self._file(index), size, draw)
+        """Return a window of one original image, resized; see decoding.cropped."""
+        where = self.store.where(index)
+        return decoding.cropped(self._opener(index), where, size=size, draw=draw)
 
     def canvas(self, index: int, size: int) -> tuple[decoding.Square, float]:
-        """Squeezes one whole original image; see decoding.canvas."""
-        return decoding.canvas(*self._file(index), size)
+        """Return one whole original image, squeezed, and its ratio; see decoding.canvas."""
+        return decoding.canvas(self._opener(index), self.store.where(index), size)
 
-    def _file(self, index: int) -> tuple[decoding.Opened, str]:
-        """What opens an image, and what a person calls it."""
-        return functools.partial(self.store.open, index), self.store.where(index)
+    def _opener(self, index: int) -> decoding.Opener:
+        """Return a function that opens an encoded image."""
+        return functools.partial(self.store.open, index)
 
 
 def take(
     source: base.Source, index: Int[np.ndarray, "m"], *, digest: str, note: str = ""
 ) -> base.Source:
-    """Selects images, in the order of `index`.
+    """Return a source of the images at `index`, in that order.
 
-    The fingerprint is that of the old one with `digest`, words or a digest of what was
-    selected; `note` is added.
+    digest: words, or a digest of the selection, that enter the new fingerprint. note: added
+    to the source's note.
     """
-    # There are no others.
+    # Source has no other subclasses.
     source = cast(ArraySource | EncodedSource, source)
     if isinstance(source, ArraySource):
-        held = {"images": source.images[index]}
+        images = {"images": source.images[index]}
     else:
-        held = {"store": source.store.take(index)}
-    held["columns"] = {key: column[index] for key, column in source.columns.items()}
-    held["arrays"] = {key: array[index] for key, array in source.arrays.items()}
-    total = hashlib.sha256(f"{source.fingerprint} {digest}".encode())
-    return _noted(source, note, fingerprint=total.hexdigest(), **held)
+        images = {"store": source.store.take(index)}
+    fingerprint = hashlib.sha256(f"{source.fingerprint} {digest}".encode()).hexdigest()
+    return _with_note(
+        source,
+        note,
+        fingerprint=fingerprint,
+        columns={key: column[index] for key, column in source.columns.items()},
+        arrays={key: array[index] for key, array in source.arrays.items()},
+        **images,
+    )
 
 
-def _noted(source: base.Source, note: str, **changes: Any) -> base.Source:
-    """A source with changes, and a note beside its own."""
+def _with_note(source: base.Source, note: str, **changes: Any) -> base.Source:
+    """Return a source with changed fields, and with `note` added to its note."""
     note = "; ".join(filter(None, (source.note, note)))
     return dataclasses.replace(source, note=note, **changes)
 
@@ -112,14 +120,22 @@ def _noted(source: base.Source, note: str, **changes: Any) -> base.Source:
 def add(
     source: base.Source, columns: Columns, values: Mapping[str, Names], note: str = ""
 ) -> base.Source:
-    """Adds columns, the names of their values and a note; the fingerprint follows."""
+    """Return a source with further columns, the names of their values and a note.
+
+    The fingerprint changes with them.
+    """
     digest = listing.digest_columns(source.fingerprint, columns, values)
-    columns, values = {**source.columns, **columns}, {**source.values, **values}
-    return _noted(source, note, fingerprint=digest, columns=columns, values=values)
+    return _with_note(
+        source,
+        note,
+        fingerprint=digest,
+        columns={**source.columns, **columns},
+        values={**source.values, **values},
+    )
 
 
-def encoded(source: base.Source, index: int) -> bytes:
-    """An image as it is stored, a file's bytes; as PNG where it is in memory."""
+def read_encoded(source: base.Source, index: int) -> bytes:
+    """Return the stored bytes of an image's file, or a PNG of an image in memory."""
     if isinstance(source, EncodedSource):
         opened = source.store.open(index)
         with open(opened, "rb") if isinstance(opened, str) else opened as file:
@@ -128,11 +144,12 @@ def encoded(source: base.Source, index: int) -> bytes:
 
 
 def to_png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
-    """An image without a loss."""
-    Image.fromarray(image).save(held := io.BytesIO(), "PNG")
-    return held.getvalue()
+    """Return the bytes of an image as a PNG file, which is lossless."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
-def in_memory(source: base.Source) -> bool:
-    """Whether images are there without reading or decoding anything."""
+def is_in_memory(source: base.Source) -> bool:
+    """Return whether all images are in memory, so that none needs decoding."""
     return isinstance(source, ArraySource)

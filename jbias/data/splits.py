@@ -1,4 +1,4 @@
-"""Opens the training and test sets that a config names, and maps them to the network's classes."""
+"""Opening of a config's training and test sets, and their mapping to the network's classes."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +14,32 @@ from jbias.data import base, labels, loader, shifts
 from jbias.data.base import Columns
 
 Options = Mapping[str, Any]
-Opener = Callable[..., base.Source]
+# open(where, options, size) -> source.
+OpenFunction = Callable[..., base.Source]
 
-# Of config.train, and some of its `other`, beside the data set's own options.
-_TRAINING = ("batch", "accumulate", "also", "shares", "balance", "other")
-_TRAINING += ("inputs", "pair", "window", "canvas")
-# Of config.valid and config.tests, likewise: keywords of labels.match.
-_ANSWERING = ("aggregate", "mapping", "restrict")
+# Entries of config.train (some also of config.train.other) that are no data set options.
+_TRAINING_ENTRIES = (
+    "batch",
+    "accumulate",
+    "also",
+    "shares",
+    "balance",
+    "other",
+    "inputs",
+    "pair",
+    "window",
+    "canvas",
+)
+# Entries of config.valid and config.tests that are no data set options: keywords of
+# labels.match.
+_MATCHING_ENTRIES = ("aggregate", "mapping", "restrict")
 
 
 class TestSet(NamedTuple):
-    """A set to evaluate on, in the space of the network's decisions."""
+    """A test set whose columns hold class ids among the network's decisions.
+
+    matrix, aggregate: of labels.ClassMap.
+    """
 
     name: str
     images: loader.Images
@@ -35,12 +50,12 @@ class TestSet(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of its images, in pixels."""
+        """Height and width of the images, in pixels."""
         return self.images.shape[1:3]
 
 
 class TrainSet(NamedTuple):
-    """The sources that a stage trains on, one after the other, and a second stream.
+    """The sources of a training stage, concatenated, and the source of a second stream.
 
     Labels of `other` are not used.
     """
@@ -49,14 +64,24 @@ class TrainSet(NamedTuple):
     other: base.Source | None = None
 
     def named(self, number: int) -> dict[str, base.Source]:
-        """All of them, by what messages and provenance call them."""
+        """Return all sources by their names in messages and provenance.
+
+        number: of the training stage.
+        """
         names = [f"train/{number}", *(f"train/{number}/also/{i}" for i in range(99))]
-        found = dict(zip(names, self.sources))
-        return found | ({f"train/{number}/other": self.other} if self.other else {})
+        sources = dict(zip(names, self.sources))
+        if self.other:
+            sources[f"train/{number}/other"] = self.other
+        return sources
 
 
 def open_source(where: str, options: Options, size: int) -> base.Source:
-    """Opens one set."""
+    """Return the source of a config's entry, such as config.valid.
+
+    where: the entry's name, for messages. options: "data", "split" and the data set's own
+    options. size: side of the images in pixels, unless the options have a size.
+    Raises ValueError for wrong options and for data that are missing.
+    """
     jc.check_type(where, options, dict)
     options = dict(options)
     if type(options.get("crop")) is str:
@@ -70,43 +95,54 @@ def open_source(where: str, options: Options, size: int) -> base.Source:
             jc.check_type(f"{where}.{key}", options[key], kind)
     name, split = options.pop("data"), options.pop("split")
     if name in data.DATASETS:
-        jc.check_annotations(where, data.DATASETS[name].make, options)
-    with base.explained(f"{where}: ", ValueError):
+        for option, parameter in data.DATASETS[name].options.items():
+            if option in options and parameter.annotation is not parameter.empty:
+                jc.check_type(
+                    f"{where}.{option}", options[option], parameter.annotation
+                )
+    with base.explain_errors(f"{where}: ", ValueError):
         return data.load(name, split, **{"size": size, **options})
 
 
 def train_set(
-    where: str, options: Options, size: int, opened: Opener = open_source
+    where: str, options: Options, size: int, open_set: OpenFunction = open_source
 ) -> TrainSet:
-    """Opens the sources of one stage; the first says what the classes are.
+    """Return the training set of one stage; the first source defines the classes.
 
-    `opened` does so, by these arguments.
+    where: the stage's name in the config, for messages. options: the stage's entry in
+    config.train. open_set(where, options, size): opens one source.
     """
-    sources = [opened(where, _source_options(options), size)]
-    for i, more in enumerate(options.get("also", ())):
-        here = f"{where}.also[{i}]"
+    sources = [open_set(where, _source_options(options), size)]
+    for i, more_options in enumerate(options.get("also", ())):
+        also_where = f"{where}.also[{i}]"
         remedy = "; `jbias prepare deepaugment --help` tells how one is made"
-        with base.explained("", ValueError, remedy=remedy):
-            sources.append(opened(here, more, size))
-        with base.explained(f"{here}: ", ValueError):
+        with base.explain_errors("", ValueError, remedy=remedy):
+            sources.append(open_set(also_where, more_options, size))
+        with base.explain_errors(f"{also_where}: ", ValueError):
             _relabelled(sources[0], sources[-1])
-    other = _source_options(options.get("other") or {})
-    beside = opened(f"{where}.other", other, size) if other else None
-    return TrainSet(tuple(sources), beside)
+    other_options = _source_options(options.get("other") or {})
+    other = open_set(f"{where}.other", other_options, size) if other_options else None
+    return TrainSet(tuple(sources), other)
 
 
 def _source_options(options: Options) -> dict[str, Any]:
-    """The options of a training set without those that say how it is fed."""
-    fed = (*_TRAINING, *["crop"] * (type(options.get("crop")) is str))
-    return {key: value for key, value in options.items() if key not in fed}
+    """Return a training set's options without those of the input pipeline."""
+    source_options = {
+        key: value for key, value in options.items() if key not in _TRAINING_ENTRIES
+    }
+    if type(options.get("crop")) is str:  # Where crops are cut; else of the data set.
+        del source_options["crop"]
+    return source_options
 
 
 def open_test_source(
-    where: str, options: Options, size: int, opened: Opener = open_source
+    where: str, options: Options, size: int, open_set: OpenFunction = open_source
 ) -> base.Source:
-    """Opens a set to evaluate on."""
-    own = {key: value for key, value in options.items() if key not in _ANSWERING}
-    return opened(where, own, size)
+    """Return the source of a test set; arguments as of `train_set`."""
+    source_options = {
+        key: value for key, value in options.items() if key not in _MATCHING_ENTRIES
+    }
+    return open_set(where, source_options, size)
 
 
 def class_map(
@@ -116,27 +152,35 @@ def class_map(
     train: base.Source | labels.LabelSpace,
     aggregate: str,
 ) -> labels.ClassMap:
-    """How a network answers a set: by the set's own options, else by `aggregate`.
+    """Return the map from a network's classes to those of a test set.
 
-    base.Mismatch where it cannot; ValueError for wrong options.
+    where: the test set's name in the config. options: its entry, whose "aggregate",
+    "mapping" and "restrict" go before the defaults. train: the classes of the network.
+    aggregate: default rule for several network classes per test class.
+    Raises base.Mismatch where the classes do not match; ValueError for wrong options.
     """
-    chosen = {"aggregate": aggregate, "restrict": test.restrict}
-    chosen |= {key: options[key] for key in _ANSWERING if key in options}
-    jc.check_type(f"{where}.restrict", chosen["restrict"], bool)
-    if isinstance(train, labels.LabelSpace):
-        chosen["answers"] = train.answers
-    sides = train.classes, train.space, test.classes, test.space
-    with base.explained(f"{where}: ", ValueError):
-        return labels.match(*sides, **chosen)
+    restrict = options.get("restrict", test.restrict)
+    jc.check_type(f"{where}.restrict", restrict, bool)
+    with base.explain_errors(f"{where}: ", ValueError):
+        return labels.match(
+            train.classes,
+            train.space,
+            test_classes=test.classes,
+            test_space=test.space,
+            aggregate=options.get("aggregate", aggregate),
+            mapping=options.get("mapping"),
+            restrict=restrict,
+            answers=train.answers if isinstance(train, labels.LabelSpace) else (),
+        )
 
 
 def class_map_options(options: Options) -> dict[str, Any]:
-    """What a set's options say of how it is answered, with the digest of its mapping."""
-    found = {key: options[key] for key in _ANSWERING if key in options}
-    if found.get("mapping"):
-        content = epath.Path(found["mapping"]).expanduser().read_bytes()
-        found["mapping"] = hashlib.sha256(content).hexdigest()[:16]
-    return found
+    """Return a test set's options for `class_map`, with the digest of its mapping file."""
+    map_options = {key: options[key] for key in _MATCHING_ENTRIES if key in options}
+    if map_options.get("mapping"):
+        content = epath.Path(map_options["mapping"]).expanduser().read_bytes()
+        map_options["mapping"] = hashlib.sha256(content).hexdigest()[:16]
+    return map_options
 
 
 def test_set(
@@ -146,105 +190,154 @@ def test_set(
     images: UInt8[np.ndarray, "n h w c"] | None,
     say: Callable,
     *,
-    whole: bool = False,
+    keep_unanswerable: bool = False,
     trained: str = "the training set",
     measures: Sequence[str] = (),
 ) -> TestSet:
-    """Brings a set into the network's decision space.
+    """Return a test set whose class ids are the network's decisions.
 
-    `images` are None where they are to be read anew at each evaluation. Images of classes
-    that the network has no answer for are left out, or kept with the label -1 where the
-    set is to be `whole`, and told about. Those without a class are always left out.
-    trained: what has no such classes; measures: what the images are for; for that line.
+    Images of classes for which the network has no answer are left out, or kept with the
+    label -1 if `keep_unanswerable`; `say` prints a line about them. Images without a class
+    are always left out.
+
+    test: the source. classes: the map from the network's classes to those of the source.
+    images: the decoded images; None to read them from their files at each evaluation.
+    trained: the part of the run that lacks the classes, for the line that is printed.
+    measures: the measures that the images are for, for the same line.
     """
-    columns = {**test.columns, **_classes_as(classes, test.columns)}
-    known = columns["label"] >= 0
-    kept = test.columns["label"] >= 0 if whole else known
-    if not known.all():
-        absent = [test.classes[i] for i in np.unique(test.columns["label"][~known])]
+    columns = {**test.columns, **_map_class_columns(classes, test.columns)}
+    is_answerable = columns["label"] >= 0
+    is_kept = test.columns["label"] >= 0 if keep_unanswerable else is_answerable
+    if not is_answerable.all():
+        absent_ids = np.unique(test.columns["label"][~is_answerable])
+        absent = [test.classes[i] for i in absent_ids]
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
-        which = f"{name}: {(~known).sum()} of {len(known)} images"
-        effect = "shown and never right" if whole else "left out"
+        count = f"{name}: {(~is_answerable).sum()} of {len(is_answerable)} images"
+        effect = "shown and never right" if keep_unanswerable else "left out"
         if measures:
-            effect += f" {'in' if whole else 'of'} {_few(measures)}"
-        say(f"{which} {effect}, {trained} has none of {', '.join(absent[:16])}{more}")
-    if not known.any():
+            effect += f" {'in' if keep_unanswerable else 'of'} {_few(measures)}"
+        say(f"{count} {effect}, {trained} has none of {', '.join(absent[:16])}{more}")
+    if not is_answerable.any():
         must = f"config.tests.{name}: no class in common with the training set"
         raise ValueError(must)
-    columns = {key: column[kept] for key, column in columns.items()}
+    columns = {key: column[is_kept] for key, column in columns.items()}
     if images is None:
-        images = loader.EncodedImages(test, np.flatnonzero(kept))
-    elif not kept.all():  # Else they are not copied.
-        images = images[kept]
-    rule = classes.matrix, classes.aggregate
-    return TestSet(name, images, columns, *rule, test.measures)
+        images = loader.EncodedImages(test, np.flatnonzero(is_kept))
+    elif not is_kept.all():  # Else they are not copied.
+        images = images[is_kept]
+    return TestSet(
+        name,
+        images,
+        columns=columns,
+        matrix=classes.matrix,
+        aggregate=classes.aggregate,
+        measures=test.measures,
+    )
 
 
 def _few(names: Sequence[str], most: int = 4) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names in words, and the number of further names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
-    """What all of the sources know of their images, one source after the other.
+    """Return the columns and arrays that all sources have, concatenated.
 
-    With several, "domain" says which of them an image is from. Values of a column are
-    numbered alike, by their names; a column whose values have names in some of the
-    sources only is left out.
+    With several sources, column "domain" is the index of each image's source. Values of a
+    column are numbered consistently, by their names; a column whose values have names in
+    some sources only is left out.
     """
-    known = [{**s.columns, **s.arrays, **_relabelled(sources[0], s)} for s in sources]
-    for name in {name for one in sources for name in one.values}:
-        _number_alike(name, sources, known)
-    shared = [name for name in known[0] if all(name in rows for rows in known)]
-    joined = {name: np.concatenate([rows[name] for rows in known]) for name in shared}
+    tables = [{**s.columns, **s.arrays, **_relabelled(sources[0], s)} for s in sources]
+    for name in {name for source in sources for name in source.values}:
+        _unify_numbering(name, sources, tables)
+    shared = [name for name in tables[0] if all(name in table for table in tables)]
+    joined = {
+        name: np.concatenate([table[name] for table in tables]) for name in shared
+    }
     if len(sources) > 1:
         numbers = np.arange(len(sources), dtype=np.int32)
         joined["domain"] = np.repeat(numbers, [*map(len, sources)])
     return joined
 
 
-def _number_alike(name: str, sources: Sequence[base.Source], known: list[dict]) -> None:
-    """Numbers the values of a column by the names that all of the sources have."""
-    if not all(name in one.values and name in one.columns for one in sources):
-        for rows in known:
-            rows.pop(name, None)
+def _unify_numbering(
+    name: str, sources: Sequence[base.Source], tables: list[dict]
+) -> None:
+    """Renumber a column in all tables by the names of its values in all sources.
+
+    The column is deleted if a source has no names for it. tables: {column: array} of each
+    source, changed in place.
+    """
+    if not all(name in source.values and name in source.columns for source in sources):
+        for table in tables:
+            table.pop(name, None)
         return
-    every = [*dict.fromkeys(value for one in sources for value in one.values[name])]
-    for one, rows in zip(sources, known):
-        place = [every.index(value) for value in one.values[name]]
-        rows[name] = np.array(place, np.int32)[one.columns[name]]
+    all_values = [
+        *dict.fromkeys(value for source in sources for value in source.values[name])
+    ]
+    for source, table in zip(sources, tables):
+        new_number = [all_values.index(value) for value in source.values[name]]
+        table[name] = np.array(new_number, np.int32)[source.columns[name]]
 
 
 def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
-    """Columns of classes in those of the first source, whatever the order of names."""
+    """Return the class columns of `more` with the class ids of `first`, by class names.
+
+    Raises ValueError if their label spaces or classes differ.
+    """
     if more.space != first.space:
         must = f"{more.name} must name its classes as {first.name}, by {first.space!r}"
         raise ValueError(f"{must}, got {more.space!r}")
-    classes = labels.match(first.classes, first.space, more.classes, more.space)
-    return _classes_as(classes, more.columns)
+    classes = labels.match(
+        first.classes,
+        first.space,
+        test_classes=more.classes,
+        test_space=more.space,
+    )
+    return _map_class_columns(classes, more.columns)
 
 
-def _classes_as(classes: labels.ClassMap, columns: Columns) -> dict[str, np.ndarray]:
-    """The columns that hold classes, mapped; where an image has none it is -1."""
-    held = {k: v for k, v in columns.items() if base.holds_classes(k)}
-    return {k: np.where(v < 0, -1, classes.relabel[v]) for k, v in held.items()}
+def _map_class_columns(
+    classes: labels.ClassMap, columns: Columns
+) -> dict[str, np.ndarray]:
+    """Return the columns with class ids, mapped by `classes`; -1 stays -1."""
+    return {
+        name: np.where(column < 0, -1, classes.relabel[column])
+        for name, column in columns.items()
+        if base.holds_classes(name)
+    }
 
 
 def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
-    """Counts of each column whose values have names: a row a class, a column a value."""
-    has_class, found = source.columns["label"] >= 0, {}
+    """Return {column: image counts, a row per class and a column per value}.
+
+    Only of columns whose values have names; images without a class are not counted.
+    """
+    has_class, tables = source.columns["label"] >= 0, {}
     for name, names in source.values.items():
-        pair = (source.columns[one][has_class] for one in ("label", name))
-        table = shifts.contingency_table(*pair, len(source.classes), len(names))
-        found[name] = table.tolist()
-    return found
+        table = shifts.contingency_table(
+            source.columns["label"][has_class],
+            source.columns[name][has_class],
+            k=len(source.classes),
+            values=len(names),
+        )
+        tables[name] = table.tolist()
+    return tables
 
 
 def describe(source: base.Source) -> dict[str, Any]:
-    """What provenance says of a set."""
-    values = {name: [*names] for name, names in source.values.items()}
-    fields = "name", "space", "note", "preprocessing", "fingerprint", "cite"
-    said = {field: getattr(source, field) for field in fields}
-    counts = dict(n=len(source), classes=len(source.classes), names=[*source.classes])
-    return said | counts | dict(values=values, tables=contingency_tables(source))
+    """Return the provenance record of a source."""
+    return {
+        "name": source.name,
+        "space": source.space,
+        "note": source.note,
+        "preprocessing": source.preprocessing,
+        "fingerprint": source.fingerprint,
+        "cite": source.cite,
+        "n": len(source),
+        "classes": len(source.classes),
+        "names": [*source.classes],
+        "values": {name: [*names] for name, names in source.values.items()},
+        "tables": contingency_tables(source),
+    }

@@ -344,7 +344,7 @@ def _only_set(
 @functools.lru_cache(4096)
 def _as_class(response: str, classes: tuple[str, ...]) -> str:
     """Return a response in the set's spelling, whose accents may be composed otherwise."""
-    (name,) = base.spelled_as((response,), classes)
+    (name,) = base.match_spelling((response,), classes)
     return name
 
 

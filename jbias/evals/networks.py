@@ -371,7 +371,7 @@ def _read_own(path: str, maker: str, classes: int, options: Mapping[str, Any]) -
     net = build.call_checked("--model", make, classes, **options)
     must = f"{path}: must be what flax.serialization.to_bytes gives of all variables: "
     # Of damaged bytes msgpack raises anything.
-    with base.explained(must, Exception, reason=base.kind_and_text):
+    with base.explain_errors(must, Exception, reason=base.describe_error):
         variables = serialization.msgpack_restore(pathlib.Path(path).read_bytes())
         variables = jax.tree.map(jnp.asarray, variables)
         return net, {"params": variables.pop("params"), **variables}

@@ -177,7 +177,7 @@ class PredictorNetwork(networks.Network):
             )
         else:
             rows = np.asarray(shown.index)
-            images = [sources.encoded(shown.source, int(row)) for row in rows]
+            images = [sources.read_encoded(shown.source, int(row)) for row in rows]
         _, logits = ask(self.predictor, images, self.said, where, self.kind)
         return logits
 
@@ -318,7 +318,7 @@ def _class_numbers(
     """Return the number of each class name; ValueError for an unknown name."""
     numbers = {name: i for i, name in enumerate(classes)}
     for name in sorted({*names} - {*classes}):
-        (known,) = base.spelled_as((name,), classes)
+        (known,) = base.match_spelling((name,), classes)
         jc.check_known(f"predict: asked about {where}", known, numbers, "class")
         numbers[name] = numbers[known]
     return np.array([numbers[name] for name in names])

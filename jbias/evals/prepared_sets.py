@@ -83,7 +83,7 @@ def prepare(
         first,
         held,
         say,
-        whole=whole,
+        keep_unanswerable=whole,
         trained="the model",
         measures=measures,
     )

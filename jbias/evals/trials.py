@@ -157,7 +157,7 @@ def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Places such as "file.csv:2", and what stands there."""
     what = f"{path}: answers must be a CSV file in UTF-8, got "
     with (
-        base.explained(what, *set_options.CSV_ERRORS),
+        base.explain_errors(what, *set_options.CSV_ERRORS),
         opening.text(os.path.expanduser(path), newline="") as file,
     ):
         table = csv.DictReader(file)

@@ -195,11 +195,11 @@ def refuse_others(where: str, folder: pathlib.Path, split: str, own: Mapping) ->
             raise ValueError(f"{must} be new, {got}; {OTHER}")
         return
     kinds = OSError, ValueError, TypeError, RecursionError
-    with base.explained(
+    with base.explain_errors(
         f"{path}: must be the settings of {folder / split}, got ",
         *kinds,
         remedy=f"; {OTHER}",
-        reason=base.kind_and_text,
+        reason=base.describe_error,
     ):
         with opening.text(path) as file:
             held = json.load(file)

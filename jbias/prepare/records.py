@@ -132,7 +132,7 @@ def _record(source: sources.EncodedSource, task: tuple) -> bytes | str:
     except ValueError as error:
         return str(error)
     features = {
-        forms.IMAGE_KEY: sources.encoded(source, index),
+        forms.IMAGE_KEY: sources.read_encoded(source, index),
         forms.LABEL_KEY: int(source.columns["label"][index]),
         forms.NAME_KEY: source.files[index].encode(),
     }

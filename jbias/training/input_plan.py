@@ -119,7 +119,7 @@ def _plan(places, options, inputs, opened, columns, name) -> InputPlan:
     size = max(source.size for source in several)
     stream, left = _read_stream(*places, options, inputs, size)
     for i, source in enumerate(several if stream else ()):
-        if sources.in_memory(source):
+        if sources.is_in_memory(source):
             also = f"{where}.also[{i - 1}]: must be a set of files" if i else ""
             said = also or f"{where}.crop: must be left out"
             why = "whose images are in memory as they are"

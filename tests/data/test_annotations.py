@@ -138,10 +138,14 @@ def test_files_that_do_not_fit_are_refused(load, path, change, message):
 
 def test_files_of_other_images_are_refused(load, path, tmp_path, image):
     image(tmp_path / "photo/dog/999.png")
-    with pytest.raises(ValueError, match="columns must be of these images, got .*anew"):
+    with pytest.raises(
+        ValueError, match="columns must be of these images, got .*again"
+    ):
         load(columns=str(path))
     (path.parent / "sky.csv.json").unlink()
-    with pytest.raises(ValueError, match="must come with .*sky.csv.json', which says"):
+    with pytest.raises(
+        ValueError, match="must come with .*sky.csv.json', which identifies"
+    ):
         load(columns=str(path))
     with pytest.raises(ValueError, match="none.csv: must be a CSV file"):
         load(columns=str(tmp_path / "none.csv"))

@@ -187,13 +187,13 @@ def test_reduced_decoding_is_near(
     """A window shifted by one of the reduced pixels would leave 35 decibels."""
     if not resizer:
         monkeypatch.setattr(decoding, "resizer", None)
-    used, decode = [], decoding._decoded
+    used, decode = [], decoding._decode_reduced
 
     def watched(*args):
         used.append(args[-1])
         return decode(*args)
 
-    monkeypatch.setattr(decoding, "_decoded", watched)
+    monkeypatch.setattr(decoding, "_decode_reduced", watched)
     path, size = tmp_path / "a.JPEG", 24
     save(path, kind, (501, 455))
     for reduction in (2, 4, 8):

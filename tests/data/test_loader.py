@@ -126,7 +126,7 @@ def test_array_source_refuses_what_does_not_fit(changes, message):
     ],
 )
 def test_kept_sets_fill_the_room_and_never_more(sizes, room, kept):
-    assert loader.choose_kept(sizes, room) == kept
+    assert loader.choose_resident(sizes, room) == kept
 
 
 def test_processes_of_one_machine_share_the_room_for_test_sets(tree):

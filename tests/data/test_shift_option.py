@@ -1,7 +1,6 @@
 """The option `shift` of data sets: parts of one split, with the tables asked for."""
 
 import dataclasses
-import inspect
 
 import numpy as np
 import pytest
@@ -195,7 +194,6 @@ def test_parts_come_of_one_opened_set(monkeypatch):
         opened.append(args)
         return entry.make(*args, **options)
 
-    make.__signature__ = inspect.signature(entry.make)
     row = dataclasses.replace(entry, make=make)
     monkeypatch.setattr(data, "DATASETS", {"shapes": row})
     even = dict(n=2048, correlation=1 / 16)

@@ -54,7 +54,7 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
     """
     shapes.check_drawing("anagrams", split, SPLITS, size, seed)
     for name, value, unit in (("n", n, 2 * len(PAIRS)), ("size", size, GRID)):
-        base.check_whole(f"anagrams: {name}", value, 1)
+        base.check_int(f"anagrams: {name}", value, 1)
         if value % unit:
             must = f"{name} must be a multiple of {unit}"
             near = max(1, round(value / unit)) * unit

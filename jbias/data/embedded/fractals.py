@@ -297,7 +297,7 @@ def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Sou
     Raises ValueError, one line, for arguments outside their range.
     """
     shapes.check_drawing("fractals", split, SPLITS, size, seed)
-    base.check_whole("fractals: n", n, 1)
+    base.check_int("fractals: n", n, 1)
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("fractals", words, _draw, n, size, seed)
     about = shapes.describe("fractals", split, size, arrays, words)

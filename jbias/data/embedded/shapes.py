@@ -139,8 +139,8 @@ def check_drawing(
 ) -> None:
     """Raises ValueError, one line, for arguments of a drawn set outside their range."""
     base.check_known(f"{name}: split must be a known one", split, splits)
-    base.check_whole(f"{name}: size", size, *SIZES)
-    base.check_whole(f"{name}: seed", seed, 0)
+    base.check_int(f"{name}: size", size, *SIZES)
+    base.check_int(f"{name}: seed", seed, 0)
 
 
 def describe(name: str, split: str, size: int, arrays: Mapping, *words: str) -> dict:

@@ -57,7 +57,7 @@ def parse_example(record: bytes) -> Mapping[str, Any]:
     """Reads {name: feature}; ValueError where the record is no Example."""
     from google.protobuf import message
 
-    with base.explained("must be a tf.train.Example, got ", message.DecodeError):
+    with base.explain_errors("must be a tf.train.Example, got ", message.DecodeError):
         return example_class().FromString(record).features.feature
 
 
@@ -114,7 +114,7 @@ def _checked_index(where: str, shards: Names) -> Found | None:
         return None
     must = f"{path}: must be the index of these shards, "
     kinds = ValueError, KeyError, TypeError
-    with base.explained(f"{must}got ", *kinds, remedy="; remove it"):
+    with base.explain_errors(f"{must}got ", *kinds, remedy="; remove it"):
         found = opening.npz(path)
         n, image = len(found["names"]), found["image"]
         columns = [found[key] for key in ("names", "labels", "length")]
@@ -163,7 +163,7 @@ def _describe_examples(where: str, records: Iterable[_Record]) -> Found:
     for i, (path, number, record) in enumerate(records):
         must = f"{where}: records must be tf.train.Example with an image and a label"
         got = f"got another at {number} of {path!r}"
-        with base.explained(f"{must}, {got}: ", ValueError):
+        with base.explain_errors(f"{must}, {got}: ", ValueError):
             features = parse_example(record)
             key, image = _only_image(features)
             lengths.append(len(image))
@@ -218,7 +218,7 @@ def _open_records(where: str, shards: Names):
     from array_record.python import array_record_data_source
 
     what = f"{where}: {shards[0]!r} must be an ArrayRecord file: "
-    with base.explained(what, RuntimeError, ValueError, OSError):
+    with base.explain_errors(what, RuntimeError, ValueError, OSError):
         return array_record_data_source.ArrayRecordDataSource([*shards])
 
 
@@ -339,7 +339,7 @@ def _parquet_classes(where, path, schema, label: str) -> tuple[str, ...] | None:
     must = f"{where}: {path!r} must tell its classes as Hugging Face does,"
     place = f"info.features.{label}.names in the schema's metadata, got "
     kinds = ValueError, TypeError, AttributeError, RecursionError
-    with base.explained(f"{must} {place}", *kinds, remedy="; write it anew"):
+    with base.explain_errors(f"{must} {place}", *kinds, remedy="; write it anew"):
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = info.get("info", {}).get("features", {}).get(label, {})
         names = tuple(feature.get("names") or ())
@@ -487,7 +487,7 @@ def _open_parquet(where: str, path: str):
     import pyarrow.parquet as pq
 
     what = f"{where}: {path!r} must be a Parquet file: "
-    with base.explained(what, OSError, ValueError, pa.ArrowException):
+    with base.explain_errors(what, OSError, ValueError, pa.ArrowException):
         file, size = pq.ParquetFile(path), os.path.getsize(path)
         limits.check_growth(size, _LISTED * file.metadata.num_rows)
         for i in range(file.num_row_groups):
@@ -575,7 +575,7 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
     must = f"{where}: {path!r} must be a whole, uncompressed tar archive, got "
     files: dict[str, tar_samples.Member] = {}
     links: dict[str, str] = {}
-    with base.explained(must, *kinds):
+    with base.explain_errors(must, *kinds):
         size = os.path.getsize(path)
         with tarfile.open(path, "r:") as archive:
             for entry in archive:

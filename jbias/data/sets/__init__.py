@@ -1,11 +1,10 @@
-"""All data sets: a row of tables/data_sets.json each, and the function that reads it.
+"""DATASETS: all data sets, made from the rows of tables/data_sets.json.
 
-A row says what is published of a set: whom to cite, the licence, the layout, how large it is
-and where one gets it, images of each split, classes, and the `parser` of its files.
+A row has the published facts of a data set: citation, licence, layout, download size and
+address, images per split, number of classes, and the `parser` of its files.
 """
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +25,7 @@ from jbias.data.sets import (
 )
 
 Maker = Callable[..., base.Source]
-# Of sets in files: read(request, **options).
+# Data sets in files: read(request, **options).
 _PARSERS: Mapping[str, Maker] = {
     "folder": folder.read,
     "known folders": folder.read_known,
@@ -46,7 +45,7 @@ _PARSERS: Mapping[str, Maker] = {
     "subset": imagenet.read_subset,
     "tiny": imagenet.read_tiny,
 }
-# Of sets that are drawn, or made of others: make(split, **options).
+# Data sets that are drawn or made of other data sets: make(split, **options).
 _MAKERS: Mapping[str, Maker] = {
     "shapes": shapes.make,
     "fractals": fractals.make,
@@ -57,34 +56,51 @@ _MAKERS: Mapping[str, Maker] = {
 
 
 def _severities(kinds: Mapping[str, corruptions.Corruption]) -> dict[str, list[str]]:
-    """A split such as "fog/3", and the folder of the published archive that it has."""
+    """Return {split such as "fog/3": [folder in the published archive]}."""
     return {
-        f"{kind}/{level}": [f"{'extra' if one.extra else one.family}/{kind}/{level}"]
-        for kind, one in kinds.items()
+        f"{kind}/{level}": [
+            f"{'extra' if corruption.extra else corruption.family}/{kind}/{level}"
+        ]
+        for kind, corruption in kinds.items()
         for level in corruptions.SEVERITIES
     }
 
 
 _KINDS = {"c": corruptions.CORRUPTIONS, "c_bar": corruptions.BAR}
 _FOLDERS = {name: _severities(kinds) for name, kinds in _KINDS.items()}
-_CROPPING = ("crop", "fit", "fill")  # Options of sets whose images are cropped.
+_CROPPING = ("crop", "fit", "fill")  # Options of data sets whose images are cropped.
 _TUPLES = ("splits", "narrows", "aspect")
 _FIELDS = {field.name for field in dataclasses.fields(base.Spec)}
 
 
 def _spec(name: str, row: Mapping[str, Any]) -> base.Spec:
+    """Return the Spec of a row of tables/data_sets.json."""
     folders = _FOLDERS.get(row.get("severities"), row.get("folders", {}))
-    make = _MAKERS.get(row["parser"]) or _opener(name, row, folders)
+    if row["parser"] in _MAKERS:
+        make = _MAKERS[row["parser"]]
+        options = base.keyword_options(make)
+    else:
+        read = _PARSERS[row["parser"]]
+        make = _file_maker(name, row, folders, read=read)
+        options = _file_options(row, make, read)
     images = row.get("images")
-    counted = images if isinstance(images, dict) else ()
-    told = {"splits": folders if "severities" in row else counted} | row
-    told = {k: tuple(v) if k in _TUPLES else v for k, v in told.items() if k in _FIELDS}
-    return base.Spec(make, **told)
+    image_splits = images if isinstance(images, dict) else ()
+    fields = {"splits": folders if "severities" in row else image_splits} | row
+    fields = {
+        key: tuple(value) if key in _TUPLES else value
+        for key, value in fields.items()
+        if key in _FIELDS
+    }
+    return base.Spec(make=make, options=options, **fields)
 
 
-def _opener(name: str, row: Mapping[str, Any], folders: Mapping) -> Maker:
-    """Makes make(split, *, root, size, ...) of a set in files, from its parser."""
-    read = _PARSERS[row["parser"]]
+def _file_maker(
+    name: str, row: Mapping[str, Any], folders: Mapping, *, read: Maker
+) -> Maker:
+    """Return make(split, *, root, size, ...) of a data set in files.
+
+    folders: {split: further names of its folder}. read: the parser of the row.
+    """
 
     def make(
         split: str,
@@ -112,12 +128,18 @@ def _opener(name: str, row: Mapping[str, Any], folders: Mapping) -> Maker:
         )
         return read(request, **options)
 
-    *shared, _ = inspect.signature(make).parameters.values()
-    if not row.get("crops", True):
-        shared = [one for one in shared if one.name not in _CROPPING]
-    _, *asked = inspect.signature(read).parameters.values()
-    make.__signature__ = inspect.Signature([*shared, *asked])
     return make
+
+
+def _file_options(row: Mapping[str, Any], make: Maker, read: Maker) -> base.Options:
+    """Return the options of a data set in files: those of `make`, then its parser's own."""
+    options = dict(base.keyword_options(make))
+    del options["options"]  # The parser's own options, which follow.
+    if not row.get("crops", True):
+        for name in _CROPPING:
+            del options[name]
+    options.update(base.keyword_options(read))
+    return MappingProxyType(options)
 
 
 _ROWS = {name: row for name, row in tables.data_sets().items() if "parser" in row}

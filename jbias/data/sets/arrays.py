@@ -53,7 +53,7 @@ def build(
     about = request.about(n, **about) | {"columns": {"label": labels, **columns}}
     about["fingerprint"] = listing.digest_arrays(images, labels, classes)
     about["preprocessing"] = f"{before}{transform.description}"
-    with base.explained(f"{where}: images ", ValueError):
+    with base.explain_errors(f"{where}: images ", ValueError):
         shown = resized(images, transform)
     return sources.ArraySource(images=shown, classes=tuple(classes), **about)
 
@@ -86,7 +86,7 @@ def load_pickle(path: str) -> dict[bytes, Any]:
     with (
         opening.binary(path) as file,
         # Of damaged bytes pickletools raises anything.
-        base.explained("", Exception, reason=base.kind_and_text),
+        base.explain_errors("", Exception, reason=base.describe_error),
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         found = _Machine().run(content)
@@ -164,7 +164,7 @@ def read(request: folder.Request) -> sources.ArraySource:
     """Reads "images", "labels", "classes" (names; numbers without), further columns."""
     where, stem = request.where, os.path.join(request.root, request.part.base)
     path = f"{stem}.npz"
-    with base.explained(f"{where}: {path!r} must be an .npz file: ", ValueError):
+    with base.explain_errors(f"{where}: {path!r} must be an .npz file: ", ValueError):
         held = opening.npz(path)
     for key in ("images", "labels"):
         if key not in held:

@@ -52,7 +52,7 @@ def _python(where: str, place: str, files: Names, archive: Mapping[str, Any]):
     held, (file, key, _) = [_unpickled(path) for path in files], archive["meta"]
     kinds = KeyError, ValueError, TypeError, AttributeError, OverflowError
     must = f"{where}: {files[0]} must be of the published archive, got "
-    with base.explained(must, *kinds, reason=repr, remedy="; unpack it again"):
+    with base.explain_errors(must, *kinds, reason=repr, remedy="; unpack it again"):
         pixels = np.concatenate([one[b"data"] for one in held])
         labels = [np.array(one[archive["label"].encode()], np.int64) for one in held]
         names = _unpickled(os.path.join(place, file))[key.encode()]
@@ -86,7 +86,7 @@ def _images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
 
 def _unpickled(path: str) -> dict[bytes, Any]:
     must = f"{path}: must be of the published archive: "
-    with base.explained(must, reason=lambda error: base.one_line(error)[:600]):
+    with base.explain_errors(must, reason=lambda error: base.one_line(error)[:600]):
         return arrays.load_pickle(path)
 
 
@@ -124,6 +124,6 @@ def _open(where: str, path: str) -> np.ndarray:
     if not os.path.exists(path):
         raise base.Missing(f"{where}: needs {path!r}, which is not there")
     what = f"{path}: must be a whole .npy file: "
-    with base.explained(what, remedy="; fetch it again"):
+    with base.explain_errors(what, remedy="; fetch it again"):
         path = opening.require_regular(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)

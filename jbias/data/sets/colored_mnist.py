@@ -95,7 +95,7 @@ def make(
         pixels, columns, note = _shifted(root, part.base, form, share, seed)
         colours, classes = tuple(PALETTE), tables.class_names("mnist")
     count, palette = len(pixels) if n is None else n, [PALETTE[one] for one in colours]
-    base.check_whole(f"{where}: n", count, 1, len(pixels))
+    base.check_int(f"{where}: n", count, 1, len(pixels))
     columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
     size = SIZES[form] if size is None else size
     transform = decoding.preprocess(size, resize, native=True)
@@ -126,7 +126,7 @@ def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
             raise ValueError(f"{must} a number in [0, 1], {got}")
     if type(grey) is not bool:
         raise ValueError(f"{where}: grey must be True or False, got {grey!r}")
-    base.check_whole(f"{where}: seed", seed, 0)
+    base.check_int(f"{where}: seed", seed, 0)
 
 
 def _read(root, *splits):

@@ -235,7 +235,9 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     """
     must, kinds = "must be the real.json of ReaL, got", (ValueError, RecursionError)
     with (
-        base.explained(f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"),
+        base.explain_errors(
+            f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"
+        ),
         opening.text(os.path.expanduser(path)) as file,
     ):
         held = json.load(file)
@@ -291,7 +293,7 @@ def read_sixteen(
     ValueError where no image is of a member.
     """
     where, table = request.where, spaces.geirhos16()
-    base.check_whole(f"{where}: each", each, 0)
+    base.check_int(f"{where}: each", each, 0)
     found = read(request, subset=subset, classes=classes, ignore=ignore)
     number = {wnid: i for i, wnids in enumerate(table.values()) for wnid in wnids}
     of = np.array([number.get(wnid, -1) for wnid in found.classes], np.int32)

@@ -34,7 +34,7 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
     where, stem = request.where, _STEMS[request.part.base]
     names = (f"{stem}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
     images, labels = (read_idx(_path(where, request.root, name)) for name in names)
-    base.check_whole(f"{where}: pad", pad, 0)
+    base.check_int(f"{where}: pad", pad, 0)
     if pad:
         images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
     before = f"padded by {pad} pixels; " if pad else ""
@@ -55,7 +55,7 @@ def _path(where: str, root: str, stem: str) -> str:
 def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     """Reads an IDX file of bytes; ValueError where it is none, or cut off."""
     kinds = OSError, ValueError, EOFError, zlib.error, struct.error
-    with base.explained(f"{path}: must be a whole IDX file: ", *kinds):
+    with base.explain_errors(f"{path}: must be a whole IDX file: ", *kinds):
         with opening.binary(path) as raw:
             file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             size = os.path.getsize(path)

@@ -58,7 +58,7 @@ def _info(where: str, path: str):
 
     must = f"{where}: {path!r} must be a set that TFDS prepared: "
     kinds = OSError, ValueError, json_format.Error
-    with base.explained(must, *kinds, reason=base.kind_and_text):
+    with base.explain_errors(must, *kinds, reason=base.describe_error):
         return dataset_info.read_proto_from_builder_dir(path)
 
 
