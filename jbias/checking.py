@@ -87,7 +87,7 @@ def _describe(
 
     state, key = given.state, prng.key(0)
     args = state.params, state.stats, given.taken, given.shared, key
-    acted = taps.acting(losses, *args)
+    acted = taps.find_acting(losses, *args)
     yield stage.spec.where, f"the first step of {stage.spec.config['algo']['name']}"
     if acted:
         sites = [site for site, acts in acted.items() if acts]

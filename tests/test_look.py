@@ -229,7 +229,7 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_drawn(
     args = (*network, "--only=accuracy", "--set=edge", "--site=stage9")
     assert draw(file, tmp_path, *args, "--images=100") == 1
     told = capsys.readouterr().err
-    assert "not drawn: small: saliency@edge: models.taps: site must be of" in told
+    assert "not drawn: small: saliency@edge: models.taps: site must be one of" in told
     assert "edge has 48 images, so 48 of each set are drawn" in told
     assert "1 not, see above" in told
     assert {path.stem for path in tmp_path.iterdir()} == {"accuracy"}

@@ -1,4 +1,4 @@
-"""Networks: a plain backbone each, with named taps. MODELS is the table of contents."""
+"""Networks, with named sites where features can be read or changed. MODELS lists them."""
 
 import os
 from collections.abc import Mapping
@@ -15,24 +15,26 @@ TRANSFERS = registry.TRANSFERS
 def load(
     path: str | os.PathLike, model: str | None = None, **options: Any
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Reads a checkpoint as (module, variables): module.apply(variables, image) -> logits.
+    """Load a network as (module, variables): module.apply(variables, image) -> logits.
 
-    path: .pth, .pt, .tar, .bin, .ckpt, .safetensors, or .npz of vision transformers, read
-      without PyTorch and without running anything that they say; or the workdir of a run.
-    model: a key of MODELS; None finds the one that fits.
-    options: `entry` names the state dict where a file has several; `head` is a second
-      file, with the linear layer; `seed` and `step` ("best", by validation, "latest" or a
-      number) choose in a workdir. All others are the network's own, such as mean, std,
-      dtype; they come before what the file says.
+    path: a .pth, .pt, .tar, .bin, .ckpt or .safetensors file, or an .npz file of vision
+      transformers, read without PyTorch and without running code of the file; or the
+      workdir of a run.
+    model: a key of MODELS; None finds the model that fits.
+    options: `entry` names the state dict if a file has several; `head` is a second file
+      with the linear layer; `seed` and `step` ("best", by validation accuracy, "latest" or
+      a number) select a network of a workdir. All others are options of the network, such
+      as mean, std and dtype; they override those of the file.
 
-    Raises ValueError for a file that is damaged, holds anything but weights, or does not
-    fit, with what is missing, spare and of another shape; FileNotFoundError.
+    ValueError for a file that is damaged, contains anything but weights, or does not fit,
+    with the entries that are missing, spare or of another shape; FileNotFoundError.
     """
     from jbias.models import importing, trained
 
     if os.path.isdir(path):
         return trained.load(path, model, **options)
-    return importing.read(path, model, **options)[:2]
+    imported = importing.read(path, model, **options)
+    return imported.net, imported.variables
 
 
 def save_safetensors(
@@ -42,15 +44,16 @@ def save_safetensors(
     names: str = "published",
     classes: class_names.Classes | None = None,
 ) -> None:
-    """Writes a network as float32, with model, options, mean and std in its metadata.
+    """Write a network in float32, with model, options, mean and std in the metadata.
 
-    names: "published" (as torchvision or timm have it, in PyTorch's layout) or "own".
-    classes: what class_names.read gives back of the file.
-    ValueError where the module is none of MODELS, or has no published names.
+    names: "published" (the names of torchvision or timm, in PyTorch's layout) or "own".
+    classes: names of the classes to store; class_names.read reads them.
+
+    ValueError if the module is no network of MODELS, or has no published names.
     """
     from jbias.models import trained
 
-    trained.save_safetensors(path, module, variables, names, classes)
+    trained.save_safetensors(path, module, variables, names=names, classes=classes)
 
 
 def save_run(
@@ -59,10 +62,10 @@ def save_run(
     variables: Mapping[str, Any],
     classes: class_names.Classes | None = None,
 ) -> None:
-    """Writes a network as a run of one seed, for `config.init` and `load`.
+    """Write a network as the workdir of a run of one seed, for `config.init` and `load`.
 
-    ValueError where the folder is not empty or the module is none of MODELS.
+    ValueError if the folder is not empty or the module is no network of MODELS.
     """
     from jbias.models import trained
 
-    trained.save_run(workdir, module, variables, classes)
+    trained.save_run(workdir, module, variables, classes=classes)

@@ -1,4 +1,4 @@
-"""AlexNet in the form of torchvision: one column and no response normalisation.
+"""AlexNet as in torchvision: one column and no response normalisation.
 
 Source: Krizhevsky, Sutskever and Hinton, NeurIPS 2012; the single column is that of
 Krizhevsky, "One weird trick", https://arxiv.org/abs/1404.5997, with the initialisation,
@@ -14,29 +14,47 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers, taps
 
-# As resnet.NAMES.
+# See resnet.NAMES.
 NAMES = (
-    *((rf"\w+/conv{i}", rf"features.{n}") for i, n in enumerate((0, 3, 6, 8, 10), 1)),
-    *((r"fc1", r"classifier.1"), (r"fc2", r"classifier.4"), (r"fc", r"classifier.6")),
+    (r"\w+/conv1", r"features.0"),
+    (r"\w+/conv2", r"features.3"),
+    (r"\w+/conv3", r"features.6"),
+    (r"\w+/conv4", r"features.8"),
+    (r"\w+/conv5", r"features.10"),
+    (r"fc1", r"classifier.1"),
+    (r"fc2", r"classifier.4"),
+    (r"fc", r"classifier.6"),
 )
 
 
 def convolution(
-    call: backbone.Call, x: Array, *, number: int, width: int, size: int, pooled: bool
+    scope: backbone.Scope, x: Array, *, number: int, width: int, size: int, pooled: bool
 ) -> Array:
-    """A convolution, a ReLU, and where `pooled` a max-pool of 3x3."""
-    own = dict(pad=2 if size > 3 else 1, name=f"conv{number}")
-    own |= dict(bias=True, bias_init=layers.torch_bias(x.shape[-1] * size**2))
-    shape = width, size, 4 if number == 1 else 1
-    x = call.conv(x, "conv", *shape, init=layers.TORCH, **own)
+    """Apply a convolution, a ReLU and, if `pooled`, a 3x3 max-pool.
+
+    number: place of the convolution in the network, 1 to 5.
+    """
+    stride = 4 if number == 1 else 1
+    x = scope.conv(
+        x,
+        "conv",
+        width,
+        size,
+        stride,
+        pad=2 if size > 3 else 1,
+        name=f"conv{number}",
+        bias=True,
+        init=layers.TORCH,
+        bias_init=layers.torch_bias(x.shape[-1] * size**2),
+    )
     return layers.max_pool(nn.relu(x)) if pooled else nn.relu(x)
 
 
 class AlexNet(backbone.Staged):
-    """AlexNet; the stem and each stage have one convolution.
+    """An AlexNet; the stem and each stage have one convolution.
 
     width: channels of the stem; 64 is the published size.
-    hidden: size of the two linear layers before the last.
+    hidden: output features of the two linear layers before the last.
     """
 
     dropout: float = 0.5
@@ -49,12 +67,17 @@ class AlexNet(backbone.Staged):
         self.fc2 = layers.linear(self.hidden, self.hidden, self.dtype)
         self.fc = layers.linear(self.hidden, self.classes)
 
-    def _runs(self) -> Iterator[Callable]:
-        for i, (width, size) in enumerate(((1, 11), (3, 5), (6, 3), (4, 3), (4, 3))):
-            own = dict(number=i + 1, width=width * self.width, size=size)
-            yield functools.partial(convolution, **own, pooled=i not in (2, 3))
+    def _stage_functions(self) -> Iterator[Callable]:
+        for i, (factor, size) in enumerate(((1, 11), (3, 5), (6, 3), (4, 3), (4, 3))):
+            yield functools.partial(
+                convolution,
+                number=i + 1,
+                width=factor * self.width,
+                size=size,
+                pooled=i not in (2, 3),
+            )
 
-    def _least(self) -> int:
+    def _min_side(self) -> int:
         return 63
 
     def _head(self, x: Array, key, train: bool) -> Array:

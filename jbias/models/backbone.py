@@ -1,8 +1,8 @@
-"""What all networks share: images in, four stages that can be cut apart, logits out.
+"""Base classes of all networks: a stem, four stages that can be cut apart, and a head.
 
 `Backbone` is the interface, `BatchNormed` adds the options of batch norm, and `Staged` is
-for networks whose stem and stages are one module each. `Part` is such a module, or a piece
-of one: a function that makes its layers by a `Call`.
+for networks whose stem and stages are one module each. A `Submodule` is a stem, a stage or
+a block; a function defines its layers by the methods of a `Scope`.
 """
 
 import functools
@@ -23,14 +23,16 @@ Map = taps.Map
 Key = taps.Key
 
 
-class Part(nn.Module, kw_only=True):
-    """A piece of a network, which `run` tells: (call, x) -> x, called with a `Call`.
+class Submodule(nn.Module, kw_only=True):
+    """A stem, stage or block of a network, whose layers a function defines.
 
-    tap, dtype: the network's. norm: makes its batch norms; None where it has none. site:
-    begins the names of the piece's own sites.
+    forward: (scope, x) -> x, called with a `Scope`.
+    tap, dtype: those of the network.
+    norm: makes a batch norm; None for a network without batch norms.
+    site: prefix of the names of all sites in the submodule.
     """
 
-    run: Callable[..., Array]
+    forward: Callable[..., Array]
     tap: taps.Tap | None
     dtype: Any
     norm: Callable[..., nn.Module] | None = None
@@ -38,54 +40,79 @@ class Part(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Map, key: Key, *, train: bool) -> Array:
-        return self.run(Call(self, key, train), x)
+        return self.forward(Scope(self, key, train), x)
 
 
-class Call(NamedTuple):
-    """One call of a piece: makes the layers that its function asks for, by their names."""
+class Scope(NamedTuple):
+    """One call of a `Submodule`; its methods create named layers and apply them to x."""
 
-    piece: Part
+    module: Submodule
     key: Key
     train: bool
 
-    def through(self, x: Map, site: str, **options: Any) -> Array:
-        """Lets x pass a site of the piece; options are those of taps.through."""
-        site = f"{self.piece.site}.{site}"
-        return taps.through(self.piece, x, site, self.key, self.train, **options)
+    def through(self, x: Map, site: str, *, normed: bool = False) -> Array:
+        """Return x after the tap at a site of this submodule; see taps.through."""
+        site = f"{self.module.site}.{site}"
+        return taps.through(self.module, x, site, self.key, self.train, normed=normed)
 
     def conv(
         self, x: Map, site: str, *shape: int, name: str = "", normed=False, **options
     ) -> Array:
-        """A convolution, as layers.conv makes it, and the site after it; "" is none."""
-        dtype = self.piece.dtype
+        """Apply a convolution, then the tap at its site.
+
+        site: name of the site; "" for a convolution without a site.
+        shape: features, kernel size and, optionally, stride, as in layers.conv.
+        name: name of the layer; by default that of the site.
+        normed: whether a batch norm follows; see taps.through.
+        options: other arguments of layers.conv.
+        """
+        dtype = self.module.dtype
         x = layers.conv(*shape, dtype=dtype, name=name or site, **options)(x)
         return self.through(x, site, normed=normed) if site else x
 
     def norm(self, x: Map, name: str, **options: Any) -> Array:
-        """Batch norm, if the network has any."""
-        norm = self.piece.norm
+        """Apply batch norm; return x itself if the network has no batch norms."""
+        norm = self.module.norm
         return norm(name=name, **options)(x, train=self.train) if norm else x
 
     def convs(self, x: Map, *plan: tuple[int, int, int, int], **options: Any) -> Array:
-        """Convolutions with batch norms, and ReLUs between: width, size, stride, groups."""
-        for i, (*shape, groups) in enumerate(plan, 1):
+        """Apply convolutions, each followed by batch norm, with ReLUs between them.
+
+        plan: (features, kernel size, stride, groups) of each convolution.
+        options: as for `conv`.
+        """
+        for i, (width, size, stride, groups) in enumerate(plan, 1):
             x = nn.relu(x) if i > 1 else x
-            x = self.conv(x, f"conv{i}", *shape, groups=groups, **options)
+            x = self.conv(x, f"conv{i}", width, size, stride, groups=groups, **options)
             x = self.norm(x, f"bn{i}")
         return x
 
-    def inner(self, run: Callable, name: str, x: Map, **options: Any) -> Array:
-        """A piece of this piece, whose sites are called by its name."""
-        tap, dtype, norm = self.piece.tap, self.piece.dtype, self.piece.norm
-        run, site = functools.partial(run, **options), f"{self.piece.site}.{name}"
-        part = Part(run=run, tap=tap, dtype=dtype, norm=norm, site=site, name=name)
-        return part(x, self.key, train=self.train)
+    def inner(self, forward: Callable, name: str, x: Map, **options: Any) -> Array:
+        """Apply a nested submodule, whose sites begin with its name.
+
+        forward: (scope, x, **options) -> x.
+        """
+        submodule = Submodule(
+            forward=functools.partial(forward, **options),
+            tap=self.module.tap,
+            dtype=self.module.dtype,
+            norm=self.module.norm,
+            site=f"{self.module.site}.{name}",
+            name=name,
+        )
+        return submodule(x, self.key, train=self.train)
 
 
-def blocks(call: Call, x: Map, *, run: Callable, options: Iterable[Mapping]) -> Array:
-    """Pieces one after the other, each with options of its own."""
-    for i, own in enumerate(options):
-        x = call.inner(run, f"block{i}", x, **own)
+def apply_blocks(
+    scope: Scope, x: Map, *, block: Callable, options: Iterable[Mapping]
+) -> Array:
+    """Apply one block after the other, named block0, block1 and so on.
+
+    block: (scope, x, **options) -> x.
+    options: the keyword arguments of each block.
+    """
+    for i, block_options in enumerate(options):
+        x = scope.inner(block, f"block{i}", x, **block_options)
     return x
 
 
@@ -96,17 +123,18 @@ class Backbone(nn.Module):
     `stop`, `head_of` the stages from `start` on and the head. Images are in [0, 1], NHWC;
     the first layer subtracts `mean` and divides by `std`. Logits are float32.
 
-    A subclass has two methods: `_stem(x, key, train)` is what comes before stage 1, with
-    its sites; `_stage(number, x, key, train)` a stage, but for the site after it. Where
-    the defaults below do not fit it has two more: `_head(x, key, train)` makes logits of
-    what leaves stage 4; and `stage_of(name)` says where the module of a name is: 0 the
-    stem, 1 to 4 the stages, 5 the head.
+    A subclass defines two methods: `_stem(x, key, train)`, the layers before stage 1 with
+    their sites, and `_stage(number, x, key, train)`, one stage without the site after it.
+    It may override two more: `_head(x, key, train)`, which returns logits from the output
+    of stage 4, and `stage_of(name)`, which returns the stage of the module of that name:
+    0 for the stem, 1 to 4 for the stages, 5 for the head.
 
     classes: number of outputs.
-    tap: called in training as tap(x, site, key) at the network's sites, "stem" and
-      "stage1" ... "stage4" after these among them; see taps.py.
+    tap: called in training as tap(x, site, key) at the network's sites, among them "stem"
+      after the stem and "stage1" ... "stage4" after each stage; see taps.py.
     dropout: rate in the head.
-    dtype: what layers compute in; parameters are float32 always.
+    dtype: dtype of the computation; parameters are always float32.
+    mean, std: per-channel normalisation constants of images in [0, 1].
     """
 
     classes: int
@@ -119,13 +147,13 @@ class Backbone(nn.Module):
     def __call__(
         self, image: Map, key: Key = None, *, train: bool = False
     ) -> Float[Array, "b k"]:
-        """Returns logits. `key` is for taps and dropout; evaluation needs none."""
+        """Return logits. Taps and dropout use `key`; evaluation needs none."""
         return self.head_of(self.features(image, key, train=train), key, train=train)
 
     def features(
         self, image: Map, key: Key = None, *, train: bool = False, stop: int = 3
     ) -> Map:
-        """Returns the output of the stem and of the stages before `stop`, of 1 to 5."""
+        """Return the feature map that enters stage `stop`, 1 to 5; 5 is the head."""
         self._check_cut("stop", stop)
         x = self._stem(self._normalise(image), key, train)
         return self._stages(x, range(1, stop), key, train)
@@ -133,37 +161,39 @@ class Backbone(nn.Module):
     def head_of(
         self, f: Map, key: Key = None, *, train: bool = False, start: int = 3
     ) -> Float[Array, "b k"]:
-        """Returns logits of a feature map that enters stage `start`, of 1 to 5."""
+        """Return the logits of a feature map that enters stage `start`, 1 to 5."""
         self._check_cut("start", start)
         x = self._stages(f.astype(self.dtype), range(start, 5), key, train)
         return self._head(x, key, train)
 
     def _check_side(self, height: int, width: int) -> None:
-        """Raises ValueError for images that the network cannot take."""
+        """Raise ValueError if the network cannot process images of this size."""
 
     @staticmethod
     def stage_of(name: str) -> int:
-        """Says to which stage a module belongs, given its name: 0 stem, 5 head.
+        """Return the stage of a module, given its name: 0 is the stem, 5 the head.
 
-        By default the stages' begin with "stage" and a number, the head's with "fc".
+        By default modules of a stage have names that begin with "stage" and its number,
+        modules of the head names that begin with "fc".
         """
         if name.startswith("stage"):
             return int(name[len("stage")])
         return 5 if name.startswith("fc") else 0
 
     def _head(self, x: Array, key, train: bool) -> Array:
-        """By default `fc` of the means over the map."""
+        """Return logits; by default `fc` on the spatial mean of the map."""
         x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
         return self.fc(x.astype(jnp.float32))
 
-    def _stages(self, x: Array, which: range, key, train: bool) -> Array:
-        for stage in which:
+    def _stages(self, x: Array, numbers: Iterable[int], key, train: bool) -> Array:
+        """Apply the stages of these numbers, each with the tap at the site after it."""
+        for stage in numbers:
             x = self._stage(stage, x, key, train)
             x = taps.through(self, x, f"stage{stage}", key, train)
         return x
 
     def _drop(self, x: Array, name: str, key, train: bool) -> Array:
-        """Zeroes a share `dropout` of x in training and scales the rest up."""
+        """Apply dropout in training, with a random stream of this name."""
         if not (train and self.dropout):
             return x
         keep = 1 - self.dropout
@@ -171,6 +201,7 @@ class Backbone(nn.Module):
         return jnp.where(mask, x / keep, 0)
 
     def _normalise(self, image: Map) -> Array:
+        """Return (image - mean) / std in the network's dtype; ValueError if unusable."""
         channels = len(self.mean)
         if image.shape[-1] != channels or not jnp.issubdtype(image.dtype, jnp.floating):
             raise ValueError(
@@ -186,15 +217,16 @@ class Backbone(nn.Module):
             raise ValueError(f"{self._where()}: {name} must be in 1 to 5, got {stage}")
 
     def _where(self) -> str:
-        """The start of a message: "models.resnet"."""
+        """Return the prefix of error messages, such as "models.resnet"."""
         return type(self).__module__.removeprefix("jbias.")
 
 
 class BatchNormed(Backbone):
-    """A backbone with batch norms, whose options are the network's.
+    """A backbone with batch norms; all of them share its options.
 
-    norm_decay: of running statistics, as layers.BatchNorm has it.
-    norm_group: how many consecutive rows of a batch batch norm takes together; 0 is all.
+    norm_decay: decay of the running statistics; see layers.BatchNorm.
+    norm_eps: added to variances.
+    norm_group: consecutive rows of a batch that are normalised together; 0 is all rows.
     """
 
     norm_decay: float = 0.9
@@ -202,39 +234,51 @@ class BatchNormed(Backbone):
     norm_group: int = 0
 
     def _norm(self) -> Callable[..., nn.Module]:
-        own = dict(decay=self.norm_decay, eps=self.norm_eps, group=self.norm_group)
-        return functools.partial(layers.BatchNorm, dtype=self.dtype, **own)
+        """Return a function that makes a batch norm with the network's options."""
+        return functools.partial(
+            layers.BatchNorm,
+            dtype=self.dtype,
+            decay=self.norm_decay,
+            eps=self.norm_eps,
+            group=self.norm_group,
+        )
 
-    def _part(self, run: Callable, site: str) -> Part:
-        norm = self._norm()
-        return Part(run=run, site=site, tap=self.tap, norm=norm, dtype=self.dtype)
+    def _submodule(self, forward: Callable, site: str) -> Submodule:
+        """Return a submodule with the network's tap, batch norms and dtype."""
+        return Submodule(
+            forward=forward,
+            site=site,
+            tap=self.tap,
+            norm=self._norm(),
+            dtype=self.dtype,
+        )
 
 
 class Staged(BatchNormed):
-    """A backbone made of parts.
+    """A backbone whose stem and stages are one `Submodule` each.
 
-    A subclass has the method `_runs`, which yields the functions of its parts `stem` and
-    `stage1` to `stage4`, and makes the modules of the head in its setup, after this one's.
-    These are named fc, the last of them, fc1 and so on. Sites are, besides those of
-    Backbone, after each convolution one that ends in "conv" or "conv1", "conv2" and so on,
-    and "fc1" ... after linear layers before the last and their activation, where x is of
-    shape (b, c).
+    A subclass has the method `_stage_functions`, which yields five functions
+    (scope, x) -> x, for `stem` and for `stage1` to `stage4`. Its setup calls this setup,
+    then creates the linear layers of the head: `fc`, the last layer, and before it `fc1`,
+    `fc2`. Sites, in addition to those of Backbone: after each convolution a site that ends
+    in "conv" or "conv1", "conv2" and so on; and "fc1", "fc2" after the activation of these
+    layers, where x has shape (b, c).
     """
 
     def setup(self):
         self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = (
-            self._part(run, f"stage{i}" if i else "stem")
-            for i, run in enumerate(self._runs())
+            self._submodule(forward, f"stage{i}" if i else "stem")
+            for i, forward in enumerate(self._stage_functions())
         )
 
-    def _least(self) -> int:
-        """Pixels that an image must have on each side, for no layer to be empty."""
+    def _min_side(self) -> int:
+        """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 1
 
     def _check_side(self, height: int, width: int) -> None:
-        if min(height, width) < self._least():
+        if min(height, width) < self._min_side():
             raise ValueError(
-                f"{self._where()}: images must have at least {self._least()} pixels a "
+                f"{self._where()}: images must have at least {self._min_side()} pixels a "
                 f"side, got {height}x{width}; resize them or take another model"
             )
 

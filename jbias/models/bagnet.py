@@ -1,4 +1,4 @@
-"""BagNets: ResNet-50s that see small patches, and average what each tells.
+"""BagNets: ResNet-50s with small receptive fields, whose features are averaged.
 
 Source: Brendel and Bethge, ICLR 2019, https://arxiv.org/abs/1904.00760, after the
 authors' code and with its initialisation and parameter shapes:
@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers
 
-# As resnet.NAMES.
+# See resnet.NAMES.
 NAMES = (
     (r"stem/(conv\d|bn1)", r"\1"),
     (r"stage(\d)/block(\d+)/((?:conv|bn)\d)", r"layer\1.\2.\3"),
@@ -23,30 +23,43 @@ NAMES = (
 )
 
 
-def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
-    """A 1x1 and a 3x3 convolution, batch norm and ReLU."""
+def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+    """Apply a 1x1 and a 3x3 convolution, batch norm and ReLU."""
     for i, size in ((1, 1), (2, 3)):
-        x = call.conv(x, f"conv{i}", width, size, pad=0)
-    # The authors' momentum of this one layer.
-    return nn.relu(call.norm(x, "bn1", decay=0.999))
+        x = scope.conv(x, f"conv{i}", width, size, pad=0)
+    # Only this layer has another momentum in the authors' code.
+    return nn.relu(scope.norm(x, "bn1", decay=0.999))
 
 
 def block(
-    call: backbone.Call, x: Array, *, width: int, size: int, stride: int, project: bool
+    scope: backbone.Scope,
+    x: Array,
+    *,
+    width: int,
+    size: int,
+    stride: int,
+    project: bool,
 ) -> Array:
-    """A bottleneck without padding; the shortcut loses the same rows and columns."""
-    last = (4 * width, 1, 1, 1)
-    y = call.convs(x, (width, 1, 1, 1), (width, size, stride, 1), last, pad=0)
+    """Apply a bottleneck without padding; the shortcut is cropped to the same size.
+
+    width: channels of the first two convolutions; the block has 4 * width outputs.
+    size, stride: of the second convolution.
+    project: whether the shortcut is a convolution and batch norm, not the identity.
+    """
+    first = (width, 1, 1, 1)
+    second = (width, size, stride, 1)
+    third = (4 * width, 1, 1, 1)
+    y = scope.convs(x, first, second, third, pad=0)
     if project:
-        x = call.norm(call.conv(x, "", 4 * width, 1, stride, name="proj"), "bn_proj")
-    # After these, last rows and columns: the published shortcut is not centred.
+        x = scope.norm(scope.conv(x, "", 4 * width, 1, stride, name="proj"), "bn_proj")
+    # The published shortcut is not centred: it loses the last rows and columns.
     return nn.relu(x[:, : y.shape[1], : y.shape[2]] + y)
 
 
 class BagNet(backbone.Staged):
-    """A BagNet; a place of its last feature map sees a patch of 1 + 2^(wide + 1) pixels.
+    """A BagNet; a position of its last map sees a patch of 1 + 2^(wide + 1) pixels.
 
-    wide: how many stages, from the first, begin with a 3x3 convolution.
+    wide: number of stages, counted from the first, that begin with a 3x3 convolution.
     depths: blocks in each of the four stages.
     width: channels of the stem and inside stage 1; 64 is the published size.
     """
@@ -59,15 +72,21 @@ class BagNet(backbone.Staged):
         super().setup()
         self.fc = layers.linear(32 * self.width, self.classes)
 
-    def _runs(self) -> Iterator[Callable]:
+    def _stage_functions(self) -> Iterator[Callable]:
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
             # The first block of a stage has the stride, and may have the 3x3 kernel.
-            first = dict(size=3 if i < self.wide else 1, stride=2 if i < 3 else 1)
-            own = [dict(size=1, stride=1, project=False)] * (depth - 1)
-            own = [{**first, "project": True}, *own]
-            run = functools.partial(block, width=self.width << i)
-            yield functools.partial(backbone.blocks, run=run, options=own)
+            first = dict(
+                size=3 if i < self.wide else 1,
+                stride=2 if i < 3 else 1,
+                project=True,
+            )
+            options = [first] + [dict(size=1, stride=1, project=False)] * (depth - 1)
+            yield functools.partial(
+                backbone.apply_blocks,
+                block=functools.partial(block, width=self.width << i),
+                options=options,
+            )
 
-    def _least(self) -> int:
+    def _min_side(self) -> int:
         return 1 + 2 ** (self.wide + 1)

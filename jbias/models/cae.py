@@ -1,12 +1,12 @@
-"""The compressive autoencoder that DeepAugment damages: an image to bits and back.
+"""The compressive autoencoder that DeepAugment damages; its code is bits.
 
-Sixteen pixels become 32 bits, each drawn with the chance that the encoder's tanh gives.
+Each 4x4 pixels become 32 random bits, with probabilities from the encoder's tanh.
 Source: Theis, Shi, Cunningham and Huszar, "Lossy Image Compression with Compressive
 Autoencoders", ICLR 2017, https://arxiv.org/abs/1703.00395; layers as in DeepAugment:
 Hendrycks et al., ICCV 2021, https://arxiv.org/abs/2006.16241.
 Reference code: https://github.com/hendrycks/imagenet-r at 3131cac.
-Deviation: `width` scales all layers but the narrow ones, which are the code and what
-feeds the last two; 128 is the published network.
+Deviation: `width` scales all layers except the narrow ones: the code and the inputs of the
+last two layers. 128 is the published network.
 """
 
 import functools
@@ -26,7 +26,7 @@ _TRANSPOSED = ("d_up_conv_1.3", "d_up_conv_2.3")
 
 
 def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all weights, in PyTorch's layout."""
+    """Return the shapes of all weights by name, in PyTorch's layout."""
     if width < 8 or width % 8:
         raise ValueError(f"models.cae: width must be a multiple of 8, got {width}")
     half = width // 2
@@ -44,26 +44,29 @@ def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
         "d_up_conv_3.0": (16, 2 * width, 3, 3),
         "d_up_conv_3.3": (3, 16, 3, 3),
     }
-    return torch_layers.with_biases(kernels, *_TRANSPOSED)
+    return torch_layers.with_biases(kernels, transposed=_TRANSPOSED)
 
 
 def sizes_of(weights: Weights) -> dict[str, int]:
-    """The arguments of `shapes` that these weights have."""
+    """Return the arguments of `shapes` for these weights."""
     return {"width": weights["e_conv_2.1.bias"].shape[0]}
 
 
-PUBLISHED = torch_layers.of_deepaugment(
-    *("cae", "autoencoder", "model_final.state"),
-    "e8e15ac75ed1b406429554a14f6c8efb929990ee",
-    *(shapes, sizes_of),
+PUBLISHED = torch_layers.deepaugment_weights(
+    "cae",
+    title="autoencoder",
+    file="model_final.state",
+    blob="e8e15ac75ed1b406429554a14f6c8efb929990ee",
+    shapes=shapes,
+    sizes_of=sizes_of,
 )
 
 
 def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, np.ndarray]:
-    """Draws weights to train from: signals keep their size, and grey (0.5) is zero.
+    """Return random initial weights, scaled so that signals keep their variance.
 
-    Biases are zero but for the first layer's, which takes grey off, and the last
-    one's, which puts it on; PyTorch's own, smaller weights take many times as long.
+    Biases are zero except in the first layer, which subtracts grey (0.5), and in the last,
+    which adds grey. PyTorch's smaller initial weights take many times as long to train.
     """
     weights = torch_layers.uniform(shapes(width), key)
     for name, drawn in weights.items():
@@ -79,7 +82,8 @@ def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, np.ndarray]:
 
 
 def _gain(layer: str) -> float:
-    if "block" in layer and layer.endswith(".4"):  # What is added to a block's input.
+    """Return the factor of the variance of a layer's initial weights."""
+    if "block" in layer and layer.endswith(".4"):  # The end of a residual branch.
         return 0.3
     return {"e_conv_3.0": 1.0, "d_up_conv_3.3": 0.09}.get(layer, 3.0)
 
@@ -87,11 +91,11 @@ def _gain(layer: str) -> float:
 def apply(
     weights: Weights, image: Images, keys: PRNGKeyArray, *, damage=None
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
-    """Sends images in [0, 1] through the code and back; the result lies in (-1, 1).
+    """Return images in [0, 1] encoded and decoded; the result is in (-1, 1).
 
     keys: (b), one for the bits of each image.
-    damage: latent -> (latent, gain), both (b h/4 w/4 32); acts before the bits are
-      drawn, and the bits, 0 or 1, are multiplied by the gain.
+    damage: latent -> (latent, gain), both (b h/4 w/4 32); applied before the bits are
+      drawn. The bits, 0 or 1, are multiplied by the gain.
     """
     latent, gain = encode(weights, image), 1.0
     if damage is not None:
@@ -100,7 +104,7 @@ def apply(
 
 
 def encode(weights: Weights, image: Images) -> Float[Array, "b h//4 w//4 32"]:
-    """Maps images to what the bits are drawn from, in (-1, 1)."""
+    """Return the latent code of images, in (-1, 1), from which the bits are drawn."""
     x = image
     for name in ("e_conv_1.1", "e_conv_2.1"):
         x = _leaky(torch_layers.conv(weights, name, x, stride=2, pad=(1, 2)))
@@ -110,7 +114,10 @@ def encode(weights: Weights, image: Images) -> Float[Array, "b h//4 w//4 32"]:
 
 
 def binarise(latent: Map, keys: PRNGKeyArray) -> Map:
-    """Draws bits that are 1 with chance (1 + latent) / 2; the gradient is that chance's."""
+    """Return bits that are 1 with probability (1 + latent) / 2.
+
+    Their gradient is the gradient of the probability (straight-through).
+    """
     chance = (1 + latent) / 2
     drawn = jax.vmap(lambda key: jax.random.uniform(key, latent.shape[1:]))(keys)
     bits = (drawn <= chance).astype(latent.dtype)
@@ -120,23 +127,24 @@ def binarise(latent: Map, keys: PRNGKeyArray) -> Map:
 def decode(
     weights: Weights, code: Float[Array, "b h w 32"]
 ) -> Float[Array, "b 4*h 4*w 3"]:
-    """Maps bits to images, by a tanh."""
+    """Return the images of a code of bits, in (-1, 1)."""
 
-    def up(name, x):
+    def upsample(name, x):
         x = _leaky(torch_layers.conv(weights, f"{name}.0", x, pad=(0, 0)))
         x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         return torch_layers.transposed_conv(weights, f"{name}.3", x)
 
-    x = up("d_up_conv_1", 2 * code - 1)
+    x = upsample("d_up_conv_1", 2 * code - 1)
     for i in (1, 2, 3):
         x = _block(weights, f"d_block_{i}", x)
-    x = up("d_up_conv_2", x)
+    x = upsample("d_up_conv_2", x)
     x = _leaky(torch_layers.conv(weights, "d_up_conv_3.0", x, pad=(0, 0)))
     x = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)), mode="reflect")
     return jnp.tanh(torch_layers.conv(weights, "d_up_conv_3.3", x, pad=(0, 0)))
 
 
 def _block(weights: Weights, name: str, x: Array) -> Array:
+    """Apply a residual block of two convolutions."""
     y = _leaky(torch_layers.conv(weights, f"{name}.1", x))
     return x + torch_layers.conv(weights, f"{name}.4", y)
 

@@ -1,4 +1,4 @@
-"""Which classes a network decides among, as the file or folder of its weights says."""
+"""Reads the names of a network's classes from the file or folder of its weights."""
 
 import json
 import os
@@ -10,57 +10,60 @@ from jbias.models import safetensors
 
 
 class Classes(NamedTuple):
-    """Names in the order of a network's outputs."""
+    """Names of classes, in the order of a network's outputs, and their label space."""
 
     names: tuple[str, ...]
-    space: str  # Of data.base.SPACES.
+    space: str  # A key of data.base.SPACES.
 
     def to_metadata(self) -> dict[str, Any]:
-        """As an export's metadata and config.json hold it."""
+        """Return the entries for the metadata of an export, or for config.json."""
         return {"class_names": list(self.names), "space": self.space}
 
 
 def read(path: str | os.PathLike) -> Classes | None:
-    """The classes of an export, or of a run or one of its branches; None if unsaid.
+    """Return the classes of an export, a run or a branch of a run; None if not stored.
 
-    ValueError, one line, where what is said is not names and a space.
+    ValueError, one line, if the stored entry is not a list of names and a label space.
     """
-    where, path, told = os.fspath(path), pathlib.Path(path), {}
+    where, path, metadata = os.fspath(path), pathlib.Path(path), {}
     try:
         if path.is_dir():
-            whole = path.resolve()
-            whole = whole.parent.parent if whole.parent.name == "vary" else whole
-            told = _of_training(whole) or _json(whole / "config.json")
+            workdir = path.resolve()
+            if workdir.parent.name == "vary":
+                workdir = workdir.parent.parent
+            metadata = _from_provenance(workdir) or _read_json(workdir / "config.json")
         elif path.suffix == ".safetensors":
-            told = json.loads(safetensors.read_metadata(path).get("jbias", "{}"))
+            metadata = json.loads(safetensors.read_metadata(path).get("jbias", "{}"))
     except (json.JSONDecodeError, RecursionError, KeyError, TypeError):
-        raise _wrong(where) from None
-    if not isinstance(told, Mapping) or "class_names" not in told:
+        raise _invalid_classes(where) from None
+    if not isinstance(metadata, Mapping) or "class_names" not in metadata:
         return None
-    names, space = told["class_names"], told.get("space")
-    sound = isinstance(names, list) and bool(names)
-    if not sound or not all(isinstance(name, str) for name in (*names, space)):
-        raise _wrong(where)
+    names, space = metadata["class_names"], metadata.get("space")
+    is_valid = isinstance(names, list) and bool(names)
+    if not is_valid or not all(isinstance(name, str) for name in (*names, space)):
+        raise _invalid_classes(where)
     return Classes(tuple(names), space)
 
 
-def _json(path: pathlib.Path) -> Any:
+def _read_json(path: pathlib.Path) -> Any:
+    """Return the content of a JSON file, {} if there is no such file."""
     try:
         return json.loads(path.read_text("utf-8")) if path.is_file() else {}
     except (ValueError, RecursionError):
-        raise _wrong(os.fspath(path)) from None
+        raise _invalid_classes(os.fspath(path)) from None
 
 
-def _of_training(workdir: pathlib.Path) -> dict[str, Any]:
-    """What a run that was trained here says of its training set, if anything."""
-    told = _json(workdir / "provenance.json")
-    held = told["data"]["train/0"] if told else {}
-    if not isinstance(held, Mapping) or "names" not in held:
+def _from_provenance(workdir: pathlib.Path) -> dict[str, Any]:
+    """Return the classes of a run's training set, {} if its provenance has none."""
+    provenance = _read_json(workdir / "provenance.json")
+    train_set = provenance["data"]["train/0"] if provenance else {}
+    if not isinstance(train_set, Mapping) or "names" not in train_set:
         return {}
-    return {"class_names": held["names"], "space": held.get("space")}
+    return {"class_names": train_set["names"], "space": train_set.get("space")}
 
 
-def _wrong(where: str) -> ValueError:
+def _invalid_classes(where: str) -> ValueError:
     return ValueError(
-        f"{where}: must say its classes as a list of names and a space; export it anew"
+        f"{where}: its classes must be a list of names and a label space; export the "
+        "network again"
     )

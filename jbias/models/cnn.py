@@ -1,6 +1,7 @@
 """Two convolutions and a linear layer, for digits and other small, simple images."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -10,12 +11,12 @@ from jbias.models import backbone, taps
 
 
 class CNN(backbone.BatchNormed):
-    """Conv 5x5, batch norm, ReLU, max-pool 2x2, twice, and a linear layer on all pixels.
+    """A network of two stages (conv 5x5, batch norm, ReLU, max-pool 2x2) and a linear layer.
 
-    A convolution with what follows is a stage; the stem and stages 3 and 4 are empty and
-    have no sites. There are "stage1.conv", "stage1", "stage2.conv" and "stage2".
+    The linear layer reads all pixels of the map. The stem and stages 3 and 4 are empty and
+    have no sites; the sites are "stage1.conv", "stage1", "stage2.conv" and "stage2".
 
-    width: channels of the first stage; the second has twice as many.
+    width: channels of stage 1; stage 2 has twice as many.
     """
 
     width: int = 32
@@ -23,18 +24,20 @@ class CNN(backbone.BatchNormed):
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
 
     def setup(self):
-        own = dict(use_bias=False, dtype=self.dtype)
-        self.stage1_conv = nn.Conv(self.width, (5, 5), **own)
+        conv = functools.partial(
+            nn.Conv, kernel_size=(5, 5), use_bias=False, dtype=self.dtype
+        )
+        self.stage1_conv = conv(self.width)
         self.stage1_bn = self._norm()()
-        self.stage2_conv = nn.Conv(2 * self.width, (5, 5), **own)
+        self.stage2_conv = conv(2 * self.width)
         self.stage2_bn = self._norm()()
         self.fc = nn.Dense(self.classes, dtype=jnp.float32)
 
     def _stem(self, x: Array, key, train: bool) -> Array:
         return x
 
-    def _stages(self, x: Array, which: range, key, train: bool) -> Array:
-        return super()._stages(x, [n for n in which if n < 3], key, train)
+    def _stages(self, x: Array, numbers: Iterable[int], key, train: bool) -> Array:
+        return super()._stages(x, [n for n in numbers if n < 3], key, train)
 
     def _stage(self, number: int, x: Array, key, train: bool) -> Array:
         stages = (self.stage1_conv, self.stage1_bn), (self.stage2_conv, self.stage2_bn)
@@ -47,9 +50,13 @@ class CNN(backbone.BatchNormed):
         return self.fc(x.astype(jnp.float32))
 
 
-def side(at: Callable[[str], tuple[int, ...] | None]) -> int:
-    """Height and width of the images that weights are for; see models.importing."""
-    maps, kernel = at("stage2_conv/kernel"), at("fc/kernel")
-    if maps is None or kernel is None or kernel[0] < maps[-1]:
+def infer_side(shape_of: Callable[[str], tuple[int, ...] | None]) -> int:
+    """Return the side of images, in pixels, that weights of these shapes take.
+
+    shape_of: path of a parameter, such as "fc/kernel", -> its shape in the file, None if
+      the file has no such parameter; see models.importing.
+    """
+    conv, linear = shape_of("stage2_conv/kernel"), shape_of("fc/kernel")
+    if conv is None or linear is None or linear[0] < conv[-1]:
         return 28
-    return 4 * round((kernel[0] / maps[-1]) ** 0.5)
+    return 4 * round((linear[0] / conv[-1]) ** 0.5)

@@ -1,4 +1,4 @@
-"""DenseNet-121: each layer reads what all layers of its block before it made.
+"""DenseNet-121: each layer reads the outputs of all earlier layers of its block.
 
 Source: Huang, Liu, van der Maaten and Weinberger, CVPR 2017,
 https://arxiv.org/abs/1608.06993, with the initialisation and parameter shapes of
@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers, pooling
 
-# As resnet.NAMES.
+# See resnet.NAMES.
 NAMES = (
     (r"stem/conv0", r"features.conv0"),
     (r"stem/bn0", r"features.norm0"),
@@ -28,44 +28,47 @@ NAMES = (
 _INIT = layers.HE_FAN_IN
 
 
-def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
-    """A 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
-    x = call.conv(x, "conv", width, 7, 2, init=_INIT, name="conv0")
-    return pooling.max_pool_of_stem(nn.relu(call.norm(x, "bn0")))
+def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+    """Apply a 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
+    x = scope.conv(x, "conv", width, 7, 2, init=_INIT, name="conv0")
+    return pooling.max_pool_of_stem(nn.relu(scope.norm(x, "bn0")))
 
 
-def layer(call: backbone.Call, x: Array, *, growth: int) -> Array:
-    """Adds `growth` channels: batch norm, ReLU and a convolution, 1x1 and then 3x3."""
+def layer(scope: backbone.Scope, x: Array, *, growth: int) -> Array:
+    """Append `growth` channels: batch norm, ReLU and a convolution, 1x1 and then 3x3."""
     y = x
-    for i, shape in enumerate(((4 * growth, 1), (growth, 3)), 1):
-        y = nn.relu(call.norm(y, f"bn{i}"))
-        y = call.conv(y, f"conv{i}", *shape, init=_INIT)
+    for i, (width, size) in enumerate(((4 * growth, 1), (growth, 3)), 1):
+        y = nn.relu(scope.norm(y, f"bn{i}"))
+        y = scope.conv(y, f"conv{i}", width, size, init=_INIT)
     return jnp.concatenate((x, y), -1)
 
 
-def transition(call: backbone.Call, x: Array) -> Array:
-    """Halves channels by batch norm, ReLU and a 1x1 convolution, and sides by a mean."""
-    x = nn.relu(call.norm(x, "bn"))
-    x = call.conv(x, "conv", x.shape[-1] // 2, 1, init=_INIT)
+def transition(scope: backbone.Scope, x: Array) -> Array:
+    """Halve channels (batch norm, ReLU, 1x1 convolution) and sides (average pooling)."""
+    x = nn.relu(scope.norm(x, "bn"))
+    x = scope.conv(x, "conv", x.shape[-1] // 2, 1, init=_INIT)
     return nn.avg_pool(x, (2, 2), (2, 2))
 
 
 def stage(
-    call: backbone.Call, x: Array, *, depth: int, growth: int, last: bool
+    scope: backbone.Scope, x: Array, *, depth: int, growth: int, last: bool
 ) -> Array:
-    """A dense block, and a transition or, where it is the last, batch norm and ReLU."""
+    """Apply a dense block of `depth` layers, then a transition.
+
+    last: the last stage has batch norm and ReLU instead of the transition.
+    """
     for i in range(1, depth + 1):
-        x = call.inner(layer, f"layer{i}", x, growth=growth)
+        x = scope.inner(layer, f"layer{i}", x, growth=growth)
     if last:
-        return nn.relu(call.norm(x, "bn5"))
-    return call.inner(transition, "transition", x)
+        return nn.relu(scope.norm(x, "bn5"))
+    return scope.inner(transition, "transition", x)
 
 
 class DenseNet(backbone.Staged):
-    """A DenseNet; a stage is a dense block and what follows it.
+    """A DenseNet; a stage is a dense block and the transition or norm after it.
 
     depths: layers in each of the four dense blocks; the default is DenseNet-121.
-    growth: channels that each layer adds.
+    growth: channels that each layer appends.
     width: channels of the stem.
     """
 
@@ -77,11 +80,10 @@ class DenseNet(backbone.Staged):
         super().setup()
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=layers.TORCH)
 
-    def _runs(self) -> Iterator[Callable]:
+    def _stage_functions(self) -> Iterator[Callable]:
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths, 1):
-            own = dict(depth=depth, growth=self.growth, last=i == 4)
-            yield functools.partial(stage, **own)
+            yield functools.partial(stage, depth=depth, growth=self.growth, last=i == 4)
 
-    def _least(self) -> int:
+    def _min_side(self) -> int:
         return 29

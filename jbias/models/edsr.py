@@ -1,8 +1,8 @@
-"""The super-resolution network that DeepAugment damages: an image, enlarged.
+"""EDSR, the super-resolution network that DeepAugment damages.
 
 Source: Lim, Son, Kim, Nah and Lee, "Enhanced Deep Residual Networks for Single Image
 Super-Resolution", CVPR workshops 2017, https://arxiv.org/abs/1707.02921, the baseline of
-16 blocks and 64 features; as used in Hendrycks et al., ICCV 2021,
+16 blocks and 64 features; as in Hendrycks et al., ICCV 2021,
 https://arxiv.org/abs/2006.16241.
 Reference code: https://github.com/hendrycks/imagenet-r at 3131cac.
 Deviation: `features`, `blocks` and `scale` may be smaller than published.
@@ -19,11 +19,11 @@ from jbias.models import torch_layers
 Images = Float[Array, "b h w 3"]
 SCALES = (2, 4)
 _MEAN = (0.4488, 0.4371, 0.4040)
-_RANGE = 255.0  # Inside, images go up to this.
+_RANGE = 255.0  # Largest value of images inside the network.
 
 
 def shapes(features: int = 64, blocks: int = 16, scale: int = 4) -> torch_layers.Shapes:
-    """Names and shapes of all weights, in PyTorch's layout."""
+    """Return the shapes of all weights by name, in PyTorch's layout."""
     if features < 1 or blocks < 4 or scale not in SCALES:
         raise ValueError(
             f"models.edsr: features must be positive, blocks at least 4 and scale in"
@@ -40,26 +40,29 @@ def shapes(features: int = 64, blocks: int = 16, scale: int = 4) -> torch_layers
 
 
 def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
-    """The arguments of `shapes` that these weights have."""
+    """Return the arguments of `shapes` for these weights."""
     features = weights["head.0.bias"].shape[0]
     blocks = sum(name.endswith(".body.0.bias") for name in weights)
     tails = sum(f"tail.0.{i}.bias" in weights for i in (0, 2))
     return dict(features=features, blocks=blocks, scale=2**tails)
 
 
-PUBLISHED = torch_layers.of_deepaugment(
-    *("edsr", "super-resolution network", "edsr_baseline_x4.pt"),
-    "c69235dd5286cef22d9d7bd8c409fad7f2a1c6db",
-    *(shapes, sizes_of),
+PUBLISHED = torch_layers.deepaugment_weights(
+    "edsr",
+    title="super-resolution network",
+    file="edsr_baseline_x4.pt",
+    blob="c69235dd5286cef22d9d7bd8c409fad7f2a1c6db",
+    shapes=shapes,
+    sizes_of=sizes_of,
 )
 
 
 def init(
     key: PRNGKeyArray, *, features: int = 64, blocks: int = 16, scale: int = 4
 ) -> dict[str, np.ndarray]:
-    """Draws weights to train from; the mean's shift is as published."""
+    """Return random initial weights; the layers that shift the mean are as published."""
     weights = torch_layers.uniform(shapes(features, blocks, scale), key)
-    for name in weights:  # As PyTorch does, biases too.
+    for name in weights:  # PyTorch's initialisation, also of biases.
         inputs = weights[name.rpartition(".")[0] + ".weight"][0].size
         weights[name] = weights[name] * np.float32(inputs**-0.5)
     mean = np.float32(_RANGE * np.array(_MEAN))
@@ -72,10 +75,10 @@ def init(
 def apply(
     weights: torch_layers.Weights, image: Images, *, before=None, body=None
 ) -> Float[Array, "b scale*h scale*w 3"]:
-    """Enlarges images in [0, 1]; the result may leave that range.
+    """Return images in [0, 1] enlarged; the result is not clipped to [0, 1].
 
-    before: features -> features, both (b h w c), acts on what enters the body.
-    body: (layers, features) -> features, runs the body's layers, each a function of
+    before: features -> features, both (b h w c); changes the input of the body.
+    body: (layers, features) -> features; runs the layers of the body, each a function of
       (b h w c): the blocks and then a convolution. None runs them one after the other.
     """
     x = torch_layers.conv(weights, "sub_mean", _RANGE * image)
@@ -96,10 +99,11 @@ def apply(
 
 
 def is_trainable(name: str) -> bool:
-    """Whether training moves these weights: all but the mean's shift."""
+    """Return whether training updates these weights: all but the shifts of the mean."""
     return not name.startswith(("sub_mean.", "add_mean."))
 
 
 def _block(weights: torch_layers.Weights, i: int, x: Array) -> Array:
+    """Apply residual block number i."""
     y = jax.nn.relu(torch_layers.conv(weights, f"body.{i}.body.0", x))
     return x + torch_layers.conv(weights, f"body.{i}.body.2", y)

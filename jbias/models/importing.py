@@ -1,10 +1,10 @@
-"""Reads published files and our own exports as (module, variables).
+"""Imports published weight files and exports of this package as (module, variables).
 
-state_dicts.py finds the state dict in a file. NAMES in each network's file says which entry
-is which of our arrays (see weight_names.py). Here candidate networks are tried on the
-arrays: what a file does not say (the number of classes, the kind of stem, the patch size)
-is inferred from shapes, by the function `fitted` in the network's file, and what does not
-fit is reported.
+state_dicts.py finds the state dict in a file. NAMES in each network's file maps its entries
+to our arrays (see weight_names.py). This module tries candidate networks on the arrays.
+Options that a file does not store (the number of classes, the kind of stem, the patch size)
+are inferred from shapes, by the function `infer_options` in the network's file; entries
+that do not fit are reported.
 """
 
 import contextlib
@@ -27,97 +27,142 @@ from jbias.models import registry, state_dicts, weight_names
 Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
 
 
-class Fit(NamedTuple):
-    """How a state dict would fill one network."""
+class NetworkMatch(NamedTuple):
+    """The entries of a state dict, matched to the arrays of one network.
+
+    options: of the network, `classes` included.
+    arrays: the state dict, by published name, without prefixes.
+    expected: the entries that the network needs.
+    publisher: name of the publisher whose naming scheme fixes mean and std; "" if none.
+    """
 
     model: str
-    options: dict[str, Any]  # `classes` among them.
-    arrays: dict[str, np.ndarray]  # By published name, without prefixes.
-    expected: dict[str, weight_names.Entry]
+    options: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    expected: dict[str, weight_names.ArrayEntry]
     difference: weight_names.Difference
-    publisher: str = ""  # Whose names the file has, where these tell the constants.
+    publisher: str = ""
 
 
-def _fit_own_names(model, arrays, options) -> Fit:
-    """How arrays under our own names, such as params/fc/kernel, fill a network."""
-    # The first linear layer of some networks is made for images of one size.
-    side = registry.definitions(model).get("side", lambda at: registry.SIDE)
-    given = {path: array.shape for path, array in arrays.items()}
-    drawn = registry.shapes(model, options, side(lambda p: given.get(f"params/{p}")))
-    expected = weight_names.entries(drawn, None)
+def _match_own_names(model, arrays, options) -> NetworkMatch:
+    """Match arrays under our own names, such as params/fc/kernel, to a network."""
+    # The linear layer of some networks depends on the size of images.
+    infer_side = registry.definitions(model).get("infer_side")
+    side = registry.SIDE
+    if infer_side is not None:
+        array_shapes = {path: array.shape for path, array in arrays.items()}
+        side = infer_side(lambda path: array_shapes.get(f"params/{path}"))
+    expected = weight_names.entries(registry.shapes(model, options, side), None)
     difference = weight_names.compare(expected, arrays)
-    return Fit(model, options, dict(arrays), expected, difference)
+    return NetworkMatch(
+        model=model,
+        options=options,
+        arrays=dict(arrays),
+        expected=expected,
+        difference=difference,
+    )
 
 
-def best_fit(model, arrays, linear, options, *, named: bool) -> Fit | None:
-    """The best reading of the arrays as this network, over prefixes and dialects.
+def best_match(
+    model: str,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    head: Linear | None,
+    options: Mapping[str, Any],
+    is_named: bool,
+) -> NetworkMatch | None:
+    """Return the best match of the arrays to a network, over prefixes and dialects.
 
-    Where nobody named it, networks are not drawn that cannot be meant.
+    head: weight and bias that replace the file's last layer; None keeps it.
+    options: of the network; None is returned if the network does not have them.
+    is_named: whether the caller named the model. If not, naming schemes that the file
+      cannot use are skipped, and inferred options that make no network are no error.
     """
     if not set(options) <= set(registry.option_names(model)):
         return None
-    found = []
-    of = registry.dialects(model)
-    publishers = registry.definitions(model).get("PUBLISHERS", (None,) * len(of))
-    for names, publisher in zip(of, publishers, strict=True):
-        told = {"mean": publisher.mean, "std": publisher.std} if publisher else {}
-        who = publisher.name if publisher else ""
-        for short in state_dicts.strip_prefixes(arrays):
-            if named or weight_names.plausible(short, names):
-                # Where what the shapes tell makes no such network, it may be another.
-                with contextlib.suppress(*(() if named else (ValueError,))):
-                    fit = _reading(model, names, short, linear, {**told, **options})
-                    found.append(fit._replace(publisher=who))
-    return max(found, key=_quality, default=None)
+    matches = []
+    dialects = registry.dialects(model)
+    publishers = registry.definitions(model).get("PUBLISHERS", (None,) * len(dialects))
+    ignored = () if is_named else (ValueError,)
+    for names, publisher in zip(dialects, publishers, strict=True):
+        all_options = dict(options)
+        if publisher:
+            all_options = {"mean": publisher.mean, "std": publisher.std, **options}
+        for stripped in state_dicts.strip_prefixes(arrays):
+            if is_named or weight_names.is_plausible(stripped, names):
+                with contextlib.suppress(*ignored):
+                    match = _match_names(
+                        model, stripped, names=names, head=head, options=all_options
+                    )
+                    publisher_name = publisher.name if publisher else ""
+                    matches.append(match._replace(publisher=publisher_name))
+    return max(matches, key=_quality, default=None)
 
 
-def _quality(fit: Fit) -> tuple[int, int]:
-    missing, spare, misshapen, fitting = fit.difference
-    return fitting + len(misshapen), fitting - len(spare) - len(missing)
+def _quality(match: NetworkMatch) -> tuple[int, int]:
+    """Return the sort key of matches: the largest is best."""
+    difference = match.difference
+    num_fitting, num_spare = difference.num_fitting, len(difference.spare)
+    return (
+        num_fitting + len(difference.misshapen),
+        num_fitting - num_spare - len(difference.missing),
+    )
 
 
-def _reading(model, names, arrays, linear, options) -> Fit:
-    """How the arrays fill the network under one system of names."""
+def _match_names(model, arrays, *, names, head, options) -> NetworkMatch:
+    """Match the arrays to a network under one naming scheme; see best_match."""
 
-    def at(path: str) -> tuple[int, ...] | None:
-        given = weight_names.published_names(path.split("/"), names)
-        return arrays[given[0]].shape if given and given[0] in arrays else None
+    def shape_of(path: str) -> tuple[int, ...] | None:
+        published = weight_names.published_names(path.split("/"), names)
+        if published and published[0] in arrays:
+            return arrays[published[0]].shape
+        return None
 
-    # vit_base16 is that, whatever the patches of a file.
+    infer_options = registry.definitions(model).get("infer_options")
+    inferred = infer_options(shape_of) if infer_options is not None else {}
+    # A model's name fixes options: vit_base16 has patches of 16 pixels.
     preset = registry.preset(model)
-    read = registry.definitions(model).get("fitted", lambda at: {})(at).items()
-    options = {**{k: v for k, v in read if k not in preset}, **options}
+    inferred = {key: value for key, value in inferred.items() if key not in preset}
+    options = {**inferred, **options}
     sizes = {"classes": registry.OPEN_CLASSES, **options}
     expected = weight_names.entries(registry.shapes(model, sizes), names)
-    open_ended = {n: e for n, e in expected.items() if registry.OPEN_CLASSES in e.shape}
-    renamed = _renamed_head(arrays, expected, open_ended)
-    if linear is not None:
-        # The head that the body's file has is not the one that is asked for.
-        arrays = _with_head(renamed or arrays, linear, open_ended)
-    else:
-        arrays = renamed or arrays
-    for name, entry in open_ended.items():
+    # The entries of the network's head, whose shapes depend on the number of classes.
+    heads = {
+        name: entry
+        for name, entry in expected.items()
+        if registry.OPEN_CLASSES in entry.shape
+    }
+    arrays = _rename_head(arrays, expected, heads) or arrays
+    if head is not None:
+        arrays = _replace_head(arrays, head, heads)
+    for name, entry in heads.items():
         axis = entry.shape.index(registry.OPEN_CLASSES)
-        given = arrays[name].shape if name in arrays else ()
-        options.setdefault("classes", given[axis] if axis < len(given) else 1000)
+        shape = arrays[name].shape if name in arrays else ()
+        options.setdefault("classes", shape[axis] if axis < len(shape) else 1000)
         shape = (*entry.shape[:axis], options["classes"], *entry.shape[axis + 1 :])
         expected[name] = entry._replace(shape=shape)
-    return Fit(model, options, arrays, expected, weight_names.compare(expected, arrays))
+    return NetworkMatch(
+        model=model,
+        options=options,
+        arrays=arrays,
+        expected=expected,
+        difference=weight_names.compare(expected, arrays),
+    )
 
 
 def _spare_layers(arrays, expected) -> list[str]:
-    """Return the stems of linear layers in a file that a network has no place for."""
+    """Return the stems of the file's linear layers that the network does not have."""
     spare = {name: array for name, array in arrays.items() if name not in expected}
     return state_dicts.linear_layers(spare)
 
 
-def _renamed_head(arrays, expected, heads) -> dict[str, np.ndarray] | None:
+def _rename_head(arrays, expected, heads) -> dict[str, np.ndarray] | None:
     """Return the arrays with the file's last layer under the network's name, or None.
 
-    It is renamed only where nothing else can be meant: the network's own head is missing,
-    the file has one linear layer too many, whose name is a head's, with a bias and the
-    number of features that the head needs. A square layer is none: it may as well be the
-    first of a projection's.
+    The layer is renamed only if there is no other possibility: the network's own head is
+    missing, and the file has one linear layer too many, with a head's name, a bias and the
+    number of features that the head needs. A square layer may be the first layer of a
+    projection and is not renamed.
     """
     stems = {f"{name.rpartition('.')[0]}." for name in heads}
     layers = _spare_layers(arrays, expected)
@@ -130,37 +175,45 @@ def _renamed_head(arrays, expected, heads) -> dict[str, np.ndarray] | None:
     needed = heads[f"{stem}weight"].shape
     if weight.shape[1] != needed[1] or weight.shape[0] == weight.shape[1]:
         return None
-    own = (f"{layer}weight", f"{layer}bias")
-    kept = {name: array for name, array in arrays.items() if name not in own}
-    shaped = weight.reshape(weight.shape[:2] + (1, 1) * (len(needed) == 4))
-    return {**kept, f"{stem}weight": shaped, f"{stem}bias": bias}
+    old_names = (f"{layer}weight", f"{layer}bias")
+    renamed = {name: array for name, array in arrays.items() if name not in old_names}
+    if len(needed) == 4:
+        weight = weight.reshape(*weight.shape[:2], 1, 1)
+    else:
+        weight = weight.reshape(weight.shape[:2])
+    return {**renamed, f"{stem}weight": weight, f"{stem}bias": bias}
 
 
-def _with_head(arrays, linear: Linear, heads) -> dict[str, np.ndarray]:
-    """The arrays with another linear layer in the place of what ends the network."""
-    weight, bias = linear
-    stems = {f"{name.rpartition('.')[0]}." for name in heads}
-    kept = {k: v for k, v in arrays.items() if not k.startswith(tuple(stems))}
+def _replace_head(arrays, head: Linear, heads) -> dict[str, np.ndarray]:
+    """Return the arrays with another linear layer in place of the network's head."""
+    weight, bias = head
+    stems = tuple({f"{name.rpartition('.')[0]}." for name in heads})
+    replaced = {
+        name: array for name, array in arrays.items() if not name.startswith(stems)
+    }
     for name, entry in heads.items():
-        kept[name] = bias if len(entry.shape) == 1 else weight
-        if len(entry.shape) == 4:  # A convolution of one pixel.
-            kept[name] = weight[:, :, None, None]
-    return kept
+        replaced[name] = bias if len(entry.shape) == 1 else weight
+        if len(entry.shape) == 4:  # A 1x1 convolution.
+            replaced[name] = weight[:, :, None, None]
+    return replaced
 
 
-_NUMBERS = 2**31
-_LARGEST = 100_000  # No number of classes, channels or blocks is larger.
-_NAMED = 5  # Candidates that a refusal names.
-# What options raise that make no network.
-_UNMADE = (ValueError, TypeError, ArithmeticError, errors.FlaxError)
+_MAX_NUMBERS = 2**31
+_MAX_OPTION = 100_000  # No number of classes, channels or blocks is larger.
+_MAX_NAMED = 5  # Candidates that an error message names.
+# Errors of options that make no network.
+_INVALID_OPTIONS = (ValueError, TypeError, ArithmeticError, errors.FlaxError)
 
 
-class Read(NamedTuple):
-    """A network, and where its constants are from."""
+class ImportedNetwork(NamedTuple):
+    """A network from a file, and the origins of its normalisation constants.
+
+    origins: for "mean" and "std", unless the caller gave them, their origin in words.
+    """
 
     net: nn.Module
     variables: dict[str, Any]
-    origins: dict[str, str]  # Of "mean" and "std", in words, if the caller gave none.
+    origins: dict[str, str]
 
 
 def read(
@@ -170,31 +223,37 @@ def read(
     entry: str | None = None,
     head: str | os.PathLike | None = None,
     **options: Any,
-) -> Read:
-    """Reads a file, as `models.load` says, and where its mean and std are from."""
+) -> ImportedNetwork:
+    """Return the network in a weight file; arguments and errors as in `models.load`."""
     where = os.fspath(path)
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(f"{where}: no such checkpoint")
     state = state_dicts.read(path, entry)
-    said = _said(where, state.metadata)
-    if said and said.names == "own" and model not in (None, said.model):
-        raise ValueError(f"{where}: holds the model {said.model!r}, not {model!r}")
-    model = said.model if said and model is None else model
+    metadata = _export_metadata(where, state.metadata)
+    if metadata and metadata.names == "own" and model not in (None, metadata.model):
+        raise ValueError(f"{where}: holds the model {metadata.model!r}, not {model!r}")
+    model = metadata.model if metadata and model is None else model
     check_options(model, options)
-    linear = state_dicts.read_head(head) if head is not None else None
-    file = _File(where, state.arrays, linear, state.constants, said, options)
-    fit = _chosen(file, model, _tried(file, model))
-    if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
-        raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
-    variables = weight_names.to_variables(fit.expected, fit.arrays)
-    net = registry.MODELS[fit.model](**fit.options)
-    untold = {"mean", "std"} - options.keys()
-    origins = {key: file.origin(fit, key) for key in sorted(untold)}
-    return Read(net, jax.tree.map(jnp.asarray, variables), origins)
+    file = _File(
+        where=where,
+        arrays=state.arrays,
+        head=state_dicts.read_head(head) if head is not None else None,
+        constants=state.constants,
+        metadata=metadata,
+        options=options,
+    )
+    match = _select_match(file, model, _find_matches(file, model))
+    if sum(array.size for array in match.arrays.values()) > _MAX_NUMBERS:
+        raise ValueError(f"{where}: has more than {_MAX_NUMBERS} numbers")
+    variables = weight_names.to_variables(match.expected, match.arrays)
+    net = registry.MODELS[match.model](**match.options)
+    not_given = {"mean", "std"} - options.keys()
+    origins = {key: file.origin(match, key) for key in sorted(not_given)}
+    return ImportedNetwork(net, jax.tree.map(jnp.asarray, variables), origins)
 
 
-class _Said(NamedTuple):
-    """What an export of ours says about its network; see trained.py."""
+class _ExportMetadata(NamedTuple):
+    """The description of a network in one of our exports; see trained.py."""
 
     model: str
     names: str
@@ -202,96 +261,118 @@ class _Said(NamedTuple):
 
 
 class _File(NamedTuple):
-    """What is known of a file before it is taken for any network."""
+    """The content of a weight file and the caller's arguments."""
 
-    where: str
+    where: str  # Its path, for messages.
     arrays: dict[str, np.ndarray]
-    linear: Linear | None
-    constants: dict[str, Any]  # Of a normaliser in it.
-    said: _Said | None
-    options: dict[str, Any]  # The caller's.
+    head: Linear | None  # From the file of the head, if the caller gave one.
+    constants: dict[str, Any]  # "mean" and "std" of a normalisation layer in the file.
+    metadata: _ExportMetadata | None
+    options: dict[str, Any]  # From the caller.
 
     def all_options(self, model: str | None) -> dict[str, Any]:
-        """All that is said of a network's options."""
-        said = self.said.options if self.said and self.said.model == model else {}
-        return {**self.constants, **said, **self.options}
+        """Return the options of a network from all sources, the caller's first."""
+        stored = {}
+        if self.metadata and self.metadata.model == model:
+            stored = self.metadata.options
+        return {**self.constants, **stored, **self.options}
 
-    def origin(self, fit: Fit, key: str) -> str:
-        """Where "mean" or "std" is from, which the caller did not give."""
-        if self.said and self.said.model == fit.model and key in self.said.options:
+    def origin(self, match: NetworkMatch, key: str) -> str:
+        """Return the origin of "mean" or "std", if the caller did not give the value."""
+        metadata = self.metadata
+        if metadata and metadata.model == match.model and key in metadata.options:
             return "the file's metadata"
         if key in self.constants:
             return "the file's own first layer"
-        if fit.publisher:
-            return f"{fit.publisher}'s, whose names the file has"
-        return f"the default of {fit.model}"
+        if match.publisher:
+            return f"{match.publisher}'s, whose names the file has"
+        return f"the default of {match.model}"
 
 
-def _tried(file: _File, model: str | None) -> list[Fit]:
-    """How the file would fill the model, or without one all that may be meant."""
+def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
+    """Return the match of the file to a model, or to all plausible ones if None."""
     options = file.all_options(model)
     try:
-        if file.said and file.said.names == "own":
-            return [_fit_own_names(file.said.model, file.arrays, options)]
-        names, given = [model] if model else registry.MODELS, (file.arrays, file.linear)
-        fits = [best_fit(n, *given, options, named=bool(model)) for n in names]
-        fits = [fit for fit in fits if fit is not None]
-        return fits or ([] if model else _by_tokens(file))
-    except _UNMADE as error:
+        if file.metadata and file.metadata.names == "own":
+            return [_match_own_names(file.metadata.model, file.arrays, options)]
+        matches = [
+            best_match(
+                candidate,
+                file.arrays,
+                head=file.head,
+                options=options,
+                is_named=bool(model),
+            )
+            for candidate in ([model] if model else registry.MODELS)
+        ]
+        matches = [match for match in matches if match is not None]
+        return matches or ([] if model else _match_similar_names(file))
+    except _INVALID_OPTIONS as error:
         raise ValueError(
             f"{file.where}: its options, {str(options)[:200]}, must make a "
             f"{model or 'network'}: {' '.join(str(error).split())[:200]}"
         ) from error
 
 
-def _by_tokens(file: _File) -> list[Fit]:
-    """How a file that nothing fits would fill the network of the most alike names."""
+def _match_similar_names(file: _File) -> list[NetworkMatch]:
+    """Return the match to the network with the most similar names, [] if impossible."""
     words = weight_names.tokens(file.arrays)
 
-    def alike(model: str) -> float:
-        known = map(weight_names.templates, registry.dialects(model))
-        known = weight_names.tokens(itertools.chain.from_iterable(known))
+    def similarity(model: str) -> float:
+        templates = map(weight_names.templates, registry.dialects(model))
+        known = weight_names.tokens(itertools.chain.from_iterable(templates))
         return len(words & known) / max(1, len(words | known))
 
-    model = max(registry.MODELS, key=alike)
-    with contextlib.suppress(*_UNMADE):
-        fit = best_fit(model, file.arrays, None, file.all_options(model), named=True)
-        return [fit] if fit else []
+    model = max(registry.MODELS, key=similarity)
+    with contextlib.suppress(*_INVALID_OPTIONS):
+        options = file.all_options(model)
+        match = best_match(
+            model, file.arrays, head=None, options=options, is_named=True
+        )
+        return [match] if match else []
     return []
 
 
-def _others(file: _File, model: str) -> list[str]:
-    """The other networks that the file fills, by those of the options that they have."""
-    found = []
+def _other_models(file: _File, model: str) -> list[str]:
+    """Return the other models that the file fits; options they lack are ignored."""
+    models = []
     for name in registry.MODELS:
         known = registry.option_names(name)
         options = {k: v for k, v in file.all_options(name).items() if k in known}
-        with contextlib.suppress(*_UNMADE):
-            fit = best_fit(name, file.arrays, file.linear, options, named=False)
-            if name != model and fit is not None and not fit.difference:
-                found.append(name)
-    return found
+        with contextlib.suppress(*_INVALID_OPTIONS):
+            match = best_match(
+                name, file.arrays, head=file.head, options=options, is_named=False
+            )
+            if name != model and match is not None and not match.difference:
+                models.append(name)
+    return models
 
 
-def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
+def _export_metadata(where: str, metadata: Mapping[str, str]) -> _ExportMetadata | None:
+    """Return the metadata of our exports, None for other files; ValueError if invalid."""
     if "jbias" not in metadata:
         return None
     try:
-        said = json.loads(metadata["jbias"])
-        items = said["options"].items()
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in items}
-        made = _Said(said["model"], said["names"], options)
-        check_options(made.model, options)
+        entries = json.loads(metadata["jbias"])
+        options = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in entries["options"].items()
+        }
+        parsed = _ExportMetadata(entries["model"], entries["names"], options)
+        check_options(parsed.model, options)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{where}: its metadata under 'jbias' must say model, names and options of "
             f"a network: {' '.join(str(error).split())[:200]}"
         ) from error
-    return made
+    return parsed
 
 
 def check_options(model: str | None, options: Mapping[str, Any]) -> None:
-    """Refuses unknown networks and unknown options of known ones."""
+    """Raise ValueError for an unknown model, or options that it does not have.
+
+    Values must have the annotated types; numbers must be from 0 to 100,000.
+    """
     if model is None:
         return
     if model not in registry.MODELS:
@@ -308,78 +389,98 @@ def check_options(model: str | None, options: Mapping[str, Any]) -> None:
     jc.check_annotations(where, registry.MODELS[model], options)
     for option, value in options.items():
         numbers = value if isinstance(value, tuple) else (value,)
-        if any(isinstance(n, int) and not 0 <= n <= _LARGEST for n in numbers):
-            jc.refuse(f"{where}.{option}", f"be from 0 to {_LARGEST:,}", value)
+        if any(isinstance(n, int) and not 0 <= n <= _MAX_OPTION for n in numbers):
+            jc.refuse(f"{where}.{option}", f"be from 0 to {_MAX_OPTION:,}", value)
 
 
-def _chosen(file: _File, model: str | None, fits: list[Fit]) -> Fit:
-    """The one that fits; ValueError that says what does not, and which others do."""
+def _select_match(
+    file: _File, model: str | None, matches: list[NetworkMatch]
+) -> NetworkMatch:
+    """Return the only match without differences.
+
+    ValueError, with the differences and the models that fit, if there is not exactly one.
+    """
     where = file.where
-    whole = [fit for fit in fits if not fit.difference]
-    if len(whole) == 1:
-        return whole[0]
-    if whole:
-        named = ", ".join(fit.model for fit in whole)
+    exact = [match for match in matches if not match.difference]
+    if len(exact) == 1:
+        return exact[0]
+    if exact:
+        named = ", ".join(match.model for match in exact)
         raise ValueError(f"{where}: fits {named}; say which by model=...")
-    right = ", ".join(_others(file, model)) if model else ""
-    right = f"; it fits {right}: give that model, or none" if right else ""
-    near = sorted(fits, key=_quality, reverse=True)
-    near = [fit for fit in near if fit.difference.fitting][:_NAMED]
-    if not near:
-        of = model or "any network of models.MODELS"
-        like = model or f"the nearest by names, {fits[0].model if fits else ''},"
-        wants = f"; {like} has {_abbreviate(fits[0].expected)}" if fits else ""
-        then = right or (
-            f"; it has {_abbreviate(file.arrays)}{wants}; rename its entries to a "
-            "network's of docs/models.md, or give another file"
-        )
-        raise ValueError(f"{where}: has no entry of {of}, under any known name{then}")
-    best = near[0]
-    lacks = "" if model else "fits no network of models.MODELS; nearest is "
-    rest = ", ".join(f"{f.model} ({f.difference.fitting})" for f in near[1:])
-    more = f"\n  then by entries that fit: {rest}" if rest else ""
+    fitting = ", ".join(_other_models(file, model)) if model else ""
+    hint = f"; it fits {fitting}: give that model, or none" if fitting else ""
+    nearest = sorted(matches, key=_quality, reverse=True)
+    nearest = [match for match in nearest if match.difference.num_fitting][:_MAX_NAMED]
+    if not nearest:
+        raise ValueError(_no_entry_message(file, model, matches=matches, hint=hint))
+    best = nearest[0]
+    problem = (
+        "does not fit" if model else "fits no network of models.MODELS; nearest is"
+    )
+    runners_up = ", ".join(
+        f"{match.model} ({match.difference.num_fitting})" for match in nearest[1:]
+    )
+    more = f"\n  then by entries that fit: {runners_up}" if runners_up else ""
     raise ValueError(
-        f"{where}: {lacks or 'does not fit '}{best.model}, {best.difference.fitting} of "
-        f"{len(best.expected)} entries do{right or _remedy(best)}\n  "
+        f"{where}: {problem} {best.model}, {best.difference.num_fitting} of "
+        f"{len(best.expected)} entries do{hint or _remedy(best)}\n  "
         f"{weight_names.format_difference(best.difference)}{more}"
     )
 
 
+def _no_entry_message(
+    file: _File, model: str | None, *, matches: list[NetworkMatch], hint: str
+) -> str:
+    """Return the message for a file without any entry that fits."""
+    network = model or "any network of models.MODELS"
+    problem = f"{file.where}: has no entry of {network}, under any known name"
+    if hint:
+        return f"{problem}{hint}"
+    expected = ""
+    if matches:
+        nearest = model or f"the nearest by names, {matches[0].model},"
+        expected = f"; {nearest} has {_abbreviate(matches[0].expected)}"
+    return (
+        f"{problem}; it has {_abbreviate(file.arrays)}{expected}; rename its entries to a "
+        "network's of docs/models.md, or give another file"
+    )
+
+
 def _abbreviate(names: Collection[str]) -> str:
-    """The first of them, and how many there are."""
-    more = ", ..." if len(names) > _NAMED else ""
-    return f"{', '.join([*names][:_NAMED])}{more} ({len(names)} in all)"
+    """Return the first five names and the number of all."""
+    more = ", ..." if len(names) > _MAX_NAMED else ""
+    return f"{', '.join([*names][:_MAX_NAMED])}{more} ({len(names)} in all)"
 
 
-def _remedy(fit: Fit) -> str:
-    """Return what to do about a file that lacks nothing but the network's last layer."""
-    lacking = {line.split(" ")[0] for line in fit.difference.missing}
-    classes, expected = fit.options["classes"], fit.expected.items()
-    ends = {name for name, entry in expected if classes in entry.shape}
-    if not lacking or not lacking <= ends or fit.difference.misshapen:
+def _remedy(match: NetworkMatch) -> str:
+    """Return advice for a file that lacks only the network's last layer, else ""."""
+    missing = {line.split(" ")[0] for line in match.difference.missing}
+    classes, expected = match.options["classes"], match.expected.items()
+    heads = {name for name, entry in expected if classes in entry.shape}
+    if not missing or not missing <= heads or match.difference.misshapen:
         return ""
-    layers = _spare_layers(fit.arrays, fit.expected)
-    stem = f"{min(ends).rpartition('.')[0]}."
+    layers = _spare_layers(match.arrays, match.expected)
+    stem = f"{min(heads).rpartition('.')[0]}."
     if not layers:
         return "; its linear layer lies elsewhere: give that file by head=..."
-    named = ", ".join(layer.rstrip(".") for layer in layers[:_NAMED])
+    named = ", ".join(layer.rstrip(".") for layer in layers[:_MAX_NAMED])
     if not [layer for layer in layers if state_dicts.is_head(layer)]:
         return (
-            f"; no layer is named as a head; it has {named} beside {fit.model}'s: if one "
+            f"; no layer is named as a head; it has {named} beside {match.model}'s: if one "
             f"is the head, rename its entries to {stem}weight and {stem}bias, else give "
             "the head's file by head=..."
         )
     if len(layers) > 1:
         return (
-            f"; its head may be any of the layers {named}, while {fit.model} has one, "
+            f"; its head may be any of the layers {named}, while {match.model} has one, "
             f"{stem[:-1]}: if one of them is the whole head, rename its entries to "
             f"{stem}weight and {stem}bias and leave the others out; else measure the "
             "network by --predict or jbias.torch.wrap, or give another head by head=..."
         )
-    needed, layer = fit.expected[f"{stem}weight"].shape[1], layers[0]
+    needed, layer = match.expected[f"{stem}weight"].shape[1], layers[0]
+    shape = "x".join(map(str, match.arrays[f"{layer}weight"].shape))
     return (
-        f"; its head may be the layer {layer[:-1]}, of shape "
-        f"{'x'.join(map(str, fit.arrays[f'{layer}weight'].shape))} where {fit.model} needs "
+        f"; its head may be the layer {layer[:-1]}, of shape {shape} where {match.model} needs "
         f"(classes)x{needed} and a bias: if it is, rename its entries to {stem}weight and "
         f"{stem}bias (zeros if there is none); else give its file by head=..."
     )

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, taps
 
-# As resnet.NAMES. The number of a module is its place in the published list of layers.
+# See resnet.NAMES. A module's number is its place in the published list of layers.
 NAMES = (
     (r"(?:stem|stage4)/conv(\d+)", r"features.\1.0"),
     (r"(?:stem|stage4)/bn(\d+)", r"features.\1.1"),
@@ -27,92 +27,120 @@ NAMES = (
 )
 
 
-def _alike(
-    kernel: int, gate: bool, swish: bool, stride: int, *sizes: tuple[int, int]
-) -> tuple[tuple, ...]:
-    """Blocks of one stage that differ in sizes, expanded and after; the first strides."""
-    return tuple(
-        (kernel, *size, gate, swish, stride if i == 0 else 1)
-        for i, size in enumerate(sizes)
-    )
+# A block: (kernel size, expanded channels, output channels, has a gate, uses hard swish
+# instead of ReLU, stride).
+Block = tuple[int, int, int, bool, bool, int]
 
 
-_LARGE = (
-    _alike(3, False, False, 1, (16, 16))
-    + _alike(3, False, False, 2, (64, 24), (72, 24)),
-    _alike(5, True, False, 2, (72, 40), (120, 40), (120, 40)),
-    _alike(3, False, True, 2, (240, 80), (200, 80), (184, 80), (184, 80))
-    + _alike(3, True, True, 1, (480, 112), (672, 112)),
-    _alike(5, True, True, 2, (672, 160), (960, 160), (960, 160)),
+_LARGE: tuple[tuple[Block, ...], ...] = (
+    (
+        (3, 16, 16, False, False, 1),
+        (3, 64, 24, False, False, 2),
+        (3, 72, 24, False, False, 1),
+    ),
+    (
+        (5, 72, 40, True, False, 2),
+        (5, 120, 40, True, False, 1),
+        (5, 120, 40, True, False, 1),
+    ),
+    (
+        (3, 240, 80, False, True, 2),
+        (3, 200, 80, False, True, 1),
+        (3, 184, 80, False, True, 1),
+        (3, 184, 80, False, True, 1),
+        (3, 480, 112, True, True, 1),
+        (3, 672, 112, True, True, 1),
+    ),
+    (
+        (5, 672, 160, True, True, 2),
+        (5, 960, 160, True, True, 1),
+        (5, 960, 160, True, True, 1),
+    ),
 )
-_SMALL = (
-    _alike(3, True, False, 2, (16, 16)),
-    _alike(3, False, False, 2, (72, 24), (88, 24)),
-    _alike(5, True, True, 2, (96, 40), (240, 40), (240, 40), (120, 48), (144, 48)),
-    _alike(5, True, True, 2, (288, 96), (576, 96), (576, 96)),
+_SMALL: tuple[tuple[Block, ...], ...] = (
+    ((3, 16, 16, True, False, 2),),
+    ((3, 72, 24, False, False, 2), (3, 88, 24, False, False, 1)),
+    (
+        (5, 96, 40, True, True, 2),
+        (5, 240, 40, True, True, 1),
+        (5, 240, 40, True, True, 1),
+        (5, 120, 48, True, True, 1),
+        (5, 144, 48, True, True, 1),
+    ),
+    (
+        (5, 288, 96, True, True, 2),
+        (5, 576, 96, True, True, 1),
+        (5, 576, 96, True, True, 1),
+    ),
 )
-SMALL = dict(blocks=_SMALL, hidden=1024)  # The defaults are the large one's.
+# Options of the small network; the defaults of MobileNetV3 are the large one.
+SMALL = dict(blocks=_SMALL, hidden=1024)
 
 
-def gates(call: backbone.Call, x: Array) -> Array:
-    """Squeeze and excitation: scales channels by what their means say."""
-    conv, channels = functools.partial(call.conv, bias=True), x.shape[-1]
+def gates(scope: backbone.Scope, x: Array) -> Array:
+    """Apply squeeze and excitation: scale channels by gates computed from their means."""
+    conv, channels = functools.partial(scope.conv, bias=True), x.shape[-1]
     y = jnp.mean(x, (1, 2), keepdims=True)
     y = nn.relu(conv(y, "", _divisible(channels // 4), 1, name="fc1"))
     return x * nn.hard_sigmoid(conv(y, "", channels, 1, name="fc2"))
 
 
-def block(call: backbone.Call, x: Array, *, plan: tuple) -> Array:
-    """Convolutions 1x1, depthwise and 1x1, a gate before the last, and a shortcut.
+def block(scope: backbone.Scope, x: Array, *, plan: Block) -> Array:
+    """Apply a 1x1, a depthwise and a 1x1 convolution, and add a shortcut if shapes match.
 
-    Without the first where the channels are already as many. `plan` is a row of `blocks`.
+    A gate may precede the last convolution. The first is left out where x already has the
+    expanded number of channels.
     """
-    kernel, expanded, width, gate, swish, stride = plan
-    act, places = nn.hard_swish if swish else nn.relu, itertools.count()
+    kernel, expanded, width, has_gate, uses_swish, stride = plan
+    activation = nn.hard_swish if uses_swish else nn.relu
+    numbers = itertools.count()
 
     def conv(y: Array, *shape: int, **options: int) -> Array:
-        i = next(places)
-        return call.norm(call.conv(y, f"conv{i}", *shape, **options), f"bn{i}")
+        i = next(numbers)
+        return scope.norm(scope.conv(y, f"conv{i}", *shape, **options), f"bn{i}")
 
-    y = act(conv(x, expanded, 1)) if expanded != x.shape[-1] else x
-    y = act(conv(y, expanded, kernel, stride, groups=expanded))
-    y = call.inner(gates, f"gate{next(places)}", y) if gate else y
+    y = activation(conv(x, expanded, 1)) if expanded != x.shape[-1] else x
+    y = activation(conv(y, expanded, kernel, stride, groups=expanded))
+    y = scope.inner(gates, f"gate{next(numbers)}", y) if has_gate else y
     y = conv(y, width, 1)
     return x + y if stride == 1 and x.shape[-1] == width else y
 
 
-def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
-    """A 3x3 convolution of stride 2, batch norm and hard swish."""
-    x = call.conv(x, "conv", width, 3, 2, name="conv0")
-    return nn.hard_swish(call.norm(x, "bn0"))
+def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+    """Apply a 3x3 convolution of stride 2, batch norm and hard swish."""
+    x = scope.conv(x, "conv", width, 3, 2, name="conv0")
+    return nn.hard_swish(scope.norm(x, "bn0"))
 
 
 def stage(
-    call: backbone.Call, x: Array, *, blocks: tuple, first: int, last: bool
+    scope: backbone.Scope, x: Array, *, blocks: tuple, first: int, last: bool
 ) -> Array:
-    """Blocks, `first` being the place of the first; the last stage widens sixfold."""
+    """Apply the blocks of one stage.
+
+    first: number of the first block in the published list of layers.
+    last: the last stage ends with a 1x1 convolution to six times the channels.
+    """
     for place, plan in enumerate(blocks, first):
-        x = call.inner(block, f"block{place}", x, plan=plan)
+        x = scope.inner(block, f"block{place}", x, plan=plan)
     if not last:
         return x
     place = first + len(blocks)
-    x = call.conv(x, "conv", 6 * x.shape[-1], 1, name=f"conv{place}")
-    return nn.hard_swish(call.norm(x, f"bn{place}"))
+    x = scope.conv(x, "conv", 6 * x.shape[-1], 1, name=f"conv{place}")
+    return nn.hard_swish(scope.norm(x, f"bn{place}"))
 
 
 class MobileNetV3(backbone.Staged):
-    """A MobileNetV3; but for the first, a stage begins where the stride doubles.
+    """A MobileNetV3; stages 2 to 4 begin with a block of stride 2.
 
-    blocks: of each stage: kernel, expanded channels, channels after, whether there is a
-      gate, whether activations are hard swish, stride.
-    hidden: size of the linear layer before the last.
-    multiplier: of all widths, which are rounded to multiples of 8.
+    blocks: the blocks of each stage; see `Block`.
+    hidden: output features of the linear layer before the last.
+    multiplier: factor of all widths, which are then rounded to multiples of 8.
     """
 
     dropout: float = 0.2
     norm_decay: float = 0.99
     norm_eps: float = 1e-3
-    blocks: tuple[tuple, ...] = _LARGE
+    blocks: tuple[tuple[Block, ...], ...] = _LARGE
     hidden: int = 1280
     multiplier: float = 1.0
 
@@ -123,18 +151,24 @@ class MobileNetV3(backbone.Staged):
         self.fc1 = nn.Dense(hidden, dtype=self.dtype, kernel_init=init)
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
 
-    def _runs(self) -> Iterator[Callable]:
+    def _stage_functions(self) -> Iterator[Callable]:
         yield functools.partial(stem, width=_divisible(16 * self.multiplier))
         first = 1
         for i, plans in enumerate(self.blocks, 1):
-            own = dict(blocks=[*map(self._widened, plans)], last=i == len(self.blocks))
-            yield functools.partial(stage, **own, first=first)
+            yield functools.partial(
+                stage,
+                blocks=[self._scale(plan) for plan in plans],
+                last=i == len(self.blocks),
+                first=first,
+            )
             first += len(plans)
 
-    def _widened(self, plan: tuple) -> tuple:
-        kernel, *sizes, gate, swish, stride = plan
-        sizes = (_divisible(size * self.multiplier) for size in sizes)
-        return kernel, *sizes, gate, swish, stride
+    def _scale(self, plan: Block) -> Block:
+        """Return a block with its widths multiplied by `multiplier`."""
+        kernel, expanded, width, has_gate, uses_swish, stride = plan
+        expanded = _divisible(expanded * self.multiplier)
+        width = _divisible(width * self.multiplier)
+        return kernel, expanded, width, has_gate, uses_swish, stride
 
     def _head(self, x: Array, key, train: bool) -> Array:
         x = nn.hard_swish(self.fc1(jnp.mean(x, (1, 2))))
@@ -144,6 +178,6 @@ class MobileNetV3(backbone.Staged):
 
 
 def _divisible(channels: float) -> int:
-    """Rounds to a multiple of 8, never down by more than a tenth."""
+    """Return `channels` rounded to a multiple of 8, never down by more than a tenth."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded if rounded >= 0.9 * channels else rounded + 8

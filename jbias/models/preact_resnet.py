@@ -1,11 +1,11 @@
-"""ResNet-18 whose blocks normalise first, in the form of the data distortion paper.
+"""Pre-activation ResNet-18, as in the paper on data distortion.
 
 Source: He, Zhang, Ren and Sun, "Identity mappings", ECCV 2016,
 https://arxiv.org/abs/1603.05027. Reference code: https://github.com/ecs-vlc/FMix at
-e5991dc, whose form that paper has (Marcu and Pruegel-Bennett, ICML 2022). It differs from
-the source's: batch norm and ReLU follow the stem at once, nothing follows the last block,
-and each shortcut, also the identity, starts from the normalised input. Images of 32
-pixels are what it is made for: the stem keeps the size.
+e5991dc, which that paper uses (Marcu and Pruegel-Bennett, ICML 2022).
+Differences from the source, as in the reference code: batch norm and ReLU directly follow
+the stem, none follow the last block, and each shortcut, the identity included, starts from
+the normalised input. The network is for images of 32 pixels: the stem keeps the size.
 """
 
 import functools
@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers
 
-# As resnet.NAMES.
+# See resnet.NAMES.
 NAMES = (
     (r"stem/(conv1|bn1)", r"\1"),
     (r"stage(\d)/block(\d+)/((?:conv|bn)\d)", r"layer\1.\2.\3"),
@@ -25,25 +25,25 @@ NAMES = (
 )
 
 
-def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
-    """A 3x3 convolution, batch norm and ReLU."""
-    x = call.conv(x, "conv", width, 3, init=layers.TORCH, name="conv1")
-    return nn.relu(call.norm(x, "bn1"))
+def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+    """Apply a 3x3 convolution, batch norm and ReLU."""
+    x = scope.conv(x, "conv", width, 3, init=layers.TORCH, name="conv1")
+    return nn.relu(scope.norm(x, "bn1"))
 
 
-def block(call: backbone.Call, x: Array, *, width: int, stride: int) -> Array:
-    """Batch norm, ReLU and a 3x3 convolution, twice, beside a shortcut."""
-    conv = functools.partial(call.conv, init=layers.TORCH)
-    x = nn.relu(call.norm(x, "bn1"))
+def block(scope: backbone.Scope, x: Array, *, width: int, stride: int) -> Array:
+    """Apply batch norm, ReLU and a 3x3 convolution, twice, and add the shortcut."""
+    conv = functools.partial(scope.conv, init=layers.TORCH)
+    x = nn.relu(scope.norm(x, "bn1"))
     y = conv(x, "conv1", width, 3, stride)
-    y = conv(nn.relu(call.norm(y, "bn2")), "conv2", width, 3)
+    y = conv(nn.relu(scope.norm(y, "bn2")), "conv2", width, 3)
     if stride != 1 or x.shape[-1] != width:
         x = conv(x, "", width, 1, stride, name="proj")
     return x + y
 
 
 class PreActResNet(backbone.Staged):
-    """A network of pre-activation blocks.
+    """A residual network of pre-activation blocks.
 
     depths: blocks in each of the four stages.
     width: channels of the stem and of stage 1; 64 is the published size.
@@ -56,9 +56,12 @@ class PreActResNet(backbone.Staged):
         super().setup()
         self.fc = layers.linear(8 * self.width, self.classes)
 
-    def _runs(self) -> Iterator[Callable]:
+    def _stage_functions(self) -> Iterator[Callable]:
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
-            own = [dict(stride=2 if i and not j else 1) for j in range(depth)]
-            run = functools.partial(block, width=self.width << i)
-            yield functools.partial(backbone.blocks, run=run, options=own)
+            options = [dict(stride=2 if i and not j else 1) for j in range(depth)]
+            yield functools.partial(
+                backbone.apply_blocks,
+                block=functools.partial(block, width=self.width << i),
+                options=options,
+            )

@@ -1,4 +1,4 @@
-"""Networks by name: MODELS, TRANSFERS and CONVERTERS, and their options and shapes.
+"""Tables of networks by name, MODELS, TRANSFERS and CONVERTERS, and queries about MODELS.
 
 CONVERTERS are the published weights that `jbias prepare weights` converts.
 """
@@ -21,13 +21,13 @@ from jbias.models import (
     edsr,
     mobilenetv3,
     preact_resnet,
-    published,
     resnet,
     squeezenet,
     style_transfer,
     taps,
     vgg,
     vit,
+    weight_files,
     weight_names,
 )
 
@@ -67,52 +67,57 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
 )
 
 # Style transfer: make(**options) -> transfer(batch, permute, alpha, style=None) -> image.
-# Each image of the batch becomes its content in the style that `permute` puts in its
-# row. permute takes a tree of arrays with a row an image, and exchanges rows: what makes
-# a style is computed once and exchanged after. `style` is a batch whose images have the
-# styles, where these are others. alpha in [0, 1] says how far to go. No gradient passes.
+# Row i of the result is the content of image i in the style of the image that `permute`
+# moves to row i. permute: a tree of arrays with one row per image -> the tree with its rows
+# exchanged, so that style features are computed once. style: a batch whose images are the
+# styles; None is the batch itself. alpha in [0, 1]: strength of the transfer. The result
+# has no gradient.
 TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
-    dict(
-        render=style_transfer.render, small=style_transfer.small, vgg=style_transfer.vgg
-    )
+    {
+        "render": style_transfer.render,
+        "small": style_transfer.small,
+        "vgg": style_transfer.vgg,
+    }
 )
 
-OPEN_CLASSES = 9973  # A number of classes that no other axis has.
-SIDE = 224  # Pixels of published networks, where their files say no other.
+OPEN_CLASSES = 9973  # Stands for an unknown number of classes; no other axis has it.
+SIDE = 224  # Pixels a side of images of published networks, unless the file tells.
 
 
 def dialects(model: str) -> tuple[weight_names.Names, ...]:
-    """The systems of names that a network was published under; empty if none."""
+    """Return the naming schemes that a network was published under; empty if none."""
     file = definitions(model)
     return file.get("DIALECTS", (file["NAMES"],) if "NAMES" in file else ())
 
 
 def class_of(model: str) -> type[nn.Module]:
-    """The module that a network of this name is."""
+    """Return the module class of a network."""
     return type(MODELS[model](1))
 
 
 def preset(model: str) -> Mapping[str, Any]:
-    """The options that its name alone says."""
+    """Return the options that are fixed by the network's name, such as its depth."""
     make = MODELS[model]
     return make.keywords if isinstance(make, functools.partial) else {}
 
 
 def definitions(model: str) -> dict[str, Any]:
-    """What is defined in the file of a network."""
+    """Return the global names of the Python file that defines a network."""
     return vars(sys.modules[class_of(model).__module__])
 
 
 def option_names(model: str) -> tuple[str, ...]:
-    """The options that it takes."""
+    """Return the names of the options of a network."""
     names = [field.name for field in dataclasses.fields(class_of(model))]
     return tuple(name for name in names if name not in ("parent", "name"))
 
 
 def shapes(model: str, options: Mapping[str, Any], side: int = SIDE) -> Any:
-    """The shapes of a network's variables for images of that side."""
+    """Return the shapes of a network's variables, for images of `side` pixels a side."""
     return taps.shapes(MODELS[model](**options), side).variables
 
 
 _PUBLISHED = (style_transfer.PUBLISHED, cae.PUBLISHED, edsr.PUBLISHED)
-CONVERTERS: Mapping[str, published.Published] = {one.name: one for one in _PUBLISHED}
+CONVERTERS: Mapping[str, weight_files.PublishedWeights] = {
+    weights.name: weights for weights in _PUBLISHED
+}

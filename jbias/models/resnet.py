@@ -1,11 +1,10 @@
-"""Residual networks, "v1.5": the stride sits in the 3x3 convolution.
+"""Residual networks, "v1.5": the 3x3 convolution of a bottleneck has the stride.
 
 Source: He, Zhang, Ren and Sun, CVPR 2016, https://arxiv.org/abs/1512.03385; with
 groups (ResNeXt), Xie, Girshick, Dollar, Tu and He, CVPR 2017,
 https://arxiv.org/abs/1611.05431; with the initialisation and parameter shapes of
-torchvision's, which published weights have. Nothing here knows an algorithm: what acts
-inside the network enters by `tap`, which training calls at named sites and evaluation
-never.
+torchvision's, which published weights have. The networks do not depend on any algorithm:
+an algorithm changes their features by `tap`, which only training calls, at named sites.
 """
 
 import functools
@@ -25,8 +24,8 @@ from jbias.models import (
 )
 from jbias.runtime import xla
 
-# A module's path here, and the name of the published module that has its weights.
-# A rule matches a whole path; each path has one rule.
+# Rules: a pattern of a module's path in this package, and a template of the published
+# module's name. A pattern matches the whole path; each path has one rule.
 NAMES = (
     (r"(conv1|bn1|fc)", r"\1"),
     (r"stage(\d)_block(\d+)/((?:conv|bn)\d)", r"layer\1.\2.\3"),
@@ -36,32 +35,38 @@ NAMES = (
 
 
 def block(
-    call: backbone.Call, x: Array, *, plan: tuple, stride: int, project: bool
+    scope: backbone.Scope, x: Array, *, plan: tuple, stride: int, project: bool
 ) -> Array:
-    """A residual block: the convolutions of the plan beside a shortcut."""
-    y = call.convs(x, *plan, normed=True)
+    """Apply a residual block: convolutions, plus a shortcut, then a ReLU.
+
+    plan: the convolutions, as in Scope.convs.
+    stride: of the whole block.
+    project: whether the shortcut is a convolution and batch norm, not the identity.
+    """
+    y = scope.convs(x, *plan, normed=True)
     if project:
-        # The gradient of a convolution with strides is mostly zeros: first the pixels,
-        # which on a CPU takes a sixth longer in evaluation.
-        first = 1 if xla.platform() == "cpu" else stride
-        x = x[:, ::first, ::first]
-        x = call.conv(x, "", y.shape[-1], 1, stride // first, name="proj")
-        x = call.norm(x, "bn_proj")
+        # The gradient of a convolution with strides is mostly zeros, so pixels are dropped
+        # before it. On a CPU that would take a sixth longer in evaluation.
+        step = 1 if xla.platform() == "cpu" else stride
+        x = x[:, ::step, ::step]
+        x = scope.conv(x, "", y.shape[-1], 1, stride // step, name="proj")
+        x = scope.norm(x, "bn_proj")
     return residual_sum.relu_of_sum(y, x, projected=project)
 
 
 class ResNet(backbone.BatchNormed, kw_only=True):
     """A residual network.
 
-    Sites are, besides those of Backbone, "stem.conv", "stage1.block0.conv1" and so on,
-    after each convolution and before its normalisation; projections have none.
+    Sites, in addition to those of Backbone: "stem.conv", "stage1.block0.conv1" and so on,
+    after each convolution and before its normalisation. Projections have no sites.
 
     depths: blocks in each of the four stages.
+    bottleneck: blocks of a 1x1, 3x3 and 1x1 convolution instead of two 3x3 convolutions.
     width: channels of the stem and of stage 1; 64 is the published size.
     stem: "imagenet" (7x7 stride 2, max-pool) or "small" (3x3 stride 1).
-    remat: keeps the input of each block alone for the gradient and computes the rest
-      again: less memory for about a third more operations.
-    groups: of the 3x3 convolutions in bottlenecks; more than one is a ResNeXt.
+    remat: stores only the input of each block for the gradient and recomputes the
+      activations inside: less memory for about a third more operations.
+    groups: groups of the 3x3 convolutions in bottlenecks; a ResNeXt has more than one.
     width_per_group: channels of each group in stage 1 at the published width.
     """
 
@@ -91,26 +96,34 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         size, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
         self.conv1 = layers.conv(self.width, size, stride, dtype=self.dtype)
         self.bn1 = self._norm()()
-        # An attribute that is a dict names its modules stage1_block0 and so on.
-        stages = map(self._blocks, range(1, 5))
-        self.stage1, self.stage2, self.stage3, self.stage4 = stages
-        last = self.width * 8 * (4 if self.bottleneck else 1)
-        self.fc = layers.linear(last, self.classes)
+        # Flax names the modules of an attribute that is a dict stage1_block0 and so on.
+        self.stage1 = self._make_blocks(1)
+        self.stage2 = self._make_blocks(2)
+        self.stage3 = self._make_blocks(3)
+        self.stage4 = self._make_blocks(4)
+        features = self.width * 8 * (4 if self.bottleneck else 1)
+        self.fc = layers.linear(features, self.classes)
 
-    def _blocks(self, stage: int) -> dict[str, backbone.Part]:
-        """Blocks of two 3x3 convolutions, or bottlenecks of a 1x1, 3x3 and 1x1."""
-        width, made = self.width * 2 ** (stage - 1), {}
+    def _make_blocks(self, stage: int) -> dict[str, backbone.Submodule]:
+        """Return the blocks of a stage by name: "block0", "block1" and so on."""
+        width, blocks = self.width * 2 ** (stage - 1), {}
         inner = width * self.width_per_group // 64 * self.groups
         for i in range(self.depths[stage - 1]):
             stride = 2 if stage > 1 and i == 0 else 1
-            plan = (width, 3, stride, 1), (width, 3, 1, 1)
             if self.bottleneck:
-                middle, last = (inner, 3, stride, self.groups), (4 * width, 1, 1, 1)
-                plan = (inner, 1, 1, 1), middle, last
+                plan = (
+                    (inner, 1, 1, 1),
+                    (inner, 3, stride, self.groups),
+                    (4 * width, 1, 1, 1),
+                )
+            else:
+                plan = ((width, 3, stride, 1), (width, 3, 1, 1))
             project = i == 0 and (stage > 1 or self.bottleneck)
-            run = functools.partial(block, plan=plan, stride=stride, project=project)
-            made[f"block{i}"] = self._part(run, f"stage{stage}.block{i}")
-        return made
+            forward = functools.partial(
+                block, plan=plan, stride=stride, project=project
+            )
+            blocks[f"block{i}"] = self._submodule(forward, f"stage{stage}.block{i}")
+        return blocks
 
     def _stem(self, x: Array, key, train: bool) -> Array:
         x = taps.through(self, self.conv1(x), "stem.conv", key, train, normed=True)
@@ -120,37 +133,44 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         return taps.through(self, x, "stem", key, train)
 
     def _stage(self, number: int, x: Array, key, train: bool) -> Array:
-        def through(block, x, key):
+        def apply(block, x, key):
             return block(x, key, train=train)
 
         blocks = (self.stage1, self.stage2, self.stage3, self.stage4)[number - 1]
-        through = nn.remat(through) if self.remat and train else through
+        apply = nn.remat(apply) if self.remat and train else apply
         for i in range(len(blocks)):
-            x = through(blocks[f"block{i}"], x, key)
+            x = apply(blocks[f"block{i}"], x, key)
         return x
 
 
-# Those of the conversion of SimCLRv2's, https://github.com/Separius/SimCLRv2-Pytorch.
+# Names of SimCLRv2's converted weights, https://github.com/Separius/SimCLRv2-Pytorch.
 _SIMCLR = (
     (r"conv1", r"net.0.0"),
     (r"bn1", r"net.0.1.0"),
-    *(
-        (rf"stage(\d)_block(\d+)/{ours}", rf"net.\1.blocks.\2.{theirs}")
-        for ours, theirs in (
-            *(("conv1", "net.0"), ("bn1", "net.1.0"), ("conv2", "net.2")),
-            *(("bn2", "net.3.0"), ("conv3", "net.4"), ("bn3", "net.5.0")),
-            *(("proj", "projection.shortcut"), ("bn_proj", "projection.bn.0")),
-        )
-    ),
+    (r"stage(\d)_block(\d+)/conv1", r"net.\1.blocks.\2.net.0"),
+    (r"stage(\d)_block(\d+)/bn1", r"net.\1.blocks.\2.net.1.0"),
+    (r"stage(\d)_block(\d+)/conv2", r"net.\1.blocks.\2.net.2"),
+    (r"stage(\d)_block(\d+)/bn2", r"net.\1.blocks.\2.net.3.0"),
+    (r"stage(\d)_block(\d+)/conv3", r"net.\1.blocks.\2.net.4"),
+    (r"stage(\d)_block(\d+)/bn3", r"net.\1.blocks.\2.net.5.0"),
+    (r"stage(\d)_block(\d+)/proj", r"net.\1.blocks.\2.projection.shortcut"),
+    (r"stage(\d)_block(\d+)/bn_proj", r"net.\1.blocks.\2.projection.bn.0"),
     (r"fc", r"fc"),
 )
 DIALECTS = (NAMES, _SIMCLR)
-PUBLISHERS = (None, weight_names.Publisher("SimCLRv2", (0.0,) * 3, (1.0,) * 3))
+PUBLISHERS = (
+    None,
+    weight_names.Publisher("SimCLRv2", mean=(0.0,) * 3, std=(1.0,) * 3),
+)
 
 
-def fitted(at: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
-    """The options that the shape of the first kernel tells; see models.importing."""
-    kernel = at("conv1/kernel")
+def infer_options(shape_of: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
+    """Return `width` and `stem`, inferred from the shape of the first kernel.
+
+    shape_of: path of a parameter -> its published shape, None if the file has no such
+      parameter; see models.importing.
+    """
+    kernel = shape_of("conv1/kernel")
     if kernel is None or len(kernel) != 4:
         return {}
     return {"width": kernel[0], "stem": "imagenet" if kernel[2] == 7 else "small"}

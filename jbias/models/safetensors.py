@@ -1,8 +1,8 @@
-"""Reads and writes safetensors: eight bytes of length, a header in JSON, the numbers.
+"""Reads and writes safetensors: eight bytes of length, a JSON header, the numbers.
 
-Form after https://github.com/huggingface/safetensors, README.md, whose library reads it and
-sees that every byte behind the header belongs to one tensor. It lets pass a name that stands
-there twice, of which it takes the last, and words that it does not know.
+Format: https://github.com/huggingface/safetensors, README.md. Its library reads the file
+and checks that every byte after the header belongs to one tensor. It accepts duplicate
+names, of which it uses the last, and unknown keys of entries; both are refused here.
 """
 
 import contextlib
@@ -18,19 +18,20 @@ import safetensors
 from jbias.runtime import files
 from jbias.untrusted import opening
 
-_HEADER_BYTES = 2**24  # A hundred thousand tensors; the library's own limit is higher.
+# Enough for a hundred thousand tensors; the library's own limit is higher.
+_MAX_HEADER_BYTES = 2**24
 _KEYS = {"data_offsets", "dtype", "shape"}
 
 
 def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Reads a file: its arrays by name, bfloat16 as float32, and its metadata.
+    """Return the arrays of a file by name, bfloat16 as float32, and its metadata.
 
-    ValueError, one line, where it is damaged; OSError where it cannot be opened.
+    ValueError, one line, if the file is damaged; OSError if it cannot be opened.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         arrays = file.get_tensors()
         for name, array in arrays.items():
-            if array.dtype.name == "bfloat16":  # Which NumPy has from jax.
+            if array.dtype.name == "bfloat16":  # jax registers this dtype with NumPy.
                 arrays[name] = array.astype(np.float32)
             elif array.dtype.kind not in "biuf":
                 raise ValueError(f"{name[:80]!r} has numbers of the type {array.dtype}")
@@ -38,40 +39,44 @@ def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]
 
 
 def read_metadata(path: str | os.PathLike) -> dict[str, str]:
-    """What a file says beside its arrays; errors as of `read`."""
-    with _opened(path) as file:
+    """Return the metadata of a file; errors as for `read`."""
+    with _open(path) as file:
         return file.metadata() or {}
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike) -> Iterator[Any]:
+def _open(path: str | os.PathLike) -> Iterator[Any]:
+    """Yield the library's open file, after a check of the header."""
     with opening.refusing(path, "a safetensors file", "; copy it anew", letters=300):
         with open(path, "rb") as raw:
             length = int.from_bytes(raw.read(8), "little")
-            if length > _HEADER_BYTES:
+            if length > _MAX_HEADER_BYTES:
                 raise ValueError(f"its header has {length} bytes")
-            text = raw.read(length)
+            header = raw.read(length)
         with safetensors.safe_open(path, "np") as file:
-            for name, entry in json.loads(text, object_pairs_hook=_unique).items():
+            entries = json.loads(header, object_pairs_hook=_unique_keys)
+            for name, entry in entries.items():
                 if name != "__metadata__" and entry.keys() != _KEYS:
-                    words = ", ".join(sorted(_KEYS))
-                    raise ValueError(f"{name[:80]!r} must have {words} alone")
+                    keys = ", ".join(sorted(_KEYS))
+                    raise ValueError(f"{name[:80]!r} must have {keys} alone")
             yield file
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the dict of a JSON object; ValueError if a key occurs twice."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("its header has a name twice")
-    return found
+    return entries
 
 
 def write(
     path: str | os.PathLike, arrays: Mapping[str, np.ndarray], metadata: Mapping
 ) -> None:
-    """Writes arrays of float32, in place of an old file only when whole.
+    """Write arrays of float32; an existing file is replaced in one step.
 
-    The library would write the metadata in any order: the same network, other bytes.
+    The library would write the metadata in random order, so that one network could give
+    different bytes.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     start = 0
@@ -80,9 +85,11 @@ def write(
         end = start + array.nbytes
         header[name] = dict(dtype="F32", shape=array.shape, data_offsets=[start, end])
         start = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # The numbers begin at a multiple of eight.
+    header_bytes = json.dumps(header).encode()
+    # The numbers must begin at a multiple of eight bytes.
+    header_bytes += b" " * (-len(header_bytes) % 8)
     numbers = (np.ascontiguousarray(array, "<f4").data for array in arrays.values())
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    content = b"".join((len(text).to_bytes(8, "little"), text, *numbers))
+    length = len(header_bytes).to_bytes(8, "little")
+    content = b"".join((length, header_bytes, *numbers))
     files.write(path, content, lasting=False)

@@ -1,4 +1,4 @@
-"""SqueezeNet 1.0 and 1.1: 1x1 convolutions that squeeze what wider ones read.
+"""SqueezeNet 1.0 and 1.1: 1x1 convolutions reduce the channels that 3x3 ones read.
 
 Source: Iandola, Han, Moskewicz, Ashraf, Dally and Keutzer, 2016,
 https://arxiv.org/abs/1602.07360, with the initialisation, parameter shapes and pooling
@@ -14,56 +14,66 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers
 
-# As resnet.NAMES. The number of a module is its place in the published list of layers.
+# See resnet.NAMES. A module's number is its place in the published list of layers.
 NAMES = (
     (r"(?:stem|stage\d)/conv(\d+)", r"features.\1"),
     (r"stage\d/fire(\d+)/squeeze", r"features.\1.squeeze"),
     (r"stage\d/fire(\d+)/expand(\d)x\d", r"features.\1.expand\2x\2"),
     (r"fc", r"classifier.1"),
 )
-# Of version 1.1; the defaults are those of 1.0.
-VERSION_1_1 = dict(stem_width=64, stem_size=3, pooled=(4, 7))
-VERSION_1_1["places"] = (3, 4, 6, 7, 9, 10, 11, 12)
-_DRAWN = dict(bias=True, init=nn.initializers.he_uniform())
+# Options of version 1.1; the defaults of SqueezeNet are version 1.0.
+VERSION_1_1 = dict(
+    stem_width=64,
+    stem_size=3,
+    pooled=(4, 7),
+    places=(3, 4, 6, 7, 9, 10, 11, 12),
+)
+_INIT = nn.initializers.he_uniform()
 
 
-def stem(call: backbone.Call, x: Array, *, width: int, size: int) -> Array:
-    """A convolution of stride 2 without padding, ReLU and max-pool."""
-    x = call.conv(x, "conv", width, size, 2, pad=0, name="conv0", **_DRAWN)
+def stem(scope: backbone.Scope, x: Array, *, width: int, size: int) -> Array:
+    """Apply a convolution of stride 2 without padding, ReLU and max-pool."""
+    x = scope.conv(
+        x, "conv", width, size, 2, pad=0, name="conv0", bias=True, init=_INIT
+    )
     return layers.max_pool(nn.relu(x), ceil=True)
 
 
-def fires(call: backbone.Call, x: Array, *, width: int, places, pooled) -> Array:
-    """Two fire modules, and a max-pool after those of `pooled`."""
+def fires(scope: backbone.Scope, x: Array, *, width: int, places, pooled) -> Array:
+    """Apply a fire module for each of `places`, with a max-pool after those in `pooled`.
+
+    places: numbers of the fire modules in the published list of layers.
+    """
     for place in places:
-        x = call.inner(fire, f"fire{place}", x, width=width)
+        x = scope.inner(fire, f"fire{place}", x, width=width)
         x = layers.max_pool(x, ceil=True) if place in pooled else x
     return x
 
 
-def fire(call: backbone.Call, x: Array, *, width: int) -> Array:
-    """A 1x1 convolution to `width` channels; on these a 1x1 and a 3x3 side by side.
+def fire(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+    """Squeeze to `width` channels by a 1x1 convolution, then expand them.
 
-    The last two have four times as many each.
+    The output concatenates a 1x1 and a 3x3 convolution of 4 * width channels each.
     """
 
-    def conv(x: Array, site: str, width: int, size: int, name: str) -> Array:
-        return nn.relu(call.conv(x, site, width, size, name=name, **_DRAWN))
+    def conv(x: Array, site: str, *, width: int, size: int, name: str) -> Array:
+        return nn.relu(
+            scope.conv(x, site, width, size, name=name, bias=True, init=_INIT)
+        )
 
-    x = conv(x, "conv1", width, 1, "squeeze")
-    one = conv(x, "conv2", 4 * width, 1, "expand1x1")
-    three = conv(x, "conv3", 4 * width, 3, "expand3x3")
-    return jnp.concatenate((one, three), -1)
+    x = conv(x, "conv1", width=width, size=1, name="squeeze")
+    expanded_1x1 = conv(x, "conv2", width=4 * width, size=1, name="expand1x1")
+    expanded_3x3 = conv(x, "conv3", width=4 * width, size=3, name="expand3x3")
+    return jnp.concatenate((expanded_1x1, expanded_3x3), -1)
 
 
 class SqueezeNet(backbone.Staged):
-    """A SqueezeNet; a stage has the two fire modules of one width.
+    """A SqueezeNet; each stage consists of two fire modules of one width.
 
-    stem_width, stem_size: channels and kernel of the first convolution.
-    places: of the eight fire modules in the published list of layers.
-    pooled: those of `places` after which there is a max-pool.
-    squeezed: channels between the convolutions of the first fire modules; each stage
-      has as many more.
+    stem_width, stem_size: channels and kernel size of the first convolution.
+    places: numbers of the eight fire modules in the published list of layers.
+    pooled: the members of `places` that are followed by a max-pool.
+    squeezed: squeezed channels in stage 1; stage i has i times as many.
     """
 
     dropout: float = 0.5
@@ -78,17 +88,20 @@ class SqueezeNet(backbone.Staged):
         init = nn.initializers.normal(0.01)
         self.fc = layers.conv(self.classes, 1, bias=True, dtype=jnp.float32, init=init)
 
-    def _runs(self) -> Iterator[Callable]:
+    def _stage_functions(self) -> Iterator[Callable]:
         yield functools.partial(stem, width=self.stem_width, size=self.stem_size)
         for i in range(4):
-            places = self.places[2 * i : 2 * i + 2]
-            own = dict(width=(i + 1) * self.squeezed, places=places)
-            yield functools.partial(fires, **own, pooled=self.pooled)
+            yield functools.partial(
+                fires,
+                width=(i + 1) * self.squeezed,
+                places=self.places[2 * i : 2 * i + 2],
+                pooled=self.pooled,
+            )
 
-    def _least(self) -> int:
+    def _min_side(self) -> int:
         return 14 + self.stem_size
 
     def _head(self, x: Array, key, train: bool) -> Array:
         x = self._drop(x, "dropout", key, train)
-        # Published so: a ReLU before the mean, so that no logit is negative.
+        # As published, a ReLU precedes the mean, so that no logit is negative.
         return jnp.mean(nn.relu(self.fc(x.astype(jnp.float32))), (1, 2))

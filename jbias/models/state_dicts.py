@@ -1,7 +1,7 @@
-"""Finds the state dict in a published file: containers, prefixes, normalisers.
+"""Reads the state dict in a published file: containers, prefixes, normalisation layers.
 
 `read` opens a file of any known format and returns the state dict in it. `strip_prefixes`
-yields the readings of its names without the prefixes that wrappers put before them.
+yields its arrays under names without the prefixes of wrapper modules.
 
 Vision transformers as their authors publish them, .npz files of Flax arrays, become state
 dicts with timm's names and layout (`from_augreg`). Source: Steiner et al. 2022,
@@ -17,33 +17,54 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.models import published, safetensors, torch_files, weight_names
+from jbias.models import safetensors, torch_files, weight_files, weight_names
 
 TORCH = (".pth", ".pt", ".tar", ".bin", ".ckpt", ".torch")
 SUFFIXES = (*TORCH, ".safetensors", ".npz")
 
-# Under which a file may hold the state dict beside other things.
+# Keys under which a file may store the state dict.
 CONTAINERS = (
-    *("state_dict", "model", "model_state", "model_state_dict", "net", "network"),
-    *("state_dict_ema", "model_ema", "ema", "teacher", "student", "weights", "params"),
-    *("resnet", "backbone", "online_backbone", "module"),
+    "state_dict",
+    "model",
+    "model_state",
+    "model_state_dict",
+    "net",
+    "network",
+    "state_dict_ema",
+    "model_ema",
+    "ema",
+    "teacher",
+    "student",
+    "weights",
+    "params",
+    "resnet",
+    "backbone",
+    "online_backbone",
+    "module",
 )
-# What wrappers put before the names of a network.
+# Prefixes that wrapper modules add to the names of a network.
 PREFIXES = (
-    *("module.", "model.", "backbone.", "encoder.", "encoder_q.", "base_encoder."),
-    *("net.", "network.", "vit.", "resnet.", "online_backbone.", "student."),
-    *(
-        "teacher.",
-        "momentum_encoder.",
-        "_orig_mod.",
-        "base_model.",
-        "feature_extractor.",
-    ),
+    "module.",
+    "model.",
+    "backbone.",
+    "encoder.",
+    "encoder_q.",
+    "base_encoder.",
+    "net.",
+    "network.",
+    "vit.",
+    "resnet.",
+    "online_backbone.",
+    "student.",
+    "teacher.",
+    "momentum_encoder.",
+    "_orig_mod.",
+    "base_model.",
+    "feature_extractor.",
 )
-# Entries of wrappers and of training, which no logits depend on: counters, losses and
-# metrics of Lightning's modules, the attacker
-# of the robustness library, momentum encoders, queues and heads of contrastive training,
-# auxiliary batch norms.
+# Entries of wrappers and of training that do not affect the logits: counters, losses and
+# metrics of Lightning's modules, the attacker of the robustness library, momentum encoders,
+# queues and heads of contrastive training, auxiliary batch norms.
 _UNUSED = re.compile(
     r"(.*\.)?(num_batches_tracked|attacker\..*|(normali[sz]er?|norm_layer)\..*"
     r"|n_averaged|encoder_k\..*|queue(_ptr)?|projection_head\..*|prototypes.*"
@@ -55,38 +76,53 @@ _NORMALISER = re.compile(
     r"(?:.*\.)?(?:normali[sz]er?|norm_layer)\.(?:new_)?(mean|std)|(mean|std)"
 )
 _HEAD_WORDS = (
-    *("fc", "linear", "lin", "head", "heads", "mlp_head", "classifier", "cls"),
-    *("classification_head", "last_linear", "fc_out", "output", "out", "logits"),
+    "fc",
+    "linear",
+    "lin",
+    "head",
+    "heads",
+    "mlp_head",
+    "classifier",
+    "cls",
+    "classification_head",
+    "last_linear",
+    "fc_out",
+    "output",
+    "out",
+    "logits",
 )
-# Last words of a head inside modules of any name.
+# Last words of the name of a head inside a module of any name.
 _INNER_HEADS = ("fc", "linear", "head", "classifier")
 _HEAD = re.compile(
     rf"(?:(?:{'|'.join(map(re.escape, PREFIXES))}))*"
     rf"(?:(?:{'|'.join(_HEAD_WORDS)})\.)+(?:\d+\.)?"
 )
-_DEPTH = 6  # Of prefixes, and of containers in each other.
+_MAX_DEPTH = 6  # Of chained prefixes, and of nested containers.
 # Published networks have some hundred arrays and a few chains of prefixes; every network
 # of models.MODELS is tried under every chain.
-_ARRAYS = 2**13
-_LETTERS = 300  # Of a name.
-_CHAINS = 32
+_MAX_ARRAYS = 2**13
+_MAX_LETTERS = 300  # Of a name.
+_MAX_CHAINS = 32
 
 
-class State(NamedTuple):
-    """A state dict, and what its file says beside it."""
+class StateDict(NamedTuple):
+    """A state dict, with the metadata and normalisation constants in its file.
+
+    constants: "mean" and "std" of a normalisation layer, if the file has one.
+    """
 
     arrays: dict[str, np.ndarray]
     metadata: dict[str, str]
-    constants: dict[str, tuple[float, ...]]  # "mean" and "std" of a first layer.
+    constants: dict[str, tuple[float, ...]]
 
 
-def read(path: str | os.PathLike, entry: str | None = None) -> State:
-    """Reads the state dict in a file: .pth and its like, .safetensors or .npz.
+def read(path: str | os.PathLike, entry: str | None = None) -> StateDict:
+    """Return the state dict in a file of PyTorch, a .safetensors or an .npz file.
 
-    entry: the container to take where there are several, such as "teacher", or
-      "a.b" for b in a.
+    entry: the container to read if there are several, such as "teacher", or "a.b" for b
+      inside a.
 
-    ValueError, one line, where the file is damaged, holds none or several.
+    ValueError, one line, if the file is damaged, or has no state dict or several.
     """
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in SUFFIXES:
@@ -98,126 +134,145 @@ def read(path: str | os.PathLike, entry: str | None = None) -> State:
     if suffix == ".safetensors":
         arrays, metadata = safetensors.read(path)
     elif suffix == ".npz":
-        arrays = from_augreg(published.read_npz(path))
+        arrays = from_augreg(weight_files.read_npz(path))
     else:
-        arrays = _torch(path, entry)
-    _check(os.fspath(path), arrays)
-    kept = {name: x for name, x in arrays.items() if not _UNUSED.fullmatch(name)}
-    if not kept:
+        arrays = _read_torch(path, entry)
+    _check_names(os.fspath(path), arrays)
+    used = {name: x for name, x in arrays.items() if not _UNUSED.fullmatch(name)}
+    if not used:
         raise ValueError(f"{os.fspath(path)}: must hold weights, got none")
-    return State(kept, metadata, _normaliser(arrays))
+    return StateDict(used, metadata, _normalisation_constants(arrays))
 
 
-def _check(where: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuses names that no network has, and that would take long to look through."""
-    longest, chains = max(map(len, arrays), default=0), len(_chains(arrays))
-    if len(arrays) > _ARRAYS or longest > _LETTERS or chains > _CHAINS:
+def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError for more names, longer names or more prefixes than networks have.
+
+    Matching such names would take long.
+    """
+    longest, num_chains = max(map(len, arrays), default=0), len(_prefix_chains(arrays))
+    too_many = len(arrays) > _MAX_ARRAYS or num_chains > _MAX_CHAINS
+    if too_many or longest > _MAX_LETTERS:
         raise ValueError(
-            f"{where}: must hold the weights of one network, at most {_ARRAYS:,} arrays "
-            f"with names of {_LETTERS} letters that begin in {_CHAINS} ways such as "
-            f"module.model., got {len(arrays):,}, {longest:,} and {chains:,}"
+            f"{where}: must hold the weights of one network, at most {_MAX_ARRAYS:,} "
+            f"arrays with names of {_MAX_LETTERS} letters that begin in {_MAX_CHAINS} "
+            f"ways such as module.model., got {len(arrays):,}, {longest:,} and "
+            f"{num_chains:,}"
         )
 
 
-def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
-    loaded = torch_files.load(path)
+def _read_torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
+    """Return the only state dict in a file of PyTorch, or inside its `entry`."""
+    file = torch_files.load(path)
     where = os.fspath(path)
-    found = loaded.tree
+    tree = file.tree
     for key in entry.split(".") if entry else ():
-        if not isinstance(found, Mapping) or key not in found:
-            raise ValueError(f"{where}: has no entry {entry!r}; {_known(found)}")
-        found = found[key]
-    held = list(_inside(found, "", 0, set()))
-    if len(held) != 1:
-        names = ", ".join(repr(name) for name, _ in held[:8])
-        problem = f"several state dicts, {names}" if held else "no state dict"
-        remedy = "name one by entry=..." if held else _known(found)
+        if not isinstance(tree, Mapping) or key not in tree:
+            raise ValueError(f"{where}: has no entry {entry!r}; {_list_keys(tree)}")
+        tree = tree[key]
+    states = list(_find_state_dicts(tree, path="", depth=0, visited=set()))
+    if len(states) != 1:
+        names = ", ".join(repr(name) for name, _ in states[:8])
+        problem = f"several state dicts, {names}" if states else "no state dict"
+        remedy = "name one by entry=..." if states else _list_keys(tree)
         raise ValueError(f"{where}: holds {problem}; {remedy}")
-    return loaded.arrays(held[0][1])
+    return file.arrays(states[0][1])
 
 
-def _inside(
-    found: Any, path: str, depth: int, seen: set[int]
+def _find_state_dicts(
+    tree: Any, *, path: str, depth: int, visited: set[int]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The state dicts in known containers; without such, what has tensors in it.
+    """Yield (path, state dict) for each state dict in known containers of a tree.
 
-    One that lies in several places counts once: else a small file could have millions.
+    A dict without known containers is a state dict if it has a tensor. A dict that occurs
+    several times is visited once: otherwise a small file could have millions of them.
+
+    path, depth: of `tree` in the file. visited: ids of the dicts visited so far.
     """
-    if not isinstance(found, Mapping) or depth == _DEPTH or id(found) in seen:
+    if not isinstance(tree, Mapping) or depth == _MAX_DEPTH or id(tree) in visited:
         return
-    seen.add(id(found))
+    visited.add(id(tree))
     inner: list = []
     for key in CONTAINERS:
-        if key in found:
-            inner += _inside(found[key], f"{path}.{key}".lstrip("."), depth + 1, seen)
+        if key in tree:
+            inner += _find_state_dicts(
+                tree[key],
+                path=f"{path}.{key}".lstrip("."),
+                depth=depth + 1,
+                visited=visited,
+            )
     yield from inner
-    if not inner and any(isinstance(v, torch_files.Tensor) for v in found.values()):
-        yield path, found
+    if not inner and any(isinstance(v, torch_files.Tensor) for v in tree.values()):
+        yield path, tree
 
 
-def _known(found: Any) -> str:
-    if not isinstance(found, Mapping):
+def _list_keys(tree: Any) -> str:
+    """Return a phrase for messages with the first eight keys of a dict."""
+    if not isinstance(tree, Mapping):
         return "it is no dict"
-    return "it has " + ", ".join(repr(key)[:40] for key in list(found)[:8])
+    return "it has " + ", ".join(repr(key)[:40] for key in list(tree)[:8])
 
 
-def _normaliser(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[float, ...]]:
-    """Mean and deviation of a first layer, if the state dict has one."""
-    found = {}
+def _normalisation_constants(
+    arrays: Mapping[str, np.ndarray],
+) -> dict[str, tuple[float, ...]]:
+    """Return "mean" and "std" of a normalisation layer, {} if there is none."""
+    constants = {}
     for name, array in arrays.items():
         match = _NORMALISER.fullmatch(name)
         if match and array.size in (1, 3):
-            # Seven digits: what was meant before it became float32.
+            # Seven digits restore the numbers as they were before they became float32.
             numbers = [float(f"{x:.7g}") for x in array.ravel().tolist()]
-            found.setdefault(match[1] or match[2], tuple(numbers * (3 // len(numbers))))
-    return found
+            key = match[1] or match[2]
+            constants.setdefault(key, tuple(numbers * (3 // len(numbers))))
+    return constants
 
 
 def strip_prefixes(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """The arrays under names without each chain of prefixes that occurs.
+    """Yield the arrays under shorter names, once for each chain of prefixes that occurs.
 
-    Names that do not begin with it stay. A chain that makes two names one is left out.
+    Names without the chain stay as they are. A chain whose removal would give two arrays
+    the same name is skipped.
     """
-    for chain in _chains(arrays):
-        short = {name.removeprefix(chain): array for name, array in arrays.items()}
-        if len(short) == len(arrays):
-            yield short
+    for chain in _prefix_chains(arrays):
+        stripped = {name.removeprefix(chain): array for name, array in arrays.items()}
+        if len(stripped) == len(arrays):
+            yield stripped
 
 
-def _chains(names: Iterable[str]) -> list[str]:
-    """The chains of prefixes that names begin with, short ones first; "" is one."""
-    found = {()}
+def _prefix_chains(names: Iterable[str]) -> list[str]:
+    """Return all chains of prefixes at the start of names, the short first; "" is one."""
+    chains = {()}
     for name in names:
         chain = ()
-        for word in name.split(".", _DEPTH)[:-1]:
+        for word in name.split(".", _MAX_DEPTH)[:-1]:
             if f"{word}." not in PREFIXES:
                 break
             chain += (PREFIXES.index(f"{word}."),)
-            found.add(chain)
-    ordered = sorted(found, key=lambda chain: (len(chain), chain))
-    return ["".join(PREFIXES[place] for place in chain) for chain in ordered]
+            chains.add(chain)
+    ordered = sorted(chains, key=lambda chain: (len(chain), chain))
+    return ["".join(PREFIXES[i] for i in chain) for chain in ordered]
 
 
 def is_head(stem: str) -> bool:
-    """Return whether a layer has a name of a network's last: "head.", "module.fc.1."."""
+    """Return whether a name is that of a last layer, such as "head." or "module.fc.1."."""
     return _HEAD.fullmatch(stem) is not None
 
 
 def linear_layers(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the stems, such as "fc.1.", of linear layers and convolutions of one pixel."""
-    found = []
+    """Return the stems, such as "fc.1.", of linear layers and 1x1 convolutions."""
+    stems = []
     for name, array in arrays.items():
         is_linear = array.ndim == 2 or array.ndim == 4 and array.shape[2:] == (1, 1)
         if is_linear and name.endswith("weight"):
-            found.append(name.removesuffix("weight"))
-    return found
+            stems.append(name.removesuffix("weight"))
+    return stems
 
 
 def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return weight (classes, features) and bias of a linear layer in a file of its own.
+    """Return weight (classes, features) and bias of the linear layer in a file.
 
-    ValueError where the file has not just one such layer, or, among several, not just one
-    that may be the head (`_may_be_head`).
+    ValueError unless the file has exactly one linear layer, or exactly one that may be the
+    head by its name (`_may_be_head`).
     """
     arrays = read(path).arrays
     weights = {
@@ -225,7 +280,9 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
         for name, array in arrays.items()
         if array.ndim == 2 and name.endswith("weight")
     }
-    weights = {s: array for s, array in weights.items() if f"{s}bias" in arrays}
+    weights = {
+        stem: weight for stem, weight in weights.items() if f"{stem}bias" in arrays
+    }
     heads = [*weights]
     if len(weights) > 1:
         heads = [stem for stem in weights if _may_be_head(stem, weights)]
@@ -240,10 +297,10 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
-    """Return whether a layer is named as a head, by itself or inside another module.
+    """Return whether a layer has the name of a head, alone or inside another module.
 
-    Inside another, such as "clf.fc.", it may also be a layer within a network: there
-    another takes as many numbers as it gives.
+    A layer inside another module, such as "clf.fc.", may also be hidden. It is taken as
+    hidden if another layer has as many inputs as this layer has outputs.
     """
     if is_head(stem):
         return True
@@ -255,7 +312,8 @@ def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
 
 _BLOCK = r"Transformer/encoderblock_(\d+)/"
 _ATTENTION = _BLOCK + "MultiHeadDotProductAttention_1/"
-_NAMES = (
+# Rules from the names of the authors' Flax arrays to those of timm; see weight_names.py.
+_AUGREG_NAMES = (
     (r"cls", "cls_token"),
     (r"Transformer/posembed_input/pos_embedding", "pos_embed"),
     (r"embedding", "patch_embed.proj"),
@@ -271,30 +329,34 @@ _NAMES = (
 
 
 def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Flax arrays as a state dict of timm; names of no known form stay as they are."""
-    found = {}
+    """Return Flax arrays as a state dict of timm; arrays of unknown names are unchanged."""
+    state = {}
     for name, array in arrays.items():
-        (new,) = weight_names.published_names(name.split("/"), _NAMES) or (name,)
-        if new != name and name.endswith("/kernel"):
-            array = _turned(new, array)
-        elif re.search(r"attn\.(query|key|value)\.bias", new):
+        (new_name,) = weight_names.published_names(name.split("/"), _AUGREG_NAMES) or (
+            name,
+        )
+        if new_name != name and name.endswith("/kernel"):
+            array = _to_torch_kernel(new_name, array)
+        elif re.search(r"attn\.(query|key|value)\.bias", new_name):
             array = array.reshape(-1)
-        found[new] = array
-    for key in [key for key in found if key.endswith(".attn.query.weight")]:
-        stem = key.removesuffix("query.weight")
+        state[new_name] = array
+    for name in [name for name in state if name.endswith(".attn.query.weight")]:
+        stem = name.removesuffix("query.weight")
         for kind in ("weight", "bias"):
-            parts = [f"{stem}{part}.{kind}" for part in ("query", "key", "value")]
-            if all(part in found for part in parts):
-                rows = [found.pop(part) for part in parts]
-                found[f"{stem}qkv.{kind}"] = np.concatenate(rows)
-    return found
+            layers = [f"{stem}{layer}.{kind}" for layer in ("query", "key", "value")]
+            if all(layer in state for layer in layers):
+                rows = [state.pop(layer) for layer in layers]
+                state[f"{stem}qkv.{kind}"] = np.concatenate(rows)
+    return state
 
 
-def _turned(name: str, kernel: np.ndarray) -> np.ndarray:
+def _to_torch_kernel(name: str, kernel: np.ndarray) -> np.ndarray:
+    """Return a Flax kernel in PyTorch's layout; `name` is its name in timm."""
     if kernel.ndim == 4:
         return kernel.transpose(3, 2, 0, 1)
-    if kernel.ndim == 3:  # Features and heads: (width, heads, each), or the inverse.
-        inverse = name.endswith("attn.proj.weight")
-        shape = (-1, kernel.shape[2]) if inverse else (len(kernel), -1)
+    if kernel.ndim == 3:
+        # (width, heads, features a head); the projection has (heads, features, width).
+        is_projection = name.endswith("attn.proj.weight")
+        shape = (-1, kernel.shape[2]) if is_projection else (len(kernel), -1)
         kernel = kernel.reshape(shape)
     return kernel.T

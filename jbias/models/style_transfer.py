@@ -1,26 +1,26 @@
 """Style transfer: AdaIN with its published VGG, a small AdaIN, and exact renders.
 
-`vgg`: an image takes the statistics of another's deep features (AdaIN).
+`vgg`: deep features of an image get the statistics of another image's features (AdaIN).
 Source: Huang and Belongie, ICCV 2017, https://arxiv.org/abs/1703.06868.
 Reference code: https://github.com/naoto0804/pytorch-AdaIN at 47950d0, whose network and
 weights https://github.com/rgeirhos/Stylized-ImageNet at 3d58825 and
 https://github.com/LiYingwei/ShapeTextureDebiasedTraining at afdb8b7 use.
-Deviation: where the styles are the contents in another order, their features are computed
+Deviation: if the styles are the contents in another order, their features are computed
 once; the references encode the same images twice.
 
-`small`: AdaIN on features of its own, without a download. The encoder's features have a
-quarter of the side. They take the statistics of another image's; the decoder draws the
-content in flat colours from the normalised features, gives it the colours that the
-statistics say, and adds a pattern: a sum of learnt tiles, weighted by the statistics.
-Deviations: a decoder that sees normalised features only, and tiles fixed in the frame,
-since a decoder this small draws no texture otherwise. `jbias prepare style`
-trains its weights on drawn pictures. They know the sixteen textures of the embedded set, at
-two scales: a photograph gets the nearest of these, not its own. For photographs `vgg` is
+`small`: AdaIN on the features of a small encoder, without a download. The features have a
+quarter of the image's side and get the statistics of another image's. The decoder draws the
+content in flat colours from the normalised features, recolours it by the statistics, and
+adds a pattern: a sum of learnt tiles, weighted by the statistics.
+Deviations: the decoder reads only normalised features, and the tiles are fixed in the
+frame, because a decoder this small draws no texture otherwise. `jbias prepare style` trains
+the weights on drawn pictures with the sixteen textures of the embedded set, at two scales:
+a photograph gets the most similar of these textures, not its own. For photographs `vgg` is
 better.
 
-`render`: the same scene drawn with another texture, for sets that come with their renders,
-such as data.load("shapes", renders=True). Exact, and free of a network's artefacts; there
-is nothing between two textures.
+`render`: the same scene rendered with another texture, for data sets with renders, such as
+data.load("shapes", renders=True). It is exact and has no artefacts of a network, but cannot
+interpolate between two textures.
 """
 
 import functools
@@ -36,18 +36,39 @@ from flax import linen as nn
 from flax import traverse_util
 from jaxtyping import Array, Float
 
-from jbias.models import published
+from jbias.models import weight_files
 
 _EPS = 1e-5
 _POOL, _DOUBLE = "pool", "double"
-# Convolutions by their number in the published files, with their channels.
+# A convolution is (its number in the published files, its output channels).
 VGG_ENCODER = (
-    *((0, 3), (2, 64), (5, 64), _POOL, (9, 128), (12, 128), _POOL),
-    *((16, 256), (19, 256), (22, 256), (25, 256), _POOL, (29, 512)),
+    (0, 3),
+    (2, 64),
+    (5, 64),
+    _POOL,
+    (9, 128),
+    (12, 128),
+    _POOL,
+    (16, 256),
+    (19, 256),
+    (22, 256),
+    (25, 256),
+    _POOL,
+    (29, 512),
 )
 VGG_DECODER = (
-    *((1, 256), _DOUBLE, (5, 256), (8, 256), (11, 256), (14, 128), _DOUBLE),
-    *((18, 128), (21, 64), _DOUBLE, (25, 64), (28, 3)),
+    (1, 256),
+    _DOUBLE,
+    (5, 256),
+    (8, 256),
+    (11, 256),
+    (14, 128),
+    _DOUBLE,
+    (18, 128),
+    (21, 64),
+    _DOUBLE,
+    (25, 64),
+    (28, 3),
 )
 
 Statistics = tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]
@@ -57,9 +78,9 @@ Transfer = Callable[..., Map]
 
 
 def statistics(f: Map) -> Statistics:
-    """Returns each channel's mean and sqrt(unbiased variance + 1e-5), in float32.
+    """Return each channel's mean and sqrt(unbiased variance + 1e-5), in float32.
 
-    Raises ValueError on maps of one pixel, which have no variance.
+    ValueError for maps of one pixel, which have no variance.
     """
     if f.shape[1] * f.shape[2] < 2:
         raise ValueError(
@@ -71,34 +92,38 @@ def statistics(f: Map) -> Statistics:
     return jnp.mean(f, (1, 2), keepdims=True), jnp.sqrt(var + _EPS)
 
 
-def adain(f: Map, own: Statistics, style: Statistics, alpha: float) -> Map:
-    """Moves features `alpha` of the way to other statistics.
+def adain(f: Map, content: Statistics, style: Statistics, *, alpha: float) -> Map:
+    """Return features moved a share `alpha` of the way to the style's statistics.
 
-    alpha ((f - m) / s * s' + m') + (1 - alpha) f, with (m, s) those of f.
+    alpha ((f - m) / s * s' + m') + (1 - alpha) f, with (m, s) = `content`, the statistics
+    of f, and (m', s') = `style`.
     """
-    (mean, std), (style_mean, style_std) = own, style
+    (mean, std), (style_mean, style_std) = content, style
     moved = (f - mean) / std * style_std + style_mean
     return (alpha * moved + (1 - alpha) * f).astype(f.dtype)
 
 
 def make_transfer(encode: Callable, decode: Callable) -> Transfer:
-    """Makes the style transfer of an encoder and a decoder; see models.TRANSFERS."""
+    """Return the style transfer of an encoder and a decoder; see models.TRANSFERS."""
 
     def apply(batch, permute: Permute, alpha: float, style=None) -> Map:
         f = encode(batch["image"])
-        own = statistics(f)
-        seen = own if style is None else statistics(encode(style["image"]))
-        return jax.lax.stop_gradient(decode(adain(f, own, permute(seen), alpha)))
+        content = statistics(f)
+        styles = content if style is None else statistics(encode(style["image"]))
+        mixed = adain(f, content, permute(styles), alpha=alpha)
+        return jax.lax.stop_gradient(decode(mixed))
 
     return apply
 
 
 class VGGStack(nn.Module):
-    """3x3 convolutions with reflected borders and ReLU, between changes of scale.
+    """A stack of 3x3 convolutions (reflected borders, ReLU), poolings and upsamplings.
 
-    Layers of 3 channels are linear: the encoder's first, which is 1x1 and brings [0, 1]
-    to what VGG was trained on, and the decoder's last. Pooling keeps an odd last row or
-    column.
+    Layers of 3 channels have no ReLU: the encoder's first, which is 1x1 and maps [0, 1] to
+    the range of VGG's training images, and the decoder's last. Pooling keeps an odd last
+    row or column.
+
+    layers: (number, channels) of a convolution, "pool" or "double".
     """
 
     layers: tuple
@@ -119,23 +144,26 @@ class VGGStack(nn.Module):
 
 
 def _vgg_shapes() -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all weights: "encoder/2/kernel" (3, 3, 3, 64) and so on."""
+    """Return the shapes of all weights by name: "encoder/2/kernel": (3, 3, 3, 64) ..."""
     shapes = {}
     nets = ("encoder", VGG_ENCODER, 3), ("decoder", VGG_DECODER, 512)
-    for net, layers, inside in nets:
-        for number, features in (one for one in layers if not isinstance(one, str)):
+    for net, layers, channels in nets:
+        for layer in layers:
+            if isinstance(layer, str):
+                continue
+            number, features = layer
             size = 3 if number else 1
-            shapes[f"{net}/{number}/kernel"] = (size, size, inside, features)
+            shapes[f"{net}/{number}/kernel"] = (size, size, channels, features)
             shapes[f"{net}/{number}/bias"] = (features,)
-            inside = features
+            channels = features
     return shapes
 
 
 _FILES = {"encoder": "vgg_normalised.pth", "decoder": "decoder.pth"}
 
 
-def _from_torch(states: Mapping[str, published.Arrays]) -> dict[str, np.ndarray]:
-    """Takes from the two files what `_vgg_shapes` names; VGG's later layers are not used."""
+def _from_torch(states: Mapping[str, weight_files.Arrays]) -> dict[str, np.ndarray]:
+    """Return the arrays of `_vgg_shapes` from the two files; later layers are unused."""
     arrays = {}
     for name in _vgg_shapes():
         net, number, kind = name.split("/")
@@ -148,7 +176,7 @@ def _from_torch(states: Mapping[str, published.Arrays]) -> dict[str, np.ndarray]
     return arrays
 
 
-PUBLISHED = published.Published(
+PUBLISHED = weight_files.PublishedWeights(
     name="vgg_adain",
     title="AdaIN's published network",
     files={
@@ -163,31 +191,32 @@ PUBLISHED = published.Published(
 
 
 def nest(arrays: Mapping[str, np.ndarray], net: str) -> dict[str, Any]:
-    """The variables of one of the nets, from arrays named "net/layer/kind"."""
+    """Return the variables of one network from arrays named "net/layer/kind"."""
     return {"params": traverse_util.unflatten_dict(dict(arrays), sep="/")[net]}
 
 
 def vgg(*, weights: str | None = None) -> Transfer:
-    """The published network; `weights` is a converted file or the published files' folder.
+    """Return the transfer of the published VGG.
 
-    The output is not cut to [0, 1], and has 8 ceil(side / 8) pixels a side.
-    Raises ValueError, with where to get the weights, where they are not there.
+    weights: a converted file or the folder of the published files. ValueError, with the
+    page to download from, if they are missing. The output of the transfer is not clipped to
+    [0, 1] and has 8 ceil(side / 8) pixels a side.
     """
-    arrays = published.load(PUBLISHED, weights)
+    arrays = weight_files.load(PUBLISHED, weights)
     encode = functools.partial(VGGStack(VGG_ENCODER).apply, nest(arrays, "encoder"))
     decode = functools.partial(VGGStack(VGG_DECODER).apply, nest(arrays, "decoder"))
     return make_transfer(encode, decode)
 
 
 SHIPPED = pathlib.Path(__file__).parent / "weights" / "small_adain.npz"
-TILE = 48  # Pixels of a side, after which a pattern repeats.
-CODE = 128  # Numbers that tell a style.
+TILE = 48  # Side in pixels of a tile; patterns repeat after it.
+CODE = 128  # Size of a style vector.
 _FEATURES, _WIDTH, _TILES = 128, 48, 64
 _he, _zero = nn.initializers.he_normal(), nn.initializers.zeros
 
 
 class SmallEncoder(nn.Module):
-    """Maps images in [0, 1] to features (b h/4 w/4 128), linear at the end."""
+    """The small encoder: images in [0, 1] -> features (b h/4 w/4 128)."""
 
     @nn.compact
     def __call__(self, x: Float[Array, "b h w 3"]) -> Float[Array, "b h2 w2 c"]:
@@ -199,7 +228,7 @@ class SmallEncoder(nn.Module):
 
 
 class StyleCode(nn.Module):
-    """Maps statistics to what the decoder takes of a style, (b 128)."""
+    """A network that maps the statistics of features to a style vector, (b 128)."""
 
     @nn.compact
     def __call__(self, statistics: Statistics) -> Float[Array, "b c"]:
@@ -211,9 +240,9 @@ class StyleCode(nn.Module):
 
 
 class SmallDecoder(nn.Module):
-    """Maps features to images, (b 4h 4w 3), not cut to [0, 1].
+    """The small decoder: features -> images (b 4h 4w 3), not clipped to [0, 1].
 
-    origin: where in the frame the tiles begin, one (row, column) for all images.
+    origin: the tile's (row, column) at the upper left corner of all images.
     """
 
     @nn.compact
@@ -222,11 +251,11 @@ class SmallDecoder(nn.Module):
     ) -> Float[Array, "b h2 w2 3"]:
         mean, std = statistics(x)
         code = StyleCode(name="code")((mean, std))
-        flat = self._carrier((x - mean) / std)
-        own = jnp.mean(flat, (1, 2), keepdims=True)
-        spread = jnp.sqrt(jnp.var(flat, (1, 2), keepdims=True) + 1e-3)
+        flat = self._draw_content((x - mean) / std)
+        flat_mean = jnp.mean(flat, (1, 2), keepdims=True)
+        flat_std = jnp.sqrt(jnp.var(flat, (1, 2), keepdims=True) + 1e-3)
         colour = nn.Dense(6, name="colour", kernel_init=_zero)(code)[:, None, None]
-        image = (flat - own) / spread * jax.nn.softplus(colour[..., :3] - 2)
+        image = (flat - flat_mean) / flat_std * jax.nn.softplus(colour[..., :3] - 2)
         image = image + colour[..., 3:] + 0.5
         tiles = self.param("tiles", nn.initializers.normal(0.3), (TILE, TILE, _TILES))
         rows = (origin[0] + jnp.arange(image.shape[1])) % TILE
@@ -235,38 +264,46 @@ class SmallDecoder(nn.Module):
         gates = nn.Dense(_TILES, name="gates", kernel_init=_zero)(code)
         return image + jnp.einsum("bk,hwk->bhw", gates, tiles)[..., None]
 
-    def _carrier(self, x: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 3"]:
+    def _draw_content(self, x: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 3"]:
+        """Return the content in flat colours, from normalised features."""
         x = nn.relu(_conv(x, 2 * _WIDTH, "conv1"))
         y = nn.relu(_conv(x, 2 * _WIDTH, "conv2"))
         x = nn.relu(x + _conv(y, 2 * _WIDTH, "conv3"))
-        x = _doubled(_conv(x, 4 * _WIDTH, "conv4", side=1))
+        x = _double_side(_conv(x, 4 * _WIDTH, "conv4", side=1))
         x = nn.relu(_conv(x, 64, "conv5"))
         x = nn.relu(_conv(x, _WIDTH, "conv6"))
-        return _doubled(_conv(x, 12, "conv7"))
+        return _double_side(_conv(x, 12, "conv7"))
 
 
 def _conv(x: Array, features: int, name: str, *, side: int = 3, stride: int = 1):
-    around = (0, 0), (side // 2,) * 2, (side // 2,) * 2, (0, 0)
-    own = dict(padding="VALID", kernel_init=_he, name=name)
-    conv = nn.Conv(features, (side, side), (stride, stride), **own)
-    return conv(jnp.pad(x, around, "reflect"))
+    """Apply a convolution with a kernel of `side`, with reflected borders."""
+    padding = (0, 0), (side // 2,) * 2, (side // 2,) * 2, (0, 0)
+    conv = nn.Conv(
+        features,
+        (side, side),
+        strides=(stride, stride),
+        padding="VALID",
+        kernel_init=_he,
+        name=name,
+    )
+    return conv(jnp.pad(x, padding, "reflect"))
 
 
-def _doubled(x: Float[Array, "b h w c"]) -> Float[Array, "b 2*h 2*w c//4"]:
-    """Makes four channels one of twice the side."""
+def _double_side(x: Float[Array, "b h w c"]) -> Float[Array, "b 2*h 2*w c//4"]:
+    """Return a map of twice the side and a quarter of the channels (pixel shuffle)."""
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, 2, 2, c // 4).transpose(0, 1, 3, 2, 4, 5)
     return x.reshape(b, 2 * h, 2 * w, c // 4)
 
 
 def small_shapes() -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all weights: "encoder/conv1/kernel" and so on."""
-    drawn = jax.eval_shape(init_small, jax.random.key(0))
-    return {name: value.shape for name, value in flatten(drawn).items()}
+    """Return the shapes of all weights by name, such as "encoder/conv1/kernel"."""
+    params = jax.eval_shape(init_small, jax.random.key(0))
+    return {name: value.shape for name, value in flatten(params).items()}
 
 
 def init_small(key: jax.Array) -> dict[str, dict]:
-    """Draws the parameters {"encoder": ..., "decoder": ...} to train from."""
+    """Return random initial parameters, {"encoder": ..., "decoder": ...}."""
     first, second = jax.random.split(key)
     image = jnp.zeros((1, 16, 16, 3))
     encoder = SmallEncoder().init(first, image)
@@ -275,50 +312,52 @@ def init_small(key: jax.Array) -> dict[str, dict]:
 
 
 def flatten(params: dict) -> dict[str, np.ndarray]:
-    """Names each array by its path."""
+    """Return the arrays of a tree by path, such as "encoder/conv1/kernel"."""
     paths = jax.tree_util.tree_flatten_with_path(params)[0]
     return {"/".join(str(k.key) for k in path): value for path, value in paths}
 
 
 def small(*, weights: str | os.PathLike | None = None) -> Transfer:
-    """The shipped network, or that of a file `jbias prepare style` wrote.
+    """Return the transfer of the small network.
 
-    The output has 4 ceil(side / 4) pixels a side. Raises ValueError on other weights.
+    weights: a file that `jbias prepare style` wrote; None is the file in this package.
+    ValueError for other files. The output has 4 ceil(side / 4) pixels a side.
     """
     path = SHIPPED if weights is None else pathlib.Path(weights).expanduser()
-    arrays = published.read_npz(path)
-    published.check_shapes(small_shapes(), arrays, os.fspath(path))
+    arrays = weight_files.read_npz(path)
+    weight_files.check_shapes(small_shapes(), arrays, os.fspath(path))
     encode = functools.partial(SmallEncoder().apply, nest(arrays, "encoder"))
     decode = functools.partial(SmallDecoder().apply, nest(arrays, "decoder"))
     return make_transfer(encode, decode)
 
 
 def render() -> Callable:
-    """Makes the transfer; see models.TRANSFERS. alpha must be 1."""
+    """Return `pick_render`, the transfer by renders; its alpha must be 1."""
     return pick_render
 
 
 def pick_render(batch, permute: Permute, alpha: float, style=None) -> Map:
-    """Takes from each image's "renders" (b t h w c) the style's "attribute".
+    """Return for each image that of its "renders" (b t h w c) with the style's texture.
 
-    The renders are the scene as it was drawn: what was done to "image" since is not done
-    to them. Where the attribute names no render the image is NaN, which no loss survives.
+    The texture is the style's "attribute". Renders show the scene without any augmentation
+    that was applied to "image". An attribute without a render gives an image of NaN, so
+    that the loss shows the mistake.
     """
-    for name, found in (("renders", batch), ("attribute", style or batch)):
-        if name not in found:
+    for column, source in (("renders", batch), ("attribute", style or batch)):
+        if column not in source:
             raise ValueError(
-                f"models.style_transfer: the batch must have {name!r}, got {sorted(found)}; train "
-                'on data="shapes" with renders=True and stylise before images are mixed, '
-                'or use transfer=dict(name="small")'
+                f"models.style_transfer: the batch must have {column!r}, got "
+                f'{sorted(source)}; train on data="shapes" with renders=True and stylise '
+                'before images are mixed, or use transfer=dict(name="small")'
             )
     if isinstance(alpha, int | float) and alpha != 1:
         raise ValueError(
-            f"models.style_transfer: alpha must be 1, got {alpha}; between two renders there is"
-            " none"
+            f"models.style_transfer: alpha must be 1, got {alpha}; renders cannot be "
+            "interpolated"
         )
     renders = batch["renders"]
     texture = permute((style or batch)["attribute"])
-    chosen = jax.vmap(lambda textures, t: textures[t])(renders, texture)
-    known = (0 <= texture) & (texture < renders.shape[1])
-    image = chosen.astype(jnp.float32) / 255
-    return jnp.where(known[:, None, None, None], image, jnp.nan)
+    image = jax.vmap(lambda textures, t: textures[t])(renders, texture)
+    is_known = (0 <= texture) & (texture < renders.shape[1])
+    image = image.astype(jnp.float32) / 255
+    return jnp.where(is_known[:, None, None, None], image, jnp.nan)

@@ -1,11 +1,11 @@
-"""Named sites in a network, which training may change and evaluation may read.
+"""Named sites in a network, where training may change features and evaluation read them.
 
-A network calls `through` at its sites. In training its field `tap` replaces what passes;
-in evaluation nothing happens, unless the call asks for what passes, as `read` does.
+A network calls `through` at its sites. In training its field `tap`, a function, replaces
+the features there. In evaluation features pass unchanged, and `read` returns them.
 
-A tap returns an array or a `Rescaled` map: a scale and a shift per image and channel that
-are not applied yet. Batch norm takes such a map as it is; where the tap does not act it
-then reads no more than the map's own sums, and only the map is stored for the gradient.
+A tap returns an array or a `Rescaled` map, with a scale and a shift per image and channel
+that are not applied yet. Batch norm accepts such a map: if the tap does not act, batch norm
+only reads the map's sums, and only the map is stored for the gradient.
 """
 
 import contextvars
@@ -32,10 +32,11 @@ Key = PRNGKeyArray | None
 
 
 class Rescaled(NamedTuple):
-    """scale * x + shift, and the mean and unbiased variance of x over the pixels.
+    """The map scale * x + shift, with the scale and shift not applied yet.
 
-    acts: whether anything changes; where nothing does, mean and variance are unknown.
-      None: they are known in any case, and nothing is gated.
+    mean, var: mean and unbiased variance of x over the pixels.
+    acts: whether scale and shift change x; if not, mean and var are not valid. None means
+      that mean and var are always valid.
     """
 
     x: Map
@@ -47,58 +48,70 @@ class Rescaled(NamedTuple):
 
     @property
     def value(self) -> Map:
-        """The map, applied."""
+        """The map with scale and shift applied."""
         return rescale(self.x, self.scale, self.shift, self.acts, self.x.dtype)
 
     def moments(
         self, mean: Float[Array, "c"], var: Float[Array, "c"]
     ) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
-        """Mean and biased variance of each channel, given those of x."""
+        """Return mean and biased variance of each channel of the map.
+
+        mean, var: those of x, over all images.
+        """
         count = self.x.shape[1] * self.x.shape[2]
-        each = self.scale * self.mean + self.shift
-        moved = jnp.mean(each, 0, keepdims=True)
+        image_means = self.scale * self.mean + self.shift
+        new_mean = jnp.mean(image_means, 0, keepdims=True)
         within = self.scale**2 * self.var * (count - 1) / count
-        spread = jnp.mean(within + (each - moved) ** 2, 0)
+        new_var = jnp.mean(within + (image_means - new_mean) ** 2, 0)
         if self.acts is None:
-            return moved[0], spread
-        return jnp.where(self.acts, moved[0], mean), jnp.where(self.acts, spread, var)
+            return new_mean[0], new_var
+        return (
+            jnp.where(self.acts, new_mean[0], mean),
+            jnp.where(self.acts, new_var, var),
+        )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def rescale(
     x: Map, scale: Stats, shift: Stats, acts: Bool[Array, ""] | None, dtype: DTypeLike
 ) -> Map:
-    """Return scale * x + shift; where nothing acts, all images of a channel have the same.
+    """Return scale * x + shift in `dtype`.
 
-    acts: None is for scales and shifts that may differ in any case.
+    acts: whether scale and shift may differ between images; if not, all images of a channel
+      have the same. None: they may always differ.
     """
     return _rescale_forward(x, scale, shift, acts, dtype)[0]
 
 
 def _rescale_forward(x, scale, shift, acts, dtype):
+    """Return the output of `rescale` and the residuals for its gradient."""
     y = x.astype(jnp.float32) * scale[:, None, None] + shift[:, None, None]
     return y.astype(dtype), (x, scale, acts)
 
 
-def _rescale_backward(dtype, kept, dy):
-    """Sums over the pixels of each image where it may act, else of all images together."""
-    x, scale, acts = kept
+def _rescale_backward(dtype, residuals, dy):
+    """Return the gradients of x, scale and shift.
+
+    Sums for scale and shift are over the pixels of each image if `acts`, else over all
+    images together, which is faster.
+    """
+    x, scale, acts = residuals
 
     def sums(x, dy, axes):
         x, dy = x.astype(jnp.float32), dy.astype(jnp.float32)
         return jnp.sum(dy * x, axes), jnp.sum(dy, axes)
 
-    def apart(x, dy, together):
+    def per_image(x, dy, totals):
         return sums(x, dy, (1, 2))
 
-    def shared(x, dy, together):
-        return tuple(jnp.broadcast_to(s / len(scale), scale.shape) for s in together)
+    def shared(x, dy, totals):
+        return tuple(jnp.broadcast_to(s / len(scale), scale.shape) for s in totals)
 
     if acts is None:
         d_scale, d_shift = sums(x, dy, (1, 2))
     else:
-        together = sums(x, dy, (0, 1, 2))
-        d_scale, d_shift = jax.lax.cond(acts, apart, shared, x, dy, together)
+        totals = sums(x, dy, (0, 1, 2))
+        d_scale, d_shift = jax.lax.cond(acts, per_image, shared, x, dy, totals)
     dx = dy.astype(jnp.float32) * scale[:, None, None]
     return dx.astype(x.dtype), d_scale, d_shift, None
 
@@ -107,14 +120,16 @@ rescale.defvjp(_rescale_forward, _rescale_backward)
 
 Tap = Callable[[Array, str, PRNGKeyArray], Array]
 
-_SEEN = "intermediates"  # The collection that flax leaves out of a network's variables.
-_ADDED = "added"  # What is added at a site in evaluation, so that it has a gradient.
+# Collection of the features at sites; flax does not count it among a network's variables.
+_SEEN = "intermediates"
+# Collection of zeros that are added at sites in evaluation, to take gradients there.
+_ADDED = "added"
 _MARK = "given to a tap"
 _calls = contextvars.ContextVar("_calls", default=lambda tap, *args: tap(*args))
 
 
 def site_key(key: Key, name: str) -> PRNGKeyArray:
-    """Derives the key of a named place in the network from the key of the call."""
+    """Return the key of a named place in the network, derived from the call's key."""
     if key is None:
         raise ValueError(f"models.taps: training {name} needs a key, got None")
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
@@ -123,19 +138,22 @@ def site_key(key: Key, name: str) -> PRNGKeyArray:
 def through(
     module, x: Array, site: str, key: Key, train: bool, *, normed: bool = False
 ) -> Array:
-    """Lets x pass a site of a module with the field `tap`; `key` is the network's own.
+    """Return x after the tap of a module at a site, or x itself in evaluation.
 
-    `normed`: batch norm is next, which takes a map that is not rescaled yet. On CPU it
-    would change the bits of a tap that never acts.
+    module: has the field `tap`. key: the network's key.
+    normed: whether a batch norm follows, which accepts a `Rescaled` map. On a CPU the map
+      is rescaled here: a batch norm that does it changes the bits of a tap that never acts.
     """
     if train:
         if module.tap is None:
             return x
-        passed = _calls.get()(module.tap, x, site, site_key(key, site))
-        if passed is None:
+        tapped = _calls.get()(module.tap, x, site, site_key(key, site))
+        if tapped is None:
             raise TypeError(f"a tap must return an array, got None at {site}")
-        waits = normed and xla.platform() != "cpu"
-        return passed if waits or not isinstance(passed, Rescaled) else passed.value
+        norm_rescales = normed and xla.platform() != "cpu"
+        if isinstance(tapped, Rescaled) and not norm_rescales:
+            return tapped.value
+        return tapped
     name = variable_name(site)
     if module.has_variable(_ADDED, name):
         x = x + module.get_variable(_ADDED, name)
@@ -144,185 +162,204 @@ def through(
 
 
 def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Callable:
-    """What `run` does; calls refuse(sites) where its networks' taps act at no site.
+    """Return `run`, with a call of refuse(sites) if taps act at none of these sites.
 
-    A tap acts if it returns something else than it was given, or keeps something that the
-    results depend on. That is seen while `run` is traced, and its program stays the same.
+    A tap acts if it returns anything but its input, or stores something that the results
+    depend on. This is found while `run` is traced, and the compiled program is the same.
     """
 
-    def watched(*args):
-        acted, results = _watch(run, args)
+    def checked(*args):
+        acted, results = _record_taps(run, args)
         if acted and not any(acted.values()):
             mark = functools.partial(checkpoint_name, name=_MARK)
-            again = jax.make_jaxpr(lambda: _watch(run, args, mark)[1])().jaxpr
-            needed, _ = partial_eval.dce_jaxpr(again, [True] * len(again.outvars))
-            if not _marked(needed):
+            marked = jax.make_jaxpr(lambda: _record_taps(run, args, mark)[1])().jaxpr
+            needed, _ = partial_eval.dce_jaxpr(marked, [True] * len(marked.outvars))
+            if not _has_mark(needed):
                 refuse(tuple(acted))
         return results
 
-    return watched
+    return checked
 
 
-def acting(run: Callable, *args: Any) -> dict[str, bool]:
-    """Traces `run`: by site that its networks' taps are called at, whether one acts.
+def find_acting(run: Callable, *args: Any) -> dict[str, bool]:
+    """Return by site whether a tap acts there when `run` is called; `run` is only traced.
 
-    That is whether it returns something else than it is given.
+    A tap acts if it returns anything but its input.
     """
-    return _watch(functools.partial(jax.eval_shape, run), args)[0]
+    return _record_taps(functools.partial(jax.eval_shape, run), args)[0]
 
 
-def _watch(
-    run: Callable, args: tuple, give: Callable = lambda x: x
+def _record_taps(
+    run: Callable, args: tuple, transform: Callable = lambda x: x
 ) -> tuple[dict[str, bool], Any]:
-    """What `run` does, where taps are given give(x); by site, whether one acted."""
+    """Return by site whether a tap acted, and the results of run(*args).
+
+    transform: applied to the inputs of taps.
+    """
     acted: dict[str, bool] = {}
     outer = _calls.get()
 
     def call(tap, x, site, key):
-        given = give(x)
-        new = outer(tap, given, site, key)
-        acted[site] = acted.get(site, False) or new is not given
-        return x if new is given else new
+        tap_input = transform(x)
+        new = outer(tap, tap_input, site, key)
+        acted[site] = acted.get(site, False) or new is not tap_input
+        return x if new is tap_input else new
 
-    def traced():
+    def run_with_call():
         _calls.set(call)
         return run(*args)
 
-    return acted, contextvars.copy_context().run(traced)
+    return acted, contextvars.copy_context().run(run_with_call)
 
 
-def _marked(jaxpr: Any) -> bool:
-    """Whether it needs what a tap was given, or a jaxpr within it does."""
-    inner = (one for eqn in jaxpr.eqns for one in core.jaxprs_in_params(eqn.params))
-    given = any(eqn.params.get("name") == _MARK for eqn in jaxpr.eqns)
-    return given or any(map(_marked, inner))
+def _has_mark(jaxpr: Any) -> bool:
+    """Return whether a jaxpr, or a jaxpr nested in it, uses a marked input of a tap."""
+    nested = (
+        inner for eqn in jaxpr.eqns for inner in core.jaxprs_in_params(eqn.params)
+    )
+    is_marked = any(eqn.params.get("name") == _MARK for eqn in jaxpr.eqns)
+    return is_marked or any(map(_has_mark, nested))
 
 
 def variable_name(site: str) -> str:
-    """A site's name among a module's variables; a part of it may be called as the site."""
+    """Return a site's name among a module's variables.
+
+    It differs from the site's name, which may be the name of a submodule.
+    """
     return f"at {site}"
 
 
 class Readable(Protocol):
-    """A network that is no module of flax, and can be read at its sites all the same."""
+    """A network that is no flax module, but whose features at sites can be read."""
 
     def sites(self, side: int) -> tuple[str, ...]:
-        """Names of its sites, of images of that side, in the order of passage."""
+        """Return its sites for images of `side` pixels, in the order of computation."""
 
     def read(self, image: Map) -> tuple[Float[Array, "b k"], dict[str, Array]]:
-        """Logits, and by site what passes; a function that JAX differentiates."""
+        """Return logits, and features by site; differentiable by JAX."""
 
 
 def read(
     net: nn.Module | Readable, variables: Mapping[str, Any], image: Map
 ) -> tuple[Float[Array, "b k"], dict[str, Array]]:
-    """Returns logits, and by site what passes there in evaluation."""
+    """Return logits, and the features at each site, in evaluation."""
     if not isinstance(net, nn.Module):
         return net.read(image)
-    logits, seen = net.apply(variables, image, train=False, mutable=[_SEEN])
-    leaves = jax.tree_util.tree_leaves_with_path(seen)
-    named, there = {path[-1].key: x for path, x in leaves}, sites(net, image.shape[1])
-    return logits, {site: named[variable_name(site)] for site in there}
+    logits, collections = net.apply(variables, image, train=False, mutable=[_SEEN])
+    leaves = jax.tree_util.tree_leaves_with_path(collections)
+    features = {path[-1].key: x for path, x in leaves}
+    return logits, {
+        site: features[variable_name(site)] for site in sites(net, image.shape[1])
+    }
 
 
 def site_gradient(
     net: nn.Module, variables: Mapping, image: Map, site: str, score: Callable
 ) -> tuple[Array, Array]:
-    """Returns what passes a site in evaluation, and the gradient there of score(logits).
+    """Return the features at a site in evaluation, and the gradient of score(logits) there.
 
-    ValueError for a site that the network has not.
+    ValueError if the network has no such site.
     """
 
     def run(added):
-        held = {**variables, _ADDED: added}
-        logits, seen = net.apply(held, image, train=False, mutable=[_SEEN])
-        return score(logits).sum(), seen
+        all_variables = {**variables, _ADDED: added}
+        logits, collections = net.apply(
+            all_variables, image, train=False, mutable=[_SEEN]
+        )
+        return score(logits).sum(), collections[_SEEN]
 
-    _, seen = jax.eval_shape(run, {})
-    found = jax.tree_util.tree_leaves_with_path(seen[_SEEN])
-    way = [(path, x) for path, x in found if path[-1].key == variable_name(site)]
-    if not way:
+    _, shapes_at_sites = jax.eval_shape(run, {})
+    leaves = jax.tree_util.tree_leaves_with_path(shapes_at_sites)
+    matching = [(path, x) for path, x in leaves if path[-1].key == variable_name(site)]
+    if not matching:
         known = ", ".join(sites(net, image.shape[1]))
-        raise ValueError(f"models.taps: site must be of {known}, got {site!r}")
-    ((path, shape),) = way
+        raise ValueError(f"models.taps: site must be one of {known}, got {site!r}")
+    ((path, shape),) = matching
     added = jnp.zeros(shape.shape, shape.dtype)
     for entry in reversed(path):
         added = {entry.key: added}
-    gradient, seen = jax.grad(run, has_aux=True)(added)
-    seen = seen[_SEEN]
+    gradient, features = jax.grad(run, has_aux=True)(added)
     for entry in path:
-        seen, gradient = seen[entry.key], gradient[entry.key]
-    return seen, gradient
+        features, gradient = features[entry.key], gradient[entry.key]
+    return features, gradient
 
 
-class Shapes(NamedTuple):
-    """Shapes of what a network is made of, and of what passes its sites."""
+class NetworkShapes(NamedTuple):
+    """Shapes of a network's variables and of the features at its sites.
+
+    sites: shapes for a batch of two images, in the order of computation.
+    """
 
     variables: Mapping[str, Any]
-    sites: Mapping[str, tuple[int, ...]]  # Of two images, in the order of passage.
+    sites: Mapping[str, tuple[int, ...]]
 
 
-def shapes(net: nn.Module, side: int = 0) -> Shapes:
-    """Draws a network, in shapes alone.
+def shapes(net: nn.Module, side: int = 0) -> NetworkShapes:
+    """Return the shapes of a network's variables and sites, without computing them.
 
-    side: of the images, in pixels; 0 is one that the network takes, where it does not
-      matter which.
+    side: of the images, in pixels; 0 is a side that the network accepts, for callers that
+      do not depend on it.
     """
-    # Any that leaves no map empty, and a whole number of patches.
+    # Large enough that no map is empty, and a multiple of the patch.
     side = side or math.lcm(64, vars(net).get("patch", 1))
-    return _shapes(net.clone(tap=None), side)  # A tap may hold what is being traced.
+    # Without the tap, which may refer to arrays that are being traced.
+    return _shapes(net.clone(tap=None), side)
 
 
 @functools.cache
-def _shapes(net: nn.Module, side: int) -> Shapes:
-    found = {}
+def _shapes(net: nn.Module, side: int) -> NetworkShapes:
+    site_shapes = {}
 
-    def note(x, site, key):
-        found[site] = x.shape
+    def record_shape(x, site, key):
+        site_shapes[site] = x.shape
         return x
 
     # Two images: batch norm of one value has no variance.
-    channels = len(getattr(net, "mean", "rgb"))  # A net of one's own may have no mean.
+    channels = len(getattr(net, "mean", "rgb"))  # A user's network may have no mean.
     image = jax.ShapeDtypeStruct((2, side, side, channels), jnp.float32)
 
     def init(key, image):
-        return net.clone(tap=note).init(key, image, key, train=True)
+        return net.clone(tap=record_shape).init(key, image, key, train=True)
 
-    return Shapes(jax.eval_shape(init, jax.random.key(0), image), found)
+    variables = jax.eval_shape(init, jax.random.key(0), image)
+    return NetworkShapes(variables, site_shapes)
 
 
 def sites(net: nn.Module | Readable, side: int = 0) -> tuple[str, ...]:
-    """The names of a network's sites, in the order in which it passes them."""
+    """Return the names of a network's sites, in the order of computation."""
     if not isinstance(net, nn.Module):
         return net.sites(side)
     return tuple(shapes(net, side).sites)
 
 
 def map_sites(net: nn.Module) -> tuple[str, ...]:
-    """Those sites at which feature maps pass, with rows and columns."""
+    """Return the sites whose features are maps, with rows and columns."""
     return tuple(site for site, shape in shapes(net).sites.items() if len(shape) == 4)
 
 
 def check_sites(where: str, option: str, net: nn.Module, wanted: Sequence[str]) -> None:
-    """Refuses sites where no feature map of this network passes, or none at all."""
-    there = map_sites(net)
-    if not wanted or not set(wanted) <= set(there):
+    """Raise ValueError unless `wanted` are sites with feature maps, at least one.
+
+    where, option: the start of the message, and the name of the option of `wanted`.
+    """
+    known = map_sites(net)
+    if not wanted or not set(wanted) <= set(known):
         raise ValueError(
-            f"{where}: {option} must be some of {abbreviate(there)}, where feature maps of "
-            f"{type(net).__name__} pass, got {', '.join(wanted) or 'none'}"
+            f"{where}: {option} must be some of {abbreviate(known)}, the sites of "
+            f"{type(net).__name__} with feature maps, got {', '.join(wanted) or 'none'}"
         )
 
 
 def abbreviate(names: Iterable[str]) -> str:
-    """Lists sites with ranges of numbers: stem, stage1-4.block0-1.conv1-2, stage1-4."""
-    kinds: dict[str, list[list[int]]] = {}
+    """Return a list of sites with ranges: stem, stage1-4.block0-1.conv1-2, stage1-4."""
+    numbers_of: dict[str, list[list[int]]] = {}
     for name in names:
         numbers = [int(number) for number in re.findall(r"\d+", name)]
-        kinds.setdefault(re.sub(r"\d+", "#", name), []).append(numbers)
-    told = []
-    for kind, numbers in kinds.items():
-        for each in zip(*numbers, strict=True):
-            ends = dict.fromkeys((min(each), max(each)))
-            kind = kind.replace("#", "-".join(map(str, ends)), 1)
-        told.append(kind)
-    return ", ".join(told)
+        numbers_of.setdefault(re.sub(r"\d+", "#", name), []).append(numbers)
+    abbreviated = []
+    for pattern, numbers in numbers_of.items():
+        for column in zip(*numbers, strict=True):
+            ends = dict.fromkeys((min(column), max(column)))
+            pattern = pattern.replace("#", "-".join(map(str, ends)), 1)
+        abbreviated.append(pattern)
+    return ", ".join(abbreviated)

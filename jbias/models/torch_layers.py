@@ -1,27 +1,30 @@
-"""Layers on weights kept by PyTorch's names and in its layout; images are NHWC.
+"""Layers that read weights with PyTorch's names and layout; images are NHWC.
 
-For networks whose stored weights are the object of study: what damages a row of a file
-can name it. {"head.0.weight": (out, in, h, w), "head.0.bias": (out), ...}; a transposed
-convolution has (in, out, h, w).
+For networks whose stored weights are damaged on purpose, row by row. Weights are
+{"head.0.weight": (out, in, h, w), "head.0.bias": (out), ...}; the kernel of a transposed
+convolution is (in, out, h, w).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import published
+from jbias.models import weight_files
 
 Map = Float[Array, "b h w c"]
 Weights = Mapping[str, Array]
-Shapes = published.Shapes
+Shapes = weight_files.Shapes
 
 
 def conv(weights: Weights, name: str, x: Map, *, stride: int = 1, pad=None) -> Map:
-    """Convolves with the layer `name`; `pad` is before and after, "same" if None."""
+    """Apply the convolution `name`, with its bias.
+
+    pad: zeros before and after, along both axes; None keeps the size at stride 1.
+    """
     kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
     pad = pad or (kernel.shape[2] // 2,) * 2
     axes = ("NHWC", "OIHW", "NHWC")
@@ -34,7 +37,7 @@ def conv(weights: Weights, name: str, x: Map, *, stride: int = 1, pad=None) -> M
 def transposed_conv(
     weights: Weights, name: str, x: Float[Array, "b h w i"]
 ) -> Float[Array, "b 2*h 2*w o"]:
-    """The transposed convolution of kernel 2 and stride 2: a 2x2 patch for each pixel.
+    """Apply the transposed convolution `name` of kernel 2 and stride 2, with its bias.
 
     y[2 h + d, 2 w + e, o] = sum_i x[h, w, i] kernel[i, o, d, e] + bias[o].
     """
@@ -45,43 +48,58 @@ def transposed_conv(
 
 
 def pixel_shuffle(x: Float[Array, "b h w 4*c"]) -> Float[Array, "b 2*h 2*w c"]:
-    """Spreads each four channels over a 2x2 patch of pixels, row by row."""
+    """Return a map whose 2x2 patches are groups of four channels of x, row by row."""
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, c // 4, 2, 2).transpose(0, 1, 4, 2, 5, 3)
     return x.reshape(b, 2 * h, 2 * w, c // 4)
 
 
 def uniform(shapes: Shapes, key: PRNGKeyArray) -> dict[str, np.ndarray]:
-    """Draws every weight from U(-1, 1), in one call."""
+    """Return weights of these shapes drawn from U(-1, 1), all in one call."""
     counts = [math.prod(shape) for shape in shapes.values()]
     drawn = jax.random.uniform(key, (sum(counts),), minval=-1, maxval=1)
-    parts = np.split(np.asarray(drawn), np.cumsum(counts)[:-1])
-    named = zip(shapes.items(), parts, strict=True)
-    return {name: part.reshape(shape) for (name, shape), part in named}
+    flat_weights = np.split(np.asarray(drawn), np.cumsum(counts)[:-1])
+    return {
+        name: weight.reshape(shape)
+        for (name, shape), weight in zip(shapes.items(), flat_weights, strict=True)
+    }
 
 
-def with_biases(kernels: Shapes, *transposed: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of layers' weights by name, given those of their kernels by layer.
+def with_biases(
+    kernels: Shapes, *, transposed: Collection[str] = ()
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of weights and biases by name, given the kernel of each layer.
 
     transposed: the layers that are transposed convolutions.
     """
-    found = {}
+    shapes = {}
     for name, kernel in kernels.items():
-        bias = kernel[1 if name in transposed else 0]
-        found |= {f"{name}.weight": kernel, f"{name}.bias": (bias,)}
-    return found
+        features = kernel[1 if name in transposed else 0]
+        shapes[f"{name}.weight"] = kernel
+        shapes[f"{name}.bias"] = (features,)
+    return shapes
 
 
-def of_deepaugment(
-    net: str, title: str, file: str, blob: str, shapes: Callable, sizes_of: Callable
-) -> published.Published:
-    """What DeepAugment published of one of its networks: one file of our arrays."""
+def deepaugment_weights(
+    net: str,
+    *,
+    title: str,
+    file: str,
+    blob: str,
+    shapes: Callable[..., Shapes],
+    sizes_of: Callable[[Weights], Mapping[str, int]],
+) -> weight_files.PublishedWeights:
+    """Return the description of the file that DeepAugment published of a network.
+
+    net: "cae" or "edsr". title: name of the network in messages. blob: git blob id.
+    shapes: sizes -> shapes of all weights. sizes_of: weights -> arguments of `shapes`.
+    """
     folder = "https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment"
 
     def convert(states: Mapping[str, Mapping]) -> dict[str, np.ndarray]:
         return {name: x.astype(np.float32) for name, x in states[file].items()}
 
-    return published.Published(
+    return weight_files.PublishedWeights(
         name=net,
         title=f"DeepAugment's published {title}",
         files={file: blob},

@@ -1,7 +1,7 @@
 """Reads networks from the workdir of a run; writes them as a run or as safetensors.
 
-config.json has the model and the seeds, each checkpoint holds the states of all seeds, and
-next to it lies how accurate each seed was on the validation set at that step.
+In a workdir config.json has the model and the seeds, and each checkpoint has the states of
+all seeds, with the validation accuracy of each seed at that step.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from flax import linen as nn
 
 from jbias import config as jc
 from jbias import seals
-from jbias.models import importing, registry, safetensors, weight_names
+from jbias.models import class_names, importing, registry, safetensors, weight_names
 from jbias.runtime import heap, messages
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
@@ -37,61 +37,71 @@ def load(
     step: int | str = "best",
     **options: Any,
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Reads one seed's network; `models.load` says the rest.
+    """Return the network of one seed as (module, variables); see `models.load`.
 
-    A folder such as WORKDIR/vary/optim.rate=0.1 names one branch of a run.
+    workdir: of a run, or the folder of one branch, such as
+      WORKDIR/vary/optim.rate=0.1.
     """
-    where, workdir = os.fspath(workdir), pathlib.Path(workdir).resolve()
-    whole, branch = workdir, ""
-    if workdir.parent.name == "vary":
-        whole, branch = workdir.parent.parent, workdir.name
-    config, checkpoints = whole / "config.json", whole / "checkpoints"
-    if not config.is_file() or not checkpoints.is_dir():
+    where, folder = os.fspath(workdir), pathlib.Path(workdir).resolve()
+    workdir, branch = folder, ""
+    if folder.parent.name == "vary":
+        workdir, branch = folder.parent.parent, folder.name
+    config_path, checkpoints = workdir / "config.json", workdir / "checkpoints"
+    if not config_path.is_file() or not checkpoints.is_dir():
         jc.refuse(where, "be the workdir of a run, with config.json and checkpoints")
-    config = read_json(config, ("model.name", "seeds", "size"))
-    name, own = config["model"]["name"], dict(config["model"])
+    config = read_json(config_path, ("model.name", "seeds", "size"))
+    name = config["model"]["name"]
     jc.check_type(f"{where}: model.name", name, str)
     if model not in (None, name):
         raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
     if name not in registry.MODELS:
         raise ValueError(f"{where}: its model {name!r} is not one of models.MODELS")
-    own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
+    config_options = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in config["model"].items()
+        if key != "name"
+    }
     jc.check_type(f"{where}: seeds", config["seeds"], list[int])
     jc.check_type(f"{where}: size", config["size"], int)
     seeds = config["seeds"]
     seed = seeds[0] if seed is None and len(seeds) == 1 else seed
     if seed not in seeds:
         raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
-    place = _branch(where, branch, config) * len(seeds) + seeds.index(seed)
+    index = _branch_index(where, branch, config) * len(seeds) + seeds.index(seed)
     entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
-    found = read_nets(checkpoints, choose_step(whole, step, entry))[0][place]
-    found = {key: value for key, value in found.items() if value}
-    options = {**{k: v for k, v in own.items() if k != "name"}, **options}
-    net = _network(where, name, found, options, config["size"])
-    return net, jax.tree.map(jnp.asarray, found)
+    nets, _ = read_nets(checkpoints, choose_step(workdir, step, entry))
+    variables = {key: value for key, value in nets[index].items() if value}
+    net = _make_network(
+        where,
+        name,
+        variables=variables,
+        options={**config_options, **options},
+        side=config["size"],
+    )
+    return net, jax.tree.map(jnp.asarray, variables)
 
 
 def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
-    """What a file of a workdir holds as JSON; ValueError where an entry lacks.
+    """Return the content of a JSON file in a workdir; ValueError if an entry is missing.
 
-    needed: entries such as "model.name", which is `name` in `model`.
+    needed: entries that must exist, such as "model.name", which is `name` in `model`.
     """
     where = os.fspath(path)
     try:
-        found = json.loads(epath.Path(path).read_text("utf-8"))
+        content = json.loads(epath.Path(path).read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: must be JSON: {error}") from error
     for key in needed:
-        inner = found
+        inner = content
         for word in key.split("."):
             if not isinstance(inner, Mapping) or word not in inner:
                 raise ValueError(f"{where}: must be a run's, with {key}, got none")
             inner = inner[word]
-    return found
+    return content
 
 
-def _branch(where: str, folder: str, config: Mapping[str, Any]) -> int:
-    """Which branch of a run whose numbers vary has its records in that folder."""
+def _branch_index(where: str, folder: str, config: Mapping[str, Any]) -> int:
+    """Return the number of the branch with this folder name; "" is a run without any."""
     varied = config.get("vary") or []
     if bool(varied) != bool(folder):
         raise ValueError(
@@ -99,22 +109,26 @@ def _branch(where: str, folder: str, config: Mapping[str, Any]) -> int:
             " of a run that has such, and the workdir of any other run"
         )
     pairs = [pair.partition("=")[::2] for pair in folder.split(",") if pair]
-    with contextlib.suppress(ValueError):  # What is no number names no branch.
-        keys, asked = [one["key"] for one in varied], [(k, float(v)) for k, v in pairs]
-        for i, values in enumerate(itertools.product(*(v["values"] for v in varied))):
-            if list(zip(keys, map(float, values), strict=True)) == asked:
+    with contextlib.suppress(ValueError):  # A value that is no number names no branch.
+        keys = [axis["key"] for axis in varied]
+        wanted = [(key, float(value)) for key, value in pairs]
+        branches = itertools.product(*(axis["values"] for axis in varied))
+        for i, values in enumerate(branches):
+            if list(zip(keys, map(float, values), strict=True)) == wanted:
                 return i
     raise ValueError(f"{where}: the run has no branch {folder!r}")
 
 
 def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
-    """The checkpoint to read: a number, the latest, or the first best by validation.
+    """Return the step of the checkpoint to read.
 
-    entry: a seed's name among those of the run, such as "0" or "0, optim.rate=0.1".
+    step: its number, "latest", or "best": the first with the highest validation accuracy
+      of the last stage.
+    entry: name of a seed, with its branch, such as "0" or "0, optim.rate=0.1".
     """
     where, workdir = os.fspath(workdir), pathlib.Path(workdir)
     folder = workdir / "checkpoints"
-    steps = sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal())
+    steps = sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
     if not steps:
         raise ValueError(f"{where}: holds no checkpoint yet")
     if step == "latest" or (step == "best" and len(steps) == 1):
@@ -125,55 +139,63 @@ def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
                 f"{where}: step must be best, latest or one of {steps}, got {step!r}"
             )
         return int(step)
-    found = [(_valid(workdir, number, entry), number) for number in steps]
-    last = max((stage for (stage, _), _ in found), default=-1)
-    known = [(-value, number) for (stage, value), number in found if stage == last]
-    if last < 0:
+    results = [(number, *_validation(workdir, number, entry)) for number in steps]
+    last_stage = max((stage for _, stage, _ in results), default=-1)
+    if last_stage < 0:
         raise ValueError(
             f"{where}: no checkpoint has a validation accuracy of seed {entry}; choose "
             f"one by step='latest' or one of {steps}"
         )
-    return min(known)[1]
+    candidates = [
+        (-accuracy, number)
+        for number, stage, accuracy in results
+        if stage == last_stage
+    ]
+    return min(candidates)[1]
 
 
-def _valid(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
-    """The stage of a checkpoint and its validation accuracy; (-1, 0) if unknown."""
+def _validation(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
+    """Return the stage of a checkpoint and its validation accuracy; (-1, 0) if unknown."""
     path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
     try:
         metrics = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        metrics = metrics or _written(workdir, step)
-        found = [
+        metrics = metrics or _read_evaluation(workdir, step)
+        accuracies = [
             (int(key.partition("/")[0]), float(value))
             for key, value in metrics.items()
             if key.partition("/")[2] == entry
         ]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ValueError(
-            f"{workdir}: what tells of the validation at step {step} is damaged; choose "
+            f"{workdir}: the validation metrics of step {step} are damaged; choose "
             "another step, or step='latest'"
         ) from None
-    return max(found, default=(-1, 0.0))
+    return max(accuracies, default=(-1, 0.0))
 
 
-def _written(workdir: pathlib.Path, step: int) -> dict[str, float]:
-    """What another process wrote about a step, of a run without branches."""
+def _read_evaluation(workdir: pathlib.Path, step: int) -> dict[str, float]:
+    """Return the validation accuracies that a separate evaluation process wrote.
+
+    Keys are "stage/seed". Only runs without branches have such files.
+    """
     path = workdir / "evals" / f"{step}.jsonl"
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return {
-        f"{r['stage']}/{r['seed']}": r["value"]
-        for r in map(json.loads, lines)
-        if (r["dataset"], r["metric"], r["status"]) == ("valid", "accuracy", "ok")
-    }
+    accuracies = {}
+    for record in map(json.loads, lines):
+        kind = (record["dataset"], record["metric"], record["status"])
+        if kind == ("valid", "accuracy", "ok"):
+            accuracies[f"{record['stage']}/{record['seed']}"] = record["value"]
+    return accuracies
 
 
 def read_nets(
     checkpoints: str | os.PathLike, step: int
 ) -> tuple[list[Net], dict[str, Any]]:
-    """Return the networks of a step, one a seed of each branch, and the step's info.
+    """Return the networks of a step, one per seed of each branch, and the step's info.
 
-    Where the run keeps an average of its weights, that, as its evaluation did. Arrays are
-    the host's, and nothing on the disk is changed. ValueError where the checkpoint cannot
-    be read, or is not of the run that the workdir's config.json describes.
+    If the run averages its weights, the averages are returned, which it evaluates. Arrays
+    are NumPy's; files are not changed. ValueError if the checkpoint cannot be read or
+    belongs to another run than the workdir's config.json.
     """
     path = pathlib.Path(checkpoints).resolve() / str(step)
     config = path.parents[1] / "config.json"
@@ -183,10 +205,11 @@ def read_nets(
         seals.check_number(info, step)
         if config.is_file():
             run = read_json(config, ())
-            if differing := seals.differences(info, run):
+            differing = seals.differences(info, run)
+            if differing:
                 raise seals.foreign_error(path, differing)
-        nets = [_net_of(state) for state in _states(path / "state")]
-        # Damaged bytes may still be numbers. Older checkpoints have no such sums.
+        nets = [_net_of(state) for state in _read_states(path / "state")]
+        # Damaged bytes may still be valid numbers. Older checkpoints have no checksums.
         if "nets" in sealed and sealed["nets"] != nets_checksums(nets):
             raise ValueError("its weights do not match their sum")
         return nets, info
@@ -197,29 +220,33 @@ def read_nets(
         seals.ForeignError,
     ):
         raise
-    # Of damaged bytes orbax raises anything.
+    # Orbax raises errors of any type for damaged bytes.
     except Exception as error:
         heap.collect_silently()
-        told = f"cannot be read ({messages.shorten(error)}); take another step"
-        raise ValueError(f"checkpoint: {path} {told}") from error
+        problem = f"cannot be read ({messages.shorten(error)}); take another step"
+        raise ValueError(f"checkpoint: {path} {problem}") from error
 
 
-def _states(path: pathlib.Path) -> Any:
-    # A checkpointer would warn that the state lies there without a step around it.
+def _read_states(path: pathlib.Path) -> Any:
+    """Return the train states in the folder of a checkpoint's state."""
+    # A checkpointer would warn that the folder is not inside a step.
     with contextlib.closing(ocp.StandardCheckpointHandler()) as reader:
-        # Arrays of numpy ask for such, whatever device they were saved from.
+        # A target of NumPy arrays restores to NumPy, also if saved from a device.
         blank = lambda x: np.zeros((), x.dtype)
         target = jax.tree.map(blank, reader.metadata(path).tree)
         return reader.restore(path, args=ocp.args.StandardRestore(target))
 
 
 def nets_of(states: Sequence[Any]) -> list[Net]:
-    """Return what evaluation sees of each train state: its network, or its average."""
+    """Return the network of each train state that evaluation uses.
+
+    That is the average of its weights if it has one, else its current weights.
+    """
     return [_net_of({"params": s.params, "stats": s.stats}) for s in states]
 
 
 def nets_checksums(nets: Sequence[Net]) -> list[int]:
-    """Return a sum of each network's bytes, params before stats, by sorted names."""
+    """Return the CRC-32 of each network's arrays, params before stats, by sorted names."""
     return [_checksum([net["params"], net["stats"]]) for net in nets]
 
 
@@ -232,32 +259,48 @@ def _checksum(tree: Any) -> int:
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:
-    plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
-    return state["stats"].get("average", plain)
+    current = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
+    return state["stats"].get("average", current)
 
 
-def _network(where, name, found, options, side) -> nn.Module:
-    """The network of the config, with the classes that its arrays have."""
+def _make_network(where, name, *, variables, options, side) -> nn.Module:
+    """Return the network of a config, with the number of classes that its arrays have."""
     importing.check_options(name, options)
     probe = registry.OPEN_CLASSES
-    drawn = registry.shapes(name, {**options, "classes": probe}, side)
+    expected = registry.shapes(name, {**options, "classes": probe}, side)
 
-    def classes(drawn: jax.ShapeDtypeStruct, found: np.ndarray) -> set[int]:
-        return {n for m, n in zip(drawn.shape, found.shape) if m == probe}
+    def num_classes(expected: jax.ShapeDtypeStruct, array: np.ndarray) -> set[int]:
+        return {n for m, n in zip(expected.shape, array.shape) if m == probe}
 
-    sizes = set().union(*jax.tree.leaves(jax.tree.map(classes, drawn, found)))
-    if len(sizes) != 1:
+    counts = jax.tree.leaves(jax.tree.map(num_classes, expected, variables))
+    counts = set().union(*counts)
+    if len(counts) != 1:
         raise ValueError(f"{where}: its arrays are not those of {name}")
-    return registry.MODELS[name](**{**options, "classes": sizes.pop()})
+    return registry.MODELS[name](**{**options, "classes": counts.pop()})
 
 
-# Of training alone; an export of a network has none.
-_PASSING = {"tap", "dtype", "remat", "dropout", "norm_group"}
-_PASSING |= {"classes", "parent", "name"}  # And what is said elsewhere.
+# Fields of modules that are not written: options of training, and fields stored elsewhere.
+_NOT_EXPORTED = {
+    "tap",
+    "dtype",
+    "remat",
+    "dropout",
+    "norm_group",
+    "classes",
+    "parent",
+    "name",
+}
 
 
-def save_safetensors(path, module, variables, names="published", classes=None) -> None:
-    """Writes a file that `models.load` reads; `models.save_safetensors` says the rest."""
+def save_safetensors(
+    path: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    *,
+    names: str = "published",
+    classes: class_names.Classes | None = None,
+) -> None:
+    """Write a file that `models.load` reads; see `models.save_safetensors`."""
     _check_classes("models.save_safetensors", module, classes)
     if names not in ("published", "own"):
         raise ValueError(
@@ -265,18 +308,22 @@ def save_safetensors(path, module, variables, names="published", classes=None) -
         )
     model, options = describe(module)
     tree = {collection: dict(inner) for collection, inner in variables.items()}
-    known = (None,) if names == "own" else registry.dialects(model)
-    if not known:
+    dialects = (None,) if names == "own" else registry.dialects(model)
+    if not dialects:
         raise ValueError(
             f"models.save_safetensors: {model} has no published names; use names='own'"
         )
-    arrays = weight_names.to_state_dict(tree, known[0])
-    said = {"model": model, "names": names, "options": options}
-    said |= classes.to_metadata() if classes else {}
-    safetensors.write(path, arrays, {"format": "pt", "jbias": json.dumps(said)})
+    arrays = weight_names.to_state_dict(tree, dialects[0])
+    metadata = {"model": model, "names": names, "options": options}
+    if classes:
+        metadata |= classes.to_metadata()
+    safetensors.write(path, arrays, {"format": "pt", "jbias": json.dumps(metadata)})
 
 
-def _check_classes(where: str, module: nn.Module, classes) -> None:
+def _check_classes(
+    where: str, module: nn.Module, classes: class_names.Classes | None
+) -> None:
+    """Raise ValueError if classes are given and their number is not the network's."""
     if classes and len(classes.names) != module.classes:
         raise ValueError(
             f"{where}: classes must name the network's {module.classes}, got "
@@ -285,33 +332,42 @@ def _check_classes(where: str, module: nn.Module, classes) -> None:
 
 
 def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
-    """The key of MODELS and the options that make a network, `classes` among them.
+    """Return the key of MODELS and the options that make a network, `classes` included.
 
-    ValueError where it is none of MODELS.
+    ValueError if the module is no network of MODELS.
     """
-    found = []
+    fields = _exported_fields(module)
+    candidates = []
     for name, make in registry.MODELS.items():
-        if type(plain := make(module.classes)) is type(module):
-            ours, theirs = _exported_fields(module), _exported_fields(plain)
-            options = {k: v for k, v in ours.items() if v != theirs[k]}
-            found.append((len(options), name, options))
-    if not found:
+        default = make(module.classes)
+        if type(default) is type(module):
+            defaults = _exported_fields(default)
+            options = {k: v for k, v in fields.items() if v != defaults[k]}
+            candidates.append((name, options))
+    if not candidates:
         raise ValueError(
             f"models.save_safetensors: {type(module).__name__} is no network of MODELS"
         )
-    _, name, options = min(found, key=lambda one: one[0])
-    # Always said, whatever the defaults become.
-    always = {k: v for k, v in _exported_fields(module).items() if k in ("mean", "std")}
-    return name, {"classes": module.classes, **options, **always}
+    name, options = min(candidates, key=lambda candidate: len(candidate[1]))
+    # Always written, because the defaults may change.
+    constants = {key: fields[key] for key in fields if key in ("mean", "std")}
+    return name, {"classes": module.classes, **options, **constants}
 
 
 def _exported_fields(module: nn.Module) -> dict[str, Any]:
+    """Return the fields of a module that an export stores."""
     names = (field.name for field in dataclasses.fields(module))
-    return {name: vars(module)[name] for name in names if name not in _PASSING}
+    return {name: vars(module)[name] for name in names if name not in _NOT_EXPORTED}
 
 
-def save_run(workdir, module, variables, classes=None) -> None:
-    """Writes a workdir of one seed; `models.save_run` says the rest."""
+def save_run(
+    workdir: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    *,
+    classes: class_names.Classes | None = None,
+) -> None:
+    """Write the workdir of a run of one seed; see `models.save_run`."""
     _check_classes("models.save_run", module, classes)
     workdir = pathlib.Path(workdir).resolve()
     if workdir.exists() and any(workdir.iterdir()):
@@ -319,15 +375,25 @@ def save_run(workdir, module, variables, classes=None) -> None:
     model, options = describe(module)
     del options["classes"]
     # config.init reads checkpoints, seeds and branches; models.load the model as well.
-    config = dict(model={"name": model, **options}, seeds=[0], vary=[], size=224)
-    config |= classes.to_metadata() if classes else {}
+    config = {
+        "model": {"name": model, **options},
+        "seeds": [0],
+        "vary": [],
+        "size": 224,
+    }
+    if classes:
+        config |= classes.to_metadata()
     net = {key: jax.tree.map(np.asarray, dict(variables[key])) for key in variables}
-    kinds = {"params": net["params"], "stats": net.get("stats", {})}
-    state = {kind: {"net": tree} for kind, tree in kinds.items()}
+    state = {
+        "params": {"net": net["params"]},
+        "stats": {"net": net.get("stats", {})},
+    }
     workdir.mkdir(parents=True, exist_ok=True)
-    at_once = ocp.CheckpointManagerOptions(enable_async_checkpointing=False)
-    own = dict(options=at_once, item_names=("state", "info"))
-    manager = ocp.CheckpointManager(workdir / "checkpoints", **own)
+    manager = ocp.CheckpointManager(
+        workdir / "checkpoints",
+        options=ocp.CheckpointManagerOptions(enable_async_checkpointing=False),
+        item_names=("state", "info"),
+    )
     state = ocp.args.StandardSave((state,))
     info = ocp.args.JsonSave({"body": json.dumps({"stage": 0, "step": 0})})
     manager.save(0, args=ocp.args.Composite(state=state, info=info))
@@ -335,6 +401,6 @@ def save_run(workdir, module, variables, classes=None) -> None:
     (workdir / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
 
 
-def weights_digest(given: Sequence[Net]) -> str:
-    """Tells other weights apart, for provenance."""
-    return f"{_checksum(given):08x}"
+def weights_digest(nets: Sequence[Net]) -> str:
+    """Return the CRC-32 of all weights of the networks in hexadecimal, for provenance."""
+    return f"{_checksum(nets):08x}"

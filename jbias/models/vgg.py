@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers, taps
 
-# As resnet.NAMES. A convolution's number is its place in the published list of layers.
+# See resnet.NAMES. A convolution's number is its place in the published list of layers.
 NAMES = (
     (r"(?:stem|stage\d)/(?:conv|bn)(\d+)", r"features.\1"),
     (r"fc1", r"classifier.0"),
@@ -24,12 +24,15 @@ NAMES = (
 
 
 def convolutions(
-    call: backbone.Call, x: Array, *, width: int, places: Iterable[int]
+    scope: backbone.Scope, x: Array, *, width: int, places: Iterable[int]
 ) -> Array:
-    """Convolutions of one width, each with a ReLU, and a max-pool of 2x2."""
+    """Apply convolutions of one width, each with a ReLU, then a 2x2 max-pool.
+
+    places: numbers of the convolutions in the published list of layers.
+    """
     for i, place in enumerate(places, 1):
-        x = call.conv(x, f"conv{i}", width, 3, bias=True, name=f"conv{place}")
-        x = nn.relu(call.norm(x, f"bn{place + 1}"))
+        x = scope.conv(x, f"conv{i}", width, 3, bias=True, name=f"conv{place}")
+        x = nn.relu(scope.norm(x, f"bn{place + 1}"))
     return layers.max_pool(x, 2)
 
 
@@ -37,11 +40,11 @@ class VGG(backbone.Staged):
     """A VGG network; its first group of convolutions is the stem.
 
     depths: convolutions in the stem and in each stage.
-    batch_norm: puts one after each convolution.
+    batch_norm: adds a batch norm after each convolution.
     width: channels of the stem; 64 is the published size.
-    hidden: size of the two linear layers before the last; 0 leaves them out, and the last
-      reads the means over the map, of which 32 pixels leave one place. That is the head
-      of the VGGs for small images in common use, such as
+    hidden: output features of the two linear layers before the last. With 0 there are no
+      such layers, and the last layer reads the spatial mean of the map, which is 1x1 for
+      images of 32 pixels. VGGs for small images have that head, such as those of
       https://github.com/kuangliu/pytorch-cifar.
     """
 
@@ -64,16 +67,18 @@ class VGG(backbone.Staged):
     def _norm(self) -> Callable[..., nn.Module] | None:
         return super()._norm() if self.batch_norm else None
 
-    def _runs(self) -> Iterator[Callable]:
+    def _stage_functions(self) -> Iterator[Callable]:
         start, step = 0, 3 if self.batch_norm else 2
         for i, depth in enumerate(self.depths):
             stop = start + step * depth
-            own = dict(width=self.width * 2 ** min(i, 3))
-            own["places"] = range(start, stop, step)
-            yield functools.partial(convolutions, **own)
-            start = stop + 1  # The max-pool has a place too.
+            yield functools.partial(
+                convolutions,
+                width=self.width * 2 ** min(i, 3),
+                places=range(start, stop, step),
+            )
+            start = stop + 1  # The max-pool has a number, too.
 
-    def _least(self) -> int:
+    def _min_side(self) -> int:
         return 32
 
     def _head(self, x: Array, key, train: bool) -> Array:

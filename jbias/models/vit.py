@@ -1,4 +1,4 @@
-r"""Vision transformers: patches as words, a class token, pre-norm blocks.
+r"""Vision transformers: patch tokens, a class token, pre-norm blocks.
 
 Source: Dosovitskiy et al., ICLR 2021, https://arxiv.org/abs/2010.11929, in the form whose
 weights are published (AugReg, DeiT, DINO, MAE, SAM, torchvision): learned positions, one
@@ -21,11 +21,11 @@ _NARROW = nn.initializers.truncated_normal(0.02)
 
 
 class Positions(nn.Module):
-    """Puts the class token before the patches and adds the learned positions.
+    """A layer that prepends the class token and adds the learned position embeddings.
 
-    The table of positions belongs to a square grid. To other grids it is interpolated:
-    bicubic with antialias, as timm does. A network that is drawn gets the grid of its
-    images, or `grid` patches a side.
+    The embeddings belong to a square grid; for other grids they are interpolated: bicubic
+    with antialias, as in timm. At initialisation the grid is that of the image, or has
+    `grid` patches a side.
     """
 
     grid: int
@@ -45,51 +45,57 @@ class Positions(nn.Module):
             side = self.grid or h
             table = self.param("pos_embed", _NARROW, (1, 1 + side**2, c))
         side = math.isqrt(table.shape[1] - 1)
-        places = table[:, 1:].reshape(1, side, side, c)
+        grid = table[:, 1:].reshape(1, side, side, c)
         if (h, w) != (side, side):
-            places = jax.image.resize(places, (1, h, w, c), "cubic", antialias=True)
-        x = x + places.astype(x.dtype)
-        first = jnp.broadcast_to((token + table[:, :1]).astype(x.dtype), (b, 1, c))
-        return jnp.concatenate([first, x.reshape(b, h * w, c)], 1)[:, None]
+            grid = jax.image.resize(grid, (1, h, w, c), "cubic", antialias=True)
+        x = x + grid.astype(x.dtype)
+        token = jnp.broadcast_to((token + table[:, :1]).astype(x.dtype), (b, 1, c))
+        return jnp.concatenate([token, x.reshape(b, h * w, c)], 1)[:, None]
 
 
 def block(
-    call: backbone.Call, x: Array, *, heads: int, mlp: int, eps: float
+    scope: backbone.Scope, x: Array, *, heads: int, mlp: int, eps: float
 ) -> Float[Array, "b 1 n c"]:
-    """x + attention(norm(x)), then x + mlp(norm(x)), over the words of an image."""
-    dtype, (b, _, n, c) = call.piece.dtype, x.shape
+    """Return x + attention(norm(x)), then x + mlp(norm(x)), over an image's tokens."""
+    dtype, (b, _, n, c) = scope.module.dtype, x.shape
     dense = functools.partial(nn.Dense, dtype=dtype, kernel_init=_NARROW)
     norm = functools.partial(_norm, eps, dtype)
     qkv = dense(3 * c, name="qkv")(norm(name="norm1")(x))
     q, k, v = jnp.moveaxis(qkv.reshape(b, n, 3, heads, -1), 2, 0)
     y = jax.nn.dot_product_attention(q, k, v).reshape(b, 1, n, c)
-    x = x + call.through(dense(c, name="proj")(y), "attn")
+    x = x + scope.through(dense(c, name="proj")(y), "attn")
     y = dense(mlp, name="fc1")(norm(name="norm2")(x))
     y = dense(c, name="fc2")(nn.gelu(y, approximate=False))
-    return x + call.through(y, "mlp")
+    return x + scope.through(y, "mlp")
 
 
 class ViT(backbone.Backbone, kw_only=True):
     """A vision transformer; a stage is a quarter of the blocks.
 
-    The stem makes the words, the head normalises, pools and is linear. Between them a
-    feature map has the words of an image in one row, (b, 1, 1 + h w, c), the class token
-    first. Sites are, besides those of Backbone, "stem.conv" (patches as a map), and
-    "block0.attn", "block0.mlp" (before these are added), "block0" and so on.
+    The stem embeds patches as tokens; the head normalises and pools them and applies the
+    linear layer. Between them a feature map has the tokens of an image in one row,
+    (b, 1, 1 + h w, c), the class token first. Sites, in addition to those of Backbone:
+    "stem.conv" (patches as a map), and "block0.attn", "block0.mlp" (before they are added
+    to the residual stream), "block0" and so on.
 
-    classes: number of outputs; 0 gives the pooled features instead.
-    patch: side of a patch in pixels, of which images' sides are multiples.
-    grid: patches a side of the table of positions; 0 is what the images have.
-    pool: "token" (the class token, after the last norm) or "avg" (the mean of the others
-      before it, as MAE is tuned).
-    remat: keeps the input of each block alone for the gradient.
+    classes: number of outputs; with 0 the network returns the pooled features.
+    width: channels of a token.
+    heads: attention heads of each block.
+    patch: side of a patch in pixels; sides of images must be multiples of it.
+    depth: number of blocks.
+    mlp: hidden features of a block's MLP; 0 is four times the width.
+    grid: patches a side of the position embeddings; 0 is the grid of the images.
+    pool: "token" (the class token, after the last norm) or "avg" (the mean of the patch
+      tokens before the last norm, as in MAE fine-tuning).
+    eps: added to variances in LayerNorm.
+    remat: stores only the input of each block for the gradient.
     """
 
     width: int
     heads: int
     patch: int
     depth: int = 12
-    mlp: int = 0  # Of a block's hidden layer; 0 is four times the width.
+    mlp: int = 0
     grid: int = 0
     pool: str = "token"
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
@@ -110,20 +116,25 @@ class ViT(backbone.Backbone, kw_only=True):
         side = (self.patch, self.patch)
         self.embed = nn.Conv(self.width, side, side, padding="VALID", dtype=self.dtype)
         self.positions = Positions(self.grid)
-        own = dict(heads=self.heads, mlp=self.mlp or 4 * self.width, eps=self.eps)
-        own = dict(run=functools.partial(block, **own), tap=self.tap, dtype=self.dtype)
-        blocks = range(self.depth)
-        self.blocks = [backbone.Part(site=f"block{i}", **own) for i in blocks]
+        forward = functools.partial(
+            block, heads=self.heads, mlp=self.mlp or 4 * self.width, eps=self.eps
+        )
+        self.blocks = [
+            backbone.Submodule(
+                forward=forward, tap=self.tap, dtype=self.dtype, site=f"block{i}"
+            )
+            for i in range(self.depth)
+        ]
         if self.pool == "token":
             self.norm = _norm(self.eps, jnp.float32)
         else:
             self.fc_norm = _norm(self.eps, jnp.float32)
         if self.classes:
-            # In float32: bfloat16 logits tie.
+            # Float32, because logits in bfloat16 are often equal.
             self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=_NARROW)
 
     def stage_of(self, name: str) -> int:
-        """Says to which stage a module belongs, given its name: 0 words, 5 linear."""
+        """Return the stage of a module, given its name: 0 is the stem, 5 the head."""
         if name.startswith("blocks_"):
             return 1 + 4 * int(name.removeprefix("blocks_")) // self.depth
         return 0 if name in ("embed", "positions") else 5
@@ -140,13 +151,13 @@ class ViT(backbone.Backbone, kw_only=True):
         return taps.through(self, self.positions(x), "stem", key, train)
 
     def _stage(self, number: int, x: Array, key, train: bool) -> Array:
-        def through(block, x, key):
+        def apply(block, x, key):
             return block(x, key, train=train)
 
-        through = nn.remat(through) if self.remat and train else through
+        apply = nn.remat(apply) if self.remat and train else apply
         for i, block in enumerate(self.blocks):
             if self.stage_of(f"blocks_{i}") == number:
-                x = through(block, x, key)
+                x = apply(block, x, key)
                 x = taps.through(self, x, f"block{i}", key, train)
         return x
 
@@ -160,11 +171,11 @@ class ViT(backbone.Backbone, kw_only=True):
 
 
 def _norm(eps: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
-    # The variance from centred values: E[x^2] - E[x]^2 loses digits.
+    # use_fast_variance computes E[x^2] - E[x]^2, which loses digits.
     return nn.LayerNorm(eps, dtype=dtype, use_fast_variance=False, name=name)
 
 
-# timm's names, which DeiT, DINO and MAE have too; weight_names.py says how they are read.
+# timm's names, also used by DeiT, DINO and MAE; weight_names.py documents the rules.
 NAMES = (
     (r"positions", r""),
     (r"embed", r"patch_embed.proj"),
@@ -177,7 +188,10 @@ NAMES = (
 
 
 def _torchvision(first: str, second: str) -> tuple:
-    """The names of vit_b_16, whose hidden layers had others before 0.14."""
+    """Return the rules for torchvision's vit_b_16.
+
+    first, second: names of the linear layers of the MLP, which 0.14 changed.
+    """
     block = r"encoder.layers.encoder_layer_\1."
     return (
         (r"positions/cls_token", r"class_token"),
@@ -194,19 +208,23 @@ def _torchvision(first: str, second: str) -> tuple:
     )
 
 
-def _transformers(block, qkv, proj, first, second) -> tuple:
-    """The names of transformers, whose queries, keys and values are three layers."""
-    kinds = (("kernel", "weight"), ("bias", "bias"))
+def _transformers(
+    block: str, *, qkv: tuple[str, ...], proj: str, first: str, second: str
+) -> tuple:
+    """Return the rules for networks of Hugging Face's transformers.
+
+    block: template of a block's prefix.
+    qkv: names of the three layers for queries, keys and values in a block.
+    proj, first, second: names of the other linear layers in a block.
+    """
     return (
         (r"positions/cls_token", r"embeddings.cls_token"),
         (r"positions/pos_embed", r"embeddings.position_embeddings"),
         (r"embed", r"embeddings.patch_embeddings.projection"),
         (r"blocks_(\d+)/norm1", block + r"layernorm_before"),
         (r"blocks_(\d+)/norm2", block + r"layernorm_after"),
-        *(
-            (rf"blocks_(\d+)/qkv/{ours}", tuple(f"{block}{n}.{theirs}" for n in qkv))
-            for ours, theirs in kinds
-        ),
+        (r"blocks_(\d+)/qkv/kernel", tuple(f"{block}{name}.weight" for name in qkv)),
+        (r"blocks_(\d+)/qkv/bias", tuple(f"{block}{name}.bias" for name in qkv)),
         (r"blocks_(\d+)/proj", block + proj),
         (r"blocks_(\d+)/fc1", block + first),
         (r"blocks_(\d+)/fc2", block + second),
@@ -221,27 +239,40 @@ DIALECTS = (
     _torchvision("mlp.linear_1", "mlp.linear_2"),
     _transformers(
         r"encoder.layer.\1.",
-        tuple(f"attention.attention.{name}" for name in ("query", "key", "value")),
-        *("attention.output.dense", "intermediate.dense", "output.dense"),
+        qkv=(
+            "attention.attention.query",
+            "attention.attention.key",
+            "attention.attention.value",
+        ),
+        proj="attention.output.dense",
+        first="intermediate.dense",
+        second="output.dense",
     ),
     _transformers(
         r"layers.\1.",
-        tuple(f"attention.{name}_proj" for name in "qkv"),
-        *("attention.o_proj", "mlp.fc1", "mlp.fc2"),
+        qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+        proj="attention.o_proj",
+        first="mlp.fc1",
+        second="mlp.fc2",
     ),
 )
 
-# timm's names are those of networks with ImageNet's constants, too, such as DeiT and DINO;
-# so are those of transformers.
-_IMAGENET = (backbone.IMAGENET_MEAN, backbone.IMAGENET_STD)
-_OF_TORCHVISION = weight_names.Publisher("torchvision", *_IMAGENET)
-PUBLISHERS = (None, _OF_TORCHVISION, _OF_TORCHVISION, None, None)
+# timm's names and those of transformers do not determine mean and std: networks such as
+# DeiT and DINO use them with ImageNet's constants.
+_TORCHVISION = weight_names.Publisher(
+    "torchvision", mean=backbone.IMAGENET_MEAN, std=backbone.IMAGENET_STD
+)
+PUBLISHERS = (None, _TORCHVISION, _TORCHVISION, None, None)
 
 
-def fitted(at: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
-    """The options that shapes in a published file tell; see models.importing."""
-    kernel, table = at("embed/kernel"), at("positions/pos_embed")
+def infer_options(shape_of: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
+    """Return `patch`, `grid` and `pool`, inferred from shapes in a published file.
+
+    shape_of: path of a parameter -> its published shape, None if the file has no such
+      parameter; see models.importing.
+    """
+    kernel, table = shape_of("embed/kernel"), shape_of("positions/pos_embed")
     if kernel is None or table is None or len(kernel) != 4 or len(table) != 3:
         return {}
-    pool = "avg" if at("fc_norm/scale") else "token"
+    pool = "avg" if shape_of("fc_norm/scale") else "token"
     return {"patch": kernel[2], "grid": math.isqrt(max(table[1] - 1, 0)), "pool": pool}

@@ -1,14 +1,16 @@
-r"""Which entry of a published state dict is which array of ours.
+r"""Maps the names in published state dicts to the arrays of our networks, and back.
 
-A file of networks has NAMES = ((pattern of our module's path, template of the published
-module's name), ...), such as (r"stage(\d)_block(\d+)/conv(\d)", r"layer\1.\2.conv\3").
-The first pattern that matches the whole path counts. Names of arrays follow from their
-kind (a dense kernel is the transpose of `weight`). A pattern may match the array's path
-as well, module and name, and its template is then the published name of the array; a
-tuple of templates means that several published arrays, one after the other along their
-first axis, are ours. Networks published under several systems of names have a tuple of
-such tables, DIALECTS; PUBLISHERS says of each what all who use it take off images,
-None where they differ.
+The file of a network defines NAMES, rules of (pattern of our module's path, template of
+the published module's name), such as
+(r"stage(\d)_block(\d+)/conv(\d)", r"layer\1.\2.conv\3"). The first pattern that matches
+the whole path is used. Names of arrays follow from their kind (a dense kernel is the
+transpose of `weight`). A pattern may also match the path of an array, module and name;
+its template is then the published name of the array. A tuple of templates means that our
+array is the concatenation of these published arrays along their first axis.
+
+A network published under several naming schemes has a tuple of such tables, DIALECTS, and
+PUBLISHERS: for each scheme the `Publisher` whose mean and std all its networks use, or
+None if they differ.
 """
 
 import itertools
@@ -25,35 +27,40 @@ from jbias.runtime import messages
 Names = Sequence[tuple[str, str | tuple[str, ...]]]
 Arrays = Mapping[str, np.ndarray]
 
-_LEAVES = dict(
-    kernel="weight", scale="weight", bias="bias", mean="running_mean", var="running_var"
-)
-# The axes of ours, in the order in which the published array has them, by rank.
-_KERNELS = {4: (3, 2, 0, 1), 2: (1, 0)}
-_ROWS = 10  # Of a table in a refusal.
+_LEAVES = {
+    "kernel": "weight",
+    "scale": "weight",
+    "bias": "bias",
+    "mean": "running_mean",
+    "var": "running_var",
+}
+# By rank: the axes of our kernel, in the order of the published array.
+_KERNEL_AXES = {4: (3, 2, 0, 1), 2: (1, 0)}
+_MAX_ROWS = 10  # Rows of a table in an error message.
 
 
 class Publisher(NamedTuple):
-    """Whose networks have one system of names, and take the same constants."""
+    """A publisher whose networks share one naming scheme and one mean and std."""
 
     name: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
-class Entry(NamedTuple):
-    """An array of ours, or some of its published rows."""
+class ArrayEntry(NamedTuple):
+    """The array of our network that an entry of a published state dict fills."""
 
     collection: str
     path: tuple[str, ...]
-    shape: tuple[int, ...]  # As published.
+    shape: tuple[int, ...]  # Of the published entry.
     axes: tuple[int, ...]  # published = ours.transpose(axes)
-    part: int = 0  # Which of
-    parts: int = 1  # so many pieces along the first published axis.
+    # The entry is chunk number `chunk` of `num_chunks` along the first published axis.
+    chunk: int = 0
+    num_chunks: int = 1
 
 
 def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
-    """The published names of one of our arrays; empty where no rule has it."""
+    """Return the published names of our array at a path; empty if no rule matches."""
     module, leaf = "/".join(path[:-1]), path[-1]
     for pattern, template in names:
         if match := re.fullmatch(pattern, "/".join(path)):
@@ -64,116 +71,158 @@ def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
     return ()
 
 
-def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, Entry]:
-    """What a state dict of these variables, or of their shapes, holds, by name.
+def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, ArrayEntry]:
+    """Return the entries of a state dict of these variables, by published name.
 
-    names: None is our own, such as params/fc/kernel.
+    variables: arrays or their shapes.
+    names: rules of names; None uses our own names, such as params/fc/kernel.
 
-    ValueError where no rule names one of ours, or two have one name.
+    ValueError if no rule matches an array, or two arrays get the same name.
     """
-    found: dict[str, Entry] = {}
+    by_name: dict[str, ArrayEntry] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(variables):
-        collection, *keys = whole = [entry.key for entry in path]
+        full_path = [entry.key for entry in path]
+        collection, keys = full_path[0], tuple(full_path[1:])
         axes = tuple(range(len(leaf.shape)))
         if keys[-1] == "kernel" and names is not None:
-            axes = _KERNELS.get(len(axes), axes)
+            axes = _KERNEL_AXES.get(len(axes), axes)
         shape = tuple(leaf.shape[axis] for axis in axes)
-        given = ("/".join(whole),) if names is None else published_names(keys, names)
-        if not given:
+        if names is None:
+            array_names = ("/".join(full_path),)
+        else:
+            array_names = published_names(keys, names)
+        if not array_names:
             name = "/".join(keys)
-            raise ValueError(f"models.weight_names: no rule of NAMES has {name}")
-        if len(given) > 1:
-            shape = (shape[0] // len(given), *shape[1:])
-        for part, one in enumerate(given):
-            if one in found:
-                raise ValueError(f"models.weight_names: NAMES has {one} for two arrays")
-            found[one] = Entry(collection, tuple(keys), shape, axes, part, len(given))
-    return found
+            raise ValueError(f"models.weight_names: no rule of NAMES matches {name}")
+        if len(array_names) > 1:
+            shape = (shape[0] // len(array_names), *shape[1:])
+        for chunk, name in enumerate(array_names):
+            if name in by_name:
+                raise ValueError(
+                    f"models.weight_names: NAMES maps two arrays to {name}"
+                )
+            by_name[name] = ArrayEntry(
+                collection=collection,
+                path=keys,
+                shape=shape,
+                axes=axes,
+                chunk=chunk,
+                num_chunks=len(array_names),
+            )
+    return by_name
 
 
-def to_variables(expected: Mapping[str, Entry], state: Arrays) -> dict[str, Any]:
-    """The variables that a state dict makes, float32, in our layout."""
-    flat, pieces = {}, {}
-    for name, entry in sorted(expected.items(), key=lambda item: item[1].part):
-        array = (entry.collection, *entry.path), entry.axes
-        pieces.setdefault(array, []).append(state[name])
-    for (path, axes), rows in pieces.items():
-        array = rows[0] if len(rows) == 1 else np.concatenate(rows)
+def to_variables(expected: Mapping[str, ArrayEntry], state: Arrays) -> dict[str, Any]:
+    """Return the variables of a state dict, in float32 and our layout.
+
+    expected: an entry for each published name, as `entries` returns them.
+    """
+    flat, chunks = {}, {}
+    for name, entry in sorted(expected.items(), key=lambda item: item[1].chunk):
+        target = (entry.collection, *entry.path), entry.axes
+        chunks.setdefault(target, []).append(state[name])
+    for (path, axes), arrays in chunks.items():
+        array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
         flat[path] = np.array(array.transpose(np.argsort(axes)), np.float32, order="C")
     return traverse_util.unflatten_dict(flat)
 
 
 def to_state_dict(variables: Mapping[str, Any], names: Names | None) -> Arrays:
-    """The state dict of variables: the inverse of `to_variables`."""
+    """Return the state dict of variables: the inverse of `to_variables`."""
     state, flat = {}, traverse_util.flatten_dict(variables)
     for name, entry in entries(variables, names).items():
         leaf = flat[(entry.collection, *entry.path)]
         array = np.asarray(leaf, np.float32).transpose(entry.axes)
-        if entry.parts > 1:
-            array = np.split(array, entry.parts)[entry.part]
+        if entry.num_chunks > 1:
+            array = np.split(array, entry.num_chunks)[entry.chunk]
         state[name] = np.ascontiguousarray(array)
     return state
 
 
 def templates(names: Names) -> list[str]:
-    """The forms of the published names of one system."""
-    return [one for _, form in names for one in np.atleast_1d(form).tolist()]
+    """Return all templates of the rules, with tuples flattened."""
+    flat = []
+    for _, template in names:
+        flat += np.atleast_1d(template).tolist()
+    return flat
 
 
-def plausible(arrays: Arrays, names: Names) -> bool:
-    """Whether a third of the arrays have names of that form, and each rule may have one.
+def is_plausible(arrays: Arrays, names: Names) -> bool:
+    """Return whether a state dict may use these rules, judged by its names alone.
 
-    That is told without a network.
+    A third of its names must match some template, and it must have an array per rule.
     """
     if len(arrays) < len(names):
         return False
-    parts = [re.split(r"\\(?:\d|g<\d>)", one) for one in templates(names)]
-    forms = ["[^.]+".join(map(re.escape, part)) for part in parts]
-    known = re.compile(rf"(?:{'|'.join(forms)})(?:\.?[a-z_]+)?")
+    patterns = []
+    for template in templates(names):
+        literals = re.split(r"\\(?:\d|g<\d>)", template)
+        patterns.append("[^.]+".join(map(re.escape, literals)))
+    known = re.compile(rf"(?:{'|'.join(patterns)})(?:\.?[a-z_]+)?")
     return 3 * sum(known.fullmatch(name) is not None for name in arrays) >= len(arrays)
 
 
 def tokens(names: Iterable[str]) -> set[str]:
-    """The words in names or templates, without numbers and what leaves are called."""
-    found = {word for name in names for word in re.findall("[A-Za-z]+", name)}
-    return found - {*_LEAVES.values(), "running", "mean", "var"}
+    """Return the words in names or templates, without numbers and names of arrays."""
+    words = {word for name in names for word in re.findall("[A-Za-z]+", name)}
+    return words - {*_LEAVES.values(), "running", "mean", "var"}
 
 
 class Difference(NamedTuple):
-    """In what a state dict is not what a network needs."""
+    """The differences between a state dict and the entries that a network expects.
+
+    The first three are descriptions of entries: absent in the state dict, unknown to the
+    network, and of another shape. num_fitting counts entries of the right shape.
+    """
 
     missing: tuple[str, ...]
     spare: tuple[str, ...]
     misshapen: tuple[str, ...]
-    fitting: int
+    num_fitting: int
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.spare or self.misshapen)
 
 
-def compare(expected: Mapping[str, Entry], arrays: Arrays) -> Difference:
-    """Names and shapes that are expected beside those that are there."""
-    missing = (f"{n} {_text(e.shape)}" for n, e in expected.items() if n not in arrays)
-    spare = (f"{n} {_text(a.shape)}" for n, a in arrays.items() if n not in expected)
-    both = [(n, e.shape, arrays[n].shape) for n, e in expected.items() if n in arrays]
-    wrong = [f"{n} needs {_text(a)}, has {_text(b)}" for n, a, b in both if a != b]
-    fitting = len(both) - len(wrong)
-    return Difference(tuple(missing), tuple(spare), tuple(wrong), fitting)
+def compare(expected: Mapping[str, ArrayEntry], arrays: Arrays) -> Difference:
+    """Return the differences in names and shapes between expected entries and arrays."""
+    missing, misshapen, num_fitting = [], [], 0
+    for name, entry in expected.items():
+        needed = _format_shape(entry.shape)
+        if name not in arrays:
+            missing.append(f"{name} {needed}")
+        elif entry.shape != arrays[name].shape:
+            actual = _format_shape(arrays[name].shape)
+            misshapen.append(f"{name} needs {needed}, has {actual}")
+        else:
+            num_fitting += 1
+    spare = [
+        f"{name} {_format_shape(array.shape)}"
+        for name, array in arrays.items()
+        if name not in expected
+    ]
+    return Difference(tuple(missing), tuple(spare), tuple(misshapen), num_fitting)
 
 
 def format_difference(difference: Difference) -> str:
-    """The columns of a difference side by side, the first of each and how many more."""
-    named = zip(("missing", "spare", "of another shape"), difference)
-    columns = [_column(title, rows) for title, rows in named if rows]
-    rows = itertools.zip_longest(*columns, fillvalue="")
-    return "\n  ".join(messages.align_columns(rows))
+    """Return a table of the differences, a column per kind, with at most ten rows."""
+    kinds = (
+        ("missing", difference.missing),
+        ("spare", difference.spare),
+        ("of another shape", difference.misshapen),
+    )
+    columns = [_column(title, rows) for title, rows in kinds if rows]
+    table = itertools.zip_longest(*columns, fillvalue="")
+    return "\n  ".join(messages.align_columns(table))
 
 
 def _column(title: str, rows: Sequence[str]) -> list[str]:
-    shown = [row if len(row) <= 70 else f"{row[:67]}..." for row in rows[:_ROWS]]
-    more = [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []
+    """Return the cells of a column: title with count, the first rows, "and n more"."""
+    shown = [row if len(row) <= 70 else f"{row[:67]}..." for row in rows[:_MAX_ROWS]]
+    hidden = len(rows) - _MAX_ROWS
+    more = [f"and {hidden} more"] if hidden > 0 else []
     return [f"{title} ({len(rows)})", *shown, *more]
 
 
-def _text(shape: Iterable[int]) -> str:
+def _format_shape(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape)) or "one number"

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 from jbias import config as jc
 from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.data import base
-from jbias.models import cae, edsr, published
+from jbias.models import cae, edsr, weight_files
 from jbias.prepare import dataset
 from jbias.training import prng
 
@@ -178,7 +178,7 @@ def run(args: argparse.Namespace) -> str:
     sizes = {**net.small, **given}
     how = ("steps", "batch", "rate", "images", "enlarge", "seed")
     weights, error = train_on_source(net, source, sizes, **dataset.select(args, *how))
-    published.write_npz(args.out, weights)
+    weight_files.write_npz(args.out, weights)
     words = ", ".join(f"{name} {value}" for name, value in sizes.items())
     error = f"error {error:.3f} (root mean square, of 1)"
     return f"{args.out}: {args.net} with {words}, {error}"

@@ -30,7 +30,7 @@ from jbias import numerals
 from jbias.augment import deepaugment as law
 from jbias.data import base, decoding, sources
 from jbias.data.forms import listing
-from jbias.models import published
+from jbias.models import weight_files
 from jbias.prepare import autoencoder, dataset
 from jbias.training import prng
 
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> str:
     dataset.refuse_others(_WHERE, folder, split, own)
     paths = dataset.image_paths(folder / split, source, args.format, out=folder)
     weights = args.weights or _small(net, source, folder, args)
-    stored = published.load(net.model.PUBLISHED, weights)
+    stored = weight_files.load(net.model.PUBLISHED, weights)
     if not args.short:
         sizes = net.model.sizes_of(stored)
         autoencoder.check_size(net, source.size, sizes, args.enlarge)
@@ -131,7 +131,7 @@ def _small(net, source, folder, args) -> pathlib.Path:
             raise ValueError(f"{must}; small networks are trained at --size")
         how = dict(seed=args.seed, enlarge=args.enlarge)
         weights, _ = autoencoder.train_on_source(net, source, net.small, **how)
-        published.write_npz(path, weights)
+        weight_files.write_npz(path, weights)
     return path
 
 

@@ -23,7 +23,7 @@ from jbias import data
 from jbias.data import sources
 from jbias.data.forms import shards as forms
 from jbias.data.sets import folder
-from jbias.models import published
+from jbias.models import weight_files
 from jbias.prepare import dataset
 from jbias.untrusted import opening
 
@@ -93,7 +93,7 @@ def _claim(args, source: sources.EncodedSource, shards: Shards) -> None:
         if shard in there and not _is_of(path, index, slice(*rows)):
             got = f"got {shard.name} of other images or classes"
             raise ValueError(f"{must}, {got}; name another --dst or remove its shards")
-    published.write_npz(path, index)
+    weight_files.write_npz(path, index)
 
 
 def _is_of(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: slice) -> bool:

@@ -22,7 +22,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from jbias.data.embedded import shape_scenes
-from jbias.models import published, style_transfer
+from jbias.models import style_transfer, weight_files
 from jbias.prepare import dataset
 from jbias.runtime import console
 from jbias.training import prng
@@ -202,7 +202,7 @@ def run(args: argparse.Namespace) -> str:
     params = train(drawn, prng.key(seed), steps=steps)
     arrays = style_transfer.flatten(params)
     arrays = {k: np.asarray(v, np.float16) for k, v in arrays.items()}
-    published.write_npz(args.out, arrays)
+    weight_files.write_npz(args.out, arrays)
     wrong = mean_error(params, _draw_many(rng, _TEST_PICTURES, photos))
     return f"{args.out}: {steps} steps, error {wrong:.3f} (mean absolute, of 1)"
 
@@ -299,7 +299,9 @@ def _loss(state: dict, batch: dict) -> Float[Array, ""]:
 
 
 def _wrong(net: dict, f: Array, own: style_transfer.Statistics, batch: dict) -> Array:
-    moved = style_transfer.adain(f, own, tuple(x[batch["order"]] for x in own), 1.0)
+    moved = style_transfer.adain(
+        f, own, tuple(x[batch["order"]] for x in own), alpha=1.0
+    )
     decoder = style_transfer.SmallDecoder()
     found = decoder.apply({"params": net["decoder"]}, moved, batch["origin"])
     return jnp.mean(jnp.abs(found - target(batch)))

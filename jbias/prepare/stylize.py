@@ -24,7 +24,7 @@ import numpy as np
 from jbias import build
 from jbias.data import base, decoding
 from jbias.data.forms import listing
-from jbias.models import published
+from jbias.models import weight_files
 from jbias.prepare import dataset
 
 _WHERE, _TOGETHER, _EXAMPLES = "prepare stylize", 16, 8
@@ -59,7 +59,9 @@ def run(args: argparse.Namespace) -> str:
     folder = pathlib.Path(args.out).expanduser()
     own = {"made_by": "jbias.prepare stylize", **dataset.made_of(source)}
     own |= dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer)
-    own["weights"] = published.blob_id(weights) if os.path.isfile(weights) else weights
+    own["weights"] = (
+        weight_files.blob_id(weights) if os.path.isfile(weights) else weights
+    )
     paths = dataset.image_paths(folder / split, source, "png", out=folder)
     dataset.claim(_WHERE, folder, split, own)
     made = _make(transfer["transfer"], source, styles, paths, alpha, seed)

@@ -6,7 +6,7 @@ jbias prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
 import argparse
 
 from jbias import config as jc
-from jbias.models import published, registry
+from jbias.models import registry, weight_files
 
 
 def add(parser) -> None:
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> str:
     """
     jc.check_known("prepare weights: --net", args.net, registry.CONVERTERS)
     source = registry.CONVERTERS[args.net]
-    arrays = published.read_folder(source, args.src)
-    published.write_npz(args.out, arrays)
+    arrays = weight_files.read_folder(source, args.src)
+    weight_files.write_npz(args.out, arrays)
     count = sum(array.size for array in arrays.values())
     return f"{args.out}: {count} numbers of {', '.join(source.files)}"

@@ -12,7 +12,7 @@ import pytest
 
 from jbias import prepare
 from jbias.augment import deepaugment, deepaugment_edsr
-from jbias.models import cae, edsr, published, registry, torch_layers
+from jbias.models import cae, edsr, registry, torch_layers, weight_files
 from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
@@ -129,8 +129,8 @@ def test_the_mean_s_shift_cancels_and_is_not_trained():
 def test_weights_of_any_size_are_read_back(net, tmp_path):
     weights = NETS[net].init(jax.random.key(1), **SMALL[net])
     path = tmp_path / "small.npz"
-    published.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
-    found = published.load(NETS[net].PUBLISHED, path)
+    weight_files.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
+    found = weight_files.load(NETS[net].PUBLISHED, path)
     assert set(found) == set(weights)
     for name, value in weights.items():
         np.testing.assert_array_equal(found[name], value)
@@ -140,9 +140,9 @@ def test_weights_of_any_size_are_read_back(net, tmp_path):
 def test_weights_of_the_other_network_are_refused(net, other, tmp_path):
     weights = NETS[other].init(jax.random.key(1), **SMALL[other])
     path = tmp_path / "small.npz"
-    published.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
+    weight_files.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
     with pytest.raises(ValueError, match=rf"models.{net}: .*small.npz: must hold"):
-        published.load(NETS[net].PUBLISHED, path)
+        weight_files.load(NETS[net].PUBLISHED, path)
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -150,7 +150,7 @@ def test_missing_files_are_named_with_their_place(net, tmp_path):
     file, url = next(iter(NETS[net].PUBLISHED.files)), NETS[net].PUBLISHED.url
     for path in (tmp_path, tmp_path / "absent.npz"):
         with pytest.raises(ValueError) as error:
-            published.load(NETS[net].PUBLISHED, path)
+            weight_files.load(NETS[net].PUBLISHED, path)
         message = str(error.value)
         assert file in message and url in message and "without them" in message
 
@@ -162,7 +162,7 @@ def test_altered_files_are_refused(net, tmp_path):
     with pytest.raises(
         ValueError, match=f"git blob id {NETS[net].PUBLISHED.files[file]}"
     ):
-        published.load(NETS[net].PUBLISHED, tmp_path)
+        weight_files.load(NETS[net].PUBLISHED, tmp_path)
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -170,13 +170,13 @@ def test_published_files_are_converted(net, tmp_path, monkeypatch, capsys):
     """Files of that form that we made: every number arrives under its name."""
     (file,) = NETS[net].PUBLISHED.files
     shutil.copy(ORACLES / f"deepaugment_{net}.pth", tmp_path / file)
-    ids = {file: published.blob_id(tmp_path / file)}
+    ids = {file: weight_files.blob_id(tmp_path / file)}
     entry = NETS[net].PUBLISHED._replace(files=ids)
     monkeypatch.setattr(registry, "CONVERTERS", {net: entry})
     out = tmp_path / "converted.npz"
     command = ["weights", f"--net={net}", f"--src={tmp_path}", f"--out={out}"]
     assert prepare.main(command) == 0
-    found = published.load(NETS[net].PUBLISHED, out)
+    found = weight_files.load(NETS[net].PUBLISHED, out)
     assert {name: x.shape for name, x in found.items()} == NETS[net].shapes()
     for name, value in found.items():
         np.testing.assert_array_equal(value, MADE["tensor"](name, value.shape))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.models import published, style_transfer
+from jbias.models import style_transfer, weight_files
 from jbias.prepare import style
 
 
@@ -81,9 +81,9 @@ def test_no_gradient_passes(transfer):
 
 
 def test_refuses_other_weights(tmp_path):
-    arrays = published.read_npz(style_transfer.SHIPPED)
+    arrays = weight_files.read_npz(style_transfer.SHIPPED)
     arrays["decoder/tiles"] = arrays["decoder/tiles"][:40]
-    published.write_npz(tmp_path / "other.npz", arrays)
+    weight_files.write_npz(tmp_path / "other.npz", arrays)
     with pytest.raises(
         ValueError, match=r"decoder/tiles must have shape \(48, 48, 64\)"
     ):
@@ -95,14 +95,18 @@ def test_refuses_other_weights(tmp_path):
 @pytest.mark.slow
 def test_the_decoder_sees_no_statistics_of_the_content():
     """With the features' statistics taken out, only the style's remain."""
-    arrays = published.read_npz(style_transfer.SHIPPED)
+    arrays = weight_files.read_npz(style_transfer.SHIPPED)
     decode = style_transfer.SmallDecoder().apply
     weights = style_transfer.nest(arrays, "decoder")
     f = jax.random.normal(jax.random.key(0), (2, 8, 8, 128))
     style = tuple(x[1:] for x in style_transfer.statistics(3 * f + 1))
-    first = style_transfer.adain(f[:1], style_transfer.statistics(f[:1]), style, 1.0)
+    first = style_transfer.adain(
+        f[:1], style_transfer.statistics(f[:1]), style, alpha=1.0
+    )
     again = 5 * f[:1] - 2
-    second = style_transfer.adain(again, style_transfer.statistics(again), style, 1.0)
+    second = style_transfer.adain(
+        again, style_transfer.statistics(again), style, alpha=1.0
+    )
     np.testing.assert_allclose(
         decode(weights, first), decode(weights, second), atol=2e-3
     )

@@ -69,15 +69,13 @@ def test_equals_pytorch(case, arrays, weights):
 
 
 def test_takes_the_styles_statistics():
-    found = style_transfer.statistics(
-        style_transfer.adain(
-            X, style_transfer.statistics(X), turned(style_transfer.statistics(X)), 1.0
-        )
-    )
-    mean, std = turned(style_transfer.statistics(X))
-    np.testing.assert_allclose(found[0], mean, atol=1e-5)
+    content = style_transfer.statistics(X)
+    moved = style_transfer.adain(X, content, turned(content), alpha=1.0)
+    new_mean, new_std = style_transfer.statistics(moved)
+    mean, std = turned(content)
+    np.testing.assert_allclose(new_mean, mean, atol=1e-5)
     # Up to the epsilon, relative 1e-5 / var.
-    np.testing.assert_allclose(found[1], std, rtol=1e-4)
+    np.testing.assert_allclose(new_std, std, rtol=1e-4)
 
 
 def test_statistics_are_numpys_in_float32():

@@ -118,5 +118,5 @@ def test_pulling_inside_a_block_is_the_slope_there():
 @pytest.mark.slow
 def test_pulling_at_no_site_is_refused(net):
     variables = net.init(KEY, IMAGE)
-    with pytest.raises(ValueError, match="site must be of .*stage1.*got 'stage9'"):
+    with pytest.raises(ValueError, match="site must be one of .*stage1.*got 'stage9'"):
         taps.site_gradient(net, variables, IMAGE, "stage9", lambda z: z[:, 0])

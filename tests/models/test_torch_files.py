@@ -125,7 +125,7 @@ def test_refuses_a_state_dict_whose_keys_are_no_text(key):
     with pytest.raises(
         ValueError, match=r"x.pth: .* keys must be text, got "
     ) as refused:
-        torch_files.Loaded("x.pth", {}, {"0": np.zeros(8)}).arrays(state)
+        torch_files.TorchFile("x.pth", {}, {"0": np.zeros(8)}).arrays(state)
     assert "\n" not in str(refused.value)
 
 
@@ -145,7 +145,7 @@ def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
     storages = {"0": np.arange(8, dtype=np.float32)}
     tensor = torch_files.Tensor("0", offset, shape, strides)
     with pytest.raises(ValueError, match="a tensor"):
-        torch_files.Loaded("x.pth", {}, storages).arrays({"x": tensor})
+        torch_files.TorchFile("x.pth", {}, storages).arrays({"x": tensor})
 
 
 @cases.each(

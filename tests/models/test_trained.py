@@ -119,7 +119,7 @@ def test_branches_have_states_of_their_own(run):
     with pytest.raises(ValueError, match="must be one branch"):
         models.load(found, seed=5)
     with pytest.raises(ValueError, match="must be one branch"):
-        trained._branch("x", "optim.rate=0.01", {"vary": []})
+        trained._branch_index("x", "optim.rate=0.01", {"vary": []})
     (found / "vary" / "optim.rate=1").mkdir()
     with pytest.raises(ValueError, match="has no branch 'optim.rate=1'"):
         models.load(found / "vary" / "optim.rate=1", seed=5)
@@ -213,7 +213,7 @@ def test_an_export_keeps_the_names_of_its_classes(out, run, tmp_path):
 )
 def test_class_names_that_are_none_are_refused(told, tmp_path):
     (tmp_path / "config.json").write_text(told)
-    with pytest.raises(ValueError, match="must say its classes as a list of names"):
+    with pytest.raises(ValueError, match="its classes must be a list of names"):
         class_names.read(tmp_path)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jbias import data, prepare
-from jbias.models import published
+from jbias.models import weight_files
 from jbias.prepare import autoencoder
 from tests import cases
 
@@ -34,7 +34,7 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
     assert train(net, out, *TRAINED[net]) == 0
     said = float(capsys.readouterr().out.split("error ")[1].split()[0])
     chosen = autoencoder.NETS[net]
-    weights = published.load(chosen.model.PUBLISHED, out)
+    weights = weight_files.load(chosen.model.PUBLISHED, out)
     images = data.load("shapes", "valid", size=32, n=96).images
     found = autoencoder.rms_error(chosen, weights, images, chosen.enlarge)
     assert abs(found - said) < 1e-3

@@ -10,7 +10,7 @@ from PIL import Image
 from jbias import data, prepare
 from jbias.augment import deepaugment
 from jbias.data import loader, splits
-from jbias.models import cae, edsr, published
+from jbias.models import cae, edsr, weight_files
 from jbias.prepare import autoencoder
 from jbias.training import prng, samplers
 from tests import cases
@@ -29,7 +29,9 @@ def weights(tmp_path_factory):
     for name, net in (("cae", cae), ("edsr", edsr)):
         drawn = net.init(jax.random.key(0), **SMALL[name])
         paths[name] = folder / f"{name}.npz"
-        published.write_npz(paths[name], {k: np.asarray(v) for k, v in drawn.items()})
+        weight_files.write_npz(
+            paths[name], {k: np.asarray(v) for k, v in drawn.items()}
+        )
     return paths
 
 
@@ -83,7 +85,7 @@ def test_the_same_again_to_the_bit(net, made, weights, tmp_path):
 def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
     """Made again by hand: alone, with keys from these numbers."""
     chosen = autoencoder.NETS[net]
-    stored = published.load(chosen.model.PUBLISHED, weights[net])
+    stored = weight_files.load(chosen.model.PUBLISHED, weights[net])
     clean = data.load("shapes", "valid", size=SIZE, n=N).images / np.float32(255)
     order, damages, features = (
         prng.stream(prng.key(0), name) for name in ("order", "weights", "features")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jbias import prepare
-from jbias.models import published, style_transfer
+from jbias.models import style_transfer, weight_files
 from jbias.prepare import style
 from tests import cases
 
@@ -54,7 +54,7 @@ def test_training_lowers_the_error_and_is_of_the_seed(tmp_path, capsys):
         out = tmp_path / "new" / f"{i}.npz"
         assert run(out, f"--steps={steps}") == 0
         said.append(float(capsys.readouterr().out.split("error ")[1].split()[0]))
-        kernels.append(published.read_npz(out)["encoder/conv1/kernel"])
+        kernels.append(weight_files.read_npz(out)["encoder/conv1/kernel"])
         style_transfer.small(weights=out)
     assert said[1] < said[0]
     np.testing.assert_array_equal(kernels[1], kernels[2])
@@ -65,7 +65,7 @@ def test_training_lowers_the_error_and_is_of_the_seed(tmp_path, capsys):
 def test_photographs_join(tmp_path):
     out = tmp_path / "fractal.npz"
     assert run(out, "--data=fractals", "--n=4", "--steps=1") == 0
-    assert jnp.isfinite(published.read_npz(out)["decoder/tiles"]).all()
+    assert jnp.isfinite(weight_files.read_npz(out)["decoder/tiles"]).all()
 
 
 @cases.each(

@@ -10,7 +10,7 @@ import pytest
 
 from jbias import prepare, report
 from jbias.evals import runner
-from jbias.models import published
+from jbias.models import weight_files
 from jbias.report import audit, correlate, document
 from jbias.report import cli as report_cli
 from jbias.runtime import outputs
@@ -192,7 +192,7 @@ def test_prepare_refuses_before_it_computes(tmp_path, capsys):
     assert prepare.main(args) == 2
     assert "remove it or name another file" in capsys.readouterr().err
     with pytest.raises(ValueError, match="remove it"):
-        published.write_npz(path, {"a": np.zeros(2)})
+        weight_files.write_npz(path, {"a": np.zeros(2)})
     assert path.read_text() == "mine"
 
 

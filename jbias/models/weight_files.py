@@ -1,7 +1,7 @@
-"""Weights that others published: which files, from where, and are these they?
+"""Reads published weight files, checked by their git blob ids, and .npz files of weights.
 
-A file is known by its git blob id, sha1("blob <bytes>" + NUL + content), which the web
-page of a repository's file shows and `git hash-object FILE` prints.
+A git blob id is sha1("blob <bytes>" + NUL + content). The web page of a file in a
+repository shows it, and `git hash-object FILE` prints it.
 """
 
 import contextlib
@@ -21,54 +21,59 @@ from jbias.untrusted import opening
 Arrays = Mapping[str, np.ndarray]
 Shapes = Mapping[str, tuple[int, ...]]
 Path = str | os.PathLike
-_GROWTH = 100  # Weights hardly compress; what does is no file of weights.
+_MAX_COMPRESSION = 100  # Weights hardly compress; a file that expands more is refused.
 
 
-class Published(NamedTuple):
-    """A set of published files, and the arrays that we make of them."""
+class PublishedWeights(NamedTuple):
+    """A set of published files and their conversion to the arrays of a network."""
 
     name: str
-    title: str  # In a few words.
+    title: str  # A few words for messages.
     files: Mapping[str, str]  # File name -> git blob id.
-    url: str  # The page to take them from.
-    alternative: str  # The setting that works without them.
-    convert: Callable[[Mapping[str, Arrays]], dict[str, np.ndarray]]  # By file name.
-    shapes: Shapes  # Of what `convert` returns.
-    # Those of such weights, where networks of this kind have several sizes.
+    url: str  # Page to download the files from.
+    alternative: str  # The setting that works without the files.
+    # {file name: its arrays} -> converted arrays.
+    convert: Callable[[Mapping[str, Arrays]], dict[str, np.ndarray]]
+    shapes: Shapes  # Shapes of the converted arrays.
+    # For networks of several sizes: converted arrays -> the shapes of their network.
     shapes_of: Callable[[Arrays], Shapes] | None = None
 
 
-def read_folder(published: Published, folder: Path) -> dict[str, np.ndarray]:
-    """Reads the published files in a folder and converts them.
+def read_folder(published: PublishedWeights, folder: Path) -> dict[str, np.ndarray]:
+    """Return the converted arrays of the published files in a folder.
 
-    Raises ValueError, one line, where a file is missing or is another.
+    ValueError, one line, if a file is missing or has another blob id.
     """
     states = {}
     for file, blob in published.files.items():
         path = pathlib.Path(folder) / file
         if not path.is_file():
-            raise _refusal(published, f"needs {file} in {os.fspath(folder)}, got none")
-        if (found := blob_id(path)) != blob:
-            need = f"needs {path} with git blob id {blob}, got {found}"
-            raise _refusal(published, need)
+            raise _needs(published, f"needs {file} in {os.fspath(folder)}, got none")
+        actual_blob = blob_id(path)
+        if actual_blob != blob:
+            need = f"needs {path} with git blob id {blob}, got {actual_blob}"
+            raise _needs(published, need)
         states[file] = torch_files.read(path)
     arrays = published.convert(states)
     check_shapes(published.shapes, arrays, os.fspath(folder))
     return dict(arrays)
 
 
-def load(published: Published, path: Path | None) -> dict[str, np.ndarray]:
-    """Reads what `write_npz` wrote, or, given a folder, the published files themselves."""
+def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray]:
+    """Return the arrays in a file of `write_npz`, or in a folder of published files.
+
+    ValueError, with the page to download from, if there are no such weights.
+    """
     if path is None:
-        raise _refusal(published, "needs weights, got None")
+        raise _needs(published, "needs weights, got None")
     path = pathlib.Path(path).expanduser()
     if path.is_dir():
         return read_folder(published, path)
     if not path.is_file():
-        raise _refusal(published, f"needs weights at {path}, got no such file")
+        raise _needs(published, f"needs weights at {path}, got no such file")
     arrays, shapes = read_npz(path), published.shapes
     if published.shapes_of:
-        # Of another network: the check below says what is missing.
+        # Arrays of another kind of network: check_shapes reports what is missing.
         with contextlib.suppress(KeyError, IndexError):
             shapes = published.shapes_of(arrays)
     check_shapes(shapes, arrays, f"models.{published.name}: {os.fspath(path)}")
@@ -76,10 +81,13 @@ def load(published: Published, path: Path | None) -> dict[str, np.ndarray]:
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Reads an .npz file into float32; ValueError where it is damaged or none."""
+    """Return the arrays of an .npz file as float32; ValueError if it cannot be read."""
     try:
-        held = opening.npz(path, times=_GROWTH, always=0)
-        return {k: v.astype(np.float32, casting="same_kind") for k, v in held.items()}
+        arrays = opening.npz(path, times=_MAX_COMPRESSION, always=0)
+        return {
+            name: array.astype(np.float32, casting="same_kind")
+            for name, array in arrays.items()
+        }
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{os.fspath(path)}: must be an .npz file of weights, got"
@@ -88,7 +96,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_npz(path: Path, arrays: Arrays) -> None:
-    """Writes arrays as .npz, in place of an old file only when whole."""
+    """Write arrays as .npz; an existing file is replaced in one step."""
     outputs.check_file(path)
     content = io.BytesIO()
     np.savez(content, **arrays)
@@ -97,7 +105,7 @@ def write_npz(path: Path, arrays: Arrays) -> None:
 
 
 def blob_id(path: Path) -> str:
-    """The id that git gives a file's content."""
+    """Return the git blob id of a file's content."""
     path = pathlib.Path(path)
     digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode())
     with path.open("rb") as file:
@@ -105,13 +113,13 @@ def blob_id(path: Path) -> str:
 
 
 def check_shapes(shapes: Shapes, arrays: Arrays, where: str) -> None:
-    """Refuses weights of another network: names and shapes must be those."""
-    missing = sorted(set(shapes) ^ set(arrays))
-    if missing:
-        odd = "lacks" if missing[0] in shapes else "has unknown"
+    """Raise ValueError unless the arrays have exactly these names and shapes."""
+    differing = sorted(set(shapes) ^ set(arrays))
+    if differing:
+        problem = "lacks" if differing[0] in shapes else "has unknown"
         raise ValueError(
             f"{where}: must hold {len(shapes)} arrays of known names, got one that"
-            f" {odd} {missing[0]!r}; make it again"
+            f" {problem} {differing[0]!r}; make it again"
         )
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
@@ -121,7 +129,8 @@ def check_shapes(shapes: Shapes, arrays: Arrays, where: str) -> None:
             )
 
 
-def _refusal(published: Published, need: str) -> ValueError:
+def _needs(published: PublishedWeights, need: str) -> ValueError:
+    """Return the error for missing weights, with where to download them."""
     files = " and ".join(published.files)
     return ValueError(
         f"models.{published.name}: {published.title} {need}; take {files} from"

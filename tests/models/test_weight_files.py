@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jbias import prepare
-from jbias.models import published, registry, style_transfer
+from jbias.models import registry, style_transfer, weight_files
 from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
@@ -30,7 +30,7 @@ def folder(tmp_path):
 @pytest.fixture
 def ours(folder, monkeypatch):
     """The published entry, as if what we made were it."""
-    files = {name: published.blob_id(folder / name) for name in NAMES}
+    files = {name: weight_files.blob_id(folder / name) for name in NAMES}
     entry = style_transfer.PUBLISHED._replace(files=files)
     monkeypatch.setattr(registry, "CONVERTERS", {"vgg_adain": entry})
     return entry
@@ -40,7 +40,7 @@ def test_ids_are_those_of_git(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"test content\n")
     # From Pro Git, 10.2, "Git Objects".
-    assert published.blob_id(path) == "d670460b4b4aece5915caf5c68d12f560a9fe3e4"
+    assert weight_files.blob_id(path) == "d670460b4b4aece5915caf5c68d12f560a9fe3e4"
 
 
 def test_knows_the_published_files():
@@ -52,7 +52,7 @@ def test_knows_the_published_files():
 
 def test_converts_to_our_layout(folder, ours):
     """Every weight that is used, by its name, with input channels before output ones."""
-    found = published.read_folder(ours, folder)
+    found = weight_files.read_folder(ours, folder)
     assert {
         name: x.shape for name, x in found.items()
     } == style_transfer.PUBLISHED.shapes
@@ -71,12 +71,12 @@ def test_the_command_writes_what_the_network_loads(folder, ours, capsys):
     command = ["weights", "--net=vgg_adain", f"--src={folder}", f"--out={out}"]
     assert prepare.main(command) == 0
     assert "vgg_normalised.pth" in capsys.readouterr().out
-    stored, direct = published.load(ours, out), published.load(ours, folder)
+    stored, direct = weight_files.load(ours, out), weight_files.load(ours, folder)
     assert set(stored) == set(direct)
     for name in stored:
         np.testing.assert_array_equal(stored[name], direct[name])
     again = folder / "again.npz"
-    published.write_npz(again, stored)
+    weight_files.write_npz(again, stored)
     digests = {hashlib.sha256(p.read_bytes()).hexdigest() for p in (out, again)}
     assert len(digests) == 1
     assert {p.name for p in out.parent.iterdir()} == {out.name}
@@ -109,7 +109,7 @@ def test_an_altered_file_is_refused_before_it_is_read(folder, ours):
     with pytest.raises(
         ValueError, match=rf"{path} with git blob id .*, got "
     ) as raised:
-        published.read_folder(ours, folder)
+        weight_files.read_folder(ours, folder)
     assert all(words in str(raised.value) for words in REMEDY)
 
 
@@ -142,7 +142,7 @@ def test_weights_that_are_no_real_numbers_are_refused(dtype, tmp_path):
     with pytest.raises(
         ValueError, match=r"odd.npz: must be .*, got Cannot cast array data"
     ):
-        published.read_npz(tmp_path / "odd.npz")
+        weight_files.read_npz(tmp_path / "odd.npz")
 
 
 def test_unknown_networks_are_refused(tmp_path, capsys):
@@ -160,4 +160,4 @@ def test_ids_are_what_git_prints(folder):
         text=True,
         check=True,
     )
-    assert printed.stdout.strip() == published.blob_id(path)
+    assert printed.stdout.strip() == weight_files.blob_id(path)
