@@ -1,8 +1,8 @@
-"""The one command: `jbias COMMAND ...` is `python -m` of the module that COMMAND names.
+"""The command `jbias COMMAND ...` runs the module that belongs to COMMAND.
 
-jbias                     lists the commands
-jbias train --help        what one of them takes
-jbias completion bash     prints what a shell completes with
+jbias                     list the commands
+jbias train --help        show the options of a command
+jbias completion bash     print the completion script for bash or zsh
 """
 
 import difflib
@@ -14,21 +14,25 @@ from collections.abc import Mapping, Sequence
 
 from jbias.runtime import messages
 
-# By name: the module, and what it does. A group's next word is a module in it.
+# For each command: its module, and what it does. After a command in GROUPS, the next word
+# names a module of that package.
 COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
     {
-        "train": ("jbias.main", "trains what a config says, many seeds at once"),
-        "measure": ("jbias.measuring", "measures a model on the images that are there"),
-        "evaluate": ("jbias.evaluate", "measures networks by a suite of your choice"),
+        "train": ("jbias.main", "train the networks of a config, many seeds at a time"),
+        "measure": ("jbias.measuring", "measure a model on the images in a folder"),
+        "evaluate": ("jbias.evaluate", "measure networks with an evaluation suite"),
         "report": ("jbias.report", "tables, tests and figures of runs and scores"),
-        "plan": ("jbias.plan", "memory, time and money of a run on other devices"),
-        "sweep": ("jbias.launch.sweep", "many runs: searches, here or on clusters"),
-        "prepare": ("jbias.prepare", "makes and checks data sets, converts weights"),
-        "audit": ("jbias.audit", "finds attributes of images that hurt a network"),
-        "study": ("jbias.study", "trains under chosen distribution shifts"),
-        "export-stimuli": ("jbias.export_stimuli", "stimuli as PNG, for use elsewhere"),
-        "look": ("jbias.look", "draws stimuli, and what a network looks at"),
-        "papers": ("jbias.papers", "ours beside the numbers that papers print"),
+        "plan": ("jbias.plan", "estimate memory, time and cost on other devices"),
+        "sweep": ("jbias.launch.sweep", "many runs: searches, locally or on clusters"),
+        "prepare": ("jbias.prepare", "make and check data sets, convert weights"),
+        "audit": (
+            "jbias.audit",
+            "find image attributes that lower a network's accuracy",
+        ),
+        "study": ("jbias.study", "train under chosen distribution shifts"),
+        "export-stimuli": ("jbias.export_stimuli", "write stimuli as PNG files"),
+        "look": ("jbias.look", "draw stimuli, and the regions a network uses"),
+        "papers": ("jbias.papers", "compare jbias's numbers with published ones"),
     }
 )
 REPORTS = ("biases", "correlate", "distortion", "measured", "shifts")
@@ -60,36 +64,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    asked, *rest = [*(sys.argv[1:] if argv is None else argv), ""][:-1] or [""]
-    if asked in ("", "-h", "--help", "help"):
+    """Run a command and return the exit code; None for the arguments of the process."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    command, arguments = (words[0], words[1:]) if words else ("", [])
+    if command in ("", "-h", "--help", "help"):
         messages.print_text(_usage())
-        return 0 if asked else 2
-    if asked == "--version":
+        return 0 if command else 2
+    if command == "--version":
         from jbias import __version__
 
         messages.print_text(__version__)
         return 0
-    if asked == "completion":
-        return _complete(rest)
-    if asked not in COMMANDS:
-        close = difflib.get_close_matches(asked, COMMANDS, n=1)
+    if command == "completion":
+        return _complete(arguments)
+    if command not in COMMANDS:
+        close = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(COMMANDS)}"
-        line = f"jbias: unknown command {asked!r}; {hint}"
+        line = f"jbias: unknown command {command!r}; {hint}"
         messages.print_text(messages.one_line(line), to_stderr=True)
         return 2
-    module = COMMANDS[asked][0]
-    if rest and rest[0] in GROUPS.get(asked, ()):
-        module, rest = f"{module}.{rest[0]}", rest[1:]
-    elif asked == "papers" or asked in GROUPS and _is_mistyped(rest):
-        line = f"jbias {asked}: one of {', '.join(GROUPS[asked])}"
+    module = COMMANDS[command][0]
+    if arguments and arguments[0] in GROUPS.get(command, ()):
+        module, arguments = f"{module}.{arguments[0]}", arguments[1:]
+    elif command == "papers" or command in GROUPS and _is_mistyped(arguments):
+        line = f"jbias {command}: one of {', '.join(GROUPS[command])}"
         messages.print_text(line, to_stderr=True)
         return 2
-    sys.argv = [f"jbias {asked}", *rest]
+    sys.argv = [f"jbias {command}", *arguments]
     _add_working_directory()
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
-        if not (line := missing_package(module, error)):
+        line = missing_package(module, error)
+        if not line:
             raise
         messages.print_text(line, to_stderr=True)
         return 2
@@ -97,10 +104,10 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _add_working_directory() -> None:
-    """Let a user's config import modules beside it, as under `python -m`.
+    """Let a user's config import modules from the working directory, as `python -m` does.
 
-    The working directory comes last, so that its files hide no installed package; Python's
-    option -P and PYTHONSAFEPATH leave it out.
+    It is added at the end of the path, so that its files hide no installed package, and
+    not with Python's option -P or PYTHONSAFEPATH.
     """
     folder = os.getcwd()
     if not sys.flags.safe_path and not {"", folder} & {*sys.path}:
@@ -108,9 +115,9 @@ def _add_working_directory() -> None:
 
 
 def _is_mistyped(words: Sequence[str]) -> bool:
-    """Return whether the first word is the name of a report, written wrongly.
+    """Return True if the first word looks like a misspelled name of a report.
 
-    `jbias report` also takes files and folders, whose names have a dot or a slash, or exist.
+    `jbias report` also accepts files and folders: words that exist or have a dot or slash.
     """
     word = words[0] if words else ""
     is_path = os.path.exists(word) or bool(set("./*[:") & set(word))
@@ -118,23 +125,38 @@ def _is_mistyped(words: Sequence[str]) -> bool:
 
 
 def missing_package(module: str, error: BaseException) -> str:
-    """What the command of that module lacks, in one line; "" if it is no package."""
-    known = {name: f"{of}." for name, (of, _) in COMMANDS.items()}
-    made = (name for name, of in known.items() if f"{module}.".startswith(of))
-    missing = isinstance(error, ModuleNotFoundError) and messages.missing_package(error)
-    return f"jbias {next(made, module)}: {missing}" if missing else ""
+    """Return one line about a package that a command's module needs, "" for other errors."""
+    if not isinstance(error, ModuleNotFoundError):
+        return ""
+    missing = messages.missing_package(error)
+    if not missing:
+        return ""
+    command = module
+    for name, (command_module, _) in COMMANDS.items():
+        if f"{module}.".startswith(f"{command_module}."):
+            command = name
+            break
+    return f"jbias {command}: {missing}"
 
 
 def _usage() -> str:
-    lines = "\n".join(f"  {name:14} {told}" for name, (_, told) in COMMANDS.items())
-    return (
-        f"usage: jbias COMMAND ...; jbias COMMAND --help says what one takes\n\n{lines}"
-        f"\n\njbias report {'|'.join(REPORTS)} are reports of their own.\n"
-        "jbias completion bash|zsh prints what a shell completes with."
+    """Return the text of `jbias --help`."""
+    lines = [f"  {name:14} {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: jbias COMMAND ...",
+            "",
+            *lines,
+            "",
+            "Run `jbias COMMAND --help` for the options of a command.",
+            f"Further reports: jbias report {'|'.join(REPORTS)}.",
+            "jbias completion bash|zsh prints a completion script.",
+        ]
     )
 
 
 def _complete(shells: Sequence[str]) -> int:
+    """Print the completion script of a shell; return the exit code."""
     if len(shells) != 1 or shells[0] not in _SHELLS:
         messages.print_text("jbias completion: must be bash or zsh", to_stderr=True)
         return 2
@@ -146,8 +168,7 @@ def _complete(shells: Sequence[str]) -> int:
         for name, words in groups.items()
     )
     script = _COMPLETION.replace("NAMES", " ".join(COMMANDS)).replace("GROUPS", cases)
-    script = _SHELLS[shells[0]] + script
-    messages.print_text(script)
+    messages.print_text(_SHELLS[shells[0]] + script)
     return 0
 
 

@@ -1,9 +1,8 @@
-"""What the first step of a run does, from a trace of it: nothing is computed or kept.
+"""Describe the first step of a run (`--check`) by tracing it, without computing anything.
 
-Each stage is built as the run would build it, but for the images, of which shapes alone
-are known. It is told where the algorithm's tap acts, which weights the losses reach, of
-which shapes everything is, and whether the step is ERM's; what is wrong is raised as the
-run would raise it.
+Each stage is built as in the run, from the shapes of the images only. The description says
+where the algorithm's tap acts, which weights receive a gradient, all shapes, and whether
+the step equals ERM's. Errors are raised as in the run.
 """
 
 import math
@@ -22,110 +21,163 @@ from jbias.training import step as train_step
 
 
 def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
-    """Lines about the first step of each stage, of the first branch.
+    """Return the lines that describe the first step of each stage.
 
-    ValueError where the run could not begin, UserCodeError with the line in one's own file.
+    With config.vary, of the first branch. ValueError if the run could not start,
+    UserCodeError, with the line, for errors in a user's file.
     """
     spec = run_spec.RunSpec.from_config(config)
     spec = run_spec.RunSpec.from_config({**spec.branches[0].config, "vary": []})
-    own, lines = {"algo": spec.config["algo"]}, []
-    plain = [_with_erm({**own, **stage}) for stage in spec.config["stages"]]
-    plain = {**_with_erm(spec.config), "stages": plain}
-    plain = run_spec.RunSpec.from_config(plain)
-    run, count = spec.config["run"], len(spec.members)
+    erm_spec = run_spec.RunSpec.from_config(_replace_by_erm(spec.config))
+    run = spec.config["run"]
+    lines = []
     with extensions.naming_files(spec.config):
         setup.check_names(spec)
         plans = input_plan.plan_stages(spec.stages, setup.open_train_sets(spec))
-        devices = mesh.make(run["devices"], count, run["spread"], run["together"])
-        of = plans, {}, devices, planning.pipeline_shapes
-        built = (stages.build_stages(one, *of) for one in (spec, plain))
-        for stage, other, plan in zip(*built, plans, strict=True):
+        devices = mesh.make(
+            run["devices"], len(spec.members), run["spread"], run["together"]
+        )
+
+        def build_stages(spec: run_spec.RunSpec) -> list[stages.Stage]:
+            return stages.build_stages(
+                spec, plans, {}, devices, planning.pipeline_shapes
+            )
+
+        for stage, erm_stage, plan in zip(
+            build_stages(spec), build_stages(erm_spec), plans, strict=True
+        ):
             lines += _describe(stage, plan)
-            same = _program(stage) == _program(other)
-            told = "the same program: it does what ERM does, but for its inputs"
-            lines.append(("against ERM", told if same else "another program"))
+            comparison = "another program"
+            if _program_text(stage) == _program_text(erm_stage):
+                comparison = "the same program: it equals ERM, except for its inputs"
+            lines.append(("against ERM", comparison))
     return messages.align_columns(lines)
 
 
-def _with_erm(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of ERM; beside an algorithm of the user's own, ERM as such a one.
+def _replace_by_erm(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config with ERM as the algorithm of each stage.
 
-    What is checked of a user's losses is part of their program.
+    A user's algorithm is replaced by ERM from a file, as if ERM were a user's: checks of a
+    user's losses are part of the compiled program.
     """
-    ours = config["algo"]["name"] in algos.ALGOS
-    return {**config, "algo": {"name": "erm" if ours else f"{erm.__file__}:make"}}
+
+    def erm_like(algo: Mapping[str, Any]) -> dict[str, Any]:
+        is_of_package = algo["name"] in algos.ALGOS
+        return {"name": "erm" if is_of_package else f"{erm.__file__}:make"}
+
+    stage_configs = [
+        {**stage, "algo": erm_like(stage.get("algo", config["algo"]))}
+        for stage in config["stages"]
+    ]
+    return {**config, "algo": erm_like(config["algo"]), "stages": stage_configs}
 
 
-def _program(stage: stages.Stage) -> str:
-    given, step = stage.shapes, jax.jit(stage.program.step, static_argnums=3)
-    arg = given.argument, given.taken
-    return step.lower(given.state, arg, given.shared, given.static).as_text()
+def _program_text(stage: stages.Stage) -> str:
+    """Return the text of a stage's lowered step."""
+    shapes = stage.shapes
+    step = jax.jit(stage.program.step, static_argnums=3)
+    batch = shapes.argument, shapes.taken
+    return step.lower(shapes.state, batch, shapes.shared, shapes.static).as_text()
 
 
 def _describe(
     stage: stages.Stage, plan: Mapping[str, input_plan.InputPlan]
 ) -> Iterator[tuple[str, str]]:
-    given, algo, told = stage.shapes, stage.algo, {}
-    through = {k: build.transforms(f"inputs of {k}", x.inputs) for k, x in plan.items()}
+    """Yield names and descriptions: tap, losses, batch, logits, and each part of params."""
+    shapes, algo = stage.shapes, stage.algo
+    transforms = {
+        name: build.transforms(f"inputs of {name}", input_set.inputs)
+        for name, input_set in plan.items()
+    }
+    traced: dict[str, Any] = {}  # Filled while the losses are traced.
 
-    def losses(params, stats, taken, held, key):
-        gather, change = input_pipeline.assemble_batch, stages.transform_batch
-        batch = gather(held["train"], taken["train"], len(plan["train"].source.classes))
+    def losses(params, stats, taken, shared, key):
+        assemble = input_pipeline.assemble_batch
+        num_classes = len(plan["train"].source.classes)
+        batch = assemble(shared["train"], taken["train"], num_classes)
         if "other" in taken:
-            other = gather(held["other"], taken["other"], None)
-            batch["other"] = change(other, key, 0, through["other"])
-        batch = change(batch, key, 0, through["train"])
-        named, aux = algo.losses(params, stats, batch, key, given.static)
-        told["image"] = jax.ShapeDtypeStruct(batch["image"].shape, "uint8")
-        told["lines"] = {
-            "losses": ", ".join(
-                [*named, *(f"{name} (logged)" for name in aux.metrics)]
-            ),
-            "batch": build.describe_tree(batch),
-        }
-        return named
+            other = assemble(shared["other"], taken["other"], None)
+            other = stages.transform_batch(other, key, 0, transforms["other"])
+            batch["other"] = other
+        batch = stages.transform_batch(batch, key, 0, transforms["train"])
+        named_losses, aux = algo.losses(params, stats, batch, key, shapes.static)
+        traced["image"] = jax.ShapeDtypeStruct(batch["image"].shape, "uint8")
+        logged = [f"{name} (logged)" for name in aux.metrics]
+        traced["losses"] = ", ".join([*named_losses, *logged])
+        traced["batch"] = build.describe_tree(batch)
+        return named_losses
 
-    state, key = given.state, prng.key(0)
-    args = state.params, state.stats, given.taken, given.shared, key
-    acted = taps.find_acting(losses, *args)
+    state = shapes.state
+    args = (state.params, state.stats, shapes.taken, shapes.shared, prng.key(0))
+    acts_by_site = taps.find_acting(losses, *args)
     yield stage.spec.where, f"the first step of {stage.spec.config['algo']['name']}"
-    if acted:
-        sites = [site for site, acts in acted.items() if acts]
-        at = f": {taps.abbreviate(sites)}" if sites else ""
-        yield "tap", f"acts at {len(sites)} of {len(acted)} sites{at}"
-    yield from told["lines"].items()
-    net = train_step.net_of(state)
-    found = jax.eval_shape(stage.program.logits, net, None, told["image"], given.static)
-    yield "logits", build.describe_tree(found)
-    yield from _reach(algo, losses, args)
+    if acts_by_site:
+        sites = [site for site, acts in acts_by_site.items() if acts]
+        names = f": {taps.abbreviate(sites)}" if sites else ""
+        yield "tap", f"acts at {len(sites)} of {len(acts_by_site)} sites{names}"
+    yield "losses", traced["losses"]
+    yield "batch", traced["batch"]
+    logits = jax.eval_shape(
+        stage.program.logits,
+        train_step.net_of(state),
+        None,
+        traced["image"],
+        shapes.static,
+    )
+    yield "logits", build.describe_tree(logits)
+    yield from _describe_gradients(algo, losses, args)
 
 
-def _reach(algo: base.Algo, losses: Callable, args: tuple) -> Iterator[tuple[str, str]]:
-    """Of each part, how many of its arrays are trained, and which are not, and why."""
-    params, *rest = args
-    names = sorted({x for one in algo.updates for x in (one.loss, one.plus) if x})
+def _describe_gradients(
+    algo: base.Algo, losses: Callable, args: tuple
+) -> Iterator[tuple[str, str]]:
+    """Yield each part of the parameters and how many of its arrays receive a gradient.
 
-    def gradients(params, *rest):
-        of = [lambda params, name=x: losses(params, *rest)[name] for x in names]
-        return [jax.grad(loss)(params) for loss in of]
+    losses: function of `args`, whose first item is the parameters. Arrays without a
+    gradient are named with the reason.
+    """
+    params, *other_args = args
+    losses_used = {update.loss for update in algo.updates}
+    losses_used |= {update.plus for update in algo.updates}
+    names = sorted(filter(None, losses_used))
 
-    traced = jax.make_jaxpr(gradients)(params, *rest).jaxpr
+    def gradients(params, *other_args):
+        def gradient(name):
+            return jax.grad(lambda params: losses(params, *other_args)[name])(params)
+
+        return [gradient(name) for name in names]
+
+    jaxpr = jax.make_jaxpr(gradients)(params, *other_args).jaxpr
     leaves = dict(jax.tree_util.tree_leaves_with_path(params))
-    paths = {tuple(str(entry.key) for entry in path): x for path, x in leaves.items()}
-    reached = set()
-    for i, of in enumerate((name, path) for name in names for path in paths):
-        wanted = [place == i for place in range(len(traced.outvars))]
-        # What depends on nothing at all is a zero.
-        if any(partial_eval.dce_jaxpr(traced, wanted)[1]):
-            reached.add(of)
+    arrays = {
+        tuple(str(entry.key) for entry in path): array for path, array in leaves.items()
+    }
+    reached = set()  # Pairs of a loss and a path with a gradient.
+    pairs = [(name, path) for name in names for path in arrays]
+    for i, pair in enumerate(pairs):
+        is_output = [output == i for output in range(len(jaxpr.outvars))]
+        # A gradient that depends on no input is a constant zero.
+        if any(partial_eval.dce_jaxpr(jaxpr, is_output)[1]):
+            reached.add(pair)
     for part in params:
-        mine = [path for path in paths if path[0] == part]
-        by = {path: [one for one in algo.updates if one.trains(path)] for path in mine}
-        moves = {p for p in mine for u in by[p] if {(u.loss, p), (u.plus, p)} & reached}
-        size = sum(math.prod(paths[path].shape) for path in mine)
-        line = f"{size:,} weights, a gradient for {len(moves)} of {len(mine)} arrays"
-        still = [path for path in mine if path not in moves]
-        for why, trained in (("no loss reaches", True), ("no update trains", False)):
-            lost = ["/".join(path[1:]) for path in still if bool(by[path]) == trained]
-            line += f"; {why} {', '.join(lost)}" if lost else ""
+        trained, not_reached, not_trained = [], [], []
+        paths = [path for path in arrays if path[0] == part]
+        for path in paths:
+            updates = [update for update in algo.updates if update.trains(path)]
+            name = "/".join(path[1:])
+            if any(
+                (update.loss, path) in reached or (update.plus, path) in reached
+                for update in updates
+            ):
+                trained.append(name)
+            elif updates:
+                not_reached.append(name)
+            else:
+                not_trained.append(name)
+        size = sum(math.prod(arrays[path].shape) for path in paths)
+        line = f"{size:,} weights, a gradient for {len(trained)} of {len(paths)} arrays"
+        if not_reached:
+            line += f"; no loss reaches {', '.join(not_reached)}"
+        if not_trained:
+            line += f"; no update trains {', '.join(not_trained)}"
         yield part, line

@@ -1,4 +1,4 @@
-"""Trains all seeds of a config, evaluates them out of distribution, records every number.
+"""Train all seeds of a config, evaluate them out of distribution, and record all scores.
 
     jbias train --config=configs/sagnet.py
     jbias train --config=configs/erm.py:data=pacs,root=/data/pacs,seeds=2
@@ -6,23 +6,27 @@
     jbias train --config=jbias:sagnet:demo,seeds=2
     jbias train --config=my_config.py --check
 
-The part after the colon holds the config's own arguments (see the top of the file);
-`--config.key=value` changes any entry. jbias:NAME:ARGUMENTS is a config that comes with
-the package, from any folder; --config=jbias: lists their names. The same command resumes a run, or says that it
-is done. --check makes no workdir: it traces the first step, and says where the
-algorithm's tap acts, which weights its losses reach, of which shapes all is, and whether
-the step is ERM's; exit code 0, or 2 where the run could not begin. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
-does not allow it, 143 stopped by a signal such as SIGTERM and 130 by SIGINT with all work
-saved, 1 an error that nobody foresaw, or in one's own algorithm (docs/preemption.md), 69 another process of the run
-was lost: the same command goes on.
+The text after the colon holds the config's arguments, which the top of its file lists.
+`--config.key=value` changes any entry. jbias:NAME:ARGUMENTS is a config of the package,
+usable from any folder; --config=jbias: lists the names. The same command resumes a run, or
+says that it is done.
 
-Several processes, one a machine, train together. SLURM (srun), Open MPI (mpirun) and
-TPUs tell each which it is; elsewhere all are started with
+--check trains nothing and makes no workdir: it traces the first step, and prints where the
+algorithm's tap acts, which weights receive a gradient, all shapes, and whether the step
+equals ERM's. It exits with 0, or with 2 if the run could not start.
+
+Exit codes: 0 done; 3 every seed diverged; 2 an error in the config, the data or the disk;
+143 stopped by a signal such as SIGTERM, 130 by SIGINT, with all work saved; 69 another
+process of the run was lost, run the same command again; 1 an unexpected error, or one in
+your own algorithm (docs/preemption.md).
+
+Several processes, one per machine, can train together. SLURM (srun), Open MPI (mpirun) and
+TPUs are detected; elsewhere start each process with
 
     --coordinator=HOST:PORT --processes=N --process=I
 
-of process 0's host, a free port there, and 0 <= I < N. What is the matter with one ends
-all with the same line. Only process 0 needs the workdir.
+where HOST is the host of process 0, PORT a free port there, and I is 0 to N - 1. If one
+process fails, all stop with the same message. Only process 0 needs the workdir.
 """
 
 import contextlib
@@ -41,35 +45,43 @@ from jbias.runtime import cli, console, files, heap, messages, signals, switches
 _CONFIG = flags.DEFINE_string(
     "config",
     None,
-    "The experiment: a file with get_config, and its arguments; --config.KEY=VALUE "
-    "changes an entry.",
+    "FILE:ARGUMENTS or jbias:NAME:ARGUMENTS: the config of the experiment, a Python file "
+    "that defines get_config; --config.KEY=VALUE changes an entry.",
 )
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Where the run lives; runs/<algorithm>-<data>-<hash> if not given."
+    "workdir",
+    None,
+    "The run's folder, made if it does not exist; default: "
+    "runs/<algorithm>-<data>-<hash>.",
 )
 
 _PROFILE = flags.DEFINE_bool(
-    "profile", False, "Traces some steps and sums them up in <workdir>/profile.md."
+    "profile", False, "Profile some steps and summarise them in <workdir>/profile.md."
 )
 
 _CHECK = flags.DEFINE_bool(
-    "check", False, "Says what the first step does, and whether it can; trains nothing."
+    "check", False, "Describe the first step, without training, and exit."
 )
 
 _COORDINATOR = flags.DEFINE_string(
-    "coordinator", None, "HOST:PORT where the processes meet: process 0's host."
+    "coordinator", None, "HOST:PORT of process 0, at which all processes meet."
 )
 _PROCESSES = flags.DEFINE_integer(
-    "processes", None, "How many train together; 1: this one, whatever a cluster says."
+    "processes",
+    None,
+    "Number of processes that train together; default: as the cluster says, or 1. 1 "
+    "turns the detection of clusters off.",
 )
-_PROCESS = flags.DEFINE_integer("process", None, "Which of them this is, from 0.")
+_PROCESS = flags.DEFINE_integer(
+    "process", None, "Number of this process, from 0; default: as the cluster says."
+)
 _WAIT = flags.DEFINE_float(
-    "wait", 300.0, "Seconds until all processes must be there.", lower_bound=1.0
+    "wait", 300.0, "Seconds to wait for all processes at the start.", lower_bound=1.0
 )
 
 
-def main(argv: list[str], heard: signals.StopSignal) -> int:
-    """Runs what the flags say; returns the exit code."""
+def main(argv: list[str], stop_signal: signals.StopSignal) -> int:
+    """Train or check what the flags describe; return the exit code."""
     if len(argv) > 1:
         return _fail(None, f"unknown argument {argv[1]!r}; see --help", 2)
     if _CONFIG.value is None:
@@ -81,17 +93,18 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
     spec.config["run"]["profile"] |= _PROFILE.value
     xla.set_flags(deterministic=spec.config["run"]["deterministic"])
     if _COORDINATOR.value:
-        # Warnings of jax's service: that it is new, and of each signal.
+        # Hide the warnings of jax's coordination service about itself and about signals.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         xla.cache_programs()
-        # Only now: what is wrong with the flags is told at once.
+        # Slow imports come after the flags are checked, so that their errors are fast.
         from jbias.runs import workdirs
         from jbias.runtime import processes
-    except ValueError as error:  # Of jax: a variable such as JAX_ENABLE_X64=maybe.
+    except ValueError as error:  # From jax: a variable such as JAX_ENABLE_X64=maybe.
         return _fail(None, error, 2)
 
-    def alike() -> dict[str, Any]:  # What all processes must have in common.
+    def common_facts() -> dict[str, Any]:
+        """Return what must be equal in all processes."""
         return {"config": spec.config, **workdirs.software_versions()}
 
     if _CHECK.value:
@@ -99,11 +112,14 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
     workdir = _WORKDIR.value or os.path.join("runs", spec.name)
     try:
         where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
-        log = None if where.number else files.resolve(workdir)
-        tell = functools.partial(_fail, log)
-        options = dict(differing=jc.diff, wait=_WAIT.value)
-        with processes.join(where, alike, tell, **options) as team:
-            return _train(spec, workdir, team, log, heard)
+        log_dir = None if where.number else files.resolve(workdir)
+        report = functools.partial(_fail, log_dir)
+        with processes.join(
+            where, common_facts, report, differing=jc.diff, wait=_WAIT.value
+        ) as team:
+            return _train(
+                spec, workdir, team=team, log_dir=log_dir, stop_signal=stop_signal
+            )
     except (ValueError, OSError) as error:
         if switches.is_on("JBIAS_TRACEBACK"):
             raise
@@ -111,7 +127,7 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
 
 
 def _check(spec: run_spec.RunSpec) -> int:
-    """Says what the first step does; returns the exit code."""
+    """Print what the first step does; return the exit code."""
     from jbias import checking
 
     try:
@@ -120,24 +136,35 @@ def _check(spec: run_spec.RunSpec) -> int:
     except Exception as error:
         if switches.is_on("JBIAS_TRACEBACK"):
             raise
-        refused = isinstance(error, ValueError | OSError)
-        tell = messages.describe_error if refused else messages.describe_crash
-        return _fail(None, tell(error), 2)
+        if isinstance(error, ValueError | OSError):
+            return _fail(None, messages.describe_error(error), 2)
+        return _fail(None, messages.describe_crash(error), 2)
     return 0
 
 
-def _train(spec, workdir, team, log, heard: signals.StopSignal) -> int:
-    """Trains; what ends it here ends the other processes, too."""
+def _train(
+    spec: run_spec.RunSpec,
+    workdir: files.PathLike,
+    *,
+    team: "processes.ProcessGroup",
+    log_dir: files.PathLike | None,
+    stop_signal: signals.StopSignal,
+) -> int:
+    """Train and return the exit code; an error here stops the other processes, too.
+
+    log_dir: the workdir, whose log gets the last line; None in processes other than 0.
+    """
     from jbias import train
     from jbias.runtime import processes
 
     try:
-        return 0 if train.run(spec, workdir, team, heard=heard) else 3
+        is_finite = train.run(spec, workdir, team, stop_signal=stop_signal)
+        return 0 if is_finite else 3
     except signals.Interrupted as stopped:
-        early = signals.is_early(stopped)
-        with team.reporting() if early else contextlib.nullcontext():
-            code = _fail(log, stopped, signals.exit_code(stopped))
-        if early:
+        is_early = signals.is_early(stopped)
+        with team.reporting() if is_early else contextlib.nullcontext():
+            code = _fail(log_dir, stopped, signals.exit_code(stopped))
+        if is_early:
             team.fail(str(stopped), code)
         return code
     except (ValueError, OSError) as error:
@@ -147,42 +174,45 @@ def _train(spec, workdir, team, log, heard: signals.StopSignal) -> int:
             raise
         with team.reporting():
             code = 1 if isinstance(error, messages.UserCodeError) else 2
-            _fail(log, messages.describe_error(error), code)
+            _fail(log_dir, messages.describe_error(error), code)
         team.fail(" ".join(str(error).split()), code)
         return code
     except Exception as error:
         if team.count > 1 or switches.is_on("JBIAS_TRACEBACK"):
             raise
-        return _fail(log, messages.describe_crash(error), 1)
+        return _fail(log_dir, messages.describe_crash(error), 1)
 
 
-def _fail(workdir: files.PathLike | None, error: object, code: int) -> int:
-    """Tells what ended the run in one line, in its log too, if it has one.
+def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
+    """Print in one line what ended the run, append it to the run's log, return `code`.
 
-    Another process that is at work there keeps its log for itself.
+    log_dir: the workdir of the log, or None. Nothing is appended while another process
+    uses the workdir.
     """
     from etils import epath
 
     from jbias.runtime import lock
 
     line = f"jbias: {messages.one_line(error)}"
-    told = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
-    told = told.at("error" if code == 2 else "warning").json()
-    known = workdir and _CONFIG.value.run.get("log") == "json"
-    messages.print_text(told if known else line, to_stderr=True)
-    with contextlib.suppress(OSError):
-        for name, text in zip(console.LOG_FILES, (line, told)) if workdir else ():
-            path = epath.Path(workdir) / name
-            if path.exists() and not lock.is_held_elsewhere(path.parent / "lock"):
-                files.append(path, text)
-                files.flush(path)
+    event = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
+    json_line = event.at("error" if code == 2 else "warning").json()
+    prints_json = log_dir and _CONFIG.value.run.get("log") == "json"
+    messages.print_text(json_line if prints_json else line, to_stderr=True)
+    if log_dir:
+        with contextlib.suppress(OSError):
+            for name, text in zip(console.LOG_FILES, (line, json_line)):
+                path = epath.Path(log_dir) / name
+                if path.exists() and not lock.is_held_elsewhere(path.parent / "lock"):
+                    files.append(path, text)
+                    files.flush(path)
     return code
 
 
 def _parse(argv: list[str]) -> list[str]:
-    """Read the flags and the config; end with one line and exit code 2 if they are wrong.
+    """Parse flags and load the config; exit with code 2 and one line if they are wrong.
 
-    Afterwards `_CONFIG.value` is the config, with the changes of --config.KEY=VALUE.
+    Returns the arguments that are not flags. Afterwards `_CONFIG.value` is the config, with
+    the changes of --config.KEY=VALUE.
     """
     if {"--help", "-help", "-h"} & set(argv[1:]):
         flags.FLAGS(argv[:1])
@@ -192,13 +222,13 @@ def _parse(argv: list[str]) -> list[str]:
         with messages.stdout_errors_exit():
             messages.print_text(text.getvalue(), end="")
         sys.exit(0)
-    words, changes = jc.split_changes(argv, flag="config")
+    arguments, changes = jc.split_changes(argv, flag="config")
     try:
-        unread = flags.FLAGS(words)
+        positional = flags.FLAGS(arguments)
         if changes and _CONFIG.value is None:
-            raise ValueError(f"--config is missing beside {changes[0]}")
+            raise ValueError(f"{changes[0]}: needs --config=FILE, too; add it")
         if _CONFIG.value is not None:
-            with xla.naming_variables():  # Files of configs import jax.
+            with xla.naming_variables():  # Config files may import jax.
                 flags.FLAGS.config = jc.load(_CONFIG.value, changes, flag="config")
     except flags.UnrecognizedFlagError as error:
         line = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
@@ -209,27 +239,29 @@ def _parse(argv: list[str]) -> list[str]:
             raise
         line = files.describe_error(error)
     else:
-        return unread
-    flags.FLAGS.config = None  # No config could be read, whose log would hear of it.
+        return positional
+    flags.FLAGS.config = None  # `_fail` must not read options of a config that failed.
     sys.exit(_fail(None, line, 2))
 
 
 def command() -> None:
-    """The command: flags, then the run."""
+    """Run the command `jbias train`: parse the flags, train, exit."""
     console.silence_warnings()
     heap.limit_arenas()
-    with signals.listen() as heard:  # Before anything that takes a while.
+    with signals.listen() as stop_signal:  # First, before anything slow.
         try:
-            app.run(functools.partial(main, heard=heard), flags_parser=_parse)
+            app.run(
+                functools.partial(main, stop_signal=stop_signal), flags_parser=_parse
+            )
         except signals.Interrupted as stopped:
             code = _fail(None, stopped, signals.exit_code(stopped))
         except SystemExit as ended:
             console.flush_streams()
-            if not heard.name or heard.job is not None:
+            if not stop_signal.name or stop_signal.job is not None:
                 raise
             code = ended.code
-        # At once, as nothing is left to save: a program that XLA still compiles in a
-        # thread would be waited for, or end in an interpreter that is gone.
+        # Everything is saved. A normal exit would wait for programs that XLA still compiles
+        # in a thread, or crash in such a thread.
         console.flush_streams()
         os._exit(code)
 

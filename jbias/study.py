@@ -1,21 +1,20 @@
-r"""Audits a recipe: trains it under every kind and level of shift of each attribute.
+r"""Train a recipe under every kind and level of distribution shift of each attribute.
 
     jbias study --config=configs/erm.py:data=colored_mnist,root=/data/mnist
     jbias study --config=configs/erm.py:data=attributed,root=DIR,seeds=5 \
         --attributes=hair,background --levels=M4,C --workdir=runs/faces
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts
 
-Each network has a workdir of its own, <workdir>/<recipe>/<attribute>/<level>; all seeds
-of one train together. The same command goes on where it was stopped, and what is done
-stays. Several --config, such as a recipe and its remedies, or --models make a study of
-each; --config.key=value changes an entry of all.
+Each network has its own workdir, <workdir>/<recipe>/<attribute>/<level>; all its seeds
+train together. The same command resumes where it was stopped. Give --config or --models
+several times to study several recipes or networks; --config.key=value changes an entry of
+all configs.
 
-Exit codes: 0 all are trained; 1 some could not be, and standard error says why; 2 none,
-or arguments are wrong; 130 or 143 stopped with all work saved.
+Exit codes: 0 all networks are trained; 1 some could not be trained, standard error says
+why; 2 none was trained, or arguments are wrong; 130 or 143 stopped, with all work saved.
 """
 
 import argparse
-import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from jbias.runtime import cli, console, files, messages, signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Does what the arguments say; returns the exit code."""
+    """Run the command `jbias study`; return the exit code."""
     args, changes = cli.parse(parser(), argv, "config", jc.check)
     if not args.config:
         parser().error("--config is missing, e.g. --config=jbias:erm")
@@ -34,149 +33,197 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> cli.Parser:
-    """The command line."""
-    made = cli.Parser("study", __doc__)
-    add = made.add_argument
-    what = "the recipe, as for jbias train, without shift; may be given several times"
-    add("--config", action="append", metavar="FILE:ARGUMENTS", help=what)
-    several = functools.partial(cli.add_names, made)
-    what = "networks to train each recipe with (default: the recipe's own)"
-    several("--models", (), what)
-    what = "columns of the data set (default: attribute)"
-    several("--attributes", ("attribute",), what)
-    what = (
-        "such as M4,C6; a letter is all of its kind, `only` trains on each value alone "
-        "(default: M,C,J)"
+    """Return the parser of the command line."""
+    parser = cli.Parser("study", __doc__)
+    parser.add_argument(
+        "--config",
+        action="append",
+        metavar="FILE:ARGUMENTS",
+        help="the recipe, as for jbias train, without shift; may be given several times",
     )
-    several("--levels", ("M", "C", "J"), what)
-    add("--workdir", default="runs/study", metavar="DIR", help="(default: %(default)s)")
-    what = "tells which networks there are and how far each is, and trains none"
-    add("--dry-run", action="store_true", help=what)
-    return made
+    cli.add_names(
+        parser,
+        "--models",
+        (),
+        "networks to train each recipe with (default: the recipe's network)",
+    )
+    cli.add_names(
+        parser,
+        "--attributes",
+        ("attribute",),
+        "columns of the data set to shift (default: attribute)",
+    )
+    cli.add_names(
+        parser,
+        "--levels",
+        ("M", "C", "J"),
+        "levels of shift such as M4,C6; a letter selects all levels of its kind, `only` "
+        "trains on each single value (default: M,C,J)",
+    )
+    parser.add_argument(
+        "--workdir",
+        default="runs/study",
+        metavar="DIR",
+        help="folder of all runs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="list the networks and the state of each, without training",
+    )
+    return parser
 
 
-class Run(NamedTuple):
-    """One network under one shift, all seeds of it."""
+class ShiftRun(NamedTuple):
+    """A network to train under one shift, with all its seeds."""
 
     config: "ml_collections.ConfigDict"
     workdir: "epath.Path"
 
     @property
     def state(self) -> str:
+        """The phase of the run, such as "done", "diverged" or "training"."""
         from jbias.runs import status
 
         return status.read(self.workdir).phase
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Trains what is not trained yet; returns the exit code."""
-    say = console.logger(None)
+    """Train the networks that are not trained yet; return the exit code."""
+    log = console.logger(None)
     if files.is_remote(args.workdir):
-        remedy = "mount the bucket, or copy the study when it is done"
-        must = f"be a local directory, got {args.workdir}"
-        jc.refuse("--workdir", must, remedy=remedy)
-    runs, refused = planned(args, changes)
-    for line in refused:
-        say(f"left out: {line}")
+        jc.refuse(
+            "--workdir",
+            f"be a local directory, got {args.workdir}",
+            remedy="mount the bucket, or copy the study when it is done",
+        )
+    runs, infeasible = plan_runs(args, changes)
+    for reason in infeasible:
+        log(f"left out: {reason}")
     if args.dry_run:
-        for one in runs:
-            messages.print_text(f"{one.workdir}: {one.state}")
-        return 1 if refused else 0
-    with signals.listen() as heard:
+        for run in runs:
+            messages.print_text(f"{run.workdir}: {run.state}")
+        return 1 if infeasible else 0
+    with signals.listen() as stop_signal:
         try:
-            trained = _trained(runs, heard, say)
+            num_trained = _train_all(runs, stop_signal, log)
         except signals.Interrupted as stopped:
-            say(f"stopped: {stopped}")
+            log(f"stopped: {stopped}")
             return signals.exit_code(stopped)
-    if not trained:
-        raise ValueError("no network was trained; above stands why")
+    if not num_trained:
+        raise ValueError("no network was trained; the lines above say why")
     report = f"jbias report shifts --runs='{args.workdir}/*/*/*'"
-    say(f"{trained} networks in {args.workdir}: {report}")
-    return 1 if trained < len(runs) or refused else 0
+    log(f"{num_trained} networks in {args.workdir}: {report}")
+    return 1 if num_trained < len(runs) or infeasible else 0
 
 
-def _trained(runs: Sequence[Run], heard: signals.StopSignal, say: Callable) -> int:
-    """Trains what is not; returns how many are, without those that diverged."""
+def _train_all(
+    runs: Sequence[ShiftRun],
+    stop_signal: signals.StopSignal,
+    log: Callable[[str], None],
+) -> int:
+    """Train unfinished runs; return the number of trained ones that did not diverge."""
     import jax
 
     from jbias import train
     from jbias.evals import command
 
-    call = command.Command("trained", say=say)
-    for number, one in enumerate(runs, start=1):
-        told, state = f"{number} of {len(runs)}: {one.workdir}", one.state
-        if state in ("done", "diverged"):
-            say(f"{told} {'is done' if state == 'done' else 'diverged, every seed'}")
-            call.done += [told] * (state == "done")
+    call = command.Command("trained", say=log)
+    for number, run in enumerate(runs, start=1):
+        name = f"{number} of {len(runs)}: {run.workdir}"
+        state = run.state
+        if state == "done":
+            log(f"{name} is done")
+            call.done.append(name)
             continue
-        say(told)
-        with call.leaving_out(str(one.workdir), ValueError):
-            if train.run(one.config, one.workdir, heard=heard):
-                call.done.append(told)
-        heard.detach()
-        jax.clear_caches()  # Each run has programs of its own.
+        if state == "diverged":
+            log(f"{name} diverged, every seed")
+            continue
+        log(name)
+        with call.leaving_out(str(run.workdir), ValueError):
+            if train.run(run.config, run.workdir, stop_signal=stop_signal):
+                call.done.append(name)
+        stop_signal.detach()
+        jax.clear_caches()  # Each run compiles its own programs.
     return len(call.done)
 
 
-def planned(
+def plan_runs(
     args: argparse.Namespace, changes: Sequence[str]
-) -> tuple[list[Run], list[str]]:
-    """All runs in order, and why others cannot be; each is tried before any is trained."""
+) -> tuple[list[ShiftRun], list[str]]:
+    """Return all runs in order, and the reasons why other shifts are infeasible.
+
+    Every config is loaded and every shift is tried before any network is trained.
+    """
     from etils import epath
 
     from jbias import run_spec
     from jbias.data import shifts, splits
     from jbias.training import setup
 
-    runs, refused, seen = [], [], {}
-    for named, model in itertools.product(args.config, args.models or ("",)):
-        base = _with_argument(named, f"model={model}") if model else named
-        recipe = functools.partial(_config, base, changes)
-        first = recipe("M0", args.attributes[0])
-        parts = jc.algorithm_name(first), first.variant, first.model.name
-        name = "-".join(filter(None, parts)).replace("/", "-")
-        if seen.setdefault(name, base) is not base:
+    runs, infeasible, recipes_by_name = [], [], {}
+    for config_flag, model in itertools.product(args.config, args.models or ("",)):
+        recipe = config_flag
+        if model:
+            recipe = _add_argument(config_flag, f"model={model}")
+        example = _load(recipe, changes, level="M0", attribute=args.attributes[0])
+        name = _recipe_name(example)
+        if recipes_by_name.setdefault(name, recipe) is not recipe:
             raise ValueError(
-                f"--config: {seen[name]!r} and {base!r} are both called {name}; "
-                "study the second in another --workdir"
+                f"--config: {recipes_by_name[name]!r} and {recipe!r} are both called "
+                f"{name}; study the second in another --workdir"
             )
         for attribute in args.attributes:
-            config = recipe("M0", attribute)
+            config = _load(recipe, changes, level="M0", attribute=attribute)
             setup.check_names(run_spec.RunSpec.from_config(config))
             options = jc.to_dict(config)["train"]
             shift = options.pop("shift")
-            taken = splits.train_set("config.train", options, config.size)
-            source = taken.sources[0]  # The set that parts are taken from.
-            here = epath.Path(args.workdir) / name / attribute
+            train_set = splits.train_set("config.train", options, config.size)
+            source = train_set.sources[0]  # Without the shift: the set to divide.
+            folder = epath.Path(args.workdir) / name / attribute
             for level in _levels(source, args.levels, attribute):
                 try:
                     shifts.apply(source, {**shift, "level": level})
                 except shifts.Infeasible as error:
-                    refused.append(f"{name}, {attribute}, {level}: {error}")
+                    infeasible.append(f"{name}, {attribute}, {level}: {error}")
                     continue
-                workdir = here / level.replace("/", "-")
-                runs.append(Run(recipe(level, attribute), workdir))
+                config = _load(recipe, changes, level=level, attribute=attribute)
+                runs.append(ShiftRun(config, folder / level.replace("/", "-")))
     if not runs:
-        raise ValueError(f"nothing to train: {refused[0]}")
-    return runs, refused
+        raise ValueError(f"nothing to train: {infeasible[0]}")
+    return runs, infeasible
 
 
-def _config(
-    named: str, changes: Sequence[str], level: str, attribute: str
+def _recipe_name(config: "ml_collections.ConfigDict") -> str:
+    """Return the name of a recipe's folder: algorithm, variant and network."""
+    names = (jc.algorithm_name(config), config.variant, config.model.name)
+    return "-".join(filter(None, names)).replace("/", "-")
+
+
+def _load(
+    recipe: str, changes: Sequence[str], *, level: str, attribute: str
 ) -> "ml_collections.ConfigDict":
-    if "shift" in jc.explicit_arguments(named.partition(":")[2]):
-        must = "must leave shift out, which --levels says"
-        raise ValueError(f"--config: {must}, got {named!r}")
-    joined = _with_argument(named, f"shift={level},attribute={attribute}")
-    return jc.load(joined, changes, flag="config")
+    """Return the config of a recipe under a level of shift of an attribute."""
+    if "shift" in jc.explicit_arguments(recipe.partition(":")[2]):
+        raise ValueError(
+            f"--config: must not have shift, which --levels sets, got {recipe!r}"
+        )
+    shifted = _add_argument(recipe, f"shift={level},attribute={attribute}")
+    return jc.load(shifted, changes, flag="config")
 
 
-def _with_argument(named: str, argument: str) -> str:
-    return f"{named}{',' if ':' in named else ':'}{argument}"
+def _add_argument(recipe: str, argument: str) -> str:
+    """Return `FILE:ARGUMENTS` with a further argument."""
+    return f"{recipe}{',' if ':' in recipe else ':'}{argument}"
 
 
-def _levels(source: "base.Source", asked: Sequence, attribute: str) -> tuple[str, ...]:
-    """The levels asked for, each once."""
+def _levels(
+    source: "base.Source", requested: Sequence[str], attribute: str
+) -> tuple[str, ...]:
+    """Return the requested levels without repetitions; a letter stands for all its levels.
+
+    ValueError for an unknown level.
+    """
     from jbias.data import shifts
 
     values = shifts.attribute_values(source, attribute)
@@ -184,13 +231,14 @@ def _levels(source: "base.Source", asked: Sequence, attribute: str) -> tuple[str
     for level in shifts.LEVELS:
         kinds[level[0]].append(level)
     known = {"only": [f"only-{value}" for value in values], **kinds}
-    known |= {level: [level] for level in shifts.LEVELS}
-    found = []
-    for one in asked:
-        if one not in known and not one.startswith("only-"):
-            raise ValueError(f"--levels: unknown {one!r}; {jc.suggest(one, known)}")
-        found += known.get(one, [one])
-    return tuple(dict.fromkeys(found))
+    for level in shifts.LEVELS:
+        known[level] = [level]
+    levels = []
+    for name in requested:
+        if name not in known and not name.startswith("only-"):
+            raise ValueError(f"--levels: unknown {name!r}; {jc.suggest(name, known)}")
+        levels += known.get(name, [name])
+    return tuple(dict.fromkeys(levels))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Trains all seeds of a config, evaluates and saves on schedule, survives kills.
+"""Train all seeds of a config: run the stages, evaluate and save on schedule, resume.
 
-jbias.training.setup opens what the config names; here is what follows, down to the loop
-over the steps of a stage. Started again with the same config, a run goes on where its
-latest complete checkpoint stands.
+`run` trains from a config, `train_stage` is the loop over the steps of a stage. Data,
+networks and algorithm are opened by jbias.training.setup. A run that is started again with
+the same config continues from its latest complete checkpoint.
 """
 
 import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from etils import epath
@@ -39,85 +39,101 @@ def run(
     workdir: epath.PathLike,
     team: teams.ProcessGroup = teams.ALONE,
     *,
-    heard: signals.StopSignal | None = None,
+    stop_signal: signals.StopSignal | None = None,
 ) -> bool:
-    """Train, evaluate and record; return whether any seed stayed finite.
+    """Train, evaluate and record; return True unless every seed diverged.
 
-    Where several processes train together, `team` are they: the first alone touches the
-    workdir. ValueError where the config cannot be carried out, OSError where the disk or the
-    memory cannot take it, signals.Interrupted after one of signals.STOP_SIGNALS; each loses
-    nothing that was saved. Who trains several runs gives what notes the signals, `heard`.
-    jax's settings on which numbers depend are the run's own until it ends.
+    team: the processes that train together; only process 0 uses the workdir. stop_signal:
+    notes the stop signals that arrive; give one to train several runs, one after another.
+    ValueError if the config cannot be carried out, OSError for errors of disk or memory,
+    signals.Interrupted after one of signals.STOP_SIGNALS; what was saved is never lost.
+    During the run, jax's settings that affect numbers have fixed values.
     """
-    meter, main = costs.Stopwatch(), team.is_main
-    with contextlib.ExitStack() as ends:
-        heard = heard or ends.enter_context(signals.listen())
-        overridden = ends.enter_context(xla.fixed_settings())
+    stopwatch = costs.Stopwatch()
+    is_main = team.is_main
+    with contextlib.ExitStack() as stack:
+        if stop_signal is None:
+            stop_signal = stack.enter_context(signals.listen())
+        overridden = stack.enter_context(xla.fixed_settings())
         spec = run_spec.RunSpec.from_config(config)
         setup.check_names(spec)
-        workdir, options = files.resolve(workdir), spec.config["run"]
-        if main:
-            form = options.get("log", console.LOG_FORMATS[0])
-            say = console.logger(workdir, form)
-            ends.callback(console.flush, workdir)
-            claimed = workdirs.claim(workdir, spec.config, say)
-            guard = ends.enter_context(claimed).check
-            ends.enter_context(memory.explain_lack())
+        workdir = files.resolve(workdir)
+        options = spec.config["run"]
+        if is_main:
+            log_format = options.get("log", console.LOG_FORMATS[0])
+            log = console.logger(workdir, log_format)
+            stack.callback(console.flush, workdir)
+            claim = workdirs.claim(workdir, spec.config, log)
+            check_lock = stack.enter_context(claim).check
+            stack.enter_context(memory.explain_lack())
             for line in overridden:
-                say(line)
+                log(line)
         else:
-            of = f"process {team.number} of {team.count}"
-            console.logger(None)(f"{of}: it is process 0 that says how far the run is")
-            say, guard = (lambda line: None), (lambda: None)
-            ends.enter_context(memory.explain_lack())
-        if main:
+            console.logger(None)(
+                f"process {team.number} of {team.count}: process 0 reports the progress"
+            )
+            log, check_lock = (lambda line: None), (lambda: None)
+            stack.enter_context(memory.explain_lack())
+        if is_main:
             setup.check_same_code(spec, workdir)
-        ends.enter_context(extensions.naming_files(spec.config))
-        fate = workdirs.read_done(workdir) if main else ""
-        if fate := team.broadcast("whether it is done", fate):
-            if main:
+        stack.enter_context(extensions.naming_files(spec.config))
+        outcome = workdirs.read_done(workdir) if is_main else ""
+        outcome = team.broadcast("whether it is done", outcome)
+        if outcome:
+            if is_main:
                 setup.check_same_data(spec, workdir)
                 checkpoints.check_seals(workdir / "checkpoints", spec.config)
-            mends = main and evaluations.needs_restoring(workdir, options, say)
-            if not team.broadcast("whether files of it are lost", mends):
-                so = "done, every seed diverged" if fate == "diverged" else "done"
-                say(f"{workdir} is {so}: nothing to do; another --workdir trains again")
-                return fate != "diverged"
-        if main and (workdir / "config.json").exists():
-            status.Heartbeat(workdir, say).update("opening")
-        job = setup.open_run(spec, workdir, say, team=team, guard=guard, meter=meter)
-        heard.attach(job)
+            has_lost_files = is_main and evaluations.needs_restoring(
+                workdir, options, log
+            )
+            if not team.broadcast("whether files of it are lost", has_lost_files):
+                done = "done, every seed diverged" if outcome == "diverged" else "done"
+                log(
+                    f"{workdir} is {done}: nothing to do; another --workdir trains again"
+                )
+                return outcome != "diverged"
+        if is_main and (workdir / "config.json").exists():
+            status.Heartbeat(workdir, log).update("opening")
+        job = setup.open_run(
+            spec, workdir, log, team=team, guard=check_lock, meter=stopwatch
+        )
+        stop_signal.attach(job)
         with contextlib.closing(job.writers):
             _train(job)
-        if main:
+        if is_main:
             _end(job)
         return not job.monitor.all_diverged
 
 
 def _end(job: RunContext) -> None:
-    """Writes how the run ended, and tells it."""
-    fate = "diverged" if job.monitor.all_diverged else "finished"
+    """Write and log how the run ended."""
+    outcome = "diverged" if job.monitor.all_diverged else "finished"
     job.check_lock()
-    for folder in (*(b.folder for b in job.branches if b.folder), ""):
-        files.save(job.workdir / folder / "done", fate + "\n")
+    branch_folders = [branch.folder for branch in job.branches if branch.folder]
+    for folder in (*branch_folders, ""):
+        files.save(job.workdir / folder / "done", outcome + "\n")
     if not files.is_remote(job.workdir):
-        # The records are in their own files; their reader names a damaged line.
+        # An optional copy of the records. Who reads them reports a damaged line.
         with contextlib.suppress(OSError, ValueError):
             results.compact(job.workdir)
     cost = costs.describe(checkpointing.write_cost(job))
-    line = f"{fate}: {job.name} in {job.workdir}, {cost}"
-    step, runs = max(job.checkpoints.step, 0), job.workdir
-    job.log(console.LogEvent(line, "finished", step=step, fate=fate))
-    telemetry.set_phase(job, fate, step)
+    line = f"{outcome}: {job.name} in {job.workdir}, {cost}"
+    step = max(job.checkpoints.step, 0)
+    job.log(console.LogEvent(line, "finished", step=step, fate=outcome))
+    telemetry.set_phase(job, outcome, step)
     if job.config["vary"]:
-        job.log(f"its branches side by side: jbias report --runs={runs}")
-    if left := ", ".join(map(str, evaluations.pending(runs))):
-        job.log(f"steps {left} are left to jbias evaluate --follow={runs}")
+        job.log(f"to compare its branches: jbias report --runs={job.workdir}")
+    pending = ", ".join(map(str, evaluations.pending(job.workdir)))
+    if pending:
+        job.log(
+            f"steps {pending} are to be evaluated: jbias evaluate "
+            f"--follow={job.workdir}"
+        )
 
 
 def _train(job: RunContext) -> None:
-    """Runs the stages, from where the latest checkpoint stands."""
-    job.check_lock()  # What is damaged is moved.
+    """Run the stages, starting from the latest checkpoint if there is one."""
+    job.check_lock()  # Restoring moves damaged checkpoints away.
     restored = job.checkpoints.restore(job.state_shapes, job.log)
     first, packed, step, info = 0, None, 0, {}
     if restored is not None:
@@ -125,21 +141,26 @@ def _train(job: RunContext) -> None:
         first, step = info["stage"], info["step"]
         packed = job.stages[first].layout.pack(states)
         del states, restored
-    told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last, step=step)
-    line = console.LogEvent(f"{job.name} begins at step {step}", "start", **told)
-    job.log(line.at("info", quiet=True))
+    event = console.LogEvent(
+        f"{job.name} begins at step {step}",
+        "start",
+        run=job.name,
+        seeds=job.seeds,
+        total=job.stages[-1].last,
+        step=step,
+    )
+    job.log(event.at("info", quiet=True))
     telemetry.open_loggers(job, step)
     telemetry.set_phase(job, "opening", step)
     if packed is not None:
         checkpointing.resume(job, info)
-    _decide_again(job)
+    _restore_decisions(job)
     try:
         for stage in job.stages[first:]:
             if packed is None or stage.number > first:
                 job.best, step = {}, stage.first
-                with job.meter.during(
-                    "compiling"
-                ):  # Drawing the weights takes no time.
+                # Nearly all of the time to draw the weights is compilation.
+                with job.meter.during("compiling"):
                     packed = _start(job, stage, packed)
             packed = train_stage(job, stage, packed, step)
             stage.close()
@@ -149,36 +170,54 @@ def _train(job: RunContext) -> None:
         for stage in job.stages:
             stage.close()
         job.checkpoints.close()
-    if fates := job.monitor.all_diverged and job.monitor.diverged.items():
-        each = ", ".join(f"seed {k} at step {v}" for k, v in fates)
-        job.log(f"every seed diverged: {each}; lower config.optim.rate")
+    if job.monitor.all_diverged:
+        seeds = [f"seed {k} at step {v}" for k, v in job.monitor.diverged.items()]
+        job.log(f"every seed diverged: {', '.join(seeds)}; lower config.optim.rate")
 
 
-def _decide_again(job: RunContext) -> None:
-    """Makes decisions anew that are lost, where their step's states are kept; seals all."""
-    held = {k: v for k, v in job.records.sums.items() if not checksums.is_record(k)}
-    lost, steps = evaluations.find_damaged(job.workdir, held, job.config["run"])
+def _restore_decisions(job: RunContext) -> None:
+    """Recompute lost files of decisions from kept checkpoints; seal the records.
+
+    Files whose checkpoint is gone are recorded as lost.
+    """
+    checksums_of_decisions = {
+        path: checksum
+        for path, checksum in job.records.sums.items()
+        if not checksums.is_record(path)
+    }
+    lost, steps = evaluations.find_damaged(
+        job.workdir, checksums_of_decisions, job.config["run"]
+    )
     for step in job.team.broadcast("lost decisions", steps):
         if job.halted:
             break
-        if found := job.checkpoints.restore_step(step, job.state_shapes):
-            stage = job.stages[found[1]["stage"]]
-            nets = stage.layout.pack(map(evaluator.net_only, found[0]))
+        restored = job.checkpoints.restore_step(step, job.state_shapes)
+        if restored:
+            states, info = restored
+            stage = job.stages[info["stage"]]
+            nets = stage.layout.pack(map(evaluator.net_only, states))
             evaluator.rebuild_decisions(job, stage, nets, step)
-    # Halted, it goes on another time.
+    # After a stop the next start continues with them.
     job.records.seal(() if job.halted else lost)
 
 
-def _start(job: RunContext, stage: Stage, before: PackedStates | None) -> PackedStates:
-    """The first states of a stage: new ones, with the nets of the stage before it."""
+def _start(
+    job: RunContext, stage: Stage, previous: PackedStates | None
+) -> PackedStates:
+    """Return the first states of a stage.
+
+    Networks come from the previous stage, from another run (config.init), or are drawn.
+    """
     nets = None
-    if before is not None:
+    if previous is not None:
         layout = job.stages[stage.number - 1].layout
-        nets = [train_step.net_of(state) for state in layout.unpack(before)]
+        nets = [train_step.net_of(state) for state in layout.unpack(previous)]
     elif job.initial_nets:
         drawn = [train_step.net_of(stage.init_state(seed)) for seed in job.seeds]
-        pairs = zip(drawn, job.initial_nets, strict=True)
-        nets = [checkpointing.graft_head(*pair, job.log) for pair in pairs]
+        nets = [
+            checkpointing.graft_head(new_net, loaded_net, job.log)
+            for new_net, loaded_net in zip(drawn, job.initial_nets, strict=True)
+        ]
         nets *= len(job.branches)
     return stage.start(nets, job.team.broadcast_tree)
 
@@ -186,112 +225,146 @@ def _start(job: RunContext, stage: Stage, before: PackedStates | None) -> Packed
 def train_stage(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> PackedStates:
-    """Steps, evaluates and saves until the stage ends; returns the states."""
-    assert step <= stage.last, f"step {step} lies beyond its stage's last, {stage.last}"
-    scale = dict(steps_per_epoch=stage.order.steps_per_epoch, total=job.stages[-1].last)
-    events = job.config["eval_every"], job.config["save_every"]
-    cadence = [jc.to_steps(every, **scale) for every in events]
+    """Train, evaluate and save from `step` to the stage's end; return the states."""
+    assert step <= stage.last, f"step {step} is after its stage's last, {stage.last}"
+
+    def interval(duration: str) -> int:
+        return jc.to_steps(
+            duration,
+            steps_per_epoch=stage.order.steps_per_epoch,
+            total=job.stages[-1].last,
+        )
+
+    eval_interval = interval(job.config["eval_every"])
+    save_interval = interval(job.config["save_every"])
     compiled = set()
     with (
         checkpointing.saving_on_crash(job, stage, states, step) as latest,
         telemetry.stepping(job, stage, step),
     ):
         while True:
-            # What is due at this step, in all processes alike.
-            stop, local, last = job.stop_requested(step), step - stage.first, stage.last
-            evaluates, saves = (local and local % every == 0 for every in cadence)
-            if evaluates := local and (evaluates or step == last):
+            # Decide what is due at this step, equally in all processes.
+            stop = job.stop_requested(step)
+            done_steps = step - stage.first
+            is_last = step == stage.last
+            eval_due = done_steps > 0 and (done_steps % eval_interval == 0 or is_last)
+            save_due = done_steps > 0 and done_steps % save_interval == 0
+            if eval_due:
                 job.flush()
-            ends = step == last or evaluates and job.monitor.all_diverged
-            evaluates &= step not in (job.evaluation.step, job.pending)
+            ends = is_last or eval_due and job.monitor.all_diverged
+            evaluates = eval_due and step not in (job.evaluation.step, job.pending)
             if evaluates and not (stop or job.elsewhere):
                 with (
                     telemetry.evaluating(job, step),
                     checkpointing.save_before_data_error(job, stage, states, step),
                 ):
                     evaluator.evaluate(job, stage, states, step)
-            left = evaluates and step != job.evaluation.step
-            if _is_save_due(job, step, saves or stop or ends, left=left):
+            is_unevaluated = evaluates and step != job.evaluation.step
+            must_save = save_due or stop or ends
+            if _is_save_due(job, step, must_save, is_unevaluated=is_unevaluated):
                 with telemetry.saving(job):
-                    checkpointing.save(job, stage, states, step, left=left)
-            if job.halted and step == job.checkpoints.step:  # It may have come since.
-                then = "saved; the same command resumes"
-                raise signals.Interrupted(f"{job.halted} at step {step}: {then}")
+                    checkpointing.save(job, stage, states, step, left=is_unevaluated)
+            # A stop signal may have arrived during the evaluation.
+            if job.halted and step == job.checkpoints.step:
+                raise signals.Interrupted(
+                    f"{job.halted} at step {step}: saved; the same command resumes"
+                )
             if ends:
                 return states
-            count, static = _steps_ahead(job, stage, step, cadence)
+            next_event = min(
+                stage.first + (done_steps // every + 1) * every
+                for every in (eval_interval, save_interval)
+            )
+            count, static = _steps_to_dispatch(job, stage, step, next_event)
             with checkpointing.save_before_data_error(job, stage, states, step):
                 if not _wait_for_data(job, stage, step):
                     continue
-                held = stage.shared(step)
-                # What one process cannot read ends all alike.
+                shared = stage.shared(step)
+                # A read error in one process stops all of them.
                 with job.team.raise_together("the images of a step", stage.streams):
-                    args = stage.batches(step, count)
+                    batches = stage.batches(step, count)
             program = static, count if count == stage.scanned else 1
-            new, advance = program not in compiled, stage.advance
+            is_new = program not in compiled
             compiled.add(program)
+            advance = stage.advance
             profiles = job.config["run"]["profile"] and job.team.is_main
-            if profiles and not (new or job.profiled):
+            if profiles and not (is_new or job.profiled):
                 advance = functools.partial(telemetry.advance_profiled, job, stage)
             elif stage.skips and job.team.count == 1:
-                args = [stage.without(one, job.monitor.diverged) for one in args]
-            with telemetry.compiling(job, step) if new else contextlib.nullcontext():
-                states, seen = advance(states, args, held, static)
+                batches = [
+                    stage.without(batch, job.monitor.diverged) for batch in batches
+                ]
+            with telemetry.compiling(job, step) if is_new else contextlib.nullcontext():
+                states, step_metrics = advance(states, batches, shared, static)
             latest.states, latest.step = states, None
-            del held  # Else the window is still there when the next is placed.
-            for metrics in seen:
+            del shared  # Free the window before the next one is placed.
+            for metrics in step_metrics:
                 step += 1
                 job.log_divergences(job.monitor.add(step, metrics, stage.layout.split))
             latest.step = step
-            job.stepped += 0 if new else len(seen)
+            job.stepped += 0 if is_new else len(step_metrics)
             loss = job.monitor.latest
             note = job.note if loss is None else f"loss {loss:.3f}{job.note}"
-            job.progress.update(step, note, counted=not new)
+            job.progress.update(step, note, counted=not is_new)
 
 
-def _is_save_due(job: RunContext, step: int, due: bool, *, left: bool) -> bool:
-    """Whether to save; `left`: this step's evaluation is still to be made."""
+def _is_save_due(
+    job: RunContext, step: int, must_save: bool, *, is_unevaluated: bool
+) -> bool:
+    """Return True if a checkpoint of this step must be saved.
+
+    must_save: a save is scheduled, or the run stops or ends here. is_unevaluated: the
+    evaluation that is due at this step has not been made.
+    """
     valid = job.evaluation.valid.items() if step == job.evaluation.step else ()
-    best = any(value > job.best.get(name, -1.0) for name, value in valid)
+    is_best = any(value > job.best.get(name, -1.0) for name, value in valid)
     if step > job.checkpoints.step:
-        return due or bool(job.halted) or left or best
-    # A stop may have cut the evaluation of the step it saved off.
-    again = best and not job.checkpoints.complete or left and job.elsewhere
-    return step == job.checkpoints.step and again
+        return must_save or bool(job.halted) or is_unevaluated or is_best
+    if step < job.checkpoints.step:
+        return False
+    # Save this step again if a stop came between its save and its evaluation.
+    return is_best and not job.checkpoints.complete or is_unevaluated and job.elsewhere
 
 
 def _wait_for_data(job: RunContext, stage: Stage, step: int) -> bool:
-    """Waits until the data of a step are there; False where a stop came before.
+    """Wait for the data of a step; return False if a stop signal arrived first.
 
-    Where each process reads its share, none goes on before all can.
+    If each process reads a share of the data, all wait for the slowest.
     """
-    alone = job.team.count == 1
-    if not stage.streams or alone and stage.wait(step, lambda: True):
+    is_alone = job.team.count == 1
+    if not stage.streams or is_alone and stage.wait(step, lambda: True):
         return True
-    first = step == stage.first or job.checkpoints.step == step
-    if first:
+    is_first = step == stage.first or job.checkpoints.step == step
+    if is_first:
         job.log("reading the first window of the training set ...")
-    with job.progress.idle() if first else contextlib.nullcontext():
-        if alone:
+    with job.progress.idle() if is_first else contextlib.nullcontext():
+        if is_alone:
             return stage.wait(step, lambda: bool(job.stop))
         while True:
 
-            def look(until: float = time.monotonic() + 1) -> tuple[bool, str]:
+            def wait_a_second(until: float = time.monotonic() + 1) -> tuple[bool, str]:
                 return stage.wait(step, lambda: time.monotonic() > until), job.stop
 
-            told = job.team.gather_results("the data of a step", look)
-            job.halted = next((stop for _, stop in told if stop), "")
-            if job.halted or all(ready for ready, _ in told):
+            answers = job.team.gather_results("the data of a step", wait_a_second)
+            job.halted = next((stop for _, stop in answers if stop), "")
+            if job.halted or all(is_ready for is_ready, _ in answers):
                 return not job.halted
 
 
-def _steps_ahead(
-    job: RunContext, stage: Stage, step: int, cadence: Sequence[int]
+def _steps_to_dispatch(
+    job: RunContext, stage: Stage, step: int, next_event: int
 ) -> tuple[int, Hashable]:
-    """How many steps to dispatch at once, up to the next event, and their program."""
-    static, local = stage.static(step), step - stage.first
-    ends = [stage.first + (local // every + 1) * every for every in cadence]
-    ends += [stage.last, stage.next_change(step)]
-    stop = min(*ends, step + job.config["run"]["steps_per_dispatch"])
-    same = (stage.static(ahead) == static for ahead in range(step, stop))
-    return sum(itertools.takewhile(bool, same)), static
+    """Return the number of steps to run next, and the static arguments of their program.
+
+    They end at the next evaluation or save (`next_event`), at the stage's end, at the next
+    change of shared data, and where the program changes.
+    """
+    static = stage.static(step)
+    stop = min(
+        next_event,
+        stage.last,
+        stage.next_change(step),
+        step + job.config["run"]["steps_per_dispatch"],
+    )
+    is_same = (stage.static(later) == static for later in range(step, stop))
+    return sum(itertools.takewhile(bool, is_same)), static

@@ -141,15 +141,15 @@ def test_a_stop_while_the_last_checkpoint_is_written_changes_nothing(
 def test_no_other_run_of_a_study_is_begun_then(monkeypatch, tmp_path, capsys):
     begun = []
 
-    def finishes(config, workdir, *, heard):
-        heard.job = types.SimpleNamespace(stop="")
+    def finishes(config, workdir, *, stop_signal):
+        stop_signal.job = types.SimpleNamespace(stop="")
         begun.append(workdir)
         stop("SIGUSR1")
         return True
 
     monkeypatch.setattr(train, "run", finishes)
-    planned = [study.Run(None, tmp_path / name) for name in "ab"]
-    monkeypatch.setattr(study, "planned", lambda *_: (planned, []))
+    planned = [study.ShiftRun(None, tmp_path / name) for name in "ab"]
+    monkeypatch.setattr(study, "plan_runs", lambda *_: (planned, []))
     args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
     assert study.run(args, ()) == 143
     assert begun == [tmp_path / "a"]
@@ -271,7 +271,7 @@ def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
     def run(work, *, flags_parser):
         del flags_parser
         with contextlib.suppress(signals.Interrupted):
-            work.keywords["heard"].handle(signal.SIGINT)
+            work.keywords["stop_signal"].handle(signal.SIGINT)
         raise SystemExit(130)
 
     def leave(code):
@@ -286,9 +286,9 @@ def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
 def test_hangups_that_nohup_ignores_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with signals.listen() as heard:
+        with signals.listen() as stop_signal:
             signal.raise_signal(signal.SIGHUP)
-            assert heard.name == ""
+            assert stop_signal.name == ""
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

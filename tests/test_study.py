@@ -69,7 +69,7 @@ def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
         (["--levels=C9"], "--levels: unknown 'C9'; did you mean 'C'"),
         (["--attributes=color"], "the embedded set has no attribute 'color'"),
         (["--levels=only-plaid"], "values must be different ones"),
-        (["--config=configs/erm.py:shift=C6"], "must leave shift out"),
+        (["--config=configs/erm.py:shift=C6"], "must not have shift"),
         (
             ["--config=configs/emr.py"],
             "no file 'configs/emr.py'; did you mean 'erm.py'",
@@ -100,8 +100,8 @@ def test_what_diverged_is_not_trained_the_second_time_either(
     for name, fate in (("a", "diverged"), ("b", "finished")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "done").write_text(f"{fate}\n")
-    planned = [study.Run(None, epath.Path(tmp_path / name)) for name in "ab"]
-    monkeypatch.setattr(study, "planned", lambda *_: (planned, []))
+    planned = [study.ShiftRun(None, epath.Path(tmp_path / name)) for name in "ab"]
+    monkeypatch.setattr(study, "plan_runs", lambda *_: (planned, []))
     args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
     assert study.run(args, ()) == 1
     told = capsys.readouterr().err

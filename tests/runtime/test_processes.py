@@ -172,7 +172,7 @@ def test_a_preemption_that_jax_tells_of_stops_both_at_one_step(lone, tmp_path):
 
 def told_by_0(number: int, count: int) -> str:
     """What another process than the first says."""
-    return f"process {number} of {count}: it is process 0 that says how far the run is"
+    return f"process {number} of {count}: process 0 reports the progress"
 
 
 @pytest.mark.slow
