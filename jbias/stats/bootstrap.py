@@ -1,16 +1,16 @@
-"""Bootstrap intervals: cells, aggregates, profiles and pairs; and the stability of rankings.
+"""Bootstrap intervals of means, aggregates, profiles and pairs; and the stability of rankings.
 
 Runs are resampled as in `resampling`. Aggregates and profiles follow Agarwal, Schwarzer,
 Castro, Courville and Bellemare 2021, https://arxiv.org/abs/2108.13264 (rliable). Deviation:
 they resample the runs of each task separately; here a run is one model, resampled for all
 data sets together.
 
-Percentile intervals over few runs are too short, and are widened only where data sets are
+Percentile intervals over few runs are too short. They are widened only where data sets are
 drawn, too: see `resampling`.
 
-A Friedman test takes means over runs as if they were exact. `rank_stability` resamples the
-runs, and ranks and tests each resample like the table itself. Resamples vary around the
-observed means, so this shows what seeds can do, not which ranking is true.
+A Friedman test treats means over runs as exact. `rank_stability` resamples the runs, then
+ranks and tests each resample like the table itself. Resamples vary around the observed
+means, so this shows how much seeds can change a ranking, not which ranking is true.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ Bounds = Sequence[tuple[float, float]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class IntervalsResult:
-    """Means and aggregates with percentile intervals; names in the table's order."""
+    """Means and aggregates with percentile intervals, in the order of the table."""
 
     datasets: tuple[str, ...]
     algorithms: tuple[str, ...]
@@ -35,26 +35,28 @@ class IntervalsResult:
     mean: resampling.Estimate  # (k,), mean over data sets, in that unit.
     iqm: resampling.Estimate  # (k,), of normalised scores: 0 the worst, 1 the best.
     optimality_gap: resampling.Estimate  # (k,), normalised; smaller is better.
-    bounds: Float[np.ndarray, "n 2"]  # (worst, best) of every data set.
+    bounds: Float[np.ndarray, "n 2"]  # (worst, best) score of every data set.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProfilesResult:
-    """Shares of runs times data sets whose normalised score reaches a threshold."""
+    """Performance profiles: shares of scores (runs times data sets) that reach a threshold."""
 
     algorithms: tuple[str, ...]
-    thresholds: Float[np.ndarray, "t"]
-    share: resampling.Estimate  # (k, t), pointwise.
-    bounds: Float[np.ndarray, "n 2"]
+    thresholds: Float[np.ndarray, "t"]  # Of normalised scores.
+    share: resampling.Estimate  # (k, t), with pointwise intervals.
+    bounds: Float[np.ndarray, "n 2"]  # (worst, best) score of every data set.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairsResult:
-    """A number for every ordered pair (row against column), with its interval."""
+    """A statistic of every ordered pair (row against column), with its interval."""
 
     algorithms: tuple[str, ...]
     pairs: resampling.Estimate  # (k, k)
-    better: Float[np.ndarray, "k k"]  # Share of draws in which the row is the better.
+    better: Float[
+        np.ndarray, "k k"
+    ]  # Share of draws in which the row beats the column.
 
 
 def intervals(
@@ -67,63 +69,67 @@ def intervals(
     draws: int = 2000,
     seed: int = 0,
 ) -> IntervalsResult:
-    """Gives means per cell, and per algorithm mean, IQM and optimality gap.
+    """Return the mean of each cell, and the mean, IQM and optimality gap of each algorithm.
 
-    Normalised, a score is (x - worst) / (best - worst) of its data set. `bounds` lists
-    (worst, best); None takes the worst and best run of all, and then the gap is 1 minus the
-    normalised mean. IQM: mean of the middle half of all runs times data sets.
-    Optimality gap: mean of 1 - min(x, 1). `datasets` draws data sets too (not for cells);
-    intervals are then widened, and end where scores do: a gap at 0, the rest at the bounds
-    unless a score lies beyond these. Nothing bounds a mean without `bounds`.
-    Raises ValueError for single runs, missing cells and bounds of no extent.
+    A normalised score is (x - worst) / (best - worst) on its data set. IQM: mean of the
+    middle half of all normalised scores. Optimality gap: mean of 1 - min(x, 1).
+
+    bounds: (worst, best) of each data set. None takes the worst and best run of the table;
+    the gap is then 1 minus the normalised mean.
+    datasets: draw data sets, too (not for cells). Intervals are then widened, and cut at the
+    possible values: 0 for the gap, the bounds for IQM and mean unless a score lies beyond
+    them. Without `bounds`, the interval of the mean is not cut.
+    Raise ValueError for single runs, missing cells and bounds of zero width.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
-    cells = drawn.means(table)
-    middle, gap = [], []
+    drawn_cells = drawn.means(table)
+    iqm, drawn_iqm, gap, drawn_gap = [], [], [], []
     for values, counts in zip(normal, drawn.runs, strict=True):
         x = values[:, : counts.shape[1]]
         ones = np.ones((1, *x.shape))
         weights = drawn.datasets[:, :, None] * counts[:, None, :]
-        missed = 1 - np.minimum(x, 1)
-        middle.append((_iqm(x, ones)[0], _iqm(x, weights)))
-        gap.append((missed.mean(), np.einsum("bnr,nr->b", weights, missed) / x.size))
-
-    def joined(pairs, ends):
-        value, many = zip(*pairs)
-        return resampling.estimate(
-            np.array(value),
-            np.stack(many, 1),
-            confidence,
-            num_datasets=num_datasets,
-            bounds=ends,
-        )
-
+        shortfall = 1 - np.minimum(x, 1)
+        iqm.append(_iqm(x, ones)[0])
+        drawn_iqm.append(_iqm(x, weights))
+        gap.append(shortfall.mean())
+        drawn_gap.append(np.einsum("bnr,nr->b", weights, shortfall) / x.size)
     possible = _normalised_range(normal)
-    mean_ends = (-np.inf, np.inf) if bounds is None else _mean_range(limits, possible)
+    mean_range = (-np.inf, np.inf) if bounds is None else _mean_range(limits, possible)
     num_datasets = len(table.datasets) if datasets else None
-    mean = drawn.over_datasets(cells)
     return IntervalsResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
-        cells=resampling.estimate(table.means, cells, confidence),
+        cells=resampling.estimate(table.means, drawn_cells, confidence),
         mean=resampling.estimate(
             table.means.mean(axis=0),
-            mean,
+            drawn.over_datasets(drawn_cells),
             confidence,
             num_datasets=num_datasets,
-            bounds=mean_ends,
+            bounds=mean_range,
         ),
-        iqm=joined(middle, possible),
-        # 1 less the lowest normalised score is the largest gap.
-        optimality_gap=joined(gap, (0.0, 1 - possible[0])),
+        iqm=resampling.estimate(
+            np.array(iqm),
+            np.stack(drawn_iqm, axis=1),
+            confidence,
+            num_datasets=num_datasets,
+            bounds=possible,
+        ),
+        optimality_gap=resampling.estimate(
+            np.array(gap),
+            np.stack(drawn_gap, axis=1),
+            confidence,
+            num_datasets=num_datasets,
+            # The largest possible gap is 1 less the lowest normalised score.
+            bounds=(0.0, 1 - possible[0]),
+        ),
         bounds=limits,
     )
 
 
 def _normalised_range(normal: Float[np.ndarray, "k n r"]) -> tuple[float, float]:
-    """Return 0 and 1, the ends of normalised scores; infinite where a score lies beyond."""
+    """Return the range of normalised scores: (0, 1), infinite on a side that a score exceeds."""
     return (
         0.0 if np.nanmin(normal) >= 0 else -np.inf,
         1.0 if np.nanmax(normal) <= 1 else np.inf,
@@ -133,7 +139,11 @@ def _normalised_range(normal: Float[np.ndarray, "k n r"]) -> tuple[float, float]
 def _mean_range(
     limits: Float[np.ndarray, "n 2"], normalised_range: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return the ends of a mean over data sets, of their (worst, best) where these hold."""
+    """Return (lowest, highest) possible mean over data sets, in the unit of the scores.
+
+    limits: (worst, best) of each data set; normalised_range: as `_normalised_range` returns
+    it, infinite on a side where these limits do not hold.
+    """
     worst, best = limits.T
     is_worst_end, is_best_end = np.isfinite(normalised_range)
     if best[0] > worst[0]:
@@ -156,11 +166,12 @@ def performance_profiles(
     draws: int = 2000,
     seed: int = 0,
 ) -> ProfilesResult:
-    """Gives the share of runs times data sets with a normalised score of at least t.
+    """Return the share of scores (runs times data sets) of at least t, for each threshold t.
 
-    A curve above another everywhere: stochastically better. Scores are normalised as by
-    `intervals`; `thresholds` are 51 from 0 to 1 if None.
-    Raises ValueError for single runs, missing cells and bounds of no extent.
+    An algorithm whose curve is above another everywhere is stochastically better.
+    thresholds: of normalised scores; None: 51 values from 0 to 1. bounds, datasets: as for
+    `intervals`, which normalises in the same way.
+    Raise ValueError for single runs, missing cells and bounds of zero width.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -169,20 +180,22 @@ def performance_profiles(
     score_table.check(
         np.isfinite(grid).all(), "thresholds", "be finite numbers", thresholds
     )
-    value, many = [], []
+    shares, drawn_shares = [], []
     for j, counts in enumerate(drawn.runs):
-        reached = normal[j][:, : counts.shape[1], None] >= grid
-        value.append(reached.mean(axis=(0, 1)))
-        by_dataset = np.einsum("br,nrt->bnt", counts, reached.astype(np.float64))
-        many.append(drawn.over_datasets(by_dataset) / counts.shape[1])
+        is_reached = normal[j][:, : counts.shape[1], None] >= grid
+        shares.append(is_reached.mean(axis=(0, 1)))
+        by_dataset = np.einsum("br,nrt->bnt", counts, is_reached.astype(np.float64))
+        drawn_shares.append(drawn.over_datasets(by_dataset) / counts.shape[1])
     share = resampling.estimate(
-        np.stack(value),
-        np.stack(many, axis=1),
+        np.stack(shares),
+        np.stack(drawn_shares, axis=1),
         confidence,
         num_datasets=len(table.datasets) if datasets else None,
         bounds=(0, 1),
     )
-    return ProfilesResult(table.algorithms, grid, share, limits)
+    return ProfilesResult(
+        algorithms=table.algorithms, thresholds=grid, share=share, bounds=limits
+    )
 
 
 def probability_of_improvement(
@@ -194,20 +207,20 @@ def probability_of_improvement(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairsResult:
-    """Gives how probably a run of the row beats one of the column, over data sets.
+    """Return the probability that a run of the row beats a run of the column.
 
     P(X > Y) + P(X = Y) / 2 over all pairs of runs, averaged over data sets: the mean of
-    Vargha and Delaney's A12. Row and column exchanged give 1 minus it.
-    Raises ValueError for single runs and missing cells.
+    Vargha and Delaney's A12. Exchanging row and column gives 1 minus the value.
+    Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
-    value, many = resampling.superiority(table, drawn, sign)
+    by_dataset, drawn_means = resampling.superiority(table, drawn, sign)
     return _pairs(
         table,
-        value.mean(axis=1),
-        many.T,
+        by_dataset.mean(axis=1),
+        drawn_means.T,
         even=0.5,
         rounding=1e-12,
         confidence=confidence,
@@ -225,29 +238,29 @@ def mean_differences(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairsResult:
-    """Return how much better the row is than the column on average, in points.
+    """Return the mean advantage of the row over the column, in points.
 
-    Over redrawn runs alone intervals are percentiles, and too short for few runs
-    (`resampling.percentile_coverage`). With `datasets`, a hierarchical bootstrap: `better`
-    is how often the row wins with other seeds on other data sets like these, and
-    percentiles are widened as Student's t asks (`resampling.widening`): without, intervals
-    called 95 % held the difference in 85 to 94 % of cases with 5 to 20 data sets.
-    Positive is better, whatever the direction.
-    Raises ValueError for single runs and missing cells.
+    Positive where the row is better, whether larger or smaller scores are better.
+    If only runs are redrawn, intervals are percentiles, and too short for few runs
+    (`resampling.percentile_coverage`). datasets: draw data sets, too (a hierarchical
+    bootstrap). `better` is then how often the row wins with other seeds on other data sets
+    like these, and percentiles are widened according to Student's t (`resampling.widening`):
+    without widening, nominal 95 % intervals covered the difference in 85 to 94 % of cases
+    with 5 to 20 data sets.
+    Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     rows, columns = np.triu_indices(len(table.algorithms), 1)
-    many = sign * drawn.over_datasets(drawn.means(table))
-    value = sign * table.means.mean(axis=0)
-    value, many = (x[..., rows] - x[..., columns] for x in (value, many))
+    drawn_means = sign * drawn.over_datasets(drawn.means(table))
+    means = sign * table.means.mean(axis=0)
     errors = score_table.mean_errors(table).max(axis=0)
     rounding = np.maximum(errors[rows], errors[columns])
     return _pairs(
         table,
-        value,
-        many,
+        means[rows] - means[columns],
+        drawn_means[:, rows] - drawn_means[:, columns],
         even=0.0,
         rounding=rounding,
         confidence=confidence,
@@ -256,43 +269,52 @@ def mean_differences(
 
 
 def _pairs(
-    table,
-    value,
-    many,
+    table: score_table.Scores,
+    value: Float[np.ndarray, "p"],
+    drawn: Float[np.ndarray, "b p"],
     *,
     even: float,
-    rounding: float,
+    rounding: float | Float[np.ndarray, "p"],
     confidence: float,
     num_datasets: int | None,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> PairsResult:
-    """Return matrices filled from pairs (p,) and draws (b, p).
+    """Return the matrices of a statistic and of wins, filled from the p pairs i < j.
 
-    `even` is where neither is better, and what is no further from it than `rounding`.
+    value, drawn: the statistic in the table and in each draw. even: its value where neither
+    algorithm is better; a draw within `rounding` of it counts as half a win.
     """
     upper = resampling.estimate(
-        value, many, confidence, num_datasets=num_datasets, bounds=bounds
+        value, drawn, confidence, num_datasets=num_datasets, bounds=bounds
     )
-    off = many - even
+    off = drawn - even
     better = (off > rounding).mean(axis=0) + (abs(off) <= rounding).mean(axis=0) / 2
-    ends, turn = (upper.value, upper.low, upper.high), lambda v: 2 * even - v
-    estimate = resampling.pair_estimate(*ends, confidence, turn, diagonal=even)
-    half = resampling.pair_matrix(better, lambda v: 1 - v, diagonal=0.5)
-    return PairsResult(table.algorithms, estimate, half)
+    return PairsResult(
+        algorithms=table.algorithms,
+        pairs=resampling.pair_estimate(upper, lambda v: 2 * even - v, diagonal=even),
+        better=resampling.pair_matrix(better, lambda v: 1 - v, diagonal=0.5),
+    )
 
 
-def _normalised(table, bounds, larger_is_better: bool):
-    """Gives (worst, best) of every data set, and algorithm after algorithm (n, r)."""
+def _normalised(
+    table: score_table.Scores, bounds: Bounds | None, larger_is_better: bool
+) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "k n r"]]:
+    """Return (worst, best) of every data set, and the normalised scores, algorithms first."""
     if bounds is None:
-        both = (of(table.values, axis=(1, 2)) for of in (np.nanmin, np.nanmax))
-        ends = np.stack([*both], axis=1)
+        lowest = np.nanmin(table.values, axis=(1, 2))
+        highest = np.nanmax(table.values, axis=(1, 2))
+        ends = np.stack([lowest, highest], axis=1)
         ends = ends if larger_is_better else ends[:, ::-1]
         ends[ends[:, 0] == ends[:, 1], 1] += 1 if larger_is_better else -1  # All equal.
     else:
         ends = np.asarray(bounds, dtype=np.float64)
-        n, told = len(table.datasets), f"shape {ends.shape}"
-        must = f"be one pair (worst, best) for each of {n} data sets"
-        score_table.check(ends.shape == (n, 2), "bounds", must, told)
+        n = len(table.datasets)
+        score_table.check(
+            ends.shape == (n, 2),
+            "bounds",
+            must=f"be one pair (worst, best) for each of {n} data sets",
+            got=f"shape {ends.shape}",
+        )
         extent = (ends[:, 1] - ends[:, 0]) * (1 if larger_is_better else -1)
         wrong = np.flatnonzero(~((extent > 0) & np.isfinite(extent)))
         if len(wrong):
@@ -308,9 +330,9 @@ def _normalised(table, bounds, larger_is_better: bool):
 def _iqm(
     x: Float[np.ndarray, "n r"], counts: Float[np.ndarray, "b n r"]
 ) -> Float[np.ndarray, "b"]:
-    """Gives the mean of the middle half, each score counted as often as `counts` says.
+    """Return the interquartile mean of x, each score repeated `counts` times, per draw.
 
-    With m scores in all, int(m / 4) are cut at either end, as scipy.stats.trim_mean does.
+    Of m scores, int(m / 4) are cut at either end, as in scipy.stats.trim_mean.
     """
     order = np.argsort(x, axis=None)
     upto = np.cumsum(counts.reshape(len(counts), -1)[:, order], axis=1)
@@ -323,24 +345,30 @@ def _iqm(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankStabilityResult:
-    """What redrawn seeds do to ranks and decisions; shares of draws throughout."""
+    """Ranks and test decisions under redrawn seeds; shares are shares of draws."""
 
     algorithms: tuple[str, ...]
     ranks: resampling.Estimate  # (k,), means over data sets; 1 is the best.
-    places: Float[np.ndarray, "k k"]  # Algorithm at place 1, 2, ... by mean rank.
-    before: Float[np.ndarray, "k k"]  # Row has the smaller mean rank; ties half.
-    same_order: float  # All pairs as observed.
+    places: Float[
+        np.ndarray, "k k"
+    ]  # Share: algorithm (row) at place 1, 2, ... (column).
+    ranked_before: Float[
+        np.ndarray, "k k"
+    ]  # Share: row has the smaller mean rank; ties half.
+    same_order: float  # Share: all pairs are ordered as observed.
     friedman: bool  # Observed: p <= alpha.
-    friedman_flips: float  # The other decision.
+    friedman_flips: float  # Share: Friedman's decision differs from the observed one.
     nemenyi: np.ndarray  # (k, k) bool, observed: p <= alpha.
-    nemenyi_share: Float[np.ndarray, "k k"]  # Pair differs significantly.
-    nemenyi_flips: Float[np.ndarray, "k k"]  # The other decision than observed.
-    any_flips: float  # Some decision of Nemenyi's comes out otherwise.
+    nemenyi_share: Float[np.ndarray, "k k"]  # Share: the pair differs significantly.
+    nemenyi_flips: Float[
+        np.ndarray, "k k"
+    ]  # Share: decision differs from the observed one.
+    any_flips: float  # Share: at least one of Nemenyi's decisions differs.
     alpha: float
 
     @property
     def best(self) -> Float[np.ndarray, "k"]:
-        """How often each algorithm comes first; ties share."""
+        """Share of draws in which each algorithm comes first; ties share."""
         return self.places[:, 0]
 
 
@@ -355,31 +383,32 @@ def rank_stability(
     draws: int = 2000,
     seed: int = 0,
 ) -> RankStabilityResult:
-    """Ranks and tests the table again with redrawn runs, and counts what changes.
+    """Rank and test the table again with redrawn runs, and return how often results change.
 
-    `datasets` draws data sets too. `runs` is how many runs of each algorithm a draw has
-    (None: as many as there are); a smaller number shows what a smaller study would have said.
+    datasets: draw data sets, too. runs: runs of each algorithm in a draw (None: as many as
+    the table has); a smaller number shows the results of a smaller study.
     Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
-    critical difference. Raises ValueError for single runs and missing cells.
+    critical difference. Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)
     observed = score_table.rank(table, larger_is_better=larger_is_better)
-    # Sums in another order tie as before.
+    # Means that tie in the table must tie here, though their sums have another order.
     errors = score_table.mean_errors(table)
     levels = score_table.near_levels(drawn.means(table), errors)
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=2)
-    ranked = drawn.picked(ranked)
+    ranked = drawn.pick_datasets(ranked)
     mean_ranks = np.round(ranked.mean(axis=1), 9)
     original = np.round(observed.mean(axis=0), 9)
     sign = np.sign(mean_ranks[:, :, None] - mean_ranks[:, None, :])
-    as_observed = sign == np.sign(original[:, None] - original)
+    is_as_observed = sign == np.sign(original[:, None] - original)
 
-    cd = posthoc.critical_difference(*observed.shape, alpha)
-    apart = np.abs(mean_ranks[:, :, None] - mean_ranks[:, None, :]) >= cd
+    n, k = observed.shape
+    cd = posthoc.critical_difference(n, k, alpha)
+    is_significant = np.abs(mean_ranks[:, :, None] - mean_ranks[:, None, :]) >= cd
     nemenyi = np.abs(original[:, None] - original) >= cd
-    rejects = friedman_pvalues(ranked) <= alpha
-    rejected = bool(friedman_pvalues(observed[None])[0] <= alpha)
+    drawn_rejections = friedman_pvalues(ranked) <= alpha
+    is_rejected = bool(friedman_pvalues(observed[None])[0] <= alpha)
     return RankStabilityResult(
         algorithms=table.algorithms,
         ranks=resampling.estimate(
@@ -390,22 +419,22 @@ def rank_stability(
             bounds=(1, len(table.algorithms)),
         ),
         places=_places(mean_ranks),
-        before=((1 - sign) / 2).mean(axis=0),
-        same_order=float(as_observed.all(axis=(1, 2)).mean()),
-        friedman=rejected,
-        friedman_flips=float((rejects != rejected).mean()),
+        ranked_before=((1 - sign) / 2).mean(axis=0),
+        same_order=float(is_as_observed.all(axis=(1, 2)).mean()),
+        friedman=is_rejected,
+        friedman_flips=float((drawn_rejections != is_rejected).mean()),
         nemenyi=nemenyi,
-        nemenyi_share=apart.mean(axis=0),
-        nemenyi_flips=(apart != nemenyi).mean(axis=0),
-        any_flips=float((apart != nemenyi).any(axis=(1, 2)).mean()),
+        nemenyi_share=is_significant.mean(axis=0),
+        nemenyi_flips=(is_significant != nemenyi).mean(axis=0),
+        any_flips=float((is_significant != nemenyi).any(axis=(1, 2)).mean()),
         alpha=alpha,
     )
 
 
 def friedman_pvalues(ranked: Float[np.ndarray, "b n k"]) -> Float[np.ndarray, "b"]:
-    """Gives the p-values of `omnibus.friedman` for many tables of ranks at once.
+    """Return the p-value of `omnibus.friedman` for each of b tables of ranks.
 
-    The sum of squares of all ranks stands for the correction for ties (Conover 1999, 5.8).
+    Ties are corrected by the sum of squares of all ranks (Conover 1999, 5.8).
     """
     _, n, k = ranked.shape
     even = (k + 1) / 2
@@ -418,10 +447,13 @@ def friedman_pvalues(ranked: Float[np.ndarray, "b n k"]) -> Float[np.ndarray, "b
 
 
 def _places(mean_ranks: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "k k"]:
-    """Gives how often each algorithm is at each place; ties share their places."""
+    """Return the share of draws in which each algorithm (row) has each place (column).
+
+    Algorithms that tie share their places.
+    """
     k = mean_ranks.shape[1]
-    ahead = (mean_ranks[:, :, None] > mean_ranks[:, None, :]).sum(axis=2)
-    level = (mean_ranks[:, :, None] == mean_ranks[:, None, :]).sum(axis=2)
-    place = np.arange(k) - ahead[:, :, None]
-    held = (place >= 0) & (place < level[:, :, None])
-    return (held / level[:, :, None]).mean(axis=0)
+    num_ahead = (mean_ranks[:, :, None] > mean_ranks[:, None, :]).sum(axis=2)
+    num_equal = (mean_ranks[:, :, None] == mean_ranks[:, None, :]).sum(axis=2)
+    place = np.arange(k) - num_ahead[:, :, None]
+    has_place = (place >= 0) & (place < num_equal[:, :, None])
+    return (has_place / num_equal[:, :, None]).mean(axis=0)

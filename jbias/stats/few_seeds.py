@@ -1,8 +1,8 @@
-"""Would fewer seeds have said the same? Groups of the seeds that there are, compared.
+"""Simulated studies with fewer seeds: comparisons of groups of the existing seeds.
 
-Two groups of a method's seeds, drawn without replacement, are what two studies of the same
-method would have compared. The mean squared difference of their means is 2 S^2 / s, S^2 the
-variance of all its seeds (ddof 1), as it is of new seeds.
+Two disjoint groups of s seeds of a method, drawn without replacement, stand for two studies
+of that method. The mean squared difference of their means is 2 S^2 / s, S^2 the variance of
+all seeds of the method (ddof 1), the same as for new seeds.
 """
 
 import dataclasses
@@ -17,17 +17,17 @@ from jaxtyping import Bool, Float, Int
 
 from jbias.stats import power, score_table
 
-_QUANTILES = 500
+_QUANTILES = 500  # Larger sets of group means are thinned to about as many quantiles.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FewSeedsResult:
-    """What s seeds a method would have shown; NaN where methods have too few seeds."""
+    """Results to expect from studies with s seeds a method; NaN where methods have too few."""
 
     apart: Float[np.ndarray, "s k"]  # Share of draws: two groups of a method differ.
-    lead: Float[np.ndarray, "s k"]  # Of the best of k copies of a method, expected.
-    reversed: Float[np.ndarray, "s k k"]  # Share of draws: another sign than of all.
-    # Seeds of each of a pair; inf where means are equal.
+    lead: Float[np.ndarray, "s k"]  # Expected lead of the best of k copies of a method.
+    reversed: Float[np.ndarray, "s k k"]  # Share of draws: sign differs from all seeds.
+    # Seeds that each method of a pair needs; inf where means are equal.
     needed: Float[np.ndarray, "k k"]
 
 
@@ -42,23 +42,28 @@ def few_seeds(
     draws: int = 5000,
     seed: int = 0,
 ) -> FewSeedsResult:
-    """Compares groups of s seeds, for s in `seeds`, of k methods on one data set.
+    """Return how reliable studies with s seeds are, for s in `seeds`, from groups of s seeds.
 
-    `apart`: how often two disjoint groups of one method have means more than `difference`
-    apart. `lead`: how far the best of k groups of one method lies above their mean, where
-    groups are independent and deviate by sqrt(n / (n - s)) more than those drawn from n
-    seeds. Both need 2 s seeds. `reversed`: how often groups of a pair of methods have not the
-    sign of the difference of all seeds, but the other or none; it needs more than s seeds,
-    and those drawn are among all, so new seeds would reverse it more often. `needed`: as
-    `seeds_for_t` gives it if difference and pooled deviation of the pair were true.
+    scores: the scores of each of k methods on one data set, one score per seed.
+    difference: difference of means that matters, in the unit of the scores.
+    alpha, target: level and power of the t-test of `needed`.
 
-    All groups are enumerated where they are at most `draws`, and else drawn so often, with
-    a standard error of at most 0.5 / sqrt(draws); of 1,000 and more, quantiles stand for one
-    side of `reversed`, which moves it by less than 0.001. scores: the scores of each method, one a
-    seed. Raises ValueError for methods with a single score or one that is not finite.
+    `apart`: share of draws in which two disjoint groups of one method have means more than
+    `difference` apart. `lead`: expected distance of the best of k groups of one method from
+    their mean; groups are taken as independent, so the distance is scaled by
+    sqrt(n / (n - s)), n the seeds of the method. Both need 2 s seeds. `reversed`: share of
+    draws in which groups of a pair of methods do not have the sign of the difference of all
+    seeds, but the other or none. It needs more than s seeds; groups are drawn from the same
+    seeds, so new seeds would reverse the sign more often. `needed`: `seeds_for_t` with the
+    difference and the pooled deviation of the pair taken as true.
+
+    All groups are enumerated if there are at most `draws`; else `draws` are drawn, with a
+    standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups, `reversed` uses
+    quantiles of one side, which changes it by less than 0.001.
+    Raise ValueError for methods with a single score or one that is not finite.
     """
     sign = 1 if larger_is_better else -1
-    runs = [sign * np.asarray(one, np.float64) for one in scores]
+    runs = [sign * np.asarray(values, np.float64) for values in scores]
     if not runs or not all(x.ndim == 1 < x.size and np.isfinite(x).all() for x in runs):
         raise ValueError(
             "scores: every method must have two finite scores or more; leave others out"
@@ -95,8 +100,15 @@ def few_seeds(
             alpha=alpha,
             target=target,
         )
-    turned = [_share_reversed(of, is_ahead, tolerances) for of in means]
-    return FewSeedsResult(apart, lead, np.array(turned).reshape(-1, k, k), needed)
+    reversals = [
+        _share_reversed(group_means, is_ahead, tolerances) for group_means in means
+    ]
+    return FewSeedsResult(
+        apart=apart,
+        lead=lead,
+        reversed=np.array(reversals).reshape(-1, k, k),
+        needed=needed,
+    )
 
 
 def _share_reversed(
@@ -104,61 +116,62 @@ def _share_reversed(
     is_ahead: Bool[np.ndarray, "k k"],
     tolerances: Float[np.ndarray, "k k"],
 ) -> Float[np.ndarray, "k k"]:
-    """Return how often groups of a pair have not the sign of the difference of all seeds.
+    """Return the share of draws in which a pair lacks the sign of the difference of all seeds.
 
-    means: sorted, of the groups of each method with enough seeds. is_ahead: whether the mean
-    of all seeds of the first method lies above that of the second by more than the tolerance.
-    NaN where neither is ahead, or a method has too few seeds.
+    means: sorted group means of each method with enough seeds, by its index. is_ahead: true
+    where the mean of all seeds of the row is above that of the column by more than the
+    tolerance. NaN where neither is ahead, or a method has too few seeds.
     """
-    turned = np.full(is_ahead.shape, math.nan)
+    reversals = np.full(is_ahead.shape, math.nan)
     steps = {i: max(1, len(x) // _QUANTILES) for i, x in means.items()}
     quantiles = {i: x[steps[i] // 2 :: steps[i]] for i, x in means.items()}
-    for j, behind in means.items():
+    for j, loser_means in means.items():
         winners = [i for i in means if is_ahead[i, j]]
         if not winners:
             continue
-        # One search for all methods that are ahead of this one.
-        wanted = np.concatenate([quantiles[i] - tolerances[i, j] for i in winners])
-        below = np.searchsorted(behind, wanted)
+        # One search for all methods that are ahead of method j.
+        limits = np.concatenate([quantiles[i] - tolerances[i, j] for i in winners])
+        below = np.searchsorted(loser_means, limits)
         sizes = [len(quantiles[i]) for i in winners]
         counts = np.add.reduceat(below, np.cumsum([0, *sizes[:-1]]))
-        share = counts / sizes / len(behind)
-        turned[winners, j] = turned[j, winners] = 1 - share
-    return turned
+        share = counts / sizes / len(loser_means)
+        reversals[winners, j] = reversals[j, winners] = 1 - share
+    return reversals
 
 
 @functools.lru_cache(maxsize=64)
 def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "_ m"]:
-    """Return m orders of n seeds, a column each: the first s are a group, the next s another.
+    """Return m orders of n seeds as columns: rows 0 to s - 1 are one group, the next s another.
 
-    All groups where they are at most `draws`, each equally often, else so many drawn.
+    All pairs of groups if there are at most `draws`, else `draws` random orders.
     """
-    other = min(s, n - s)
-    if math.comb(n, s) * math.comb(n - s, other) > draws:
+    second_size = min(s, n - s)
+    if math.comb(n, s) * math.comb(n - s, second_size) > draws:
         rows = np.tile(np.arange(n), (draws, 1))
         orders = np.random.default_rng(seed).permuted(rows, axis=1)
         return np.ascontiguousarray(orders.T)
-    pairs = (
-        (one, another)
-        for one in itertools.combinations(range(n), s)
-        for another in itertools.combinations({*range(n)}.difference(one), other)
-    )
-    return np.ascontiguousarray(np.array([one + another for one, another in pairs]).T)
+    orders = []
+    for first in itertools.combinations(range(n), s):
+        remaining = {*range(n)}.difference(first)
+        for second in itertools.combinations(remaining, second_size):
+            orders.append(first + second)
+    return np.ascontiguousarray(np.array(orders).T)
 
 
 @functools.lru_cache(maxsize=64)
 def _chance_of_best(groups: int, k: int) -> Float[np.ndarray, " m"]:
-    """Return how probably each of so many sorted means is the best of k that are drawn."""
-    none_is_better = np.linspace(0, 1, groups + 1) ** k
-    return np.diff(none_is_better)
+    """Return the probability that each of `groups` sorted means is the best of k drawn."""
+    all_are_below = np.linspace(0, 1, groups + 1) ** k
+    return np.diff(all_are_below)
 
 
 def _mean_of_groups(
     x: Float[np.ndarray, " n"], groups: Int[np.ndarray, "s m"]
 ) -> Float[np.ndarray, " m"]:
-    """Return the mean of each column's seeds, to the bit that of its own one-dimensional array.
+    """Return the mean of each column of seeds, equal to the bit to that of a separate array.
 
-    Numpy adds fewer than eight numbers one after another, along any axis.
+    Numpy adds fewer than eight numbers one after another along any axis; longer columns are
+    made contiguous, so that they are added in the same order as a one-dimensional array.
     """
     scores = x.take(groups)
     if len(groups) < 8:

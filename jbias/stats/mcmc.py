@@ -2,7 +2,7 @@
 
 Source: Vehtari, Gelman, Simpson, Carpenter and Bürkner 2021,
 https://doi.org/10.1214/20-BA1221 (sections 2 and 3, without the normalisation of ranks: pass
-what is roughly normal).
+quantities that are roughly normal). Draws have the shape (c chains, d draws, ...).
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 
 def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
-    """Gives R-hat of chains cut in halves; 1 if they agree, and where nothing varies."""
+    """Return R-hat of chains cut in halves; 1 if the halves agree, and if nothing varies."""
     halves = _halves(draws)
     d = halves.shape[1]
     within = halves.var(axis=1, ddof=1).mean(axis=0)
@@ -21,7 +21,7 @@ def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
 
 
 def effective_draws(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
-    """Gives the effective sample size of the mean, by Geyer's initial monotone sequence."""
+    """Return the effective sample size of the mean, by Geyer's initial monotone sequence."""
     halves = _halves(draws)
     c, d = halves.shape[:2]
     centred = halves - halves.mean(axis=1, keepdims=True)
@@ -41,6 +41,6 @@ def effective_draws(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, ".
 
 
 def _halves(draws):
-    """Cuts chains (c, d, ...) in halves (2 c, d / 2, ...)."""
+    """Return the halves (2 c, d / 2, ...) of chains (c, d, ...)."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])

@@ -1,16 +1,17 @@
-"""Bayesian Bradley-Terry model: who beats whom over data sets, and how often.
+"""Bayesian Bradley-Terry model of wins: the probability that an algorithm beats another.
 
 Source: Wainer 2023 (JMLR 24), "A Bayesian Bradley-Terry model to compare multiple ML
 algorithms on multiple data sets", https://arxiv.org/abs/2208.04935.
 
     wins_ij ~ Binomial(n_ij, sigma(b_i - b_j)),  b_i ~ Normal(0, s),  s ~ LogNormal(0, 1/2)
 
-The model knows who won on a data set and not by how much, and takes the data sets as
-exchangeable. It is sampled by Hamiltonian Monte Carlo in many chains at once.
+The model uses which algorithm won on a data set, not by how much, and treats data sets as
+exchangeable. The posterior is sampled by Hamiltonian Monte Carlo in many parallel chains.
 """
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -19,82 +20,105 @@ from jaxtyping import Float, Int
 from jbias.stats import bayes, mcmc, resampling, score_table
 
 _LOG_SCALES = np.linspace(-3, 6, 73)  # Quadrature nodes of log s.
-_SPREAD = 0.5  # Deviation of log s.
+_LOG_SCALE_DEVIATION = 0.5  # Prior standard deviation of log s.
 _HMC_CHAINS = 100
-_WARM_UP = 150  # Steps of every chain that are thrown away.
+_WARM_UP = 150  # First steps of every chain, which are dropped.
 
 
-def draw_posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
-    """Gives draws of log s and of b: c chains of Hamiltonian Monte Carlo, d of each.
+def draw_posterior(
+    wins: Int[np.ndarray, "k k"], draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, "c d k+1"]:
+    """Return draws of (log s, b_1, ..., b_k): c chains of Hamiltonian Monte Carlo, d draws each.
 
-    Chains run side by side on (log s, z), b = z s^growth up to a constant, in coordinates
-    in which covariances are 1: centre + turn @ at. They start at modes of b: in the tail
-    of a skewed posterior a chain may never move. Steps vary, for what is too long there.
-    Source: Neal 2011, https://arxiv.org/abs/1206.1901.
+    Chains sample theta = (log s, z), b = z s^growth up to a constant, in coordinates of unit
+    covariance: theta = centre + root @ position. Chains start at modes of b, as a chain may
+    never leave the tail of a skewed posterior. Step sizes vary, because a fixed size may be
+    too long there. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
     """
     k = len(wins)
     total, won = wins + wins.T, wins.sum(axis=1)
     chains = max(2, min(_HMC_CHAINS, draws // 20))
-    centre, turn, growth, theta = _laplace(wins, chains, rng)
+    approximation = _approximate_posterior(wins, chains, rng)
+    centre, root = approximation.centre, approximation.root
+    growth, theta = approximation.growth, approximation.starts
 
-    def grown(theta):
-        """Gives b."""
+    def strengths(theta):
+        """Return b."""
         return theta[..., 1:] * np.exp(growth * (theta[..., :1] - centre[0]))
 
-    def height(theta) -> Float[np.ndarray, "c"]:
-        log_scale, b = theta[:, 0], grown(theta)
+    def log_density(theta) -> Float[np.ndarray, "c"]:
+        log_scale, b = theta[:, 0], strengths(theta)
         squares = np.sum(b**2, axis=1) * np.exp(-2 * log_scale)
-        prior = -0.5 * (log_scale / _SPREAD) ** 2 - (1 - growth) * k * log_scale
-        return _likelihood(wins, b) - squares / 2 + prior
+        prior = (
+            -0.5 * (log_scale / _LOG_SCALE_DEVIATION) ** 2
+            - (1 - growth) * k * log_scale
+        )
+        return _log_likelihood(wins, b) - squares / 2 + prior
 
-    def slope(theta) -> Float[np.ndarray, "c k+1"]:
-        log_scale, b = theta[:, :1], grown(theta)
+    def gradient(theta) -> Float[np.ndarray, "c k+1"]:
+        """Return the gradient of the log density with respect to the position."""
+        log_scale, b = theta[:, :1], strengths(theta)
         odds = np.exp(b - b.max(axis=1, keepdims=True))
         games = total / (odds[:, :, None] + odds[:, None, :])
-        pull = b * np.exp(-2 * log_scale)
-        of_b = won - odds * games.sum(axis=2) - pull
-        of_scale = np.sum(b * (pull + growth * of_b), axis=1, keepdims=True)
-        of_scale -= (1 - growth) * k + log_scale / _SPREAD**2
+        prior_pull = b * np.exp(-2 * log_scale)
+        of_b = won - odds * games.sum(axis=2) - prior_pull
+        of_scale = np.sum(b * (prior_pull + growth * of_b), axis=1, keepdims=True)
+        of_scale -= (1 - growth) * k + log_scale / _LOG_SCALE_DEVIATION**2
         of_z = of_b * np.exp(growth * (log_scale - centre[0]))
-        return np.concatenate([of_scale, of_z], axis=1) @ turn
+        return np.concatenate([of_scale, of_z], axis=1) @ root
 
-    step, seen, old = 0.5, [], height(theta)
-    at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
+    step, samples, density = 0.5, [], log_density(theta)
+    position, slope = np.linalg.solve(root, (theta - centre).T).T, gradient(theta)
     for i in range(_WARM_UP + math.ceil(draws / chains)):
         if i == _WARM_UP // 2:
-            # What was seen knows more of tails than Laplace's approximation.
-            late = np.concatenate(seen[len(seen) // 3 :])
-            turn = np.linalg.cholesky(np.cov(late.T))
-            at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
-        momentum = rng.normal(size=at.shape)
-        # About a quarter of a turn, after which a normal has forgotten where it was.
-        steps = math.ceil(rng.uniform(0.7, 1.3) * math.pi / 2 / step)
-        pace = step * rng.uniform(0.4, 1.2, size=(chains, 1))
-        there, force, speed = at, uphill, momentum
-        with np.errstate(all="ignore"):  # What runs away is not accepted.
-            for _ in range(steps):
-                speed = speed + pace / 2 * force
-                there = there + pace * speed
-                force = slope(centre + there @ turn.T)
-                speed = speed + pace / 2 * force
-            new = height(centre + there @ turn.T)
-            gained = new - old + (momentum**2 - speed**2).sum(axis=1) / 2
-            chance = np.nan_to_num(np.exp(np.minimum(gained, 0)))
-        taken = rng.random(chains) < chance
-        at, uphill = np.where(taken[:, None], (there, force), (at, uphill))
-        old = np.where(taken, new, old)
+            # Samples describe the tails better than Laplace's approximation.
+            recent = np.concatenate(samples[len(samples) // 3 :])
+            root = np.linalg.cholesky(np.cov(recent.T))
+            position = np.linalg.solve(root, (theta - centre).T).T
+            slope = gradient(theta)
+        momentum = rng.normal(size=position.shape)
+        # About a quarter of an orbit, after which a normal is independent of its start.
+        num_steps = math.ceil(rng.uniform(0.7, 1.3) * math.pi / 2 / step)
+        step_sizes = step * rng.uniform(0.4, 1.2, size=(chains, 1))
+        new_position, new_slope, new_momentum = position, slope, momentum
+        with np.errstate(all="ignore"):  # Diverging trajectories are rejected.
+            for _ in range(num_steps):
+                new_momentum = new_momentum + step_sizes / 2 * new_slope
+                new_position = new_position + step_sizes * new_momentum
+                new_slope = gradient(centre + new_position @ root.T)
+                new_momentum = new_momentum + step_sizes / 2 * new_slope
+            new_density = log_density(centre + new_position @ root.T)
+            kinetic = (momentum**2 - new_momentum**2).sum(axis=1) / 2
+            log_ratio = new_density - density + kinetic
+            acceptance = np.nan_to_num(np.exp(np.minimum(log_ratio, 0)))
+        is_accepted = rng.random(chains) < acceptance
+        position = np.where(is_accepted[:, None], new_position, position)
+        slope = np.where(is_accepted[:, None], new_slope, slope)
+        density = np.where(is_accepted, new_density, density)
         if i < _WARM_UP:
-            step = float(np.clip(step * math.exp((chance.mean() - 0.9) / 2), 0.02, 1))
-        theta = centre + at @ turn.T
-        seen.append(theta)
-    theta = np.stack(seen[_WARM_UP:], axis=1)
-    return np.concatenate([theta[:, :, :1], grown(theta)], axis=2)
+            factor = math.exp((acceptance.mean() - 0.9) / 2)
+            step = float(np.clip(step * factor, 0.02, 1))
+        theta = centre + position @ root.T
+        samples.append(theta)
+    theta = np.stack(samples[_WARM_UP:], axis=1)
+    return np.concatenate([theta[:, :, :1], strengths(theta)], axis=2)
 
 
-def _laplace(wins, count: int, rng) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    """Gives the centre of (log s, z), a root of its covariance, growth, and first points.
+class _Approximation(NamedTuple):
+    """Laplace's approximation of the posterior of theta = (log s, z)."""
 
-    Quadrature over log s; at each node b is taken as normal around its mode.
+    centre: Float[np.ndarray, "k+1"]
+    root: Float[np.ndarray, "k+1 k+1"]  # root @ root.T is the covariance.
+    growth: float  # Exponent of s by which the deviations of b grow.
+    starts: Float[np.ndarray, "c k+1"]  # First point of each chain, a mode of b.
+
+
+def _approximate_posterior(
+    wins: Int[np.ndarray, "k k"], count: int, rng: np.random.Generator
+) -> _Approximation:
+    """Return Laplace's approximation, with `count` starting points of chains.
+
+    Quadrature over log s; at each node, b is taken as normal around its mode.
     """
     k = len(wins)
     logs = _LOG_SCALES
@@ -104,26 +128,32 @@ def _laplace(wins, count: int, rng) -> tuple[np.ndarray, np.ndarray, float, np.n
         b = peaks[-1][0]
     modes = np.stack([mode for mode, _ in peaks])
     roots = np.linalg.cholesky(np.stack([precision for _, precision in peaks]))
-    mass = _likelihood(wins, modes) - np.sum(modes**2, axis=1) * np.exp(-2 * logs) / 2
-    mass -= 0.5 * (logs / _SPREAD) ** 2 + k * logs
+    log_mass = _log_likelihood(wins, modes)
+    log_mass -= np.sum(modes**2, axis=1) * np.exp(-2 * logs) / 2
+    log_mass -= 0.5 * (logs / _LOG_SCALE_DEVIATION) ** 2 + k * logs
     diagonals = np.diagonal(roots, axis1=1, axis2=2)
-    mass -= np.log(diagonals).sum(axis=1)
-    shares = np.exp(mass - mass.max())
+    log_mass -= np.log(diagonals).sum(axis=1)
+    shares = np.exp(log_mass - log_mass.max())
     shares /= shares.sum()
     middle = shares @ logs
     deviation = max(math.sqrt(shares @ (logs - middle) ** 2), (logs[1] - logs[0]) / 4)
-    at, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=count, p=shares)
-    # With log s, the modes of b move and its deviations grow.
-    growth = -np.gradient(np.log(diagonals).mean(axis=1), logs)[at]
-    shrunk = modes * np.exp(-growth * (logs - logs[at]))[:, None]
-    theta = np.column_stack([logs, shrunk])
-    turn = np.zeros((k + 1, k + 1))
-    turn[:, 0] = deviation * np.gradient(theta, logs, axis=0)[at]
-    turn[1:, 1:] = np.linalg.inv(roots[at]).T
-    return theta[at], turn, growth, theta[nodes]
+    peak, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=count, p=shares)
+    # With log s, the modes of b move and the deviations of b grow.
+    growth = -np.gradient(np.log(diagonals).mean(axis=1), logs)[peak]
+    z = modes * np.exp(-growth * (logs - logs[peak]))[:, None]
+    theta = np.column_stack([logs, z])
+    root = np.zeros((k + 1, k + 1))
+    root[:, 0] = deviation * np.gradient(theta, logs, axis=0)[peak]
+    root[1:, 1:] = np.linalg.inv(roots[peak]).T
+    return _Approximation(
+        centre=theta[peak], root=root, growth=growth, starts=theta[nodes]
+    )
 
 
-def _likelihood(wins, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
+def _log_likelihood(
+    wins: Int[np.ndarray, "k k"], b: Float[np.ndarray, "b k"]
+) -> Float[np.ndarray, "b"]:
+    """Return the log likelihood of the wins for each vector of strengths b, up to a constant."""
     rows, columns = np.triu_indices(len(wins), 1)
     difference = b[:, rows] - b[:, columns]
     total = wins[rows, columns] + wins[columns, rows]
@@ -131,7 +161,10 @@ def _likelihood(wins, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
 
 
 def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the mode of b and minus the Hessian there, by Newton's method, damped."""
+    """Return the mode of b and minus the Hessian there, by Newton's method, damped.
+
+    scale: s, the standard deviation of the prior of b. start: first guess of b.
+    """
     total, won = wins + wins.T, wins.sum(axis=1)
     b, value, new = start, -math.inf, -math.inf
     precision = np.diag(np.full(len(wins), scale**-2))
@@ -144,7 +177,7 @@ def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
         if np.abs(step).max() < 1e-8:
             break
         for _ in range(30):
-            new = _likelihood(wins, (b + step)[None])[0]
+            new = _log_likelihood(wins, (b + step)[None])[0]
             new -= np.sum((b + step) ** 2) / (2 * scale**2)
             if new >= value:
                 break
@@ -153,22 +186,25 @@ def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
     return b, precision
 
 
-_PAIRS = 64  # Pairs whose draws are held at once.
-_FEWEST = 1000  # Effective draws, below which the answer is refused.
+_PAIRS_AT_ONCE = 64  # Pairs whose draws are in memory together.
+_MIN_DRAWS = 1000  # Fewer effective draws are refused.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BradleyTerryResult:
-    """Posterior of p_win, the chance that the row beats the column on a data set."""
+    """Posterior of p_win, the probability that the row beats the column on a data set.
+
+    Intervals are the shortest ones with the given mass (HDI).
+    """
 
     algorithms: tuple[str, ...]
-    wins: Int[np.ndarray, "k k"]  # With ties as they were dealt.
+    wins: Int[np.ndarray, "k k"]  # Half of the ties, rounded up, included.
     ties: Int[np.ndarray, "k k"]
     strengths: resampling.Estimate  # (k,), b; mean and HDI.
     p_win: resampling.Estimate  # (k, k); mean and HDI; diagonal 1/2.
     better: Float[np.ndarray, "k k"]  # P(p_win > 1/2); diagonal 1/2.
     equivalent: Float[np.ndarray, "k k"]  # P(p_win in [0.45, 0.55]); diagonal 1.
-    effective_draws: float  # Fewest of b and log s (see `mcmc`); at most the draws.
+    effective_draws: float  # Smallest of b and log s (see `mcmc`); at most the draws.
 
 
 def bradley_terry(
@@ -181,13 +217,14 @@ def bradley_terry(
     draws: int | None = None,
     seed: int = 0,
 ) -> BradleyTerryResult:
-    """Fits the model to the table's wins on its data sets.
+    """Fit the Bradley-Terry model to a table of scores: one win or tie per pair and data set.
 
-    Means that are equal tie, and with `local_rope` those that differ by no more than
-    local_rope * sqrt((s_i^2 + s_j^2) / 2), s the deviations over runs (Wainer takes 0.4).
-    Half of the ties, rounded up, is a win for either ("spread"). Intervals are the shortest.
-    `draws` are 30000 if None, and 600000 / k if there are more than 20 algorithms.
-    Raises ValueError for missing cells, and for single runs if there is a `local_rope`.
+    local_rope: means tie if they differ by no more than
+    local_rope * sqrt((s_i^2 + s_j^2) / 2), s the standard deviations over runs (Wainer takes
+    0.4); None: only equal means tie. Half of the ties, rounded up, counts as wins of either
+    algorithm (Wainer's "spread"). equivalence: range of p_win that counts as equivalent.
+    draws: None for 30000, or 600000 / k with more than 20 algorithms.
+    Raise ValueError for missing cells, and for single runs with a `local_rope`.
     """
     table = score_table.read(scores)
     if local_rope is not None:
@@ -196,7 +233,7 @@ def bradley_terry(
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
     errors = score_table.mean_errors(table)
-    wins, ties = wins_and_ties(means, stds, local_rope or 0.0, errors)
+    wins, ties = count_wins_and_ties(means, stds, rope=local_rope or 0.0, errors=errors)
     result = bradley_terry_of_wins(
         wins, equivalence=equivalence, confidence=confidence, draws=draws, seed=seed
     )
@@ -206,21 +243,21 @@ def bradley_terry(
 Cells = Float[np.ndarray, "n k"]
 
 
-def wins_and_ties(
-    means: Cells, stds: Cells, rope: float, errors: Cells
+def count_wins_and_ties(
+    means: Cells, stds: Cells, *, rope: float, errors: Cells
 ) -> tuple[Int[np.ndarray, "k k"], Int[np.ndarray, "k k"]]:
-    """Counts on how many data sets the row wins, ties dealt out, and on how many it ties.
+    """Return the data sets on which the row wins, half of the ties included, and the ties.
 
-    Larger means win. Ends of the region are in it, up to the larger of the
-    `errors` of the two (see `score_table.mean_errors`).
+    Larger means win. Differences of at most rope * sqrt((s_i^2 + s_j^2) / 2), plus the larger
+    of the two rounding errors (see `score_table.mean_errors`), are ties.
     """
     difference = means[:, :, None] - means[:, None, :]
     variances = stds[:, :, None] ** 2 + stds[:, None, :] ** 2
     rounding = np.maximum(errors[:, :, None], errors[:, None, :])
-    tied = np.abs(difference) <= rope * np.sqrt(variances / 2) + rounding
-    ties = tied.sum(axis=0)
+    is_tie = np.abs(difference) <= rope * np.sqrt(variances / 2) + rounding
+    ties = is_tie.sum(axis=0)
     np.fill_diagonal(ties, 0)
-    return ((difference > 0) & ~tied).sum(axis=0) + (ties + 1) // 2, ties
+    return ((difference > 0) & ~is_tie).sum(axis=0) + (ties + 1) // 2, ties
 
 
 def bradley_terry_of_wins(
@@ -231,41 +268,49 @@ def bradley_terry_of_wins(
     draws: int | None = None,
     seed: int = 0,
 ) -> BradleyTerryResult:
-    """Fits the model to a matrix of wins: the row over the column, on the diagonal 0.
+    """Fit the Bradley-Terry model to a matrix of wins of the row over the column.
 
-    Hamiltonian Monte Carlo in 100 chains, from Laplace's approximation.
-    Raises ValueError if the draws are worth fewer than 1000 independent ones.
+    The diagonal of `wins` is 0. Hamiltonian Monte Carlo in 100 chains, started from Laplace's
+    approximation.
+    Raise ValueError if the draws amount to fewer than 1000 independent ones.
     """
     wins = np.asarray(wins)
     must = "be a square matrix of counts with 0 on the diagonal"
-    score_table.check(wins.dtype.kind in "iufb", "wins", must, f"{wins.dtype} values")
+    score_table.check(
+        wins.dtype.kind in "iufb", "wins", must=must, got=f"{wins.dtype} values"
+    )
     k = len(wins) if wins.ndim else 0
-    square = wins.shape == (k, k) and k > 1
-    counts = (wins >= 0) & (wins < math.inf)
-    sound = square and counts.all() and not np.diag(wins).any()
-    score_table.check(sound, "wins", must, f"shape {wins.shape}")
-    within = 0 <= equivalence[0] <= equivalence[1] <= 1
-    score_table.check(within, "equivalence", "be a range in [0, 1]", equivalence)
+    is_square = wins.shape == (k, k) and k > 1
+    are_counts = (wins >= 0) & (wins < math.inf)
+    is_valid = is_square and are_counts.all() and not np.diag(wins).any()
+    score_table.check(is_valid, "wins", must=must, got=f"shape {wins.shape}")
+    score_table.check(
+        0 <= equivalence[0] <= equivalence[1] <= 1,
+        "equivalence",
+        must="be a range in [0, 1]",
+        got=equivalence,
+    )
     score_table.check_share("confidence", confidence)
     draws = min(30000, 600000 // k) if draws is None else draws
-    score_table.check_count("draws", draws, _FEWEST)
+    score_table.check_count("draws", draws, _MIN_DRAWS)
     chains = draw_posterior(wins, draws, np.random.default_rng(seed))
     effective = float(min(mcmc.effective_draws(chains).min(), draws))
-    if effective < _FEWEST:
+    if effective < _MIN_DRAWS:
         raise ValueError(
-            f"draws: {draws} are worth only {effective:.0f} here, and {_FEWEST} are "
-            "needed; ask for more"
+            f"draws: {draws} amount to only {effective:.0f} independent ones here, and "
+            f"{_MIN_DRAWS} are needed; give more draws"
         )
     b = chains[:, :, 1:].reshape(-1, k)
     rows, columns = np.triu_indices(k, 1)
     blocks = []
-    for at in range(0, len(rows), _PAIRS):
-        some = slice(at, at + _PAIRS)
-        p = scipy.special.expit(b[:, rows[some]] - b[:, columns[some]])
-        inside = (p >= equivalence[0]) & (p <= equivalence[1])
-        shares = [value.mean(axis=0) for value in (p, p > 0.5, inside)]
+    for start in range(0, len(rows), _PAIRS_AT_ONCE):
+        block = slice(start, start + _PAIRS_AT_ONCE)
+        p = scipy.special.expit(b[:, rows[block]] - b[:, columns[block]])
+        is_equivalent = (p >= equivalence[0]) & (p <= equivalence[1])
+        shares = [value.mean(axis=0) for value in (p, p > 0.5, is_equivalent)]
         blocks.append([*shares, *_hdi(p, confidence)])
     mean, better, equivalent, low, high = np.concatenate(blocks, axis=1)
+    b_low, b_high = _hdi(b, confidence)
 
     def turn(value):
         return 1 - value
@@ -274,8 +319,12 @@ def bradley_terry_of_wins(
         algorithms=tuple(map(str, range(k))),
         wins=wins,
         ties=np.zeros((k, k), int),
-        strengths=resampling.Estimate(b.mean(axis=0), *_hdi(b, confidence), confidence),
-        p_win=resampling.pair_estimate(mean, low, high, confidence, turn, diagonal=0.5),
+        strengths=resampling.Estimate(
+            value=b.mean(axis=0), low=b_low, high=b_high, confidence=confidence
+        ),
+        p_win=resampling.pair_estimate(
+            resampling.Estimate(mean, low, high, confidence), turn, diagonal=0.5
+        ),
         better=resampling.pair_matrix(better, turn, diagonal=0.5),
         equivalent=resampling.pair_matrix(equivalent, diagonal=1.0),
         effective_draws=effective,
@@ -283,9 +332,9 @@ def bradley_terry_of_wins(
 
 
 def _hdi(x: Float[np.ndarray, "b p"], mass: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the shortest interval of every column that holds this mass."""
+    """Return low and high ends of the shortest interval with this mass, for every column."""
     ordered = np.sort(x.T, axis=1)
-    held = math.ceil(mass * len(x)) - 1  # Draws that the interval spans, less one.
-    start = np.argmin(ordered[:, held:] - ordered[:, : len(x) - held], axis=1)
+    span = math.ceil(mass * len(x)) - 1  # Draws in the interval, less one.
+    start = np.argmin(ordered[:, span:] - ordered[:, : len(x) - span], axis=1)
     columns = np.arange(len(ordered))
-    return ordered[columns, start], ordered[columns, start + held]
+    return ordered[columns, start], ordered[columns, start + span]

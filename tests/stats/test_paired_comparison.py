@@ -33,14 +33,14 @@ def test_equals_the_reference(name):
     expected = REFERENCE["results"][name]
     means, stds = paper(name.split("/")[0])
     rope = 0.4 if "localrope" in name else 0.0
-    wins, tied = paired_comparison.wins_and_ties(
+    wins, ties = paired_comparison.count_wins_and_ties(
         means,
         stds if rope else 0 * stds,
-        rope,
-        score_table.mean_errors(score_table.read(means)),
+        rope=rope,
+        errors=score_table.mean_errors(score_table.read(means)),
     )
     np.testing.assert_array_equal(wins, expected["wins_after_ties"])
-    np.testing.assert_array_equal(tied, expected["ties"])
+    np.testing.assert_array_equal(ties, expected["ties"])
     found = stats.bradley_terry_of_wins(wins)
     # The reference's own Monte Carlo error is about 0.005.
     np.testing.assert_allclose(found.p_win.value, expected["mean_pwin"], atol=0.005)
@@ -92,10 +92,13 @@ def test_reads_scores_in_any_direction():
 
 def test_equal_means_tie():
     means = np.array([[1.0, 1.0], [1.0, 1.0], [0.3, 0.1 + 0.2], [2, 1]])
-    wins, tied = paired_comparison.wins_and_ties(
-        means, np.zeros((4, 2)), 0, score_table.mean_errors(score_table.read(means))
+    wins, ties = paired_comparison.count_wins_and_ties(
+        means,
+        np.zeros((4, 2)),
+        rope=0,
+        errors=score_table.mean_errors(score_table.read(means)),
     )
-    np.testing.assert_array_equal(tied, [[0, 3], [3, 0]])
+    np.testing.assert_array_equal(ties, [[0, 3], [3, 0]])
     np.testing.assert_array_equal(wins, [[0, 3], [2, 0]])
 
 
@@ -107,7 +110,9 @@ def test_refusals():
         stats.bradley_terry(scores, larger_is_better=True, local_rope=-1)
     with pytest.raises(ValueError, match="draws: must be at least 1000, got 100"):
         stats.bradley_terry(scores, larger_is_better=True, draws=100)
-    with pytest.raises(ValueError, match="draws: 1000 are worth only .* ask for more"):
+    with pytest.raises(
+        ValueError, match="draws: 1000 amount to only .* give more draw"
+    ):
         stats.bradley_terry(scores, larger_is_better=True, draws=1000)
     with pytest.raises(ValueError, match="wins: must be a square matrix of counts"):
         stats.bradley_terry_of_wins([[1, 2], [3, 0]])

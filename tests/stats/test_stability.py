@@ -52,7 +52,7 @@ def test_equals_explicit_resampling(array):
     # Shares of 1500 and of 3000 draws differ by 0.016 at most; three times that.
     assert found.friedman_flips == pytest.approx(flips / draws, abs=0.05)
     np.testing.assert_allclose(found.best, best / draws, atol=0.05)
-    assert found.before[3, 1] == pytest.approx(before / draws, abs=0.05)
+    assert found.ranked_before[3, 1] == pytest.approx(before / draws, abs=0.05)
     assert found.nemenyi_flips[0, 3] == pytest.approx(moved / draws, abs=0.05)
 
 
@@ -73,7 +73,7 @@ def test_ties_share_places():
     np.testing.assert_array_equal(
         found.places, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]
     )
-    assert found.before[0, 1] == 0.5
+    assert found.ranked_before[0, 1] == 0.5
 
 
 def test_fewer_runs_and_other_data_sets_change_more(array):
@@ -83,7 +83,7 @@ def test_fewer_runs_and_other_data_sets_change_more(array):
     )
     assert few.same_order < all_.same_order
     assert sets.same_order < all_.same_order
-    np.testing.assert_allclose(all_.before + all_.before.T, 1)
+    np.testing.assert_allclose(all_.ranked_before + all_.ranked_before.T, 1)
     for found in (few, all_, sets):
         np.testing.assert_allclose(found.places.sum(axis=1), 1)
 
