@@ -1,155 +1,174 @@
-"""Error consistency: do two decision makers err on the same images, and how surely?
+"""Error consistency: kappa of whether two observers err on the same images, with tests.
 
-Sources: Geirhos, Meding and Wichmann, NeurIPS 2020, https://arxiv.org/abs/2006.16736
-(kappa); Klein, Meyen, Brendel, Wichmann and Meding 2025, https://arxiv.org/abs/2507.06645
-(tests, copy model). Reference code: https://github.com/wichmann-lab/error_consistency at
-e5a777c. Deviations: kappa is 1 where both are always right, or both always wrong (there
-NaN); draws count as (1 + hits) / (1 + draws) with ties among the hits, so that a network
-does not differ from itself; and the copy model puts the more accurate one first itself.
+An observer is a network or a person. Sources: Geirhos, Meding and Wichmann, NeurIPS 2020,
+https://arxiv.org/abs/2006.16736 (kappa); Klein, Meyen, Brendel, Wichmann and Meding 2025,
+https://arxiv.org/abs/2507.06645 (tests, copy model). Reference code:
+https://github.com/wichmann-lab/error_consistency at e5a777c. Deviations: kappa is 1 where
+both observers are always right, or both always wrong (the reference returns NaN); p-values
+are (1 + hits) / (1 + draws) with ties among the hits, so that a network does not differ from
+itself; and the copy model itself sorts the observers by accuracy.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jbias.stats import score_table
 
-Right = Bool[np.ndarray, "n"]  # Whether one is right about each image.
-Marks = Bool[np.ndarray, "d n"]  # Whether each decision maker is right.
-Pairs = Sequence[tuple[int, int]]  # Of decision makers.
+Right = Bool[np.ndarray, "n"]  # True where an observer is right, per image.
+Marks = Bool[np.ndarray, "d n"]  # True where an observer (row) is right.
+Pairs = Sequence[tuple[int, int]]  # Indices of two observers each.
 _SLACK = 1e-12  # Sums of floats in another order differ by less.
 
 
 @dataclasses.dataclass(frozen=True)
 class Consistency:
-    """How two decision makers agree on which images are hard."""
+    """The agreement of two observers on which images they get right."""
 
-    kappa: float  # 1: they err on the same images; 0: as by chance.
+    kappa: float  # 1: they err on the same images; 0: agreement as by chance.
     observed: float  # Share of images on which both are right or both wrong.
-    expected: float  # That share, were their errors independent.
+    expected: float  # The same share if their errors were independent.
 
 
 def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
-    """Cohen's kappa of being right, of two decision makers on the same images.
+    """Return Cohen's kappa of being right, of two observers on the same images.
 
     kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
-    (1 - p_b); 1 where they always agree. ValueError where the lengths differ, or
+    (1 - p_b); 1 where they always agree. Raise ValueError where the lengths differ, or
     there is no image.
     """
-    both = _marks(a_correct, b_correct)
-    once = np.ones((1, both.shape[1]))
-    return Consistency(*(float(x[0, 0]) for x in _kappas(both, ((0, 1),), once)))
+    both = _stack_marks(a_correct, b_correct)
+    kappas = _kappas(both, ((0, 1),), counts=np.ones((1, both.shape[1])))
+    return Consistency(
+        kappa=float(kappas.kappa[0, 0]),
+        observed=float(kappas.observed[0, 0]),
+        expected=float(kappas.expected[0, 0]),
+    )
 
 
-def _marks(a_correct, b_correct) -> Marks:
+def _stack_marks(a_correct: Right, b_correct: Right) -> Bool[np.ndarray, "2 n"]:
+    """Return both observers' marks as rows; raise ValueError unless they are valid."""
     a, b = np.asarray(a_correct), np.asarray(b_correct)
     if a.shape != b.shape or a.ndim != 1 or not a.size:
         raise ValueError(
-            "error_consistency: both must say of the same images whether they were "
-            f"answered right, got {(a.shape, b.shape)!r}"
+            "error_consistency: both must be lists of the same images, true where the "
+            f"answer is right, got shapes {a.shape} and {b.shape}"
         )
     both = np.stack([a, b])
     if not np.isin(both, (False, True)).all():
         raise ValueError(
-            "error_consistency: both must be true where an answer is right, by comparing "
-            f"it with the label, got {(a.dtype, b.dtype)!r}"
+            "error_consistency: both must be true or false, true where the answer equals "
+            f"the label, got {a.dtype} and {b.dtype}; compare answers with labels"
         )
     return both.astype(bool)
 
 
-def _kappas(correct: Marks, pairs: Pairs, counts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """kappa, observed and expected, each (w, pairs), with images counted so often.
+class _Kappas(NamedTuple):
+    """Kappa of each pair of observers, for each weighting of the images."""
 
-    counts: (w, n).
-    """
-    one, other = np.transpose(pairs)
+    kappa: Float[np.ndarray, "w pairs"]
+    observed: Float[np.ndarray, "w pairs"]
+    expected: Float[np.ndarray, "w pairs"]
+
+
+def _kappas(correct: Marks, pairs: Pairs, *, counts: Int[np.ndarray, "w n"]) -> _Kappas:
+    """Return kappa of each pair, each image counted as often as `counts` says."""
+    first, second = np.transpose(pairs)
     n = counts.sum(1, keepdims=True)
     p = counts @ correct.T / n
-    observed = counts @ (correct[one] == correct[other]).T / n
-    expected = _expected(p[:, one], p[:, other])
-    return _kappa(observed, expected), observed, expected
+    observed = counts @ (correct[first] == correct[second]).T / n
+    expected = _expected_agreement(p[:, first], p[:, second])
+    return _Kappas(_kappa(observed, expected), observed, expected)
 
 
-def _expected(a, b):
+def _expected_agreement(a, b):
+    """Return the agreement of independent observers with accuracies a and b."""
     return a * b + (1 - a) * (1 - b)
 
 
 def _kappa(observed, expected) -> np.ndarray:
-    # Both are always right, or both always wrong, only where they always agree.
-    always = observed == 1
-    chance = np.where(always, 0, expected)
-    return np.where(always, 1.0, (observed - chance) / (1 - chance))
+    """Return (observed - expected) / (1 - expected), and 1 where observed is 1."""
+    # 1 - expected is 0 only where both are always right, or both always wrong.
+    always_agree = observed == 1
+    chance = np.where(always_agree, 0, expected)
+    return np.where(always_agree, 1.0, (observed - chance) / (1 - chance))
 
 
 def mean_kappa(
     correct: Marks, pairs: Pairs, condition=None, *, draws: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Mean kappa of pairs of decision makers, with 95 % of a bootstrap over images.
+    """Return the mean kappa of pairs of observers, and the ends of its 95 % interval.
 
-    kappa is taken in each condition and averaged over conditions, then over pairs.
-    Images are drawn within their condition, the same for all decision makers, who stay
-    the ones there are. condition: of each image, by name; None: all have the same.
-    Returns value, low and high, of percentiles.
+    kappa is computed in each condition and averaged over conditions, then over pairs. The
+    interval is the percentile interval of a bootstrap over images, which are drawn within
+    their condition and are the same for all observers; observers are not drawn.
+    condition: the condition of each image, by name; None: all images have the same.
     """
     score_table.check_count("draws", draws)
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     condition = np.zeros(correct.shape[1]) if condition is None else condition
     condition = np.asarray(condition)
-    kappa = []
+    kappas = []
     for name in np.unique(condition):
-        part = correct[:, condition == name]
-        once = np.ones((1, part.shape[1]))
-        weights = np.concatenate([once, _draw(part, draws, random)])
-        kappa.append(_kappas(part, pairs, weights)[0].mean(1))
-    means = np.mean(kappa, axis=0)
-    return float(means[0]), *np.quantile(means[1:], _ends(0.95)).tolist()
+        marks = correct[:, condition == name]
+        once = np.ones((1, marks.shape[1]))
+        counts = np.concatenate([once, _draw_images(marks.shape[1], draws, rng)])
+        kappas.append(_kappas(marks, pairs, counts=counts).kappa.mean(1))
+    means = np.mean(kappas, axis=0)
+    low, high = np.quantile(means[1:], _quantiles(0.95)).tolist()
+    return float(means[0]), low, high
 
 
-def _draw(correct: Marks, draws: int, random) -> Int[np.ndarray, "draws n"]:
-    """How often each image is drawn, with replacement."""
-    n = correct.shape[1]
-    return random.multinomial(n, np.full(n, 1 / n), size=draws)
+def _draw_images(
+    n: int, draws: int, rng: np.random.Generator
+) -> Int[np.ndarray, "draws n"]:
+    """Return how often each of n images is drawn with replacement, for each draw."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=draws)
 
 
-def _ends(confidence: float) -> tuple[float, float]:
+def _quantiles(confidence: float) -> tuple[float, float]:
+    """Return the quantiles at which the middle `confidence` of a distribution ends."""
     score_table.check_share("confidence", confidence)
     return (1 - confidence) / 2, (1 + confidence) / 2
 
 
 def kappa_bounds(first: float, second: float) -> tuple[float, float]:
-    """The smallest and the largest kappa that two accuracies, in (0, 1), allow."""
+    """Return the smallest and the largest kappa that two accuracies, in (0, 1), allow."""
     a, b = (score_table.check_share("accuracy", p) for p in (first, second))
-    observed = abs(a + b - 1), 1 - abs(a - b)
-    low, high = ((o - _expected(a, b)) / (1 - _expected(a, b)) for o in observed)
+    expected = _expected_agreement(a, b)
+    low = (abs(a + b - 1) - expected) / (1 - expected)
+    high = (1 - abs(a - b) - expected) / (1 - expected)
     return low, high
 
 
 def independence_test(
     a_correct: Right, b_correct: Right, *, draws: int = 9_999, seed: int = 0
 ) -> float:
-    """Two-sided p of: errors are independent, kappa is 0.
+    """Return the two-sided p-value of the null hypothesis that errors are independent.
 
-    In each draw the accuracies come from their posteriors, Beta(k + 1/2, n - k + 1/2) where
-    k of n images are right, and all answers are independent given these. p counts draws
-    whose |kappa| is at least as large. ValueError as `error_consistency`.
+    In each draw, accuracies are drawn from their posteriors, Beta(k + 1/2, n - k + 1/2) where
+    k of n images are right, and answers are independent given the accuracies. p is the share
+    of draws whose |kappa| is at least as large as the observed one.
+    Raise ValueError as `error_consistency` does.
     """
     score_table.check_count("draws", draws)
-    both, random = _marks(a_correct, b_correct), np.random.default_rng(seed)
-    n, right = both.shape[1], both.sum(axis=1)
-    rates = (random.beta(k + 0.5, n - k + 0.5, draws) for k in right)
-    a, b = (random.binomial(n, rate) for rate in rates)
-    same = n - a - b + 2 * random.hypergeometric(a, n - a, b)
-    drawn = np.abs(_kappa(same / n, _expected(a / n, b / n)))
-    seen = abs(error_consistency(*both).kappa)
-    return float(1 + (drawn >= seen - _SLACK).sum()) / (1 + draws)
+    both, rng = _stack_marks(a_correct, b_correct), np.random.default_rng(seed)
+    n, num_right = both.shape[1], both.sum(axis=1)
+    rates = (rng.beta(k + 0.5, n - k + 0.5, draws) for k in num_right)
+    a, b = (rng.binomial(n, rate) for rate in rates)
+    num_equal = n - a - b + 2 * rng.hypergeometric(a, n - a, b)
+    drawn = np.abs(_kappa(num_equal / n, _expected_agreement(a / n, b / n)))
+    observed = abs(error_consistency(both[0], both[1]).kappa)
+    return float(1 + (drawn >= observed - _SLACK).sum()) / (1 + draws)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
-    """Who is right on the images of one experiment, which all have answered."""
+    """The marks (true: right) of two networks and of people on the images of an experiment."""
 
     networks: Bool[np.ndarray, "2 n"]
     people: Bool[np.ndarray, "p n"]
@@ -158,9 +177,9 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonResult:
-    """Which of two networks errs more like people."""
+    """A test of which of two networks errs more like people."""
 
-    kappas: tuple[float, float]  # Of either network with people.
+    kappas: tuple[float, float]  # Mean kappa of each network with people.
     difference: float  # First less second.
     low: float
     high: float
@@ -174,41 +193,60 @@ def compare_networks(
     draws: int = 2000,
     seed: int = 0,
 ) -> ComparisonResult:
-    """Tests whether one network's error consistency with people is another's.
+    """Test whether two networks have the same error consistency with people.
 
     kappa is averaged over people, then over the conditions of an experiment, then over
-    experiments. The interval is of a bootstrap over images, within conditions, the same for
-    all. p exchanges the two networks' answers to each drawn image with chance 1/2, the
-    same for all people, and counts differences at least as large. ValueError where an
-    experiment has not two networks, nobody, no image, or another number of conditions.
+    experiments. The interval is that of a bootstrap over images within conditions, the same
+    images for all observers. For p, the two networks' answers to each drawn image are
+    exchanged with probability 1/2, the same for all people; p is the share of draws with a
+    difference at least as large as the observed one. Raise ValueError for an experiment
+    without exactly two networks, without people or images, or with another number of
+    conditions than images.
     """
     score_table.check_count("draws", draws)
     score_table.check_count("experiments", len(experiments))
-    random, means = np.random.default_rng(seed), []
-    for one in experiments:
-        networks, people, condition = _checked(one)
-        parts = []
+    rng, means = np.random.default_rng(seed), []
+    for experiment in experiments:
+        networks, people, condition = _check_experiment(experiment)
+        kappas_by_condition = []
         for name in np.unique(condition):
-            here = condition == name
-            answers = networks[:, here], people[:, here]
-            drawn = _draw(answers[0], draws, random)
-            once, swapped = np.ones((1, drawn.shape[1])), random.binomial(drawn, 0.5)
-            plans = (once, 0 * once), (drawn, 0 * drawn), (drawn - swapped, swapped)
-            parts.append(np.concatenate([_with_people(*answers, *x) for x in plans]))
-        means.append(np.mean(parts, axis=0))
+            is_selected = condition == name
+            num_images = int(is_selected.sum())
+            once = np.ones((1, num_images))
+            drawn = _draw_images(num_images, draws, rng)
+            exchanged = rng.binomial(drawn, 0.5)
+            # Rows: as observed, bootstrap draws, draws with exchanged answers.
+            kappas_by_condition.append(
+                _kappas_with_people(
+                    networks[:, is_selected],
+                    people[:, is_selected],
+                    own=np.concatenate([once, drawn, drawn - exchanged]),
+                    exchanged=np.concatenate([0 * once, 0 * drawn, exchanged]),
+                )
+            )
+        means.append(np.mean(kappas_by_condition, axis=0))
     kappas = np.mean(means, axis=0)
-    seen, resampled, exchanged = np.split(kappas[:, 0] - kappas[:, 1], [1, 1 + draws])
-    hits = (np.abs(exchanged) >= abs(seen) - _SLACK).sum()
-    low, high = np.quantile(resampled, _ends(confidence)).tolist()
+    differences = kappas[:, 0] - kappas[:, 1]
+    observed, resampled, permuted = np.split(differences, [1, 1 + draws])
+    hits = (np.abs(permuted) >= abs(observed) - _SLACK).sum()
+    low, high = np.quantile(resampled, _quantiles(confidence)).tolist()
     first, second = kappas[0].tolist()
-    p = float(1 + hits) / (1 + draws)
-    return ComparisonResult((first, second), first - second, low, high, p)
+    return ComparisonResult(
+        kappas=(first, second),
+        difference=first - second,
+        low=low,
+        high=high,
+        pvalue=float(1 + hits) / (1 + draws),
+    )
 
 
-def _checked(one: Experiment) -> tuple[Marks, Marks, np.ndarray]:
-    networks, people = np.asarray(one.networks), np.asarray(one.people)
+def _check_experiment(experiment: Experiment) -> tuple[Marks, Marks, np.ndarray]:
+    """Return networks' marks, people's marks and conditions; raise ValueError if invalid."""
+    networks, people = np.asarray(experiment.networks), np.asarray(experiment.people)
     n = networks.shape[-1]
-    condition = np.zeros(n) if one.condition is None else np.asarray(one.condition)
+    condition = np.zeros(n)
+    if experiment.condition is not None:
+        condition = np.asarray(experiment.condition)
     shapes = networks.shape, people.shape, condition.shape
     if shapes != ((2, n), (len(people), n), (n,)) or not people.size:
         raise ValueError(
@@ -223,64 +261,84 @@ def _checked(one: Experiment) -> tuple[Marks, Marks, np.ndarray]:
     return networks, people, condition
 
 
-def _with_people(
-    networks: Marks, people: Marks, own: np.ndarray, swapped: np.ndarray
+def _kappas_with_people(
+    networks: Bool[np.ndarray, "2 n"],
+    people: Bool[np.ndarray, "p n"],
+    *,
+    own: Float[np.ndarray, "b n"],
+    exchanged: Float[np.ndarray, "b n"],
 ) -> Float[np.ndarray, "b 2"]:
-    """Mean kappa with people of either network.
+    """Return the mean kappa of each network with people, for each weighting of the images.
 
-    own, swapped: (b n), how often each image counts with the networks' own answers, and
-    how often with each other's.
+    own: how often each image counts with the networks' own answers; exchanged: how often
+    with the answers of the other network.
     """
-    every = own + swapped
-    n = every.sum(axis=1, keepdims=True)
-    theirs, found = every @ people.T / n, []
-    for mine, other in (networks, networks[::-1]):
-        right = (own @ mine + swapped @ other)[:, None] / n
-        same = (own @ (mine == people).T + swapped @ (other == people).T) / n
-        found.append(_kappa(same, _expected(right, theirs)).mean(axis=1))
-    return np.stack(found, axis=1)
+    counts = own + exchanged
+    n = counts.sum(axis=1, keepdims=True)
+    people_accuracy = counts @ people.T / n
+    kappas = []
+    for network, other in (networks, networks[::-1]):
+        accuracy = (own @ network + exchanged @ other)[:, None] / n
+        equal = own @ (network == people).T + exchanged @ (other == people).T
+        expected = _expected_agreement(accuracy, people_accuracy)
+        kappas.append(_kappa(equal / n, expected).mean(axis=1))
+    return np.stack(kappas, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class CopyModel:
-    """One who copies a share of another's answers, and decides the others independently."""
+    """A model of two observers: the second copies a share of the first one's answers.
 
-    accuracy: float  # Of the more accurate one, who is copied.
-    copied: float  # Share; where negative, right is copied as wrong and wrong as right.
-    latent: float  # Accuracy of the other one where nothing is copied.
+    All other answers of the second observer are independent of the first.
+    """
 
-    def kappas(self, n: int, draws: int, random) -> Float[np.ndarray, "draws"]:
-        """kappa of two such decision makers on n images, round(|copied| n) copied."""
-        a, u, inverted = self.accuracy, self.latent, self.copied < 0
-        m = round(abs(self.copied) * n)
-        source = random.binomial(m, a, draws)
-        chances = a * u, a * (1 - u), (1 - a) * u, (1 - a) * (1 - u)
-        both, one, other, none = random.multinomial(n - m, chances, draws).T
-        copies, alike = (m - source, 0) if inverted else (source, m)
-        right = (source + both + one) / n, (copies + both + other) / n
-        return _kappa((alike + both + none) / n, _expected(*right))
+    accuracy: float  # Of the first, more accurate observer, who is copied.
+    copied: float  # Share of copied answers; negative: copied with right and wrong inverted.
+    latent: float  # Accuracy of the second observer on the answers that are not copied.
+
+    def kappas(
+        self, n: int, draws: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draws"]:
+        """Draw kappa of the two observers on n images, round(|copied| n) of them copied."""
+        a, u, is_inverted = self.accuracy, self.latent, self.copied < 0
+        num_copied = round(abs(self.copied) * n)
+        first_right = rng.binomial(num_copied, a, draws)
+        second_right, num_equal = (
+            (num_copied - first_right, 0) if is_inverted else (first_right, num_copied)
+        )
+        probabilities = a * u, a * (1 - u), (1 - a) * u, (1 - a) * (1 - u)
+        both, only_first, only_second, neither = rng.multinomial(
+            n - num_copied, probabilities, draws
+        ).T
+        expected = _expected_agreement(
+            (first_right + both + only_first) / n,
+            (second_right + both + only_second) / n,
+        )
+        return _kappa((num_equal + both + neither) / n, expected)
 
 
 def copy_model(kappa: float, first: float, second: float) -> CopyModel:
-    """The copy model of two accuracies, in (0, 1), and an error consistency.
+    """Return the copy model with two accuracies, in (0, 1), and an error consistency kappa.
 
     copied = kappa (1 - e_ab) / (1 - e_aa), e_ab = a b + (1 - a) (1 - b), a the larger
     accuracy; latent = (b - |copied| c) / (1 - |copied|), c = a, or 1 - a where copied is
-    negative. ValueError for a kappa that the accuracies do not allow.
+    negative. Raise ValueError for a kappa that the accuracies do not allow.
     """
     low, high = kappa_bounds(first, second)
     if not low - _SLACK <= kappa <= high + _SLACK:
         raise ValueError(
             f"copy_model: accuracies of {first:g} and {second:g} allow kappa from "
-            f"{low:.6g} to {high:.6g}, got {kappa:g}; choose one of these"
+            f"{low:.6g} to {high:.6g}, got {kappa:g}; choose a kappa in this range"
         )
     a, b = max(first, second), min(first, second)
-    copied = kappa * (1 - _expected(a, b)) / (1 - _expected(a, a))
-    rest = 1 - abs(copied)
-    source = a if copied >= 0 else 1 - a
-    # Where all is copied there is nothing else to be right about.
-    latent = (b - abs(copied) * source) / rest if rest > _SLACK else b
-    return CopyModel(a, copied, min(max(latent, 0.0), 1.0))
+    copied = kappa * (1 - _expected_agreement(a, b)) / (1 - _expected_agreement(a, a))
+    independent = 1 - abs(copied)
+    copied_accuracy = a if copied >= 0 else 1 - a
+    # If everything is copied, the latent accuracy has no effect.
+    latent = b
+    if independent > _SLACK:
+        latent = (b - abs(copied) * copied_accuracy) / independent
+    return CopyModel(accuracy=a, copied=copied, latent=min(max(latent, 0.0), 1.0))
 
 
 def trials_needed(
@@ -292,29 +350,35 @@ def trials_needed(
     draws: int = 10_000,
     seed: int = 0,
 ) -> int:
-    """The least images on which kappa varies no more than `width`.
+    """Return the smallest number of images with which kappa's interval is at most `width` wide.
 
-    The width is that of the middle `confidence` of kappa, over data of the copy model. It is
-    simulated, and so the number is right to some percent. ValueError as `copy_model`.
+    The interval is the middle `confidence` of kappa over data of the copy model with this
+    kappa and these accuracies. It is simulated, so the number is accurate to a few percent.
+    Raise ValueError as `copy_model` does.
     """
     score_table.check_count("draws", draws)
     if not 0.001 <= width < 2:
         raise ValueError(f"trials_needed: width must lie in [0.001, 2), got {width}")
-    model, ends = copy_model(kappa, *accuracies), _ends(confidence)
+    first, second = accuracies
+    model = copy_model(kappa, first, second)
+    quantiles = _quantiles(confidence)
 
-    def too_wide(n: int) -> bool:
+    def is_too_wide(n: int) -> bool:
         drawn = model.kappas(n, draws, np.random.default_rng(seed))
-        low, high = np.quantile(drawn, ends)
+        low, high = np.quantile(drawn, quantiles)
         return bool(high - low > width)
 
-    # Fewer rarely hold an error, or a right answer, and vary little for want of them.
+    # Smaller sets rarely have an error (or a right answer), so kappa varies too little there.
     enough = math.ceil(5 / min(min(p, 1 - p) for p in accuracies))
-    while too_wide(enough):
+    while is_too_wide(enough):
         enough *= 2
-    few = enough // 2
-    while few > 1 and not too_wide(few):
-        few, enough = few // 2, few
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        few, enough = (middle, enough) if too_wide(middle) else (few, middle)
+    too_few = enough // 2
+    while too_few > 1 and not is_too_wide(too_few):
+        too_few, enough = too_few // 2, too_few
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if is_too_wide(middle):
+            too_few = middle
+        else:
+            enough = middle
     return enough

@@ -1,16 +1,16 @@
 """Rank correlations between measures of the same models, with permutation tests.
 
-Spearman's rho and Kendall's tau-b, of a pair or of whole tables (`pairwise_matrix`, where
-each pair counts the models that have both); `partial`, with
-a category or other measures controlled for; `influence` of single models on a correlation,
-and `bootstrap_interval` over models, of plain and of partial correlations.
+Spearman's rho and Kendall's tau-b, of a pair or of whole tables (`pairwise_matrix`, which
+uses for each pair the models that have both measures); `partial` correlations, controlled for
+a category or other measures; `influence` of single models on a correlation; and
+`bootstrap_interval` over models, for plain and partial correlations.
 
 Sources:
 correlations: Spearman 1904; Kendall 1938 and 1945 (ties),
   https://doi.org/10.1093/biomet/33.3.239.
 p-values: Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for the 1 in
   (1 + hits) / (1 + draws). Gavrikov and Keuper (CVPR 2024,
-  https://arxiv.org/abs/2404.01509) give the ratio of draws without that 1.
+  https://arxiv.org/abs/2404.01509) use hits / draws without the 1.
 partial: Kendall 1942, https://doi.org/10.1093/biomet/32.3-4.277 (partial rank correlation);
   Freedman and Lane 1983, https://doi.org/10.1080/07350015.1983.10509354, and Anderson and
   Robinson 2001, https://doi.org/10.1111/1467-842X.00156 (permutation of residuals).
@@ -24,7 +24,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,56 +35,76 @@ from jbias.stats import score_table
 from jbias.stats.multiple_testing import adjust
 
 Names = Sequence[str]
-_CELLS = 2**21  # Numbers that a batch of draws, or of resamples, may hold.
+_BATCH_CELLS = 2**21  # Numbers that a batch of draws, or of resamples, may hold.
+
+
+class Orders(NamedTuple):
+    """Orders of n models, all or random ones, in batches."""
+
+    count: int
+    exact: bool  # All possible orders, not random ones.
+    batches: Iterator[Int[np.ndarray, "b n"]]
 
 
 def draw_orders(
-    groups: Int[np.ndarray, "n"], permutations: int, seed: int, cells: int
-) -> tuple[int, bool, Iterator[Int[np.ndarray, "b n"]]]:
-    """Gives number, whether they are all, and batches of orders that stay within groups.
+    groups: Int[np.ndarray, "n"], permutations: int, *, seed: int, cells: int
+) -> Orders:
+    """Return orders of n models that permute models within their groups only.
 
-    All where there are no more than `permutations`, else that many random ones.
-    A batch has about 2^21 / `cells` of them; the draws do not depend on that.
+    All orders if there are at most `permutations`, else `permutations` random ones.
+    cells: numbers that one order needs in memory; a batch has about 2^21 / `cells` orders.
+    The random orders do not depend on it.
     """
     score_table.check_count("permutations", permutations)
-    members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
-    total = math.prod(math.factorial(len(one)) for one in members)
-    size = max(1, _CELLS // cells)
+    members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    total = math.prod(math.factorial(len(indices)) for indices in members)
+    size = max(1, _BATCH_CELLS // cells)
     if total <= permutations:
-        return total, True, _all_orders(members, len(groups), size)
+        return Orders(total, True, _all_orders(members, size))
     rng = np.random.default_rng(seed)
-    return permutations, False, _random_orders(members, permutations, rng, size)
+    batches = _random_orders(members, size, count=permutations, rng=rng)
+    return Orders(permutations, False, batches)
 
 
-def _all_orders(members, n: int, size: int) -> Iterator[np.ndarray]:
-    every = itertools.product(*map(itertools.permutations, members))
+def _all_orders(
+    members: Sequence[np.ndarray], size: int
+) -> Iterator[Int[np.ndarray, "b n"]]:
+    """Yield all orders within groups, in batches of `size`; members: indices per group."""
+    orders = itertools.product(*map(itertools.permutations, members))
     places = np.concatenate(members)
-    while some := list(itertools.islice(every, size)):
-        batch = np.empty((len(some), n), np.intp)
-        batch[:, places] = [list(itertools.chain(*one)) for one in some]
-        yield batch
+    while batch := list(itertools.islice(orders, size)):
+        indices = np.empty((len(batch), len(places)), np.intp)
+        indices[:, places] = [list(itertools.chain(*order)) for order in batch]
+        yield indices
 
 
-def _random_orders(members, count: int, rng, size: int) -> Iterator[np.ndarray]:
+def _random_orders(
+    members: Sequence[np.ndarray], size: int, *, count: int, rng: np.random.Generator
+) -> Iterator[Int[np.ndarray, "b n"]]:
+    """Yield `count` random orders within groups, in batches of `size`."""
     n = sum(map(len, members))
     generators = rng.spawn(len(members))
     for start in range(0, count, size):
         batch = np.empty((min(size, count - start), n), np.intp)
-        for one, generator in zip(members, generators, strict=True):
-            batch[:, one] = generator.permuted(np.tile(one, (len(batch), 1)), axis=1)
+        for indices, generator in zip(members, generators, strict=True):
+            in_place = np.tile(indices, (len(batch), 1))
+            batch[:, indices] = generator.permuted(in_place, axis=1)
         yield batch
 
 
-def permutation_pvalue(hits, draws: int, exact: bool):
-    """Gives p from how many draws reach the observed; all orders hold that itself."""
+def permutation_pvalue(hits, draws: int, *, exact: bool):
+    """Return p from the number of draws at least as extreme as the observed statistic.
+
+    exact: draws are all orders, which include the observed one.
+    """
     return hits / draws if exact else (1 + hits) / (1 + draws)
 
 
 def smallest_pvalue(n: int, permutations: int) -> float:
-    """Gives the smallest p that two measures of n models can have, ties or none.
+    """Return the smallest p that two measures of n models can have, with or without ties.
 
-    Of all n! orders the one that was observed and its reverse reach the largest
-    correlation, and with ties others, too; of random orders none but that itself need do.
+    Of all n! orders, the observed one and its reverse reach the largest correlation, and with
+    ties more do; of random orders, possibly none.
     """
     total = math.factorial(n)
     if total <= permutations:
@@ -93,26 +113,26 @@ def smallest_pvalue(n: int, permutations: int) -> float:
 
 
 Values = Sequence[float] | Float[np.ndarray, "n"] | pd.Series
-# Sums of floats in another order must not turn a tie with the observed one into less.
+# A tie with the observed statistic must count although its sum may have another order.
 SLACK = 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
 class CorrelationResult:
-    """One correlation; both numbers are NaN where a measure is constant."""
+    """A correlation and its test; both numbers are NaN where a measure is constant."""
 
     statistic: float  # -1 to 1.
     pvalue: float  # Two-sided.
     n: int  # Models.
-    draws: int  # Orders that were tried.
-    exact: bool  # They were all that there are.
+    draws: int  # Orders in the permutation test.
+    exact: bool  # The test used all possible orders.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatrixResult:
-    """Correlations of a family of pairs: one frame each, measures x by measures y.
+    """Correlations of a family of pairs, as frames of measures x by measures y.
 
-    Without y the pairs are those of different x; the diagonal has no test and NaN.
+    Without y, the pairs are those of different x; p-values are NaN on the diagonal.
     """
 
     statistic: pd.DataFrame
@@ -128,60 +148,65 @@ class MatrixResult:
 def spearman(
     x: Values, y: Values, *, permutations: int = 9_999, seed: int = 0
 ) -> CorrelationResult:
-    """Correlates the ranks of two measures; ties share their mean rank.
+    """Return Spearman's rank correlation of two measures; ties share their mean rank.
 
     rho is Pearson's correlation of the ranks; p = (1 + #{|rho*| >= |rho| - 1e-12}) / (1 + N)
-    over N random orders of y, or the share of all n! orders where those are no more
-    than N. Constant measures give NaN. Raises ValueError for fewer than 3 models,
-    unequal lengths and numbers that are not finite.
+    over N = permutations random orders of y, or the share of all n! orders if there are at
+    most N. Constant measures give NaN. Raise ValueError for fewer than 3 models, unequal
+    lengths and numbers that are not finite.
     """
-    return _pair(_spearman, x, y, permutations, seed)
+    return _test_pair(_spearman, x, y, permutations=permutations, seed=seed)
 
 
 def kendall(
     x: Values, y: Values, *, permutations: int = 9_999, seed: int = 0
 ) -> CorrelationResult:
-    """Counts how many pairs of models two measures order alike: tau-b.
+    """Return Kendall's tau-b of two measures.
 
     tau_b = sum_{i<j} sign(x_i - x_j) sign(y_i - y_j) / sqrt((m - ties_x) (m - ties_y)),
-    m = n (n-1) / 2. p, constant measures and refusals are as of `spearman`.
+    m = n (n-1) / 2. p, constant measures and errors are as for `spearman`.
     """
-    return _pair(_kendall, x, y, permutations, seed)
+    return _test_pair(_kendall, x, y, permutations=permutations, seed=seed)
 
 
-def _adjusted(
-    x: Names,
-    y: Names,
-    n: int,
-    statistic: Float[np.ndarray, "p q"],
-    pvalue: Float[np.ndarray, "p q"],
-    draws: int,
-    exact: bool,
+def _adjust_family(
+    tests: "_Tests", x: Names, y: Names, *, num_models: int
 ) -> MatrixResult:
-    """Adjusts p over the family; without y that is what lies above the diagonal.
+    """Return the tests of x by y (x by x without y) with p adjusted over the family.
 
-    For the draws of (i, j) and (j, i) are not the same orders.
+    Without y, the family is the pairs above the diagonal, as the draws of (i, j) and (j, i)
+    are not the same orders; their p-values are copied below the diagonal.
     """
-    family = np.isfinite(pvalue) if y else np.triu(np.isfinite(pvalue), 1)
-    tables = {"pvalue": np.where(family, pvalue, math.nan)}
-    for how in ("holm", "bh"):
-        tables[how] = np.full(pvalue.shape, math.nan)
-        tables[how][family] = adjust(pvalue[family], how)
-    if not y:
-        tables = {how: np.where(family.T, p.T, p) for how, p in tables.items()}
-    tables["statistic"] = statistic
-    named = dict(index=list(x), columns=list(y or x))
+    pvalue = tests.pvalue
+    is_member = np.isfinite(pvalue) if y else np.triu(np.isfinite(pvalue), 1)
+    holm, bh = np.full(pvalue.shape, math.nan), np.full(pvalue.shape, math.nan)
+    holm[is_member] = adjust(pvalue[is_member], "holm")
+    bh[is_member] = adjust(pvalue[is_member], "bh")
+    pvalue = np.where(is_member, pvalue, math.nan)
+
+    def frame(values: Float[np.ndarray, "p q"]) -> pd.DataFrame:
+        return pd.DataFrame(values, index=list(x), columns=list(y or x))
+
+    def frame_of_pvalues(values: Float[np.ndarray, "p q"]) -> pd.DataFrame:
+        return frame(values if y else np.where(is_member.T, values.T, values))
+
     return MatrixResult(
-        n=n,
-        family=int(family.sum()),
-        draws=draws,
-        exact=exact,
-        **{name: pd.DataFrame(table, **named) for name, table in tables.items()},
+        statistic=frame(tests.statistic),
+        pvalue=frame_of_pvalues(pvalue),
+        holm=frame_of_pvalues(holm),
+        bh=frame_of_pvalues(bh),
+        n=num_models,
+        family=int(is_member.sum()),
+        draws=tests.draws,
+        exact=tests.exact,
     )
 
 
 def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k"]:
-    """Gives columns as numbers; refuses, by model and measure, what is not finite."""
+    """Return columns as numbers; raise ValueError for a cell that is not a finite number.
+
+    Rows are models, and columns measures.
+    """
     values = frame[list(names)].apply(pd.to_numeric, errors="coerce")
     values = values.to_numpy(np.float64)
     bad = np.argwhere(~np.isfinite(values))
@@ -193,13 +218,17 @@ def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k
             f"{frame[names[j]].tolist()[i]!r} for {frame.index[i]}{more}; fill the cell or "
             "leave the model or the measure out"
         )
-    told = f"{len(values)}; two always go together"
-    score_table.check(len(values) > 2, "models", "be at least 3", told)
+    score_table.check(
+        len(values) > 2,
+        "models",
+        must="be at least 3",
+        got=f"{len(values)}; add models, as two are always perfectly correlated",
+    )
     return values
 
 
 def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Centres columns and gives them length 1; constant ones become NaN."""
+    """Return columns centred and scaled to Euclidean length 1; NaN for constant columns."""
     centred = values - values.mean(axis=0)
     length = np.linalg.norm(centred, axis=0)
     scale = np.linalg.norm(values, axis=0)
@@ -207,109 +236,172 @@ def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
 
 
 def _check_names(
-    frame: pd.DataFrame, x: Names, y: Names, method: str, given: Names = ()
+    frame: pd.DataFrame, x: Names, y: Names, *, method: str, given: Names
 ) -> tuple[str, ...]:
-    """Gives x, or all other columns where that is (); refuses names that do not fit."""
+    """Return x, or all columns but `given` if x is (); raise ValueError for invalid names."""
     score_table.find_name(method, tuple(_METHODS), "method")
     if given:
-        must = f"be spearman for what is left given {given[0]!r}"
-        score_table.check(method == "spearman", "method", must, method)
+        score_table.check(
+            method == "spearman",
+            "method",
+            must=f"be spearman for partial correlations given {given[0]!r}",
+            got=method,
+        )
     x = tuple(x) or tuple(name for name in frame.columns if name not in given)
-    named = [*x, *y, *given]
-    unknown = [name for name in named if name not in frame.columns]
+    names = [*x, *y, *given]
+    unknown = [name for name in names if name not in frame.columns]
     if unknown:
         raise ValueError(
             f"measures: must be columns, got {unknown[0]!r}: "
             f"{', '.join(map(str, frame.columns))}"
         )
-    doubled = [name for name in named if named.count(name) > 1]
+    doubled = [name for name in names if names.count(name) > 1]
     if doubled or not frame.columns.is_unique:
         raise ValueError(
             "measures: must each be named once, on one side, got "
             f"{doubled[0] if doubled else 'columns of one name'!r} twice; name it once"
         )
-    several = bool(y) or len(x) > 1
-    score_table.check(several, "measures", "be at least 2 to correlate", len(x))
+    score_table.check(
+        bool(y) or len(x) > 1,
+        "measures",
+        must="be at least 2 to correlate",
+        got=len(x),
+    )
     return x
 
 
-def _spearman(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Callable, int]:
-    """Gives the statistics, a function from orders to theirs (b p q), and its cells."""
+class _Statistics(NamedTuple):
+    """Correlations of measures x by measures y, and of x with permuted y."""
+
+    observed: Float[np.ndarray, "p q"]
+    permuted: Callable[[Int[np.ndarray, "b n"]], Float[np.ndarray, "b p q"]]
+    cells: int  # Numbers that one order needs in memory.
+
+
+def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Statistics:
     x, y = (standardize(scipy.stats.rankdata(values, axis=0)) for values in (x, y))
 
-    def under(order):
-        return np.moveaxis(np.tensordot(x.T, y[order], axes=(1, 1)), 0, 1)
+    def permuted(orders):
+        return np.moveaxis(np.tensordot(x.T, y[orders], axes=(1, 1)), 0, 1)
 
-    return x.T @ y, under, y.size
+    return _Statistics(observed=x.T @ y, permuted=permuted, cells=y.size)
 
 
-def _kendall(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Callable, int]:
+def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Statistics:
     first, second = np.triu_indices(len(x), 1)
 
     def signs(values):
         return np.sign(values[first] - values[second]).astype(np.float32)
 
-    def pairs(values):
-        return np.sqrt(np.count_nonzero(values, axis=0).astype(np.float64))
+    def root_of_untied(signs_of_pairs):
+        untied = np.count_nonzero(signs_of_pairs, axis=0)
+        return np.sqrt(untied.astype(np.float64))
 
-    left, right = signs(x), signs(y)
-    scale = pairs(left)[:, None] * pairs(right)
+    x_signs, y_signs = signs(x), signs(y)
+    scale = root_of_untied(x_signs)[:, None] * root_of_untied(y_signs)
     scale[scale == 0] = math.nan
-    tables = np.sign(y[:, None] - y[None]).astype(np.float32)
-    tables = tables.reshape(-1, y.shape[1])  # (n * n, q), one place a pair.
+    sign_table = np.sign(y[:, None] - y[None]).astype(np.float32)
+    sign_table = sign_table.reshape(
+        -1, y.shape[1]
+    )  # (n * n, q), a row per ordered pair.
 
-    def under(order):
-        drawn = tables.take(order[:, first] * len(y) + order[:, second], axis=0)
+    def permuted(orders):
+        pairs = orders[:, first] * len(y) + orders[:, second]
+        drawn = sign_table.take(pairs, axis=0)
         # Sums of -1, 0 and 1 are exact in float32 for less than 5,000 models.
-        return np.moveaxis(np.tensordot(left.T, drawn, axes=(1, 1)), 0, 1) / scale
+        return np.moveaxis(np.tensordot(x_signs.T, drawn, axes=(1, 1)), 0, 1) / scale
 
-    return (left.T @ right) / scale, under, right.size
+    observed = (x_signs.T @ y_signs) / scale
+    return _Statistics(observed=observed, permuted=permuted, cells=y_signs.size)
 
 
 _METHODS = {"spearman": _spearman, "kendall": _kendall}
 
 
-def _test(kind: Callable, x: np.ndarray, y: np.ndarray, permutations: int, seed: int):
-    """Gives statistics and p-values (p q), the number of draws and whether exact."""
-    statistic, under, cells = kind(x, y)
-    one = np.zeros(len(x), int)
-    draws, exact, batches = draw_orders(one, permutations, seed, cells)
-    hits = np.zeros(statistic.shape)
-    for order in batches:
-        hits += (np.abs(under(order)) >= np.abs(statistic) - SLACK).sum(axis=0)
-    pvalue = permutation_pvalue(hits, draws, exact)
-    pvalue = np.where(np.isnan(statistic), math.nan, pvalue)
-    return np.clip(statistic, -1, 1), pvalue, draws, exact
+class _Tests(NamedTuple):
+    """Permutation tests of the correlations of measures x by measures y."""
+
+    statistic: Float[np.ndarray, "p q"]
+    pvalue: Float[np.ndarray, "p q"]
+    draws: int
+    exact: bool
 
 
-def _pair(kind: Callable, x, y, permutations: int, seed: int) -> CorrelationResult:
+def _test(
+    method: Callable[..., _Statistics],
+    x: Float[np.ndarray, "n p"],
+    y: Float[np.ndarray, "n q"],
+    *,
+    permutations: int,
+    seed: int,
+) -> _Tests:
+    """Return the tests of all columns of x by all columns of y; method: as in `_METHODS`."""
+    statistics = method(x, y)
+    observed = statistics.observed
+    single_group = np.zeros(len(x), int)
+    orders = draw_orders(single_group, permutations, seed=seed, cells=statistics.cells)
+    hits = np.zeros(observed.shape)
+    for batch in orders.batches:
+        drawn = np.abs(statistics.permuted(batch))
+        hits += (drawn >= np.abs(observed) - SLACK).sum(axis=0)
+    pvalue = permutation_pvalue(hits, orders.count, exact=orders.exact)
+    return _Tests(
+        statistic=np.clip(observed, -1, 1),
+        pvalue=np.where(np.isnan(observed), math.nan, pvalue),
+        draws=orders.count,
+        exact=orders.exact,
+    )
+
+
+def _test_pair(
+    method: Callable[..., _Statistics],
+    x: Values,
+    y: Values,
+    *,
+    permutations: int,
+    seed: int,
+) -> CorrelationResult:
+    """Return the test of one pair of measures; method: as in `_METHODS`."""
     x, y = as_columns(x=x, y=y)
-    *found, draws, exact = _test(kind, x[:, None], y[:, None], permutations, seed)
-    statistic, pvalue = (float(one[0, 0]) for one in found)
-    return CorrelationResult(statistic, pvalue, len(x), draws, exact)
+    tests = _test(method, x[:, None], y[:, None], permutations=permutations, seed=seed)
+    return CorrelationResult(
+        statistic=float(tests.statistic[0, 0]),
+        pvalue=float(tests.pvalue[0, 0]),
+        n=len(x),
+        draws=tests.draws,
+        exact=tests.exact,
+    )
 
 
-def as_columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
-    """Gives measures of the same models as arrays; refuses what does not fit together."""
-    arrays = {name: _real_numbers(values) for name, values in named.items()}
+def as_columns(**measures: Values) -> list[Float[np.ndarray, "n"]]:
+    """Return measures of the same models as arrays of numbers, in their order.
+
+    Raise ValueError for unequal lengths and for values that are not finite real numbers; the
+    keywords are the names in messages.
+    """
+    arrays = {name: _real_numbers(values) for name, values in measures.items()}
     shapes = {array.shape for array in arrays.values()}
-    alike = len(shapes) == 1 and len(next(iter(shapes))) == 1
-    told = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-    must = "be lists of one length, a number each model"
-    score_table.check(alike, "measures", must, told)
+    score_table.check(
+        len(shapes) == 1 and len(next(iter(shapes))) == 1,
+        "measures",
+        must="be lists of one length, a number each model",
+        got=", ".join(f"{name} {array.shape}" for name, array in arrays.items()),
+    )
     values = numeric_columns(pd.DataFrame(arrays), tuple(arrays))
     return [values[:, j] for j in range(len(arrays))]
 
 
 def _real_numbers(values: Values) -> np.ndarray:
-    """Return the values as an array, NaN where masked, of kinds that are real numbers."""
+    """Return values as an array, NaN where masked; raise ValueError if not real numbers."""
     if np.ma.isMaskedArray(values):
         values = np.ma.filled(values.astype(np.float64), np.nan)
     array = np.asarray(values)
-    is_other = array.dtype.kind in "cmM" or any(
+    is_complex_or_time = array.dtype.kind in "cmM" or any(
         isinstance(value, complex) for value in array.ravel() if array.dtype.kind == "O"
     )
-    score_table.check(not is_other, "measures", "be real numbers", array.dtype)
+    score_table.check(
+        not is_complex_or_time, "measures", must="be real numbers", got=array.dtype
+    )
     return array
 
 
@@ -317,7 +409,7 @@ MIN_MODELS = 4  # Models that a pair must share.
 
 
 def complete_models(frame: pd.DataFrame, *measures: str) -> pd.DataFrame:
-    """Gives the models that have all these measures."""
+    """Return the rows of models that have all these measures."""
     return frame[frame[[*measures]].notna().all(axis=1)]
 
 
@@ -331,23 +423,24 @@ def pairwise_matrix(
     permutations: int = 9_999,
     seed: int = 0,
 ) -> MatrixResult:
-    """Correlates the columns x of a frame of models with its columns y, and adjusts p.
+    """Return the correlations of columns x with columns y of a frame, with adjusted p.
 
-    () for x is all columns, () for y the pairs within x. A pair is tested over the models
-    that have both, and NaN where fewer than 4 do; `n` is the number of all models. Its cell is
-    what `spearman` or `kendall` gives of these with the same seed. Pairs with a constant
-    measure are NaN and no part of the family. With measures `given` each pair is `partial` with
-    these as covariates, over the models that have all, and NaN where fewer than 4, and one more
-    for each given, do. Raises ValueError as `spearman`, for columns that are unknown or
-    doubled, and for a measure on both sides.
+    frame: a row per model, a column per measure. x: () for all columns. y: () for the pairs
+    within x. A pair is tested over the models that have both measures, with the result of
+    `spearman` or `kendall` for the same seed, and is NaN with fewer than 4 models; `n` is the
+    number of all models. Pairs with a constant measure are NaN and not part of the family.
+    given: covariates. Each pair is then tested by `partial`, over the models that have all
+    measures, and is NaN with fewer than 4 + len(given) models. Raise ValueError as `spearman`
+    does, for columns that are unknown or doubled, and for a measure on both sides.
     """
-    x = _check_names(frame, x, y, method, given)
-    asked = dict(permutations=permutations, seed=seed)
+    x = _check_names(frame, x, y, method=method, given=given)
     if not given and not frame[[*x, *y]].isna().any(axis=None):
-        left = numeric_columns(frame, x)
-        right = numeric_columns(frame, y) if y else left
-        found = _test(_METHODS[method], left, right, **asked)
-        return _adjusted(x, y, len(left), *found)
+        x_values = numeric_columns(frame, x)
+        y_values = numeric_columns(frame, y) if y else x_values
+        tests = _test(
+            _METHODS[method], x_values, y_values, permutations=permutations, seed=seed
+        )
+        return _adjust_family(tests, x, y, num_models=len(frame))
     columns = list(y or x)
     shape = (len(x), len(columns))
     statistic, pvalue = np.full(shape, math.nan), np.full(shape, math.nan)
@@ -355,20 +448,29 @@ def pairwise_matrix(
     pairs = [(i, j) for i in range(shape[0]) for j in range(shape[1]) if y or i < j]
     for i, j in pairs:
         names = (x[i], columns[j], *given)
-        both = complete_models(frame, *names)
-        if len(both) < MIN_MODELS + len(given):
+        models = complete_models(frame, *names)
+        if len(models) < MIN_MODELS + len(given):
             continue
-        one, other, *rest = numeric_columns(both, names).T
+        first, second, *covariates = numeric_columns(models, names).T
         if given:
-            found = partial(one, other, covariates=rest, **asked)
+            result = partial(
+                first,
+                second,
+                covariates=covariates,
+                permutations=permutations,
+                seed=seed,
+            )
         else:
-            found = _pair(_METHODS[method], one, other, **asked)
-        statistic[i, j], pvalue[i, j] = found.statistic, found.pvalue
-        draws, exact = max(draws, found.draws), exact and found.exact
+            result = _test_pair(
+                _METHODS[method], first, second, permutations=permutations, seed=seed
+            )
+        statistic[i, j], pvalue[i, j] = result.statistic, result.pvalue
+        draws, exact = max(draws, result.draws), exact and result.exact
     if not y:
         statistic = np.where(np.isnan(statistic), statistic.T, statistic)
         np.fill_diagonal(statistic, 1)
-    return _adjusted(x, y, len(frame), statistic, pvalue, draws, exact)
+    tests = _Tests(statistic=statistic, pvalue=pvalue, draws=draws, exact=exact)
+    return _adjust_family(tests, x, y, num_models=len(frame))
 
 
 def partial(
@@ -380,62 +482,83 @@ def partial(
     permutations: int = 9_999,
     seed: int = 0,
 ) -> CorrelationResult:
-    """Correlates what of the ranks of x and y a category and covariates leave unexplained.
+    """Return the rank correlation of x and y that groups and covariates leave unexplained.
 
     rho = r_x . r_y / (|r_x| |r_y|), r the residuals of the ranks after least squares on a
     constant for each group and on the ranks of the covariates: for one covariate z,
     (rho_xy - rho_xz rho_yz) / sqrt((1 - rho_xz^2) (1 - rho_yz^2)). Ranks are taken over all
-    models, so that a group counts by its spread. A model alone in its group says nothing.
-    p reorders r_y within groups, fits the controls again, and counts as `spearman`: with
-    groups alone exact under the null of no relation within groups, with covariates
-    approximate. NaN where the controls explain x or y whole. Raises ValueError without
-    groups and covariates, for what `spearman` refuses, and where the controls leave fewer
-    than 2 degrees of freedom.
+    models, so that a group counts by its spread; a model alone in its group has no influence.
+    groups: the category of each model. covariates: other measures of the same models.
+
+    For p, r_y is permuted within groups, the controls are fitted again, and draws are counted
+    as in `spearman`: exact under the null of no relation within groups if there are groups
+    alone, approximate with covariates. NaN where the controls explain x or y completely.
+    Raise ValueError without groups and covariates, as `spearman` does, and where the controls
+    leave fewer than 2 degrees of freedom.
     """
-    named = {f"covariate {i}": values for i, values in enumerate(covariates)}
-    columns = as_columns(x=x, y=y, **named)
+    named_covariates = _name_covariates(covariates)
+    columns = as_columns(x=x, y=y, **named_covariates)
     n = len(columns[0])
     ranks = scipy.stats.rankdata(np.stack(columns, 1), axis=0)
-    codes, basis = _controls(groups, ranks[:, 2:], n)
-    left, right = _residuals(ranks[:, 0], basis), _residuals(ranks[:, 1], basis)
-    statistic = float(left @ right)
-    draws, exact, batches = draw_orders(codes, permutations, seed, n)
+    codes, basis = _controls(groups, ranks[:, 2:])
+    x_residuals = _residuals(ranks[:, 0], basis)
+    y_residuals = _residuals(ranks[:, 1], basis)
+    statistic = float(x_residuals @ y_residuals)
+    orders = draw_orders(codes, permutations, seed=seed, cells=n)
     hits = 0
-    for order in batches:
-        drawn = right[order]
-        # Compared without division: where nothing is left after the fit, it is a hit.
+    for batch in orders.batches:
+        drawn = y_residuals[batch]
+        # Compared without division, so that a residual of length 0 after the fit is a hit.
         length = np.sqrt(np.clip(1 - ((drawn @ basis) ** 2).sum(axis=1), 0, 1))
-        reach = np.abs(drawn @ left) - abs(statistic) * length
-        hits += int((reach >= -SLACK).sum())
-    unknown = math.isnan(statistic)
-    pvalue = math.nan if unknown else permutation_pvalue(hits, draws, exact)
-    return CorrelationResult(statistic, pvalue, n, draws, exact)
+        excess = np.abs(drawn @ x_residuals) - abs(statistic) * length
+        hits += int((excess >= -SLACK).sum())
+    pvalue = math.nan
+    if not math.isnan(statistic):
+        pvalue = permutation_pvalue(hits, orders.count, exact=orders.exact)
+    return CorrelationResult(
+        statistic=statistic,
+        pvalue=pvalue,
+        n=n,
+        draws=orders.count,
+        exact=orders.exact,
+    )
 
 
 def unexplained(x: Values, covariates: Sequence[Values]) -> float:
-    """Gives the share of the variance of x's ranks that covariates' ranks leave: 1 - R^2.
+    """Return 1 - R^2: the share of the variance of x's ranks that covariates' ranks leave.
 
-    1 / that is x's variance inflation factor. NaN where x is constant. Raises ValueError for
-    what `partial` refuses.
+    Its inverse is the variance inflation factor of x. NaN where x is constant. Raise
+    ValueError as `partial` does.
     """
-    named = {f"covariate {i}": values for i, values in enumerate(covariates)}
-    ranks = scipy.stats.rankdata(np.stack(as_columns(x=x, **named), axis=1), axis=0)
-    _, basis = _controls(None, ranks[:, 1:], len(ranks))
+    columns = as_columns(x=x, **_name_covariates(covariates))
+    ranks = scipy.stats.rankdata(np.stack(columns, axis=1), axis=0)
+    _, basis = _controls(None, ranks[:, 1:])
     (centred,) = standardize(ranks[:, :1]).T
     return float(((centred - basis @ (basis.T @ centred)) ** 2).sum())
 
 
-def _controls(groups, covariates: Float[np.ndarray, "n c"], n: int):
-    """Gives the code of each model's group, and an orthonormal basis of the controls."""
+def _name_covariates(covariates: Sequence[Values]) -> dict[str, Values]:
+    """Return covariates by the names that messages use."""
+    return {f"covariate {i}": values for i, values in enumerate(covariates)}
+
+
+def _controls(
+    groups: Sequence[Hashable] | None, covariates: Float[np.ndarray, "n c"]
+) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n d"]]:
+    """Return the number of each model's group, and an orthonormal basis of the controls."""
+    n = len(covariates)
     if groups is None and not covariates.shape[1]:
         raise ValueError("partial: must control for groups or covariates, got neither")
     codes = np.zeros(n, int)
     if groups is not None:
         codes = pd.factorize(np.asarray(list(groups), object))[0]
-    lacking = f"{codes.size} with {int((codes < 0).sum())} missing"
-    told = f"{lacking}; fill them or leave the models out"
-    sound, must = codes.shape == (n,), f"name one for each of {n} models"
-    score_table.check(sound and codes.min() >= 0, "groups", must, told)
+    num_missing = int((codes < 0).sum())
+    score_table.check(
+        codes.shape == (n,) and codes.min() >= 0,
+        "groups",
+        must=f"name one for each of {n} models",
+        got=f"{codes.size} with {num_missing} missing; fill them or leave the models out",
+    )
     design = np.column_stack([np.eye(codes.max() + 1)[codes], covariates])
     vectors, values, _ = np.linalg.svd(design, full_matrices=False)
     basis = vectors[:, values > values[0] * n * np.finfo(float).eps]
@@ -448,19 +571,20 @@ def _controls(groups, covariates: Float[np.ndarray, "n c"], n: int):
 
 
 def _residuals(ranks: Float[np.ndarray, "n"], basis: np.ndarray) -> np.ndarray:
-    """Gives what the controls leave, of length 1; NaN where that is nothing."""
-    left = ranks - basis @ (basis.T @ ranks)
-    length = np.linalg.norm(left)
-    return left / (length if length > 1e-10 * np.linalg.norm(ranks) else math.nan)
+    """Return the residuals of ranks after the controls, scaled to length 1; NaN if all are 0."""
+    residuals = ranks - basis @ (basis.T @ ranks)
+    length = np.linalg.norm(residuals)
+    is_zero = not length > 1e-10 * np.linalg.norm(ranks)
+    return residuals / (math.nan if is_zero else length)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class InfluenceResult:
-    """What each model does to a rank correlation."""
+    """The influence of each model on a rank correlation."""
 
     statistic: float  # Of all models.
-    without: Float[np.ndarray, "n"]  # rho of all others; NaN if theirs is constant.
-    influence: Float[np.ndarray, "n"]  # statistic - without: what the model adds.
+    without: Float[np.ndarray, "n"]  # rho of all other models; NaN if one is constant.
+    influence: Float[np.ndarray, "n"]  # statistic - without.
     flagged: Bool[np.ndarray, "n"]
 
 
@@ -477,25 +601,28 @@ class IntervalResult:
 
 
 def influence(x: Values, y: Values) -> InfluenceResult:
-    """Leaves out one model after the other and flags those that rho rests on.
+    """Return the change of Spearman's rho when each model is left out, and flag large ones.
 
-    influence_i = rho - rho_(i), ranks taken anew. Flagged is |influence_i| > 2 s_i / sqrt(n),
-    s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error of rho_(i): the DFBETAS rule for
-    the slope of ranks on ranks. It asks what a model does to rho, not how far out it lies:
-    one far out on the common trend is an outlier by a Mahalanobis distance and none
-    here. Several alike hide each other. NaN is never flagged. Raises ValueError for fewer
-    than 4 models and what `correlation.spearman` refuses.
+    influence_i = rho - rho_(i), with ranks of the remaining models. A model is flagged if
+    |influence_i| > 2 s_i / sqrt(n), s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error
+    of rho_(i): the DFBETAS rule for the slope of ranks on ranks. Unlike a Mahalanobis
+    distance, influence does not flag a model that is far out on the common trend. Several
+    similar models hide each other. NaN is never flagged. Raise ValueError for fewer than 4
+    models and as `spearman` does.
     """
     x, y = as_columns(x=x, y=y)
     n = len(x)
-    score_table.check(n > 3, "models", "be at least 4 to leave one out", n)
-    every = np.arange(n)[None]
-    others = np.nonzero(~np.eye(n, dtype=bool))[1].reshape(n, n - 1)
-    statistic, without = float(_rho(x, y, rows=every)[0]), _rho(x, y, rows=others)
+    score_table.check(n > 3, "models", must="be at least 4 to leave one out", got=n)
+    all_models = np.arange(n)[None]
+    other_models = np.nonzero(~np.eye(n, dtype=bool))[1].reshape(n, n - 1)
+    statistic = float(_resampled_rho([x, y], all_models)[0])
+    without = _resampled_rho([x, y], other_models)
     change = statistic - without
     error = np.sqrt((1 - without**2) / (n - 3))
     flagged = np.abs(change) > 2 / math.sqrt(n) * error + SLACK
-    return InfluenceResult(statistic, without, change, flagged)
+    return InfluenceResult(
+        statistic=statistic, without=without, influence=change, flagged=flagged
+    )
 
 
 def bootstrap_interval(
@@ -507,44 +634,57 @@ def bootstrap_interval(
     resamples: int = 9_999,
     seed: int = 0,
 ) -> IntervalResult:
-    """Gives the range of rho, `partial` with covariates, over models drawn again.
+    """Return Spearman's rho (partial with covariates) and a bootstrap interval over models.
 
-    From the (1 - level) / 2 to the (1 + level) / 2 quantile of rho over the resamples, which
-    describes other models of the same kind; with few models it is too short. Resamples in
-    which a measure is constant, or covariates explain it whole, have no rho: they are counted
-    and left out. NaN where none has one. Raises ValueError for a level outside of (0, 1) and
-    what `correlation.spearman` and `correlation.partial` refuse.
+    The interval is from the (1 - level) / 2 to the (1 + level) / 2 quantile of rho over
+    resampled models. It describes other models of the same kind, and is too short with few
+    models. Resamples in which a measure is constant, or explained completely by covariates,
+    have no rho: they are counted in `constant` and left out. NaN if no resample has a rho.
+    Raise ValueError for a level outside (0, 1) and as `spearman` and `partial` do.
     """
     score_table.check_share("level", level)
     score_table.check_count("resamples", resamples)
-    named = {f"covariate {i}": values for i, values in enumerate(covariates)}
-    columns = as_columns(x=x, y=y, **named)
+    columns = as_columns(x=x, y=y, **_name_covariates(covariates))
     n, rng = len(columns[0]), np.random.default_rng(seed)
     if covariates:
-        _controls(None, np.stack(columns[2:], axis=1), n)  # Refuses too many.
-    rows, size = rng.integers(n, size=(resamples, n)), max(1, _CELLS // n)
-    parts = np.split(rows, range(size, resamples, size))
-    drawn = np.concatenate([_rho(*columns, rows=some) for some in parts])
-    known = drawn[np.isfinite(drawn)]
-    ends = [(1 - level) / 2, (1 + level) / 2]
-    low, high = np.quantile(known, ends) if len(known) else (math.nan, math.nan)
-    of = float(_rho(*columns, rows=np.arange(n)[None])[0]), float(low), float(high)
-    return IntervalResult(*of, level, resamples, resamples - len(known))
+        _controls(
+            None, np.stack(columns[2:], axis=1)
+        )  # Raises for too many covariates.
+    rows, size = rng.integers(n, size=(resamples, n)), max(1, _BATCH_CELLS // n)
+    batches = np.split(rows, range(size, resamples, size))
+    drawn = np.concatenate([_resampled_rho(columns, batch) for batch in batches])
+    finite = drawn[np.isfinite(drawn)]
+    low, high = math.nan, math.nan
+    if len(finite):
+        low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    all_models = np.arange(n)[None]
+    return IntervalResult(
+        statistic=float(_resampled_rho(columns, all_models)[0]),
+        low=low,
+        high=high,
+        level=level,
+        resamples=resamples,
+        constant=resamples - len(finite),
+    )
 
 
-def _rho(
-    *columns: Float[np.ndarray, "n"], rows: Int[np.ndarray, "b m"]
+def _resampled_rho(
+    columns: Sequence[Float[np.ndarray, "n"]], rows: Int[np.ndarray, "b m"]
 ) -> Float[np.ndarray, "b"]:
-    """Gives rho of x and y, given the further columns, of every choice of models.
+    """Return rho of x and y over each row of models, controlled for further columns.
 
-    NaN where x or y is constant or explained whole.
+    columns: x, y and covariates. rows: indices of models, with repetitions. NaN where x or y
+    is constant, or explained completely by the covariates.
     """
-    ranks = [standardize(scipy.stats.rankdata(v[rows], axis=1).T) for v in columns]
+    ranks = [
+        standardize(scipy.stats.rankdata(column[rows], axis=1).T) for column in columns
+    ]
     while len(ranks) > 2:
-        given = np.nan_to_num(ranks.pop())  # A constant controls for nothing.
-        for k, one in enumerate(ranks):
-            left = one - given * (one * given).sum(axis=0)
-            length = np.linalg.norm(left, axis=0)
-            ranks[k] = left / np.where(length > 1e-10, length, math.nan)
-    left, right = ranks
-    return np.clip((left * right).sum(axis=0), -1, 1)
+        # A constant covariate (NaN) controls for nothing.
+        covariate = np.nan_to_num(ranks.pop())
+        for k, column in enumerate(ranks):
+            residuals = column - covariate * (column * covariate).sum(axis=0)
+            length = np.linalg.norm(residuals, axis=0)
+            ranks[k] = residuals / np.where(length > 1e-10, length, math.nan)
+    x_ranks, y_ranks = ranks
+    return np.clip((x_ranks * y_ranks).sum(axis=0), -1, 1)

@@ -1,7 +1,7 @@
-"""Omnibus tests that k algorithms are alike over N data sets: Friedman, Quade, aligned ranks.
+"""Omnibus tests that k algorithms are equal over n data sets: Friedman, Quade, aligned ranks.
 
-Friedman's test comes with Iman and Davenport's F. Quade's and the aligned ranks use more
-than the ranks within each data set.
+Friedman's test includes Iman and Davenport's F. Quade's test and aligned ranks use more
+information than the ranks within each data set.
 Sources: Friedman 1937; Iman and Davenport 1980, https://doi.org/10.1080/03610928008827904;
 Conover 1999, section 5.8; Demsar 2006, https://jmlr.org/papers/v7/demsar06a.html; Quade
 1979, https://doi.org/10.1080/01621459.1979.10481670; Hodges and Lehmann 1962; Garcia,
@@ -23,7 +23,7 @@ from jbias.stats import score_table
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FriedmanResult:
-    """Iman and Davenport's F with Friedman's chi-squared and Kendall's W beside it."""
+    """Iman and Davenport's F, Friedman's chi-squared, Kendall's W and mean ranks."""
 
     statistic: float  # F; inf where all data sets agree.
     pvalue: float  # Of F.
@@ -32,16 +32,16 @@ class FriedmanResult:
     ranks: Float[np.ndarray, "k"]  # Means over data sets; 1 is the best.
     df: tuple[float, float]  # Of F.
     kendall_w: float  # Agreement of the data sets, 0 to 1.
-    algorithms: tuple[str, ...]  # As a frame names them, else their numbers.
+    algorithms: tuple[str, ...]  # Names in the frame, or "0", "1", ... for an array.
 
     def to_frame(self) -> pd.DataFrame:
-        """The mean rank of each algorithm, a row each, the best first."""
+        """Return a frame of mean ranks, one row per algorithm, the best first."""
         index = pd.Index(self.algorithms, name="algorithm")
         frame = pd.DataFrame({"rank": self.ranks}, index=index)
         return frame.sort_values("rank", kind="stable")
 
     def __repr__(self) -> str:
-        degrees = ", ".join(f"{one:g}" for one in self.df)
+        degrees = ", ".join(f"{df:g}" for df in self.df)
         ranks = ", ".join(f"{k} {v:.3g}" for k, v in self.to_frame()["rank"].items())
         test = f"F({degrees}) = {self.statistic:.4g}, p = {self.pvalue:.3g}"
         return f"Friedman {test}; mean ranks {ranks}"
@@ -54,28 +54,29 @@ def friedman(
     df: Literal["textbook", "conover"] = "textbook",
     ties: bool = True,
 ) -> FriedmanResult:
-    """Tests whether k algorithms rank alike over n data sets.
+    """Test whether k algorithms have equal ranks over n data sets (Friedman's test).
 
     W = (12 S - 3 n^2 k (k+1)^2) / (n^2 k (k^2-1) - n sum(t^3 - t)), S the sum of squared
     rank sums and t the sizes of groups of ties; chi2 = n (k-1) W ~ chi2(k-1);
     F = (n-1) W / (1 - W) = (n-1) chi2 / (n (k-1) - chi2) ~ F(k-1, (k-1)(n-1)).
-    `ties=False` leaves the sum over ties out. `df="conover"` takes k-1-2/n and n-1 times
-    that, as the package pingouin does. If all scores are equal, W = 0 and both p are 1.
-    Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    ties: False omits the correction, the sum over ties. df: "conover" uses k-1-2/n and
+    (n-1) (k-1-2/n) degrees of freedom of F, as the package pingouin does. If all scores are
+    equal, W = 0 and both p are 1.
+    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     degrees = _degrees(n, k, df)
-    # Ranks are halves of integers, so agreement and its absence are seen exactly.
+    # Ranks are halves of integers, so W = 0 and W = 1 are computed exactly.
     twice_sums = np.rint(2 * ranked.sum(axis=0)).astype(np.int64)
     spread = 3 * int(np.sum(twice_sums**2)) - 3 * n**2 * k * (k + 1) ** 2
     groups = [np.unique(row, return_counts=True)[1] for row in ranked] if ties else ()
-    tied = sum(int(np.sum(sizes**3 - sizes)) for sizes in groups)
-    possible = n**2 * k * (k**2 - 1) - n * tied
-    w = spread / possible if possible else 0.0
+    tie_correction = sum(int(np.sum(sizes**3 - sizes)) for sizes in groups)
+    max_spread = n**2 * k * (k**2 - 1) - n * tie_correction
+    w = spread / max_spread if max_spread else 0.0
     chi2 = n * (k - 1) * w
-    statistic = math.inf if 0 < spread == possible else (n - 1) * w / (1 - w)
+    statistic = math.inf if 0 < spread == max_spread else (n - 1) * w / (1 - w)
     return FriedmanResult(
         statistic=statistic,
         pvalue=float(scipy.stats.f.sf(statistic, *degrees)),
@@ -89,8 +90,13 @@ def friedman(
 
 
 def _degrees(n: int, k: int, df: str) -> tuple[float, float]:
-    known = df in ("textbook", "conover")
-    score_table.check(known, "df", "be 'textbook' or 'conover'", repr(df))
+    """Return the degrees of freedom of F; df: "textbook" or "conover"."""
+    score_table.check(
+        df in ("textbook", "conover"),
+        "df",
+        must="be 'textbook' or 'conover'",
+        got=repr(df),
+    )
     if df == "textbook":
         return k - 1, (k - 1) * (n - 1)
     first = k - 1 - 2 / n
@@ -103,11 +109,13 @@ def _degrees(n: int, k: int, df: str) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OmnibusResult:
-    """A test that all k algorithms are alike."""
+    """A test of the null hypothesis that all k algorithms are equal."""
 
     statistic: float
     pvalue: float
-    ranks: Float[np.ndarray, "k"]  # Means, as the test weighs them; lower is better.
+    ranks: Float[
+        np.ndarray, "k"
+    ]  # Means with the weights of the test; lower is better.
     df: tuple[float, ...]
 
 
@@ -120,15 +128,15 @@ def _sum_of_squares(values: Int[np.ndarray, "..."]) -> int:
 def quade(
     scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
-    """Tests whether k algorithms are alike, data sets weighed by how far they spread them.
+    """Test whether k algorithms are equal, data sets weighted by their range of scores.
 
-    S_ij = Q_i (r_ij - (k+1)/2), r_ij the ranks and Q_i the rank of data set i by its range
-    of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
+    Quade's test: S_ij = Q_i (r_ij - (k+1)/2), r_ij the ranks and Q_i the rank of data set i
+    by its range of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
     F = (n-1) B / (A - B) ~ F(k-1, (k-1)(n-1)), inf with p 0 where A = B.
-    `ranks` are sum_i Q_i r_ij / (n (n+1) / 2). Scores and ranges closer than `tolerance`,
-    in units of the scores (None: `score_table.rounding_errors` of each), are ties; all
-    data sets must be of one unit. If all scores are equal, F = 0 and p = 1.
-    Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    `ranks` of the result are sum_i Q_i r_ij / (n (n+1) / 2). If all scores are equal, F = 0
+    and p = 1. tolerance: scores and ranges that are closer, in units of the scores, are ties;
+    None: `score_table.rounding_errors` of each score. All data sets must have the same unit.
+    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     table = score_table.read(scores)
     tolerance = score_table.check_tolerance(tolerance, table.means)
@@ -143,31 +151,36 @@ def quade(
     n, k = ranked.shape
     spans = score_table.near_levels(np.ptp(matrix, axis=1), range_errors)
     weights = scipy.stats.rankdata(spans)
-    # Ranks are halves of integers, so agreement and its absence are seen exactly.
+    # Ranks are halves of integers, so A = B and B = 0 are detected exactly.
     s = np.rint(2 * weights[:, None] * (2 * ranked - (k + 1))).astype(np.int64)
     total = n * _sum_of_squares(s)
     between = _sum_of_squares(s.sum(axis=0))
-    degrees = k - 1, (k - 1) * (n - 1)
-    means = weights @ ranked / (n * (n + 1) / 2)
-    apart = total - between
-    statistic = math.inf if apart == 0 < between else (n - 1) * between / max(apart, 1)
-    pvalue = float(scipy.stats.f.sf(statistic, *degrees))
-    return OmnibusResult(statistic, pvalue, means, degrees)
+    df1, df2 = k - 1, (k - 1) * (n - 1)
+    within = total - between
+    statistic = math.inf
+    if within or not between:
+        statistic = (n - 1) * between / max(within, 1)
+    return OmnibusResult(
+        statistic=statistic,
+        pvalue=float(scipy.stats.f.sf(statistic, df1, df2)),
+        ranks=weights @ ranked / (n * (n + 1) / 2),
+        df=(df1, df2),
+    )
 
 
 def aligned_ranks(
     scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
-    """Tests whether k algorithms are alike by ranks among all scores at once.
+    """Test whether k algorithms are equal, by ranks among the scores of all data sets.
 
-    From each score its data set's mean is taken; all n k differences are ranked together
-    (1 is the best), R_j and R_i the sums of algorithms and of data sets:
-    T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k) ~ chi2(k-1).
-    Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as Garcia et al. write it; with ties the
-    sum itself keeps the variance right. Differences closer than `tolerance`, in units of
-    the scores (None: `score_table.rounding_errors` of each), are ties; all data sets must
-    be of one unit. If all scores are equal, T = 0 and p = 1.
-    Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    The mean of each data set is subtracted from its scores, and all n k differences are
+    ranked together (1 is the best). With R_j and R_i the rank sums of algorithms and of data
+    sets: T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k)
+    ~ chi2(k-1). Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as in Garcia et al.; with ties
+    the sum itself gives the right variance. If all scores are equal, T = 0 and p = 1.
+    tolerance: differences that are closer, in units of the scores, are ties; None:
+    `score_table.rounding_errors` of each score. All data sets must have the same unit.
+    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     table = score_table.read(scores)
     tolerance = score_table.check_tolerance(tolerance, table.means)

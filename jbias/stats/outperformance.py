@@ -1,17 +1,18 @@
-"""Is one algorithm better than another over seeds? P(A > B) and almost stochastic order.
+"""Comparison of two algorithms over seeds: P(A > B) and almost stochastic order.
 
-`probability_of_outperforming` is of Bouthillier et al., MLSys 2021,
-https://arxiv.org/abs/2103.03098: how often A beats B where both have the same seed, with a
-margin that makes "better" mean more than "significantly different".
+`probability_of_outperforming`: Bouthillier et al., MLSys 2021,
+https://arxiv.org/abs/2103.03098. The probability that A beats B with the same seed, with a
+threshold that makes "better" mean more than "significantly different".
 
-`almost_stochastic_order` is of Del Barrio, Cuesta-Albertos and Matrán 2018,
+`almost_stochastic_order`: Del Barrio, Cuesta-Albertos and Matrán 2018,
 https://arxiv.org/abs/1705.01788, and Dror, Shlomov and Reichart, ACL 2019,
 https://aclanthology.org/P19-1266; reference code: Kaleidophon/deep-significance at 71b9e42
 (Ulmer, Hardmeier and Frellsen 2022, https://arxiv.org/abs/2204.06815). Deviations: the
-integral is exact, where theirs is a sum over a grid of 0.005 whose first point is missing
-from the numerator, so that both directions sum to less than 1; m comparisons divide
-1 - confidence by m, where theirs adds it to the confidence; and `better` takes the bound of
-0.2 that Ulmer et al. advise: one of 0.5 finds a fifth of equal distributions different.
+integral is exact, where the reference sums over a grid of 0.005 whose first point is missing
+from the numerator, so that both directions sum to less than 1; for m comparisons
+1 - confidence is divided by m, where the reference adds it to the confidence; and `better`
+uses the bound of 0.2 that Ulmer et al. advise: with 0.5, a fifth of pairs of equal
+distributions would be called different.
 """
 
 import dataclasses
@@ -25,31 +26,32 @@ from jaxtyping import Bool, Float
 
 from jbias.stats import resampling, score_table
 
-GAMMA = 0.75  # Bouthillier et al.'s recommendation.
-# Ulmer et al.'s: 2 to 8 of 100 pairs of equal distributions, by 3 to 200 runs.
+GAMMA = 0.75  # Threshold of P(A > B) that Bouthillier et al. recommend.
+# Bound that Ulmer et al. recommend. With 3 to 200 runs, 2 to 8 of 100 pairs of equal
+# distributions are below it.
 TAU = 0.2
-_LISTED = 5  # Labels that a refusal lists.
-_RTOL = 1e-12  # Scores that differ by less do so by rounding.
+_MAX_LISTED = 5  # Labels that a message lists.
+_RTOL = 1e-12  # Smaller relative differences of scores are due to rounding.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OutperformingResult:
-    """P(A > B) by data set, and averaged over these."""
+    """P(A > B) per data set, and averaged over data sets."""
 
     share: resampling.Estimate  # (n,), with Clopper and Pearson's exact interval.
-    # (), over redrawn pairs; without ends where these are few.
+    # (), with a percentile interval over redrawn pairs; NaN ends with few pairs.
     mean: resampling.Estimate
-    pairs: int  # Of seeds.
+    pairs: int  # Pairs of runs with the same seed.
     gamma: float
 
     @property
     def significant(self) -> Bool[np.ndarray, "n"]:
-        """Where the interval lies above a half."""
+        """True for data sets whose interval is above 1/2."""
         return self.share.low > 0.5
 
     @property
     def better(self) -> Bool[np.ndarray, "n"]:
-        """Where that is meaningful, too: gamma lies in the interval, or below it."""
+        """True for data sets that are significant and whose interval reaches gamma."""
         return self.significant & (self.share.high >= self.gamma)
 
 
@@ -63,61 +65,71 @@ def probability_of_outperforming(
     draws: int = 2000,
     seed: int = 0,
 ) -> OutperformingResult:
-    """P(A > B): how often a run of the first beats that of the second with the same seed.
+    """Return P(A > B), the probability that the first beats the second with the same seed.
 
-    mean_i [a_i > b_i] over the r pairs, from 0 to 1; a tie is no win. Each data set's
-    interval is exact, where Bouthillier et al. redraw pairs, which leaves none of pairs that
-    are all won; the mean's is the percentile one over redrawn pairs, the same for all data
-    sets, and NaN of so few pairs that to win all may be chance (5 at 95 %). The first is
-    better where the interval lies above 0.5 and reaches `gamma`; above 0.5 alone is
-    significant and not meaningful. `pairs_for_outperforming` says how many pairs that takes.
+    P(A > B) = mean_i [a_i > b_i] over the r pairs, from 0 to 1; a tie is not a win. The
+    interval of each data set is exact; Bouthillier et al. redraw pairs, which gives an empty
+    interval if all pairs are won. The interval of the mean is the percentile interval over
+    redrawn pairs, the same for all data sets, and NaN if winning all pairs may be chance
+    (5 pairs at 95 %). The first is better on a data set if the interval is above 0.5 and
+    reaches `gamma`; if it is above 0.5 only, the difference is significant but not
+    meaningful. `pairs_for_outperforming` returns the number of pairs that this needs.
 
-    first, second: a row a data set, or one data set alone, with the seeds in the same order.
-    Two frames, or series, are paired by the labels of their data sets and seeds.
-    Raises ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
+    first, second: scores with a row per data set and a column per seed, or of a single data
+    set, with the seeds in the same order. Two frames, or series, are paired by the labels of
+    their data sets and seeds.
+    Raise ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
     finite.
     """
     score_table.check_share("gamma", gamma)
     score_table.check_count("draws", draws, 100)
-    a, b = _scores(first, second, larger_is_better, paired=True)
-    wins, r = (_gap(a, b) > 0).astype(float), a.shape[1]
+    a, b = _read_scores(first, second, larger_is_better=larger_is_better, paired=True)
+    wins, r = (_difference(a, b) > 0).astype(float), a.shape[1]
     rng = np.random.default_rng(seed)
-    many = rng.multinomial(r, np.full(r, 1 / r), size=draws) @ wins.T / r
-    mean = resampling.estimate(wins.mean(), many.mean(1), confidence)
-    if 0.5**r > (1 - confidence) / 2:
+    drawn = rng.multinomial(r, np.full(r, 1 / r), size=draws) @ wins.T / r
+    mean = resampling.estimate(wins.mean(), drawn.mean(1), confidence)
+    tail = (1 - confidence) / 2
+    if 0.5**r > tail:
         mean = dataclasses.replace(mean, low=np.array(np.nan), high=np.array(np.nan))
-    won, tail = wins.sum(1), (1 - confidence) / 2
-    low = np.where(won > 0, scipy.stats.beta.ppf(tail, won, r - won + 1), 0)
-    high = np.where(won < r, scipy.stats.beta.isf(tail, won + 1, r - won), 1)
-    share = resampling.Estimate(wins.mean(1), low, high, confidence)
-    return OutperformingResult(share, mean, r, gamma)
+    num_won = wins.sum(1)
+    low = scipy.stats.beta.ppf(tail, num_won, r - num_won + 1)
+    high = scipy.stats.beta.isf(tail, num_won + 1, r - num_won)
+    share = resampling.Estimate(
+        value=wins.mean(1),
+        low=np.where(num_won > 0, low, 0),
+        high=np.where(num_won < r, high, 1),
+        confidence=confidence,
+    )
+    return OutperformingResult(share=share, mean=mean, pairs=r, gamma=gamma)
 
 
 def pairs_for_outperforming(
     *, gamma: float = GAMMA, alpha: float = 0.05, power: float = 0.95
 ) -> int:
-    """How many pairs of seeds tell P(A > B) = gamma from 0.5, in a one-sided test.
+    """Return the pairs of seeds that a one-sided test needs to tell P(A > B) = gamma from 0.5.
 
     ((z(1 - alpha) + z(power)) / (sqrt(6) (gamma - 0.5)))^2, rounded up: 29 by default.
     Source: Noether 1987, https://doi.org/10.1080/01621459.1987.10478478.
     """
     for name, value in (("gamma", gamma), ("alpha", alpha), ("power", power)):
         score_table.check_share(name, value)
-    score_table.check(gamma > 0.5, "gamma", "be above 0.5", gamma)
+    score_table.check(gamma > 0.5, "gamma", must="be above 0.5", got=gamma)
     z = scipy.stats.norm.isf(alpha) + scipy.stats.norm.ppf(power)
     return math.ceil((z / (math.sqrt(6) * (gamma - 0.5))) ** 2)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StochasticOrderResult:
-    """How far the first is from stochastically larger than the second, by data set."""
+    """The violation of "the first is stochastically larger than the second", per data set."""
 
-    violation: Float[np.ndarray, "n"]  # 0: never behind at any quantile; 1: always.
-    bound: Float[np.ndarray, "n"]  # Its upper confidence bound, epsilon_min.
+    violation: Float[np.ndarray, "n"]  # 0: first ahead at all quantiles; 1: at none.
+    bound: Float[
+        np.ndarray, "n"
+    ]  # Upper confidence bound of the violation, epsilon_min.
 
     @property
     def better(self) -> Bool[np.ndarray, "n"]:
-        """Where the bound lies below `TAU`."""
+        """True for data sets whose bound is below `TAU`."""
         return self.bound < TAU
 
 
@@ -131,54 +143,57 @@ def almost_stochastic_order(
     draws: int = 1000,
     seed: int = 0,
 ) -> StochasticOrderResult:
-    """Is the first's score larger at (almost) every quantile?
+    """Return by how much the first violates "larger at every quantile than the second".
 
     violation = int max(G^-1 - F^-1, 0)^2 dt / int (G^-1 - F^-1)^2 dt, F and G the empirical
-    distributions of first and second; 0.5 where these are the same. bound = violation +
-    sd* z, cut to 0 ... 1, with sd* the deviation of the violation over redrawn runs, the same
-    ones for all data sets, and z the normal quantile of 1 - (1 - confidence) / comparisons.
-    It describes, and is no test at that level: sd* is 0 of runs that all lie apart, and where
-    F and G are the same the violation is not normal.
+    distributions of first and second; 0.5 where F = G. bound = violation + sd* z, clipped to
+    [0, 1], with sd* the standard deviation of the violation over redrawn runs, the same runs
+    for all data sets, and z the normal quantile of 1 - (1 - confidence) / comparisons. The
+    bound is descriptive, not a test at that level: sd* is 0 if the runs of the two do not
+    overlap, and the violation is not normal where F = G.
 
-    first, second: a row a data set, or one data set alone; runs need not share seeds. Rows of
-    two frames are paired by their labels. Raises ValueError for other shapes or data sets,
-    fewer than 2 runs and scores that are not finite.
+    first, second: scores with a row per data set and a column per run, or of a single data
+    set; runs need not share seeds. Rows of two frames are paired by their labels. Raise
+    ValueError for other shapes or data sets, fewer than 2 runs and scores that are not finite.
     """
     score_table.check_share("confidence", confidence)
     score_table.check_count("comparisons", comparisons)
     score_table.check_count("draws", draws, 100)
-    both, rng = _scores(first, second, larger_is_better), np.random.default_rng(seed)
-    runs = [rng.integers(x.shape[1], size=(draws, x.shape[1])) for x in both]
-    redrawn = [x[:, chosen] for x, chosen in zip(both, runs)]
-    violation = _violation(*both)
+    a, b = _read_scores(first, second, larger_is_better=larger_is_better, paired=False)
+    rng = np.random.default_rng(seed)
+    a_runs = rng.integers(a.shape[1], size=(draws, a.shape[1]))
+    b_runs = rng.integers(b.shape[1], size=(draws, b.shape[1]))
+    violation = _violation(a, b)
     z = scipy.stats.norm.isf((1 - confidence) / comparisons)
-    bound = violation + z * _violation(*redrawn).std(axis=1)
+    bound = violation + z * _violation(a[:, a_runs], b[:, b_runs]).std(axis=1)
     return StochasticOrderResult(violation, np.clip(bound, 0, 1))
 
 
 def _violation(
     first: Float[np.ndarray, "*n r"], second: Float[np.ndarray, "*n s"]
 ) -> Float[np.ndarray, "*n"]:
-    """The violation ratio; quantile functions are steps, whose ends are counted in 1/rs."""
+    """Return the violation ratio over the last axis; 0.5 where both are equal."""
     r, s = first.shape[-1], second.shape[-1]
+    # Quantile functions are steps; ends of steps in units of 1 / (r s).
     ends = np.union1d(s * np.arange(1, r + 1), r * np.arange(1, s + 1))
     f = np.sort(first, axis=-1)[..., (ends - 1) // s]
     g = np.sort(second, axis=-1)[..., (ends - 1) // r]
-    behind = _gap(g, f)
-    squares = np.diff(ends, prepend=0) * behind**2
-    whole, part = squares.sum(-1), np.where(behind > 0, squares, 0).sum(-1)
-    return np.divide(part, whole, out=np.full(whole.shape, 0.5), where=whole > 0)
+    deficit = _difference(g, f)
+    squares = np.diff(ends, prepend=0) * deficit**2
+    total = squares.sum(-1)
+    violated = np.where(deficit > 0, squares, 0).sum(-1)
+    return np.divide(violated, total, out=np.full(total.shape, 0.5), where=total > 0)
 
 
-def _gap(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x - y, 0 where they differ by rounding alone."""
+def _difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return x - y, and 0 where they differ by rounding alone."""
     return np.where(np.isclose(x, y, rtol=_RTOL, atol=0), 0.0, x - y)
 
 
-def _rows_of_sets(scores: npt.ArrayLike) -> npt.ArrayLike:
-    """Return scores with a row a data set: a frame by the names of its axes, else as given.
+def _datasets_as_rows(scores: npt.ArrayLike) -> npt.ArrayLike:
+    """Return scores with a row per data set: a frame by its axis names, an array unchanged.
 
-    Raises ValueError for a frame whose rows or columns are algorithms.
+    Raise ValueError for a frame whose rows or columns are algorithms.
     """
     if isinstance(scores, pd.Series):
         return scores.to_frame().T
@@ -195,49 +210,60 @@ def _rows_of_sets(scores: npt.ArrayLike) -> npt.ArrayLike:
     return scores.T if rows == "run" or columns == "dataset" else scores
 
 
-def _aligned(
-    first: pd.DataFrame, second: pd.DataFrame, paired: bool
+def _align(
+    first: pd.DataFrame, second: pd.DataFrame, *, paired: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both frames with data sets, and paired runs, in the order of the first.
+    """Return both frames with data sets, and runs if paired, in the order of the first.
 
-    Raises ValueError where only one has a data set or a run, or has it twice. A single row
-    has no name: that of a series is the algorithm's as often as the data set's.
+    Raise ValueError for data sets, or paired runs, that are not in both frames exactly once.
+    The label of a single row is ignored: the name of a series may be that of an algorithm.
     """
     if len(first) > 1 or len(second) > 1:
-        order = _same_labels(first.index, second.index, "data sets")
+        order = _find_labels(first.index, second.index, "data sets")
         second = second.iloc[order]
     if paired:
-        order = _same_labels(first.columns, second.columns, "runs")
+        order = _find_labels(first.columns, second.columns, "runs")
         second = second.iloc[:, order]
     return first, second
 
 
-def _same_labels(first: pd.Index, second: pd.Index, names: str) -> np.ndarray:
-    """Return where the labels of the first are among those of the second."""
+def _find_labels(first: pd.Index, second: pd.Index, noun: str) -> np.ndarray:
+    """Return the positions of the labels of the first in the second.
+
+    Raise ValueError if the labels differ; noun: "data sets" or "runs" in the message.
+    """
     if first.equals(second):
         return np.arange(len(second))
     if first.is_unique and second.is_unique and len(first) == len(second):
         order = second.get_indexer(first)
         if (order >= 0).all():
             return order
-    shown = [", ".join(map(str, labels[:_LISTED])) for labels in (first, second)]
+    shown = [", ".join(map(str, labels[:_MAX_LISTED])) for labels in (first, second)]
     raise ValueError(
-        f"first and second: must have the same {names}, each once, got {shown[0]} and "
+        f"first and second: must have the same {noun}, each once, got {shown[0]} and "
         f"{shown[1]}; keep what both have, or give arrays in the same order"
     )
 
 
-def _scores(
-    first: npt.ArrayLike, second: npt.ArrayLike, larger_is_better: bool, paired=False
+def _read_scores(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    larger_is_better: bool,
+    paired: bool,
 ) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n s"]]:
-    """Both with a row a data set, and turned so that larger is better; refuses others."""
-    first, second = _rows_of_sets(first), _rows_of_sets(second)
+    """Return both with a row per data set, negated if smaller is better.
+
+    Raise ValueError unless they are finite, of the same data sets and (if paired) runs.
+    """
+    first, second = _datasets_as_rows(first), _datasets_as_rows(second)
     if isinstance(first, pd.DataFrame) and isinstance(second, pd.DataFrame):
-        first, second = _aligned(first, second, paired)
+        first, second = _align(first, second, paired=paired)
     a, b = (np.atleast_2d(score_table.floats(scores)) for scores in (first, second))
-    alike = a.shape == b.shape if paired else a.shape[:-1] == b.shape[:-1]
-    finite = np.isfinite(a).all() and np.isfinite(b).all()
-    if a.ndim > 2 or not alike or min(a.shape[-1], b.shape[-1]) < 2 or not finite:
+    have_same_shape = a.shape == b.shape if paired else a.shape[:-1] == b.shape[:-1]
+    has_runs = min(a.shape[-1], b.shape[-1]) >= 2
+    is_finite = np.isfinite(a).all() and np.isfinite(b).all()
+    if a.ndim > 2 or not (have_same_shape and has_runs and is_finite):
         which = "both of the same seeds" if paired else "each an algorithm's"
         raise ValueError(
             "first and second: must be finite scores, a row a data set, with 2 or more "

@@ -1,10 +1,10 @@
-"""Friedman's test and its pairs by permutation: p-values that hold for any n, k and ties.
+"""Friedman's test and pairwise tests by permutation: valid for any n, k and ties.
 
-If algorithms are alike, every order of the scores within a data set is equally likely, so
-each data set's ranks, ties and all, are permuted on their own: all permutations, or random
-ones. Ranks are doubled, since with ties they are halves of integers. `type_1_error` is how
-often the approximate tests, F and chi-squared, reject where all algorithms are alike; for
-few data sets that is not alpha.
+If algorithms are equal, every order of the scores within a data set is equally likely, so
+the ranks of each data set, ties included, are permuted separately: all permutations, or
+random ones. Ranks are doubled to be integers, since with ties they may be halves.
+`type_1_error` returns how often the approximate tests, F and chi-squared, reject where all
+algorithms are equal; with few data sets this differs from alpha.
 Sources: Pitman 1938; Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for
 (1 + hits) / (1 + draws); Westfall and Young 1993, algorithm 2.8, for max-T.
 """
@@ -23,17 +23,18 @@ from jaxtyping import Float, Int
 from jbias.stats import omnibus, posthoc, resampling, score_table
 
 Table = score_table.Table
-EXACT_LIMIT = 300_000  # Rows at a time; beyond, drawing is quicker than enumerating.
-_DRAW_CELLS = 100_000  # Of one block of draws: what the processor keeps at hand.
+EXACT_LIMIT = 300_000  # Rows in memory; with more, drawing is faster than enumerating.
+_DRAW_CELLS = 100_000  # Numbers in a block of draws, which fits the processor's cache.
 
 
 def exact_rank_sums(
     twice: Int[np.ndarray, "n k"],
 ) -> tuple[Int[np.ndarray, "s k"], Float[np.ndarray, "s"]] | None:
-    """Gives all sorted vectors of rank sums and their chances; None if they are too many.
+    """Return all sorted vectors of rank sums and their probabilities; None if too many.
 
-    Data set after data set: what comes depends on the vector so far but for the order of
-    algorithms, so equal sorted vectors are one, and the first data set stays as it is.
+    twice: doubled ranks of n data sets. Data sets are added one after another. The order of
+    algorithms in the vector does not change what follows, so vectors that are equal after
+    sorting are merged, and the first data set is not permuted.
     """
     return _exact_rank_sums(tuple(sorted(map(tuple, np.sort(twice, axis=1).tolist()))))
 
@@ -42,163 +43,180 @@ def exact_rank_sums(
 def _exact_rank_sums(
     twice: tuple[tuple[int, ...], ...],
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    rows = sorted(twice, key=_count, reverse=True)
-    sums, chances = np.array(rows[:1]), np.ones(1)
+    rows = sorted(twice, key=_num_orders, reverse=True)
+    sums, probabilities = np.array(rows[:1]), np.ones(1)
     for row in rows[1:]:
-        if len(sums) * _count(row) > EXACT_LIMIT or len(row) > 8:
+        if len(sums) * _num_orders(row) > EXACT_LIMIT or len(row) > 8:
             return None
         orders = _orders(row)
-        following = (sums[:, None] + orders).reshape(-1, len(row))
-        following.sort(axis=1)
-        shares = np.repeat(chances / len(orders), len(orders))
-        sums, places = _distinct(following)
-        chances = np.bincount(places, shares)
-    sums.flags.writeable = chances.flags.writeable = False  # They are kept.
-    return sums, chances
+        next_sums = (sums[:, None] + orders).reshape(-1, len(row))
+        next_sums.sort(axis=1)
+        weights = np.repeat(probabilities / len(orders), len(orders))
+        sums, places = _distinct_rows(next_sums)
+        probabilities = np.bincount(places, weights)
+    # The cache shares these arrays with later callers.
+    sums.flags.writeable = probabilities.flags.writeable = False
+    return sums, probabilities
 
 
 def labelled_rank_sums(
-    sums: Int[np.ndarray, "s k"], chances: Float[np.ndarray, "s"]
+    sums: Int[np.ndarray, "s k"], probabilities: Float[np.ndarray, "s"]
 ) -> tuple[Int[np.ndarray, "r k"], Float[np.ndarray, "r"]] | None:
-    """Gives each algorithm its sum, in all k! equally likely ways; None if too many."""
+    """Return vectors of rank sums in all k! orders, with probabilities; None if too many.
+
+    Sorted vectors do not say which algorithm has which sum; all assignments are equally
+    likely.
+    """
     k = sums.shape[1]
     if len(sums) * math.factorial(k) > EXACT_LIMIT:
         return None
-    ways = _ways(k)
-    return sums[:, ways].reshape(-1, k), np.repeat(chances / len(ways), len(ways))
+    orders = _permutations(k)
+    labelled = sums[:, orders].reshape(-1, k)
+    return labelled, np.repeat(probabilities / len(orders), len(orders))
 
 
 def draw_rank_sums(
     twice: Int[np.ndarray, "n k"], count: int, seed: int
 ) -> Iterator[Int[np.ndarray, "b k"]]:
-    """Draws `count` vectors of rank sums, in blocks.
+    """Yield `count` random vectors of rank sums, in blocks.
 
-    A permutation is what sorting random keys does to the ranks in their lowest bits; with
-    22 random bits and more, equal keys favour no algorithm by more than 1e-6.
+    twice: doubled ranks of n data sets. A row is permuted by sorting random keys that carry
+    the ranks in their lowest bits. With 22 or more random bits, equal keys favour no
+    algorithm by more than 1e-6.
     """
     rng = np.random.Generator(np.random.SFC64(seed))
     k = twice.shape[1]
-    low = (1 << int(twice.max()).bit_length()) - 1
-    kind = np.uint32 if low < 2**10 else np.uint64
-    rows, low = twice.astype(kind), kind(low)
+    rank_bits = (1 << int(twice.max()).bit_length()) - 1  # Mask of the bits of a rank.
+    dtype = np.uint32 if rank_bits < 2**10 else np.uint64
+    rows, rank_bits = twice.astype(dtype), dtype(rank_bits)
     block = max(_DRAW_CELLS // k, 1)
-    words = block * k * kind().itemsize // 8 + 1  # Drawn by eight bytes: it is quicker.
+    # Drawing eight bytes at a time is faster.
+    num_words = block * k * dtype().itemsize // 8 + 1
     for start in range(0, count, block):
         size = min(block, count - start)
-        sums = np.zeros((size, k), dtype=kind)
+        sums = np.zeros((size, k), dtype=dtype)
         for row in rows:
-            bits = rng.integers(0, 2**64, words, dtype=np.uint64).view(kind)
+            bits = rng.integers(0, 2**64, num_words, dtype=np.uint64).view(dtype)
             keys = bits[: size * k].reshape(size, k)
-            keys &= ~low
+            keys &= ~rank_bits
             keys |= row
             keys.sort(axis=1)
-            keys &= low
+            keys &= rank_bits
             sums += keys
         yield sums.astype(np.int64)
 
 
-def _count(row: tuple[int, ...]) -> int:
-    """How many distinct orders a row has."""
+def _num_orders(row: tuple[int, ...]) -> int:
+    """Return the number of distinct orders of a row of ranks."""
     sizes = collections.Counter(row).values()
     return math.factorial(len(row)) // math.prod(map(math.factorial, sizes))
 
 
 @functools.lru_cache(maxsize=256)
 def _orders(row: tuple[int, ...]) -> Int[np.ndarray, "p k"]:
+    """Return the distinct orders of a row of ranks."""
     if len(set(row)) == 1:
         return np.array([row])
-    orders = np.array(row)[_ways(len(row))]
-    return orders if len(set(row)) == len(row) else _distinct(orders)[0]
+    orders = np.array(row)[_permutations(len(row))]
+    return orders if len(set(row)) == len(row) else _distinct_rows(orders)[0]
 
 
 @functools.cache
-def _ways(k: int) -> Int[np.ndarray, "k! k"]:
+def _permutations(k: int) -> Int[np.ndarray, "k! k"]:
     return np.array(list(itertools.permutations(range(k))))
 
 
-def _distinct(
+def _distinct_rows(
     rows: Int[np.ndarray, "m k"],
 ) -> tuple[Int[np.ndarray, "s k"], Int[np.ndarray, "m"]]:
-    """Distinct rows, and which each is; as numbers where they fit, which is quicker."""
+    """Return the distinct rows, and for each row its index among them."""
     base = int(rows.max()) + 1
     if base ** rows.shape[1] >= 2**63:
-        found, places = np.unique(rows, axis=0, return_inverse=True)
-        return found, places.ravel()
+        distinct, places = np.unique(rows, axis=0, return_inverse=True)
+        return distinct, places.ravel()
+    # Rows as single integers are faster to compare.
     weights = base ** np.arange(rows.shape[1], dtype=np.int64)
     _, first, places = np.unique(rows @ weights, return_index=True, return_inverse=True)
     return rows[first], places
 
 
-_PAIR_CELLS = 200_000  # Pairs of rank sums at a time.
+_PAIR_CELLS = 200_000  # Pairs of rank sums in memory.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PermutationResult:
-    """Friedman's test by permutation, with the approximate one beside it."""
+    """Friedman's test by permutation, and the approximate test."""
 
-    statistic: float  # Iman and Davenport's F; chi2 and Kendall's W order alike.
+    statistic: float  # Iman and Davenport's F; chi2 and Kendall's W give the same p.
     pvalue: float
-    standard_error: float  # Of the p-value, from drawing; 0 if exact.
-    exact: bool  # All permutations, or draws.
-    permutations: int  # Drawn; 0 if exact.
+    standard_error: float  # Of the p-value, from random draws; 0 if exact.
+    exact: bool  # All permutations were used, not random ones.
+    permutations: int  # Random permutations; 0 if exact.
     ranks: Float[np.ndarray, "k"]  # Means over data sets; 1 is the best.
     approximate: omnibus.FriedmanResult
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MaxTResult(posthoc.PairsResult):
-    """All pairs by permutation; statistics are differences of mean ranks."""
+    """Permutation tests of all pairs; statistics are differences of mean ranks."""
 
-    permutations: int  # Drawn; 0 if exact.
-    # Of adjusted p, from drawing; 0 if exact.
+    permutations: int  # Random permutations; 0 if exact.
+    # Of the adjusted p-values, from random draws; 0 if exact.
     standard_errors: Float[np.ndarray, "k k"]
 
 
 def friedman_permutation(
     scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> PermutationResult:
-    """Tests whether k algorithms rank alike over n data sets, without an approximation.
+    """Test whether k algorithms have equal ranks over n data sets, by permutation.
 
-    p = P(T >= t), T the sum of squared rank sums with each data set's ranks permuted, which
-    F, chi2 and W grow with. All permutations are taken where that is quick (3 algorithms on
-    100 data sets, 4 on 20, 5 on 7); else `permutations` are drawn and
+    p = P(T >= t), T the sum of squared rank sums with the ranks of each data set permuted; F,
+    chi2 and W are increasing functions of T. All permutations are used where that is fast
+    (3 algorithms on 100 data sets, 4 on 20, 5 on 7); else `permutations` random ones, and
     p = (1 + hits) / (1 + permutations).
-    Raises ValueError for missing cells, for fewer than 2 data sets or algorithms and for
+    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms and for
     fewer than 1 permutation.
     """
     score_table.check_count("permutations", permutations)
     matrix = score_table.read(scores).means
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
-    plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
-    return permute_ranks(ranked, plain, permutations, seed)
+    approximate = omnibus.friedman(matrix, larger_is_better=larger_is_better)
+    return permute_ranks(ranked, approximate, draws=permutations, seed=seed)
 
 
 def permute_ranks(
-    rows: Float[np.ndarray, "b k"], plain: omnibus.FriedmanResult, draws: int, seed: int
+    rows: Float[np.ndarray, "b k"],
+    approximate: omnibus.FriedmanResult,
+    *,
+    draws: int,
+    seed: int,
 ) -> PermutationResult:
-    """Permutes each row of ranks, or of sums of ranks; `plain` is the test of their scores."""
+    """Return Friedman's test with each row of ranks, or of rank sums, permuted.
+
+    approximate: the usual Friedman test of the same scores, for the result. draws: random
+    permutations if there are too many to use all.
+    """
     twice = np.rint(2 * rows).astype(np.int64)
-    seen = int(np.sum(twice.sum(axis=0) ** 2))
-    found = exact_rank_sums(twice)
+    observed = int(np.sum(twice.sum(axis=0) ** 2))
+    exact = exact_rank_sums(twice)
     hits = 0.0
-    for sums, weights in _weighted(found, twice, draws, seed):
-        hits += float(weights[np.sum(sums**2, axis=1) >= seen].sum())
-    pvalue = min(hits if found else (1 + hits) / (1 + draws), 1.0)
-    error = 0.0 if found else math.sqrt(pvalue * (1 - pvalue) / draws)
+    for sums, weights in _weighted_sums(exact, twice, draws=draws, seed=seed):
+        hits += float(weights[np.sum(sums**2, axis=1) >= observed].sum())
+    pvalue = min(hits if exact else (1 + hits) / (1 + draws), 1.0)
     return PermutationResult(
-        statistic=plain.statistic,
+        statistic=approximate.statistic,
         pvalue=pvalue,
-        standard_error=error,
-        exact=found is not None,
-        permutations=0 if found else draws,
-        ranks=plain.ranks,
-        approximate=plain,
+        standard_error=0.0 if exact else math.sqrt(pvalue * (1 - pvalue) / draws),
+        exact=exact is not None,
+        permutations=0 if exact else draws,
+        ranks=approximate.ranks,
+        approximate=approximate,
     )
 
 
 def smallest_pvalue(n: int, k: int) -> float:
-    """Return the smallest exact p: the chance that n rankings of k without ties agree."""
-    if k > 170:  # The factorial of 171 is no float.
+    """Return the smallest exact p: the probability that n rankings of k without ties agree."""
+    if k > 170:  # The factorial of 171 overflows a float.
         return math.exp((1 - n) * math.lgamma(k + 1))
     return float(math.factorial(k)) ** (1 - n)
 
@@ -206,100 +224,124 @@ def smallest_pvalue(n: int, k: int) -> float:
 def max_t(
     scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> MaxTResult:
-    """Compares all pairs of k algorithms by mean ranks, adjusted by permutation.
+    """Compare all pairs of k algorithms by mean ranks, p adjusted by permutation (max-T).
 
-    Pairs in the order of |R_i - R_j|, the farthest first: pair m's adjusted p is
-    P(max over pairs m, m+1, ... of |R_i - R_j| >= that of m), and no less than the p of the
-    pairs before it (step-down). All permutations or draws, as in `friedman_permutation`.
-    The family-wise error is kept where all algorithms are alike; where some differ, a
-    difference of mean ranks depends on the others, here as in Nemenyi's test, and no test
-    of mean ranks promises more (`wilcoxon` does). Raises as `friedman_permutation` does.
+    Pairs are sorted by |R_i - R_j|, the largest first. The adjusted p of pair m is
+    P(max over pairs m, m+1, ... of |R_i - R_j| >= that of m), and at least the p of the pairs
+    before m (step-down). All permutations or random ones, as in `friedman_permutation`.
+    The family-wise error rate is controlled where all algorithms are equal. Where some
+    differ, a difference of mean ranks depends on the other algorithms, as in Nemenyi's test,
+    and no test of mean ranks controls it (`wilcoxon` does). Raise ValueError as
+    `friedman_permutation` does.
     """
     score_table.check_count("permutations", permutations)
-    read = score_table.read(scores)
-    ranked = score_table.rank(read, larger_is_better=larger_is_better)
+    table = score_table.read(scores)
+    ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     twice = np.rint(2 * ranked).astype(np.int64)
-    found = exact_rank_sums(twice)
-    found = labelled_rank_sums(*found) if found else None
+    exact = exact_rank_sums(twice)
+    if exact:
+        sums, probabilities = exact
+        exact = labelled_rank_sums(sums, probabilities)
     rows, columns = np.triu_indices(k, 1)
-    seen = twice.sum(axis=0)
-    seen = seen[columns] - seen[rows]
-    order = np.argsort(-np.abs(seen), kind="stable")
-    both = np.zeros((2, len(seen))) if found else np.ones((2, len(seen)))
-    for sums, weights in _weighted(found, twice, permutations, seed):
-        both += _reached(sums, weights, np.abs(seen), order)
-    alone, step = both if found else both / (1 + permutations)
-    adjusted = np.empty(len(seen))
-    adjusted[order] = np.maximum.accumulate(step[order])
+    rank_sums = twice.sum(axis=0)
+    differences = rank_sums[columns] - rank_sums[rows]
+    distances = np.abs(differences)
+    order = np.argsort(-distances, kind="stable")
+    # The observed table is one of the random permutations.
+    hits = np.zeros(len(distances)) if exact else np.ones(len(distances))
+    max_hits = hits.copy()
+    for sums, weights in _weighted_sums(exact, twice, draws=permutations, seed=seed):
+        block_hits, block_max_hits = _count_hits(
+            sums, weights, distances=distances, order=order
+        )
+        hits += block_hits
+        max_hits += block_max_hits
+    total = 1 if exact else 1 + permutations
+    pvalues, step_pvalues = hits / total, max_hits / total
+    adjusted = np.empty(len(distances))
+    adjusted[order] = np.maximum.accumulate(step_pvalues[order])
     adjusted = np.minimum(adjusted, 1)
-    errors = np.sqrt(adjusted * (1 - adjusted) / permutations) * (found is None)
-    drawn = 0.0 if found else 1 / (1 + permutations)
+    errors = np.sqrt(adjusted * (1 - adjusted) / permutations) * (exact is None)
+    least_drawn = 0.0 if exact else 1 / (1 + permutations)
     return MaxTResult(
-        statistics=resampling.pair_matrix(seen / (2 * n), np.negative),
-        pvalues=resampling.pair_matrix(np.minimum(alone, 1), diagonal=1.0),
+        statistics=resampling.pair_matrix(differences / (2 * n), np.negative),
+        pvalues=resampling.pair_matrix(np.minimum(pvalues, 1), diagonal=1.0),
         adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranked.mean(axis=0),
-        algorithms=read.algorithms,
+        algorithms=table.algorithms,
         n=n,
         adjustment="max-T",
-        exact=found is not None,
-        least=max(drawn, 2.0 * float(k * (k - 1)) ** -n),
-        least_adjusted=max(drawn, float(k * (k - 1)) ** (1 - n)),
-        permutations=0 if found else permutations,
+        exact=exact is not None,
+        least=max(least_drawn, 2.0 * float(k * (k - 1)) ** -n),
+        least_adjusted=max(least_drawn, float(k * (k - 1)) ** (1 - n)),
+        permutations=0 if exact else permutations,
         standard_errors=resampling.pair_matrix(errors),
     )
 
 
-def _weighted(found, twice, permutations: int, seed: int) -> Iterable[tuple]:
-    """Gives all rank sums with their chances, or drawn ones that weigh 1 each."""
-    if found:
-        return [found]
-    drawn = draw_rank_sums(twice, permutations, seed)
+WeightedSums = tuple[Int[np.ndarray, "b k"], Float[np.ndarray, "b"]]
+
+
+def _weighted_sums(
+    exact: WeightedSums | None, twice: Int[np.ndarray, "n k"], *, draws: int, seed: int
+) -> Iterable[WeightedSums]:
+    """Return blocks of rank sums and their weights: the exact ones, or random ones of weight 1.
+
+    exact: all rank sums with their probabilities; None: draw `draws` of them.
+    """
+    if exact:
+        return [exact]
+    drawn = draw_rank_sums(twice, draws, seed)
     return ((sums, np.ones(len(sums))) for sums in drawn)
 
 
-def _reached(
+def _count_hits(
     sums: Int[np.ndarray, "b k"],
     weights: Float[np.ndarray, "b"],
-    seen: Int[np.ndarray, "m"],
+    *,
+    distances: Int[np.ndarray, "m"],
     order: Int[np.ndarray, "m"],
 ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
-    """Sums the weights where a pair is as far apart as seen, and where any from it on is."""
+    """Return the weight of rank sums with at least the observed distances of the m pairs.
+
+    First for each pair; then for the largest distance of each pair and all later ones in
+    `order`.
+    """
     rows, columns = np.triu_indices(sums.shape[1], 1)
-    alone, step = np.zeros(len(seen)), np.zeros(len(seen))
-    size = max(_PAIR_CELLS // len(seen), 1)
+    hits, max_hits = np.zeros(len(distances)), np.zeros(len(distances))
+    size = max(_PAIR_CELLS // len(distances), 1)
     for start in range(0, len(sums), size):
-        part, weight = sums[start : start + size], weights[start : start + size]
-        apart = np.abs(part[:, columns[order]] - part[:, rows[order]])
-        alone[order] += weight @ (apart >= seen[order])
-        farthest = np.maximum.accumulate(apart[:, ::-1], axis=1)[:, ::-1]
-        step[order] += weight @ (farthest >= seen[order])
-    return alone, step
+        block, weight = sums[start : start + size], weights[start : start + size]
+        drawn = np.abs(block[:, columns[order]] - block[:, rows[order]])
+        hits[order] += weight @ (drawn >= distances[order])
+        largest = np.maximum.accumulate(drawn[:, ::-1], axis=1)[:, ::-1]
+        max_hits[order] += weight @ (largest >= distances[order])
+    return hits, max_hits
 
 
 @dataclasses.dataclass(frozen=True)
 class Type1ErrorResult:
-    """Actual sizes of nominal tests of k algorithms over n data sets without ties."""
+    """True type 1 errors of Friedman's tests of k algorithms over n data sets without ties."""
 
     n: int
     k: int
-    alpha: float
-    f: float  # Chance that Iman and Davenport's F rejects; alpha if all were well.
-    chi2: float  # Chance that Friedman's chi-squared rejects.
+    alpha: float  # Nominal.
+    f: float  # Probability that Iman and Davenport's F rejects.
+    chi2: float  # Probability that Friedman's chi-squared rejects.
     least: float  # Smallest exact p-value: above alpha, an exact test never rejects.
-    standard_error: float  # Of the two chances near alpha, from drawing; 0 if exact.
-    exact: bool  # All rankings, or draws.
+    standard_error: float  # Of f and chi2 near alpha, from random draws; 0 if exact.
+    exact: bool  # All rankings were used, not random ones.
 
 
 @functools.lru_cache(maxsize=256)
 def type_1_error(
     n: int, k: int, *, alpha: float = 0.05, draws: int = 100_000, seed: int = 0
 ) -> Type1ErrorResult:
-    """Gives the size of Friedman's tests at alpha: P(p <= alpha) if algorithms are alike.
+    """Return P(p <= alpha) of Friedman's tests if all algorithms are equal.
 
-    From all rankings where that is quick, else from `draws` of them; answers are kept.
-    Raises ValueError for fewer than 2 data sets or algorithms, or 1 draw.
+    From all rankings where that is fast, else from `draws` random ones; results are cached.
+    Raise ValueError for fewer than 2 data sets or algorithms, or 1 draw.
     """
     if n < 2 or k < 2 or draws < 1:
         raise ValueError(
@@ -308,17 +350,17 @@ def type_1_error(
         )
     score_table.check_share("alpha", alpha)
     twice = np.tile(2 * np.arange(1, k + 1), (n, 1))
-    found = exact_rank_sums(twice)
+    exact = exact_rank_sums(twice)
     f = chi2 = 0.0
-    for sums, weights in _weighted(found, twice, draws, seed):
-        chances = weights if found else weights / draws
+    for sums, weights in _weighted_sums(exact, twice, draws=draws, seed=seed):
+        probabilities = weights if exact else weights / draws
         # As in `friedman`, without ties.
         spread = 3 * np.sum(sums**2, axis=1) - 3 * n**2 * k * (k + 1) ** 2
         w = spread / (n**2 * k * (k**2 - 1))
         limit = scipy.stats.f.isf(alpha, k - 1, (k - 1) * (n - 1))
-        f += float(chances[(n - 1) * w >= limit * (1 - w)].sum())
+        f += float(probabilities[(n - 1) * w >= limit * (1 - w)].sum())
         limit = scipy.stats.chi2.isf(alpha, k - 1)
-        chi2 += float(chances[n * (k - 1) * w >= limit].sum())
+        chi2 += float(probabilities[n * (k - 1) * w >= limit].sum())
     return Type1ErrorResult(
         n=n,
         k=k,
@@ -326,6 +368,6 @@ def type_1_error(
         f=min(f, 1.0),
         chi2=min(chi2, 1.0),
         least=smallest_pvalue(n, k),
-        standard_error=0.0 if found else math.sqrt(alpha * (1 - alpha) / draws),
-        exact=found is not None,
+        standard_error=0.0 if exact else math.sqrt(alpha * (1 - alpha) / draws),
+        exact=exact is not None,
     )

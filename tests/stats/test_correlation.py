@@ -141,7 +141,7 @@ def test_matrix_within_is_symmetric_and_counts_pairs_once():
 def test_batches_draw_the_same_orders(monkeypatch):
     x, y = drawn(20, 2, seed=3).T
     whole = stats.spearman(x, y, permutations=1000)
-    monkeypatch.setattr(correlation, "_CELLS", 700)
+    monkeypatch.setattr(correlation, "_BATCH_CELLS", 700)
     assert stats.spearman(x, y, permutations=1000) == whole
 
 
