@@ -1,16 +1,17 @@
-"""Which pairs of algorithms differ? Nemenyi, Conover and Dunn by mean ranks, and Wilcoxon.
+"""Pairwise tests of algorithms: Nemenyi, Conover and Dunn by mean ranks, and Wilcoxon.
 
-All pairs, or all algorithms against a control. Equation 6 of the BiasBed paper has the
-numbers of algorithms and data sets exchanged; here k counts the algorithms and n the data
-sets, as in Demsar.
+Of all pairs, or of all algorithms against a control. Equation 6 of the BiasBed paper
+exchanges the numbers of algorithms and data sets; here k is the number of algorithms and n
+the number of data sets, as in Demsar.
 Sources: Nemenyi 1963; Dunn 1961; Conover and Iman 1979; Conover 1999, section 5.8; Demsar
 2006, https://jmlr.org/papers/v7/demsar06a.html.
 
 Nemenyi's test needs the range of k standard normals (the studentised range with infinite
 degrees of freedom):
 P(Q > q) = k int phi(z) [Phi(z)^(k-1) - (Phi(z) - Phi(z - q))^(k-1)] dz, z the largest of
-the k. Gauss-Legendre between where all k lie below with chance 1e-17 and where phi is
-below 1e-15, or beyond q/2: small tails lie around it, and keep their digits.
+the k. Gauss-Legendre quadrature from the z below which all k are with probability 1e-17 to
+the z where phi is below 1e-15, or beyond q/2, around which the mass of small tails is: so
+small probabilities keep their digits.
 Sources: Tukey 1953; Copenhaver and Holland 1988,
 https://doi.org/10.1080/00949658808811082.
 
@@ -25,54 +26,60 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import scipy.optimize
 import scipy.special
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from jbias.stats import multiple_testing, resampling, score_table
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
-_BLOCK = 4096  # Values of q at a time: some 3 MiB.
+_BLOCK = 4096  # Values of q in memory, about 3 MiB.
 
 
 def range_sf(q: Float[np.ndarray, "*q"] | float, k: int) -> Float[np.ndarray, "*q"]:
-    """Gives P(Q > q) for the range Q of k standard normals; 1 where q <= 0."""
+    """Return P(Q > q) for the range Q of k standard normals; 1 where q <= 0."""
     q = np.asarray(q, dtype=np.float64)
-    different, places = np.unique(q, return_inverse=True)
+    distinct, places = np.unique(q, return_inverse=True)
     blocks = [
-        _upper(different[start : start + _BLOCK], k)
-        for start in range(0, len(different), _BLOCK)
+        _integrate_range(distinct[start : start + _BLOCK], k)
+        for start in range(0, len(distinct), _BLOCK)
     ]
     return np.concatenate(blocks)[places].reshape(q.shape)
 
 
 def range_isf(alpha: float, k: int) -> float:
-    """Gives the q with P(Q > q) = alpha, 0 < alpha < 1."""
-    # Some pair is as far apart: no pair is with more than this chance (Bonferroni).
+    """Return the q with P(Q > q) = alpha, 0 < alpha < 1, Q the range of k standard normals."""
+    # Upper bound of q by Bonferroni: Q > q only if the distance of some pair exceeds q.
     normal = scipy.special.ndtri(alpha / (k * (k - 1)))
-    most = -math.sqrt(2) * float(normal) + 1
+    upper = -math.sqrt(2) * float(normal) + 1
     return scipy.optimize.brentq(
-        lambda q: float(range_sf(q, k)) - alpha, 0, max(most, 1), xtol=1e-13, rtol=1e-14
+        lambda q: float(range_sf(q, k)) - alpha,
+        0,
+        max(upper, 1),
+        xtol=1e-13,
+        rtol=1e-14,
     )
 
 
-def _upper(q: np.ndarray, k: int) -> np.ndarray:
-    q = np.clip(q, 0, 80)[:, None]  # Beyond 80 the chance is below the least float.
+def _integrate_range(q: Float[np.ndarray, "q"], k: int) -> Float[np.ndarray, "q"]:
+    """Return P(Q > q) by quadrature (see the module)."""
+    q = np.clip(q, 0, 80)[:, None]  # Beyond 80 the probability underflows.
     low = scipy.special.ndtri(10 ** (-17 / k))
     half = (np.maximum(8.3, q / 2 + 6) - low) / 2
     z = low + half * (1 + _NODES)
     below = scipy.special.ndtr(z)
-    # Of the others, none lies below z - q: (1 - share)^(k-1), and its complement.
+    # Given that all others are below z, none is below z - q with (1 - share)^(k-1).
     share = scipy.special.ndtr(z - q) / below
     with np.errstate(divide="ignore"):
-        missed = -np.expm1((k - 1) * np.log1p(-share))
+        any_below = -np.expm1((k - 1) * np.log1p(-share))
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    value = k * np.sum(half * _WEIGHTS * density * below ** (k - 1) * missed, axis=1)
+    terms = half * _WEIGHTS * density * below ** (k - 1) * any_below
+    value = k * np.sum(terms, axis=1)
     return np.where(q[:, 0] > 0, np.clip(value, 0, 1), 1.0)
 
 
@@ -80,21 +87,21 @@ def _upper(q: np.ndarray, k: int) -> np.ndarray:
 class Comparisons:
     """Tests of pairs of algorithms over n data sets.
 
-    Of all pairs arrays are (k, k), symmetric but for the statistics; against a control
-    (k-1,). `least` bounds what any scores could give: where `least_adjusted` is above alpha, so
-    few data sets can never reject.
+    For all pairs, arrays are (k, k) and symmetric except for the statistics; against a
+    control they are (k-1,). If `least_adjusted` is above alpha, the test can never reject
+    with this number of data sets.
     """
 
-    statistics: Float[np.ndarray, "*k k"]  # Positive where the row is the better.
-    pvalues: Float[np.ndarray, "*k k"]  # Of each pair alone; with itself 1.
-    adjusted: Float[np.ndarray, "*k k"]  # For all these pairs.
+    statistics: Float[np.ndarray, "*k k"]  # Positive where the row is better.
+    pvalues: Float[np.ndarray, "*k k"]  # Of each pair, not adjusted; diagonal 1.
+    adjusted: Float[np.ndarray, "*k k"]  # Adjusted for all these pairs.
     ranks: Float[np.ndarray, "k"]  # Means over data sets; 1 is the best.
     algorithms: tuple[str, ...]
     n: int  # Data sets.
-    adjustment: str
-    exact: bool  # Whether p is from the exact distribution, or from an approximation.
-    least: float  # No p can be smaller.
-    least_adjusted: float  # No adjusted p can be smaller.
+    adjustment: str  # Method, of `multiple_testing` or the test's own.
+    exact: bool  # p is from the exact distribution, not from an approximation.
+    least: float  # The smallest p that any scores could give.
+    least_adjusted: float  # The smallest adjusted p that any scores could give.
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +109,7 @@ class PairsResult(Comparisons):
     """A test of all pairs of k algorithms over n data sets."""
 
     def to_frame(self) -> pd.DataFrame:
-        """The adjusted p-values (k, k), with the algorithms' names on both axes."""
+        """Return the adjusted p-values (k, k), with the algorithms' names on both axes."""
         names = pd.Index(self.algorithms, name="algorithm")
         return pd.DataFrame(self.adjusted, index=names, columns=names)
 
@@ -111,14 +118,16 @@ class PairsResult(Comparisons):
         least = np.argmin(self.adjusted[rows, columns])
         pair = rows[least], columns[least]
         a, b = (self.algorithms[i] for i in pair)
-        of = f"{len(rows)} pairs over {self.n} data sets, adjusted by {self.adjustment}"
-        return f"{of}; lowest p {self.adjusted[pair]:.3g}, of {a} and {b}"
+        return (
+            f"{len(rows)} pairs over {self.n} data sets, adjusted by {self.adjustment}; "
+            f"lowest p {self.adjusted[pair]:.3g}, of {a} and {b}"
+        )
 
     def cliques(self, alpha: float) -> tuple[tuple[int, ...], ...]:
-        """Gives the largest groups of which no pair has an adjusted p <= alpha.
+        """Return the largest groups in which no pair has an adjusted p <= alpha.
 
-        Members are indices, the best mean rank first. A group may leave out an algorithm
-        whose rank lies between: these p-values need not grow with ranks apart.
+        Members are indices, the best mean rank first. A group may omit an algorithm whose
+        rank is between those of members: p need not decrease with the distance of ranks.
         """
         score_table.check_share("alpha", alpha)
         return largest_groups(self.adjusted > alpha, self.ranks)
@@ -126,7 +135,7 @@ class PairsResult(Comparisons):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ControlResult(Comparisons):
-    """A test of k - 1 algorithms, which `algorithms` are, against a control."""
+    """A test of k - 1 algorithms, listed in `algorithms`, against a control."""
 
     control: str
     control_rank: float
@@ -134,15 +143,17 @@ class ControlResult(Comparisons):
 
 def all_pairs(
     scores: score_table.Scores,
+    *,
     ranks: Float[np.ndarray, "k"],
     statistics: Float[np.ndarray, "m"],
     pvalues: Float[np.ndarray, "m"],
     adjust: str,
-    **how: Any,
+    exact: bool = False,
+    least: float = 0.0,
 ) -> PairsResult:
-    """Lays out the statistics and p-values of the pairs i < j, and adjusts them.
+    """Return the tests of all pairs as matrices, from those of the pairs i < j, p adjusted.
 
-    how: `exact` and `least`, of the result.
+    exact, least: as in the result.
     """
     adjusted = multiple_testing.adjust(pvalues, adjust)
     return PairsResult(
@@ -151,140 +162,166 @@ def all_pairs(
         adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranks,
         algorithms=scores.algorithms,
-        **_design(len(scores.datasets), len(pvalues), adjust, **how),
+        n=len(scores.datasets),
+        adjustment=adjust,
+        exact=exact,
+        least=least,
+        least_adjusted=_least_adjusted(least, len(pvalues), adjust),
     )
 
 
 def against_control(
     scores: score_table.Scores,
+    control: int,
+    *,
     ranks: Float[np.ndarray, "k"],
-    at: int,
     statistics: Float[np.ndarray, "k-1"],
     pvalues: Float[np.ndarray, "k-1"],
     adjust: str,
-    **how: Any,
+    exact: bool = False,
+    least: float = 0.0,
 ) -> ControlResult:
-    """Adjusts the p-values of all algorithms but the one at `at`, in their order."""
+    """Return the tests of all algorithms against the control, p adjusted.
+
+    control: index of the control, which `statistics` and `pvalues` do not include.
+    exact, least: as in the result.
+    """
     if multiple_testing.check_method(adjust) == "shaffer":
         raise ValueError("adjust: shaffer is for all pairs, not a control; take holm")
     names = scores.algorithms
     return ControlResult(
-        control=names[at],
-        control_rank=float(ranks[at]),
+        control=names[control],
+        control_rank=float(ranks[control]),
         statistics=statistics,
         pvalues=pvalues,
         adjusted=multiple_testing.adjust(pvalues, adjust),
-        ranks=np.delete(ranks, at),
-        algorithms=names[:at] + names[at + 1 :],
-        **_design(len(scores.datasets), len(pvalues), adjust, **how),
+        ranks=np.delete(ranks, control),
+        algorithms=names[:control] + names[control + 1 :],
+        n=len(scores.datasets),
+        adjustment=adjust,
+        exact=exact,
+        least=least,
+        least_adjusted=_least_adjusted(least, len(pvalues), adjust),
     )
 
 
-def _design(
-    n: int, m: int, adjust: str, *, exact: bool = False, least: float = 0.0
-) -> dict[str, Any]:
-    """Gives what results of m comparisons say of them, whatever the scores are."""
-    # All methods grow with every p, so none is below what equal ones become.
-    floor = float(multiple_testing.adjust(np.full(m, least), adjust).min())
-    more = dict(least=least, least_adjusted=floor)
-    return dict(n=n, adjustment=adjust, exact=exact, **more)
+def _least_adjusted(least: float, num_tests: int, adjust: str) -> float:
+    """Return the smallest adjusted p of `num_tests` tests whose p is at least `least`."""
+    # Adjusted p increases with every p, so it is smallest if all are the least.
+    return float(multiple_testing.adjust(np.full(num_tests, least), adjust).min())
 
 
 def control_index(control: str | int, scores: score_table.Scores) -> int:
-    """Gives the index of a control; the algorithms of a bare matrix are "0", "1", ..."""
+    """Return the index of the control; algorithms of an array are named "0", "1", ..."""
     return score_table.find_name(str(control), scores.algorithms, "control")
 
 
 def largest_groups(
-    together: np.ndarray, ranks: Float[np.ndarray, "k"]
+    is_related: Bool[np.ndarray, "k k"], ranks: Float[np.ndarray, "k"]
 ) -> tuple[tuple[int, ...], ...]:
-    """Gives the maximal cliques of a symmetric relation, of two members or more.
+    """Return the maximal cliques of a symmetric relation that have two members or more.
 
-    Bron and Kerbosch 1973 with a pivot; members and groups in the order of ranks.
+    Bron and Kerbosch 1973 with a pivot. Members are indices; members and groups are in the
+    order of ranks.
     """
     place_of = np.argsort(np.argsort(ranks, kind="stable"), kind="stable")
-    near = [set(np.flatnonzero(row)) - {i} for i, row in enumerate(together)]
-    found: list[list[int]] = []
+    neighbours = [set(np.flatnonzero(row)) - {i} for i, row in enumerate(is_related)]
+    cliques: list[list[int]] = []
 
-    def grow(members: list[int], open_: set[int], done: set[int]) -> None:
-        if not open_ and not done:
-            found.append(sorted((int(i) for i in members), key=place_of.__getitem__))
+    def grow(members: list[int], candidates: set[int], excluded: set[int]) -> None:
+        """Add all maximal cliques of `members` and some candidates, without excluded ones."""
+        if not candidates and not excluded:
+            clique = (int(i) for i in members)
+            cliques.append(sorted(clique, key=place_of.__getitem__))
             return
-        pivot = max(open_ | done, key=lambda i: len(near[i] & open_))
-        for i in sorted(open_ - near[pivot]):
-            grow([*members, i], open_ & near[i], done & near[i])
-            open_, done = open_ - {i}, done | {i}
+        pivot = max(
+            candidates | excluded, key=lambda i: len(neighbours[i] & candidates)
+        )
+        for i in sorted(candidates - neighbours[pivot]):
+            grow([*members, i], candidates & neighbours[i], excluded & neighbours[i])
+            candidates, excluded = candidates - {i}, excluded | {i}
 
-    grow([], set(range(len(near))), set())
-    groups = [tuple(group) for group in found if len(group) > 1]
+    grow([], set(range(len(neighbours))), set())
+    groups = [tuple(clique) for clique in cliques if len(clique) > 1]
     return tuple(sorted(groups, key=lambda group: [int(place_of[i]) for i in group]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class NemenyiResult(PairsResult):
-    """Pairwise p-values of Nemenyi's test, adjusted for all pairs by its nature.
+    """Pairwise p-values of Nemenyi's test, which itself corrects for all pairs.
 
-    `pvalues` and `adjusted` are the same; statistics are q.
+    `pvalues` and `adjusted` are equal; statistics are q.
     """
 
     def critical_difference(self, alpha: float) -> float:
-        """Gives the distance of mean ranks from which on p <= alpha."""
+        """Return the smallest distance of mean ranks with p <= alpha."""
         return critical_difference(self.n, len(self.ranks), alpha)
 
 
 def critical_difference(n: int, k: int, alpha: float) -> float:
-    """Gives Nemenyi's critical difference of mean ranks of k algorithms over n data sets.
+    """Return Nemenyi's critical difference of mean ranks of k algorithms over n data sets.
 
     CD = q_alpha sqrt(k (k+1) / (6 n)), sqrt(2) q_alpha the studentised range's quantile.
     """
     q = range_isf(score_table.check_share("alpha", alpha), k)
-    return q / math.sqrt(2) * _scale(n, k)
+    return q / math.sqrt(2) * _rank_deviation(n, k)
 
 
 def nemenyi(scores: score_table.Table, *, larger_is_better: bool) -> NemenyiResult:
-    """Compares all pairs of k algorithms over n data sets by their mean ranks.
+    """Compare all pairs of k algorithms over n data sets by their mean ranks.
 
     q_ij = |R_i - R_j| / sqrt(k (k+1) / (6 n)); p_ij = P(Q > sqrt(2) q_ij), Q the range of k
     standard normals (studentised range with infinite degrees of freedom).
-    Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read = score_table.read(scores)
-    ranked = score_table.rank(read, larger_is_better=larger_is_better)
+    table = score_table.read(scores)
+    ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     sums = ranked.sum(axis=0)
     rows, columns = np.triu_indices(k, 1)
-    # Sums are exact, so that equal differences are: few are left to integrate for.
-    q = (sums[columns] - sums[rows]) / n / _scale(n, k)
-    pvalues = range_sf(math.sqrt(2) * np.abs(q), k)
-    least = float(range_sf(math.sqrt(2) * (k - 1) / _scale(n, k), k))
-    found = all_pairs(read, sums / n, q, pvalues, adjust="none", least=least)
-    return NemenyiResult(**{**vars(found), "adjustment": "nemenyi"})
+    # Rank sums are exact, so equal differences are equal to the bit and integrated once.
+    q = (sums[columns] - sums[rows]) / n / _rank_deviation(n, k)
+    result = all_pairs(
+        table,
+        ranks=sums / n,
+        statistics=q,
+        pvalues=range_sf(math.sqrt(2) * np.abs(q), k),
+        adjust="none",
+        least=float(range_sf(math.sqrt(2) * (k - 1) / _rank_deviation(n, k), k)),
+    )
+    return NemenyiResult(**{**vars(result), "adjustment": "nemenyi"})
 
 
 def conover(
     scores: score_table.Table, *, larger_is_better: bool, adjust: str = "holm"
 ) -> PairsResult:
-    """Compares all pairs of k algorithms by rank sums, with the variance that is left.
+    """Compare all pairs of k algorithms by rank sums, with the residual variance (Conover).
 
     t_ij = (S_j - S_i) / sqrt(2 (n A - sum S^2) / ((n-1) (k-1))) with (n-1) (k-1) degrees
-    of freedom, S the rank sums and A the sum of squared ranks, ties and all. Where all data
-    sets agree no variance is left: t is infinite and p 0, unless the sums are equal. It is
-    meant to follow a Friedman test that rejects: it rejects more than Nemenyi's.
-    Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    of freedom, S the rank sums and A the sum of squared ranks, ties included. Where all data
+    sets agree, the residual variance is 0: t is infinite and p 0, unless the sums are equal.
+    Use this test only after a Friedman test that rejects: it rejects more than Nemenyi's.
+    adjust: a method of `multiple_testing`.
+    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read = score_table.read(scores)
-    ranked = score_table.rank(read, larger_is_better=larger_is_better)
+    table = score_table.read(scores)
+    ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     twice = np.rint(2 * ranked).astype(np.int64)
     sums = twice.sum(axis=0)
-    left = n * int(np.sum(twice**2)) - int(np.sum(sums**2))
+    residual = n * int(np.sum(twice**2)) - int(np.sum(sums**2))
     rows, columns = np.triu_indices(k, 1)
-    apart = (sums[columns] - sums[rows]).astype(np.float64)
+    differences = (sums[columns] - sums[rows]).astype(np.float64)
     df = (n - 1) * (k - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(apart == 0, 0.0, apart / np.sqrt(2 * left / df))
-    pvalues = 2 * scipy.stats.t.sf(np.abs(t), df)
-    return all_pairs(read, ranked.mean(axis=0), t, pvalues, adjust=adjust)
+        t = np.where(differences == 0, 0.0, differences / np.sqrt(2 * residual / df))
+    return all_pairs(
+        table,
+        ranks=ranked.mean(axis=0),
+        statistics=t,
+        pvalues=2 * scipy.stats.t.sf(np.abs(t), df),
+        adjust=adjust,
+    )
 
 
 def bonferroni_dunn(
@@ -294,43 +331,50 @@ def bonferroni_dunn(
     control: str | int,
     adjust: str = "bonferroni",
 ) -> ControlResult:
-    """Compares k - 1 algorithms with a control by mean ranks.
+    """Compare k - 1 algorithms with a control by mean ranks (Bonferroni-Dunn).
 
-    z_i = (R_control - R_i) / sqrt(k (k+1) / (6 n)), normal. Dunn's test adjusts by
-    bonferroni; holm rejects all that it does and perhaps more. `control` is a name; the
-    algorithms of a bare matrix are called by their index.
-    Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    z_i = (R_control - R_i) / sqrt(k (k+1) / (6 n)) is taken as standard normal. Dunn's test
+    adjusts by bonferroni; holm rejects at least as often. control: name of an algorithm, or
+    its index if scores are an array.
+    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read = score_table.read(scores)
-    ranked = score_table.rank(read, larger_is_better=larger_is_better)
+    table = score_table.read(scores)
+    ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     means = ranked.mean(axis=0)
-    at = control_index(control, read)
-    z = np.delete(means[at] - means, at) / _scale(n, k)
-    pvalues = 2 * scipy.stats.norm.sf(np.abs(z))
-    least = _normal((k - 1) / _scale(n, k))
-    return against_control(read, means, at, z, pvalues, adjust=adjust, least=least)
+    index = control_index(control, table)
+    z = np.delete(means[index] - means, index) / _rank_deviation(n, k)
+    return against_control(
+        table,
+        index,
+        ranks=means,
+        statistics=z,
+        pvalues=2 * scipy.stats.norm.sf(np.abs(z)),
+        adjust=adjust,
+        least=_normal_pvalue((k - 1) / _rank_deviation(n, k)),
+    )
 
 
 def cliques(
     ranks: Sequence[float] | Float[np.ndarray, "k"], critical_difference: float
 ) -> tuple[tuple[int, ...], ...]:
-    """Gives the largest groups of algorithms that a critical difference leaves together.
+    """Return the largest groups of algorithms that a critical difference does not separate.
 
-    A group holds neighbours by rank of which the first and last differ by less than
-    `critical_difference`; its members are indices, the best first. Lone ones are no group.
+    A group consists of neighbours by rank, the first and last of which differ by less than
+    `critical_difference`. Members are indices, the best first; groups have two members or
+    more.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
     return largest_groups(np.abs(ranks[:, None] - ranks) < critical_difference, ranks)
 
 
-def _scale(n: int, k: int) -> float:
-    """Gives the standard deviation of a difference of mean ranks, without ties."""
+def _rank_deviation(n: int, k: int) -> float:
+    """Return the standard deviation of a difference of mean ranks, without ties."""
     return math.sqrt(k * (k + 1) / (6 * n))
 
 
 ZEROS = ("wilcox", "pratt", "split")
-EXACT = 200  # Up to so many data sets p-values are exact.
+MAX_EXACT = 200  # Data sets up to which p-values of Wilcoxon's test are exact.
 
 
 def wilcoxon(
@@ -342,92 +386,118 @@ def wilcoxon(
     adjust: str = "holm",
     tolerance: float | None = None,
 ) -> PairsResult | ControlResult:
-    """Compares all pairs of k algorithms over n data sets, or all with `control`.
+    """Compare all pairs of k algorithms, or all with `control`, by Wilcoxon's signed-rank test.
 
-    W = sum_i sign(d_i) r_i, d_i the differences of a pair and r_i the mid-ranks of |d_i|;
-    p = P(|W| >= |w|) over all 2^m signs of the ranks, ties and all. Above 200 data sets,
-    W / sqrt(sum r_i^2) is taken as normal and `exact` is False. Statistics are W; W over
+    W = sum_i sign(d_i) r_i, d_i the differences of a pair on n data sets and r_i the mid-ranks
+    of |d_i|; p = P(|W| >= |w|) over all 2^m signs of the ranks, ties included. Above 200 data
+    sets, W / sqrt(sum r_i^2) is taken as normal and `exact` is False. Statistics are W; W over
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
-    Differences closer than `tolerance`, in units of the scores (None: for each
-    data set `score_table.rounding_errors` of the two), are ties, and zeros. zeros:
-    "wilcox" drops them, "pratt" ranks them and then drops them, "split" ranks them and
-    shares their ranks evenly, with signs drawn for them too. Scores of all data sets must
-    be of one unit, for their differences are ranked together.
-    Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    control: as for `bonferroni_dunn`. tolerance: differences that are closer, in units of the
+    scores, are ties, also with 0; None: `score_table.rounding_errors` of the two scores.
+    zeros: "wilcox" drops zero differences, "pratt" ranks and then drops them, "split" ranks
+    them and divides their ranks evenly, with random signs under the null hypothesis. Scores
+    of all data sets must have the same unit, as their differences are ranked together.
+    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read = score_table.read(scores)
-    means = read.means
+    table = score_table.read(scores)
+    means = table.means
     tolerance = score_table.check_tolerance(tolerance, means)
     score_table.find_name(zeros, ZEROS, "zeros")
     n, k = means.shape
-    common = {
-        "adjust": adjust,
-        "exact": n <= EXACT,
-        # Of a normal W, by Cauchy and Schwarz: sum r <= sqrt(n) sqrt(sum r^2).
-        "least": 2.0 ** (1 - n) if n <= EXACT else _normal(math.sqrt(n)),
-    }
-    mean_ranks = score_table.rank(read, larger_is_better=larger_is_better).mean(axis=0)
-    read = score_table.shrink_table(read)
-    better = read.means.T if larger_is_better else -read.means.T
+    is_exact = n <= MAX_EXACT
+    # For a normal W, by Cauchy and Schwarz: sum r <= sqrt(n) sqrt(sum r^2).
+    least = 2.0 ** (1 - n) if is_exact else _normal_pvalue(math.sqrt(n))
+    ranked = score_table.rank(table, larger_is_better=larger_is_better)
+    mean_ranks = ranked.mean(axis=0)
+    table = score_table.shrink_table(table)
+    values = table.means.T if larger_is_better else -table.means.T
     if control is None:
         rows, columns = np.triu_indices(k, 1)
     else:
-        at = control_index(control, read)
-        rows, columns = np.delete(np.arange(k), at), np.full(k - 1, at)
+        index = control_index(control, table)
+        rows, columns = np.delete(np.arange(k), index), np.full(k - 1, index)
     errors = tolerance
     if tolerance is None:
-        cell_errors = score_table.rounding_errors(read).T
+        cell_errors = score_table.rounding_errors(table).T
         errors = np.maximum(cell_errors[rows], cell_errors[columns])
-    w, p = _tested(better[rows] - better[columns], zeros, errors)
+    w, pvalues = _signed_rank_tests(
+        values[rows] - values[columns], zeros=zeros, errors=errors
+    )
     if control is None:
-        return all_pairs(read, mean_ranks, w, p, **common)
-    return against_control(read, mean_ranks, at, w, p, **common)
+        return all_pairs(
+            table,
+            ranks=mean_ranks,
+            statistics=w,
+            pvalues=pvalues,
+            adjust=adjust,
+            exact=is_exact,
+            least=least,
+        )
+    return against_control(
+        table,
+        index,
+        ranks=mean_ranks,
+        statistics=w,
+        pvalues=pvalues,
+        adjust=adjust,
+        exact=is_exact,
+        least=least,
+    )
 
 
-def _tested(
+def _signed_rank_tests(
     d: Float[np.ndarray, "m n"],
+    *,
     zeros: str,
     errors: float | Float[np.ndarray, "m n"],
 ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
-    """Gives W and p of m rows of differences."""
-    # Beside a true zero, which is the lowest of each row.
+    """Return W and p of each row of differences; errors: distance within which they tie."""
+    # A true zero is added as the lowest size of each row, so that small sizes tie with it.
     sizes = np.concatenate([np.zeros((len(d), 1)), np.abs(d)], axis=1)
     errors = np.broadcast_to(errors, d.shape)
     errors = np.concatenate([np.zeros((len(d), 1)), errors], axis=1)
     levels = score_table.near_levels(sizes, errors)[:, 1:]
-    zero = levels == 0
+    is_zero = levels == 0
     ranked = scipy.stats.rankdata(levels, axis=1)
     if zeros == "wilcox":
-        ranked = ranked - zero.sum(axis=1, keepdims=True)
+        ranked = ranked - is_zero.sum(axis=1, keepdims=True)
     if zeros != "split":
-        ranked = np.where(zero, 0, ranked)
-    # Ranks are halves of integers: sums are exact.
+        ranked = np.where(is_zero, 0, ranked)
+    # Ranks are halves of integers, so doubled ranks have exact sums.
     twice = np.rint(2 * ranked).astype(np.int64)
-    w = np.sum(np.where(zero, 0, np.sign(d)) * twice, axis=1).astype(np.int64)
-    if d.shape[1] > EXACT:
+    w = np.sum(np.where(is_zero, 0, np.sign(d)) * twice, axis=1).astype(np.int64)
+    if d.shape[1] > MAX_EXACT:
         deviation = np.sqrt(np.sum(twice.astype(np.float64) ** 2, axis=1))
         z = np.divide(abs(w), deviation, out=np.zeros(len(d)), where=deviation > 0)
-        return w / 2, np.array([_normal(one) for one in z])
+        return w / 2, np.array([_normal_pvalue(value) for value in z])
     weights = map(tuple, np.sort(twice, axis=1).tolist())
-    pairs = zip(weights, w.tolist(), strict=True)
-    return w / 2, np.array([signed_chances(row)[abs(one)] for row, one in pairs])
+    pvalues = [
+        signed_rank_pvalues(row)[abs(statistic)]
+        for row, statistic in zip(weights, w.tolist(), strict=True)
+    ]
+    return w / 2, np.array(pvalues)
 
 
-def _normal(z: float) -> float:
+def _normal_pvalue(z: float) -> float:
+    """Return the two-sided p of a standard normal z >= 0."""
     return float(2 * scipy.stats.norm.sf(z))
 
 
 @functools.lru_cache(maxsize=1024)
-def signed_chances(weights: tuple[int, ...]) -> Float[np.ndarray, "total+1"]:
-    """Gives P(|W| >= w) for w = 0 ... sum of the weights, whose signs are fair coins."""
+def signed_rank_pvalues(weights: tuple[int, ...]) -> Float[np.ndarray, "total+1"]:
+    """Return P(|W| >= w) for w = 0 ... total, W the sum of the weights with random signs.
+
+    Signs are independent, + and - equally likely; total is the sum of the weights.
+    """
     total = sum(weights)
-    chances = np.zeros(total + 1)  # Of the sum of positive ones, T; W = 2 T - total.
-    chances[0] = 1
+    # Distribution of T, the sum of weights with sign +; W = 2 T - total.
+    probabilities = np.zeros(total + 1)
+    probabilities[0] = 1
     for weight in weights:
         if weight:
-            chances = chances / 2
-            chances[weight:] += chances[:-weight].copy()
-    upper = np.cumsum(chances[::-1])[::-1]
+            probabilities = probabilities / 2
+            probabilities[weight:] += probabilities[:-weight].copy()
+    upper = np.cumsum(probabilities[::-1])[::-1]
     least_t = (total + np.arange(total + 1) + 1) // 2
     return np.minimum(2 * upper[least_t], 1)

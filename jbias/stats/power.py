@@ -1,17 +1,19 @@
-"""Would the study have seen a difference? Power by seeds and data sets, by simulation.
+"""Power of a study to detect a difference, by seeds and data sets, from simulated studies.
 
-A null result says something only if a difference that matters would have been found. Studies
-are simulated from the table's own spread: of algorithms between data sets, and of runs.
+A null result is informative only if the study would have detected a difference that matters.
+Studies are simulated with the variation of the table: of algorithms between data sets, and
+of runs.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import special
 
 from jbias.stats import posthoc, resampling, score_table, two_sample
@@ -20,23 +22,25 @@ _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemeny
 TESTS = tuple(_NAMES)
 
 
-_EXACT = 300  # Data sets up to which the signed-rank distribution is exact.
+_MAX_EXACT = 300  # Data sets up to which the signed-rank distribution is exact.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PowerResult:
-    """Shares of simulated studies that find the difference, by seeds and data sets."""
+    """Shares of simulated studies that detect the difference, by seeds and data sets."""
 
     difference: float  # In the unit of the scores.
     alpha: float
-    comparisons: int  # That alpha is shared by, for t and Wilcoxon.
+    comparisons: int  # t and Wilcoxon are tested at alpha / comparisons.
     seeds: tuple[int, ...]
     datasets: tuple[int, ...]
-    power: dict[str, Float[np.ndarray, "s n"]]
-    present: dict[str, float]  # Of the table's own design.
-    minimal: dict[str, float]  # Difference found with `target`; inf: never.
+    power: dict[str, Float[np.ndarray, "s n"]]  # By test.
+    present: dict[
+        str, float
+    ]  # Power with the table's own seeds and data sets, by test.
+    minimal: dict[str, float]  # Difference detected with power `target`; inf: never.
     target: float
-    verdict: str
+    verdict: str  # One sentence about a null result of this design.
 
 
 def power_of_design(
@@ -52,16 +56,20 @@ def power_of_design(
     draws: int = 1000,
     seed: int = 0,
 ) -> PowerResult:
-    """Simulates studies in which one algorithm is better than all others by `difference`.
+    """Return the power to detect that one algorithm is better than all others by `difference`.
 
-    A study draws data sets with replacement, each with its interactions with all algorithms,
-    less the part that is noise of the runs; and runs: what is common to all data sets run by
-    run, the rest data set by data set. Means over data sets are taken out, variances unbiased.
-    The better one and whom it is compared with are a pair at random, or `pair`. Tests: paired
-    t and exact Wilcoxon at alpha / comparisons (None: all pairs of the k algorithms, as
-    Bonferroni's), and Nemenyi's, which counts all pairs itself.
-    Found means significant and with the right sign. Monte Carlo error: 0.5 / sqrt(draws).
-    Raises ValueError for single runs and missing cells.
+    Studies are simulated. A study draws data sets with replacement, each with its interactions
+    with all algorithms, shrunk by the part that is due to noise of the runs; and runs: their
+    effect common to all data sets, and their residual on each data set. Mean effects of
+    algorithms are removed, and variances are unbiased. A difference is detected if the test is
+    significant with the right sign. Tests: paired t and exact Wilcoxon at alpha / comparisons,
+    and Nemenyi's, which itself corrects for all pairs. Monte Carlo error: 0.5 / sqrt(draws).
+
+    seeds, datasets: numbers of runs and data sets to simulate.
+    comparisons: None for all pairs of the k algorithms (Bonferroni).
+    pair: names of the better algorithm and of the one it is compared with; None: at random.
+    target: power for `minimal` of the result, the smallest difference detected.
+    Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
     resampling.require_runs(table)
@@ -72,70 +80,92 @@ def power_of_design(
     score_table.check_count("draws", draws, 100)
     if min(seeds, default=0) < 1 or min(datasets, default=0) < 2:
         raise ValueError("seeds, datasets: must be at least 1 run and 2 data sets")
-    several = k * (k - 1) // 2 if comparisons is None else comparisons
-    score_table.check_count("comparisons", several)
-    study = _Study(table, pair)
+    if comparisons is None:
+        comparisons = k * (k - 1) // 2
+    score_table.check_count("comparisons", comparisons)
+    simulator = _Simulator(table, pair)
     power = {test: np.empty((len(seeds), len(datasets))) for test in TESTS}
     rng = np.random.default_rng(seed)
-    for s, r in enumerate(seeds):
-        for d, count in enumerate(datasets):
-            simulated = study.simulate(rng, draws, count, np.full(k, r))
-            tests = _Tests(count, k, alpha, alpha / several)
-            for test, found in tests(*simulated, difference).items():
-                power[test][s, d] = found.mean()
-    simulated = study.simulate(rng, draws, n, table.counts)
-    tests = _Tests(n, k, alpha, alpha / several)
-    found = tests(*simulated, difference)
-    present = {test: float(shares.mean()) for test, shares in found.items()}
-    minimal = _minimal(simulated, tests, target)
+    for i, num_seeds in enumerate(seeds):
+        for j, num_datasets in enumerate(datasets):
+            studies = simulator.simulate(
+                rng, draws, num_datasets=num_datasets, runs=np.full(k, num_seeds)
+            )
+            tests = _Tests(num_datasets, k, alpha=alpha, pair_alpha=alpha / comparisons)
+            for test, is_detected in tests.detect(studies, difference).items():
+                power[test][i, j] = is_detected.mean()
+    studies = simulator.simulate(rng, draws, num_datasets=n, runs=table.counts)
+    tests = _Tests(n, k, alpha=alpha, pair_alpha=alpha / comparisons)
+    present = {
+        test: float(is_detected.mean())
+        for test, is_detected in tests.detect(studies, difference).items()
+    }
+    minimal = _minimal_differences(studies, tests, target)
     return PowerResult(
         difference=difference,
         alpha=alpha,
-        comparisons=several,
+        comparisons=comparisons,
         seeds=tuple(seeds),
         datasets=tuple(datasets),
         power=power,
         present=present,
         minimal=minimal,
         target=target,
-        verdict=_verdict(difference, n, table.counts, present, minimal, target),
+        verdict=_verdict(
+            difference=difference,
+            num_datasets=n,
+            runs=table.counts,
+            present=present,
+            minimal=minimal,
+            target=target,
+        ),
     )
 
 
 def _check_positive(**values: float) -> None:
+    """Raise ValueError unless all values are finite and positive; keywords are their names."""
     for name, value in values.items():
-        score_table.check(0 < value < math.inf, name, "be positive", value)
+        score_table.check(0 < value < math.inf, name, must="be positive", got=value)
 
 
 def power_of_t(
     *, difference: float, deviation: float, datasets: int, alpha: float = 0.05
 ) -> float:
-    """Gives the power of a paired t-test over data sets, in closed form.
+    """Return the power of a paired t-test over data sets, in closed form.
 
-    `deviation` is that of the measured difference between data sets: sqrt(between^2 +
-    (s_x^2 + s_y^2) / runs). P(T > t_crit), T noncentral t with difference sqrt(n) / deviation.
+    P(T > t_crit), T noncentral t with noncentrality difference sqrt(datasets) / deviation.
+    deviation: standard deviation over data sets of the measured difference,
+    sqrt(between^2 + (s_x^2 + s_y^2) / runs).
     """
     _check_positive(deviation=deviation)
-    must = "be a finite number"
-    score_table.check(math.isfinite(difference), "difference", must, difference)
+    score_table.check(
+        math.isfinite(difference),
+        "difference",
+        must="be a finite number",
+        got=difference,
+    )
     score_table.check_share("alpha", alpha)
     score_table.check_count("datasets", datasets, 2)
     return _power(datasets - 1, difference * math.sqrt(datasets) / deviation, alpha)
 
 
-def _power(df: float, shift: float, alpha: float) -> float:
-    return 1 - float(special.nctdtr(df, shift, special.stdtrit(df, 1 - alpha / 2)))
+def _power(df: float, noncentrality: float, alpha: float) -> float:
+    """Return the probability that a two-sided t test rejects with a positive t."""
+    critical = special.stdtrit(df, 1 - alpha / 2)
+    return 1 - float(special.nctdtr(df, noncentrality, critical))
 
 
 def minimal_difference_of_t(
     *, deviation: float, datasets: int, alpha: float = 0.05, target: float = 0.8
 ) -> float:
-    """Gives the difference that a paired t-test over data sets finds with chance `target`."""
+    """Return the difference that a paired t-test over data sets detects with power `target`.
 
+    deviation: as for `power_of_t`.
+    """
     _check_positive(deviation=deviation)
     score_table.check_count("datasets", datasets, 2)
-    shift = _shift_for_power(datasets - 1, alpha=alpha, target=target)
-    return shift * deviation / math.sqrt(datasets)
+    noncentrality = _find_noncentrality(datasets - 1, alpha=alpha, target=target)
+    return noncentrality * deviation / math.sqrt(datasets)
 
 
 def minimal_difference_of_welch(
@@ -145,44 +175,50 @@ def minimal_difference_of_welch(
     alpha: float = 0.05,
     target: float = 0.8,
 ) -> float:
-    """Return the difference of two methods' means that Welch's t test finds with chance `target`.
+    """Return the difference of two methods' means that Welch's t test detects with power `target`.
 
-    deviations: over the seeds of each method, taken as the true ones. As for
-    `power_of_t`, with the standard error sqrt(s_1^2 / n_1 + s_2^2 / n_2) and Welch and
-    Satterthwaite's degrees of freedom. Two-sided, at `alpha`.
+    deviations: standard deviations over the seeds of each method, taken as the true ones.
+    seeds: of each method. Two-sided at `alpha`; as for `power_of_t`, with the standard error
+    sqrt(s_1^2 / n_1 + s_2^2 / n_2) and Welch and Satterthwaite's degrees of freedom.
     """
     for deviation, count in zip(deviations, seeds, strict=True):
-        must = "be finite and not negative"
-        score_table.check(0 <= deviation < math.inf, "deviations", must, deviation)
+        score_table.check(
+            0 <= deviation < math.inf,
+            "deviations",
+            must="be finite and not negative",
+            got=deviation,
+        )
         score_table.check_count("seeds", count, 2)
     _check_positive(deviations=sum(deviations))
     error, degrees = two_sample.welch_error(deviations, seeds)
-    return error * _shift_for_power(degrees, alpha=alpha, target=target)
+    return error * _find_noncentrality(degrees, alpha=alpha, target=target)
 
 
-def _shift_for_power(degrees: float, *, alpha: float, target: float) -> float:
-    """Return how many standard errors a t test finds with chance `target`."""
+def _find_noncentrality(degrees: float, *, alpha: float, target: float) -> float:
+    """Return the noncentrality (true difference / standard error) with power `target`."""
     score_table.check_share("alpha", alpha)
-    score_table.check(alpha < target < 1, "target", "lie between alpha and 1", target)
+    score_table.check(
+        alpha < target < 1, "target", must="lie between alpha and 1", got=target
+    )
 
-    def missing(shift: float) -> float:
-        return target - _power(degrees, shift, alpha)
+    def missing_power(noncentrality: float) -> float:
+        return target - _power(degrees, noncentrality, alpha)
 
     high = 1.0
-    while missing(high) > 0:
+    while missing_power(high) > 0:
         high *= 2
-    return float(scipy.optimize.brentq(missing, 0, high, xtol=1e-9))
+    return float(scipy.optimize.brentq(missing_power, 0, high, xtol=1e-9))
 
 
 def seeds_for_t(
     *, difference: float, deviation: float, alpha: float = 0.05, target: float = 0.8
 ) -> int:
-    """Gives the seeds of each of two methods with which a t-test finds a difference of means.
+    """Return the seeds per method with which a t-test detects a difference of two means.
 
-    Student's test of two samples, two-sided, at `alpha`, with chance `target`; `deviation` is
-    that over a method's seeds. The normal approximation with its correction, 2 (z_alpha/2 +
-    z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther 1981, The American
-    Statistician 35), and up to 1000 as many more as the noncentral t asks for.
+    Student's test of two samples, two-sided at `alpha`, with power `target`. deviation:
+    standard deviation over a method's seeds. The normal approximation with its correction,
+    2 (z_alpha/2 + z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther 1981, The
+    American Statistician 35), increased up to 1000 until the noncentral t has this power.
     """
     _check_positive(difference=difference, deviation=deviation)
     score_table.check_share("target", target)
@@ -196,20 +232,34 @@ def seeds_for_t(
 
 
 def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) -> int:
-    """Gives the data sets with which a gap of mean ranks reaches the critical difference.
+    """Return the data sets with which a gap of mean ranks equals Nemenyi's critical difference.
 
-    n >= q^2 k (k+1) / (6 gap^2). A true gap of that size is then found about every other time.
+    n >= q^2 k (k+1) / (6 gap^2). A true gap of this size is then detected in about half of
+    all studies.
     """
     score_table.check_count("algorithms", algorithms, 2)
-    must = f"lie in (0, {algorithms - 1}] for {algorithms} algorithms"
-    score_table.check(0 < gap <= algorithms - 1, "gap", must, gap)
+    score_table.check(
+        0 < gap <= algorithms - 1,
+        "gap",
+        must=f"lie in (0, {algorithms - 1}] for {algorithms} algorithms",
+        got=gap,
+    )
     q = posthoc.range_isf(score_table.check_share("alpha", alpha), algorithms)
     q /= math.sqrt(2)
     return math.ceil(q**2 * algorithms * (algorithms + 1) / (6 * gap**2) - 1e-9)
 
 
-class _Study:
-    """What the table says of data sets and of runs, main effects left out."""
+class _Studies(NamedTuple):
+    """Simulated studies in which all algorithms are equal on average."""
+
+    means: Float[np.ndarray, "b n k"]  # Over the runs of a study.
+    pairs: Int[
+        np.ndarray, "b 2"
+    ]  # The better algorithm, and the one to compare it with.
+
+
+class _Simulator:
+    """A generator of studies with the interactions and run effects of a table."""
 
     def __init__(self, table: score_table.Scores, pair: tuple[str, str] | None):
         names = table.algorithms
@@ -217,59 +267,75 @@ class _Study:
         if pair and pair[0] == pair[1]:
             raise ValueError(f"pair: must be two algorithms, got {pair[0]!r} twice")
         n, k = table.means.shape
-        inter = table.means - table.means.mean(axis=0)
-        inter = inter - inter.mean(axis=1, keepdims=True)
-        of_means = np.mean(table.stds**2 / table.counts, axis=0)
-        noise = of_means * (1 - 2 / k) + of_means.sum() / k**2
-        kept = _noise_factor(noise, inter.var(axis=0, ddof=1))
-        # Of n data sets drawn with replacement, a variance is smaller by (n-1) / n.
-        self.interaction = inter * kept * math.sqrt(n / (n - 1))
-        self.common, self.rest = [], []
+        interaction = table.means - table.means.mean(axis=0)
+        interaction = interaction - interaction.mean(axis=1, keepdims=True)
+        mean_variances = np.mean(table.stds**2 / table.counts, axis=0)
+        noise = mean_variances * (1 - 2 / k) + mean_variances.sum() / k**2
+        factor = _denoising_factor(noise, interaction.var(axis=0, ddof=1))
+        # Drawing n data sets with replacement reduces a variance by (n-1) / n.
+        self.interaction = interaction * factor * math.sqrt(n / (n - 1))
+        self.common, self.residual = [], []  # Run effects of each algorithm.
         for j, name in enumerate(names):
             r = int(table.counts[j])
-            off = table.runs(name) - table.means[:, j : j + 1]
-            off = off * math.sqrt(r / (r - 1))
-            common = off.mean(axis=0)
-            rest = (off - common) * math.sqrt(n / (n - 1))
-            own = np.mean(rest**2) / n  # That much of the common part is of the rest.
-            self.common.append(common * _noise_factor(own, np.mean(common**2)))
-            self.rest.append(rest)
+            effects = table.runs(name) - table.means[:, j : j + 1]
+            effects = effects * math.sqrt(r / (r - 1))
+            common = effects.mean(axis=0)
+            residual = (effects - common) * math.sqrt(n / (n - 1))
+            # Variance of the common effect that is due to residuals.
+            noise_of_common = np.mean(residual**2) / n
+            factor = _denoising_factor(noise_of_common, np.mean(common**2))
+            self.common.append(common * factor)
+            self.residual.append(residual)
 
-    def simulate(self, rng, draws: int, datasets: int, runs):
-        """Gives means (b, n, k) where nothing differs on average, and the pairs (b, 2)."""
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        draws: int,
+        *,
+        num_datasets: int,
+        runs: Int[np.ndarray, "k"],
+    ) -> _Studies:
+        """Return `draws` studies; runs: number of runs of each algorithm."""
         n, k = self.interaction.shape
-        rows = rng.integers(0, n, size=(draws, datasets))
+        rows = rng.integers(0, n, size=(draws, num_datasets))
         means = self.interaction[rows]
         for j in range(k):
             r = len(self.common[j])
-            shared = rng.integers(0, r, size=(draws, runs[j]))
-            means[:, :, j] += self.common[j][shared].mean(axis=1)[:, None]
+            drawn_runs = rng.integers(0, r, size=(draws, runs[j]))
+            means[:, :, j] += self.common[j][drawn_runs].mean(axis=1)[:, None]
             for _ in range(runs[j]):
-                alone = rng.integers(0, r, size=rows.shape)
-                means[:, :, j] += self.rest[j][rows, alone] / runs[j]
+                drawn_residuals = rng.integers(0, r, size=rows.shape)
+                means[:, :, j] += self.residual[j][rows, drawn_residuals] / runs[j]
         if self.pair:
-            return means, np.tile(self.pair, (draws, 1))
-        return means, np.argsort(rng.random((draws, k)), axis=1)[:, :2]
+            return _Studies(means, np.tile(self.pair, (draws, 1)))
+        return _Studies(means, np.argsort(rng.random((draws, k)), axis=1)[:, :2])
 
 
-def _noise_factor(noise, variance):
-    """Gives the factor that takes the noise out of a spread."""
+def _denoising_factor(noise, variance):
+    """Return the factor of deviations that removes the variance `noise` from `variance`."""
     share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
     return np.sqrt(np.clip(1 - share, 0, 1))
 
 
 class _Tests:
-    """The three tests at their levels, for one number of data sets."""
+    """The three tests with their critical values, for n data sets and k algorithms.
 
-    def __init__(self, n: int, k: int, alpha: float, each: float):
-        self.t = scipy.stats.t.ppf(1 - each / 2, n - 1)
-        self.w = _wilcoxon_critical(n, each)
+    alpha: level of Nemenyi's test; pair_alpha: level of a single t or Wilcoxon test.
+    """
+
+    def __init__(self, n: int, k: int, *, alpha: float, pair_alpha: float):
+        self.t = scipy.stats.t.ppf(1 - pair_alpha / 2, n - 1)
+        self.w = _wilcoxon_critical(n, pair_alpha)
         self.gap = posthoc.critical_difference(n, k, alpha)
 
-    def __call__(self, means, pairs, difference: float) -> dict[str, np.ndarray]:
-        """Tells of each study whether its test finds the first of the pair better."""
-        studies, n, _ = means.shape
-        b = np.arange(studies)
+    def detect(self, studies: _Studies, difference: float) -> dict[str, np.ndarray]:
+        """Return, by test, which studies (b,) detect that the first of the pair is better.
+
+        difference: the true advantage of the first, which is added to its means.
+        """
+        means, pairs = studies
+        num_studies, n, _ = means.shape
+        b = np.arange(num_studies)
         better, other = pairs[:, 0], pairs[:, 1]
         x = means[b, :, better] + difference
         d = x - means[b, :, other]
@@ -284,74 +350,90 @@ class _Tests:
         sizes[sizes <= tolerance] = 0
         ranks = scipy.stats.rankdata(score_table.near_levels(sizes, tolerance), axis=1)
         plus = np.sum(ranks * (np.sign(d) * (sizes > 0) + 1) / 2, axis=1)
-        # Mean ranks differ by how often either beats the others, and each other.
-        places = np.zeros((2, studies))
-        for place, values in enumerate((x, x - d)):
+        # Mean ranks of the pair, less (k + 1) / 2: half of the losses less wins.
+        mean_ranks = np.zeros((2, num_studies))
+        for i, values in enumerate((x, x - d)):
             rivals = means.copy()
             rivals[b, :, better] += difference
             ahead = rivals - values[:, :, None]
-            beaten = np.sign(ahead) * (np.abs(ahead) > tolerance[:, :, None])
-            places[place] = beaten.sum(axis=2).mean(axis=1) / 2
+            losses = np.sign(ahead) * (np.abs(ahead) > tolerance[:, :, None])
+            mean_ranks[i] = losses.sum(axis=2).mean(axis=1) / 2
         return {
             "t": t >= self.t,
             "wilcoxon": plus >= self.w,
-            "nemenyi": places[1] - places[0] >= self.gap - 1e-9,
+            "nemenyi": mean_ranks[1] - mean_ranks[0] >= self.gap - 1e-9,
         }
 
 
 def _wilcoxon_critical(n: int, alpha: float) -> float:
     """Return the smallest W+ with a two-sided p <= alpha; inf if there is none.
 
-    p is exact for up to 300 data sets, and by the normal distribution for more, whose exact
-    one takes a time that grows with their cube.
+    p is exact for up to 300 data sets. For more, it is from the normal distribution, as the
+    time of the exact computation grows with the cube of their number.
     """
-    if n > _EXACT:
-        deviation = math.sqrt(
-            n * (n + 1) * (2 * n + 1) / 6
-        )  # Of W = 2 W+ - n (n+1) / 2.
-        least = float(scipy.stats.norm.isf(alpha / 2)) * deviation
-        return math.ceil((least + n * (n + 1) / 2) / 2)
-    chances = posthoc.signed_chances(tuple(range(1, n + 1)))  # W = 2 W+ - n (n+1) / 2.
-    reached = np.flatnonzero(chances <= alpha * (1 + 1e-9))
-    return (len(chances) + reached[0]) // 2 if len(reached) else math.inf
+    # The distribution is that of W = 2 W+ - n (n+1) / 2.
+    if n > _MAX_EXACT:
+        deviation = math.sqrt(n * (n + 1) * (2 * n + 1) / 6)
+        least_w = float(scipy.stats.norm.isf(alpha / 2)) * deviation
+        return math.ceil((least_w + n * (n + 1) / 2) / 2)
+    pvalues = posthoc.signed_rank_pvalues(tuple(range(1, n + 1)))
+    significant = np.flatnonzero(pvalues <= alpha * (1 + 1e-9))
+    return (len(pvalues) + significant[0]) // 2 if len(significant) else math.inf
 
 
-def _minimal(
-    simulated: tuple[np.ndarray, np.ndarray], tests: _Tests, target: float
+def _minimal_differences(
+    studies: _Studies, tests: _Tests, target: float
 ) -> dict[str, float]:
-    """Gives, by bisection over the same studies, what each test finds with `target`."""
-    top = 100 * float(np.abs(simulated[0]).max()) or 1.0
-    found = {}
+    """Return, by test, the difference detected with power `target`; inf: none.
+
+    By bisection, with the same studies for all differences.
+    """
+    largest = 100 * float(np.abs(studies.means).max()) or 1.0
+    minimal = {}
     for test in TESTS:
-        low, high = 0.0, top
-        if tests(*simulated, top)[test].mean() < target:
-            found[test] = math.inf
+        low, high = 0.0, largest
+        if tests.detect(studies, largest)[test].mean() < target:
+            minimal[test] = math.inf
             continue
         for _ in range(60):
             if high - low <= 1e-3 * high:
                 break
             middle = (low + high) / 2
-            enough = tests(*simulated, middle)[test].mean() >= target
-            low, high = (low, middle) if enough else (middle, high)
-        found[test] = high
-    return found
+            if tests.detect(studies, middle)[test].mean() >= target:
+                high = middle
+            else:
+                low = middle
+        minimal[test] = high
+    return minimal
 
 
-def _verdict(difference, n, counts, present, minimal, target) -> str:
-    """Says in one sentence whether a null result of this design means anything."""
-    few, many = int(counts.min()), int(counts.max())
-    runs = f"{few}" if few == many else f"{few} to {many}"
-    found = present["nemenyi"]
-    means = "rules such a difference out, by and large"
-    if found < target:
-        means = "says little" if found >= 0.5 else "says nothing"
-    shares = ", ".join(f"{_NAMES[t]} in {100 * p:.0f} %" for t, p in present.items())
-    needs = ", ".join(
-        f"{_NAMES[t]} {f'of {d:.3g}' if math.isfinite(d) else 'of no size'}"
-        for t, d in minimal.items()
+def _verdict(
+    *,
+    difference: float,
+    num_datasets: int,
+    runs: Int[np.ndarray, "k"],
+    present: Mapping[str, float],
+    minimal: Mapping[str, float],
+    target: float,
+) -> str:
+    """Return a text on the power of this design and the meaning of a null result."""
+    fewest, most = int(runs.min()), int(runs.max())
+    run_counts = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    power = present["nemenyi"]
+    meaning = "makes such a difference unlikely"
+    if power < target:
+        meaning = "is weak evidence" if power >= 0.5 else "is no evidence"
+        meaning += " against such a difference"
+    shares = ", ".join(
+        f"{_NAMES[test]} in {100 * share:.0f} %" for test, share in present.items()
+    )
+    smallest = ", ".join(
+        f"{f'{size:.3g}' if math.isfinite(size) else 'none'} by {_NAMES[test]}"
+        for test, size in minimal.items()
     )
     return (
-        f"With {n} data sets and {runs} runs, a difference of {difference:g} is found by "
-        f"{shares} of studies like this one; so a null result of Nemenyi's test {means}. "
-        f"Differences found {100 * target:.0f} % of the time: by {needs}."
+        f"With {num_datasets} data sets and {run_counts} runs, a difference of "
+        f"{difference:g} is detected by {shares} of studies like this one; so a null result "
+        f"of Nemenyi's test {meaning}. Smallest difference detected in "
+        f"{100 * target:.0f} % of studies: {smallest}."
     )

@@ -1,10 +1,11 @@
-"""How much of a score's variance comes from initialisation, order of the data, augmentation.
+"""Sources of a score's variance: initialisation, order of the data, augmentation.
 
-Source: Bouthillier et al., MLSys 2021, https://arxiv.org/abs/2103.03098: a source's variance
-is that of runs in which it alone varies, and sources are compared with the variance of runs
-in which all vary. Effects of seeds interact, so these shares may sum to more than 1. The
-variance component of a source alone, without interactions, is beside it; these sum to at
-most 1, and the rest is interactions (the total and first-order indices of Sobol' 2001,
+Source: Bouthillier et al., MLSys 2021, https://arxiv.org/abs/2103.03098: the variance of a
+source is that of runs in which only this source varies, and sources are compared with the
+variance of runs in which all sources vary. Effects of seeds interact, so these shares may sum
+to more than 1. The result also has the variance component of each source without
+interactions; shares of components sum to at most 1, and the remainder is interactions (the
+total and first-order indices of Sobol' 2001,
 https://doi.org/10.1016/S0378-4754(00)00270-6).
 """
 
@@ -22,15 +23,15 @@ from jbias.stats import resampling, score_table
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SourcesResult:
-    """Variances in the score's unit squared; NaN where no two runs of the table tell."""
+    """Variances in the squared unit of the score; NaN where no pair of runs shows them."""
 
     sources: tuple[str, ...]
-    alone: resampling.Estimate  # (k,), of runs in which the source alone varies.
-    total: resampling.Estimate  # (), of runs in which all vary.
+    alone: resampling.Estimate  # (k,), of runs in which only the source varies.
+    total: resampling.Estimate  # (), of runs in which all sources vary.
     share: resampling.Estimate  # (k,), alone / total.
     component: Float[np.ndarray, "k"]  # Without interactions; may be below 0 by chance.
-    noise: float  # Of runs with the same seeds.
-    pairs: Int[np.ndarray, "k"]  # Runs that differ in the source alone, two by two.
+    noise: float  # Variance of runs with the same seeds.
+    pairs: Int[np.ndarray, "k"]  # Pairs of runs that differ only in the source.
 
 
 def sources_of_variance(
@@ -40,22 +41,23 @@ def sources_of_variance(
     score: str = "score",
     confidence: float = 0.95,
 ) -> SourcesResult:
-    """Gives the variance of each source of randomness, by runs with designed seeds.
+    """Return the variance of each source of randomness, from runs with designed seeds.
 
-    The mean of (x_i - x_j)^2 / 2 over pairs of runs that differ in the source alone is
-    unbiased for its variance, whatever the design: one source varied at a time, or seeds
-    crossed. The total is of runs that share no seed with any other, where there are two or
-    more, and else of pairs that share none. The component of a source is the total less the
-    variance of runs that share that source alone, where two or more of its seeds have such
-    runs; of crossed seeds it is the estimate of an analysis of variance.
+    The mean of (x_i - x_j)^2 / 2 over pairs of runs that differ only in the source is an
+    unbiased estimate of its variance for any design: one source varied at a time, or crossed
+    seeds. The total is the variance of runs that share no seed with any other run, if there
+    are two or more, else of pairs of runs that share no seed. The component of a source is
+    the total less the variance of runs that share only the seed of that source, if two or
+    more of its seeds have such runs; for crossed seeds it is the estimate of an analysis of
+    variance.
 
-    Intervals are chi-squared and F of normal scores, with as many degrees of freedom as the
-    source has seeds, less 1: exact where one source varies at a time, too wide where seeds
+    Intervals are chi-squared and F for normal scores, with the number of the source's seeds
+    less 1 as degrees of freedom: exact where one source varies at a time, too wide where seeds
     are crossed and effects interact.
 
-    runs: a row a run; columns of seeds, named by `sources`, and `score`. Raises ValueError
-    for columns that lack, scores that are not finite, and where no two runs differ in one
-    source alone.
+    runs: a frame with a row per run, the columns of seeds that `sources` names, and the column
+    `score`. Raise ValueError for missing columns, scores that are not finite, and if no two
+    runs differ in exactly one source.
     """
     score_table.check_share("confidence", confidence)
     for name in (*sources, score):
@@ -63,52 +65,64 @@ def sources_of_variance(
     x = runs[score].to_numpy(np.float64)
     if not np.isfinite(x).all():
         raise ValueError(f"runs: {score} must be finite in every row; leave others out")
-    unnamed = runs[[*sources]].isna().any()
-    if unnamed.any():
+    has_gaps = runs[[*sources]].isna().any()
+    if has_gaps.any():
         raise ValueError(
-            f"runs: {unnamed.idxmax()} must name a seed in every row, got none in some; name "
-            "it or leave these out"
+            f"runs: {has_gaps.idxmax()} must name a seed in every row, got none in some; "
+            "name the seeds or leave these rows out"
         )
     seeds = np.stack([pd.factorize(runs[name])[0] for name in sources], axis=1)
-    differ = seeds[:, None] != seeds[None]
-    half = (x[:, None] - x) ** 2 / 2
-    count, others = differ.sum(-1), ~np.eye(len(x), dtype=bool)
+    differs = seeds[:, None] != seeds[None]
+    half_squares = (x[:, None] - x) ** 2 / 2
+    num_differing, is_other_run = differs.sum(-1), ~np.eye(len(x), dtype=bool)
 
     def variance(pairs: Bool[np.ndarray, "n n"]) -> float:
-        pairs = pairs & others
-        return float(half[pairs].mean()) if pairs.any() else math.nan
+        pairs = pairs & is_other_run
+        return float(half_squares[pairs].mean()) if pairs.any() else math.nan
 
-    def freedom(pairs: Bool[np.ndarray, "n n"], k: int) -> int:
+    def degrees_of_freedom(pairs: Bool[np.ndarray, "n n"], k: int) -> int:
+        """Return the number of distinct seeds of source k in these pairs, less 1."""
         return len(np.unique(seeds[pairs.any(1), k])) - 1
 
-    def common(pairs: Bool[np.ndarray, "n n"], k: int) -> float:
-        return variance(pairs) if freedom(pairs, k) > 0 else math.nan
-
-    each = range(len(sources))
-    single = [differ[..., k] & (count == 1) for k in each]
-    shared = [~differ[..., k] & (count == len(sources) - 1) for k in each]
-    if not any(pairs.any() for pairs in single):
+    indices = range(len(sources))
+    # Pairs of runs that differ only in source k, and pairs that share only source k.
+    only_differs = [differs[..., k] & (num_differing == 1) for k in indices]
+    only_shared = [
+        ~differs[..., k] & (num_differing == len(sources) - 1) for k in indices
+    ]
+    if not any(pairs.any() for pairs in only_differs):
         raise ValueError(
             "runs: some must differ in one source alone, got none; fix the others' seeds"
         )
-    apart = count == len(sources)
-    free = (apart | ~others).all(1)
-    whole = apart & np.outer(free, free) if free.sum() > 1 else apart
-    alone, total = np.array([variance(pairs) for pairs in single]), variance(whole)
-    df = np.array([freedom(single[k], k) for k in each], float)
-    df_total = float(min(freedom(whole, k) for k in each))
+    all_differ = num_differing == len(sources)
+    shares_no_seed = (all_differ | ~is_other_run).all(1)
+    total_pairs = all_differ
+    if shares_no_seed.sum() > 1:
+        total_pairs = all_differ & np.outer(shares_no_seed, shares_no_seed)
+    alone = np.array([variance(pairs) for pairs in only_differs])
+    total = variance(total_pairs)
+    shared = [
+        variance(only_shared[k])
+        if degrees_of_freedom(only_shared[k], k) > 0
+        else math.nan
+        for k in indices
+    ]
+    df = np.array([degrees_of_freedom(only_differs[k], k) for k in indices], float)
+    df_total = float(min(degrees_of_freedom(total_pairs, k) for k in indices))
     tails = np.array([1 + confidence, 1 - confidence])[:, None] / 2
 
-    def estimate(value, scale: Float[np.ndarray, "2 ..."]) -> resampling.Estimate:
-        return resampling.Estimate(np.asarray(value), *(value * scale), confidence)
+    def estimate(value, factors: Float[np.ndarray, "2 ..."]) -> resampling.Estimate:
+        """Return the value with the interval from factors[0] to factors[1] times the value."""
+        low, high = value * factors
+        return resampling.Estimate(np.asarray(value), low, high, confidence)
 
     chi2, f = scipy.stats.chi2.ppf, scipy.stats.f.ppf
     return SourcesResult(
-        tuple(sources),
-        estimate(alone, df / chi2(tails, df)),
-        estimate(total, df_total / chi2(tails[:, 0], df_total)),
-        estimate(alone / (total or math.nan), 1 / f(tails, df, df_total)),
-        total - np.array([common(pairs, k) for k, pairs in enumerate(shared)]),
-        variance(count == 0),
-        np.array([int(pairs.sum()) // 2 for pairs in single]),
+        sources=tuple(sources),
+        alone=estimate(alone, df / chi2(tails, df)),
+        total=estimate(total, df_total / chi2(tails[:, 0], df_total)),
+        share=estimate(alone / (total or math.nan), 1 / f(tails, df, df_total)),
+        component=total - np.array(shared),
+        noise=variance(num_differing == 0),
+        pairs=np.array([int(pairs.sum()) // 2 for pairs in only_differs]),
     )

@@ -1,16 +1,15 @@
-"""Tests between two groups of runs: exchange, rank-sum and Welch; and means of few networks.
+"""Tests of two groups of runs (exchange, rank-sum and Welch), and of means of few networks.
 
 Sources: Welch 1947, https://doi.org/10.2307/2332510; Pitman 1937,
 https://doi.org/10.2307/2984124, for the exchange of units; Janssen 1997,
-https://doi.org/10.1016/S0167-7152(97)00043-6, for Welch's t as the statistic that is
-permuted, which keeps the level for many runs where the deviations differ, too; Fisher 1935
-for flipped signs; Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for
-(1 + hits) / (1 + draws).
+https://doi.org/10.1016/S0167-7152(97)00043-6, for permuting Welch's t, which keeps the level
+for many runs also where the deviations differ; Fisher 1935 for flipped signs; Phipson and
+Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for (1 + hits) / (1 + draws).
 
 Percentiles of a bootstrap over two or three networks cover far less than their nominal
-level. `t_weights` weighs the networks' deviations by normal numbers, scaled so that a draw
+level. `t_weights` weights the networks' deviations by normal numbers, scaled so that a draw
 of a mean is Student's t with s - 1 degrees of freedom: its percentiles are the t interval.
-`mean_exceeds` is the test that belongs to it.
+`mean_exceeds` is the corresponding test.
 """
 
 import functools
@@ -28,11 +27,11 @@ from jbias.stats import score_table
 
 
 def t_weights(s: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "b s"]:
-    """What each of s networks weighs in each draw of their mean; rows sum to 1.
+    """Return weights of s networks for each draw of their mean; rows sum to 1.
 
     sum_i w_i x_i is distributed as mean(x) + T sd(x) / sqrt(s), T of Student's t with s - 1
     degrees of freedom, and jointly so for several measurements x of the same networks. A
-    single network weighs 1 in each: how others would do is not known.
+    single network has the weight 1 in every draw: the variation over networks is unknown.
     """
     if s == 1:
         return np.ones((draws, 1))
@@ -43,35 +42,37 @@ def t_weights(s: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray,
 
 
 def mean_exceeds(
-    excess: float, between: tuple[float, float], others: float = 0.0
+    excess: float, between: tuple[float, float], common_variance: float = 0.0
 ) -> float:
-    """p of: the true excess is not above 0, by a one-sided t test.
+    """Return the p-value of the null that the true excess is at most 0 (one-sided t test).
 
-    between: the variance of the excess that is due to networks, and its degrees of freedom;
-    others: of what is the same for all networks, as if known. Degrees of freedom together
-    after Satterthwaite, Biometrics Bulletin 1946, 2 (6).
+    between: the variance of the excess that is due to networks, and its degrees of freedom.
+    common_variance: variance that is common to all networks, taken as known. Degrees of
+    freedom of the sum after Satterthwaite, Biometrics Bulletin 1946, 2 (6).
     """
-    variance, free = between
-    total = variance + others
+    variance, variance_degrees = between
+    total = variance + common_variance
     if not total:
         return 0.0 if excess > 0 else 1.0
-    degrees = total**2 / (variance**2 / free) if variance and free else math.inf
+    degrees = math.inf
+    if variance and variance_degrees:
+        degrees = total**2 / (variance**2 / variance_degrees)
     if math.isinf(degrees):
         return float(scipy.stats.norm.sf(excess / math.sqrt(total)))
     return float(scipy.stats.t.sf(excess / math.sqrt(total), degrees))
 
 
-_EPSILON = float(np.finfo(np.float64).eps)  # Of sums in another order, for each unit.
+_EPSILON = float(np.finfo(np.float64).eps)  # Rounding error of a sum, per unit.
 
 
 class ExchangeResult(NamedTuple):
-    """A test of the difference of a statistic, first group less second."""
+    """A permutation test of the difference of a statistic between two groups."""
 
-    difference: float
-    greater: float  # p of: the first is not larger.
-    less: float  # p of: the first is not smaller.
-    exact: bool
-    least: float  # No p can be smaller.
+    difference: float  # First group less second.
+    greater: float  # p of the null that the first is not larger.
+    less: float  # p of the null that the first is not smaller.
+    exact: bool  # All splits were used, not random ones.
+    least: float  # The smallest possible p.
 
 
 def exchange(
@@ -84,15 +85,17 @@ def exchange(
     draws: int = 1_999,
     seed: int = 0,
 ) -> ExchangeResult:
-    """Tests whether statistic(first) > statistic(second) - margin, by exchanging units.
+    """Test whether statistic(first) > statistic(second) - margin, by exchanging units.
 
-    If the groups are alike, every way to share their units out is equally likely. p counts
-    those whose difference is at least as large (small), up to the rounding of the largest
-    statistic of all ways; all ways are taken where they are
-    no more than `most`, else so many are drawn. margin: how much smaller the first may be; it
-    is added to the units of the first, so it needs a statistic that grows with them, as a
-    mean does. Raises ValueError for a group without units, for fewer than 1 draw, and where
-    the statistic of some units is not finite.
+    If the groups are equal, every split of the pooled units into two groups of these sizes is
+    equally likely. p is the share of splits whose difference is at least as large (for
+    `greater`) or small (for `less`) as the observed one, within the rounding error of the
+    largest statistic.
+    most: all splits are used if there are at most `most`, else `draws` random ones.
+    margin: the difference by which the first may be smaller; it is added to the units of the
+    first, so the statistic must grow with the units by the same amount, as a mean does.
+    Raise ValueError for a group without units, for fewer than 1 draw, and if the statistic of
+    some split is not finite.
     """
     score_table.check_count("draws", draws)
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
@@ -100,37 +103,46 @@ def exchange(
         raise ValueError("exchange: both groups must have units, got none in one")
     pooled = np.concatenate([first + margin, second])
     a, n = len(first), len(first) + len(second)
-    ways = math.comb(n, a)
-    exact = ways <= most
-    random = np.random.default_rng(seed)
-    some = (random.permutation(n)[:a] for _ in range(draws))
-    splits = map(np.array, itertools.combinations(range(n), a)) if exact else some
+    num_splits = math.comb(n, a)
+    is_exact = num_splits <= most
+    if is_exact:
+        splits = map(np.array, itertools.combinations(range(n), a))
+    else:
+        rng = np.random.default_rng(seed)
+        splits = (rng.permutation(n)[:a] for _ in range(draws))
 
-    def statistics(chosen: Int[np.ndarray, "a"]) -> tuple[float, float]:
-        remaining = np.delete(pooled, chosen, axis=0)
-        return float(statistic(pooled[chosen])), float(statistic(remaining))
+    def statistics(indices: Int[np.ndarray, "a"]) -> tuple[float, float]:
+        remaining = np.delete(pooled, indices, axis=0)
+        return float(statistic(pooled[indices])), float(statistic(remaining))
 
     values = np.array([statistics(np.arange(a)), *map(statistics, splits)])
     differences = values[:, 0] - values[:, 1]
     observed, differences = differences[0], differences[1:]
     if not np.isfinite(values).all():
         raise ValueError(
-            "exchange: the statistic must be finite whichever units it is of, got "
-            f"{observed} as they are; leave out units that are not"
+            "exchange: the statistic must be finite for every split of the units, got "
+            f"{observed} for the observed one; leave out units that are not finite"
         )
-    # In the unit of the statistic, which need not be that of the units.
-    far = 2 * n * _EPSILON * np.abs(values).max()
-    greater = np.sum(differences >= observed - far)
-    less = np.sum(differences <= observed + far)
-    count, more = (ways, 0) if exact else (draws + 1, 1)
-    pvalues = (float(hits + more) / count for hits in (greater, less))
-    return ExchangeResult(float(observed) - margin, *pvalues, exact, 1 / count)
+    # In the unit of the statistic, which may differ from that of the units.
+    rounding = 2 * n * _EPSILON * np.abs(values).max()
+    num_greater = np.sum(differences >= observed - rounding)
+    num_less = np.sum(differences <= observed + rounding)
+    # With random splits, the observed split counts as a draw.
+    total, num_observed = (num_splits, 0) if is_exact else (draws + 1, 1)
+    return ExchangeResult(
+        difference=float(observed) - margin,
+        greater=float(num_greater + num_observed) / total,
+        less=float(num_less + num_observed) / total,
+        exact=is_exact,
+        least=1 / total,
+    )
 
 
 def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:
-    """p of Wilcoxon, Mann and Whitney's rank-sum test that the first is not larger.
+    """Return the one-sided p of the rank-sum test of the null that the first is not larger.
 
-    Exact for few values without ties (scipy decides), else by the normal approximation.
+    Wilcoxon's, or Mann and Whitney's, test. Exact for few values without ties (scipy
+    decides), else by the normal approximation.
     """
     return float(scipy.stats.mannwhitneyu(first, second, alternative="greater").pvalue)
 
@@ -138,16 +150,26 @@ def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> f
 def welch(
     first: tuple[float, float, int], second: tuple[float, float, int]
 ) -> tuple[float, float]:
-    """Welch's t test of printed means: p that the first is not larger, and not smaller.
+    """Return the p-values of Welch's one-sided t tests, from published means and deviations.
 
-    Groups are mean, deviation (n - 1 in its denominator) and n. NaN where a deviation is
-    not known or both are 0.
+    First the p of the null that the first mean is not larger, then that it is not smaller.
+    first, second: mean, standard deviation (n - 1 in the denominator) and n. NaN where a
+    deviation is NaN or both are 0.
     """
-    if not first[1] + second[1] > 0:
+    first_mean, first_deviation, first_count = first
+    second_mean, second_deviation, second_count = second
+    if not first_deviation + second_deviation > 0:
         return math.nan, math.nan
     greater, less = (
         scipy.stats.ttest_ind_from_stats(
-            *first, *second, equal_var=False, alternative=alternative
+            mean1=first_mean,
+            std1=first_deviation,
+            nobs1=first_count,
+            mean2=second_mean,
+            std2=second_deviation,
+            nobs2=second_count,
+            equal_var=False,
+            alternative=alternative,
         ).pvalue
         for alternative in ("greater", "less")
     )
@@ -155,7 +177,7 @@ def welch(
 
 
 class MeanTest(NamedTuple):
-    """A two-sided t test of a difference of means; NaN where nothing varies."""
+    """A two-sided t test of a difference of means; NaN where all units are equal."""
 
     difference: float  # First less second.
     standard_error: float
@@ -169,13 +191,13 @@ def welch_error(
 ) -> tuple[float, float]:
     """Return the standard error of a difference of means, and its degrees of freedom.
 
-    Those of Welch and Satterthwaite. NaN degrees where both deviations are 0.
+    Degrees of freedom of Welch and Satterthwaite; NaN where both deviations are 0.
     """
     first, second = (s**2 / n for s, n in zip(deviations, counts, strict=True))
     total = first + second
     if not total:
         return 0.0, math.nan
-    # Shares, as squares of squares may underflow.
+    # Divided by the total first, as fourth powers of deviations may underflow.
     shares = (first / total) ** 2 / (counts[0] - 1)
     shares += (second / total) ** 2 / (counts[1] - 1)
     return math.sqrt(total), 1 / shares
@@ -184,8 +206,8 @@ def welch_error(
 def welch_t(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> MeanTest:
     """Return Welch's t test of two groups of at least 2 units each.
 
-    Units of a group that are all equal have no deviation; `merge_ties` before makes equal
-    what differs by rounding alone.
+    A group of equal units has the deviation 0. Call `merge_ties` before to make units equal
+    that differ by rounding alone.
     """
     difference = float(first.mean() - second.mean())
     deviations = deviation(first), deviation(second)
@@ -213,9 +235,9 @@ def _mean_test(difference: float, error: float, degrees: float) -> MeanTest:
 
 
 def merge_ties(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """Return values in which those that tie by the rules of `score_table` are equal.
+    """Return the values with ties, by the rules of `score_table`, replaced by their mean.
 
-    Each is the mean of the values that it ties with; values without ties stay as they are.
+    Values without ties are unchanged.
     """
     span = score_table.robust_span(values)
     errors = score_table.score_errors(np.abs(values), span)
@@ -226,16 +248,15 @@ def merge_ties(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 
 class PermutedP(NamedTuple):
-    """A two-sided p by permutation."""
+    """A two-sided p-value by permutation."""
 
     pvalue: float
-    standard_error: float  # Of p, from drawing; 0 if exact.
-    exact: bool  # Whether all permutations are taken, or some are drawn.
-    least: float  # No p of so many units can be smaller.
+    standard_error: float  # Of p, from random draws; 0 if exact.
+    exact: bool  # All permutations were used, not random ones.
+    least: float  # The smallest possible p with this number of units.
 
 
-# Two |t| that differ by a smaller part are one, computed in another order.
-_SAME = 1e-9
+_RELATIVE_ROUNDING = 1e-9  # Statistics that differ relatively by less are equal.
 
 
 def permute_welch(
@@ -246,22 +267,22 @@ def permute_welch(
     draws: int = 9_999,
     seed: int = 0,
 ) -> PermutedP:
-    """Return p of |t|, Welch's, if all ways to share the units out are equally likely.
+    """Return the permutation p of Welch's |t|: all splits of the units are equally likely.
 
-    All ways are taken where they are no more than `most`; else `draws` are drawn, and
-    p = (1 + hits) / (1 + draws). A way in which neither group varies has an infinite |t|,
-    unless all units are equal; then p is 1. Each group needs 2 units.
+    All splits are used if there are at most `most`; else `draws` random ones, and
+    p = (1 + hits) / (1 + draws). A split in which neither group varies has an infinite |t|.
+    p is 1 if all units are equal. Each group needs 2 units.
     """
     a, n = len(first), len(first) + len(second)
     pooled = np.concatenate([first, second])
-    ways = math.comb(n, a)
-    exact = ways <= most
-    least = (2 if 2 * a == n else 1) / ways if exact else 1 / (1 + draws)
+    num_splits = math.comb(n, a)
+    is_exact = num_splits <= most
+    least = (2 if 2 * a == n else 1) / num_splits if is_exact else 1 / (1 + draws)
     if np.ptp(pooled) == 0:
-        return PermutedP(1.0, 0.0, exact, least)
-    orders = _orders(n, a, draws=0 if exact else draws, seed=seed)
-    sizes = _welch_sizes((pooled - pooled.mean())[orders], a)
-    return _permuted(sizes, exact=exact, least=least)
+        return PermutedP(1.0, standard_error=0.0, exact=is_exact, least=least)
+    orders = _orders(n, a, draws=0 if is_exact else draws, seed=seed)
+    statistics = _welch_statistics((pooled - pooled.mean())[orders], a)
+    return _permutation_pvalue(statistics, exact=is_exact, least=least)
 
 
 def flip_signs(
@@ -271,59 +292,70 @@ def flip_signs(
     draws: int = 9_999,
     seed: int = 0,
 ) -> PermutedP:
-    """Return p of |mean|, if each difference is as likely to have the other sign.
+    """Return the permutation p of |mean|: each difference may have either sign.
 
-    Student's |t| grows with |mean|, as the sum of squares stays the same. All 2^n signs are
-    taken where they are no more than `most`; else `draws` are drawn, as for `permute_welch`.
+    Student's |t| is an increasing function of |mean|, as the sum of squares is constant. All
+    2^n combinations of signs are used if there are at most `most`; else `draws` random ones,
+    as for `permute_welch`. p is 1 if all differences are 0.
     """
     n = len(differences)
-    exact = 2**n <= most
-    least = 2 / 2**n if exact else 1 / (1 + draws)
+    is_exact = 2**n <= most
+    least = 2 / 2**n if is_exact else 1 / (1 + draws)
     if not differences.any():
-        return PermutedP(1.0, 0.0, exact, least)
-    signs = _signs(n, draws=0 if exact else draws, seed=seed)
-    return _permuted(np.abs(signs @ differences), exact=exact, least=least)
+        return PermutedP(1.0, standard_error=0.0, exact=is_exact, least=least)
+    signs = _signs(n, draws=0 if is_exact else draws, seed=seed)
+    statistics = np.abs(signs @ differences)
+    return _permutation_pvalue(statistics, exact=is_exact, least=least)
 
 
-def _permuted(sizes: Float[np.ndarray, "m"], *, exact: bool, least: float) -> PermutedP:
-    """Return p of the first size, that of the observed units, among all."""
-    hits = int(np.sum(sizes >= sizes[0] * (1 - _SAME)))
-    pvalue = hits / len(sizes)
-    error = 0.0 if exact else math.sqrt(pvalue * (1 - pvalue) / (len(sizes) - 1))
-    return PermutedP(pvalue, error, exact, least)
+def _permutation_pvalue(
+    statistics: Float[np.ndarray, "m"], *, exact: bool, least: float
+) -> PermutedP:
+    """Return p of the first statistic, the observed one, among all m."""
+    hits = int(np.sum(statistics >= statistics[0] * (1 - _RELATIVE_ROUNDING)))
+    pvalue = hits / len(statistics)
+    error = 0.0
+    if not exact:
+        error = math.sqrt(pvalue * (1 - pvalue) / (len(statistics) - 1))
+    return PermutedP(pvalue, standard_error=error, exact=exact, least=least)
 
 
-def _welch_sizes(units: Float[np.ndarray, "m n"], a: int) -> Float[np.ndarray, "m"]:
+def _welch_statistics(
+    units: Float[np.ndarray, "m n"], a: int
+) -> Float[np.ndarray, "m"]:
     """Return Welch's |t| of each row, its first a units against all others."""
     groups = units[:, :a], units[:, a:]
     squares = np.zeros(len(units))
     for group in groups:
         varies = np.ptp(group, axis=1) > 0
         squares += np.where(varies, group.var(axis=1, ddof=1), 0) / group.shape[1]
-    apart = np.abs(groups[0].mean(axis=1) - groups[1].mean(axis=1))
+    distances = np.abs(groups[0].mean(axis=1) - groups[1].mean(axis=1))
     with np.errstate(divide="ignore"):
-        return apart / np.sqrt(squares)
+        return distances / np.sqrt(squares)
 
 
 @functools.lru_cache(maxsize=32)
 def _orders(n: int, a: int, *, draws: int, seed: int) -> Int[np.ndarray, "m n"]:
-    """Return orders of n units, whose first a are a group; row 0 leaves all in place.
+    """Return orders of n units, of which the first a are a group; row 0 is 0 ... n - 1.
 
-    draws: 0 takes all ways to choose the group.
+    draws: number of random orders after row 0; 0: one order per choice of the group.
     """
     if draws:
         in_place = np.tile(np.arange(n), (draws, 1))
         drawn = np.random.default_rng(seed).permuted(in_place, axis=1)
         return np.concatenate([in_place[:1], drawn])
-    chosen = np.array(list(itertools.combinations(range(n), a)))
-    is_first = np.zeros((len(chosen), n), bool)
-    np.put_along_axis(is_first, chosen, True, axis=1)
+    first = np.array(list(itertools.combinations(range(n), a)))
+    is_first = np.zeros((len(first), n), bool)
+    np.put_along_axis(is_first, first, True, axis=1)
     return np.argsort(~is_first, axis=1, kind="stable")
 
 
 @functools.lru_cache(maxsize=32)
 def _signs(n: int, *, draws: int, seed: int) -> Float[np.ndarray, "m n"]:
-    """Return signs of n differences, all 1 in the first row; draws: 0 takes all ways."""
+    """Return signs of n differences, all 1 in the first row.
+
+    draws: number of random rows after the first; 0: all 2^n combinations.
+    """
     if draws:
         drawn = np.random.default_rng(seed).choice([-1.0, 1.0], (draws, n))
         return np.concatenate([np.ones((1, n)), drawn])

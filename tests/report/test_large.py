@@ -55,5 +55,5 @@ def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
 def test_the_signed_rank_limit_of_many_data_sets_is_near_the_exact_one(monkeypatch):
     """The normal distribution at 300 data sets, to a thousandth."""
     exact = power._wilcoxon_critical(300, 0.05)
-    monkeypatch.setattr(power, "_EXACT", 10)
+    monkeypatch.setattr(power, "_MAX_EXACT", 10)
     assert power._wilcoxon_critical(300, 0.05) == pytest.approx(exact, rel=1e-3)

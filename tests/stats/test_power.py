@@ -24,17 +24,19 @@ def table(rng, n, k, r):
 
 @pytest.fixture(scope="module")
 def large():
-    """So large a table that what is drawn from it is normal."""
+    """Return a table so large that draws from it are nearly normal."""
     return table(np.random.default_rng(0), 150, 4, 20)
 
 
 def power_at(scores, difference, *, runs, datasets, draws):
+    """Return the power of each test, from studies simulated by the module."""
     read = score_table.read(scores)
-    study, k = power._Study(read, None), len(read.algorithms)
+    simulator, k = power._Simulator(read, None), len(read.algorithms)
     rng = np.random.default_rng(0)
-    simulated = study.simulate(rng, draws, datasets, [runs] * k)
-    found = power._Tests(datasets, k, 0.05, 0.05)(*simulated, difference)
-    return {test: hits.mean() for test, hits in found.items()}
+    studies = simulator.simulate(rng, draws, num_datasets=datasets, runs=[runs] * k)
+    tests = power._Tests(datasets, k, alpha=0.05, pair_alpha=0.05)
+    detected = tests.detect(studies, difference)
+    return {test: hits.mean() for test, hits in detected.items()}
 
 
 @pytest.mark.slow
@@ -97,17 +99,17 @@ def test_data_sets_for_nemenyi(gap, k):
 
 
 def test_simulated_variances_are_unbiased():
-    """Of small tables, with the noise of their runs taken out of the interactions."""
-    rng, found = np.random.default_rng(2), []
+    """Small tables: interactions do not include the noise of the runs."""
+    rng, variances = np.random.default_rng(2), []
     for _ in range(150):
-        study = power._Study(score_table.read(table(rng, 8, 3, 4)), None)
-        means, _ = study.simulate(rng, 60, 8, [4, 4, 4])
-        d = means[:, :, 0] - means[:, :, 1]
-        found.append([d.var(axis=1, ddof=1).mean(), np.mean(d.mean(axis=1) ** 2)])
+        simulator = power._Simulator(score_table.read(table(rng, 8, 3, 4)), None)
+        studies = simulator.simulate(rng, 60, num_datasets=8, runs=[4, 4, 4])
+        d = studies.means[:, :, 0] - studies.means[:, :, 1]
+        variances.append([d.var(axis=1, ddof=1).mean(), np.mean(d.mean(axis=1) ** 2)])
     within = 2 * (BETWEEN**2 + NOISE**2 / 4)
     expected = [within, within / 8 + 2 * COMMON**2 / 4]
-    # Spreads cut off at 0 leave some bias.
-    np.testing.assert_allclose(np.mean(found, axis=0), expected, rtol=0.1)
+    # Variances clipped at 0 leave some bias.
+    np.testing.assert_allclose(np.mean(variances, axis=0), expected, rtol=0.1)
 
 
 def test_wilcoxon_never_rejects_where_it_cannot():
@@ -121,7 +123,8 @@ def test_wilcoxon_never_rejects_where_it_cannot():
     assert found.power["wilcoxon"].max() == 0
     assert found.minimal["wilcoxon"] == math.inf
     assert "With 10 data sets and 9 to 10 runs, a difference of 2 is" in found.verdict
-    assert "says nothing" in found.verdict and "Wilcoxon's of no size" in found.verdict
+    assert "is no evidence against such a difference" in found.verdict
+    assert "none by Wilcoxon's" in found.verdict
 
 
 @pytest.mark.slow
@@ -141,7 +144,7 @@ def test_more_finds_more(large):
     sure = stats.power_of_design(
         large[:30], difference=5, seeds=[1], datasets=[5], draws=200
     )
-    assert "rules such a difference out" in sure.verdict
+    assert "makes such a difference unlikely" in sure.verdict
 
 
 def test_one_pair_and_refusals(large):
