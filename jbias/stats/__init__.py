@@ -1,4 +1,4 @@
-"""Tests of tables of scores: they give numbers and decide nothing."""
+"""Statistical tests of tables of scores: algorithms by data sets, with several runs."""
 
 from jbias.stats.bayes import bayesian_signed_rank, correlated_t
 from jbias.stats.bootstrap import (

@@ -1,14 +1,15 @@
-"""A table of scores: which run of which algorithm scored what on which data set.
+"""Tables of scores: the score of each run of each algorithm on each data set.
 
-Every test begins here. A table may be a matrix (data sets, algorithms), an array (data
-sets, algorithms, runs), a pandas matrix with names, a tidy frame with the columns
-algorithm, dataset, score and, if there are several, run, or any pandas frame or series
-whose index levels and columns carry these names.
+Every test reads its scores with this module. A table may be a matrix (data sets,
+algorithms), an array (data sets, algorithms, runs), a pandas matrix with names, a tidy frame
+with the columns algorithm, dataset, score and, if there are several, run, or any pandas frame
+or series whose index levels and columns have these names.
 
-Scores that should be equal rarely are, because of rounding. Each number has a rounding error
-of its own size: `mean_errors` for ranks on a data set, `rounding_errors` for differences that
-are compared over data sets. Neighbours within the larger of theirs tie (`near_levels`), and
-a huge score elsewhere in the table changes nothing. `rank` ranks the algorithms accordingly.
+Scores that should be equal often differ by rounding. Each score has a rounding error in
+proportion to its size: `mean_errors` for ranks on a data set, `rounding_errors` for
+differences that are compared over data sets. Neighbours within the larger of their errors tie
+(`near_levels`); a huge score elsewhere in the table changes nothing. `rank` ranks the
+algorithms accordingly.
 """
 
 import contextlib
@@ -29,17 +30,17 @@ from jbias import numerals
 from jbias.stats import column_names, score_grid, score_layout
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
-_DIGITS = 1e-12  # Of float64, less what sums lose.
-_ZERO_DIGITS = 1e-15  # Of float64 numbers whose difference should be 0.
-_SINGLE_DIGITS = 2e-7  # Of float32.
-_SINGLE_ROUNDING = 2.0**-24  # Of a number to the next one in float32.
-_LARGE = 2.0**960  # Sums of more than this, about 1e289, could overflow.
+_DIGITS = 1e-12  # Relative error of sums of float64 numbers.
+_ZERO_DIGITS = 1e-15  # Relative error of a float64 difference that should be 0.
+_SINGLE_DIGITS = 2e-7  # Relative error of float32 numbers.
+_SINGLE_ROUNDING = 2.0**-24  # Relative rounding error of one float32 number.
+_LARGE = 2.0**960  # Sums of larger scores, about 1e289, could overflow.
 _LARGEST_SQUARED = 1e75  # Fourth powers of larger scores, of variances, overflow.
-_OUTLYING = 1000  # Times the usual size: no part of what scores span.
-_LISTED = 5  # Cells that a refusal lists.
+_OUTLYING = 1000  # Scores this many times the usual size do not count for the span.
+_MAX_LISTED = 5  # Cells that a message lists.
 _ROLES = ("algorithm", "dataset", "run", "score")  # Of axes, levels and columns.
-# Columns that number rows, and are no algorithm.
-_COUNTED = re.compile(r"([a-z]+_)*id|index|unnamed:.*", re.IGNORECASE)
+# Names of columns that number the rows.
+_NUMBERING_NAME = re.compile(r"([a-z]+_)*id|index|unnamed:.*", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,8 +48,8 @@ class Scores:
     """Scores without missing cells; a run is one model, measured on every data set.
 
     Algorithms may have different numbers of runs: `values[:, j, counts[j]:]` is NaN.
-    `run_names` has the names of each algorithm's runs in their order; those of an array
-    are places on its third axis. () where runs have no names.
+    `run_names` has the names of each algorithm's runs, in order; runs of an array are named
+    by their index on the third axis. () where runs have no names.
     """
 
     values: Float[np.ndarray, "n k r"]
@@ -58,26 +59,26 @@ class Scores:
 
     @property
     def counts(self) -> np.ndarray:
-        """Runs of every algorithm (k,)."""
+        """Number of runs of each algorithm, (k,)."""
         return np.isfinite(self.values[0]).sum(axis=1)
 
     @property
     def means(self) -> Float[np.ndarray, "n k"]:
-        """Means over runs."""
-        # A power of two, so that no digit is lost and no sum overflows.
+        """Means over runs, (n, k)."""
+        # Scaled by a power of two, which is exact, so that no sum overflows.
         scale = np.where(self.sizes > _LARGE, 2.0**-64, 1.0)
         return np.nanmean(self.values * scale[:, :, None], axis=2) / scale
 
     @property
     def sizes(self) -> Float[np.ndarray, "n k"]:
-        """The largest absolute score of each cell's runs."""
+        """Largest absolute score among the runs of each cell, (n, k)."""
         return np.nanmax(np.abs(self.values), axis=2)
 
     @property
     def stds(self) -> Float[np.ndarray, "n k"]:
-        """Standard deviations over runs (n - 1 in the denominator); NaN for one run.
+        """Standard deviations over runs (n - 1 in the denominator), (n, k); NaN for one run.
 
-        Raises ValueError for scores whose squares overflow.
+        Raise ValueError for scores whose squares overflow.
         """
         require_squares(self)
         counts = self.counts
@@ -85,20 +86,22 @@ class Scores:
         return np.sqrt(spread / np.where(counts > 1, counts - 1, math.nan))
 
     def runs(self, algorithm: str) -> Float[np.ndarray, "n r"]:
-        """Scores of one algorithm, its own runs alone."""
+        """Return the scores of one algorithm, a column per run."""
         j = find_name(algorithm, self.algorithms, "algorithm")
         return self.values[:, j, : self.counts[j]]
 
     def only(
         self, *, datasets: Sequence[str] = (), algorithms: Sequence[str] = ()
     ) -> "Scores":
-        """Keeps these data sets and algorithms, in this order; () keeps all."""
-
-        def places(some: Sequence[str], known: Sequence[str], what: str) -> list[int]:
-            return [find_name(name, known, what) for name in some or known]
-
-        rows = places(datasets, self.datasets, "dataset")
-        columns = places(algorithms, self.algorithms, "algorithm")
+        """Return the table of these data sets and algorithms, in this order; () keeps all."""
+        rows = [
+            find_name(name, self.datasets, "dataset")
+            for name in datasets or self.datasets
+        ]
+        columns = [
+            find_name(name, self.algorithms, "algorithm")
+            for name in algorithms or self.algorithms
+        ]
         return Scores(
             values=self.values[rows][:, columns],
             datasets=tuple(self.datasets[i] for i in rows),
@@ -111,17 +114,17 @@ Table = Float[np.ndarray, "n k"] | pd.DataFrame | Scores
 
 
 def read(scores, *, axis: int = 1, least_datasets: int = 2) -> Scores:
-    """Return the scores as a table of names and finite numbers; `Scores` pass as they are.
+    """Return the scores as a table of names and finite numbers; `Scores` are returned unchanged.
 
     scores: a matrix (data sets, algorithms), an array (data sets, algorithms, runs), a frame
     of either kind with names, a tidy frame with the columns algorithm, dataset, score and
     perhaps run, or a frame or series whose index levels have such names, e.g. rows
     (algorithm, run) and a column a data set. Masked, None and NA cells are missing.
-    axis: that of the algorithms in a matrix, 1 if they are columns, 0 if rows.
-    least_datasets: 1 for tests within a data set, which need no second one.
-    Raises ValueError for missing, doubled and not finite cells, for fewer data sets or
-    fewer than 2 algorithms, and for whatever names do not say is an algorithm, a data set
-    or a run; `drop_incomplete` drops explicitly.
+    axis: axis of the algorithms in a matrix: 1 if they are columns, 0 if rows.
+    least_datasets: smallest number of data sets; 1 for tests within a data set.
+    Raise ValueError for missing, duplicate and infinite cells, for fewer data sets or fewer
+    than 2 algorithms, and for axes whose names leave the roles open. `drop_incomplete` drops
+    what misses a cell.
     """
     if isinstance(scores, Scores):
         n, k = len(scores.datasets), len(scores.algorithms)
@@ -168,7 +171,7 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
     if not (frame.index.is_unique and frame.columns.is_unique):
         raise ValueError(
             "scores: names must occur once in a matrix; rename them, or name the runs in "
-            "an index level `run` beside `algorithm`"
+            "an index level `run` next to `algorithm`"
         )
     values = np.moveaxis(values, axis, 1)[:, :, None]
     return _checked(
@@ -180,7 +183,7 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
 
 
 def _is_matrix(frame: pd.DataFrame) -> bool:
-    """Return whether a frame holds scores alone, and has no columns that name them."""
+    """Return whether a frame contains only scores, without columns of names."""
     if any(map(_is_text, (frame[name] for name in frame))):
         return False
     is_named = axis_meaning(frame.index.name) != "" and frame.columns.name is None
@@ -188,7 +191,7 @@ def _is_matrix(frame: pd.DataFrame) -> bool:
 
 
 def _is_text(values: pd.Series | pd.DataFrame) -> bool:
-    """Return whether a column holds texts alone, of which some do not begin as numbers."""
+    """Return whether a column contains only texts, some of which do not begin like numbers."""
     if isinstance(values, pd.DataFrame) or values.dtype.kind in "iufbcmM":
         return False
     texts = [x for x in values if not (x is None or x is pd.NA or isinstance(x, float))]
@@ -198,12 +201,12 @@ def _is_text(values: pd.Series | pd.DataFrame) -> bool:
 
 
 def _single_level(index: pd.Index) -> pd.Index:
-    """Return an index of names, where it has one level, as a plain one."""
+    """Return a MultiIndex with one level as a plain index; any other index unchanged."""
     return index.get_level_values(0) if index.nlevels == 1 else index
 
 
 def _check_names(*axes: Sequence[Any]) -> None:
-    """Raise ValueError for a missing name, and for two of an axis that look the same."""
+    """Raise ValueError for a missing name, and for two equal names on one axis."""
     for names in axes:
         known = set()
         for name in names:
@@ -215,13 +218,13 @@ def _check_names(*axes: Sequence[Any]) -> None:
             if word in known:
                 raise ValueError(
                     f"scores: names must occur once in a matrix, got {word!r} twice; rename "
-                    "one, or name the runs in an index level `run` beside `algorithm`"
+                    "one, or name the runs in an index level `run` next to `algorithm`"
                 )
             known.add(word)
 
 
 def _refuse_empty_runs(tidy: pd.DataFrame) -> None:
-    """Raise ValueError for a run whose scores are all missing, of an algorithm with others."""
+    """Raise ValueError for a run without any score if its algorithm has other runs."""
     present = pd.Series(~np.isnan(floats(tidy["score"])))
     names = [tidy["algorithm"].astype(str).to_numpy(), np.array(_run_names(tidy))]
     has_scores = present.groupby(names).any()
@@ -251,11 +254,11 @@ def _read_array(scores: Any, axis: int, least_datasets: int) -> Scores:
 def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     """Return a frame with index levels as a tidy one; None for a plain matrix.
 
-    Each level must be called algorithm, dataset or run, or by a synonym; a single axis
-    without a name is the one of algorithm and dataset that the others are not. Levels of one
-    value beside these, such as "score" of a pivoted frame, are left out; a tidy frame may
+    Each level must be called algorithm, dataset or run, or by a synonym; a single level
+    without a name is taken as the one of algorithm and dataset that is missing. Other levels
+    with a single value, such as "score" of a pivoted frame, are dropped. A tidy frame may
     have some of its columns as index levels.
-    Raises ValueError where that leaves a doubt.
+    Raise ValueError where the names leave the roles open.
     """
     if _is_tidy_with_levels(frame):
         columns = {name: axis_meaning(name) or name for name in frame.columns}
@@ -271,7 +274,7 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
         level_names, meanings = level_names[:-1], meanings[:-1]
     elif num_levels == 2 and "run" not in meanings:
         return None
-    is_run_beside_algorithm = any(
+    share_axis = any(
         {"run", "algorithm"} <= set(map(axis_meaning, axis.names))
         for axis in (frame.index, frame.columns)
     )
@@ -301,13 +304,13 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     tidy = pd.DataFrame(dict(zip(meanings, arrays, strict=True)))
     scores = floats(frame).ravel()
     tidy = tidy.assign(score=scores)
-    if is_run_beside_algorithm or "run" not in tidy:
+    if share_axis or "run" not in tidy:
         return tidy
     return _without_empty_runs(tidy)
 
 
 def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
-    """Return whether index levels and columns are algorithm, dataset, score, perhaps run."""
+    """Return whether index levels and columns together are those of a tidy frame."""
     if frame.columns.nlevels > 1 or frame.columns.name is not None:
         return False
     meanings = [axis_meaning(name) for name in frame.index.names]
@@ -319,7 +322,7 @@ def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
 
 
 def _without_constant_levels(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame without levels of one value that name neither of its known axes."""
+    """Return a frame without index levels of a single value that have no role."""
     names = [*frame.index.names, *frame.columns.names]
     if not {"algorithm", "dataset"} <= set(map(axis_meaning, names)):
         return frame
@@ -337,9 +340,9 @@ def _without_constant_levels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_empty_runs(tidy: pd.DataFrame) -> pd.DataFrame:
-    """Return a tidy frame without the runs that have no score, of algorithms with others.
+    """Return a tidy frame without runs that have no score, if the algorithm has other runs.
 
-    An algorithm may have fewer runs than another, whose runs then are rows of both.
+    In a table with a row per run, an algorithm with fewer runs has such empty ones.
     """
     has_score = pd.Series(~np.isnan(floats(tidy["score"])), index=tidy.index)
     has_run = has_score.groupby(
@@ -356,8 +359,8 @@ def _level_values(index: pd.Index) -> list[pd.Index]:
 def rank(scores: Table, *, larger_is_better: bool) -> Float[np.ndarray, "n k"]:
     """Return the ranks of the algorithms on every data set: 1 is the best, ties share.
 
-    `scores` is what `read` takes; several runs are averaged first, and means that
-    differ by rounding alone tie.
+    scores: any input of `read`; several runs are averaged first. Means that differ by
+    rounding alone tie.
     """
     table = read(scores)
     levels = near_levels(table.means, mean_errors(table))
@@ -367,37 +370,39 @@ def rank(scores: Table, *, larger_is_better: bool) -> Float[np.ndarray, "n k"]:
 def near_levels(
     values: Float[np.ndarray, "*m n"], errors: float | Float[np.ndarray, "..."]
 ) -> Int[np.ndarray, "*m n"]:
-    """Return a number for each value along the last axis; values that tie share it.
+    """Return integer levels 0, 1, ... of the values along the last axis; ties are equal.
 
-    errors: how far rounding may have moved each value (broadcast to `values`). Neighbours
-    tie if they differ by no more than the larger of their two errors. 0 is the lowest, and
-    ranks of these numbers are ranks of the values with their ties. Rounding the values
-    instead would part neighbours at the edge between two rounded values.
+    errors: rounding error of each value (broadcast to `values`). Neighbours tie if they
+    differ by no more than the larger of their two errors. Ranks of the levels are ranks of
+    the values with their ties. Rounding the values instead would separate neighbours on
+    either side of a rounding boundary.
     """
     order = np.argsort(values, axis=-1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=-1)
     errors = np.take_along_axis(np.broadcast_to(errors, values.shape), order, axis=-1)
     larger = np.maximum(errors[..., 1:], errors[..., :-1])
-    # Halves, as the difference of two huge values may overflow.
+    # Halved, as the difference of two huge values may overflow.
     is_step = ordered[..., 1:] / 2 - ordered[..., :-1] / 2 > larger / 2
     levels = np.zeros(values.shape, dtype=np.int64)
-    climbed = np.concatenate([levels[..., :1], np.cumsum(is_step, axis=-1)], axis=-1)
-    np.put_along_axis(levels, order, climbed, axis=-1)
+    ordered_levels = np.concatenate(
+        [levels[..., :1], np.cumsum(is_step, axis=-1)], axis=-1
+    )
+    np.put_along_axis(levels, order, ordered_levels, axis=-1)
     return levels
 
 
 def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
-    """Return how far apart two means may be by rounding alone, for each cell.
+    """Return the rounding error of the mean of each cell, for ranks on a data set.
 
-    1e-12 of the largest score of the cell's own runs: two cells tie within the larger of
-    their two errors, whatever the other cells hold. A cell that is next to nothing beside
-    its data set's largest score, as 0.1 + 0.2 - 0.3 is beside 0.5, may be a zero that
-    rounding moved, and has an error of 1e-15 of that score. Scores below 1e-18 of it are
-    smaller than rounding leaves, and are scores. Where the largest score of a data set is
-    above the median of the data sets' largest scores, that median stands for it: a run that
-    diverged on a few data sets turns no scores into zeros.
-    Several runs that were kept in float32 (`_are_single`) have two of its roundings, one a
-    mean.
+    The error is 1e-12 of the largest score of the cell's own runs; two cells tie within the
+    larger of their two errors, independent of other cells. A cell that is tiny compared with
+    the largest score of its data set, as 0.1 + 0.2 - 0.3 is compared with 0.5, may be a zero
+    with a rounding error: its error is 1e-15 of that largest score. Scores below 1e-18 of the
+    largest score are smaller than rounding errors, so they are true scores. If the largest
+    score of a data set exceeds the median of the data sets' largest scores, the median is
+    used instead: a run that diverged on a few data sets must not turn scores into zeros.
+    Several runs stored in float32 (`_are_single`) have two float32 rounding errors, one for
+    each mean.
     """
     errors = _DIGITS * scores.sizes
     if scores.values.shape[2] > 1 and _are_single(scores.values):
@@ -412,14 +417,14 @@ def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
 
 
 def rounding_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
-    """Return how far rounding may have moved a difference to the mean of each cell.
+    """Return the rounding error of differences of means, for each cell.
 
-    As `score_errors`, of the size of the cell's own runs and not of their mean, which may
-    be 0 where they cancel. The error of a difference is the larger one of its two cells.
-    Scores that were kept in float32 (`_are_single`) have four of its roundings, 2.4e-7 of
-    the cell's size: two differences, of two scores each. Where all lie close together, as
-    70.1 to 70.6 do, the span is too small to cover these. Scores in float64 do without, so
-    that nothing ties that differs.
+    `score_errors` with the size of the cell's own runs, not of their mean, which may be 0
+    if runs cancel. The error of a difference is the larger one of its two cells.
+    Scores stored in float32 (`_are_single`) have four float32 rounding errors, 2.4e-7 of the
+    cell's size: two differences of two scores each. Where all scores are close together, such
+    as 70.1 to 70.6, the span is too small to cover these. Scores in float64 have no such
+    error, so that different scores do not tie.
     """
     span = robust_span(scores.means.ravel())
     errors = np.maximum(score_errors(scores.sizes, span), mean_errors(scores))
@@ -429,10 +434,10 @@ def rounding_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
 
 
 def _are_single(values: Float[np.ndarray, "n k r"]) -> bool:
-    """Return whether scores are numbers of float32 that rounding to float32 made.
+    """Return whether scores were rounded to float32.
 
-    Each is a float32, and some have all of its digits, so are not exact: halves, whole
-    numbers and shares of 1,024 images are numbers of float32, too, without any rounding.
+    True if each score is a float32 number and some use all of its digits. Halves, whole
+    numbers and shares of 1,024 images are float32 numbers, too, but without rounding.
     """
     values = values[np.isfinite(values)]
     with np.errstate(over="ignore", under="ignore"):
@@ -444,9 +449,9 @@ def _are_single(values: Float[np.ndarray, "n k r"]) -> bool:
 
 
 def shrink_table(scores: Scores) -> Scores:
-    """Return a table divided by a power of two where differences of scores could overflow.
+    """Return the table divided by a power of two if differences of scores could overflow.
 
-    Order, ties and signs of differences stay as they are.
+    Order, ties and signs of differences do not change.
     """
     if np.nanmax(np.abs(scores.values)) <= _LARGE:
         return scores
@@ -454,10 +459,10 @@ def shrink_table(scores: Scores) -> Scores:
 
 
 def robust_span(scores: Float[np.ndarray, "m"]) -> float:
-    """Return what the scores span, without those far larger than the usual one.
+    """Return the range (largest less smallest) of the scores without outliers.
 
-    Scores further from the median than a thousand times its size, or the distance of the
-    quartiles if that is larger, are left out.
+    Outliers are further from the median than a thousand times its size, or a thousand times
+    the interquartile range if that is larger.
     """
     low, middle, high = np.quantile(shrink_huge(scores), [0.25, 0.5, 0.75])
     usual = max(abs(float(middle)), float(high - low))
@@ -471,14 +476,14 @@ def robust_span(scores: Float[np.ndarray, "m"]) -> float:
 def score_errors(
     sizes: Float[np.ndarray, "..."], span: float | Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "..."]:
-    """Return how far rounding, of float32 as of float64, may have moved a difference.
+    """Return the rounding error of a difference of two scores, in float32 or float64.
 
-    sizes: the larger absolute value of the two scores that are compared; span: about what
-    the scores span (`robust_span`), for those that have a large part in common. The error
-    is 2e-7 of the smaller of both, which covers the float32 of scores that span about their
-    size, and never below 1e-12 of `sizes`; `rounding_errors` sees to float32 scores that
-    lie closer together.
-    Scores of 50,000 images, averaged over 50 runs, lie further apart than that.
+    sizes: the larger absolute value of the two scores. span: range of the scores
+    (`robust_span`), which is smaller than their sizes if scores have a large common part.
+    The error is 2e-7 of the smaller of sizes and span, and at least 1e-12 of `sizes`. This
+    covers float32 scores whose range is about their size; `rounding_errors` handles float32
+    scores that are closer together. Scores of 50,000 images, averaged over 50 runs, differ
+    by more than this error.
     """
     return np.maximum(_DIGITS * sizes, _SINGLE_DIGITS * np.minimum(sizes, span))
 
@@ -486,31 +491,34 @@ def score_errors(
 def check_tolerance(
     tolerance: float | None, scores: Float[np.ndarray, "n k"]
 ) -> float | None:
-    """Return a tolerance that a caller chose; None stays None, for `rounding_errors`.
+    """Return the tolerance; raise ValueError if it is negative or too large for the scores.
 
-    Raises ValueError for a negative one, and for one that is not below a thousandth of
-    what the scores span, within which what differs would tie.
+    None is valid and means `rounding_errors`. A tolerance above a thousandth of the range of
+    the scores would make different scores tie.
     """
     if tolerance is None:
         return None
     spread = float(scores.max() / 2 - scores.min() / 2) * 2
-    fits = 0 <= tolerance and not 0 < spread < 1000 * tolerance
-    got = f"{tolerance} for {spread:.3g}; scale the scores or take a smaller one"
-    must = "be from 0 to a thousandth of what the scores span"
-    check(fits, "tolerance", must, got)
+    check(
+        0 <= tolerance and not 0 < spread < 1000 * tolerance,
+        "tolerance",
+        must="be from 0 to a thousandth of the range of the scores",
+        got=f"{tolerance} for a range of {spread:.3g}; scale the scores or give a smaller "
+        "tolerance",
+    )
     return tolerance
 
 
 def shrink_huge(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return values divided by a power of two where their differences could overflow.
+    """Return the values divided by a power of two if their differences could overflow.
 
-    Order, ties and signs of differences stay as they are.
+    Order, ties and signs of differences do not change.
     """
     return values * 2.0**-64 if np.abs(values).max(initial=0) > _LARGE else values
 
 
 def require_squares(table: Scores) -> None:
-    """Raise ValueError, naming a cell, where the square of a score is no float64."""
+    """Raise ValueError, naming a cell, for scores too large to square twice in float64."""
     too_large = np.argwhere(np.nan_to_num(np.abs(table.values)) > _LARGEST_SQUARED)
     if len(too_large):
         cells = _describe_cells(too_large, table.datasets, table.algorithms)
@@ -525,59 +533,61 @@ def require_squares(table: Scores) -> None:
 def drop_incomplete(
     frame: pd.DataFrame, *, drop: Literal["datasets", "algorithms", "runs"]
 ) -> pd.DataFrame:
-    """Drops from a tidy frame all data sets, algorithms or runs that miss a cell."""
+    """Return a tidy frame without the data sets, algorithms or runs that miss a cell."""
     values, datasets, algorithms = _cells(frame)
     find_name(drop, ("datasets", "algorithms", "runs"), "drop")
-    holes = _missing(values)
+    cells = _missing(values)
     algorithm = frame["algorithm"].astype(str)
     if drop == "datasets":
-        keys, bad = frame["dataset"].astype(str), {datasets[i] for i, _, _ in holes}
+        keys = frame["dataset"].astype(str)
+        incomplete = {datasets[i] for i, _, _ in cells}
     elif drop == "algorithms":
-        keys, bad = algorithm, {algorithms[j] for _, j, _ in holes}
+        keys = algorithm
+        incomplete = {algorithms[j] for _, j, _ in cells}
     else:
         runs = _run_numbers(algorithm, pd.Series(_run_names(frame)))
         keys = list(zip(algorithm, runs.tolist(), strict=True))
-        bad = {(algorithms[j], int(r)) for _, j, r in holes}
-    return frame[[key not in bad for key in keys]]
+        incomplete = {(algorithms[j], int(r)) for _, j, r in cells}
+    return frame[[key not in incomplete for key in keys]]
 
 
 def missing_cells(frame: pd.DataFrame) -> list[str]:
-    """Names the cells that a tidy frame lacks, such as "ERM on Edge"."""
+    """Return names of the cells that a tidy frame lacks, such as "ERM on Edge"."""
     values, datasets, algorithms = _cells(frame)
     return _describe_cells(_missing(values), datasets, algorithms)
 
 
 def check(holds: bool, name: str, must: str, got: object) -> None:
-    """Refuses what does not hold, by what it must do and what it is."""
+    """Raise ValueError("NAME: must MUST, got GOT") unless `holds`."""
     if not holds:
         raise ValueError(f"{name}: must {must}, got {got}")
 
 
-def find_name(name: str, names: Sequence[str], what: str) -> int:
-    """Gives the place of a name; refuses one that is not there."""
-    check(name in names, what, f"be one of {', '.join(names)}", repr(name))
+def find_name(name: str, names: Sequence[str], role: str) -> int:
+    """Return the index of a name; raise ValueError if it is missing, calling it `role`."""
+    check(name in names, role, must=f"be one of {', '.join(names)}", got=repr(name))
     return names.index(name)
 
 
 def check_share(name: str, value: float) -> float:
-    """Gives back a number between 0 and 1, both excluded; refuses any other."""
-    check(0 < value < 1, name, "lie between 0 and 1", value)
+    """Return the value; raise ValueError unless 0 < value < 1."""
+    check(0 < value < 1, name, must="lie between 0 and 1", got=value)
     return value
 
 
 def check_count(name: str, value: int, least: int = 1) -> None:
-    """Refuses fewer than `least`."""
-    check(value >= least, name, f"be at least {least}", value)
+    """Raise ValueError unless value >= least."""
+    check(value >= least, name, must=f"be at least {least}", got=value)
 
 
-def _renames(columns: Sequence) -> str:
-    """Says which columns to rename, so that a frame is tidy: ", rename method to ..."."""
-    named = [
-        f"{column} to {meant}"
-        for column in columns
-        if (meant := axis_meaning(column)) in NEEDED and meant not in columns
-    ]
-    return f"; rename {', '.join(named)}" if named else ""
+def _suggest_renames(columns: Sequence) -> str:
+    """Return the columns to rename for a tidy frame: "; rename method to ...", or ""."""
+    renames = []
+    for column in columns:
+        role = axis_meaning(column)
+        if role in NEEDED and role not in columns:
+            renames.append(f"{column} to {role}")
+    return f"; rename {', '.join(renames)}" if renames else ""
 
 
 def axis_meaning(name: Any) -> str:
@@ -589,9 +599,8 @@ def axis_meaning(name: Any) -> str:
 def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"]:
     """Return the numbers of a matrix.
 
-    Raises ValueError for a tidy frame with other names, for a row or column that is no
-    algorithm or data set but is called run, score and the like, and for a matrix whose
-    axes are named the other way round.
+    Raise ValueError for a tidy frame with unknown names, for a row or column that is called
+    run, score or the like, and for a matrix whose axes are named the other way round.
     """
     columns = list(frame.columns)
     is_tidy = len(set(NEEDED).intersection(columns)) > 1
@@ -606,14 +615,18 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
     for labels, rows in ((frame.index, values), (frame.columns, values.T)):
         if labels.name is None:
             _refuse_numbering(labels, rows)
-    of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
-    meanings = axis_meaning(of_algorithms), axis_meaning(of_datasets)
-    if meanings[0] == "dataset" or meanings[1] == "algorithm":
-        lies, other = ("rows", "columns") if axis == 0 else ("columns", "rows")
+    algorithm_name, dataset_name = frame.axes[axis].name, frame.axes[1 - axis].name
+    is_swapped = (
+        axis_meaning(algorithm_name) == "dataset"
+        or axis_meaning(dataset_name) == "algorithm"
+    )
+    if is_swapped:
+        axes = ("rows", "columns") if axis == 0 else ("columns", "rows")
         raise ValueError(
-            f"scores: with axis={axis} the {lies} must be algorithms and the {other} data "
-            f"sets, got {lies} named {of_algorithms!r} and {other} named {of_datasets!r}; "
-            f"give jbias.stats.score_table.read(scores, axis={1 - axis}), or name them rightly"
+            f"scores: with axis={axis} the {axes[0]} must be algorithms and the {axes[1]} "
+            f"data sets, got {axes[0]} named {algorithm_name!r} and {axes[1]} named "
+            f"{dataset_name!r}; give jbias.stats.score_table.read(scores, axis={1 - axis}), "
+            "or correct the names"
         )
     return values
 
@@ -621,59 +634,62 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
 def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     """Raise ValueError for a row (or column) that numbers scores, by its name and values.
 
-    Names alone say little: a data set may be called ID, and stand beside OOD.
+    The name alone is not enough: a data set may be called ID, next to one called OOD.
     """
     has_ood = any("ood" in _words(label) for label in labels)
     for i, label in enumerate(labels):
         if not isinstance(label, str) or label == "data":
             continue
         is_bookkeeping = axis_meaning(label) in ("algorithm", "dataset", "run")
-        if not is_bookkeeping and not _COUNTED.fullmatch(label):
+        if not is_bookkeeping and not _NUMBERING_NAME.fullmatch(label):
             continue
         is_set = has_ood and "id" in _words(label)
-        others = np.delete(rows, i, axis=0)
-        if _counts_up(rows[i]) or not is_set and _is_numbering(rows[i], others):
+        other_rows = np.delete(rows, i, axis=0)
+        if _counts_up(rows[i]) or not is_set and _is_numbering(rows[i], other_rows):
             raise ValueError(
-                f"scores: a matrix must hold scores alone, got a row or column {label!r} "
+                f"scores: a matrix must contain only scores, got a row or column {label!r} "
                 "of whole numbers; make the frame tidy, put it into the index under that "
-                "name, or rename it if it holds scores"
+                "name, or rename it if it contains scores"
             )
 
 
 def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
     """Return whether values are 0, 1, 2 ... or 1, 2, 3 ..., in any order and repeated."""
-    distinct = np.unique(values)  # NaN is the last one, and no number of anything.
+    distinct = np.unique(values)  # NaN, if any, is the last value.
     return np.array_equal(distinct - distinct[0], np.arange(len(distinct))) and (
         distinct[0] in (0, 1)
     )
 
 
 def _is_numbering(
-    values: Float[np.ndarray, "n"], others: Float[np.ndarray, "m n"]
+    values: Float[np.ndarray, "n"], other_rows: Float[np.ndarray, "m n"]
 ) -> bool:
-    """Return whether values are whole numbers and all distinct, or unlike the others."""
+    """Return whether values are whole numbers that are distinct, or next to fractions."""
     if not (np.rint(values) == values).all():
         return False
-    has_fractions = (np.rint(others) != others)[np.isfinite(others)].any()
+    is_fraction = np.rint(other_rows) != other_rows
+    has_fractions = is_fraction[np.isfinite(other_rows)].any()
     return bool(len(np.unique(values)) == len(values) or has_fractions)
 
 
 def _words(name: Any) -> list[str]:
-    """Return the words of a name in lower case, as of "in_id" or "Near-OOD"."""
+    """Return the words of a name in lower case: "Near-OOD" is ["near", "ood"]."""
     return re.split(r"[\W_]+", str(name).lower())
 
 
 def _untidy(frame: pd.DataFrame) -> ValueError:
+    """Return the error for a frame that is neither tidy nor a matrix."""
     columns = list(frame.columns)
+    remedy = _suggest_renames(columns)
     return ValueError(
         f"scores: a tidy frame must have the columns {', '.join(NEEDED)}, and a matrix "
-        f"numbers alone, got the columns {', '.join(map(str, columns[:9]))}"
-        f"{_renames(columns) or '; name the data sets in the index, if it is a matrix'}"
+        f"only numbers, got the columns {', '.join(map(str, columns[:9]))}"
+        f"{remedy or '; name the data sets in the index, if it is a matrix'}"
     )
 
 
 def _run_names(frame: pd.DataFrame) -> list[str]:
-    """Return the run of each row: the column run, else those called seed, fold and so on."""
+    """Return the run of each row: from the column run, else from seed, fold and so on."""
     columns = [name for name in frame.columns if axis_meaning(name) == "run"]
     columns = ["run"] if "run" in columns else columns
     if not columns:
@@ -697,7 +713,10 @@ def _run_names_by_algorithm(
 
 
 def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Gives the cells of a tidy frame; NaN where there is none, names in their order."""
+    """Return the cells (n, k, runs) of a tidy frame, its data sets and its algorithms.
+
+    Missing cells are NaN; names are in the order of their first rows.
+    """
     if not set(NEEDED) <= set(frame.columns):
         raise _untidy(frame)
     for name in ("algorithm", "dataset"):
@@ -708,10 +727,10 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
     keys = ["algorithm", "dataset", "run"]
     doubled = named[named.duplicated(keys, keep=False)]
     if len(doubled):
-        told = ", ".join(map(str, doubled[keys].iloc[0]))
+        example = ", ".join(map(str, doubled[keys].iloc[0]))
         raise ValueError(
-            f"scores: a cell must occur once, got {len(doubled)} rows that share theirs, "
-            f"such as {told}; remove one or tell them apart in a column run"
+            f"scores: a cell must occur once, got {len(doubled)} rows with repeated cells, "
+            f"such as {example}; remove one or tell them apart in a column run"
         )
     rows, datasets = pd.factorize(named["dataset"])
     columns, algorithms = pd.factorize(named["algorithm"])
@@ -725,8 +744,8 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
 def _run_numbers(algorithms: pd.Series, runs: pd.Series) -> Int[np.ndarray, "rows"]:
     """Return the number of each row's run among the runs of its algorithm, from 0.
 
-    Runs are in one order for all algorithms, that of their names' first appearance in the
-    table, so runs of one name have one number where all algorithms have the same runs.
+    Runs of all algorithms are in the order in which their names first appear in the table,
+    so runs of the same name have the same number if all algorithms have the same runs.
     """
     appearance = pd.Series(pd.factorize(runs, use_na_sentinel=False)[0])
     numbers = appearance.groupby(algorithms.to_numpy()).rank(method="dense")
@@ -736,37 +755,38 @@ def _run_numbers(algorithms: pd.Series, runs: pd.Series) -> Int[np.ndarray, "row
 def floats(scores: Any) -> np.ndarray:
     """Return scores as float64, NaN where masked, None or NA.
 
-    Raises ValueError for what is no real number: text that is no plain decimal number,
-    booleans, complex numbers, times.
+    Raise ValueError for values that are not real numbers: text other than plain decimal
+    numbers, booleans, complex numbers, times.
     """
     if isinstance(scores, list | tuple):
         if any(map(np.ma.isMaskedArray, scores)):
             scores = np.ma.stack(scores)
         elif not any(isinstance(row, np.ndarray) for row in scores):
-            # Else numbers beside text are text, and truth values beside numbers numbers.
-            with contextlib.suppress(ValueError):  # Ragged: refused below.
+            # numpy would turn numbers next to text into text, and booleans into numbers.
+            with contextlib.suppress(ValueError):  # Rows of unequal length fail below.
                 scores = np.array(scores, dtype=object)
     if isinstance(scores, np.ma.MaskedArray):
         scores = np.ma.filled(scores.astype(np.float64), np.nan)
     try:
         values = np.asarray(scores)
-    except ValueError as error:  # Ragged.
+    except ValueError as error:  # Rows of unequal length.
         raise ValueError(
             f"scores: a score must be a real number: {error}; rows must be of one length"
         ) from error
     if values.dtype.kind in "mM":
         raise ValueError(f"scores: a score must be a real number, got {values.dtype}")
     if values.dtype.kind in "iuf":
-        with np.errstate(over="ignore"):  # Of longer floats: refused as infinite.
+        # Long doubles that overflow become infinite, which `read` refuses.
+        with np.errstate(over="ignore"):
             return values.astype(np.float64)
-    floats = [_float(x) for x in values.astype(object).ravel()]
-    return np.array(floats, dtype=np.float64).reshape(values.shape)
+    converted = [_float(x) for x in values.astype(object).ravel()]
+    return np.array(converted, dtype=np.float64).reshape(values.shape)
 
 
 def _float(value: Any) -> float:
     """Return one score as a float; NaN if it is missing.
 
-    A scalar of JAX, NumPy, PyTorch and the like is the number that it holds.
+    Scalars of JAX, NumPy, PyTorch and the like are converted by their `item`.
     """
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         is_time = (
@@ -792,23 +812,34 @@ def _float(value: Any) -> float:
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
-    """Gives the cells (i, j, run) that lack a score, of runs that have one elsewhere."""
-    present = np.isfinite(values)
-    used = np.any(present, axis=0, keepdims=True)
-    used[:, ~np.any(used, axis=2)[0], 0] = True
-    return np.argwhere(used & ~present)
+    """Return indices (i, j, run) of cells without a score, of runs that have others.
+
+    An algorithm without any score lacks its first run.
+    """
+    has_score = np.isfinite(values)
+    is_run = np.any(has_score, axis=0, keepdims=True)
+    is_run[:, ~np.any(is_run, axis=2)[0], 0] = True
+    return np.argwhere(is_run & ~has_score)
 
 
-def _describe_cells(cells: np.ndarray, datasets, algorithms) -> list[str]:
+def _describe_cells(
+    cells: Int[np.ndarray, "cells 3"],
+    datasets: Sequence[str],
+    algorithms: Sequence[str],
+) -> list[str]:
+    """Return names such as "ERM on Edge" of cells (i, j, run), each once."""
     return list(dict.fromkeys(f"{algorithms[j]} on {datasets[i]}" for i, j, _ in cells))
 
 
 def _check_size(n: int, k: int, least_datasets: int) -> None:
-    """Raise ValueError for fewer data sets, or fewer algorithms than two."""
+    """Raise ValueError for fewer than `least_datasets` data sets or 2 algorithms."""
     sets = f"{least_datasets} data set{'' if least_datasets == 1 else 's'}"
-    must = f"hold at least {sets} (rows) and 2 algorithms (columns)"
-    is_large_enough = n >= least_datasets and k >= 2
-    check(is_large_enough, "scores", must, f"{n} and {k}; add scores")
+    check(
+        n >= least_datasets and k >= 2,
+        "scores",
+        must=f"hold at least {sets} (rows) and 2 algorithms (columns)",
+        got=f"{n} and {k}; add scores",
+    )
 
 
 def _checked(
@@ -819,9 +850,9 @@ def _checked(
     least_datasets: int,
     run_names: Sequence[Sequence[str]] | None = None,
 ) -> Scores:
-    """Return the table; raise ValueError for one too small, and for a cell without score.
+    """Return the table; raise ValueError if it is too small or a cell lacks a finite score.
 
-    run_names: of each algorithm; None names the places on the axis of runs.
+    run_names: names of each algorithm's runs; None: their indices on the axis of runs.
     """
     n, k, r = values.shape
     _check_size(n, k, least_datasets)
@@ -834,23 +865,28 @@ def _checked(
         )
     cells = _describe_cells(_missing(values), datasets, algorithms)
     if cells:
-        more = f" and {len(cells) - _LISTED} more" if len(cells) > _LISTED else ""
+        shown = "; ".join(cells[:_MAX_LISTED])
+        if len(cells) > _MAX_LISTED:
+            shown += f" and {len(cells) - _MAX_LISTED} more"
         raise ValueError(
             "scores: every run of every algorithm must have a finite number on every data "
-            f"set, got none for {'; '.join(cells[:_LISTED])}{more}; fill the cells or leave "
-            "data sets, algorithms or runs out"
+            f"set, got none for {shown}; fill the cells or leave data sets, algorithms or "
+            "runs out"
         )
-    # The runs of an algorithm come first, so that what pads lies behind them.
+    # Move the runs of each algorithm to the front, and the padding behind them.
     order = np.argsort(~np.isfinite(values[0]), axis=1, kind="stable")
     values = np.take_along_axis(values, order[None], axis=2)
     if run_names is None:
-        places = [str(i) for i in range(r)]
-        run_names = [places] * k
+        indices = [str(i) for i in range(r)]
+        run_names = [indices] * k
     counts = np.isfinite(values[0]).sum(axis=1)
-    ordered = tuple(
+    ordered_names = tuple(
         tuple(names[place] for place in places[:count])
         for names, places, count in zip(run_names, order, counts, strict=True)
     )
     return Scores(
-        values=values, datasets=datasets, algorithms=algorithms, run_names=ordered
+        values=values,
+        datasets=datasets,
+        algorithms=algorithms,
+        run_names=ordered_names,
     )

@@ -46,7 +46,7 @@ def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
     scores = np.round(50 + rng.normal(size=(60, 3)) + [0, 0.3, 0.6], 1)
     asked = dict(rope=0.3, larger_is_better=True, draws=300)
     matrix = bayes.bayesian_signed_rank(scores, **asked)
-    monkeypatch.setattr(bayes, "_MATRIX", 10)
+    monkeypatch.setattr(bayes, "_MAX_MATRIX_DATASETS", 10)
     ordered = bayes.bayesian_signed_rank(scores, **asked)
     assert ordered.better == pytest.approx(matrix.better, abs=1e-12)
     assert ordered.rope == pytest.approx(matrix.rope, abs=1e-12)

@@ -245,7 +245,7 @@ def test_what_is_no_number_is_no_score(value):
 @cases.each("name", ["seed", "run", "fold", "id", "Unnamed: 0"])
 def test_a_column_of_numbers_that_are_no_scores_is_no_algorithm(name):
     frame = pd.DataFrame({name: [0, 1, 2], "A": [1.0, 2, 3], "B": [2.0, 3, 5]})
-    with pytest.raises(ValueError, match="must hold scores alone|a column must name"):
+    with pytest.raises(ValueError, match="must contain only scores|a column must name"):
         score_table.read(frame)
 
 
@@ -282,7 +282,7 @@ def test_scores_may_have_a_name_of_bookkeeping(name):
     if "id" in name.lower().split("_"):
         frame = pd.DataFrame({name: [90, 85], "Near-OOD": [61, 64], "B": [40, 43]})
         assert score_table.read(frame.T).datasets == (name, "Near-OOD", "B")
-        with pytest.raises(ValueError, match="must hold scores alone"):
+        with pytest.raises(ValueError, match="must contain only scores"):
             score_table.read(frame.assign(**{name: [1, 0]}))
 
 
