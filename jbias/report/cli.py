@@ -14,11 +14,13 @@ writes PDF for a paper as well), results.json, methods.md and methods.bib.
 import argparse
 import dataclasses
 import glob
+import importlib
 import os
 import pathlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent import futures
 
 from jbias.report import options
 from jbias.runtime import cli, heap, messages, outputs
@@ -107,6 +109,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     heap.keep_freed(_KEPT_BYTES)
     # Only now: what is slow to import delays neither --help nor the first line.
+    records = _read_while_importing(args.runs) if args.runs else None
     from jbias.report import benchmark, document, inputs, tables
 
     given = {key: value for key, value in vars(args).items() if value is not None}
@@ -115,7 +118,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     if args.scores:
         study = inputs.from_scores(args.scores, wanted)
     else:
-        study = inputs.from_runs(args.runs, wanted)
+        study = inputs.from_runs(args.runs, wanted, records=records)
     algorithms = tables.count(len(study.algorithms), "algorithm")
     datasets = tables.count(len(study.datasets), "data set")
     _progress(f"testing {algorithms} on {datasets} ...")
@@ -131,6 +134,19 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return iter([*report.answer, *left, *notes, written])
+
+
+def _read_while_importing(patterns: Sequence[str]):
+    """Return the records of runs; meanwhile a thread imports what makes the report.
+
+    The thread only fills the cache of modules: an error of an import is raised again where
+    the main thread imports.
+    """
+    from jbias.report import workdirs
+
+    with futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(importlib.import_module, "jbias.report.benchmark")
+        return workdirs.read(patterns)
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:

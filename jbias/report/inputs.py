@@ -1,6 +1,7 @@
 """From the records of runs, or from a table of scores that others made, to a study."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -104,19 +105,18 @@ def default_last(rows: pd.DataFrame) -> int:
     return max(1, round(_SHARE_OF_LAST * sizes.min(initial=len(rows))))
 
 
-def read_runs(patterns: Sequence[str]) -> tuple[pd.DataFrame, tuple, list]:
-    """Reads records, and runs with their settings; and the workdirs that hold no records."""
-    full, empty = results.find_workdirs(patterns)
-    if not full:
-        names = " ".join(patterns)
-        raise ValueError(f"--runs: must match runs with evaluations, got none: {names}")
-    frame = results.read(full, compacts=True)
-    return frame, workdirs.load(frame), empty
+def from_runs(
+    patterns: Sequence[str],
+    options: options_lib.Options,
+    *,
+    records: workdirs.Records | None = None,
+) -> analysis.Study:
+    """Return the study of runs: selected models and their scores by one metric.
 
-
-def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis.Study:
-    """Reads runs, selects models and takes the scores of one metric."""
-    frame, runs, empty = read_runs(patterns)
+    records: of the workdirs that match `patterns`; None reads them. Loses its frame.
+    """
+    records = records or workdirs.read(patterns)
+    frame, runs = records.pop_frame(), records.runs
     labels = {run.workdir: run.label for run in runs}
     paths = frame["workdir"].cat
     by_path = pd.Categorical([labels[path] for path in paths.categories])
@@ -132,34 +132,21 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     if len(algorithms) < len(known):
         frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
     runs = tuple(run for run in runs if run.label in algorithms)
-    notes = list(_notes(empty, runs, frame))
-    twins = tuple(analysis.twins_of_runs(frame))
+    notes = list(_notes(records.empty, runs, frame))
     diverged = selection.diverged(frame)
     measured = list(frame["dataset"].unique())
     made_of = {name: sorted(frame[name].unique()) for name in ("model", "train_data")}
-    chosen = evaluated(frame)
+    twins, chosen = analysis.run_side_by_side(
+        [lambda: tuple(analysis.twins_of_runs(frame)), lambda: evaluated(frame)]
+    )
     del frame  # As large as all that comes.
     datasets = _datasets(chosen, options)
     options = _with_defaults(options, chosen, datasets)
     rules = Rules(options, datasets, labels)
-    selected = rules.select(chosen, options.selection)
-    values = values_of(selected, options.metric, datasets)
-    others = []
     notes += _notes_of_epochs(chosen)
-    unasked = {"best_on"} if not options.best_on else set()
-    if not selection.of_classes(chosen).any():
-        unasked.add("worst_class")
-    for rule in options_lib.SELECTIONS:
-        if rule == options.selection:
-            others.append((rules.name(rule), values))
-        elif rule not in unasked:
-            try:
-                rows = rules.select(chosen, rule)
-            except ValueError as error:
-                notes.append(f"One selection is not compared: {error}.")
-            else:
-                rows = values_of(rows, options.metric, datasets)
-                others.append((rules.name(rule), rows))
+    selected, others, refusals = _select_by_all(rules, chosen)
+    notes += [f"One selection is not compared: {error}." for error in refusals]
+    values = dict(others)[rules.name(options.selection)]
     pairs = trained.of_runs(runs, datasets)
     if options.trained_on:
         names = list(dict.fromkeys([*known, *aliases]))
@@ -185,6 +172,45 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
         runs=runs,
         diverged=diverged,
     )
+
+
+def _select_by_all(
+    rules: Rules, chosen: pd.DataFrame
+) -> tuple[pd.DataFrame, list[tuple[str, pd.DataFrame]], list[ValueError]]:
+    """Return the rows of the rule asked for, scores by each rule, and errors of the others.
+
+    Scores are in the order of the rules, with the rules' names. ValueError where the rule
+    asked for selects nothing.
+    """
+    options = rules.options
+    unasked = {"best_on"} if not options.best_on else set()
+    if not selection.of_classes(chosen).any():
+        unasked.add("worst_class")
+    names = [
+        name
+        for name in options_lib.SELECTIONS
+        if name == options.selection or name not in unasked
+    ]
+
+    def select(name: str) -> tuple[pd.DataFrame, pd.DataFrame] | ValueError:
+        try:
+            rows = rules.select(chosen, name)
+        except ValueError as error:
+            return error
+        return rows, values_of(rows, options.metric, rules.datasets)
+
+    tasks = [functools.partial(select, name) for name in names]
+    results_by_rule = dict(zip(names, analysis.run_side_by_side(tasks), strict=True))
+    asked_for = results_by_rule[options.selection]
+    if isinstance(asked_for, ValueError):
+        raise asked_for
+    values_by_rule, errors = [], []
+    for name, result in results_by_rule.items():
+        if isinstance(result, ValueError):
+            errors.append(result)
+        else:
+            values_by_rule.append((rules.name(name), result[1]))
+    return asked_for[0], values_by_rule, errors
 
 
 def _with_defaults(

@@ -136,7 +136,8 @@ def read(patterns: Sequence[str], *, selection="best_validation", last=None) -> 
     where runs to be pooled have the same seeds or other images, and as `results.read` and
     the rules of selection do.
     """
-    frame, runs, empty = inputs.read_runs(patterns)
+    records = workdirs.read(patterns)
+    frame, runs, empty = records.pop_frame(), records.runs, records.empty
     shifted = {run.workdir: run for run in runs if _shift_of(run)}
     if not shifted:
         raise ValueError(

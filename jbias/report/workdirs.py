@@ -145,6 +145,31 @@ def _transforms(run: Run) -> list[str]:
     return [name for name in names if f"{run.algorithm} ({name})" in NAMES]
 
 
+@dataclasses.dataclass(eq=False)
+class Records:
+    """The records of runs, the runs with their settings, and workdirs without records."""
+
+    frame: pd.DataFrame | None
+    runs: tuple[Run, ...]
+    empty: list[pathlib.Path]
+
+    def pop_frame(self) -> pd.DataFrame:
+        """Return the frame and drop it here, so that its memory is free after its last use."""
+        frame, self.frame = self.frame, None
+        assert frame is not None
+        return frame
+
+
+def read(patterns: Sequence[str]) -> Records:
+    """Return the records and runs of all workdirs that match; ValueError if there are none."""
+    full, empty = results.find_workdirs(patterns)
+    if not full:
+        names = " ".join(patterns)
+        raise ValueError(f"--runs: must match runs with evaluations, got none: {names}")
+    frame = results.read(full, compacts=True)
+    return Records(frame, load(frame), empty)
+
+
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Reads config and provenance of the workdirs of all records, and labels the runs."""
     runs = []
