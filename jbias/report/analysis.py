@@ -560,17 +560,21 @@ def with_evidence(analysis: Analysis) -> Analysis:
         tests["dunn"] = stats.bonferroni_dunn(table, **against)
         tests["control_wilcoxon"] = stats.wilcoxon(table, **against)
     runs, no_seeds = seeds_of(analysis)
-    draws, seeds = 0, {}
+    draws, of_seeds = 0, dict
     if runs is not None:
         # Fewer for very large tables: a report takes seconds.
         draws = int(np.clip(5e7 / (n * k * k * runs.values.shape[2]), 200, 2000))
-        seeds = _of_seeds(runs, better, draws, points, analysis.alpha)
+        of_seeds = lambda: _of_seeds(runs, better, draws, points, analysis.alpha)
+    # Of more data sets F is no worse, and it takes minutes.
+    of_size = lambda: stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha)
+    seeds, size, alike = run_side_by_side(
+        [of_seeds, of_size, lambda: dict(_in_blocks(table, options.blocks, better))]
+    )
     return dataclasses.replace(
         analysis,
         tests=tests,
-        alike=dict(_in_blocks(table, options.blocks, better)),
-        # Of more data sets F is no worse, and it takes minutes.
-        size=stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha),
+        alike=alike,
+        size=size,
         rope=points,
         reach=float(np.ptp(table.means)),
         units_apart=_units_apart(table),

@@ -56,10 +56,18 @@ def report(study: analysis_lib.Study) -> document.Report:
             "--paired-seeds: is for the tests over seeds of one or two data sets, got "
             f"{len(study.datasets)} data sets; leave it out, or name two by --datasets"
         )
-    analysis = analysis_lib.with_evidence(analysis_lib.analyse(study))
-    varying = variability(study) if study.is_runs else None
-    fewer = (("few_seeds", block) for block in few_seeds.blocks(study))
-    over = (("grid", block) for block in grids.blocks(study))
+    tested = analysis_lib.analyse(study)
+    # Little of this waits for the rest: most of the evidence is numpy's, the rest pandas'.
+    analysis, drawn_curves, varying, fewer, over, _ = analysis_lib.run_side_by_side(
+        [
+            lambda: analysis_lib.with_evidence(tested),
+            lambda: [*curves(tested)],
+            lambda: variability(study) if study.is_runs else None,
+            lambda: [("few_seeds", block) for block in few_seeds.blocks(study)],
+            lambda: [("grid", block) for block in grids.blocks(study)],
+            lambda: study.warnings,  # Which the study keeps.
+        ]
+    )
     by_seeds = [("tests", block) for block in seed_sections.blocks(analysis)]
     placed = [*by_seeds, *_tables(analysis, varying), *fewer, *over]
     methods = prose.methods(analysis, seed_sections.methods(analysis))
@@ -69,7 +77,8 @@ def report(study: analysis_lib.Study) -> document.Report:
     about = filter(None, (prose.demonstration(study), *study.understood))
     # The figure of ranks stands below the scores, figures else above tables.
     ranks = [("scores", _ranks(analysis))] if analysis.tests else []
-    parts = _words(analysis), figures(analysis, varying), placed, ranks
+    drawn = [*figures(analysis, varying), *drawn_curves]
+    parts = _words(analysis), drawn, placed, ranks
     return document.Report(
         title="jbias report",
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
@@ -289,7 +298,7 @@ def _evaluated(study, metric: str, datasets: Sequence[str]) -> pd.DataFrame:
 
 
 def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
-    """Gives the figures with the sections in which they stand."""
+    """Yield the figures with the sections in which they stand, but for `curves`."""
     if analysis.tests:
         for by in analysis.alike:
             yield "alike", _alike(analysis, by)
@@ -299,6 +308,11 @@ def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed
             yield "power", _power(analysis)
     if analysis.study.is_runs:
         yield "selection", _variability(analysis.study, varying)
+
+
+def curves(analysis: Analysis) -> document.Placed:
+    """Yield the figures of scores over epochs, which need no evidence."""
+    if analysis.study.is_runs:
         for metric in dict.fromkeys((analysis.study.options.metric, "shape_bias")):
             yield "curves", _curves(analysis, metric)
 
@@ -398,14 +412,15 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
     keys = ["panel", "line", "x"]
     drawn = [panel for panel in ranged if panel in panels[:PANELS]]
-    # Few of all seeds: a merge of words is slow.
-    seeds = seeds[seeds["panel"].isin(drawn) & seeds["line"].isin(leading)]
-    seeds = seeds[[*keys, "value"]].merge(frame[keys])
+    shown_rows = seeds["panel"].isin(drawn) & seeds["line"].isin(leading)
+    seeds = seeds.loc[shown_rows, [*keys, "value"]]
+    seeds = seeds[_is_full(seeds)]
     ends = {"low": frame["value"] - frame["std"].fillna(0)}
     frame = frame.assign(**ends, high=2 * frame["value"] - ends["low"]).set_index(keys)
     shown = seeds.groupby(keys, observed=True)["value"].agg(["median", "min", "max"])
     if few := len(seeds) <= _DOTS:
         shown[["min", "max"]] = math.nan
+    shown = shown.reset_index().astype({"panel": str, "line": str}).set_index(keys)
     columns = ["value", "low", "high"]
     frame.loc[shown.index, columns] = shown.to_numpy()
     frame = frame[columns].mul(unit.scale).reset_index()
@@ -449,6 +464,14 @@ def _by_epoch(study, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     frame = frame[frame["size"] == full]
     order = lambda names: names.map(wanted.index)
     return frame.sort_values("panel", key=order, kind="stable"), values
+
+
+def _is_full(seeds: pd.DataFrame) -> pd.Series:
+    """Return whether each row is of an epoch at which no seed of its line is missing."""
+    line = ["panel", "line"]
+    sizes = seeds.groupby([*line, "x"], observed=True)["value"].transform("size")
+    most = sizes.groupby([seeds[name] for name in line], observed=True).transform("max")
+    return sizes == most
 
 
 def _leading(analysis: Analysis) -> tuple[str, ...]:

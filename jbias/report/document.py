@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import re
@@ -229,8 +230,8 @@ def render(
     report = dataclasses.replace(report, sections=kept)
     blocks = [block for section in kept for block in section.blocks]
     drawn = [block for block in blocks if isinstance(block, Figure)]
-    files = _draw(drawn, forms)
-    svgs = {figure.name: files[f"figures/{figure.name}.svg"] for figure in drawn}
+    drawing = _Drawing(drawn, forms)
+    files: dict[str, str | bytes] = {}
     for block in blocks:
         if isinstance(block, tables.Table):
             files |= {f"tables/{name}": text for name, text in tables.files(block)}
@@ -238,6 +239,8 @@ def render(
         assert f"tables/{name}.csv" not in files, name
         files[f"tables/{name}.csv"] = tables.to_csv(frame)
         files[f"tables/{name}.parquet"] = tables.to_parquet(frame)
+    files |= drawing.finish()
+    svgs = {figure.name: files[f"figures/{figure.name}.svg"] for figure in drawn}
     for name in report.files:
         _check_inside(name)
     assert not files.keys() & report.files.keys(), files.keys() & report.files.keys()
@@ -272,42 +275,76 @@ def _forms_in_words(forms: Sequence[str]) -> str:
     return text
 
 
-def _draw(figures: Sequence[Figure], forms: Collection[str]) -> dict[str, str | bytes]:
-    """Return the files of figures, drawn side by side where this process may fork.
+class _Drawing:
+    """Figures that are being drawn by forks of this process, and by itself in `finish`.
 
-    A fork has no threads but the one that calls it: no harm to drawing, but to JAX.
+    Each process takes the next figure, from the last to the first: those of all epochs are
+    the largest and come last. Nothing is forked where JAX is loaded: a fork has no threads
+    but the one that calls it, which is no harm to drawing, but to JAX.
     """
-    writers = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
-    forks = sys.platform == "linux" and "jax" not in sys.modules
-    count = len(os.sched_getaffinity(0)) if forks else 1
 
-    def draw(part: int) -> dict[str, str | bytes]:
-        return {
-            f"figures/{figure.name}.{form}": writers[form](figure.drawn)
-            for figure in figures[part::count]
-            for form in forms
-        }
+    def __init__(self, figures: Sequence[Figure], forms: Collection[str]) -> None:
+        self._figures, self._forms = figures, forms
+        receiver, sender = os.pipe()
+        self._numbers = open(receiver, "rb", buffering=0)
+        os.write(sender, b"".join(map(_to_token, range(len(figures)))))
+        os.close(sender)
+        forks = sys.platform == "linux" and "jax" not in sys.modules
+        count = len(os.sched_getaffinity(0)) if forks else 1
+        self._pipes = [self._fork() for _ in range(1, min(count, len(figures)))]
 
-    def send(part: int, pipe) -> None:
-        with contextlib.suppress(Exception):
-            pipe.send(draw(part))
-
-    pipes = []
-    for part in range(1, min(count, len(figures))):
+    def _fork(self) -> multiprocessing.connection.Connection:
+        """Start a process that draws; return the pipe that brings its files."""
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Of those threads.
-            context.Process(target=send, args=(part, sender), daemon=True).start()
+            context.Process(target=self._send, args=(sender,), daemon=True).start()
         sender.close()
-        pipes.append(receiver)
-    files = draw(0)
-    for part, pipe in enumerate(pipes, 1):
-        try:
-            files |= pipe.recv()
-        except EOFError:  # It failed, and so says why here.
-            files |= draw(part)
-    return files
+        return receiver
+
+    def _send(self, pipe: multiprocessing.connection.Connection) -> None:
+        with contextlib.suppress(Exception):
+            pipe.send(self._draw_next())
+
+    def _draw_next(self) -> dict[int, dict[str, str | bytes]]:
+        """Draw figures until none is left; return the files of each by its number."""
+        files = {}
+        while token := self._numbers.read(_TOKEN_BYTES):
+            number = len(self._figures) - 1 - int.from_bytes(token)
+            files[number] = _draw(self._figures[number], self._forms)
+        return files
+
+    def finish(self) -> dict[str, str | bytes]:
+        """Return the files of all figures, in the order of the figures."""
+        files = self._draw_next()
+        self._numbers.close()
+        for pipe in self._pipes:
+            with contextlib.suppress(EOFError):
+                files |= pipe.recv()
+        for number, figure in enumerate(self._figures):
+            if number not in files:  # A fork failed, and so says why here.
+                files[number] = _draw(figure, self._forms)
+        return {
+            path: content
+            for number in range(len(self._figures))
+            for path, content in files[number].items()
+        }
+
+
+_TOKEN_BYTES = 4
+
+
+def _to_token(number: int) -> bytes:
+    return number.to_bytes(_TOKEN_BYTES)
+
+
+def _draw(figure: Figure, forms: Collection[str]) -> dict[str, str | bytes]:
+    """Return the files of a figure by their paths."""
+    writers = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
+    return {
+        f"figures/{figure.name}.{form}": writers[form](figure.drawn) for form in forms
+    }
 
 
 def _check_inside(path: str) -> None:

@@ -65,9 +65,9 @@ import sys
 from jbias.report import document, plots
 figures = [document.Figure("f", "", plots.blank(1, 1)), document.Figure("g", "", plots.canvas(2, 1)[0])]
 forms = ("svg", "pdf", "png")
-many = document._draw(figures, forms)
+many = document._Drawing(figures, forms).finish()
 sys.modules["jax"] = sys
-assert document._draw(figures, forms) == many
+assert document._Drawing(figures, forms).finish() == many
 print(*sorted(many))
 """
     told = subprocess.run(

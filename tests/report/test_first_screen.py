@@ -331,8 +331,7 @@ def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=sets)
     study = inputs.from_runs([f"{folder}/*"], options_lib.Options(metric=metric))
-    varying = benchmark.variability(study)
-    placed = benchmark.figures(analysis.analyse(study), varying)
+    placed = benchmark.curves(analysis.analyse(study))
     (figure,) = [x for _, x in placed if x and x.name == f"curves_{metric}"]
     first, *others = [axes for axes in figure.drawn.axes if axes.get_title("left")]
     assert first.get_ylabel() == label and not any(x.get_ylabel() for x in others[:2])
