@@ -111,7 +111,8 @@ class Study:
     twins: tuple[tuple[str, str, str], ...] = ()
     models: tuple[str, ...] = ()  # Networks that were trained, in alphabetical order.
     train_sets: tuple[str, ...] = ()  # Data that they were trained on, likewise.
-    # The records that selection looks at, with a column `label`.
+    # The records that selection looks at: label, dataset, run, seed, epoch, condition,
+    # metric, value.
     chosen: pd.DataFrame | None = None
     selected: pd.DataFrame | None = None  # All metrics, by `selection`.
     others: tuple[tuple[str, pd.DataFrame], ...] = ()  # Other rules: name, `values`.

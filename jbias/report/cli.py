@@ -102,12 +102,18 @@ def _is_runs(path: str) -> bool:
 
 
 def _report(args: argparse.Namespace) -> Iterator[str]:
-    """Makes the report; gives what is to be printed."""
+    """Check the folder, prepare the process and make the report; return what to print."""
     outputs.check_report_folder(args.out)
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
     # Matrices are small: threads would spend longer on waiting than on products.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     heap.keep_freed(_KEPT_BYTES)
+    with heap.no_collection():
+        return _make(args)
+
+
+def _make(args: argparse.Namespace) -> Iterator[str]:
+    """Make the report; return what is to be printed."""
     # Only now: what is slow to import delays neither --help nor the first line.
     records = _read_while_importing(args.runs) if args.runs else None
     from jbias.report import benchmark, document, inputs, tables
@@ -119,6 +125,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
         study = inputs.from_scores(args.scores, wanted)
     else:
         study = inputs.from_runs(args.runs, wanted, records=records)
+        heap.trim()  # Threads have selected, each with freed memory of its own.
     algorithms = tables.count(len(study.algorithms), "algorithm")
     datasets = tables.count(len(study.datasets), "data set")
     _progress(f"testing {algorithms} on {datasets} ...")

@@ -16,6 +16,9 @@ from jbias.scores import units
 from jbias.stats import score_layout, score_table
 
 _LARGEST = 1e75  # Of scores; tests sum products of four of them.
+# Of records that a study keeps: the rest, half of the memory, serves selection alone.
+_OF_EPOCHS = ["label", "dataset", "run", "seed", "epoch"]
+_OF_EPOCHS += ["condition", "metric", "value"]
 _SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 
 
@@ -166,7 +169,7 @@ def from_runs(
         twins=twins,
         models=tuple(made_of["model"]),
         train_sets=tuple(made_of["train_data"]),
-        chosen=chosen,
+        chosen=chosen[_OF_EPOCHS],
         selected=selected,
         others=tuple(others),
         runs=runs,
