@@ -145,7 +145,9 @@ def oracle(
     most = sizes.groupby(sizes.index.to_numpy() % count).transform("max")
     means = groups.mean(skipna=False)[sizes == most]
     alone = pd.Series(candidates["value"].to_numpy()[own], moments[own])
-    scores = pd.concat([alone, means]).dropna()
+    scores = pd.concat([alone, means]) if len(means) else alone
+    if (is_missing := scores.isna()).any():
+        scores = scores[~is_missing]
     by_set = scores.groupby(scores.index.to_numpy() % count)
     best = by_set.idxmax() if larger_is_better else by_set.idxmin()
     chosen = np.full(count, -1, np.int64)

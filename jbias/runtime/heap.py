@@ -5,6 +5,7 @@ memory as it ever needed. In a long run the threads of one save after another co
 other arenas.
 """
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -56,6 +57,12 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def skip_last_collection() -> None:
+    """Have this process search no cycles as it exits, as its memory is freed anyway."""
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
 
 
 def collect_silently() -> None:

@@ -78,6 +78,28 @@ print(*sorted(many))
     ]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_figure_that_cannot_be_drawn_says_why():
+    """Whichever process meets it, the error is raised in the one that writes the report."""
+    code = """
+from jbias.report import document, plots
+def fail():
+    raise ValueError("no such colour")
+figures = [document.Figure(f"f{i}", "", fail if i == 1 else plots.blank(1, 1)) for i in range(4)]
+drawing = document._Drawing(figures, ["svg"])
+for process in __import__("multiprocessing").active_children():
+    process.join()  # The fork takes all figures first.
+try:
+    drawing.finish()
+except ValueError as error:
+    print(error)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "no such colour"
+
+
 def test_json_has_null_for_what_is_not_known():
     frame = pd.DataFrame({"p": [0.5, np.inf], "n": pd.array([1, None], "Int64")})
     tree = {"frame": frame, "one": np.float32(0.5), "none": float("nan"), "two": (1, 2)}

@@ -339,6 +339,28 @@ def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp
     assert all(tick % 1 == 0 for tick in first.get_xticks())
 
 
+def test_a_study_of_records_that_were_read_before_is_the_same(tmp_path):
+    folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=("edge",))
+    patterns, options = [f"{folder}/*"], options_lib.Options()
+    records = workdirs.read(patterns)
+    study = inputs.from_runs(patterns, options, records=records)
+    other = inputs.from_runs(patterns, options)
+    pd.testing.assert_frame_equal(study.values, other.values)
+    pd.testing.assert_frame_equal(study.chosen, other.chosen)
+    assert records.frame is None  # Its memory is free.
+
+
+def test_epochs_are_full_where_no_seed_of_a_line_is_missing():
+    frame = pd.DataFrame(
+        [(p, n, x) for p in "ab" for n in "cd" for x in (1.0, 2.0, 2.5) for _ in "123"],
+        columns=["panel", "line", "x"],
+    ).assign(value=0.5)
+    frame = frame.drop(index=[4, 20, 21]).astype({"panel": "category"})
+    sizes = frame.value_counts(["panel", "line", "x"])
+    told = [sizes[tuple(row)] == 3 for row in frame[["panel", "line", "x"]].to_numpy()]
+    assert benchmark._is_full(frame).tolist() == told
+
+
 def test_the_help_lists_the_metrics_that_a_run_has(capsys):
     with pytest.raises(SystemExit):
         report.main(["--help"])

@@ -1,11 +1,14 @@
 """Threads of a run share a few heaps of the C library."""
 
+import gc
 import os
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from jbias.runtime import heap
 
 MOST = max(2, (os.cpu_count() or 1) // 4)
 # Asks for something, so that a command ends at once; then many threads want memory.
@@ -65,3 +68,32 @@ def test_freed_memory_is_kept_unless_the_environment_says_otherwise(is_set):
     )
     first, second = map(int, ran.stdout.split())
     assert first > 1000 and (second > 1000) == is_set
+
+
+def test_collection_goes_on_after_work_without_it():
+    with pytest.raises(ValueError), heap.no_collection():
+        assert not gc.isenabled()
+        raise ValueError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with heap.no_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_an_exit_runs_handlers_but_searches_no_cycles():
+    code = """
+import atexit, gc
+from jbias.runtime import heap
+atexit.register(lambda: print(gc.get_freeze_count() > 0))
+heap.skip_last_collection()
+heap.skip_last_collection()
+print(gc.get_freeze_count())
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert ran.stdout.split() == ["0", "True"]
