@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import io
 import json
 import math
 import multiprocessing
@@ -230,16 +231,16 @@ def render(
     report = dataclasses.replace(report, sections=kept)
     blocks = [block for section in kept for block in section.blocks]
     drawn = [block for block in blocks if isinstance(block, Figure)]
-    drawing = _Drawing(drawn, forms)
     files: dict[str, str | bytes] = {}
-    for block in blocks:
-        if isinstance(block, tables.Table):
-            files |= {f"tables/{name}": text for name, text in tables.files(block)}
-    for name, frame in report.frames.items():
-        assert f"tables/{name}.csv" not in files, name
-        files[f"tables/{name}.csv"] = tables.to_csv(frame)
-        files[f"tables/{name}.parquet"] = tables.to_parquet(frame)
-    files |= drawing.finish()
+    with contextlib.closing(_Drawing(drawn, forms)) as drawing:
+        for block in blocks:
+            if isinstance(block, tables.Table):
+                files |= {f"tables/{name}": text for name, text in tables.files(block)}
+        for name, frame in report.frames.items():
+            assert f"tables/{name}.csv" not in files, name
+            files[f"tables/{name}.csv"] = tables.to_csv(frame)
+            files[f"tables/{name}.parquet"] = tables.to_parquet(frame)
+        files |= drawing.finish()
     svgs = {figure.name: files[f"figures/{figure.name}.svg"] for figure in drawn}
     for name in report.files:
         _check_inside(name)
@@ -286,9 +287,9 @@ class _Drawing:
     def __init__(self, figures: Sequence[Figure], forms: Collection[str]) -> None:
         self._figures, self._forms = figures, forms
         receiver, sender = os.pipe()
-        self._numbers = open(receiver, "rb", buffering=0)
-        os.write(sender, b"".join(map(_to_token, range(len(figures)))))
-        os.close(sender)
+        self._numbers = io.FileIO(receiver)
+        with open(sender, "wb") as tokens:
+            tokens.write(b"".join(map(_to_token, range(len(figures)))))
         forks = sys.platform == "linux" and "jax" not in sys.modules
         count = len(os.sched_getaffinity(0)) if forks else 1
         self._pipes = [self._fork() for _ in range(1, min(count, len(figures)))]
@@ -315,10 +316,13 @@ class _Drawing:
             files[number] = _draw(self._figures[number], self._forms)
         return files
 
+    def close(self) -> None:
+        """Let go of the list of figures; forks end by themselves."""
+        self._numbers.close()
+
     def finish(self) -> dict[str, str | bytes]:
         """Return the files of all figures, in the order of the figures."""
         files = self._draw_next()
-        self._numbers.close()
         for pipe in self._pipes:
             with contextlib.suppress(EOFError):
                 files |= pipe.recv()
