@@ -334,7 +334,7 @@ def test_a_file_of_classes_must_list_all_outputs(photos, tmp_path):
 
 
 def test_messages_and_help_have_one_list_of_what_classes_may_be(capsys):
-    for read in (labels.listed, networks.list_classes):
+    for read in (labels.resolve_outputs, networks.list_classes):
         with pytest.raises(ValueError, match="got 'cifar10'") as error:
             read("cifar10")
         for word in ("imagenet", "geirhos16", "folders", "train_class"):

@@ -268,7 +268,7 @@ def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
     if len(names) != count:
         raise ValueError(
             f"--classes: must name the network's {count} classes, got {len(names)} from "
-            f"{space_or_file}; {labels.list_all(space_or_file)}"
+            f"{space_or_file}; {labels.listing_remedy(space_or_file)}"
         )
     if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
         return labels.of_outputs(space_or_file, "--classes")
@@ -281,7 +281,7 @@ def list_classes(space_or_file: str) -> tuple[str, ...]:
     if space_or_file == IMAGENET:
         return tables.wnids()
     if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
-        return tuple(labels.listed(space_or_file, "--classes"))
+        return tuple(labels.resolve_outputs(space_or_file, "--classes"))
     try:
         opening.require_regular(space_or_file)
         text = epath.Path(space_or_file).read_bytes().decode("utf-8-sig")

@@ -305,7 +305,7 @@ def _check_count(classes: Any, count: int, outputs: int) -> None:
         is_word = classes == labels.IMAGENET
         rows = "classes" if is_word else "rows"
         listed = f"{classes} has {count:,} {rows}"
-        remedy = labels.list_all("" if is_word else classes)
+        remedy = labels.listing_remedy("" if is_word else classes)
     raise ValueError(
         f"--classes: {listed}, the model has {outputs:,} outputs; {remedy} (classes= in "
         "Python)"
@@ -442,7 +442,10 @@ def open_predictor(
             f"size={one.size} to the suite's arguments, as in jbias:suites/biases:size="
             f"{one.size}"
         )
-    own, said = labels.of_outputs(one.classes), tuple(labels.listed(one.classes))
+    own, said = (
+        labels.of_outputs(one.classes),
+        tuple(labels.resolve_outputs(one.classes)),
+    )
     bare = getattr(one.predict, "__name__", type(one.predict).__name__)
     name = one.name or bare.strip("<>")
     images = _as_taken(one, samples(size))

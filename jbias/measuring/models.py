@@ -174,7 +174,7 @@ def settle_classes(
     with the possible readings, where the number of outputs does not decide.
     """
     lists = {
-        labels.IMAGENET: ("ImageNet's 1000", labels.listed(labels.IMAGENET)),
+        labels.IMAGENET: ("ImageNet's 1000", labels.resolve_outputs(labels.IMAGENET)),
         FOLDERS: (folders_in_words, tuple(folders)),
         labels.GEIRHOS16: (
             "Geirhos' 16, in alphabetical order",
