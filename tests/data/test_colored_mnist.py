@@ -110,11 +110,11 @@ def test_the_rule_is_that_of_the_released_code(monkeypatch):
     def parts(form, n, seed):
         return np.split(np.arange(n), 3)
 
-    def read(root, *splits):
+    def read(root, splits):
         return stored["pixels"], stored["digits"], ""
 
     monkeypatch.setattr(colored_mnist, "_generator", lambda *_: Stored())
-    monkeypatch.setattr(colored_mnist, "_parts", parts)
+    monkeypatch.setattr(colored_mnist, "_split_environments", parts)
     monkeypatch.setattr(colored_mnist, "_read", read)
     for domain, split in enumerate(("train_0", "train_1", "test")):
         source = load("", split)
@@ -262,7 +262,7 @@ def test_uniform_and_single_colours(root):
 def test_largest_remainders():
     for total in (0, 1, 3, 601, 602, 603):
         for chosen in ([0.25] * 4, [0.475, 0.475, 0.025, 0.025], [0.5, 0.5, 0, 0]):
-            counts = colored_mnist._rounded(total, np.array(chosen))
+            counts = colored_mnist._round_to_total(total, np.array(chosen))
             assert counts.sum() == total
             assert np.abs(counts - total * np.array(chosen)).max() < 1
             assert not counts[np.array(chosen) == 0].any()
@@ -302,7 +302,7 @@ def test_columns_reach_the_batch(root):
         ("train", {"correlation": "0.5"}, "correlation must be a number"),
         ("train", {"correlation": 0.5, "form": "red"}, "left out of form 'red'"),
         ("train", {"label_noise": -0.1}, "label_noise must be a number in [0, 1]"),
-        ("train", {"label_noise": 0.1, "form": "joint"}, "it has a say in irm, dom"),
+        ("train", {"label_noise": 0.1, "form": "joint"}, "it applies to irm, dom"),
         ("train", {"grey": 1}, "grey must be True or False, got 1"),
         ("train", {"n": 0}, "n must be a whole number from 1 to 5000, got 0"),
         ("test", {"n": 1001}, "n must be a whole number from 1 to 1000, got 1001"),

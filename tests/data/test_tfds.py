@@ -68,7 +68,7 @@ def test_gives_what_the_data_source_of_tfds_gives(prepared):
 def test_a_split_that_lacks_examples_is_refused(prepare):
     """TFDS itself drops some where it writes more than a hundred to a shard of Parquet."""
     root = prepare("parquet", 230)
-    with pytest.raises(ValueError, match="must hold all 230 examples, got 1.*anew: "):
+    with pytest.raises(ValueError, match="must hold all 230 examples, got 1.*again: "):
         load(root)
     assert len(load(prepare("array_record", 230))) == 230
 

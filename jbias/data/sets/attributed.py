@@ -1,10 +1,10 @@
 """Users' own images with a class and attributes, such as the background.
 
-Layout: <root>/<split>/<class>/<attribute>/*.jpg, as NICO has it with its contexts, or
-<root>/<split>.csv with the columns file, class and any others, a line for each image, with
-files relative to <root>. Every other column with few distinct values becomes a column of the
-source; it holds the place of each value among the sorted names, which are in the source's
-`values`. The column "attribute" is one of them, or a combination of several.
+Layout: <root>/<split>/<class>/<attribute>/*.jpg, as NICO with its contexts, or
+<root>/<split>.csv with the columns file, class and any further ones, a line per image, with
+files relative to <root>. Every further column with few distinct values becomes a column of the
+source; it holds the index of each value among the sorted names, which are in the source's
+`values`. The column "attribute" is one of these columns, or a combination of several.
 """
 
 import os
@@ -24,48 +24,61 @@ FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 def read(
     request: Request, *, label: str = CLASS, attribute: str = "", ignore: Names = ()
 ) -> base.Source:
-    """Lists a split, or a part of every class of it such as "train[:90%]".
+    """Return the source of a split, or of a part of every class such as "train[:90%]".
 
-    label: the column of the table that is the class. attribute: the one, or several such
-    as "hair+smile", that the column "attribute" is made of; by itself the one of that
-    name, else the first of the further ones. Images without either are left out; where
-    a cell of another column is empty, its value is "(none)".
+    label: the column of the table with the class. attribute: the column, or several such
+    as "hair+smile", of which the column "attribute" is made; default: the column of that
+    name, else the first further column. Images without a class or attribute are left out;
+    the value of an empty cell of another column is "(none)".
     """
     where, root = request.where, request.root
-    table = os.path.join(root, f"{request.part.base}.csv")
-    if os.path.isfile(table):
-        found, named, note = _table(root, table, label, attribute)
+    table_path = os.path.join(root, f"{request.part.base}.csv")
+    if os.path.isfile(table_path):
+        images, cells, note = _read_table(
+            root, table_path, label=label, attribute=attribute
+        )
     else:
-        place, note = folder.find_folder(request), ""
+        path, note = folder.find_folder(request), ""
         if (label, attribute) not in ((CLASS, ""), (CLASS, ATTRIBUTE)):
-            must = f"{where}: label and attribute must name columns of {table!r}"
+            must = f"{where}: label and attribute must name columns of {table_path!r}"
             got = f"got {label!r} and {attribute!r} and no such file"
             raise ValueError(f"{must}, {got}; leave them out")
-        found, named = _folders(where, place, ignore)
-    made = {name: set_options.number_values(column) for name, column in named.items()}
-    about = dict(measures=("accuracy", "groups"), note=note)
-    about["values"] = {name: known for name, (known, _) in made.items()}
-    extra = {name: column for name, (_, column) in made.items()}
-    return folder.build(request, found, extra=extra, **about)
+        images, cells = _read_folders(where, path, ignore)
+    values, columns = {}, {}
+    for name, column_cells in cells.items():
+        values[name], columns[name] = set_options.number_values(column_cells)
+    return folder.build(
+        request,
+        images,
+        extra=columns,
+        values=values,
+        measures=("accuracy", "groups"),
+        note=note,
+    )
 
 
-Named = Mapping[str, Names]  # By column, what each image has.
+Cells = Mapping[str, Names]  # Column -> the name of each image's value.
 
 
-def _folders(where: str, path: str, ignore: Names) -> tuple[listing.Listing, Named]:
-    """What the folders say of all images of a split."""
-    found = listing.scan_split(where, path, ignore)
-    parts = [name.split("/") for name in found.names]
-    wrong = [name for name, row in zip(found.names, parts) if len(row) < 3]
+def _read_folders(
+    where: str, path: str, ignore: Names
+) -> tuple[listing.Listing, Cells]:
+    """Return the images of a split below `path` and their attributes by folder."""
+    images = listing.scan_split(where, path, ignore)
+    paths = [name.split("/") for name in images.names]
+    wrong = [name for name, steps in zip(images.names, paths) if len(steps) < 3]
     must = f"{where}: images must lie in <class>/<attribute>/"
-    base.refuse_some(wrong, must, "lie directly in a class", "move them")
-    return found, {ATTRIBUTE: [row[1] for row in parts]}
+    base.refuse_some(wrong, must, which="lie directly in a class", remedy="move them")
+    return images, {ATTRIBUTE: [steps[1] for steps in paths]}
 
 
-def _table(
-    root: str, path: str, label: str, attribute: str
-) -> tuple[listing.Listing, Named, str]:
-    """What a CSV file says of all images of a split, and a note about it."""
+def _read_table(
+    root: str, path: str, *, label: str, attribute: str
+) -> tuple[listing.Listing, Cells, str]:
+    """Return the images of the CSV file at `path`, their attributes, and a note.
+
+    The note says which images and columns are left out. Arguments as of `read`.
+    """
     header, lines = set_options.read_csv(path)
     further = [name for name in header if name not in (FILE, label)]
     if not {FILE, label} <= {*header} or not further:
@@ -73,53 +86,68 @@ def _table(
         raise ValueError(f"{must}, got {', '.join(header) or 'nothing'}")
     _check_files(root, path, lines)
     table = {name: [row[name] for _, row in lines] for name in header}
-    asked = _chosen_columns(path, attribute, {name: table[name] for name in further})
-    wanted = set_options.combine(path, table, asked)
-    kept = [i for i, pair in enumerate(zip(table[label], wanted)) if all(pair)]
-    if not kept:
-        must = f"{path}: must have a line with {label} and {'+'.join(asked)}"
+    parts = _attribute_columns(
+        path, attribute, further={name: table[name] for name in further}
+    )
+    attributes = set_options.combine(path, table, parts)
+    complete = [i for i, pair in enumerate(zip(table[label], attributes)) if all(pair)]
+    if not complete:
+        must = f"{path}: must have a line with {label} and {'+'.join(parts)}"
         raise ValueError(f"{must}, got {len(lines):,} lines")
-    names = [table[FILE][i] for i in kept]
-    classes, labels = set_options.number_values([table[label][i] for i in kept])
+    names = [table[FILE][i] for i in complete]
+    classes, labels = set_options.number_values([table[label][i] for i in complete])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
     order = np.lexsort((np.array(names), labels))
-    found = listing.in_folder(root, names, lengths, labels, classes).take(order)
-    columns = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
-    kept = np.array(kept)[order]
-    columns = {name: [one[i] for i in kept] for name, one in columns.items()}
-    why = {name: set_options.why_unfit(column) for name, column in columns.items()}
-    taken = filter(set_options.is_reserved, columns)
-    why |= dict.fromkeys(taken, "batches have another of that name") | {ATTRIBUTE: ""}
-    out = [f"{name} ({reason})" for name, reason in why.items() if reason]
-    if ATTRIBUTE in further and asked != [ATTRIBUTE]:
-        out.insert(0, f"{ATTRIBUTE} (another is asked for)")
-    lost = len(lines) - len(kept)
-    none = f"{label} or {'+'.join(asked)}"
-    notes = [f"{lost:,} images without {none} left out"] * bool(lost)
-    notes += [f"no attributes: {', '.join(out)}"] * bool(out)
-    named = {name: column for name, column in columns.items() if not why[name]}
-    return found, named, "; ".join(notes)
+    images = listing.in_folder(
+        root, names, lengths=lengths, labels=labels, classes=classes
+    ).take(order)
+    rows = np.array(complete)[order]
+    columns = {ATTRIBUTE: [attributes[i] for i in rows]}
+    for name in further:
+        if name != ATTRIBUTE:
+            columns[name] = [table[name][i] for i in rows]
+    reasons = {name: set_options.why_unfit(cells) for name, cells in columns.items()}
+    for name in filter(set_options.is_reserved, columns):
+        reasons[name] = "batches have another of that name"
+    reasons[ATTRIBUTE] = ""
+    unfit = [f"{name} ({reason})" for name, reason in reasons.items() if reason]
+    if ATTRIBUTE in further and parts != [ATTRIBUTE]:
+        unfit.insert(0, f"{ATTRIBUTE} (another is asked for)")
+    notes = []
+    num_incomplete = len(lines) - len(rows)
+    if num_incomplete:
+        required = f"{label} or {'+'.join(parts)}"
+        notes.append(f"{num_incomplete:,} images without {required} left out")
+    if unfit:
+        notes.append(f"no attributes: {', '.join(unfit)}")
+    fit = {name: cells for name, cells in columns.items() if not reasons[name]}
+    return images, fit, "; ".join(notes)
 
 
-def _chosen_columns(path: str, attribute: str, further: Named) -> list[str]:
-    """The columns that "attribute" is made of."""
+def _attribute_columns(path: str, attribute: str, *, further: Cells) -> list[str]:
+    """Return the columns of which "attribute" is made.
+
+    attribute: the user's option. further: the columns other than file and class.
+    """
     if not attribute:
-        fit = [one for one in further if not set_options.why_unfit(further[one])]
-        return [ATTRIBUTE if ATTRIBUTE in further else [*fit, *further][0]]
-    asked = attribute.split("+")
-    for name in asked:
-        if name not in further or asked.count(name) > 1:
+        if ATTRIBUTE in further:
+            return [ATTRIBUTE]
+        fit = [name for name in further if not set_options.why_unfit(further[name])]
+        return [[*fit, *further][0]]
+    names = attribute.split("+")
+    for name in names:
+        if name not in further or names.count(name) > 1:
             must = "attribute must name different columns beside file and class"
             hint = base.did_you_mean(name, further)
             raise ValueError(f"{path}: {must}, got {attribute!r}; {hint}")
-    return asked
+    return names
 
 
 def _check_files(root, path, lines) -> None:
-    """Refuses a line without an image, a file that is not there, and one named twice."""
+    """Raise ValueError for a line without an image, a missing file or a repeated file."""
     if not lines:
-        raise ValueError(f"{path}: must have a line an image, got the header alone")
-    seen = {}
+        raise ValueError(f"{path}: must have a line per image, got the header alone")
+    first_line = {}
     for number, row in lines:
         name, line = row[FILE], f"{path}:{number}"
         if not listing.is_image(name):
@@ -130,10 +158,12 @@ def _check_files(root, path, lines) -> None:
         if not os.path.isfile(os.path.join(root, name)):
             must = f"files must be there and exist below {root!r}"
             raise ValueError(f"{line}: {must}: {name!r}")
-        # "./a.jpg", and a link to it, are the same image.
-        place = os.path.realpath(os.path.join(root, name))
-        if place in seen:
+        # "a.jpg", "./a.jpg" and a link to a.jpg are the same image.
+        real_path = os.path.realpath(os.path.join(root, name))
+        if real_path in first_line:
             must = f"files must be there once: {name!r}"
-            got = f"got {seen[place]} again; leave the line with the right class"
-            raise ValueError(f"{line}: {must}, {got}")
-        seen[place] = f"line {number}'s image"
+            got = f"got line {first_line[real_path]}'s image again"
+            raise ValueError(
+                f"{line}: {must}, {got}; leave the line with the right class"
+            )
+        first_line[real_path] = number

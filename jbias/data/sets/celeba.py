@@ -1,8 +1,8 @@
 """CelebA: faces with forty attributes, one of which is the class and one the shortcut.
 
 Layout: <root>/{img_align_celeba/*.jpg,list_attr_celeba.txt,list_eval_partition.txt},
-or these in the folders Img, Anno and Eval, as published. By itself the class is blond
-hair and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
+or these in the folders Img, Anno and Eval, as published. By default the class is blond hair
+and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
 https://arxiv.org/abs/1911.08731.
 """
 
@@ -23,69 +23,92 @@ _PARTS = ("train", "valid", "test")  # In the order of the partition file's numb
 _FILES = ("img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt")
 _PLACES = ("", "Img", "Anno", "Eval")
 
-Flags = Mapping[str, Bool[np.ndarray, "n"]]  # By attribute, whether each image has it.
+Flags = Mapping[
+    str, Bool[np.ndarray, "n"]
+]  # Attribute -> True for images that have it.
 
 
 def read(
     request: Request, *, label: str = "Blond_Hair", attribute: str = "", flags: str = ""
 ) -> base.Source:
-    """Lists one split by the partition file; classes are "not <label>" and "<label>".
+    """Return the source of a split; its classes are "not <label>" and "<label>".
 
-    The column "attribute" likewise, by itself of Male, or Blond_Hair where that is the
-    class; or, for several that exclude each other, such as
-    "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair", which of them holds: images with none
-    or more than one are left out. flags: further attributes, "Male+Smiling", or "all", as
-    columns of their own names; then `attribute` is there under its own as well.
+    attribute: the flag of the column "attribute" (default: Male, or Blond_Hair if the label
+      is Male); or several that exclude each other, such as
+      "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair": images with none or more than one of
+      them are left out.
+    flags: further attributes as columns, "Male+Smiling", or "all"; `attribute` then becomes
+      a column of its own name as well.
     """
     where = request.where
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
-    place, table, partition = (_locate(where, request.root, one) for one in _FILES)
-    names = _names(where, partition, request.part.base)
-    held = _read_flags(where, table, names)
-    asked = attribute.split("+")
-    for name in (label, *asked):
-        if name not in held or asked.count(name) + (name == label) > 1:
-            must = f"label and attribute must be different ones of the {len(held)}"
-            got = f"got {label!r} and {attribute!r}; {base.did_you_mean(name, held)}"
+    images_path, table, partition = (
+        _locate(where, request.root, name) for name in _FILES
+    )
+    names = _image_names(where, partition, request.part.base)
+    known = _read_flags(where, table, names)
+    parts = attribute.split("+")
+    for name in (label, *parts):
+        if name not in known or parts.count(name) + (name == label) > 1:
+            must = f"label and attribute must be different ones of the {len(known)}"
+            got = f"got {label!r} and {attribute!r}; {base.did_you_mean(name, known)}"
             raise ValueError(f"{where}: {must}, {got}")
-    wanted = {"attribute": asked}
+    flags_of = {"attribute": parts}
     if flags:
-        wanted[attribute] = asked
-        wanted |= {name: [name] for name in _further(where, flags, label, held)}
-    columns = {name: _column(held, some) for name, some in wanted.items()}
-    values = {k: tuple(v) if v[1:] else (f"not {v[0]}", *v) for k, v in wanted.items()}
-    kept = np.flatnonzero(columns["attribute"] >= 0)
-    kept = kept[np.argsort(held[label][kept], kind="stable")]
-    files = names, _lengths(where, place, names), held[label]
-    found = listing.in_folder(place, *files, (f"not {label}", label))
+        flags_of[attribute] = parts
+        for name in _flag_names(where, flags, label=label, known=known):
+            flags_of[name] = [name]
+    columns = {name: _column(known, names) for name, names in flags_of.items()}
+    values = {name: _value_names(names) for name, names in flags_of.items()}
+    index = np.flatnonzero(columns["attribute"] >= 0)
+    index = index[np.argsort(known[label][index], kind="stable")]
+    images = listing.in_folder(
+        images_path,
+        names,
+        lengths=_lengths(where, images_path, names),
+        labels=known[label],
+        classes=(f"not {label}", label),
+    )
     notes = [listing.count_note(len(names), request.published)]
-    if lost := len(names) - len(kept):
-        notes += [f"{lost:,} with none or several of {attribute} left out"]
-    extra = {name: column[kept] for name, column in columns.items()}
-    about = dict(measures=("accuracy", "groups"), note="; ".join(filter(None, notes)))
-    return folder.build(request, found.take(kept), extra=extra, values=values, **about)
+    if len(index) < len(names):
+        count = len(names) - len(index)
+        notes += [f"{count:,} with none or several of {attribute} left out"]
+    return folder.build(
+        request,
+        images.take(index),
+        extra={name: column[index] for name, column in columns.items()},
+        values=values,
+        measures=("accuracy", "groups"),
+        note="; ".join(filter(None, notes)),
+    )
 
 
-def _further(where: str, flags: str, label: str, known: Flags) -> Names:
-    """Those that are asked for as columns; "all" are all but the class."""
+def _flag_names(where: str, flags: str, *, label: str, known: Flags) -> Names:
+    """Return the names in the option `flags`; "all" is all except the class."""
     if flags == "all":
         return [name for name in known if name != label]
-    asked = flags.split("+")
-    for name in asked:
+    names = flags.split("+")
+    for name in names:
         what = f"{where}: flags must be all or some of the {len(known)}"
         base.check_known(what, name, known)
-    return asked
+    return names
 
 
-def _column(flags: Flags, asked: Names) -> Column:
-    """Whether each image has an attribute; of several, which it has, or -1."""
-    if len(asked) == 1:
-        return flags[asked[0]].astype(np.int32)
-    table = np.stack([flags[name] for name in asked])
+def _column(flags: Flags, names: Names) -> Column:
+    """Return 1 where an image has the named flag, else 0; of several, the index or -1."""
+    if len(names) == 1:
+        return flags[names[0]].astype(np.int32)
+    table = np.stack([flags[name] for name in names])
     return np.where(table.sum(0) == 1, table.argmax(0), -1).astype(np.int32)
 
 
+def _value_names(names: Names) -> tuple[str, ...]:
+    """Return the names of the values of `_column`."""
+    return tuple(names) if len(names) > 1 else (f"not {names[0]}", names[0])
+
+
 def _locate(where: str, root: str, name: str) -> str:
+    """Return the path of a published file or folder; base.Missing if there is none."""
     for place in _PLACES:
         path = os.path.join(root, place, name)
         if os.path.exists(path):
@@ -94,28 +117,33 @@ def _locate(where: str, root: str, name: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
+    """Return the lines of a published text file."""
     return listing.text_lines(path, f"{path}: must be the published text file: ")
 
 
-def _names(where: str, path: str, part: str) -> list[str]:
-    """The images of a split: lines of the partition file read "000001.jpg 0"."""
+def _image_names(where: str, path: str, part: str) -> list[str]:
+    """Return the sorted image names of a split from the partition file's "000001.jpg 0"."""
     number = str(_PARTS.index(part))
     rows = [line.split() for line in _lines(path)]
     for i, row in enumerate(rows, 1):
         is_file = os.path.basename(row[0]) == row[0]
         if len(row) != 2 or row[1] not in ("0", "1", "2") or not is_file:
             raise ValueError(f"{path}:{i}: a line must read <file> <0, 1 or 2>")
-    times = collections.Counter(name for name, _ in rows)
-    twice = [name for name, count in times.items() if count > 1]
-    must = f"{path}: an image must be in one part"
-    base.refuse_some(twice, must, "have several lines", "fetch the file again")
-    if not (names := sorted(name for name, which in rows if which == number)):
+    counts = collections.Counter(name for name, _ in rows)
+    base.refuse_some(
+        [name for name, count in counts.items() if count > 1],
+        f"{path}: an image must be in one part",
+        which="have several lines",
+        remedy="fetch the file again",
+    )
+    names = sorted(name for name, row_number in rows if row_number == number)
+    if not names:
         raise ValueError(f"{where}: {path!r} must name images of part {number}")
     return names
 
 
 def _read_flags(where: str, path: str, names: Names) -> Flags:
-    """The attributes of the named images."""
+    """Return the flags of the named images from list_attr_celeba.txt."""
     lines, wanted, table = _lines(path), {*names}, {}
     header = lines[1].split() if len(lines) > 1 else []
     for name in header:
@@ -132,15 +160,25 @@ def _read_flags(where: str, path: str, names: Names) -> Flags:
             if table.setdefault(name, flags) != flags:
                 must = f"lines of {name} must agree, got other attributes than above"
                 raise ValueError(f"{path}:{number}: {must}; leave the right one")
-    must = f"{where}: every image must have a line in {path!r}"
-    base.refuse_missing(names, table, must, "have none", "fetch the file again")
+    base.refuse_missing(
+        names,
+        table,
+        f"{where}: every image must have a line in {path!r}",
+        which="have none",
+        remedy="fetch the file again",
+    )
     return dict(zip(header, np.array([table[name] for name in names]).T, strict=True))
 
 
-def _lengths(where: str, place: str, names: Names) -> list[int]:
-    """Sizes of the files in bytes; refuses images that are not there."""
-    with os.scandir(place) as entries:
+def _lengths(where: str, folder_path: str, names: Names) -> list[int]:
+    """Return the sizes of the files in bytes; ValueError if one does not exist."""
+    with os.scandir(folder_path) as entries:
         lengths = {entry.name: entry.stat().st_size for entry in entries}
-    must = f"{where}: every image of the partition must be in {place!r}"
-    base.refuse_missing(names, lengths, must, "are not", "unpack the archive again")
+    base.refuse_missing(
+        names,
+        lengths,
+        f"{where}: every image of the partition must be in {folder_path!r}",
+        which="are not",
+        remedy="unpack the archive again",
+    )
     return [lengths[name] for name in names]

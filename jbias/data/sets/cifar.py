@@ -14,7 +14,7 @@ Sources: hendrycks/robustness at 8190fe3, modestyachts/CIFAR-10.1 at d9982ab.
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -27,57 +27,94 @@ from jbias.untrusted import opening
 
 
 def read(request: folder.Request) -> base.Source:
-    """Reads "train", "test" or a part such as "train[:90%]"."""
+    """Return the source of "train", "test" or a part such as "train[:90%]"."""
     where, root = request.where, request.root
     archive = tables.read("cifar")[request.name]
     names = archive["files"][request.part.base]
-    for form, ending, unpack in (("python", "", _python), ("binary", ".bin", _binary)):
-        for place in (os.path.join(root, archive[form]), root):
-            files = [os.path.join(place, f"{name}{ending}") for name in names]
-            lost = [file for file in files if not os.path.isfile(file)]
-            if not lost:
-                return arrays.build(request, *unpack(where, place, files, archive))
-            if len(lost) < len(files):
-                what = f"{lost[0]} is missing; unpack the archive again"
-                raise base.Missing(f"{where}: {what}")
-    found = folder.find_split(request)  # By class, or in shards.
+    for form, ending, unpack in (
+        ("python", "", _read_python),
+        ("binary", ".bin", _read_binary),
+    ):
+        for path in (os.path.join(root, archive[form]), root):
+            files = [os.path.join(path, f"{name}{ending}") for name in names]
+            missing = [file for file in files if not os.path.isfile(file)]
+            if not missing:
+                content = unpack(where, path, files=files, archive=archive)
+                return arrays.build(
+                    request,
+                    content.images,
+                    labels=content.labels,
+                    classes=content.classes,
+                )
+            if len(missing) < len(files):
+                problem = f"{missing[0]} is missing; unpack the archive again"
+                raise base.Missing(f"{where}: {problem}")
+    images = folder.find_split(request)  # In class folders or shards.
     k = tables.data_sets()[request.name]["classes"]
-    if not found.classes or len(found.classes) != k:
-        must = f"{where}: must have {k} classes, got {len(found.classes or ())}"
+    if not images.classes or len(images.classes) != k:
+        must = f"{where}: must have {k} classes, got {len(images.classes or ())}"
         raise ValueError(f"{must}; unpack the published archive below {root!r}")
-    return folder.build(request, found)
+    return folder.build(request, images)
 
 
-def _python(where: str, place: str, files: Names, archive: Mapping[str, Any]):
-    held, (file, key, _) = [_unpickled(path) for path in files], archive["meta"]
-    kinds = KeyError, ValueError, TypeError, AttributeError, OverflowError
-    must = f"{where}: {files[0]} must be of the published archive, got "
-    with base.explain_errors(must, *kinds, reason=repr, remedy="; unpack it again"):
-        pixels = np.concatenate([one[b"data"] for one in held])
-        labels = [np.array(one[archive["label"].encode()], np.int64) for one in held]
-        names = _unpickled(os.path.join(place, file))[key.encode()]
-        # One long name could stand in it a million times; numbers could collide.
+class _Content(NamedTuple):
+    """The images, labels and class names of an archive."""
+
+    images: UInt8[np.ndarray, "n 32 32 3"]
+    labels: np.ndarray
+    classes: list[str]
+
+
+def _read_python(
+    where: str, path: str, *, files: Names, archive: Mapping[str, Any]
+) -> _Content:
+    """Return the content of the "python" archive, pickled batches.
+
+    files: paths of the batches. archive: the row of tables/cifar.json.
+    """
+    batches = [_unpickled(file) for file in files]
+    meta_file, names_key, _ = archive["meta"]
+    with base.explain_errors(
+        f"{where}: {files[0]} must be of the published archive, got ",
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        reason=repr,
+        remedy="; unpack it again",
+    ):
+        pixels = np.concatenate([batch[b"data"] for batch in batches])
+        label_key = archive["label"].encode()
+        labels = [np.array(batch[label_key], np.int64) for batch in batches]
+        names = _unpickled(os.path.join(path, meta_file))[names_key.encode()]
+        # A damaged file could repeat a long name a million times.
         if len(names) > 1000 or len({*names}) < len(names):
             raise ValueError("a class name twice, or over 1,000 of them")
         names = [name.decode() for name in names]
-    return _images(where, pixels), np.concatenate(labels), names
+    return _Content(_to_images(where, pixels), np.concatenate(labels), names)
 
 
-def _binary(where: str, place: str, files: Names, archive: Mapping[str, Any]):
-    before = archive["labels"]
-    row, data = before + 3072, [np.fromfile(path, np.uint8) for path in files]
-    for path, one in zip(files, data):
-        if len(one) % row or not len(one):
-            what = f"must be rows of {row} bytes; unpack the archive again"
-            raise ValueError(f"{path}: {what}")
-    rows = np.concatenate(data).reshape(-1, row)
-    path = os.path.join(place, archive["meta"][2])
-    names = listing.text_lines(path, f"{where}: class names must be text: ")
-    return _images(where, rows[:, before:]), rows[:, before - 1].astype(np.int32), names
+def _read_binary(
+    where: str, path: str, *, files: Names, archive: Mapping[str, Any]
+) -> _Content:
+    """Return the content of the "binary" archive: rows of labels, then pixels."""
+    num_labels = archive["labels"]  # Bytes before the pixels; the last is the label.
+    row_bytes = num_labels + 3072
+    batches = [np.fromfile(file, np.uint8) for file in files]
+    for file, batch in zip(files, batches):
+        if len(batch) % row_bytes or not len(batch):
+            must = f"must be rows of {row_bytes} bytes"
+            raise ValueError(f"{file}: {must}; unpack the archive again")
+    rows = np.concatenate(batches).reshape(-1, row_bytes)
+    names_path = os.path.join(path, archive["meta"][2])
+    names = listing.text_lines(names_path, f"{where}: class names must be text: ")
+    images = _to_images(where, rows[:, num_labels:])
+    return _Content(images, rows[:, num_labels - 1].astype(np.int32), names)
 
 
-def _images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
-    """Rows of red, green and blue planes to images."""
+def _to_images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
+    """Return images from rows of red, green and blue planes (n, 3072)."""
     if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != 3072:
         got = f"{pixels.dtype} {pixels.shape}"
         raise ValueError(f"{where}: rows must be 3072 bytes, got {got}")
@@ -85,42 +122,54 @@ def _images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
 
 
 def _unpickled(path: str) -> dict[bytes, Any]:
+    """Return the content of a pickle file of the archive; ValueError for another file."""
     must = f"{path}: must be of the published archive: "
     with base.explain_errors(must, reason=lambda error: base.one_line(error)[:600]):
         return arrays.load_pickle(path)
 
 
 def read_arrays(request: folder.Request) -> sources.ArraySource:
-    """Reads a split: of CIFAR-10.1 "v6", with balanced classes, or "v4"; of the
-    corrupted sets one corruption and severity, "fog/3".
+    """Return the source of CIFAR-10.1 ("v6", balanced, or "v4") or of a corrupted set.
+
+    A split of the corrupted sets is a corruption and a severity, "fog/3".
     """
     where, root = request.where, request.root
-    known = tables.read("cifar")[request.name]
+    row = tables.read("cifar")[request.name]
     stem, _, severity = request.part.base.partition("/")
-    names = [f"cifar10.1_{stem}_{what}.npy" for what in ("data", "labels")]
     if severity:
-        names = [f"{stem}.npy", "labels.npy"]
-    places = root, os.path.join(root, known["folder"])
-    there = [one for one in places if os.path.isfile(os.path.join(one, names[0]))]
-    place = [*there, root][0]
-    images, labels = (_open(where, os.path.join(place, name)) for name in names)
+        images_file, labels_file = f"{stem}.npy", "labels.npy"
+    else:
+        images_file, labels_file = (
+            f"cifar10.1_{stem}_data.npy",
+            f"cifar10.1_{stem}_labels.npy",
+        )
+    path = root
+    if not os.path.isfile(os.path.join(root, images_file)):
+        inner = os.path.join(root, row["folder"])
+        path = inner if os.path.isfile(os.path.join(inner, images_file)) else root
+    images = _open(where, os.path.join(path, images_file))
+    labels = _open(where, os.path.join(path, labels_file))
     if labels.shape != images.shape[:1]:
         must = f"{where}: every image must have a label, got images {images.shape}"
         raise ValueError(f"{must} and labels {labels.shape}; fetch both again")
     rows = slice(None)
     if severity:
-        n, rest = divmod(len(images), len(corruptions.SEVERITIES))
-        if rest:
+        n, remainder = divmod(len(images), len(corruptions.SEVERITIES))
+        if remainder:
             must = f"{stem}.npy must have as many images of each of the five severities"
             got = f"got {len(images):,} in all; fetch it again"
             raise ValueError(f"{where}: {must}, {got}")
         rows = slice((int(severity) - 1) * n, int(severity) * n)
-    classes = tables.class_names(known["classes"])
-    return arrays.build(request, np.array(images[rows]), labels[rows], classes)
+    return arrays.build(
+        request,
+        np.array(images[rows]),
+        labels=labels[rows],
+        classes=tables.class_names(row["classes"]),
+    )
 
 
 def _open(where: str, path: str) -> np.ndarray:
-    """Opens an array without reading it all."""
+    """Return a memory-mapped .npy file; base.Missing if there is no such file."""
     if not os.path.exists(path):
         raise base.Missing(f"{where}: needs {path!r}, which is not there")
     what = f"{path}: must be a whole .npy file: "

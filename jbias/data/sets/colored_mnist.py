@@ -10,14 +10,15 @@ e. Without colour no learner gets beyond 75 %; by colour alone it gets 1 - e.
     domainbed   e = 0.1 and 0.2 in training, 0.9 in the test: every third of all 70,000
                 digits in random order. 28 pixels.
 
-Ten classes, four colours (red 0, yellow 1, green 2, blue 3). Of each digit, exact shares
-of the images have each colour, up to rounding: a share c one of two colours, evenly, the
-others one of the other two. c is 1 in "train" and 0 in "test" unless `correlation` says.
+Ten classes, four colours (red 0, yellow 1, green 2, blue 3). The share of each digit's images
+in each colour is exact, up to rounding: a share c has the digit's two main colours, half each,
+the remaining images the other two. c is `correlation`, by default 1 in "train" and 0 in
+"test". The main colours are
 
-    marginal    the two are red and yellow for every digit
+    marginal    red and yellow for every digit
     conditional red and yellow for digits 0 to 4, green and blue for 5 to 9
     joint       red and yellow for digits 0 to 4, yellow and green for 5 to 9
-    uniform     a quarter of each digit in each colour
+    uniform     none: a quarter of each digit's images in each colour
     red, yellow, green, blue
                 every image in that colour
 
@@ -33,24 +34,34 @@ label 0. Deviation: the draws are NumPy's.
 import numbers
 import zlib
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from jbias.data import base, decoding, sources, tables
+from jbias.data.base import Names
 from jbias.data.forms import listing
 from jbias.data.sets import arrays, folder, mnist
 
 SPLITS = ("train", "train_0", "train_1", "test")
-PALETTE = dict(red=(1, 0, 0), yellow=(1, 1, 0), green=(0, 1, 0), blue=(0, 0, 1))
+PALETTE = {
+    "red": (1, 0, 0),
+    "yellow": (1, 1, 0),
+    "green": (0, 1, 0),
+    "blue": (0, 0, 1),
+}
 # e of each environment.
-FLIPS = dict(irm=(0.2, 0.1, 0.9), domainbed=(0.1, 0.2, 0.9))
-# The colours of digits 0 to 4, and of 5 to 9, where the share is 1.
+FLIPS = {"irm": (0.2, 0.1, 0.9), "domainbed": (0.1, 0.2, 0.9)}
 _WARM, _COLD, _MIDDLE = (0, 1), (2, 3), (1, 2)
-_FIVE_TO_NINE = dict(marginal=_WARM, conditional=_COLD, joint=_MIDDLE)
-PAIRS = {form: (_WARM, others) for form, others in _FIVE_TO_NINE.items()}
+# The main colours of digits 0 to 4, and of 5 to 9.
+PAIRS = {
+    "marginal": (_WARM, _WARM),
+    "conditional": (_WARM, _COLD),
+    "joint": (_WARM, _MIDDLE),
+}
 FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
-# In pixels, unless asked for others.
+# Default sizes in pixels.
 SIZES: Mapping[str, int] = dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
 _CITED = {"irm": "colored_mnist", "domainbed": "colored_mnist/domainbed"}
 _ENVIRONMENTS = {"train": (0, 1), "train_0": (0,), "train_1": (1,), "test": (2,)}
@@ -69,48 +80,82 @@ def make(
     size: int | None = None,
     resize: int | None = None,
 ) -> sources.ArraySource:
-    """Colours MNIST's digits, whose published files lie in `root`.
+    """Return the source of a split of coloured digits from MNIST's published files.
 
-    split: "train" and "test"; of two classes also "train_0" and "train_1", the training
-    environments alone, which "train" has in turn. Columns beside "label": "digit",
-    "attribute", the colour, and of two classes "domain", the environment 0, 1 or 2.
-    form: one of those above.
-    correlation: how often the colour agrees with the label, in all environments of the
-    split: 1 - e, or the share c; None is the form's own.
-    label_noise: how often a label of two classes is flipped, 0.25 if None.
-    grey: shows no colours: the control that cannot use them.
-    n: the first n images of the split, the same whatever n; all if None.
-    size: pixels; 14, 28 or, of ten classes, 32 if None.
+    Columns beside "label": "digit", "attribute" (the colour) and, for two classes, "domain"
+    (the environment 0, 1 or 2).
+
+    split: "train" or "test"; for two classes also "train_0" or "train_1", a single training
+      environment; "train" alternates between both.
+    root: the folder of MNIST's files.
+    form: one of FORMS, see above.
+    correlation: rate at which colour and label agree, in all environments of the split:
+      1 - e, or the share c. Default: the form's own.
+    label_noise: rate at which labels of two classes are flipped. Default: 0.25.
+    grey: draw without colours: a control that cannot use them.
+    n: use the first n images of the split, which do not depend on n. Default: all.
+    seed: of environments, labels and colours.
+    size, resize: of decoding.preprocess. Default size: 14 (irm), 28 (domainbed) or 32.
     """
     where = f"data.colored_mnist {split}"
     part = listing.parse_split(where, split)
-    _check(where, part.base, form, correlation, label_noise, grey, seed)
+    _check(
+        where,
+        part.base,
+        form=form,
+        correlation=correlation,
+        label_noise=label_noise,
+        grey=grey,
+        seed=seed,
+    )
     if form in FLIPS:
         flips = FLIPS[form] if correlation is None else (1 - correlation,) * 3
         noise = 0.25 if label_noise is None else label_noise
-        pixels, columns, note = _environments(root, part.base, form, flips, noise, seed)
+        drawn = _draw_environments(
+            root, part.base, form=form, flips=flips, noise=noise, seed=seed
+        )
         colours, classes = ("red", "green"), ("5-9", "0-4")
     else:
         share = float(part.base == "train") if correlation is None else correlation
-        pixels, columns, note = _shifted(root, part.base, form, share, seed)
+        drawn = _draw_shares(root, part.base, form=form, share=share, seed=seed)
         colours, classes = tuple(PALETTE), tables.class_names("mnist")
-    count, palette = len(pixels) if n is None else n, [PALETTE[one] for one in colours]
-    base.check_int(f"{where}: n", count, 1, len(pixels))
-    columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
-    size = SIZES[form] if size is None else size
-    transform = decoding.preprocess(size, resize, native=True)
-    asked = f"colored_mnist/{form}", split, where, root, part, transform
-    about = dict(measures=("accuracy", "groups"), note=note)
-    about["values"] = {"attribute": colours}
-    about["cite"] = tables.cite(_CITED.get(form, "colored_mnist/shifts"))
-    about["before"] = "every second pixel; " if form == "irm" else ""
-    images = _painted(pixels[:count], columns["attribute"], palette, grey)
-    of = folder.Request(*asked), images, columns.pop("label"), classes
-    return arrays.build(*of, columns=columns, **about)
+    count = len(drawn.pixels) if n is None else n
+    base.check_int(f"{where}: n", count, 1, len(drawn.pixels))
+    columns = {
+        name: column[:count].astype(np.int32) for name, column in drawn.columns.items()
+    }
+    request = folder.Request(
+        name=f"colored_mnist/{form}",
+        split=split,
+        where=where,
+        root=root,
+        part=part,
+        transform=decoding.preprocess(
+            SIZES[form] if size is None else size, resize, native=True
+        ),
+    )
+    images = _paint(
+        drawn.pixels[:count],
+        columns["attribute"],
+        palette=[PALETTE[colour] for colour in colours],
+        grey=grey,
+    )
+    return arrays.build(
+        request,
+        images,
+        labels=columns.pop("label"),
+        classes=classes,
+        columns=columns,
+        steps_before="every second pixel; " if form == "irm" else "",
+        measures=("accuracy", "groups"),
+        note=drawn.note,
+        values={"attribute": colours},
+        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
+    )
 
 
-def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
-    """Raises ValueError, one line, for arguments outside their range."""
+def _check(where, split, *, form, correlation, label_noise, grey, seed) -> None:
+    """Raise ValueError, one line, for arguments outside their range."""
     base.check_known(f"{where}: form must be a known one", form, FORMS)
     splits = SPLITS if form in FLIPS else ("train", "test")
     what = f"{where}: split of form {form!r} must be a known one"
@@ -120,73 +165,106 @@ def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
         must, got = f"{where}: {name} must be", f"got {value!r}"
         if value is not None and form not in forms:
             must = f"{must} left out of form {form!r}, {got}"
-            raise ValueError(f"{must}; it has a say in {', '.join(forms)}")
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if value is not None and not (number and 0 <= value <= 1):
+            raise ValueError(f"{must}; it applies to {', '.join(forms)}")
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 <= value <= 1):
             raise ValueError(f"{must} a number in [0, 1], {got}")
     if type(grey) is not bool:
         raise ValueError(f"{where}: grey must be True or False, got {grey!r}")
     base.check_int(f"{where}: seed", seed, 0)
 
 
-def _read(root, *splits):
-    """The digits of these splits of MNIST, their labels, and what is unlike published."""
-    asked = [folder.request("mnist", split, root=root) for split in splits]
-    found = [mnist.read(one) for one in asked]
-    pixels = np.concatenate([one.images[..., 0] for one in found])
-    digits = np.concatenate([one.columns["label"] for one in found])
-    return pixels, digits, "; ".join(f"MNIST: {one.note}" for one in found if one.note)
+class _Drawn(NamedTuple):
+    """Grey digits of a split with their columns, before colouring."""
+
+    pixels: UInt8[np.ndarray, "n h w"]
+    columns: dict[str, np.ndarray]  # "label", "attribute", "digit" and maybe "domain".
+    note: str
+
+
+def _read(root: str, splits: Names) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the pixels (n h w), digits and note of splits of MNIST, concatenated."""
+    requests = [folder.request("mnist", split, root=root) for split in splits]
+    originals = [mnist.read(request) for request in requests]
+    pixels = np.concatenate([source.images[..., 0] for source in originals])
+    digits = np.concatenate([source.columns["label"] for source in originals])
+    notes = [f"MNIST: {source.note}" for source in originals if source.note]
+    return pixels, digits, "; ".join(notes)
 
 
 def _generator(form: str, purpose: str, seed: int) -> np.random.Generator:
+    """Return the generator of one kind of draw, such as the colours of an environment."""
     return np.random.default_rng([seed, zlib.crc32(f"{form}/{purpose}".encode())])
 
 
-def _environments(root, split, form, flips, noise, seed):
-    """Two classes: the environments of the split, in turn."""
-    splits, step = (("train",), 2) if form == "irm" else (("train", "test"), 1)
-    pixels, digits, note = _read(root, *splits)
-    parts, found = _parts(form, len(digits), seed), []
+def _draw_environments(root, split, *, form, flips, noise, seed) -> _Drawn:
+    """Return the images of two classes: the environments of a split, alternating.
+
+    flips: e of each environment. noise: rate of flipped labels.
+    """
+    if form == "irm":
+        splits, step = ("train",), 2
+    else:
+        splits, step = ("train", "test"), 1
+    pixels, digits, note = _read(root, splits)
+    index_of_domain, environments = _split_environments(form, len(digits), seed), []
     for domain in _ENVIRONMENTS[split]:
-        index = parts[domain]
-        rngs = [_generator(form, f"{k}/{domain}", seed) for k in ("label", "colour")]
-        flipped, other = (rng.random(len(index)) for rng in rngs)
-        label = (digits[index] < 5) ^ (flipped < noise)
-        colour = label ^ (other < flips[domain])
-        columns = {"label": label, "attribute": colour, "digit": digits[index]}
-        domains, turn = np.full(len(index), domain), np.arange(len(index))
-        found.append({**columns, "domain": domains, "index": index, "turn": turn})
-    joined = {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+        index = index_of_domain[domain]
+        n = len(index)
+        label_draws = _generator(form, f"label/{domain}", seed).random(n)
+        colour_draws = _generator(form, f"colour/{domain}", seed).random(n)
+        label = (digits[index] < 5) ^ (label_draws < noise)
+        columns = {
+            "label": label,
+            "attribute": label ^ (colour_draws < flips[domain]),
+            "digit": digits[index],
+            "domain": np.full(n, domain),
+            "index": index,
+            "turn": np.arange(n),
+        }
+        environments.append(columns)
+    joined = {
+        name: np.concatenate([columns[name] for columns in environments])
+        for name in environments[0]
+    }
     order = np.argsort(joined.pop("turn"), kind="stable")
-    joined = {key: column[order] for key, column in joined.items()}
-    return pixels[joined.pop("index")][:, ::step, ::step], joined, note
+    joined = {name: column[order] for name, column in joined.items()}
+    pixels = pixels[joined.pop("index")][:, ::step, ::step]
+    return _Drawn(pixels, joined, note)
 
 
-def _parts(form: str, n: int, seed: int) -> list[Int[np.ndarray, "m"]]:
-    """Which of n digits are in each of the three environments."""
-    train = n if form == "domainbed" else n * 5 // 6
-    order = _generator(form, "order", seed).permutation(train)
+def _split_environments(form: str, n: int, seed: int) -> list[Int[np.ndarray, "m"]]:
+    """Return the indices of the digits in each of the three environments.
+
+    n: number of digits.
+    """
+    num_shuffled = n if form == "domainbed" else n * 5 // 6
+    order = _generator(form, "order", seed).permutation(num_shuffled)
     if form == "domainbed":
         return [order[domain::3] for domain in range(3)]
-    return [order[0::2], order[1::2], np.arange(train, n)]
+    return [order[0::2], order[1::2], np.arange(num_shuffled, n)]
 
 
-def _shifted(root, split, form, share, seed):
-    """Ten classes: one of MNIST's own splits, in random order."""
-    pixels, digits, note = _read(root, split)
+def _draw_shares(root, split, *, form, share, seed) -> _Drawn:
+    """Return the images of ten classes: a split of MNIST in random order.
+
+    share: of images in their digit's main colours.
+    """
+    pixels, digits, note = _read(root, (split,))
     order = _generator("shift", f"order/{split}", seed).permutation(len(digits))
     pixels, digits = pixels[order], digits[order]
     rng = _generator("shift", f"colour/{split}", seed)
     colour = np.empty(len(digits), np.int64)
     for digit, shares in enumerate(_table(form, share)):
         members = np.flatnonzero(digits == digit)
-        counts = _rounded(len(members), shares)
+        counts = _round_to_total(len(members), shares)
         colour[members] = rng.permutation(np.repeat(np.arange(len(counts)), counts))
-    return pixels, {"label": digits, "attribute": colour, "digit": digits}, note
+    columns = {"label": digits, "attribute": colour, "digit": digits}
+    return _Drawn(pixels, columns, note)
 
 
 def _table(form: str, share: float) -> Float[np.ndarray, "10 4"]:
-    """The share of each colour among the images of each digit."""
+    """Return the share of each colour among the images of each digit."""
     table = np.full((10, len(PALETTE)), 1 / len(PALETTE))
     if form in PALETTE:
         table[:] = np.eye(len(PALETTE))[[*PALETTE].index(form)]
@@ -197,8 +275,11 @@ def _table(form: str, share: float) -> Float[np.ndarray, "10 4"]:
     return table
 
 
-def _rounded(total: int, shares: Float[np.ndarray, "k"]) -> Int[np.ndarray, "k"]:
-    """Whole numbers that sum to `total`, by largest remainders, the first where equal."""
+def _round_to_total(total: int, shares: Float[np.ndarray, "k"]) -> Int[np.ndarray, "k"]:
+    """Round shares of a total to integers that sum to `total`, by largest remainders.
+
+    Of equal remainders the first is rounded up.
+    """
     exact = np.round(total * shares, 9)
     counts = np.floor(exact).astype(np.int64)
     largest = np.argsort(counts - exact, kind="stable")
@@ -206,7 +287,7 @@ def _rounded(total: int, shares: Float[np.ndarray, "k"]) -> Int[np.ndarray, "k"]
     return counts
 
 
-def _painted(pixels, colour, palette, grey) -> UInt8[np.ndarray, "n h w 3"]:
-    """Intensity times colour, on black."""
+def _paint(pixels, colour, *, palette, grey) -> UInt8[np.ndarray, "n h w 3"]:
+    """Return images of intensity times colour, on black; without colours if `grey`."""
     tint = np.array([(1, 1, 1)] * len(palette) if grey else palette, np.uint8)
     return pixels[..., None] * tint[colour][:, None, None]

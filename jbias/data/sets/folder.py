@@ -1,4 +1,4 @@
-"""Images by class, in folders as ImageNet is laid out or in shards; also users' own.
+"""Images by class, in class folders (ImageNet's layout) or shards; also users' own images.
 
 <root>/<split>/<class>/*.jpg          folders by class
 <root>/<split>/*.tar, <root>/*<split>*.tar
@@ -7,8 +7,8 @@
 <root>/*<split>*.array_record*        tf.train.Example records, as TFDS writes them
 
 A split is one of these, or a part of every class in it: "train[:90%]" and "train[90%:]" are
-disjoint and together "train". Which image falls where depends on its name alone. Every set
-of image files is built here: `find_split` lists what is on disk, `build` makes a source.
+disjoint and together "train". The part of an image depends on its name alone. Every data set
+of image files is built here: `find_split` lists the files on disk, `build` makes a source.
 """
 
 import contextlib
@@ -28,31 +28,37 @@ from jbias.untrusted import opening
 
 
 class Request(NamedTuple):
-    """What is asked of a set in files: a split or a part of it, its images of one size."""
+    """A split, or a part of one, of a data set in files, and its preprocessing."""
 
-    name: str  # The set's, or of a user's own that of its folder.
+    name: str  # Of the data set; for a user's own images, of their folder.
     split: str
-    where: str  # For messages.
-    root: str  # It is there.
+    where: str  # The start of messages.
+    root: str  # An existing folder.
     part: listing.Split
     transform: decoding.Preprocess
-    spellings: Names = ()  # Where else the split's folder may lie.
+    spellings: Names = ()  # Further names of the split's folder.
     cite: str = ""
-    published: int | None = None  # Images of the split.
+    published: int | None = None  # Number of images of the whole split, as published.
 
     @property
     def folders(self) -> dict[str, str]:
-        """Where the split's folder may lie, by its name; the likeliest first."""
+        """Candidate folders of the split, {name: path}; the likeliest first."""
         names = (self.part.base, *self.spellings)
         return {name: os.path.join(self.root, name) for name in names}
 
-    def about(self, n: int, note: str = "", **more: Any) -> dict[str, Any]:
-        """What a source of it says of itself; n: images of the whole split.
+    def source_fields(self, n: int, note: str = "", **more: Any) -> dict[str, Any]:
+        """Return the name, citation and note of a source of this request, and `more`.
 
-        One of another size than the published is used as it is, and the note says so.
+        n: number of images of the whole split on disk. Without a `note`, the note states a
+        number that is not the published one.
         """
         note = note or listing.count_note(n, self.published)
-        return dict(name=f"{self.name}/{self.split}", cite=self.cite, note=note) | more
+        return {
+            "name": f"{self.name}/{self.split}",
+            "cite": self.cite,
+            "note": note,
+            **more,
+        }
 
 
 def request(
@@ -68,17 +74,17 @@ def request(
     fill: Sequence[int] = (0, 0, 0),
     folders: Mapping[str, Names] | None = None,
 ) -> Request:
-    """Asks for a split of a set in tables/data_sets.json that lies below `root`.
+    """Return the request for a split of a data set of tables/data_sets.json below `root`.
 
-    What `size`, `resize`, `crop`, `fit`, `interpolation` and `fill` do is said by
-    decoding.preprocess: resize=256 with
-    size=224 cuts the outer 12.5 % off, as BiasBed did. `folders` has further names of
-    splits' folders.
+    size, resize, crop, fit, interpolation, fill: as in decoding.preprocess. For example,
+    resize=256 with size=224 cuts off the outer 12.5 %, as BiasBed did.
+    folders: {split: further names of its folder}.
+    Raises ValueError for wrong options, base.Missing if `root` does not exist.
     """
     row = tables.data_sets()[name]
-    own, images = row.get("own"), row.get("images")
-    title = os.path.basename(os.path.abspath(root)) if own else name
-    where = f"data.{name} {title}/{split}" if own else f"data.{name} {split}"
+    is_users, images = row.get("own"), row.get("images")
+    title = os.path.basename(os.path.abspath(root)) if is_users else name
+    where = f"data.{name} {title}/{split}" if is_users else f"data.{name} {split}"
     part = listing.parse_split(where, split)
     size = row.get("pixels", 224) if size is None else size
     root = listing.require_folder(where, os.path.expanduser(root), "root")
@@ -92,49 +98,64 @@ def request(
         interpolation=interpolation,
         fill=fill,
     )
-    spellings = (folders or row.get("folders", {})).get(part.base, ())
-    published = images.get(part.base) if isinstance(images, Mapping) else images
-    of = title, split, where, root, part, transform
-    return Request(*of, spellings, row["cite"], published)
+    return Request(
+        name=title,
+        split=split,
+        where=where,
+        root=root,
+        part=part,
+        transform=transform,
+        spellings=(folders or row.get("folders", {})).get(part.base, ()),
+        cite=row["cite"],
+        published=images.get(part.base) if isinstance(images, Mapping) else images,
+    )
 
 
 _PLACES = ("", "data", "{split}")
 
 
 def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
-    """Finds a split by its name, or by the first of its spellings there is.
+    """Return the images of a whole split, found by its name or by a further spelling.
 
-    Raises ValueError, with what lies nearest, where no form is found.
+    ignore: patterns of other files to skip. Raises ValueError, with the nearest folder, if
+    there are neither folders nor shards of the split.
     """
     where, root = request.where, request.root
     for name, path in request.folders.items():
-        # Archives are often left beside what was unpacked from them.
+        # Folders go before shards: archives are often left beside the unpacked folders.
         if os.path.isdir(path) and listing.has_folders(path):
             return listing.scan_split(where, path, ignore)
-        for form, read in shards.FORMS.items():
-            if paths := _shards(where, root, name, form):
+        for form, read_shards in shards.FORMS.items():
+            paths = _find_shards(where, root, split=name, form=form)
+            if paths:
                 _check_complete(where, paths)
-                return _sorted(where, read(where, paths))
+                return _sorted(where, read_shards(where, paths))
     path, *_ = request.folders.values()
     path = listing.require_folder(where, path, f"split {request.split!r}")
     return listing.scan_split(where, path, ignore)
 
 
-def _sorted(where: str, found: listing.Listing) -> listing.Listing:
-    """Puts images in the order that folders have: by class, then by name."""
-    lowest, highest = found.labels.min(), found.labels.max()
-    if lowest < 0 or (found.classes and highest >= len(found.classes)):
-        most = len(found.classes) - 1 if found.classes else "k - 1"
-        must = f"{where}: labels must be 0 to {most}, got {lowest} to {highest}"
+def _sorted(where: str, images: listing.Listing) -> listing.Listing:
+    """Return images in the order of folders: by class, then by name.
+
+    Raises ValueError if a label is not the number of a class.
+    """
+    lowest, highest = images.labels.min(), images.labels.max()
+    if lowest < 0 or (images.classes and highest >= len(images.classes)):
+        last = len(images.classes) - 1 if images.classes else "k - 1"
+        must = f"{where}: labels must be 0 to {last}, got {lowest} to {highest}"
         raise ValueError(f"{must}; name the right classes")
-    return found.take(np.lexsort((np.array(found.names), found.labels)))
+    return images.take(np.lexsort((np.array(images.names), images.labels)))
 
 
-def _shards(where: str, root: str, split: str, form: str) -> list[str]:
-    """Shards whose name has the split as a word, or all of the split's own folder.
+def _find_shards(where: str, root: str, *, split: str, form: str) -> list[str]:
+    """Return the paths of a split's shards: [] if there are none.
 
-    Of "test-0.tar" and "test_small-0.tar" the first alone are "test"; where the names of
-    several series say something else beside the split, it is for the user to choose.
+    Shards have the split as a word in their name, or are in the split's own folder. Of
+    "test-0.tar" and "test_small-0.tar" only the first belongs to "test". Raises ValueError
+    if the names have different further words, so that the user must choose.
+
+    form: a key of shards.FORMS.
     """
     word = re.compile(rf"(?i)(?:^|[^a-z0-9]){re.escape(split)}(?:[^a-z0-9]|$)")
     ending = re.compile(rf"\.{form}(?:-\d+-of-\d+)?$")
@@ -145,11 +166,14 @@ def _shards(where: str, root: str, split: str, form: str) -> list[str]:
         if "{split}" not in place:
             names = [name for name in names if word.search(ending.sub("", name))]
             stems = {name: word.sub("-", ending.sub("", name)) for name in names}
-            beside = {name: _beside(stem) for name, stem in stems.items()}
-            names = [name for name in names if not beside[name]] or names
-            if other := [name for name in names if beside[name] != beside[names[0]]]:
+            extra_words = {name: _words(stem) for name, stem in stems.items()}
+            names = [name for name in names if not extra_words[name]] or names
+            differing = [
+                name for name in names if extra_words[name] != extra_words[names[0]]
+            ]
+            if differing:
                 must = f"{where}: shards of {split!r} must be of one series"
-                got = f"got {names[0]!r} and {other[0]!r} in {folder!r}"
+                got = f"got {names[0]!r} and {differing[0]!r} in {folder!r}"
                 remedy = f"move those that are meant into a folder {split!r}"
                 raise ValueError(f"{must}, {got}; {remedy}")
         if names:
@@ -157,30 +181,34 @@ def _shards(where: str, root: str, split: str, form: str) -> list[str]:
     return []
 
 
-def _beside(name: str) -> list[str]:
-    """The words of a shard's name without numbers and digests."""
+def _words(name: str) -> list[str]:
+    """Return the words of a shard's name without numbers and digests."""
     words = re.split(r"[^a-z0-9]+", re.sub(r"(?i)[0-9a-f]{8,}|\d+", "", name).lower())
     return [word for word in words if word not in ("", "of")]
 
 
-def _check_complete(where: str, shards: Names) -> None:
-    """Refuses shards that are no files, or count themselves and some are missing."""
-    for path in shards:
+def _check_complete(where: str, paths: Names) -> None:
+    """Raise ValueError if a shard is no file, or one of "<i>-of-<n>" is missing."""
+    for path in paths:
         opening.require_regular(path)
-    counts = [re.search(r"(\d+)-of-(\d+)", os.path.basename(path)) for path in shards]
-    if not all(counts):
+    matches = [re.search(r"(\d+)-of-(\d+)", os.path.basename(path)) for path in paths]
+    if not all(matches):
         return
-    numbers, totals = ({int(found[i]) for found in counts} for i in (1, 2))
+    numbers = {int(match[1]) for match in matches}
+    totals = {int(match[2]) for match in matches}
     total = max(totals)
-    if len(totals) > 1 or len(numbers) != total:  # They count from 0, or from 1.
+    if len(totals) > 1 or len(numbers) != total:  # Numbers start at 0 or at 1.
         first = min({*range(total)} - numbers, default=None)
         must = f"{where}: all shards must be there"
-        got = f"got {len(numbers)} of {total} in {os.path.dirname(shards[0])!r}"
+        got = f"got {len(numbers)} of {total} in {os.path.dirname(paths[0])!r}"
         raise ValueError(f"{must}, {got}, the first missing is number {first}; copy it")
 
 
 def find_folder(request: Request) -> str:
-    """Finds the folder of a split: its name, or the first of its spellings there is."""
+    """Return the path of a split's folder: the first existing candidate.
+
+    Raises ValueError, with the nearest folder, if none exists.
+    """
     paths, what = [*request.folders.values()], f"split {request.part.base!r}"
     path = next(filter(os.path.isdir, paths), paths[0])
     return listing.require_folder(request.where, path, what)
@@ -189,32 +217,45 @@ def find_folder(request: Request) -> str:
 def read(
     request: Request, *, space: str = "names", classes: str = "", ignore: Names = ()
 ) -> base.Source:
-    """Lists <root>/<split>/<class>/**, or shards; labels follow the classes' names.
+    """Return the source of <root>/<split>/<class>/**, or of shards; classes by name.
 
-    `space` says what the class names are: "names" of their own, WordNet ids ("wnid"), or
-    Geirhos' 16 ("entry16"). `classes` is a file with their names, a line each, for shards
-    whose labels are numbers. `ignore` has patterns of files that are no images and may be
-    passed over.
+    space: the kind of class names: "names" of their own, WordNet ids ("wnid"), or Geirhos'
+      16 ("entry16").
+    classes: a file with a class name per line, for shards whose labels are numbers.
+    ignore: patterns of other files, which are skipped.
     """
     made = provenance(os.path.join(request.root, f"{request.part.base}.json"))
-    return build_named(request, find_split(request, ignore), space, classes, **made)
+    images = find_split(request, ignore)
+    return build_named(request, images, space=space, path=classes, **made)
 
 
 def build_named(
-    request: Request, found: listing.Listing, space: str, path: str = "", **about: Any
+    request: Request,
+    images: listing.Listing,
+    *,
+    space: str,
+    path: str = "",
+    **fields: Any,
 ) -> base.Source:
-    """Builds a source whose classes have names of a space; path: a file with them."""
-    names = class_names(request.where, found, path)
+    """Return a source whose class names are of a label space.
+
+    images: of the whole split. path: a file of class names, see `class_names`. fields:
+    further fields of the source.
+    """
+    names = class_names(request.where, images, path)
     _check_space(request.where, names, space)
-    return build(request, found._replace(classes=names), space=space, **about)
+    return build(request, images._replace(classes=names), space=space, **fields)
 
 
-def class_names(where: str, found: listing.Listing, path: str) -> tuple[str, ...]:
-    """Names the classes: the form's own, those of the file `path`, or numbers."""
-    highest = int(found.labels.max())
-    if isinstance(found.store, stores.FileStore) or not path:
+def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ...]:
+    """Return the class names of folders, of shards, or of the file `path`; else numbers.
+
+    Raises ValueError if the file has too few names.
+    """
+    highest = int(images.labels.max())
+    if isinstance(images.store, stores.FileStore) or not path:
         width = len(str(highest))
-        return found.classes or tuple(f"{i:0{width}d}" for i in range(highest + 1))
+        return images.classes or tuple(f"{i:0{width}d}" for i in range(highest + 1))
     what = f"{where}: classes must be a file of names: "
     names = tuple(listing.text_lines(path, what))
     if highest >= len(names):
@@ -224,64 +265,83 @@ def class_names(where: str, found: listing.Listing, path: str) -> tuple[str, ...
 
 
 def _check_space(where: str, classes: Names, space: str) -> None:
+    """Raise ValueError unless all class names are of the label space."""
     base.check_choice(f"{where}: space", space, base.SPACES)
-    forms = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
-    form = forms.get(space, r".*")
-    wrong = [name for name in classes if not re.fullmatch(form, name, re.DOTALL)]
+    patterns = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
+    pattern = patterns.get(space, r".*")
+    wrong = [name for name in classes if not re.fullmatch(pattern, name, re.DOTALL)]
     must = f"{where}: class folders must be of space {space!r}"
     remedy = "leave out space where classes have names of their own"
-    base.refuse_some(wrong, must, "are not", remedy)
+    base.refuse_some(wrong, must, which="are not", remedy=remedy)
 
 
 def provenance(path: str) -> dict[str, str]:
-    """Note and citation of images that a command of ours made and noted beside them."""
-    held, told = None, {"made_by", "source", "preprocessing", "cite"}
-    if os.path.isfile(path):  # Maybe one of the user's own.
+    """Return the note and citation of images that a `jbias prepare` command made.
+
+    path: the JSON file that the command writes beside the images. {} if there is no such
+    file or it is a file of the user's own.
+    """
+    entry = None
+    if os.path.isfile(path):
         with (
             opening.text(path) as file,
             contextlib.suppress(ValueError, RecursionError),
         ):
-            held = json.load(file)
-    if not isinstance(held, dict) or not told <= held.keys():
+            entry = json.load(file)
+    required = {"made_by", "source", "preprocessing", "cite"}
+    if not isinstance(entry, dict) or not required <= entry.keys():
         return {}
-    note = "made by {made_by} of {source}, {preprocessing}".format_map(held)
-    return dict(note=note, cite=held["cite"])
+    note = "made by {made_by} of {source}, {preprocessing}".format_map(entry)
+    return {"note": note, "cite": entry["cite"]}
 
 
 def build(
     request: Request,
-    found: listing.Listing,
+    images: listing.Listing,
     *,
     extra: Columns = MappingProxyType({}),
     values: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    **about: Any,
+    **fields: Any,
 ) -> base.Source:
-    """Makes a source of a part of the listed files.
+    """Return the source of a request from the listed images of the whole split.
 
-    extra: further columns of all files. values: names of columns' values. about: further
-    fields of the source, as `Request.about` has them.
+    extra: further columns of all images. values: {column: names of its values}. fields:
+    further fields of the source, such as measures, and the note of
+    `Request.source_fields`.
     """
-    about = request.about(len(found.names), **about)
-    listed = found.names, found.labels, found.classes
-    index = listing.split_indices(request.where, *listed, request.part)
-    found = found.take(index)
+    fields = request.source_fields(len(images.names), **fields)
+    index = listing.split_indices(
+        request.where,
+        images.names,
+        labels=images.labels,
+        classes=images.classes,
+        split=request.part,
+    )
+    images = images.take(index)
     columns = {name: column[index] for name, column in extra.items()}
-    columns = {"label": found.labels, **columns}
-    fingerprint = listing.digest(found)
-    if values:  # A list of one's own may change, the files may not.
+    columns = {"label": images.labels, **columns}
+    fingerprint = listing.digest(images)
+    if values:  # A user's table of attributes may change while the files do not.
         fingerprint = listing.digest_columns(fingerprint, columns, values)
-    about |= dict(classes=found.classes, columns=columns, values=dict(values))
-    read = dict(store=found.store, transform=request.transform)
-    return sources.EncodedSource(**read, fingerprint=fingerprint, **about)
+    return sources.EncodedSource(
+        store=images.store,
+        transform=request.transform,
+        classes=images.classes,
+        columns=columns,
+        values=dict(values),
+        fingerprint=fingerprint,
+        **fields,
+    )
 
 
 def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listing:
-    """Lists a split of known classes, a folder each, which must all be there."""
+    """Return the images of a split with exactly these class folders; ValueError if not."""
     where, path = request.where, find_folder(request)
     listing.match_classes(where, listing.class_folders(where, path), classes)
     return listing.scan(where, path, classes, ignore)
 
 
 def read_known(request: Request, *, ignore: Names = ()) -> base.Source:
-    """Lists a set whose classes are known, such as each domain of PACS."""
-    return build(request, list_known(request, tables.class_names(request.name), ignore))
+    """Return the source of a data set with known classes, such as a domain of PACS."""
+    classes = tables.class_names(request.name)
+    return build(request, list_known(request, classes, ignore))

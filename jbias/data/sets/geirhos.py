@@ -1,19 +1,19 @@
 """Stimuli with Geirhos' 16 classes: cue conflict, edges, silhouettes, and model-vs-human.
 
-The set "geirhos" (Geirhos et al. 2019) lies in <root>/<split>/<shape class>/*.png, 224
-pixels as published or made smaller; the folder names of the authors' repository are known
-too. The shape is the folder; in cue conflict the texture is the last "-" token of the file's
-stem without its digits. The published 1,280 have 80 images whose texture agrees with the
-shape: they stay in the set, for accuracy, and are recognised by texture == label. Columns
-shape_exemplar and texture_exemplar say which pictures an image is made of.
+The data set "geirhos" (Geirhos et al. 2019) is in <root>/<split>/<shape class>/*.png, 224
+pixels as published or smaller; the folder names of the authors' repository are accepted, too.
+The folder is the shape; in cue conflict the texture is the last "-" token of the file's stem
+without its digits. Of the published 1,280 images, 80 have a texture that agrees with the
+shape: they stay in the data set, for accuracy, and are recognised by texture == label. Columns
+shape_exemplar and texture_exemplar number the two pictures of which an image is made.
 
-The set "model_vs_human" has fourteen sets of photos distorted by degrees, sketches and
-styles, as published in <root>/<set>/dnn/session-1/*.png, 224 pixels, where a name reads
-<number>_<experiment>_dnn_<condition>_<class>_<rest>.png. Each set but sketch and stylized
-shows the same kind of images under several conditions, equally often. Its other three sets,
-edge, silhouette and cue-conflict, are those of "geirhos", with the same folders.
+The data set "model_vs_human" has fourteen splits: photos distorted to several degrees,
+sketches and styles, as published in <root>/<split>/dnn/session-1/*.png, 224 pixels, with names
+<number>_<experiment>_dnn_<condition>_<class>_<rest>.png. All splits except sketch and stylized
+have several conditions, with equally many images. The authors' other three sets, edge,
+silhouette and cue-conflict, are those of "geirhos", with the same folders.
 
-Source of the latter: bethgelab/model-vs-human at 79ed7cd, modelvshuman/datasets:
+Source of model_vs_human: bethgelab/model-vs-human at 79ed7cd, modelvshuman/datasets:
 info_mappings.py for names, experiments.py for conditions; counts are those of a subject's
 trials in raw-data.
 """
@@ -39,18 +39,24 @@ MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
 
 
 def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
-    """Lists a split; of cue conflict also the other cue, and the measure of both.
+    """Return the source of a split; cue conflict has columns of the texture and shape bias.
 
-    The root may be the folder of cue conflicts itself, with a folder for each class.
+    For cue conflict, the root may also be the folder with a folder for each class.
     """
-    is_split = any(os.path.isdir(path) for path in request.folders.values())
-    if request.part.base == "cue-conflict" and not is_split and _has_classes(request):
+    is_cue_conflict = request.part.base == "cue-conflict"
+    has_split = any(os.path.isdir(path) for path in request.folders.values())
+    if is_cue_conflict and not has_split and _has_classes(request):
         request = request._replace(spellings=(*request.spellings, "."))
-    found, more = folder.list_known(request, CLASSES, ignore), {}
-    if request.part.base == "cue-conflict":
-        extra = cues(request.where, found.names, CLASSES)
-        more = {"extra": extra, "measures": ("accuracy", "shape_bias")}
-    return folder.build(request, found, space="entry16", **more)
+    images = folder.list_known(request, CLASSES, ignore)
+    if not is_cue_conflict:
+        return folder.build(request, images, space="entry16")
+    return folder.build(
+        request,
+        images,
+        space="entry16",
+        extra=cues(request.where, images.names, CLASSES),
+        measures=("accuracy", "shape_bias"),
+    )
 
 
 def _has_classes(request: folder.Request) -> bool:
@@ -59,109 +65,130 @@ def _has_classes(request: folder.Request) -> bool:
 
 
 def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
-    """Of each image the texture's class, and which pictures its two cues are from.
+    """Return columns texture, shape_exemplar and texture_exemplar from file names.
 
-    "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1; equal
-    ones have equal numbers in shape_exemplar and texture_exemplar.
+    "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1. Exemplars
+    are numbered; equal pictures have equal numbers within a column.
     """
-    found = {"texture": texture_labels(where, names, classes)}
-    pictures = np.array([re.split("[-_]", stem)[-2:] for stem in _stems(names)]).T
-    for column, of in zip(("shape_exemplar", "texture_exemplar"), pictures):
-        found[column] = np.unique(of, return_inverse=True)[1].astype(np.int32)
-    return found
+    columns = {"texture": texture_labels(where, names, classes)}
+    exemplars = np.array([re.split("[-_]", stem)[-2:] for stem in _stems(names)]).T
+    for name, pictures in zip(("shape_exemplar", "texture_exemplar"), exemplars):
+        _, number = np.unique(pictures, return_inverse=True)
+        columns[name] = number.astype(np.int32)
+    return columns
 
 
 def _stems(names: Names) -> list[str]:
+    """Return file names without folders and ending."""
     return [posixpath.splitext(posixpath.basename(name))[0] for name in names]
 
 
 def texture_labels(where: str, names: Names, classes: Names) -> Column:
-    """Reads texture classes from names such as "cat/cat7-elephant1.png"."""
-    parts = [stem.rpartition("-") for stem in _stems(names)]
-    tokens = [re.sub(r"\d", "", end) for _, _, end in parts]
+    """Return the texture class of each image from names such as "cat/cat7-elephant1.png".
+
+    Raises ValueError for names without a known texture.
+    """
+    stems = [stem.rpartition("-") for stem in _stems(names)]
+    tokens = [re.sub(r"\d", "", end) for _, _, end in stems]
     ids = {name: label for label, name in enumerate(classes)}
-    wrong = [i for i, token in enumerate(tokens) if token not in ids or not parts[i][1]]
+    wrong = [i for i, token in enumerate(tokens) if token not in ids or not stems[i][1]]
     must = f"{where}: files must be named <shape><i>-<texture><j>"
     hint = base.did_you_mean(tokens[wrong[0]], classes) if wrong else ""
-    unknown = [names[i] for i in wrong]
-    base.refuse_some(unknown, must, "are without a known texture", hint)
+    base.refuse_some(
+        [names[i] for i in wrong],
+        must,
+        which="are without a known texture",
+        remedy=hint,
+    )
     return np.array([ids[token] for token in tokens], np.int32)
 
 
 def read_trials(
     request: folder.Request, *, condition: str = "", ignore: Names = ()
 ) -> base.Source:
-    """Lists one set, or its images under one condition such as "c05" of contrast.
+    """Return the source of a split, or of one condition such as "c05" of contrast.
 
-    Without `condition` the column of that name says which each image is under.
+    Without `condition`, the column of that name has the condition of each image.
     """
     where, known = request.where, CONDITIONS[request.part.base]
-    place = _sessions(where, folder.find_folder(request))
-    found = listing.scan_split(where, place, ignore)
-    label, levels = read_trial_names(where, found.names, CLASSES, known)
-    kept = np.arange(len(levels))
+    path = _find_sessions(where, folder.find_folder(request))
+    images = listing.scan_split(where, path, ignore)
+    labels, conditions = read_trial_names(
+        where, images.names, classes=CLASSES, conditions=known
+    )
+    index = np.arange(len(conditions))
     if condition != "":
-        kept = _under(where, str(condition), levels, known)
-    kept = kept[np.argsort(label[kept], kind="stable")]
-    found = found._replace(labels=label, classes=CLASSES).take(kept)
-    count, more = MODEL_VS_HUMAN_COUNTS[request.part.base], {}
+        index = _indices_of(where, str(condition), conditions, known)
+    index = index[np.argsort(labels[index], kind="stable")]
+    images = images._replace(labels=labels, classes=CLASSES).take(index)
+    count, extra, values = MODEL_VS_HUMAN_COUNTS[request.part.base], {}, {}
     if condition != "":
         request = request._replace(split=f"{request.split}/{condition}")
         count //= len(known)
     elif len(known) > 1:
-        more = dict(extra={"condition": levels[kept]}, values={"condition": known})
+        extra, values = {"condition": conditions[index]}, {"condition": known}
     request = request._replace(published=count)
-    return folder.build(request, found, space="entry16", **more)
+    return folder.build(request, images, space="entry16", extra=extra, values=values)
 
 
-def _under(where, condition, levels, known) -> Int[np.ndarray, "m"]:
-    """Indices of the images under one condition."""
-    if (chosen := condition_index(condition, known)) is None:
+def _indices_of(where, condition, conditions, known) -> Int[np.ndarray, "m"]:
+    """Return the indices of the images under one condition; ValueError without any.
+
+    conditions: the number of each image's condition. known: names of the conditions.
+    """
+    number = condition_index(condition, known)
+    if number is None:
         base.check_choice(f"{where}: condition", condition, known)
-    kept = np.flatnonzero(levels == chosen)
-    if not kept.size:
-        must = f"{where}: some images must be under condition {known[chosen]!r}, none"
-        raise ValueError(f"{must} of {len(levels):,} is; unpack the archive again")
-    return kept
+    index = np.flatnonzero(conditions == number)
+    if not index.size:
+        must = f"{where}: some images must be under condition {known[number]!r}, none"
+        raise ValueError(f"{must} of {len(conditions):,} is; unpack the archive again")
+    return index
 
 
 def read_trial_names(
     where: str, names: Names, classes: Names, conditions: Names
 ) -> tuple[Column, Column]:
-    """Reads classes and conditions, by number, from names such as
-    "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png".
+    """Return the class and the condition of each image, as numbers, from its name.
+
+    Such as "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png". Raises ValueError for
+    names of another form.
     """
     ids, rows = {name: label for label, name in enumerate(classes)}, []
     for name in names:
         cells = posixpath.basename(name).split("_")
-        degree = condition_index(cells[3], conditions) if len(cells) > 4 else None
-        if degree is None or cells[4] not in ids:
+        condition = condition_index(cells[3], conditions) if len(cells) > 4 else None
+        if condition is None or cells[4] not in ids:
             form = "<number>_<experiment>_dnn_<condition>_<class>_*.png"
             must = f"{where}: files must be named {form}, with one of the 16 classes"
             known = f"a condition of {', '.join(conditions)}"
             got = f"got {name!r}; take the published files as they are"
             raise ValueError(f"{must} and {known}, {got}")
-        rows.append((ids[cells[4]], degree))
+        rows.append((ids[cells[4]], condition))
     return tuple(np.array(rows, np.int32).T)
 
 
-def _sessions(where: str, path: str) -> str:
-    """The folder of the sessions that networks see."""
+def _find_sessions(where: str, path: str) -> str:
+    """Return the folder of the sessions shown to networks; base.Missing without any."""
     inner = os.path.join(path, "dnn")
-    place = inner if os.path.isdir(inner) else path
-    if not any(name.startswith("session-") for name in os.listdir(place)):
-        what = f"{path!r} must have folders dnn/session-1 and so on, got none"
-        raise base.Missing(f"{where}: {what}")
-    return place
+    sessions = inner if os.path.isdir(inner) else path
+    if not any(name.startswith("session-") for name in os.listdir(sessions)):
+        must = f"{path!r} must have folders dnn/session-1 and so on, got none"
+        raise base.Missing(f"{where}: {must}")
+    return sessions
 
 
 def condition_index(text: str, known: Names) -> int | None:
-    """The number of a condition; "0.10" is "0.1", and "true" is "True"."""
-    keys = [_plain(name) for name in known]
-    return keys.index(_plain(text)) if _plain(text) in keys else None
+    """Return the index of a condition among the known ones, or None.
+
+    "0.10" is "0.1", and "true" is "True".
+    """
+    keys = [_normalised(name) for name in known]
+    return keys.index(_normalised(text)) if _normalised(text) in keys else None
 
 
-def _plain(condition: str) -> float | str:
+def _normalised(condition: str) -> float | str:
+    """Return a condition as a number, or in lower case."""
     try:
         return float(condition)
     except ValueError:

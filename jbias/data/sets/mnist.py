@@ -1,7 +1,7 @@
 """MNIST and Fashion-MNIST, from their published IDX files, packed (.gz) or not; stacked MNIST.
 
 "stacked" is the simplicity-bias experiment: a digit above a photograph, each of which alone
-tells the class. Source: Marcu and Prügel-Bennett, ICML 2022, https://arxiv.org/abs/2110.13968,
+determines the class. Source: Marcu and Prügel-Bennett, ICML 2022, https://arxiv.org/abs/2110.13968,
 after Shah et al., "The Pitfalls of Simplicity Bias", NeurIPS 2020,
 https://arxiv.org/abs/2006.07710.
 """
@@ -22,28 +22,35 @@ from jbias.data.sets import arrays, cifar, folder
 from jbias.untrusted import limits, opening
 
 _STEMS = {"train": "train", "test": "t10k"}
-_UBYTE = 8  # The code of bytes in an IDX header.
+_UBYTE = 8  # Code of unsigned bytes in an IDX header.
 
 
 def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
-    """Reads "train", "test" or a part such as "train[:90%]".
+    """Return the source of "train", "test" or a part such as "train[:90%]".
 
-    `pad` black pixels are put on each side first: 2 make 32, without resizing. Files of
-    MNIST and Fashion-MNIST have the same names.
+    pad: black pixels added on each side first; 2 makes 32 pixels without resizing. The files
+    of MNIST and Fashion-MNIST have the same names.
     """
-    where, stem = request.where, _STEMS[request.part.base]
-    names = (f"{stem}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
-    images, labels = (read_idx(_path(where, request.root, name)) for name in names)
+    where, root, stem = request.where, request.root, _STEMS[request.part.base]
+    images = read_idx(_path(where, root, f"{stem}-images-idx3-ubyte"))
+    labels = read_idx(_path(where, root, f"{stem}-labels-idx1-ubyte"))
     base.check_int(f"{where}: pad", pad, 0)
     if pad:
         images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
-    before = f"padded by {pad} pixels; " if pad else ""
-    classes = tables.class_names(request.name)
-    return arrays.build(request, images, labels, classes, before=before)
+    return arrays.build(
+        request,
+        images,
+        labels=labels,
+        classes=tables.class_names(request.name),
+        steps_before=f"padded by {pad} pixels; " if pad else "",
+    )
 
 
 def _path(where: str, root: str, stem: str) -> str:
-    """The file of that name, packed or not; some copies have a dot before idx."""
+    """Return the path of a published file, packed or not; base.Missing if there is none.
+
+    Some copies have a dot before "idx".
+    """
     for name in (stem, stem.replace("-idx", ".idx")):
         for path in (os.path.join(root, name), os.path.join(root, f"{name}.gz")):
             if os.path.isfile(path):
@@ -53,22 +60,29 @@ def _path(where: str, root: str, stem: str) -> str:
 
 
 def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
-    """Reads an IDX file of bytes; ValueError where it is none, or cut off."""
-    kinds = OSError, ValueError, EOFError, zlib.error, struct.error
-    with base.explain_errors(f"{path}: must be a whole IDX file: ", *kinds):
+    """Return the array of an IDX file of bytes; ValueError for another or a cut-off file."""
+    with base.explain_errors(
+        f"{path}: must be a whole IDX file: ",
+        OSError,
+        ValueError,
+        EOFError,
+        zlib.error,
+        struct.error,
+    ):
         with opening.binary(path) as raw:
             file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             size = os.path.getsize(path)
             data = file.read(limits.max_unpacked(size) + 1)
             limits.check_growth(size, len(data))
-        zero, kind, axes = struct.unpack(">HBB", data[:4])
-        shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
+        zero, dtype_code, num_axes = struct.unpack(">HBB", data[:4])
+        shape = struct.unpack(f">{num_axes}I", data[4 : 4 + 4 * num_axes])
     expected = int(np.prod(shape, dtype=np.int64))
-    found = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
-    if zero or kind != _UBYTE or len(found) != expected:
+    values = np.frombuffer(data, np.uint8, offset=4 + 4 * num_axes)
+    if zero or dtype_code != _UBYTE or len(values) != expected:
         must = f"{path}: must be an IDX file of {expected} bytes after its header"
-        raise ValueError(f"{must}, got {len(found)} of kind {kind}; download it again")
-    return found.reshape(shape)
+        got = f"got {len(values)} of kind {dtype_code}"
+        raise ValueError(f"{must}, {got}; download it again")
+    return values.reshape(shape)
 
 
 HALVES = ("cifar10", "mnist")
@@ -83,15 +97,14 @@ def stacked(
     answer: Literal["cifar10", "mnist"] = "cifar10",
     seed: int = 0,
 ) -> sources.ArraySource:
-    """Puts MNIST's digits, of 28 pixels padded to 32, above the images of CIFAR-10.
+    """Return the source of MNIST's digits, padded to 32 pixels, above CIFAR-10's images.
 
-    Images are twice as high as wide. root: the folder of CIFAR-10; digits: that of MNIST.
-    Digit k is of CIFAR's class k. In "train" both halves are of one class, their partners
-    drawn by `seed` (training draws new ones each epoch, by `pair` of a config's second
-    set); in "test" they are drawn without regard to classes, so that a tenth agrees.
+    Images are twice as high as wide. Digit k belongs to CIFAR's class k. In "train" both
+    halves are of one class, paired by `seed` (training draws new pairs each epoch, by `pair`
+    of the config's second set); in "test" pairs ignore classes, so that a tenth agrees.
 
-    answer: the half whose class is the label; that of the other half is the column
-    "texture", as the cue beside it.
+    root: the folder of CIFAR-10. digits: the folder of MNIST. answer: the half whose class
+    is the label; the class of the other half is the column "texture", the other cue.
     """
     where = f"data.stacked {split}"
     base.check_choice(f"{where}: answer", answer, HALVES)
@@ -99,32 +112,37 @@ def stacked(
     above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
     rng = np.random.default_rng((seed, len(objects), len(numbers)))
-    same = listing.parse_split(where, split).base == "train"
-    every = np.arange(len(numbers))
-    chosen = _paired(rng, objects, numbers) if same else _any(rng, len(objects), every)
-    images = [above.images[chosen], loader.decode_all(below, workers=1)]
-    classes = {"cifar10": objects, "mnist": numbers[chosen]}
+    if listing.parse_split(where, split).base == "train":
+        partners = _draw_same_class(rng, objects, numbers)
+    else:
+        partners = _draw(rng, len(objects), np.arange(len(numbers)))
+    images = [above.images[partners], loader.decode_all(below, workers=1)]
+    classes = {"cifar10": objects, "mnist": numbers[partners]}
     other = next(name for name in HALVES if name != answer)
-    held = f"{below.fingerprint} under {above.fingerprint}, asked {answer}: "
-    about = dict(name=f"stacked/{split}", classes=below.classes)
-    about["columns"] = {"label": classes[answer], "texture": classes[other]}
-    about["preprocessing"] = f"{below.preprocessing}; above it {above.preprocessing}"
-    about["fingerprint"] = hashlib.sha256(held.encode() + chosen.tobytes()).hexdigest()
-    about["note"] = "; ".join(filter(None, (below.note, above.note)))
-    about |= dict(measures=("accuracy", "halves"), cite=tables.cite("stacked"))
-    return sources.ArraySource(images=np.concatenate(images, 1), **about)
+    words = f"{below.fingerprint} under {above.fingerprint}, asked {answer}: "
+    return sources.ArraySource(
+        name=f"stacked/{split}",
+        images=np.concatenate(images, 1),
+        classes=below.classes,
+        columns={"label": classes[answer], "texture": classes[other]},
+        preprocessing=f"{below.preprocessing}; above it {above.preprocessing}",
+        fingerprint=hashlib.sha256(words.encode() + partners.tobytes()).hexdigest(),
+        note="; ".join(filter(None, (below.note, above.note))),
+        measures=("accuracy", "halves"),
+        cite=tables.cite("stacked"),
+    )
 
 
-def _paired(rng, first, second) -> Int[np.ndarray, "n"]:
-    """For each of the first a member of the second of its class, at random."""
-    chosen = np.empty(len(first), np.int64)
+def _draw_same_class(rng, first, second) -> Int[np.ndarray, "n"]:
+    """Return for each label in `first` the index of an equal label in `second`, at random."""
+    partners = np.empty(len(first), np.int64)
     for label in np.unique(first):
-        places = np.flatnonzero(first == label)
-        chosen[places] = _any(rng, len(places), np.flatnonzero(second == label))
-    return chosen
+        index = np.flatnonzero(first == label)
+        partners[index] = _draw(rng, len(index), np.flatnonzero(second == label))
+    return partners
 
 
-def _any(rng, count, members) -> Int[np.ndarray, "count"]:
-    """So many of the members: none twice, unless they are fewer."""
+def _draw(rng, count, members) -> Int[np.ndarray, "count"]:
+    """Return `count` random members; none repeats before all have been drawn."""
     order = rng.permutation(members)
     return order[np.arange(count) % len(order)]
