@@ -243,7 +243,7 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_drawn(
         (["--only=grid"], "--only: unknown 'grid'"),
         (["--only=accuracy", "--set=photos"], "none of its sets is there"),
         (["--only=a,,b"], "--only: must be different names, as A,B, got 'a,,b'"),
-        (["--site=stage2"], "--site says nothing without --checkpoint"),
+        (["--site=stage2"], "--site has no effect without --checkpoint"),
         (["--images=0"], "--images: must be a whole number of at least 1, got '0'"),
         (["--maps=-1", "--runs=x"], "--maps: must be a whole number of at least 0"),
         (["--runs=nowhere"], "nothing is at 'nowhere'"),

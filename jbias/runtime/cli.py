@@ -1,7 +1,7 @@
 """The command line of every command: the parser, argument types, shared flags, exit codes.
 
-A mistyped flag is refused in one line that names the nearest one. Nothing slow is
-imported here: --help and wrong arguments are answered at once.
+A mistyped flag is an error of one line that names the most similar flag. Slow packages are
+not imported here, so that --help and errors in arguments appear immediately.
 """
 
 import argparse
@@ -19,58 +19,64 @@ from jbias.runtime import messages, signals, switches, xla
 
 
 def unknown_argument(word: str, known: Iterable[str]) -> str:
-    """Says that an argument such as --dta=pacs is none, and which flag is nearest."""
+    """Return the error message for an unknown argument such as --dta=pacs.
+
+    known: names of the existing flags, without dashes; the most similar one is suggested.
+    """
     name, dot, key = word.lstrip("-").partition("=")[0].partition(".")
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean --{close[0]}{dot}{key}?" if close else "see --help"
     return f"unknown argument {word!r}; {hint}"
 
 
-# Commands that are spelled otherwise than their modules.
-_SPELLINGS = {
+# Commands whose names differ from the names of their modules.
+_COMMAND_NAMES = {
     "export_stimuli": "export-stimuli",
     "measuring": "measure",
 }
 
 
 class Parser(argparse.ArgumentParser):
-    """Reads the arguments of `jbias COMMAND`; its help begins with `doc`.
+    """Parser of the arguments of `jbias COMMAND`.
 
-    command: the module, such as "report.measured".
+    command: the command's module in jbias, such as "report.measured".
+    doc: the description at the top of --help.
     """
 
-    entries = ""  # The flag whose --<entries>.KEY=VALUE are others' to read.
+    # Arguments --<overrides>.KEY=VALUE are accepted and returned unparsed.
+    overrides = ""
 
     def __init__(self, command: str = "", doc: str = "", **options: Any):
-        words = _SPELLINGS.get(command, command.replace(".", " "))
-        options.setdefault("prog", f"jbias {words}")
+        command_name = _COMMAND_NAMES.get(command, command.replace(".", " "))
+        options.setdefault("prog", f"jbias {command_name}")
         options.setdefault("description", doc)
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(**{"allow_abbrev": False, **options})
-        # `type=int` and `type=float` of all arguments read no "1_000".
+        options.setdefault("allow_abbrev", False)
+        super().__init__(**options)
+        # `type=int` and `type=float` would otherwise accept "1_000".
         self.register("type", int, numerals.whole)
         self.register("type", float, numerals.real)
-        self.color = False  # From Python 3.14 on help has codes of colours.
+        self.color = False  # Since Python 3.14, help has colour codes by default.
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
-        """Before anything is said of what is missing, refuses flags that are not there."""
+        """Parse like argparse, but report an unknown flag before a missing argument."""
         words = sys.argv[1:] if args is None else list(args)
         known = [name[2:] for name in self._option_string_actions if name[:2] == "--"]
         for word in words:
             if word == "--" or self._subparsers and word[:1] != "-":
-                break  # A command knows its own.
-            entry = self.entries and word.startswith(f"--{self.entries}.")
+                break  # The subcommand's parser checks its own flags.
+            is_override = self.overrides and word.startswith(f"--{self.overrides}.")
             name = word[2:].partition("=")[0]
-            if word[:2] == "--" and name not in known and not entry:
+            if word[:2] == "--" and name not in known and not is_override:
                 self.error(unknown_argument(word, known))
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str):
-        """Ends with one line and exit code 2."""
+        """Exit with code 2 and one line on stderr."""
         self.exit(2, f"{self.prog}: error: {messages.one_line(message)}\n")
 
     def exit(self, status: int = 0, message: str | None = None):
-        """End the process; print the message to stderr before."""
+        """Print the message to stderr, then exit with code `status`."""
         if message:
             messages.print_text(message, to_stderr=True, end="")
         raise SystemExit(status)
@@ -88,8 +94,13 @@ class Parser(argparse.ArgumentParser):
             messages.print_text(text, to_stderr=file is sys.stderr, end="")
 
 
-def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
-    """Return an argparse type: an int or float for which `fits` holds, as `what` says."""
+def number(
+    kind: type, is_valid: Callable[[Any], bool], description: str
+) -> Callable[[str], Any]:
+    """Return an argparse type: an int or float for which `is_valid` returns True.
+
+    kind: int or float. description: the valid values, for the error "must be ...".
+    """
     parse_text = {int: numerals.whole, float: numerals.real}[kind]
 
     def read(text: str) -> Any:
@@ -97,68 +108,90 @@ def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str]
             value = parse_text(text)
         except ValueError:
             value = None
-        if value is None or not fits(value):
-            raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
+        if value is None or not is_valid(value):
+            raise argparse.ArgumentTypeError(f"must be {description}, got {text!r}")
         return value
 
     return read
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """What reads a whole number of at least that."""
-    what = f"a whole number of at least {least}"
-    return number(int, lambda value: value >= least, what)
+def at_least(low: int) -> Callable[[str], int]:
+    """Return an argparse type: an int >= `low`."""
+    return number(
+        int,
+        lambda value: value >= low,
+        description=f"a whole number of at least {low}",
+    )
 
 
-positive = number(float, lambda value: 0 < value < math.inf, "a number above 0")
+positive = number(
+    float,
+    lambda value: 0 < value < math.inf,
+    description="a number above 0",
+)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Reads "A,B"; each once."""
-    found = tuple(map(str.strip, text.split(",")))
-    if all(found) and len(set(found)) == len(found):
-        return found
-    raise argparse.ArgumentTypeError(f"must be different names, as A,B, got {text!r}")
+    """argparse type: a tuple of distinct names from a text such as "A,B"."""
+    parsed_names = tuple(map(str.strip, text.split(",")))
+    if all(parsed_names) and len(set(parsed_names)) == len(parsed_names):
+        return parsed_names
+    raise argparse.ArgumentTypeError(
+        f"must be different names separated by commas, such as A,B, got {text!r}"
+    )
 
 
 def add_count(
-    to: Parser, flag: str, least: int, default: int, what: str, metavar: Any = "N"
+    parser: Parser, flag: str, low: int, default: int, help: str, metavar: Any = "N"
 ) -> None:
-    """Adds a flag that takes a whole number; its help says the default behind `what`."""
-    kind, more = at_least(least), f"{what} (default: %(default)s)"
-    to.add_argument(flag, type=kind, default=default, metavar=metavar, help=more)
+    """Add a flag that takes an int >= `low`; append the default to its help."""
+    parser.add_argument(
+        flag,
+        type=at_least(low),
+        default=default,
+        metavar=metavar,
+        help=f"{help} (default: %(default)s)",
+    )
 
 
-def add_texts(to: Parser, flags: Mapping[str, str]) -> None:
-    """Adds flags that take text: by --name=METAVAR what each is for."""
-    for flag, what in flags.items():
+def add_texts(parser: Parser, flags: Mapping[str, str]) -> None:
+    """Add flags that take text.
+
+    flags: help texts by flag and metavar, such as {"--model=NAME": "the network"}.
+    """
+    for flag, flag_help in flags.items():
         name, _, metavar = flag.partition("=")
-        to.add_argument(name, metavar=metavar, help=what)
+        parser.add_argument(name, metavar=metavar, help=flag_help)
 
 
-def add_names(to: Parser, flag: str, default: Any, what: str) -> None:
-    """Adds a flag that takes different names, as A,B."""
-    to.add_argument(flag, type=names, default=default, metavar="A,B", help=what)
+def add_names(parser: Parser, flag: str, default: Any, help: str) -> None:
+    """Add a flag that takes distinct names separated by commas."""
+    parser.add_argument(flag, type=names, default=default, metavar="A,B", help=help)
 
 
 def parse(
-    parser: Parser, argv: Sequence[str] | None, changed: str, check: Callable
+    parser: Parser, argv: Sequence[str] | None, overrides: str, check: Callable
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second.
+    """Return the parsed arguments, and the texts of the arguments --<overrides>.KEY=VALUE.
 
-    Ends with exit code 2 where they are wrong, and where `check`, which sees them by
-    name, raises a ValueError.
+    check: function of the mapping of argument names to values.
+    Exits with code 2 if an argument is invalid or `check` raises a ValueError.
     """
-    parser.entries = changed
-    args, rest = parser.parse_known_args(argv)
-    changes = [text for text in rest if text.startswith(f"--{changed}.")]
-    if len(changes) < len(rest):
-        unknown = next(text for text in rest if text not in changes)
-        paths = unknown[0] != "-" and "--checkpoint" in parser.format_usage()
-        hint = "; a path is --checkpoint=PATH, a glob in quotes" if paths else ""
+    parser.overrides = overrides
+    args, unparsed = parser.parse_known_args(argv)
+    changes = [text for text in unparsed if text.startswith(f"--{overrides}.")]
+    if len(changes) < len(unparsed):
+        unknown = next(text for text in unparsed if text not in changes)
+        may_be_path = unknown[0] != "-" and "--checkpoint" in parser.format_usage()
+        hint = (
+            "; write a path as --checkpoint=PATH, and a glob in quotes"
+            if may_be_path
+            else ""
+        )
         parser.error(f"unknown argument {unknown!r}{hint}")
-    if wrong := next((text for text in changes if "=" not in text), None):
-        parser.error(f"{wrong}: must be --{changed}.KEY=VALUE")
+    for change in changes:
+        if "=" not in change:
+            parser.error(f"{change}: must be --{overrides}.KEY=VALUE")
     try:
         check(vars(args))
     except ValueError as error:
@@ -166,31 +199,35 @@ def parse(
     return args, changes
 
 
-def settle(parser: Callable, args: Any, idle: Iterable, where: str, defaults: Mapping):
-    """Refuses flags that say nothing `where`, and fills in those that are not given.
+def settle(
+    parser: Callable, args: Any, unused: Iterable, where: str, defaults: Mapping
+) -> None:
+    """Reject flags that have no effect, and set the defaults of flags that are absent.
 
-    parser: makes the parser, which the refusal is of.
+    parser: function that returns the parser, which reports the error.
+    unused: names of the flags without effect. where: the reason, such as "without --runs".
     """
-    for name in idle:
+    for name in unused:
         if getattr(args, name) is not None:
-            parser().error(f"--{name} says nothing {where}; leave it out")
+            parser().error(f"--{name} has no effect {where}; remove it")
     for name, value in defaults.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
 
 
-_LETTERS = 500  # Of an error of memory: allocators print tables.
-_BATCHES = "--suite.run.batch=N, in training config.run.eval_batch"
+_MAX_LETTERS = 500  # Of an out-of-memory error: allocators print long tables.
+_BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 
 
 def run(work: Callable[[], int], *, stopped: str) -> int:
-    """Do the work and return its exit code.
+    """Call `work` and return the exit code of the command.
 
-    Returns 2 for what is refused, 1 for an error in the user's own code, 130 where Ctrl-C
-    stopped it, and 143 or 129 where SIGTERM or SIGHUP did.
+    The exit code is that of `work`, or 2 for an invalid input, 1 for an error in the user's
+    own code, 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP.
 
-    `work` imports what it needs: --help and wrong arguments wait for nothing. `stopped`
-    says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
+    work: does the command's work; it imports slow packages itself, so that --help is fast.
+    stopped: the effect of running a stopped command again, such as "resumes".
+    With JBIAS_TRACEBACK=1, errors are raised instead.
     """
     xla.set_flags()
     try:
@@ -209,7 +246,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         messages.print_text(f"jbias: {messages.one_line(error)}", to_stderr=True)
         return 1 if isinstance(error, messages.UserCodeError) else 2
     except SystemExit as error:
-        # Of a package or of the user's code: what is done returns an exit code.
+        # A package or the user's code called sys.exit; `work` returns its exit code.
         if error.code not in (0, None):
             raise
         line = "jbias: stopped before the end: some code called sys.exit(0)"
@@ -223,176 +260,237 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
     except Exception as error:
         if switches.is_on("JBIAS_TRACEBACK") or not messages.lacks_memory(error):
             raise
-        line = f"jbias: {messages.one_line(error)[:_LETTERS]}; memory is full: take smaller"
-        line = f"{line} batches ({_BATCHES}); the same command {stopped}"
-        messages.print_text(line, to_stderr=True)
+        reason = messages.one_line(error)[:_MAX_LETTERS]
+        messages.print_text(
+            f"jbias: {reason}; memory is full: use smaller batches ({_BATCH_FLAGS}); "
+            f"the same command {stopped}",
+            to_stderr=True,
+        )
         return 2
     except KeyboardInterrupt as stop:
-        by = f" by {stop}" if isinstance(stop, signals.Terminated) else ""
-        line = f"jbias: stopped{by}; the same command {stopped}"
+        cause = f" by {stop}" if isinstance(stop, signals.Terminated) else ""
+        line = f"jbias: stopped{cause}; the same command {stopped}"
         messages.print_text(line, to_stderr=True)
         return getattr(stop, "exit_code", 130)
 
 
-# What --classes may be, for the help and for messages.
+# The values that --classes takes, for the help and for messages.
 OUTPUT_LISTS = (
-    "imagenet, geirhos16 (in alphabetical order), folders (of `jbias measure`: the classes "
-    "of --data, in alphabetical order), a file with a name or WordNet id a line, or a CSV "
-    "file with the columns train_class and test_class"
+    "imagenet, geirhos16 (in alphabetical order), folders (only in `jbias measure`: the "
+    "classes of --data, in alphabetical order), a file with one class name or WordNet id "
+    "per line, or a CSV file with the columns train_class and test_class"
 )
 FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
 def add_network_flags(parser: Parser) -> None:
-    """Adds the flags that say which networks."""
-    add = parser.add_argument
-    what = (
-        "a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
-        ".npz), a run's workdir, a folder of these, a glob, or weights on the Hugging Face "
-        "Hub, hf:OWNER/NAME@COMMIT (extra `hub`); may be given again, and under either name"
+    """Add the flags that select networks and describe their files."""
+    parser.add_argument(
+        "--checkpoint",
+        "--runs",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="networks to use: a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, "
+        ".safetensors, .npz), a run's workdir, a folder of these, a glob, or weights on the "
+        "Hugging Face Hub, hf:OWNER/NAME@COMMIT (extra `hub`); may be repeated; --runs is "
+        "another name for --checkpoint",
     )
-    paths = dict(action="append", default=[], metavar="PATH")
-    add("--checkpoint", "--runs", **paths, help=what)
-    files = {
-        "--model=NAME": "of jbias.models.MODELS, e.g. resnet50, for files that --zoo does "
-        "not know; found by names and shapes if not given; or my.py:make, which makes a "
-        "flax module of your own from the number of classes: its variables are .msgpack "
-        "files",
-        "--zoo=FILE": "a table of published files, by whose names model, mean, deviation "
-        "and category are known; --zoo= is none (default: jbias:zoo)",
-        "--classes=FILE": f"what the outputs of a file's network are: {OUTPUT_LISTS} "
-        "(default: what the file itself says, else imagenet)",
-    }
-    add_texts(parser, files)
-    add_constants(parser, "of a file's network")
-    others = {
-        "--trained=DATA": "of a file's network: the data set that it was trained on, as "
-        "jbias.data.DATASETS has it, for its records and reports (default: unknown)",
-        "--method=NAME": "of a file's network: how it was trained, for its records and "
-        "reports, e.g. basic or fmix, as a config calls its variant (default: nothing)",
-        "--step=STEP": "of a run: best (by validation), latest, or a number (default: the "
-        "suite's run.step, which is best if it does not say)",
-    }
-    add_texts(parser, others)
+    add_texts(
+        parser,
+        {
+            "--model=NAME": "architecture of a file's network, a name in "
+            "jbias.models.MODELS such as resnet50, for files that are not in --zoo, or "
+            "my.py:make, a function from the number of classes to a flax module, whose "
+            "variables are .msgpack files (default: recognised by names and shapes of the "
+            "weights)",
+            "--zoo=FILE": "a table that maps names of published files to model, mean, "
+            "standard deviation and category; --zoo= uses no table (default: jbias:zoo)",
+            "--classes=FILE": f"classes of the outputs of a file's network: {OUTPUT_LISTS} "
+            "(default: the classes in the file itself, else imagenet)",
+        },
+    )
+    add_constants(parser, "for a file's network")
+    add_texts(
+        parser,
+        {
+            "--trained=DATA": "the data set on which a file's network was trained, a name "
+            "in jbias.data.DATASETS, for records and reports (default: unknown)",
+            "--method=NAME": "the method by which a file's network was trained, for "
+            "records and reports, e.g. basic or fmix, as the variant of a config "
+            "(default: none)",
+            "--step=STEP": "the checkpoint of a run: best (by validation), latest, or the "
+            "number of a step (default: run.step of the suite, else best)",
+        },
+    )
 
 
-def add_constants(parser: Parser, whose: str) -> None:
-    """Add --mean and --std; `whose` begins their help."""
-    for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
+def add_constants(parser: Parser, subject: str) -> None:
+    """Add --mean and --std; their help ends with `subject`, such as "for a file"."""
+    descriptions = {
+        "mean": "per-channel mean, subtracted from images in [0, 1]",
+        "std": "per-channel standard deviation for normalisation (images in [0, 1])",
+    }
+    for key, description in descriptions.items():
         parser.add_argument(
             f"--{key}",
             type=functools.partial(_constants, least=-1e9 if key == "mean" else 1e-9),
             metavar="R,G,B",
-            help=f"{whose}: {what} of images in [0, 1], three numbers or one; "
-            "found as the line about each file says if not given",
+            help=f"{description} {subject}, one or three numbers (default: detected, as "
+            "the line about each file reports)",
         )
 
 
 def add_suite_flags(parser: Parser) -> None:
-    """Adds the flags of commands that measure: networks, suite, devices."""
+    """Add the flags of commands that measure: networks, suite, devices."""
     add_network_flags(parser)
-    what = (
-        "what is measured, e.g. jbias:suites/biases:images=1000 of the package (`jbias:` "
-        "lists them) or a file of your own, my/suite.py:images=1000; ARGS are the "
-        "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
-        "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
-        "--suite.run.precision=float32"
+    parser.add_argument(
+        "--suite",
+        metavar="FILE[:ARGS]",
+        help="the measures to compute: a suite of the package, e.g. "
+        "jbias:suites/biases:images=1000 (--suite=jbias: lists them), or a file of your "
+        "own, my/suite.py:images=1000; the top of the suite's file lists its ARGS; "
+        "--suite.KEY=VALUE, which may be repeated, changes an entry, e.g. "
+        "--suite.measures.pgd.steps=10 or --suite.run.precision=float32",
     )
-    add_texts(parser, {"--suite=FILE[:ARGS]": what})
-    what = "measures of the suite, by their names there; all if not given"
-    add_names(parser, "--only", None, what)
-    what = (
-        "how many of those here are used, whatever the run or the suite has; 0 is "
-        "all, or what the suite says (default: %(default)s)"
+    add_names(
+        parser,
+        "--only",
+        default=None,
+        help="names of measures of the suite (default: all measures)",
     )
-    parser.add_argument("--devices", type=int, default=0, metavar="N", help=what)
+    parser.add_argument(
+        "--devices",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of this machine's devices to use; 0 uses the suite's number, else "
+        "all (default: %(default)s)",
+    )
 
 
 def _constants(text: str, least: float) -> tuple[float, ...]:
+    """argparse type: three numbers >= `least` from "R,G,B", or from one number for all."""
     try:
         values = tuple(map(numerals.real, text.split(",")))
     except ValueError:
         values = ()
     if len(values) not in (1, 3) or not all(least <= x <= 1e9 for x in values):
-        more = "positive " if least > 0 else ""
+        sign = "positive " if least > 0 else ""
         raise argparse.ArgumentTypeError(
-            f"must be three {more}numbers such as 0.485,0.456,0.406, or one, got {text!r}"
+            f"must be three {sign}numbers such as 0.485,0.456,0.406, or one, got {text!r}"
         )
     return values * (3 // len(values))
 
 
 def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
-    """Gives arguments in which `flag=a b`, as a shell leaves a glob, is `flag a b`."""
+    """Return the arguments with each `flag=value` replaced by `flag value`.
+
+    A shell expands the glob in `--runs=runs/*` to `--runs=runs/a runs/b`; argparse then
+    reads both values only if the flag and the first value are separate.
+    """
     argv = sys.argv[1:] if argv is None else argv
-    found = []
-    for one in argv:
-        name, _, value = one.partition("=")
-        found += [name, value] if name == flag and value else [one]
-    return found
+    words = []
+    for word in argv:
+        name, _, value = word.partition("=")
+        words += [name, value] if name == flag and value else [word]
+    return words
 
 
 def output_folder(text: str) -> str:
-    """Reads a folder to write into, which need not be there yet."""
+    """argparse type: a local folder to write into, which need not exist yet."""
     path = pathlib.Path(text)
     if "://" in text:
         raise argparse.ArgumentTypeError(
             f"must be a local folder, got {text!r}; copy it afterwards"
         )
-    if any(one.exists() and not one.is_dir() for one in (path, *path.parents)):
-        raise argparse.ArgumentTypeError(
-            f"must be a folder, got {text!r}, which is or is in a file; name another"
-        )
+    for parent in (path, *path.parents):
+        if parent.exists() and not parent.is_dir():
+            raise argparse.ArgumentTypeError(
+                f"must be a folder, got {text!r}, but {str(parent)!r} is a file; name another"
+            )
     return text
 
 
-probability = number(float, lambda a: 0 < a < 1, "a number between 0 and 1")
+probability = number(
+    float,
+    lambda value: 0 < value < 1,
+    description="a number between 0 and 1",
+)
 at_least_1, at_least_0 = at_least(1), at_least(0)
 
-# Arguments of several commands, but for what each says of them.
-WORKDIRS = types.MappingProxyType(dict(nargs="+", action="extend", metavar="WORKDIR"))
-OUT = types.MappingProxyType(dict(type=output_folder, required=True, metavar="DIR"))
-ALPHA = types.MappingProxyType(dict(type=probability, default=0.05))
+# Options of arguments that several commands share, without the help text.
+WORKDIRS = types.MappingProxyType(
+    {"nargs": "+", "action": "extend", "metavar": "WORKDIR"}
+)
+OUT = types.MappingProxyType(
+    {"type": output_folder, "required": True, "metavar": "DIR"}
+)
+ALPHA = types.MappingProxyType({"type": probability, "default": 0.05})
 
 
-FIGURES = ("svg", "pdf", "png")  # Forms of the files of a report's figures.
+FIGURES = ("svg", "pdf", "png")  # File formats of a report's figures.
 
 
-def figure_forms(text: str) -> tuple[str, ...]:
-    """argparse type: forms of figures as "pdf,png"; svg, which the page has, is always one."""
-    forms = {form.strip() for form in text.lower().split(",")}
-    if not forms <= {*FIGURES}:
+def figure_formats(text: str) -> tuple[str, ...]:
+    """argparse type: formats of figures from "pdf,png"; svg, for the page, is always added."""
+    formats = {name.strip() for name in text.lower().split(",")}
+    if not formats <= {*FIGURES}:
         raise argparse.ArgumentTypeError(
             f"must be one or more of {', '.join(FIGURES)}, such as pdf,png, got {text!r}"
         )
-    return tuple(form for form in FIGURES if form in {"svg", *forms})
+    return tuple(name for name in FIGURES if name in {"svg", *formats})
 
 
-def add_figures(to: argparse.ArgumentParser) -> None:
-    """Add --figures: the forms in which a report's figures are written."""
-    to.add_argument(
+def add_figures(parser: argparse.ArgumentParser) -> None:
+    """Add --figures: the formats in which a report's figures are written."""
+    parser.add_argument(
         "--figures",
-        type=figure_forms,
+        type=figure_formats,
         default=FIGURES[:1],
-        metavar="FORMS",
-        help="forms of the files in figures/: svg, which is always written, and beside it "
-        "pdf (papers) and png (slides), e.g. --figures=pdf,png (default: svg)",
+        metavar="FORMATS",
+        help="formats of the files in figures/: svg is always written; add pdf (papers) or "
+        "png (slides), e.g. --figures=pdf,png (default: svg)",
     )
 
 
-def add_permutation_flags(to: Parser) -> None:
-    """Adds what tests by random orders take: --adjust, --alpha, --permutations, --seed."""
-    add = to.add_argument
-    what = "p-values that say what is significant (default: %(default)s)"
-    add("--adjust", choices=("none", "holm", "bh"), default="holm", help=what)
-    add("--alpha", **ALPHA, help="level (default: %(default)s)")
-    add_count(to, "--permutations", 1, 9_999, "random orders behind a p-value")
-    add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
+def add_permutation_flags(parser: Parser) -> None:
+    """Add the flags of permutation tests: --adjust, --alpha, --permutations, --seed."""
+    parser.add_argument(
+        "--adjust",
+        choices=("none", "holm", "bh"),
+        default="holm",
+        help="correction of the p-values for multiple tests: none, Holm or "
+        "Benjamini-Hochberg (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--alpha",
+        **ALPHA,
+        help="significance level of the tests, between 0 and 1 (default: %(default)s)",
+    )
+    add_count(
+        parser,
+        "--permutations",
+        low=1,
+        default=9_999,
+        help="number of random permutations per p-value",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed of the permutations (default: %(default)s)",
+    )
 
 
-def print_lines(command: str, make: Callable[[], Iterable[str]]) -> int:
-    """Print the lines that `make` returns; return 0, or 2 with one line on stderr."""
+def print_lines(command: str, make_lines: Callable[[], Iterable[str]]) -> int:
+    """Print the lines that `make_lines` returns, and return the exit code.
+
+    The exit code is 0, or 2 if `make_lines` raises a ValueError or an OSError, whose text
+    becomes one line on stderr.
+    """
     try:
-        lines = make()
+        lines = make_lines()
     except (ValueError, OSError) as error:
         line = f"{command}: {messages.one_line(error)}"
         messages.print_text(line, to_stderr=True)
@@ -400,5 +498,5 @@ def print_lines(command: str, make: Callable[[], Iterable[str]]) -> int:
     with messages.stdout_errors_exit():
         for line in lines:
             if not messages.print_text(line):
-                break  # Nobody reads any more.
+                break  # The reader of stdout has gone.
     return 0

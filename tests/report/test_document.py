@@ -209,7 +209,7 @@ def test_every_command_that_draws_takes_forms_of_figures(command, capsys):
     ],
 )
 def test_forms_of_figures_are_read_and_svg_is_always_one(text, forms):
-    assert runtime_cli.figure_forms(text) == forms
+    assert runtime_cli.figure_formats(text) == forms
 
 
 def test_nothing_is_written_where_a_figure_cannot_be(tmp_path, monkeypatch):
