@@ -91,7 +91,7 @@ def test_seeds_on_two_devices_each_move_their_gradients():
 
 def test_shares_that_do_not_divide_are_refused():
     with pytest.raises(
-        ValueError, match="run.spread: must divide 1, what 3 seeds and 1"
+        ValueError, match="run.spread: must divide 1, the greatest common divisor of 3 "
     ):
         mesh.make(1, seeds=3, spread=2)
 

@@ -153,7 +153,7 @@ def test_no_other_run_of_a_study_is_begun_then(monkeypatch, tmp_path, capsys):
     args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
     assert study.run(args, ()) == 143
     assert begun == [tmp_path / "a"]
-    assert "the others are not begun" in capsys.readouterr().err
+    assert "the remaining runs have not started" in capsys.readouterr().err
 
 
 def fail() -> None:

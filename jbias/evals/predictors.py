@@ -239,7 +239,7 @@ def ask(
     told = lambda: f"asked about {where}; {_AGAIN}{_module_remedy(one.predict)}"
     code = one.code or "predict"
     with (
-        messages.user_code(code, given=told, whole=True),
+        messages.user_code(code, describe_call=told, catch_all=True),
         xla.callers_settings(),
     ):
         given = one.predict(images)
@@ -543,7 +543,7 @@ def load_object(named: str, where: str) -> Any:
     path = os.path.abspath(path)
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.insert(0, folder)  # What lies beside it may be imported.
-    with messages.user_code(path, whole=True):
+    with messages.user_code(path, catch_all=True):
         every = vars(jc.import_file("predict", path))
     known = {key: one for key, one in every.items() if not key.startswith("__")}
     jc.check_known(f"{where}: {path}", name, known)
@@ -560,7 +560,7 @@ def count_outputs(predictor: Predictor, size: int) -> int:
     context = f"asked about two trial images; {remedy}"
     code = predictor.code or "predict"
     with (
-        messages.user_code(code, given=lambda: context, whole=True),
+        messages.user_code(code, describe_call=lambda: context, catch_all=True),
         xla.callers_settings(),
     ):
         answers = _to_array(predictor.predict(images))

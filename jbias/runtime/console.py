@@ -1,6 +1,6 @@
-"""What a person sees of a long run: a log, a live bar or plain lines, announcements.
+"""Log and progress of a long run.
 
-Progress is a bar on a terminal, and a line every few seconds elsewhere. The log goes to
+Progress is a bar on a terminal, and otherwise a line every few seconds. The log goes to
 stderr and to log.txt, or as JSON objects to log.jsonl.
 """
 
@@ -19,30 +19,31 @@ from jbias.runtime import files, messages, signals, switches
 
 
 def silence_warnings() -> None:
-    """Silences what orbax and Pillow print beside their errors.
+    """Silence the log lines of orbax and the warnings of Pillow; their errors still raise.
 
-    Orbax logs every file, and every thread that a full disk ended. What it raises becomes
-    one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of what is odd in an image;
-    what is wrong in one is an error.
+    Orbax logs every file, and every thread that fails on a full disk. JBIAS_TRACEBACK=1
+    shows these lines. Pillow warns of unusual images; damaged images raise an error.
     """
-    from absl import logging as absl_logging  # Late, as tqdm: --help waits for neither.
+    from absl import logging as absl_logging  # Late, for a fast --help.
 
     warnings.filterwarnings("ignore", module=r"PIL\.")
-    loud = switches.is_on("JBIAS_TRACEBACK")
-    absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
+    shows_tracebacks = switches.is_on("JBIAS_TRACEBACK")
+    absl_logging.set_verbosity(
+        absl_logging.ERROR if shows_tracebacks else absl_logging.FATAL
+    )
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = messages.print_traceback
-    if not loud:
+    if not shows_tracebacks:
         sys.unraisablehook = _report_unraisable
 
 
 def _report_unraisable(unraisable: Any) -> None:
-    """Prints an error that no code could catch, unless it follows from another.
+    """Print an exception that no code could catch, unless another error explains it.
 
-    Of a save that failed only the first file's error is waited for; tensorstore's threads
-    find the loop closed that they were to tell the others'. A stop that came where Python
-    takes no error is heard of later, too.
+    Two kinds are dropped. When a save fails, orbax awaits the first file's error only, and
+    tensorstore's other threads find the event loop closed. A stop signal that arrives where
+    Python ignores exceptions is handled later.
     """
     stopped = isinstance(unraisable.exc_value, signals.Interrupted)
     if not stopped and str(unraisable.exc_value) != "Event loop is closed":
@@ -54,9 +55,9 @@ LOG_FILES = ("log.txt", "log.jsonl")
 
 
 class LogEvent(str):
-    """A line of the log that says, for programs, of which event it tells.
+    """A line of the log with a machine-readable event name and fields.
 
-    A `quiet` one is told to programs only.
+    A `quiet` event appears in the JSON log only.
     """
 
     event: str
@@ -70,74 +71,78 @@ class LogEvent(str):
         return line
 
     def at(self, level: str, *, quiet: bool = False) -> Self:
-        """Itself, with another level: debug, info, warning or error."""
+        """Set the level (debug, info, warning or error) and return this event."""
         self.level, self.quiet = level, quiet
         return self
 
     def json(self) -> str:
-        """One JSON object: time, level, event, message and the event's fields."""
-        now = messages.utc_now("milliseconds")
-        facts = {"time": now, "level": self.level, "event": self.event}
-        said = facts | {"message": str(self), **self.fields}
-        return messages.to_json(said, default=str)
+        """Return a JSON object of time, level, event, message and the event's fields."""
+        record = {
+            "time": messages.utc_now("milliseconds"),
+            "level": self.level,
+            "event": self.event,
+            "message": str(self),
+        }
+        return messages.to_json(record | self.fields, default=str)
 
 
 def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages.Say:
-    """A function that prints a line, above a live bar, and appends it to log.txt.
+    """Return a function that prints a line, above a live bar, and appends it to log.txt.
 
-    In the form "json" what is printed are JSON objects, appended to log.jsonl as well.
-    Neither a terminal that is gone nor a full disk ends a run for want of a line: what
-    the log lacks is told once.
+    form: "text", or "json" to print JSON objects and to append them to log.jsonl, too.
+    workdir: the folder of the log files; None to print only. A closed terminal or a full
+    disk does not stop the run: the first line that cannot be written is reported.
     """
-    lacking = False
+    has_lost_lines = False
 
     def append(name: str, text: str) -> None:
-        nonlocal lacking
+        nonlocal has_lost_lines
         try:
             files.append(workdir / name, text)
         except OSError as error:
-            if not lacking:
-                _show_lost(workdir / name, error)
-            lacking = True
+            if not has_lost_lines:
+                _report_lost_lines(workdir / name, error)
+            has_lost_lines = True
 
-    def say(line: str) -> None:
-        line = line if isinstance(line, LogEvent) else LogEvent(line, "note")
-        text = line.json() if form == "json" else line
-        if form == "json" or not line.quiet:
-            _show(text)
+    def log(line: str) -> None:
+        event = line if isinstance(line, LogEvent) else LogEvent(line, "note")
+        text = event.json() if form == "json" else event
+        if form == "json" or not event.quiet:
+            _print_line(text)
         if workdir is not None and form == "json":
             append("log.jsonl", text)
-        if workdir is not None and not line.quiet:
-            append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+        if workdir is not None and not event.quiet:
+            append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {event}")
 
-    return say
+    return log
 
 
 def flush(workdir: "epath.Path") -> None:
-    """Writes what the logs in an object store lack; where it cannot, tells it."""
+    """Write pending log lines to an object store; print a line for a log that fails."""
     for name in LOG_FILES:
         try:
             files.flush(workdir / name)
         except OSError as error:
-            _show_lost(workdir / name, error)
+            _report_lost_lines(workdir / name, error)
 
 
-def _show_lost(path: "epath.Path", error: OSError) -> None:
+def _report_lost_lines(path: "epath.Path", error: OSError) -> None:
     reason = files.system_message(error)
-    _show(f"{path} cannot be written ({reason}); lines are lost")
+    _print_line(f"{path} cannot be written ({reason}); lines are lost")
 
 
-def _show(line: str) -> None:
+def _print_line(line: str) -> None:
+    """Print a line to stderr above a live bar; do nothing if stderr is closed."""
     import tqdm
 
-    with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
+    with contextlib.suppress(OSError, ValueError):
         tqdm.tqdm.write(messages.terminal_text(line, sys.stderr), file=sys.stderr)
 
 
 def flush_streams() -> None:
-    """Flush stdout and stderr; where nobody reads them any more, drop what they hold.
+    """Flush stdout and stderr; discard the text of a stream that has lost its reader.
 
-    Python would end with exit code 120 in place of the run's own.
+    Otherwise Python replaces the run's exit code by 120.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -148,7 +153,7 @@ def flush_streams() -> None:
 
 
 def _bar(*, live: bool | None = None, **options: Any) -> "tqdm.tqdm":
-    """A bar on stderr, disabled where that is no terminal."""
+    """Return a tqdm bar on stderr; live=None disables it unless stderr is a terminal."""
     import tqdm
 
     live = sys.stderr.isatty() if live is None else live
@@ -157,7 +162,7 @@ def _bar(*, live: bool | None = None, **options: Any) -> "tqdm.tqdm":
 
 @contextlib.contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal for work that may take a while; yields (done, total) -> None."""
+    """Show a bar on a terminal; yield a function (done, total) -> None that updates it."""
     title = messages.one_line(title)
     with _bar(total=total, desc=title, delay=1, leave=False) as bar:
         yield lambda done, _: bar.update(done - bar.n)
@@ -174,68 +179,79 @@ def count_images(
 ) -> Iterator[
     tuple[Callable[..., None], Callable[..., contextlib.AbstractContextManager]]
 ]:
-    """Counts images, with rate and ETA: a bar on a terminal, elsewhere lines at times.
+    """Show images done, rate and ETA: a bar on a terminal, otherwise a line at intervals.
 
-    Yields two functions. The first hears how many more are done, and with counted=False
-    of such as have no part in the rate. The second makes contexts whose time has none,
-    for what else there is to do, "compiling" by itself; of one that lasts longer than
-    `patience` seconds that is told.
+    Yields two functions, (advance, untimed):
+    `advance(count, counted=True)` adds images; counted=False leaves them out of the rate.
+    `untimed(activity="compiling")` returns a context whose duration is left out of the
+    rate; the activity is shown once the context lasts longer than `patience` seconds.
+
+    seconds: time between two lines.
     """
-    options = dict(unit="image", dynamic_ncols=True, leave=False)
-    shown = _bar(total=total, desc=messages.one_line(title), **options)
-    done, rated, began, said = 0, 0, time.monotonic(), time.monotonic()
+    bar = _bar(
+        total=total,
+        desc=messages.one_line(title),
+        unit="image",
+        dynamic_ncols=True,
+        leave=False,
+    )
+    num_done = num_timed = 0
+    start_time = last_line_time = time.monotonic()
 
-    def tell(more: int, *, counted: bool = True) -> None:
-        nonlocal done, rated, said
-        done += more
-        rated += more * counted
-        shown.update(more)
+    def advance(count: int, *, counted: bool = True) -> None:
+        nonlocal num_done, num_timed, last_line_time
+        num_done += count
+        num_timed += count * counted
+        bar.update(count)
         now = time.monotonic()
-        if shown.disable and rated and now - said >= seconds:
-            said, rate = now, rated / max(now - began, 1e-9)
-            left = shown.format_interval((total - done) / rate)
-            say(f"{title}: {done}/{total} images, {rate:.0f} images/s, ETA {left}")
+        if bar.disable and num_timed and now - last_line_time >= seconds:
+            last_line_time = now
+            rate = num_timed / max(now - start_time, 1e-9)
+            eta = bar.format_interval((total - num_done) / rate)
+            say(f"{title}: {num_done}/{total} images, {rate:.0f} images/s, ETA {eta}")
 
-    def show(what: str) -> None:
-        if shown.disable:
-            say(f"{title}: {done}/{total} images, {what} ...")
+    def show_activity(activity: str) -> None:
+        if bar.disable:
+            say(f"{title}: {num_done}/{total} images, {activity} ...")
         else:
-            shown.set_postfix_str(what)
+            bar.set_postfix_str(activity)
 
     @contextlib.contextmanager
-    def aside(what: str = "compiling") -> Iterator[None]:
-        nonlocal began
-        at, late = time.monotonic(), threading.Timer(patience, show, [what])
-        late.daemon = True
-        late.start()
+    def untimed(activity: str = "compiling") -> Iterator[None]:
+        nonlocal start_time
+        entry_time = time.monotonic()
+        timer = threading.Timer(patience, show_activity, [activity])
+        timer.daemon = True
+        timer.start()
         try:
             yield
         finally:
-            late.cancel()
-            late.join()
-            began += time.monotonic() - at
-            shown.unpause()
-            shown.set_postfix_str("", refresh=False)
+            timer.cancel()
+            timer.join()
+            start_time += time.monotonic() - entry_time
+            bar.unpause()
+            bar.set_postfix_str("", refresh=False)
 
-    with contextlib.closing(shown):
-        yield tell, aside
+    with contextlib.closing(bar):
+        yield advance, untimed
 
 
 class Speed(NamedTuple):
-    """How far a training is, and how fast it goes."""
+    """Progress and speed of a training."""
 
-    done: int  # Steps.
-    rate: float  # Steps a second,
-    images: float  # and images.
-    seconds_left: float  # Seconds that the rest takes at this rate.
+    done: int  # Steps done.
+    rate: float  # Steps per second.
+    images: float  # Images per second.
+    seconds_left: float  # Estimated seconds until the last step.
 
 
 @dataclasses.dataclass
 class Progress:
-    """Training progress: on a terminal a bar, elsewhere a line every few seconds.
+    """Training progress: a bar on a terminal, otherwise a line every `seconds` seconds.
 
-    `beat` hears of each line, or of when one were due where there is a bar. `plain`:
-    lines even on a terminal.
+    say: logs a line. total, done: numbers of steps, at the end and so far.
+    beat: called every `seconds` seconds with the current speed.
+    plain: whether to log lines even on a terminal.
     """
 
     say: messages.Say
@@ -249,88 +265,108 @@ class Progress:
     plain: dataclasses.InitVar[bool] = False
 
     def __post_init__(self, plain: bool):
-        self._start, self._idle = self.done, 0.0
-        self._began = self._said = time.monotonic()
-        options = dict(unit="step", dynamic_ncols=True, live=False if plain else None)
-        self._bar = _bar(total=self.total, initial=self.done, **options)
+        self._first_step, self._idle_seconds = self.done, 0.0
+        self._start_time = self._last_beat_time = time.monotonic()
+        self._bar = _bar(
+            live=False if plain else None,
+            total=self.total,
+            initial=self.done,
+            unit="step",
+            dynamic_ncols=True,
+        )
 
     @contextlib.contextmanager
     def idle(self) -> Iterator[None]:
-        """Leaves what happens inside (compilation, evaluation) out of the rate."""
-        began = time.monotonic()
+        """Leave the duration of the context (e.g. of an evaluation) out of the rate."""
+        entry_time = time.monotonic()
         yield
-        self._idle += time.monotonic() - began
+        self._idle_seconds += time.monotonic() - entry_time
 
     def restart(self) -> None:
-        """Begins to measure the rate anew."""
-        self._began, self._idle = time.monotonic(), 0.0
+        """Restart the clock of the rate."""
+        self._start_time, self._idle_seconds = time.monotonic(), 0.0
 
     def update(self, done: int, note: str, *, counted: bool = True) -> None:
-        """Shows that `done` steps are done; `note` ends the line.
+        """Show that `done` steps are done.
 
-        Steps that are not `counted` have no part in the rate.
+        note: the end of the line. counted: whether the new steps count for the rate.
         """
         if not counted:
-            self._start += done - self.done
+            self._first_step += done - self.done
         self._bar.update(done - self.done)
         self.done = done
         now = time.monotonic()
-        spent = max(now - self._began - self._idle, 1e-9)
-        rate = (done - self._start) / spent
-        left = (self.total - done) / max(rate, 1e-9)
-        speed = Speed(done, rate, rate * self.images_per_step, left)
+        seconds_stepping = max(now - self._start_time - self._idle_seconds, 1e-9)
+        rate = (done - self._first_step) / seconds_stepping
+        seconds_left = (self.total - done) / max(rate, 1e-9)
+        speed = Speed(
+            done,
+            rate,
+            images=rate * self.images_per_step,
+            seconds_left=seconds_left,
+        )
         images = f"{speed.images:.0f} images/s"
         epochs = f"{self.total / self.steps_per_epoch:.3g}"
         epoch = f"epoch {done / self.steps_per_epoch:.2f}/{epochs}"
         if not self._bar.disable:
             self._bar.set_description_str(epoch, refresh=False)
             self._bar.set_postfix_str(f"{images}, {note}", refresh=False)
-        if not counted or now - self._said < self.seconds:
+        if not counted or now - self._last_beat_time < self.seconds:
             return
-        self._said = now
+        self._last_beat_time = now
         if self._bar.disable:
-            eta = self._bar.format_interval(left)
+            eta = self._bar.format_interval(seconds_left)
             line = (
                 f"{epoch}, step {done}/{self.total}, {rate:.2f} steps/s, {images}, "
                 f"ETA {eta}, {note}"
             )
-            facts = dict(rate=rate, images=speed.images, eta_seconds=left)
-            facts = {key: round(value, 3) for key, value in facts.items()}
-            self.say(LogEvent(line, "progress", step=done, total=self.total, **facts))
+            event = LogEvent(
+                line,
+                "progress",
+                step=done,
+                total=self.total,
+                rate=round(rate, 3),
+                images=round(speed.images, 3),
+                eta_seconds=round(seconds_left, 3),
+            )
+            self.say(event)
         self.beat(speed)
 
     def close(self) -> None:
-        """Leaves the terminal to others."""
+        """Remove the bar."""
         self._bar.close()
 
 
 @contextlib.contextmanager
-def announce_slow(say: messages.Say, what: str, *, every: float = 10.0) -> Iterator:
-    """Says what is done, then for how long already, as long as the context lasts.
+def announce_slow(say: messages.Say, activity: str, *, every: float = 10.0) -> Iterator:
+    """Log an activity, and its duration so far, as long as the context lasts.
 
-    On a terminal that is a line which counts the seconds; elsewhere there is one more
-    each `every` seconds, then each twice, four times as many.
+    A terminal shows a line that counts the seconds. Otherwise lines follow after `every`
+    seconds, then after pauses of twice that, four times that and so on.
     """
-    say(f"{what} ...")
-    began, over = time.monotonic(), threading.Event()
-    title, shown = messages.one_line(what), "{desc}: {elapsed}"
-    bar = _bar(desc=title, bar_format=shown, leave=False)
+    say(f"{activity} ...")
+    start_time, is_over = time.monotonic(), threading.Event()
+    bar = _bar(
+        desc=messages.one_line(activity),
+        bar_format="{desc}: {elapsed}",
+        leave=False,
+    )
 
-    def tell() -> None:
+    def report_duration() -> None:
         pause = every if bar.disable else 1.0
-        while not over.wait(pause):
+        while not is_over.wait(pause):
             if not bar.disable:
                 bar.refresh()
                 continue
-            spent = bar.format_interval(time.monotonic() - began)
-            say(f"{what}: {spent} so far ...")
+            duration = bar.format_interval(time.monotonic() - start_time)
+            say(f"{activity}: {duration} so far ...")
             pause *= 2
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    thread = threading.Thread(target=report_duration, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        over.set()
-        teller.join()
+        is_over.set()
+        thread.join()
         bar.close()

@@ -1,7 +1,7 @@
 """Files that are written completely or not at all, on a local disk or in gs://.
 
-An error of the system becomes one line that names the path and what to do. What differs
-for an object store is in `object_store`, imported only where such a path occurs.
+System errors become one line with the path and a remedy. The operations on gs:// are in
+`object_store`, which is imported only for such paths.
 """
 
 import contextlib
@@ -15,91 +15,104 @@ import shutil
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 PathLike = str | os.PathLike
 
 REMEDY = (
-    "what was saved before is whole: make room or bring the disk back, and run the same "
+    "all earlier saves are complete: make room or bring the disk back, and run the same "
     "command again"
 )
 
-_DEEPEST = 500  # Folders are made from within each other, which Python bounds.
-_ELSEWHERE = "a file is where a folder must be: name another path"
+_MAX_FOLDERS = 500  # makedirs recurses once per folder, and Python limits recursion.
+_FILE_FOR_FOLDER = "a file is where a folder must be: name another path"
+_NO_PERMISSION = "change its permissions, or name another path"
 _REMEDIES = {
     errno.ENAMETOOLONG: "shorten it: a name has at most 255 bytes, a path 4,095 and "
-    f"{_DEEPEST} folders",
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "make it yours, or name another"),
-    errno.ELOOP: "remove the link that leads to itself",
+    f"{_MAX_FOLDERS} folders",
+    errno.EEXIST: _FILE_FOR_FOLDER,
+    errno.ENOTDIR: _FILE_FOR_FOLDER,
+    errno.EACCES: _NO_PERMISSION,
+    errno.EPERM: _NO_PERMISSION,
+    errno.ELOOP: "remove the link that points to itself",
     errno.EISDIR: "a folder is where a file must be: remove it, or name another path",
 }
-_NUMBER = re.compile(r"\[errno -?\d+\]:? ?", re.IGNORECASE)
+_ERRNO = re.compile(r"\[errno -?\d+\]:? ?", re.IGNORECASE)
 
 
 def cache_path(name: str) -> pathlib.Path:
-    """A place of that name under $JBIAS_CACHE, or ~/.cache/jbias."""
+    """Return the path of `name` in the cache: in $JBIAS_CACHE, or in ~/.cache/jbias."""
     folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
     return pathlib.Path(folder).expanduser() / name
 
 
 def is_remote(path: PathLike) -> bool:
-    """Whether a path is not one of this machine's file systems."""
+    """Return whether a path has a scheme such as gs://, so is not on a local file system."""
     return "://" in os.fspath(path)
 
 
 def object_store() -> types.ModuleType:
-    """The module of gs://, which needs the extra `gcs`."""
+    """Import and return `jbias.runtime.object_store`, which needs the extra `gcs`."""
     from jbias.runtime import object_store
 
     return object_store
 
 
 def resolve(path: PathLike, where: str = "workdir") -> "epath.Path":
-    """The whole path of a folder; ValueError where it is in a store out of reach, or its
-    letters cannot be read, OSError where it is too deep.
+    """Return the absolute path of a folder.
+
+    ValueError for an unsupported or unreachable object store, or letters that cannot be
+    encoded; OSError for a path of too many folders. where: names the setting in errors.
     """
-    from etils import epath  # Late: it takes long, and --help needs none of it.
+    from etils import epath  # Late, for a fast --help: the import is slow.
 
     text = os.fspath(path)
-    text.encode()  # What a locale misread nobody could write below.
+    text.encode()  # A UnicodeEncodeError here is clearer than one from a later write.
     if not is_remote(path):
-        if len((whole := epath.Path(path).resolve()).parts) > _DEEPEST:
-            raise OSError(errno.ENAMETOOLONG, "File name too long", str(whole))
-        return whole
+        absolute = epath.Path(path).resolve()
+        if len(absolute.parts) > _MAX_FOLDERS:
+            raise OSError(errno.ENAMETOOLONG, "File name too long", str(absolute))
+        return absolute
     if not text.startswith("gs://"):
         raise ValueError(
-            f"{where}: {text} is no local directory, and of object stores gs:// alone is "
-            "supported; mount it, or name another"
+            f"{where}: {text} is no local directory, and gs:// is the only supported "
+            "object store; mount it, or name another"
         )
     require_package(where, text, "gcsfs", "gcs")
     object_store().check(text, where)
     return epath.Path(text)
 
 
-def require_package(where: str, what: str, package: str, extra: str) -> None:
-    """Refuses what needs a package that is not installed; the extra brings it."""
+def require_package(where: str, feature: str, package: str, extra: str) -> None:
+    """Raise ValueError unless a package is installed.
+
+    feature: the input that needs the package. extra: jbias's extra that installs it.
+    """
     if importlib.util.find_spec(package) is None:
-        needs = f"{what} needs the package {package}, which is not installed"
-        raise ValueError(f"{where}: {needs}; pip install 'jbias[{extra}]'")
+        raise ValueError(
+            f"{where}: {feature} needs the package {package}, which is not installed; "
+            f"pip install 'jbias[{extra}]'"
+        )
 
 
 def local_copy(path: PathLike, where: str, *, checkpoints: bool = False) -> PathLike:
-    """A path or glob as it is; of an object store, that of a fresh copy in the cache.
+    """Return a local path or glob unchanged, and copy a gs:// one into the cache.
 
-    Checkpoints of runs are left out unless asked for. ValueError where nothing is there.
+    For gs:// the path or glob of the up-to-date copies is returned; checkpoints of runs are
+    copied only with `checkpoints`. ValueError if a gs:// path or glob matches nothing.
     """
     if not is_remote(path):
         return path
     resolve(path, where)
-    home = cache_path("gs")
-    return object_store().fetch(os.fspath(path), where, home, checkpoints=checkpoints)
+    return object_store().fetch(
+        os.fspath(path), where, home=cache_path("gs"), checkpoints=checkpoints
+    )
 
 
 def write(path: PathLike, content: str | bytes, *, lasting: bool = True) -> None:
-    """Writes beside `path`, then renames: readers see all of it or nothing.
+    """Write a file atomically: a temporary file is renamed to `path`.
 
-    `lasting`: also after a loss of power right then.
+    lasting: whether to sync to disk, so that the file survives a loss of power.
     """
     from etils import epath
 
@@ -112,23 +125,23 @@ def write(path: PathLike, content: str | bytes, *, lasting: bool = True) -> None
         with part.open("wb") as file:
             file.write(content)
             file.flush()
-            if lasting:  # Else a loss of power may leave an empty file.
+            if lasting:  # Otherwise a loss of power may leave an empty file.
                 os.fsync(file.fileno())
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)  # On a full disk every byte counts.
+            part.unlink(missing_ok=True)  # Frees space on a full disk.
         raise
 
 
 def save(path: "epath.Path", content: str) -> None:
-    """Writes as `write` does; an OSError of one line names what could not be written."""
+    """Write a file as `write` does; failures raise an OSError of one line with a remedy."""
     with translate_os_errors(str(path)):
         write(path, content)
 
 
 def append(path: "epath.Path", line: str) -> None:
-    """Adds a line; in an object store it is there some seconds later, or at `flush`."""
+    """Append a line; an object store has it some seconds later, or after `flush`."""
     if is_remote(path):
         return object_store().log_of(os.fspath(path)).add(line)
     with path.open("a", encoding="utf-8") as file:
@@ -136,45 +149,52 @@ def append(path: "epath.Path", line: str) -> None:
 
 
 def flush(path: "epath.Path") -> None:
-    """Writes what was appended; OSError where an object store does not take it."""
+    """Write pending lines of `append` to an object store; OSError if that fails."""
     if is_remote(path):
         object_store().log_of(os.fspath(path)).flush()
 
 
 def stop_retrying(path: "epath.Path") -> None:
-    """After an error: what an object store then fails to do is not tried again."""
+    """Let later failures of an object store raise immediately; do nothing on a disk."""
     if is_remote(path):
         object_store().filesystem().hurried = True
 
 
 def discard(path: "epath.Path") -> None:
-    """Removes a file, if it is there, and what was to be appended."""
+    """Remove a file, if it exists, and pending lines of `append`."""
     if is_remote(path):
         object_store().log_of(os.fspath(path)).drop()
     path.unlink(missing_ok=True)
 
 
 def move(folder: "epath.Path", target: "epath.Path") -> None:
-    """Gives a folder another name; a kill leaves one of the two whole."""
+    """Rename a folder; if the process is killed meanwhile, one of the two is complete."""
     if is_remote(folder):
         return object_store().move(folder, target)
     folder.rename(target)
 
 
 def is_saved(checkpoint: "epath.Path") -> bool:
-    """Whether a folder that orbax writes is there whole; on a disk it is renamed last."""
+    """Return whether a checkpoint folder is complete.
+
+    On a disk, orbax renames a folder once it is complete. In an object store, it writes a
+    marker file last.
+    """
     if is_remote(checkpoint):
         return (checkpoint / object_store().MARK).exists()
     return checkpoint.exists()
 
 
 def free_bytes(folder: "epath.Path") -> int | None:
-    """Bytes that can be written; None where that has no bound."""
+    """Return the free bytes of a folder's disk; None for an object store."""
     return None if is_remote(folder) else shutil.disk_usage(folder).free
 
 
 def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
-    """What a file of JSON holds; ValueError where it holds nothing of that kind."""
+    """Return the content of a JSON file; ValueError unless it is an instance of `kind`.
+
+    remedy: the end of the error message, such as "delete it".
+    """
     try:
         content = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError):
@@ -186,7 +206,7 @@ def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
 
 @contextlib.contextmanager
 def explain_os_errors(where: str) -> Iterator[None]:
-    """Raise an OSError of one line that names the path that could not be read or opened."""
+    """Replace an OSError by one of one line: `where`, the path and a remedy."""
     try:
         yield
     except OSError as error:
@@ -194,27 +214,32 @@ def explain_os_errors(where: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translate_os_errors(what: str) -> Iterator[None]:
-    """Names what could not be written, and what to do; an OSError of one line."""
+def translate_os_errors(target: str) -> Iterator[None]:
+    """Replace an OSError by one of one line: `target` cannot be written, why, a remedy."""
     try:
         yield
     except OSError as error:
-        why = system_message(error)
-        raise OSError(f"{what}: cannot be written ({why}); {remedy(error)}") from error
+        reason = system_message(error)
+        raise OSError(
+            f"{target}: cannot be written ({reason}); {remedy(error)}"
+        ) from error
 
 
 def describe_error(error: Exception) -> str:
-    """What an error says; where that is the system's word, with what to do about it."""
+    """Return an error's text; for a common system error, with its path and a remedy."""
     if isinstance(error, UnicodeEncodeError):
-        locale = f"the locale reads names as {sys.getfilesystemencoding()}"
-        what = f"{error.object[:200]!r}: cannot be written as {error.encoding}"
-        return f"{what}; {locale}: set PYTHONUTF8=1"
-    known, path = _cause(error), getattr(error, "filename", None)
-    return f"{path}: {'; '.join(known)}" if known and path else error_text(error)
+        return (
+            f"{error.object[:200]!r}: cannot be written as {error.encoding}; the locale "
+            f"reads names as {sys.getfilesystemencoding()}: set PYTHONUTF8=1"
+        )
+    cause, path = _cause(error), getattr(error, "filename", None)
+    if cause and path:
+        return f"{path}: {cause.reason}; {cause.remedy}"
+    return error_text(error)
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an error says, without the system's number; its type if nothing."""
+    """Return an error's text without the errno, or its type if the text is empty."""
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         paths = [repr(path) for path in (error.filename, error.filename2) if path]
         text = ": ".join(filter(None, (str(error.strerror), " -> ".join(paths))))
@@ -222,11 +247,11 @@ def error_text(error: BaseException) -> str:
         text = str(error)
     if isinstance(error, MemoryError) and not text:
         return "not enough memory"
-    return _NUMBER.sub("", text) or type(error).__name__
+    return _ERRNO.sub("", text) or type(error).__name__
 
 
 def format_sizes(*sizes: int) -> list[str]:
-    """Return numbers of bytes with a unit: "1.5 MiB"; exact where two would look alike."""
+    """Return sizes in bytes as "1.5 MiB"; as exact numbers if two texts would be equal."""
     texts = [format_size(size) for size in sizes]
     if len(set(texts)) < len(set(sizes)):
         return [f"{size:,} bytes" for size in sizes]
@@ -234,34 +259,50 @@ def format_sizes(*sizes: int) -> list[str]:
 
 
 def format_size(size: int) -> str:
-    """Return a number of bytes in the largest unit of which there is at least one."""
+    """Return a size in bytes, such as "1.50 MiB", in the largest unit that it reaches."""
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
-            return f"{size / unit:,.{2 if size < 10 * unit else 1}f} {name}"
+            num_digits = 2 if size < 10 * unit else 1
+            return f"{size / unit:,.{num_digits}f} {name}"
     return f"{size:,.0f} bytes"
 
 
 def remedy(error: OSError) -> str:
-    """What to do about it."""
+    """Return advice to the user on a system error."""
     cause = _cause(error)
-    return cause[1] if cause else getattr(error, "remedy", REMEDY)
+    return cause.remedy if cause else getattr(error, "remedy", REMEDY)
 
 
 def system_message(error: OSError) -> str:
-    """What the system said, without number and path."""
+    """Return the text of a system error, without errno and path."""
     cause = _cause(error)
-    return cause[0] if cause else error.strerror or " ".join(error_text(error).split())
+    if cause:
+        return cause.reason
+    return error.strerror or " ".join(error_text(error).split())
 
 
-def _cause(error: Exception) -> tuple[str, str] | None:
-    """What is so, and what to do about it, where the path and not the disk is to blame."""
+class _Cause(NamedTuple):
+    """The reason of a system error, and advice to the user."""
+
+    reason: str
+    remedy: str
+
+
+def _cause(error: Exception) -> _Cause | None:
+    """Return why a path is unusable; None if the path itself is not the problem."""
     if not isinstance(error, OSError):
-        return None  # Of a package that says the system's word otherwise.
+        return None
     path = os.path.abspath(error.filename) if isinstance(error.filename, str) else ""
-    for at in (path, *map(str, pathlib.Path(path).parents)) if path else ():
-        if os.path.islink(at) and not os.path.exists(at):
-            leads = f"{at} is a link to {os.readlink(at)}, which is not there"
-            return leads, "make what it leads to, or remove the link"
+    candidates = [path, *map(str, pathlib.Path(path).parents)] if path else []
+    for candidate in candidates:
+        if os.path.islink(candidate) and not os.path.exists(candidate):
+            target = os.readlink(candidate)
+            return _Cause(
+                f"{candidate} is a link to {target}, which does not exist",
+                "create the target, or remove the link",
+            )
     if error.errno in _REMEDIES:
-        return error.strerror or os.strerror(error.errno), _REMEDIES[error.errno]
+        return _Cause(
+            error.strerror or os.strerror(error.errno), _REMEDIES[error.errno]
+        )
     return None

@@ -1,8 +1,7 @@
-"""The memory of this process: few malloc arenas, freed pages returned, quiet collection.
+"""Settings of this process's heap: malloc arenas, freed pages, garbage collection.
 
-Glibc gives threads arenas of their own, up to eight a core, and each arena keeps as much
-memory as it ever needed. In a long run the threads of one save after another come to ever
-other arenas.
+Glibc gives each thread its own arena, up to eight arenas per core, and an arena keeps its
+peak memory. In a long run, each save starts threads that use other arenas, so memory grows.
 """
 
 import atexit
@@ -21,20 +20,20 @@ _KEEPING = frozenset(
 
 
 def limit_arenas() -> None:
-    """Has all threads to come share few heaps, unless the environment says how many.
+    """Limit malloc to one arena per four cores, at least two, for all later threads.
 
-    Two, or one for each four cores where that is more.
+    Does nothing if an environment variable sets the number, or without glibc.
     """
     if not _VARIABLES & os.environ.keys() and hasattr(_C, "mallopt"):
-        many = max(2, (os.cpu_count() or 1) // 4)
-        _C.mallopt(-8, many)  # M_ARENA_MAX of glibc's <malloc.h>.
+        num_arenas = max(2, (os.cpu_count() or 1) // 4)
+        _C.mallopt(-8, num_arenas)  # M_ARENA_MAX of glibc's <malloc.h>.
 
 
 def keep_freed(size: int) -> None:
-    """Keep up to `size` bytes of freed memory for the next arrays, where the library is glibc.
+    """Let malloc keep up to `size` bytes of freed memory for later arrays.
 
-    Each large array has fresh pages else, and the system clears all of them: for work on many
-    arrays of equal size. Leaves settings of the environment as they are.
+    This speeds up work on many large arrays: otherwise the system clears fresh pages for
+    each array. Does nothing if an environment variable configures this, or without glibc.
     """
     if not _KEEPING & os.environ.keys() and hasattr(_C, "mallopt"):
         _C.mallopt(-3, 2**30)  # M_MMAP_THRESHOLD of glibc's <malloc.h>.
@@ -42,7 +41,7 @@ def keep_freed(size: int) -> None:
 
 
 def trim() -> None:
-    """Gives the system back what is free, where the library is glibc."""
+    """Return freed memory to the system; does nothing without glibc."""
     if hasattr(_C, "malloc_trim"):
         _C.malloc_trim(0)
 
@@ -66,10 +65,10 @@ def skip_last_collection() -> None:
 
 
 def collect_silently() -> None:
-    """Collects garbage, without the tracebacks of what ends in it.
+    """Collect garbage without printing exceptions of the collected objects.
 
-    Orbax reads many arrays at once. Where one is damaged the others go on, though nobody
-    waits for them, and report it by tracebacks once they are collected.
+    Orbax reads arrays in parallel. If one array is damaged, the reads of the other arrays
+    are not awaited, and print tracebacks when they are collected.
     """
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:

@@ -1,12 +1,11 @@
 """Weights on the Hugging Face Hub, named hf:OWNER/NAME@COMMIT; needs the extra `hub`.
 
-A commit names the same bytes for ever. Branches and tags can move, so they are refused. Files
-lie in huggingface_hub's own cache (HF_HOME), where they are found without a network, too.
+Only commits are accepted: their files never change, while branches and tags can move. Files
+are stored in huggingface_hub's own cache (HF_HOME), and are read from there without a network.
 """
 
 import contextlib
 import errno
-import functools
 import hashlib
 import os
 import pathlib
@@ -25,15 +24,17 @@ from jbias import numerals
 from jbias.runtime import files, messages
 
 _PREFIX = "hf:"
-FILES = ("model.safetensors", "pytorch_model.bin")  # The first that is there.
+FILES = ("model.safetensors", "pytorch_model.bin")  # The first existing file is used.
 _PART = r"([\w-][\w.-]*)"
-_NAMED = re.compile(rf"{_PREFIX}{_PART}/{_PART}(?:@(.*))?")
+_NAME = re.compile(rf"{_PREFIX}{_PART}/{_PART}(?:@(.*))?")
 _COMMIT, _SHA256 = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{64}")
-_LETTERS = 200  # Of a fault: servers answer with pages.
+_MAX_LETTERS = (
+    200  # Of a server's text in a message: servers may answer with long pages.
+)
 
 
 class Repository(NamedTuple):
-    """What hf:OWNER/NAME@COMMIT names."""
+    """A repository on the hub at one commit, named hf:OWNER/NAME@COMMIT."""
 
     owner: str
     name: str
@@ -41,33 +42,34 @@ class Repository(NamedTuple):
 
     @property
     def id(self) -> str:
+        """The name on the hub, OWNER/NAME."""
         return f"{self.owner}/{self.name}"
 
     @property
     def page(self) -> str:
-        """The address of its page."""
+        """The address of the repository's page."""
         return f"{_endpoint()}/{self.id}"
 
     @property
-    def by_hand(self) -> str:
-        """What to do where nothing can be fetched here."""
+    def manual_download(self) -> str:
+        """Advice for a machine that cannot download: fetch the file elsewhere."""
         url = f"{self.page}/resolve/{self.commit}/{FILES[0]}"
         return f"fetch {url} elsewhere and give the path of that file"
 
 
 def _endpoint() -> str:
-    """The hub's address, HF_ENDPOINT where that is set."""
+    """Return the hub's address: HF_ENDPOINT if set, else https://huggingface.co."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def _check_endpoint() -> None:
-    """Raise ValueError where HF_ENDPOINT is no address, on which the hub's package fails."""
+    """Raise ValueError if HF_ENDPOINT is no http address: huggingface_hub would crash."""
     endpoint = _endpoint()
     try:
-        parts = urllib.parse.urlsplit(endpoint)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-        is_address = is_address and parts.port != 0
-    except ValueError:  # Of a port that is no number, or brackets left open.
+        url = urllib.parse.urlsplit(endpoint)
+        is_address = url.scheme in ("http", "https") and bool(url.hostname)
+        is_address = is_address and url.port != 0
+    except ValueError:  # The port is no number, or a bracket is not closed.
         is_address = False
     if not is_address:
         raise ValueError(
@@ -77,199 +79,216 @@ def _check_endpoint() -> None:
 
 
 def is_hub(path: str) -> bool:
-    """Whether a path is the name of weights on the hub."""
+    """Return whether a path names weights on the hub, hf:OWNER/NAME@COMMIT."""
     return path.startswith(_PREFIX)
 
 
-def parse(given: str, where: str) -> Repository:
-    """The repository and commit of a name; ValueError where it has no whole commit."""
-    match = _NAMED.fullmatch(given)
+def parse(name: str, where: str) -> Repository:
+    """Return the repository and commit of hf:OWNER/NAME@COMMIT.
+
+    ValueError unless the commit has all its digits. where: the flag, for the message.
+    """
+    match = _NAME.fullmatch(name)
     if not match:
-        raise ValueError(f"{where}: must be hf:OWNER/NAME@COMMIT, got {given!r}")
-    found = Repository(*match.groups(""))
-    if not _COMMIT.fullmatch(found.commit):
+        raise ValueError(f"{where}: must be hf:OWNER/NAME@COMMIT, got {name!r}")
+    owner, repository_name, commit = match.groups("")
+    repository = Repository(owner, repository_name, commit)
+    if not _COMMIT.fullmatch(commit):
         raise ValueError(
-            f"{where}: hf:{found.id} must be pinned by a commit of 40 hexadecimal digits, "
-            f"got {found.commit!r}: a branch or tag can move, and measures must stay "
-            f"true; write hf:{found.id}@COMMIT, with one of {found.page}/commits/main"
+            f"{where}: hf:{repository.id} must be pinned by a commit of 40 hexadecimal "
+            f"digits, got {commit!r}: a branch or tag can move, so results would not be "
+            f"reproducible; write hf:{repository.id}@COMMIT, with a commit from "
+            f"{repository.page}/commits/main"
         )
-    return found
+    return repository
 
 
 class _Refusal(Exception):
-    """Says why a file cannot be had, and what to do; no text of a server is obeyed."""
+    """A file cannot be downloaded; the text says why and what to do."""
 
 
 class _Unreached(Exception):
-    """Says why no server answered."""
+    """No server answered; the text says why."""
 
 
-def fetch(given: str, where: str) -> str:
-    """Return the path of the weights in the cache, to which they are fetched if need be.
+def fetch(name: str, where: str) -> str:
+    """Return the path of the weights in the cache; download them if they are missing.
 
-    ValueError, one line, where they cannot be had, or the cached file is not theirs.
+    name: hf:OWNER/NAME@COMMIT. where: the flag, for messages.
+    ValueError, one line, if they cannot be downloaded or a cached file is damaged.
     """
-    named = parse(given, where)
+    repository = parse(name, where)
     _check_endpoint()
     try:
         import huggingface_hub
     except ImportError:
         raise ValueError(
-            f"{where}: {given} needs the package huggingface_hub, which is not installed; "
-            f"pip install 'jbias[hub]', or {named.by_hand}"
+            f"{where}: {name} needs the package huggingface_hub, which is not installed; "
+            f"pip install 'jbias[hub]', or {repository.manual_download}"
         ) from None
-    reason = ""  # Why the server was not reached.
+    unreached_reason = ""
     for file in FILES:
         cached = huggingface_hub.try_to_load_from_cache(
-            repo_id=named.id, filename=file, revision=named.commit
+            repo_id=repository.id, filename=file, revision=repository.commit
         )
         if isinstance(cached, str):
-            return _check(cached, named, where)
-        if cached is not None or reason:
-            continue  # The commit is known to lack the file, or nobody can be asked.
+            return _check(cached, repository, where)
+        is_known_missing = cached is not None
+        if is_known_missing or unreached_reason:
+            continue
         try:
-            path = _download(named, file)
+            path = _download(repository, file)
         except _Unreached as error:
-            reason = str(error)
+            unreached_reason = str(error)
         except _Refusal as error:
-            raise ValueError(f"{where}: {given} {error}") from error
+            raise ValueError(f"{where}: {name} {error}") from error
         except OSError as error:
-            why = files.system_message(error)
+            reason = files.system_message(error)
             raise ValueError(
-                f"{where}: {given} could not be kept: {_cache_root()} cannot be written ({why}); "
-                "free space there, or set HF_HOME to another folder"
+                f"{where}: {name} could not be saved: {_cache_root()} cannot be written "
+                f"({reason}); free space there, or set HF_HOME to another folder"
             ) from error
         else:
             if path:
-                return _check(path, named, where)
-    if reason:
+                return _check(path, repository, where)
+    if unreached_reason:
         raise ValueError(
-            f"{where}: {given} is not in the cache and cannot be reached ({reason}); "
-            f"{named.by_hand}"
+            f"{where}: {name} is not in the cache and cannot be reached "
+            f"({unreached_reason}); {repository.manual_download}"
         )
     raise ValueError(
-        f"{where}: {given} has neither {' nor '.join(FILES)}; fetch its file of weights from "
-        f"{named.page}/tree/{named.commit} and give the path of that file"
+        f"{where}: {name} has neither {' nor '.join(FILES)}; fetch its file of weights from "
+        f"{repository.page}/tree/{repository.commit} and give the path of that file"
     )
 
 
-LIMIT_VARIABLE = "JBIAS_HUB_GIB"  # The most that one file may have, in GiB.
+LIMIT_VARIABLE = "JBIAS_HUB_GIB"  # The largest size of a file, in GiB.
 DEFAULT_LIMIT_GIB = 20.0
-_LARGEST_LIMIT_GIB = 10**6
-_MOST_REDIRECTS = 5
-_MOST_TRIES, _LONGEST_WAIT_SECONDS = 3, 60  # Where the server asks to wait.
-_QUIET_SECONDS = 5.0  # After which a line says what is waited for.
-_LINE_SECONDS = 30.0  # Between further lines.
+_MAX_LIMIT_GIB = 10**6
+_MAX_REDIRECTS = 5
+# For servers that ask to wait.
+_MAX_TRIES = 3
+_MAX_WAIT_SECONDS = 60
+_QUIET_SECONDS = 5.0  # Before the first progress line.
+_LINE_SECONDS = 30.0  # Between further progress lines.
 _HEADERS_SECONDS = 60.0  # For a connection and the headers of an answer.
-_SLOW_SECONDS, _SLOWEST_BYTES = (
-    60.0,
-    1024,
-)  # Fewer bytes a second for so long: given up.
-_SHA1 = re.compile("[0-9a-f]{40}")  # Of files that git keeps itself.
+# A download stops if fewer bytes per second arrive over this time.
+_SLOW_SECONDS = 60.0
+_MIN_BYTES_PER_SECOND = 1024
+_SHA1 = re.compile("[0-9a-f]{40}")  # Digest of files that are not in Git LFS.
 
 
 class _Body(NamedTuple):
-    """What a server is about to send, as its headers say."""
+    """The file that a server is about to send, according to its headers."""
 
     digest: str  # In hexadecimal: a SHA-256, or git's SHA-1 of a blob.
-    size: int | None  # In bytes; None where the server says none.
+    size: int | None  # In bytes; None if the server does not send the size.
 
 
 def _cache_root() -> str:
+    """Return the folder of huggingface_hub's cache."""
     from huggingface_hub import constants
 
     return constants.HF_HUB_CACHE
 
 
 def _limit_bytes() -> int:
-    """Return the most bytes that a file may have, by LIMIT_VARIABLE."""
+    """Return the largest size of a file in bytes, from LIMIT_VARIABLE."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     try:
         limit = numerals.real(text) if text else DEFAULT_LIMIT_GIB
     except ValueError:
         limit = 0
-    if not 0 < limit <= _LARGEST_LIMIT_GIB:
+    if not 0 < limit <= _MAX_LIMIT_GIB:
         raise _Refusal(
             f"cannot be fetched: {LIMIT_VARIABLE} must be a number of GiB above 0 and at "
-            f"most {_LARGEST_LIMIT_GIB}, got {text!r}; correct it, or leave it unset"
+            f"most {_MAX_LIMIT_GIB}, got {text!r}; correct it, or leave it unset"
         )
     return int(limit * 2**30)
 
 
-def _download(named: Repository, file: str) -> str:
-    """Fetch a file of the commit into the cache and return its path; "" if it has none.
+def _download(repository: Repository, file: str) -> str:
+    """Download a file of the commit into the cache; return its path, "" if it is missing.
 
-    One request: its headers are checked before any of its bytes is written, so a server
-    cannot say one thing and send another.
+    One request is sent, and its headers are checked before any byte is written, so that the
+    file which is checked is the file which is sent.
     """
     limit = _limit_bytes()
     root = os.path.realpath(_cache_root())
-    folder = os.path.join(root, f"models--{named.owner}--{named.name}")
-    for attempt in range(_MOST_TRIES):
+    folder = os.path.join(root, f"models--{repository.owner}--{repository.name}")
+    for attempt in range(_MAX_TRIES):
         with contextlib.ExitStack() as stack:
-            response, headers = _request(named, file, stack)
+            response, headers = _request(repository, file, stack)
             status = response.status_code
             if status == 429:
-                _wait(response, named, is_last=attempt == _MOST_TRIES - 1)
+                _wait(response, repository, is_last=attempt == _MAX_TRIES - 1)
                 continue
             if status == 404 and headers.get("x-error-code") == "EntryNotFound":
-                _note_absence(folder, named, file, root)
+                _note_absence(folder, repository=repository, file=file, root=root)
                 return ""
             if status != 200:
-                raise _error_of(status, headers, named)
-            body = _checked(response, headers, named, limit)
-            blob = _store(response, body, folder, root=root, named=named, limit=limit)
-            return _link(blob, folder, named, file, root)
+                raise _error_of(status, headers, repository)
+            body = _checked_body(response, headers, repository=repository, limit=limit)
+            blob = _store(
+                response, body, folder, root=root, repository=repository, limit=limit
+            )
+            return _link(blob, folder, repository=repository, file=file, root=root)
     raise AssertionError("the last attempt raises")
 
 
-def _request(named: Repository, file: str, stack: contextlib.ExitStack) -> Any:
-    """Send a GET, follow redirects; return the open response and the hub's own headers."""
+def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> Any:
+    """Send a GET and follow redirects; return the open response and the hub's headers.
+
+    The headers are those of the hub's own answers, without those of redirect targets. The
+    stack closes all responses.
+    """
     endpoint = urllib.parse.urlsplit(_endpoint())
-    own = (endpoint.scheme, endpoint.netloc)
-    url = f"{named.page}/resolve/{named.commit}/{file}"
-    sent = _within_limit(_headers, waiting_for=endpoint.netloc)
-    known: dict[str, str] = {}
-    for _ in range(_MOST_REDIRECTS + 1):
+    hub_origin = (endpoint.scheme, endpoint.netloc)
+    url = f"{repository.page}/resolve/{repository.commit}/{file}"
+    request_headers = _within_limit(_headers, waiting_for=endpoint.netloc)
+    hub_headers: dict[str, str] = {}
+    for _ in range(_MAX_REDIRECTS + 1):
+        current = urllib.parse.urlsplit(url)
         response = _within_limit(
-            functools.partial(_open, url, sent),
-            waiting_for=urllib.parse.urlsplit(url).netloc,
+            lambda url=url: _open(url, request_headers), waiting_for=current.netloc
         )
         stack.callback(response.close)
-        parts = urllib.parse.urlsplit(url)
-        if (parts.scheme, parts.netloc) == own:
-            known |= response.headers
+        if (current.scheme, current.netloc) == hub_origin:
+            hub_headers |= response.headers
         if response.status_code not in (301, 302, 303, 307, 308):
-            return response, known
+            return response, hub_headers
         location = response.headers.get("location", "")
         try:
             url = urllib.parse.urljoin(url, location)
             target = urllib.parse.urlsplit(url)
             is_address = bool(location) and (target.port is None or target.port > 0)
-        except ValueError:  # Of a port or a host that is none.
+        except ValueError:  # An invalid port or host.
             is_address = False
         if not is_address:
             raise _Refusal(
-                f"could not be fetched ({messages.one_line(_endpoint())} leads to "
-                f"{messages.one_line(location)[:_LETTERS]!r}, which is no address); check "
-                f"HF_ENDPOINT, or {named.by_hand}"
+                f"could not be fetched ({messages.one_line(_endpoint())} redirects to "
+                f"{messages.one_line(location)[:_MAX_LETTERS]!r}, which is no address); "
+                f"check HF_ENDPOINT, or {repository.manual_download}"
             )
-        if target.scheme != "https" and (target.scheme, target.netloc) != own:
+        target_origin = (target.scheme, target.netloc)
+        if target.scheme != "https" and target_origin != hub_origin:
             raise _Refusal(
-                f"could not be fetched ({messages.one_line(_endpoint())} leads to "
-                f"{messages.one_line(url)[:_LETTERS]!r}, which is no https address); "
-                f"check HF_ENDPOINT, or {named.by_hand}"
+                f"could not be fetched ({messages.one_line(_endpoint())} redirects to "
+                f"{messages.one_line(url)[:_MAX_LETTERS]!r}, which is no https address); "
+                f"check HF_ENDPOINT, or {repository.manual_download}"
             )
-        if (target.scheme, target.netloc) != own:
-            sent.pop("authorization", None)
-    raise _Refusal(f"could not be fetched (too many redirects); {named.by_hand}")
+        if target_origin != hub_origin:
+            request_headers.pop("authorization", None)
+    raise _Refusal(
+        f"could not be fetched (too many redirects); {repository.manual_download}"
+    )
 
 
 def _headers() -> dict[str, str]:
     """Return the headers of a request, with the token of a user who is logged in.
 
-    Those of huggingface_hub's own build_hf_headers would do, but it asks the hub for a list
-    of other programs first, without a bound on what it reads.
+    huggingface_hub's own build_hf_headers is not used: it first fetches a list of other
+    programs from the hub, without limiting the number of bytes.
     """
     import huggingface_hub
     from huggingface_hub import constants
@@ -281,14 +300,14 @@ def _headers() -> dict[str, str]:
     }
     token = None
     if not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
-        token = huggingface_hub.get_token()  # May renew itself by a request.
+        token = huggingface_hub.get_token()  # May send a request to renew the token.
     if token:
         headers["authorization"] = f"Bearer {token}"
     return headers
 
 
 def _open(url: str, headers: Mapping[str, str]) -> Any:
-    """Return the response to a GET once its headers are there; its body is not read."""
+    """Send a GET and return the response with its headers; its body is not read yet."""
     from huggingface_hub import constants, utils
 
     session = utils.get_session()
@@ -299,10 +318,11 @@ def _open(url: str, headers: Mapping[str, str]) -> Any:
 
 
 def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
-    """Return what a function returns that asks a server; say a line where that lasts.
+    """Call a function that waits for a server, and return its result.
 
-    Raises _Unreached where it fails or takes longer than _HEADERS_SECONDS. A server that sends
-    a letter now and then meets no timeout of the connection, so a thread of its own waits.
+    Prints a line if that takes long; waiting_for: the server, for this line.
+    Raises _Unreached on an error, or after _HEADERS_SECONDS. The function runs in a thread
+    because a server that sends a byte now and then never triggers a connection's timeout.
     """
     answer: futures.Future = futures.Future()
 
@@ -310,7 +330,7 @@ def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
         result = error = None
         try:
             result = act()
-        # Of the packages that huggingface_hub is built on, or its offline mode.
+        # Raised by the packages below huggingface_hub, or by its offline mode.
         except Exception as raised:  # noqa: BLE001
             error = raised
         is_awaited = answer.set_running_or_notify_cancel()
@@ -331,39 +351,41 @@ def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
         try:
             return answer.result()
         except Exception as error:
-            reason = messages.one_line(error)[:_LETTERS] or type(error).__name__
+            reason = messages.one_line(error)[:_MAX_LETTERS] or type(error).__name__
             raise _Unreached(reason) from error
 
 
-def _wait(response: Any, named: Repository, *, is_last: bool) -> None:
-    """Wait as long as a server of too many requests asks; refuse where that is long."""
+def _wait(response: Any, repository: Repository, *, is_last: bool) -> None:
+    """Wait as long as the answer 429 asks; raise _Refusal if too long or the last try."""
     text = response.headers.get("retry-after", "")
     seconds = int(text) if re.fullmatch("[0-9]{1,9}", text) else 10
-    if is_last or seconds > _LONGEST_WAIT_SECONDS:
+    if is_last or seconds > _MAX_WAIT_SECONDS:
         raise _Refusal(
             f"could not be fetched (429, too many requests); try again in {seconds} seconds, "
-            f"or {named.by_hand}"
+            f"or {repository.manual_download}"
         )
     line = f"jbias: {_endpoint()} has too many requests; waiting {seconds} seconds"
     messages.print_text(messages.one_line(line), to_stderr=True)
     time.sleep(seconds)
 
 
-def _error_of(status: int, headers: Mapping[str, str], named: Repository) -> Exception:
-    """Return the refusal that an answer's status and headers mean."""
+def _error_of(
+    status: int, headers: Mapping[str, str], repository: Repository
+) -> Exception:
+    """Return the exception for an answer whose status is not 200: _Refusal or _Unreached."""
     code = headers.get("x-error-code", "")
     login = "log in by `hf auth login`, or set HF_TOKEN"
     is_unknown = code == "RepoNotFound" or status in (401, 404) and not code
     if is_unknown:
         return _Refusal(
-            f"is not there, or private ({status}); correct the name, or {login}"
+            f"does not exist, or is private ({status}); correct the name, or {login}"
         )
     if code == "GatedRepo" or status in (401, 403):
         return _Refusal(
-            f"may not be read ({status}); accept its terms at {named.page} and {login}"
+            f"may not be read ({status}); accept its terms at {repository.page} and {login}"
         )
     if code == "RevisionNotFound":
-        commits = f"{named.page}/commits/main"
+        commits = f"{repository.page}/commits/main"
         return _Refusal(
             f"has no such commit; those of its main branch are at {commits}"
         )
@@ -371,18 +393,21 @@ def _error_of(status: int, headers: Mapping[str, str], named: Repository) -> Exc
         return _Unreached(f"the server answers with status {status}")
     return _Refusal(
         f"could not be fetched (the server answers with status {status}); try again, or "
-        f"{named.by_hand}"
+        f"{repository.manual_download}"
     )
 
 
-def _checked(
-    response: Any, headers: Mapping[str, str], named: Repository, limit: int
+def _checked_body(
+    response: Any, headers: Mapping[str, str], repository: Repository, limit: int
 ) -> _Body:
-    """Return what the headers promise; refuse what cannot be checked or is too large."""
-    if headers.get("x-repo-commit") != named.commit:
-        got = messages.one_line(headers.get("x-repo-commit", "none"))[:_LETTERS]
+    """Return the digest and size in the headers; raise _Refusal if invalid or too large.
+
+    headers: of the hub, not of a redirect's target. limit: bytes.
+    """
+    if headers.get("x-repo-commit") != repository.commit:
+        got = messages.one_line(headers.get("x-repo-commit", "none"))[:_MAX_LETTERS]
         raise _Refusal(
-            f"cannot be used: {named.page} must be of commit {named.commit}, got {got}; "
+            f"cannot be used: {repository.page} must be of commit {repository.commit}, got {got}; "
             "check HF_ENDPOINT"
         )
     tag = headers.get("x-linked-etag") or headers.get("etag", "")
@@ -390,20 +415,21 @@ def _checked(
     if not (_SHA256.fullmatch(digest) or _SHA1.fullmatch(digest)):
         raise _Refusal(
             f"could not be fetched (its ETag must be a SHA-256, got "
-            f"{messages.one_line(tag)[:_LETTERS]!r}); check HF_ENDPOINT, or {named.by_hand}"
+            f"{messages.one_line(tag)[:_MAX_LETTERS]!r}); check HF_ENDPOINT, or "
+            f"{repository.manual_download}"
         )
     encoding = response.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise _Refusal(
             f"could not be fetched (the server sends it as {messages.one_line(encoding)[:40]}, "
-            f"which was not asked for); {named.by_hand}"
+            f"which was not requested); {repository.manual_download}"
         )
     texts = (headers.get("x-linked-size"), response.headers.get("content-length"))
     sizes = {int(text) for text in texts if re.fullmatch("[0-9]{1,18}", text or "")}
     if len(sizes) > 1:
         raise _Refusal(
-            f"could not be fetched (the server says two sizes, {sorted(sizes)}); try again, "
-            f"or {named.by_hand}"
+            f"could not be fetched (the server sends two sizes, {sorted(sizes)}); try again, "
+            f"or {repository.manual_download}"
         )
     size = next(iter(sizes), None)
     if size is not None and size > limit:
@@ -411,34 +437,45 @@ def _checked(
     return _Body(digest, size)
 
 
-def _too_large(has: str, limit: int) -> _Refusal:
+def _too_large(description: str, limit: int) -> _Refusal:
+    """Return the error for a file above the limit; description: such as "has 30 GiB"."""
     gib = f"{limit / 2**30:.3g} GiB"
     return _Refusal(
-        f"{has}, above the limit of {gib}; raise it by {LIMIT_VARIABLE}=GIB"
+        f"{description}, above the limit of {gib}; raise it by {LIMIT_VARIABLE}=GIB"
     )
 
 
 def _store(
-    response: Any, body: _Body, folder: str, *, root: str, named: Repository, limit: int
+    response: Any,
+    body: _Body,
+    folder: str,
+    *,
+    root: str,
+    repository: Repository,
+    limit: int,
 ) -> str:
-    """Write the body to the cache as the blob of its digest; return that path."""
-    blobs = _made_inside(os.path.join(folder, "blobs"), root)
+    """Write the body to the cache in a file named by its digest; return the path.
+
+    folder: the repository's folder in the cache `root`. Raises _Refusal unless the size and
+    the digest are those of the headers.
+    """
+    blobs = _make_inside(os.path.join(folder, "blobs"), root)
     if body.size is not None and body.size > shutil.disk_usage(blobs).free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), blobs)
     is_sha256 = len(body.digest) == 64
-    most = limit if body.size is None else body.size
+    max_bytes = limit if body.size is None else body.size
     part = os.path.join(blobs, f"{uuid.uuid4().hex}.incomplete")
     count = 0
     try:
         with open(part, "xb") as file:
-            for chunk in _chunks(response, named, body.size):
+            for chunk in _chunks(response, repository, body.size):
                 count += len(chunk)
-                if count > most and body.size is not None:
+                if count > max_bytes and body.size is not None:
                     raise _Refusal(
-                        f"could not be fetched (the server sends more than the {most} bytes "
-                        f"that it said); {named.by_hand}"
+                        f"could not be fetched (the server sends more than the {max_bytes} "
+                        f"bytes that it announced); {repository.manual_download}"
                     )
-                if count > most:
+                if count > max_bytes:
                     raise _too_large("is sent without its size", limit)
                 file.write(chunk)
         digest = (
@@ -450,7 +487,7 @@ def _store(
         if body.size not in (None, count) or digest.hexdigest() != body.digest:
             raise _Refusal(
                 f"could not be fetched (its {count} bytes must have the digest {body.digest}, "
-                f"got {digest.hexdigest()}); try again, or {named.by_hand}"
+                f"got {digest.hexdigest()}); try again, or {repository.manual_download}"
             )
         path = os.path.join(blobs, body.digest)
         os.replace(part, path)
@@ -460,46 +497,50 @@ def _store(
     return path
 
 
-def _chunks(response: Any, named: Repository, size: int | None) -> Iterator[bytes]:
-    """Yield a body as it comes; say a line where that lasts, and give up what is too slow."""
-    began = said = window = time.monotonic()
+def _chunks(response: Any, repository: Repository, size: int | None) -> Iterator[bytes]:
+    """Yield the body in chunks, with progress lines; raise _Refusal if it is too slow.
+
+    size: total bytes, for the lines; None if unknown.
+    """
+    start_time = line_time = window_start = time.monotonic()
     count = window_count = 0
     stream = response.iter_raw()
     while True:
         try:
             chunk = next(stream, None)
-        # Of the packages that huggingface_hub is built on: timeouts, broken connections.
+        # Raised by the packages below huggingface_hub: timeouts, broken connections.
         except Exception as error:
-            reason = messages.one_line(error)[:_LETTERS] or type(error).__name__
+            reason = messages.one_line(error)[:_MAX_LETTERS] or type(error).__name__
             raise _Refusal(
-                f"could not be fetched ({reason}); try again, or {named.by_hand}"
+                f"could not be fetched ({reason}); try again, or {repository.manual_download}"
             ) from error
         if chunk is None:
             return
         now = time.monotonic()
         count += len(chunk)
         window_count += len(chunk)
-        if now - said >= (_QUIET_SECONDS if said == began else _LINE_SECONDS):
-            said = now
+        is_first_line = line_time == start_time
+        if now - line_time >= (_QUIET_SECONDS if is_first_line else _LINE_SECONDS):
+            line_time = now
             total = "" if size is None else f" of {size / 1e6:.0f}"
-            line = f"jbias: fetching hf:{named.id}: {count / 1e6:.0f}{total} MB"
+            line = f"jbias: fetching hf:{repository.id}: {count / 1e6:.0f}{total} MB"
             messages.print_text(line, to_stderr=True)
-        if now - window >= _SLOW_SECONDS:
-            if window_count < _SLOWEST_BYTES * (now - window):
+        if now - window_start >= _SLOW_SECONDS:
+            if window_count < _MIN_BYTES_PER_SECOND * (now - window_start):
                 raise _Refusal(
-                    f"could not be fetched (fewer than {_SLOWEST_BYTES} bytes a second came); "
-                    f"try again, or {named.by_hand}"
+                    f"could not be fetched (fewer than {_MIN_BYTES_PER_SECOND} bytes per "
+                    f"second arrived); try again, or {repository.manual_download}"
                 )
-            window, window_count = now, 0
+            window_start, window_count = now, 0
         yield chunk
 
 
 @contextlib.contextmanager
 def _announcing(line: str) -> Iterator[None]:
-    """Say the line if what is inside takes more than a few seconds."""
+    """Print the line to stderr if the context lasts longer than _QUIET_SECONDS."""
     text = messages.one_line(f"jbias: {line}")
     timer = threading.Timer(
-        _QUIET_SECONDS, functools.partial(messages.print_text, text, to_stderr=True)
+        _QUIET_SECONDS, lambda: messages.print_text(text, to_stderr=True)
     )
     timer.daemon = True
     timer.start()
@@ -509,11 +550,11 @@ def _announcing(line: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _made_inside(folder: str, root: str) -> str:
-    """Make a folder of the cache and return it; refuse where a link leads out of it."""
+def _make_inside(folder: str, root: str) -> str:
+    """Make a folder in the cache and return it; _Refusal if a link leads out of the cache."""
     if not _is_inside(folder, root):
         raise _Refusal(
-            f"could not be kept: {folder} is a link that leads out of the cache {root}; "
+            f"could not be saved: {folder} is a link that leads out of the cache {root}; "
             "remove the link, or set HF_HOME to another folder"
         )
     os.makedirs(folder, exist_ok=True)
@@ -521,36 +562,42 @@ def _made_inside(folder: str, root: str) -> str:
 
 
 def _is_inside(path: str, root: str) -> bool:
+    """Return whether a path, with links resolved, is in the folder `root`."""
     real = os.path.realpath(path)
     return os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root)
 
 
-def _link(blob: str, folder: str, named: Repository, file: str, root: str) -> str:
-    """Link a file of the commit to its blob, as huggingface_hub does; return its path."""
-    place = _made_inside(os.path.join(folder, "snapshots", named.commit), root)
-    path = os.path.join(place, file)
-    part = os.path.join(place, f"{uuid.uuid4().hex}.incomplete")
+def _link(blob: str, folder: str, repository: Repository, file: str, root: str) -> str:
+    """Link a file of the commit to its blob, as huggingface_hub does; return the link.
+
+    blob: the stored file. folder: the repository's folder in the cache `root`.
+    """
+    snapshot = _make_inside(os.path.join(folder, "snapshots", repository.commit), root)
+    path = os.path.join(snapshot, file)
+    part = os.path.join(snapshot, f"{uuid.uuid4().hex}.incomplete")
     try:
-        os.symlink(os.path.relpath(blob, place), part)
+        os.symlink(os.path.relpath(blob, snapshot), part)
         os.replace(part, path)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)
-    # The path under the cache's own name, which may be a link itself.
+    # `root` has links resolved; the returned path is below the cache's own name.
     return os.path.join(_cache_root(), os.path.relpath(path, root))
 
 
-def _note_absence(folder: str, named: Repository, file: str, root: str) -> None:
-    """Note, as huggingface_hub does, that the commit lacks the file."""
+def _note_absence(folder: str, repository: Repository, file: str, root: str) -> None:
+    """Record in the cache, as huggingface_hub does, that the commit lacks the file."""
     with contextlib.suppress(OSError, _Refusal):
-        place = _made_inside(os.path.join(folder, ".no_exist", named.commit), root)
-        pathlib.Path(place, file).touch()
+        missing = _make_inside(
+            os.path.join(folder, ".no_exist", repository.commit), root
+        )
+        pathlib.Path(missing, file).touch()
 
 
-def _check(path: str, named: Repository, where: str) -> str:
-    """Return the path; ValueError where the file is not that of the commit.
+def _check(path: str, repository: Repository, where: str) -> str:
+    """Return the path of a cached file; ValueError if it is not the commit's file.
 
-    The cache calls a file by its SHA-256, and links to it from the commit's folder.
+    The cache names a file by its SHA-256, and links to it from the commit's folder.
     """
     stored, root = os.path.realpath(path), _cache_root()
     if not _is_inside(path, root):
@@ -558,13 +605,18 @@ def _check(path: str, named: Repository, where: str) -> str:
             f"{where}: {path} leads to {stored}, out of the cache {root}; remove the link, to "
             "fetch the file again"
         )
-    if _SHA256.fullmatch(name := os.path.basename(stored)):
+    expected_digest = os.path.basename(stored)
+    if _SHA256.fullmatch(expected_digest):
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != name:
-            wrong = f"must have the SHA-256 that it is named by, got {digest}"
-            raise ValueError(f"{where}: {stored} {wrong}; remove it, to fetch it again")
-    if pathlib.Path(path).parent.name != named.commit:
-        wrong = f"must be of commit {named.commit}, got {path}"
-        raise ValueError(f"{where}: {named.page} {wrong}; check HF_ENDPOINT")
+        if digest != expected_digest:
+            raise ValueError(
+                f"{where}: {stored} must have the SHA-256 that it is named by, got {digest}; "
+                "remove it, to fetch it again"
+            )
+    if pathlib.Path(path).parent.name != repository.commit:
+        raise ValueError(
+            f"{where}: {repository.page} must be of commit {repository.commit}, got {path}; check "
+            "HF_ENDPOINT"
+        )
     return path

@@ -1,13 +1,13 @@
-"""One owner at a time for a folder: a lock file that names its process and shows it is alive.
+"""Lock of a folder: a file that names its owner, a process, and is rewritten while it lives.
 
-On one machine the kernel's lock (flock) tells whether the owner is alive, and ends with
-its process. On a file system that several machines share, flock may not reach across
-machines or be missing. So the file names its owner, who rewrites it every few seconds; an
-owner on another machine that has stopped doing so is gone, and the lock is taken over.
+On one machine, the kernel's lock (flock) decides: the kernel releases it when the owner's
+process ends. On a file system that several machines share, flock may be missing or may not
+reach across machines. Therefore the owner also rewrites the file every few seconds (a
+beat). If the owner is on another machine and its beats stop, the lock is taken over.
 
-In an object store the lock is an object that is replaced only at the generation last seen:
-of two processes that would replace the same one the store refuses one. No two clocks are
-ever compared.
+In an object store, the lock is an object that is replaced only if its generation has not
+changed: if two processes try to take over the same lock, the store refuses one of them. The
+clocks of two machines are never compared.
 """
 
 import contextlib
@@ -30,45 +30,52 @@ from jbias.runtime import files, messages
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """A process that holds, or held, a lock."""
+    """The process that a lock file names."""
 
     host: str
-    boot: str  # Which kernel: where it is ours, flock tells the truth.
+    boot: str  # The boot id of its kernel; for our own kernel, flock is reliable.
     pid: int
-    since: str  # For people.
-    token: str  # Of this one time.
+    since: str  # For messages.
+    token: str  # Random, for this acquisition of the lock.
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, since {self.since}"
 
 
 def this_process() -> Owner:
-    """The owner that this process would be."""
-    since, token = messages.utc_now(), os.urandom(8).hex()
-    return Owner(_host(), boot_id(), os.getpid(), since, token)
+    """Return an Owner for this process, with a new token."""
+    return Owner(
+        host=_host(),
+        boot=boot_id(),
+        pid=os.getpid(),
+        since=messages.utc_now(),
+        token=os.urandom(8).hex(),
+    )
 
 
 def _host() -> str:
+    """Return the machine's name in ASCII, at most 64 letters."""
     return platform.node().encode("ascii", "replace").decode()[:64]
 
 
 def boot_id() -> str:
-    """What the machine's kernel is known by, from its start to its end."""
+    """Return an id of the running kernel, which changes at each boot; else the host name."""
     with contextlib.suppress(OSError):
         return epath.Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     return _host()
 
 
-def taken_over(where: epath.Path, who: Owner | None) -> OSError:
-    """What the earlier owner is told."""
+def taken_over(folder: epath.Path, owner: Owner | None) -> OSError:
+    """Return the error for the earlier owner of a lock that `owner` has taken over."""
     return OSError(
-        f"workdir: {where} was taken over by {who or 'another process'}, as nothing was "
-        "heard of this process; it goes on there, and what it had saved is whole"
+        f"workdir: {folder} was taken over by {owner or 'another process'}, because this "
+        "process showed no sign of life; the run continues there, and all earlier saves "
+        "are complete"
     )
 
 
 def read_owner(content: bytes) -> Owner | None:
-    """Whom the file names; None for nobody, or if it is damaged."""
+    """Return the owner that a lock file names; None if it is empty or damaged."""
     try:
         fields = json.loads(content)
         return Owner(**{f.name: fields[f.name] for f in dataclasses.fields(Owner)})
@@ -76,70 +83,84 @@ def read_owner(content: bytes) -> Owner | None:
         return None
 
 
-class Seen(NamedTuple):
-    """A lock's file or object as it was once."""
+class LockState(NamedTuple):
+    """The content of a lock's file or object at one time."""
 
     content: bytes
-    generation: int  # Of an object; of a file 1. 0: nobody's.
-    age: float  # Seconds since it was written; shown, never decided by.
+    generation: int  # Of the object; for a file 1. 0: the lock is free.
+    age: float  # Seconds since the last write, for messages only.
 
     @property
     def owner(self) -> Owner | None:
-        """Whom it names; None for nobody, or if it is damaged."""
+        """The owner that the lock names; None if it is free or damaged."""
         return read_owner(self.content)
 
 
-def _see_file(file: int) -> Seen:
+def _read_file(file: int) -> LockState:
+    """Return the state of a lock file, given its descriptor."""
     content = os.pread(file, _WIDTH, 0)
     age = max(0.0, time.time() - os.fstat(file).st_mtime)
-    return Seen(content, int(bool(content.strip())), age)
+    return LockState(content, generation=int(bool(content.strip())), age=age)
 
 
-def _see_object(path: epath.PathLike) -> Seen:
+def _read_object(path: epath.PathLike) -> LockState:
+    """Return the state of a lock in an object store."""
     content, generation, updated = files.object_store().read(path)
-    return Seen(content, generation, max(0.0, time.time() - updated))
+    age = max(0.0, time.time() - updated)
+    return LockState(content, generation, age=age)
 
 
-def _refusal(work: str, seen: Seen) -> ValueError:
+def _refusal(work: str, state: LockState) -> ValueError:
+    """Return the error for a lock that another process holds; work: see `acquire`."""
     return ValueError(
-        f"workdir: another process {work}: {seen.owner or 'an unnamed process'}, last "
-        f"heard of {seen.age:.0f} s ago; wait for it or stop it"
+        f"workdir: another process {work}: {state.owner or 'an unnamed process'}, last "
+        f"sign of life {state.age:.0f} s ago; wait for it or stop it"
     )
 
 
-def _watch(
-    before: Seen, look: Callable, path: epath.Path, work: str, say: messages.Say
-) -> Seen:
-    """Returns what is there once an owner out of sight has shown no sign of life.
+def _wait_for_beat(
+    first: LockState,
+    read_state: Callable[[], LockState],
+    path: epath.Path,
+    work: str,
+    say: messages.Say,
+) -> LockState:
+    """Return the lock's state if no beat arrives within PATIENCE_SECONDS.
 
-    Another process of this machine that waits likewise shows as little.
+    ValueError if the lock changes, as its owner is alive. Another process that waits for
+    the same lock does not change it.
     """
-    began = time.monotonic()
-    who = before.owner or "a process that cannot be read"
+    start_time = time.monotonic()
+    owner = first.owner or "an unknown process"
     say(
-        f"{path.parent} is held by {who}, last heard of {before.age:.0f} s ago; it is "
-        f"taken over if nothing is heard for {PATIENCE_SECONDS:.0f} s ..."
+        f"{path.parent} is held by {owner}, last sign of life {first.age:.0f} s ago; the "
+        f"lock is taken over after {PATIENCE_SECONDS:.0f} s without a sign of life ..."
     )
-    while time.monotonic() - began < PATIENCE_SECONDS:
+    while time.monotonic() - start_time < PATIENCE_SECONDS:
         time.sleep(min(1.0, PATIENCE_SECONDS / 10))
-        now = look()
-        if not now.generation:
-            return now
-        if now[:2] != before[:2]:
-            raise _refusal(work, now)
-    return before
+        state = read_state()
+        if not state.generation:
+            return state
+        if state[:2] != first[:2]:
+            raise _refusal(work, state)
+    return first
 
 
 BEAT_SECONDS = 10.0
-PATIENCE_SECONDS = 45.0  # Without a beat, another machine's owner is gone.
-# What a file system says that has no locks.
-_UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_WIDTH = 320  # Bytes of the file: written in one piece, never longer or shorter.
+PATIENCE_SECONDS = (
+    45.0  # An owner on another machine without a beat for so long is gone.
+)
+# Error codes of flock on a file system without locks.
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_WIDTH = 320  # Bytes of the file, which is always written as a whole.
 
 
 @dataclasses.dataclass
 class Lock:
-    """A lock that this process has; `check` before writing what it protects."""
+    """A lock file that this process holds; call `check` before writing to the folder.
+
+    path: the lock file. file: its open descriptor. beats: number of beats so far.
+    """
 
     path: epath.Path
     file: int
@@ -147,36 +168,40 @@ class Lock:
     beats: int = 0
 
     def check(self) -> None:
-        """OSError where the directory is gone or another's, or has another in its place.
+        """Raise OSError if the folder is missing or replaced, or the lock is taken over.
 
-        What is mounted over or under may be any directory; nothing is written there.
+        A folder is replaced, for example, when a disk is mounted over it or unmounted.
         """
-        where = self.path.parent
+        folder = self.path.parent
         try:
-            with open(self.path, "rb") as now:
-                same = os.path.samestat(os.fstat(now.fileno()), os.fstat(self.file))
-                seen = _see_file(now.fileno())
+            with open(self.path, "rb") as current:
+                is_same_file = os.path.samestat(
+                    os.fstat(current.fileno()), os.fstat(self.file)
+                )
+                state = _read_file(current.fileno())
         except OSError as error:
+            reason = files.system_message(error)
             raise OSError(
-                f"workdir: {where} has gone away ({files.system_message(error)}); {files.REMEDY}"
+                f"workdir: {folder} has disappeared ({reason}); {files.REMEDY}"
             ) from error
-        if not same:
+        if not is_same_file:
             raise OSError(
-                f"workdir: {where} is not the directory any more that this run began "
-                f"in; {files.REMEDY}"
+                f"workdir: {folder} is no longer the directory in which this run started; "
+                f"{files.REMEDY}"
             )
-        # One that took it over and ended leaves it empty.
-        if not seen.generation or seen.owner and seen.owner.token != self.owner.token:
-            raise taken_over(where, seen.owner)
+        # A process that took the lock over and has ended leaves an empty file.
+        is_free = not state.generation
+        if is_free or state.owner and state.owner.token != self.owner.token:
+            raise taken_over(folder, state.owner)
 
     def beat(self) -> None:
-        """Gives a sign of life."""
+        """Rewrite the file as a sign of life."""
         text = json.dumps({**dataclasses.asdict(self.owner), "beats": self.beats})
         self.beats += 1
         os.pwrite(self.file, text.ljust(_WIDTH - 1).encode() + b"\n", 0)
 
-    def end(self) -> None:
-        """Closes the file, once nobody gives signs of life any more."""
+    def close(self) -> None:
+        """Close the file, after the last beat."""
         os.close(self.file)
 
 
@@ -184,62 +209,69 @@ class Lock:
 def acquire(
     path: epath.Path, work: str, say: messages.Say = messages.print_text
 ) -> Iterator[Lock]:
-    """Holds `path`; ValueError where another process does, naming it and its last sign.
+    """Hold the lock at `path` within the context; yield it.
 
-    `work`: what the owner does there, such as "is at work in runs/x". `say` is told what
-    is waited for, and which owner's lock is taken over.
+    ValueError, which names the owner and its last sign of life, if another process holds it.
+
+    work: the activity of an owner, for messages, such as "is at work in runs/x".
+    say: logs a line about a wait, and about a lock that is taken over.
     """
     if files.is_remote(path):
-        with _acquire_object(path, work, say) as held:
-            yield held
+        with _acquire_object(path, work, say) as object_lock:
+            yield object_lock
         return
-    file, known = _locked(path, work)
+    file, has_flock = _open_locked(path, work)
 
-    def look() -> Seen:
-        # Opened anew, which looks past what is cached of another machine's.
-        with open(path, "rb") as again:
-            return _see_file(again.fileno())
+    def read_state() -> LockState:
+        # A new descriptor, because a network file system may cache the content.
+        with open(path, "rb") as reopened:
+            return _read_file(reopened.fileno())
 
     try:
-        before = _see_file(file)
-        owner = before.owner
-        if before.generation and not (known and owner and owner.boot == boot_id()):
-            _watch(before, look, path, work, say)
-        held = Lock(path, os.dup(file), this_process())
-        held.beat()
+        state = _read_file(file)
+        owner = state.owner
+        is_local = has_flock and owner and owner.boot == boot_id()
+        if state.generation and not is_local:
+            _wait_for_beat(state, read_state, path=path, work=work, say=say)
+        lock = Lock(path, os.dup(file), owner=this_process())
+        lock.beat()
         os.ftruncate(file, _WIDTH)
         if owner is not None:
             say(f"took over the lock of {owner}, which is gone")
         try:
-            with keep_alive(held):
-                yield held
+            with keep_alive(lock):
+                yield lock
         finally:
             with contextlib.suppress(OSError):
-                if read_owner(os.pread(file, _WIDTH, 0)) == held.owner:
+                if read_owner(os.pread(file, _WIDTH, 0)) == lock.owner:
                     os.ftruncate(file, 0)
     finally:
-        with contextlib.suppress(OSError):  # What is late must not keep it locked.
+        # A late beat's duplicate of the descriptor must not keep the file locked.
+        with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
 
 def is_held(path: epath.PathLike) -> bool:
-    """Whether a process holds it, to show it; a killed one leaves its file behind.
+    """Return whether a process holds the lock, for display; a killed process does not.
 
-    Of another machine's owner this is a guess by the file's age; `acquire` waits and sees.
+    For an owner on another machine, this is a guess by the file's age; `acquire` is sure.
     """
     if files.is_remote(path):
-        seen = _see_object(path)
-        return bool(seen.generation) and seen.age < PATIENCE_SECONDS
-    if not os.path.isfile(path):  # epath takes a pipe for a file, and opening waits.
-        return False  # No process can hold what is no file.
+        state = _read_object(path)
+        return bool(state.generation) and state.age < PATIENCE_SECONDS
+    # A lock is a plain file. To open a pipe would block.
+    if not os.path.isfile(path):
+        return False
     try:
         with open(path, "rb") as file:
-            known = _flocked(file.fileno(), fcntl.LOCK_SH)
-            seen = _see_file(file.fileno())
-            owner = seen.owner
-            unseen = owner is not None and (not known or owner.boot != boot_id())
-            return unseen and seen.age < PATIENCE_SECONDS
+            has_flock = _try_flock(file.fileno(), fcntl.LOCK_SH)
+            state = _read_file(file.fileno())
+            owner = state.owner
+            is_elsewhere = owner is not None and (
+                not has_flock or owner.boot != boot_id()
+            )
+            return is_elsewhere and state.age < PATIENCE_SECONDS
     except FileNotFoundError:
         return False
     except BlockingIOError:
@@ -247,7 +279,7 @@ def is_held(path: epath.PathLike) -> bool:
 
 
 def is_held_elsewhere(path: epath.PathLike) -> bool:
-    """Whether another process than this one holds it."""
+    """Return whether a process other than this one holds the lock."""
     if not is_held(path):
         return False
     with contextlib.suppress(OSError):
@@ -256,163 +288,177 @@ def is_held_elsewhere(path: epath.PathLike) -> bool:
     return False
 
 
-def _locked(path: epath.Path, work: str) -> tuple[int, bool]:
-    """The file, opened and locked, and whether its file system has locks at all."""
-    for left in reversed(range(3)):
+def _open_locked(path: epath.Path, work: str) -> tuple[int, bool]:
+    """Open and lock the file; return it, and whether its file system supports flock."""
+    for tries_left in reversed(range(3)):
         file = _open(path)
         try:
-            known = _flocked(file, fcntl.LOCK_EX)
+            has_flock = _try_flock(file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file), os.stat(path)):
-                return file, known
+                return file, has_flock
         except FileNotFoundError:
-            pass  # The one before removed it, having left nothing else.
+            pass  # The previous owner removed the file after we opened it.
         except BlockingIOError:
-            if not left:
-                seen = _see_file(file)
+            if not tries_left:
+                state = _read_file(file)
                 os.close(file)
-                raise _refusal(work, seen) from None
-            time.sleep(0.1)  # `is_held` has it for less.
+                raise _refusal(work, state) from None
+            time.sleep(0.1)  # `is_held` holds the lock for a shorter time.
         os.close(file)
     raise ValueError(f"workdir: another process {work}; wait for it or stop it")
 
 
 def _open(path: epath.Path) -> int:
-    """Return the lock's file, opened and made if need be.
+    """Open the lock file, create it if missing, and return its descriptor.
 
-    OSError where that cannot be done, ValueError where it is no file of its own: what a
-    link leads to may be anybody's, and would be written over.
+    OSError if that fails; ValueError if the path is no plain file: a link could lead to
+    any file, which would be overwritten.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         file = os.open(path, flags, 0o644)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise _no_file(path) from error
+            raise _not_plain_file(path) from error
         reason = files.system_message(error)
         raise OSError(
             f"workdir: {path} cannot be opened ({reason}); make the folder and this file "
-            "yours to write, or name another --workdir"
+            "writable, or name another --workdir"
         ) from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise _no_file(path)
+        raise _not_plain_file(path)
     return file
 
 
-def _no_file(path: epath.Path) -> ValueError:
+def _not_plain_file(path: epath.Path) -> ValueError:
     return ValueError(
-        f"workdir: {path} must be a plain file, which locks the folder, and is a folder, a "
+        f"workdir: {path} must be a plain file, which locks the folder, but is a folder, a "
         "link or a device; remove it, or name another --workdir"
     )
 
 
-def _flocked(file: int, how: int) -> bool:
-    """Whether the file system has locks; BlockingIOError where another process has it."""
+def _try_flock(file: int, operation: int) -> bool:
+    """Lock the file; return whether its file system supports flock.
+
+    operation: fcntl.LOCK_EX or LOCK_SH. BlockingIOError if another process holds the lock.
+    """
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, operation | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in _UNKNOWN:
+        if error.errno not in _UNSUPPORTED:
             raise
         return False
     return True
 
 
 @contextlib.contextmanager
-def keep_alive(held: Lock) -> Iterator[None]:
-    """Gives signs of life as long as the lock is ours, and ends it thereafter.
+def keep_alive(lock: "Lock | ObjectLock") -> Iterator[None]:
+    """Beat in a thread within the context, and close the lock afterwards.
 
-    On a disk that hangs the last sign may be late; it then has a file to go to still.
+    The thread closes the lock, because its last beat may hang on a slow disk.
     """
-    over = threading.Event()
+    is_over = threading.Event()
 
-    def beat() -> None:
-        while not over.wait(BEAT_SECONDS):
-            # Where the disk fails, the run finds out when it saves.
+    def beat_repeatedly() -> None:
+        while not is_over.wait(BEAT_SECONDS):
+            # If the disk fails, the next save of the run reports it.
             with contextlib.suppress(OSError):
-                held.check()
-                if not over.is_set():
-                    held.beat()
-        held.end()
+                lock.check()
+                if not is_over.is_set():
+                    lock.beat()
+        lock.close()
 
-    thread = threading.Thread(target=beat, name="signs of life", daemon=True)
+    thread = threading.Thread(target=beat_repeatedly, name="lock beats", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        is_over.set()
         thread.join(timeout=1.0)
 
 
 @dataclasses.dataclass
 class ObjectLock:
-    """A lock in an object store that this process has; `check` before writing what it protects."""
+    """A lock in an object store that this process holds; call `check` before writing."""
 
     path: epath.Path
     owner: Owner
-    generation: int  # As this process wrote it last.
+    generation: int  # Of the last version that this process wrote.
     beats: int = 0
     mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
     def check(self) -> None:
-        """OSError where it is gone, or another's."""
-        where = self.path.parent
-        with self.mutex, files.translate_os_errors(f"workdir {where}"):
-            known = files.object_store().metadata(self.path)
-            if known and int(known["generation"]) == self.generation:
+        """Raise OSError if the lock is missing or taken over."""
+        folder = self.path.parent
+        with self.mutex, files.translate_os_errors(f"workdir {folder}"):
+            metadata = files.object_store().metadata(self.path)
+            if metadata and int(metadata["generation"]) == self.generation:
                 return
-            if self._has(seen := _see_object(self.path)):
-                return  # The answer to a beat was lost.
-        if not seen.generation:
-            gone = f"{where} has gone away (no object lock)"
-            raise OSError(f"workdir: {gone}; {files.REMEDY}")
-        raise taken_over(where, seen.owner)
+            state = _read_object(self.path)
+            if self.adopt(state):
+                return  # The store's answer to our last beat was lost.
+        if not state.generation:
+            raise OSError(
+                f"workdir: {folder} has disappeared (no object lock); {files.REMEDY}"
+            )
+        raise taken_over(folder, state.owner)
 
-    def _has(self, seen: Seen) -> bool:
-        """Whether what is there is this process's own; then it is known from now on."""
-        own = seen.owner is not None and seen.owner.token == self.owner.token
-        self.generation = seen.generation if own else self.generation
-        return own
+    def adopt(self, state: LockState) -> bool:
+        """Return whether this process wrote the state; if so, note its generation."""
+        is_own = state.owner is not None and state.owner.token == self.owner.token
+        if is_own:
+            self.generation = state.generation
+        return is_own
 
     def beat(self) -> None:
-        """Gives a sign of life; FileExistsError where another has taken it over."""
+        """Rewrite the object as a sign of life; FileExistsError if it is taken over."""
         with self.mutex:
-            sign = {**dataclasses.asdict(self.owner), "beats": self.beats}
-            now = self.path, json.dumps(sign).encode(), self.generation
-            self.generation = files.object_store().replace(*now)
+            content = {**dataclasses.asdict(self.owner), "beats": self.beats}
+            self.generation = files.object_store().replace(
+                self.path,
+                json.dumps(content).encode(),
+                generation=self.generation,
+            )
             self.beats += 1
 
-    def end(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None:
+        """Do nothing: no file is open."""
 
 
 @contextlib.contextmanager
 def _acquire_object(
     path: epath.Path, work: str, say: messages.Say
 ) -> Iterator[ObjectLock]:
-    """As `acquire`, of an object."""
-    before = _see_object(path)
-    now = before
-    if before.generation:
-        now = _watch(before, lambda: _see_object(path), path, work, say)
-    # Of no kernel: even this machine's must not be asked who is there.
+    """Hold the lock at a path of an object store within the context; see `acquire`."""
+    first = _read_object(path)
+    current = first
+    if first.generation:
+        current = _wait_for_beat(
+            first, lambda: _read_object(path), path=path, work=work, say=say
+        )
+    # Without a boot id: flock says nothing about an object, even of this machine.
     owner = dataclasses.replace(this_process(), boot="")
-    held = ObjectLock(path, owner, now.generation)
+    lock = ObjectLock(path, owner, generation=current.generation)
     try:
-        held.beat()
-    except FileExistsError:  # Another was faster, or the answer was lost.
-        if not held._has(seen := _see_object(path)):
-            raise _refusal(work, seen) from None
+        lock.beat()
+    except (
+        FileExistsError
+    ):  # Another process was faster, or the store's answer was lost.
+        state = _read_object(path)
+        if not lock.adopt(state):
+            raise _refusal(work, state) from None
     except FileNotFoundError as error:
         bucket = os.fspath(path).split("/")[2]
         raise ValueError(
             f"workdir: there is no bucket {bucket!r}, or none that you may write to; "
             "make it, or name another --workdir"
         ) from error
-    if now.generation and before.owner is not None:
-        say(f"took over the lock of {before.owner}, which is gone")
+    if current.generation and first.owner is not None:
+        say(f"took over the lock of {first.owner}, which is gone")
     try:
-        with keep_alive(held):
-            yield held
+        with keep_alive(lock):
+            yield lock
     finally:
-        with contextlib.suppress(OSError), held.mutex:
-            files.object_store().delete(path, held.generation)
+        with contextlib.suppress(OSError), lock.mutex:
+            files.object_store().delete(path, lock.generation)

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +22,22 @@ def make(
     *,
     devices: Sequence[jax.Device] = (),
 ) -> jax.sharding.Mesh:
-    """A mesh over the first `count` devices (0: all), axes "seed" and "data".
+    """Return a mesh with the axes "seed" and "data".
 
-    `seeds` of them train there: each of `spread` shares of the devices has as many,
-    which costs no traffic at all, and examples are shared out among the devices of a
-    share. 0 shares: as many as divide both seeds and devices, and of several processes
-    lie each within one or have whole ones. At most `together` seeds, if given, are on
-    them at once.
-    `devices` are taken in the place of those here.
-    ValueError where there are no such devices or shares.
+    The devices are divided into `spread` shares along the axis "seed", and a batch's
+    examples are divided among the devices of a share along "data". Shares train equal
+    numbers of seeds, without traffic between shares.
+
+    count: number of devices, the first of `devices`; 0: all.
+    seeds: number of seeds that train on the mesh.
+    spread: number of shares; 0: the largest that divides both seeds and devices, and, of
+      several processes, keeps each share within one process or made of whole processes.
+    together: the largest number of seeds in memory at a time; 0: no limit.
+    devices: default: `jax.devices()`.
+    ValueError if `count` or `spread` does not fit the devices.
     """
     devices = list(devices) or jax.devices()
-    processes = len({one.process_index for one in devices})
+    processes = len({device.process_index for device in devices})
     if count and processes > 1:
         raise ValueError(
             f"mesh: run.devices must be 0, all, where {processes} processes "
@@ -45,122 +49,149 @@ def make(
             f"got {count}"
         )
     devices = devices[:count] if count else devices
-    possible = math.gcd(seeds, len(devices))
-    own = len(devices) // processes  # Of each process.
+    common_divisor = math.gcd(seeds, len(devices))
+    process_devices = len(devices) // processes
 
     def fits(shares: int) -> bool:
-        each = len(devices) // shares
-        return possible % shares == 0 and (own % each == 0 or each % own == 0)
+        if common_divisor % shares != 0:
+            return False
+        share_devices = len(devices) // shares
+        return (
+            process_devices % share_devices == 0 or share_devices % process_devices == 0
+        )
 
     if together and spread > together:
         raise ValueError(
             f"config.run.together: must be 0 or at least config.run.spread, {spread}, as "
             f"each share of the devices has a seed, got {together}"
         )
-    limit = min(possible, together or possible)
+    limit = min(common_divisor, together or common_divisor)
     spread = spread or max(filter(fits, range(1, limit + 1)))
     if not fits(spread):
-        whole = " in whole processes, or whole shares in each" if processes > 1 else ""
+        condition = (
+            ", with whole processes per share or whole shares per process"
+            if processes > 1
+            else ""
+        )
         raise ValueError(
-            f"config.run.spread: must divide {possible}, what {seeds} seeds and "
-            f"{len(devices)} devices in {processes} process(es) have in "
-            f"common{whole}, got {spread}; config.run.devices says how many are used"
+            f"config.run.spread: must divide {common_divisor}, the greatest common divisor "
+            f"of {seeds} seeds and {len(devices)} devices in {processes} "
+            f"process(es){condition}, got {spread}; config.run.devices sets the number of "
+            "devices"
         )
     shape, axes = (spread, len(devices) // spread), ("seed", "data")
     types = (AxisType.Auto, AxisType.Auto)
     if processes > 1:
-        # Each process's side by side, wherever they lie in the machine.
-        devices = sorted(devices, key=lambda one: (one.process_index, one.id))
+        # Devices of one process must be neighbours in the mesh.
+        devices = sorted(devices, key=lambda device: (device.process_index, device.id))
         grid = np.reshape(np.array(devices), shape)
         return jax.sharding.Mesh(grid, axes, axis_types=types)
     return jax.make_mesh(shape, axes, axis_types=types, devices=devices)
 
 
-def put(tree: PyTree, place: NamedSharding) -> PyTree:
-    """Lays what every process has whole out on the devices of all."""
+def put(tree: PyTree, sharding: NamedSharding) -> PyTree:
+    """Put arrays, of which every process has the full values, on devices by a sharding."""
     if jax.process_count() == 1:
-        return jax.device_put(tree, place)
-    return jax.tree.map(lambda x: _put(x, place), tree)
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda x: _put(x, sharding), tree)
 
 
-def _put(x: Any, place: NamedSharding) -> jax.Array:
-    # jax.device_put would first compare the values that the processes have.
+def _put(x: Any, sharding: NamedSharding) -> jax.Array:
+    # jax.device_put would first compare the values of all processes.
     if isinstance(x, jax.Array):
         if not x.is_fully_addressable:
-            return jax.device_put(x, place)
+            return jax.device_put(x, sharding)
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-            data = _put(np.asarray(jax.random.key_data(x)), place)
+            data = _put(np.asarray(jax.random.key_data(x)), sharding)
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     x = np.asarray(x)
-    return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
+    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
 
 def fetch(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Brings arrays to the host, whole, wherever their parts are."""
+    """Copy arrays, also sharded ones, to the host; return numpy arrays of full shape."""
     return jax.device_get(everywhere(tree, mesh))
 
 
 def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """What this process could not read otherwise, whole on every device, leaf by leaf."""
+    """Replicate the leaves that this process cannot read in full; leave the other leaves."""
 
-    def whole(x: Any) -> Any:
-        there = not isinstance(x, jax.Array) or x.is_fully_addressable
-        return x if there or x.is_fully_replicated else _everywhere(mesh)(x)
+    def replicate_leaf(x: Any) -> Any:
+        is_local = not isinstance(x, jax.Array) or x.is_fully_addressable
+        return x if is_local or x.is_fully_replicated else _replicator(mesh)(x)
 
-    return jax.tree.map(whole, tree)
+    return jax.tree.map(replicate_leaf, tree)
 
 
 def replicate(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Puts the whole tree on every device."""
+    """Put the full tree on every device."""
     return put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def split(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Shares the leading axis, that of examples, out among the devices."""
+    """Divide the leading axis (examples) among the devices along "data"."""
     return put(tree, NamedSharding(mesh, PartitionSpec("data")))
 
 
 def assemble(
     tree: PyTree, mesh: jax.sharding.Mesh, axes: str | tuple[str, ...] = "data"
 ) -> PyTree:
-    """As `split`, where each process has its own part of the leading axis alone."""
-    place = NamedSharding(mesh, PartitionSpec(axes))
-    whole = functools.partial(jax.make_array_from_process_local_data, place)
-    return jax.tree.map(whole, tree)
+    """Return global arrays, divided along the leading axis, from the processes' parts.
+
+    tree: this process's part of the arrays.
+    """
+    sharding = NamedSharding(mesh, PartitionSpec(axes))
+    return jax.tree.map(
+        lambda x: jax.make_array_from_process_local_data(sharding, x), tree
+    )
 
 
 def gather(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Puts the parts that each process has together, whole, on every device."""
+    """Concatenate the processes' parts along the leading axis, replicated on all devices."""
     if jax.process_count() == 1:
         return replicate(tree, mesh)
-    return _everywhere(mesh)(assemble(tree, mesh, mesh.axis_names))
+    return _replicator(mesh)(assemble(tree, mesh, mesh.axis_names))
 
 
 @functools.cache
-def _everywhere(mesh: jax.sharding.Mesh) -> Callable[[PyTree], PyTree]:
-    place = NamedSharding(mesh, PartitionSpec())
-    return jax.jit(lambda tree: tree, out_shardings=place)
+def _replicator(mesh: jax.sharding.Mesh) -> Callable[[PyTree], PyTree]:
+    """Return a compiled function that replicates a tree on all devices of the mesh."""
+    sharding = NamedSharding(mesh, PartitionSpec())
+    return jax.jit(lambda tree: tree, out_shardings=sharding)
 
 
-def local_part(
-    mesh: jax.sharding.Mesh, axes: Sequence[str] = ("data",)
-) -> tuple[int, int, int]:
-    """Which part of the examples is this process's: its number, of how many, devices.
+class LocalPart(NamedTuple):
+    """The part of the examples that a process reads."""
 
-    Examples are shared out along these axes. ValueError where the devices of a process
-    are not neighbours in the mesh: its part would not be one stretch of them.
+    index: int  # Of the part, from 0 on.
+    count: int  # Number of parts.
+    num_devices: int  # Number of device positions along the axes in a part.
+
+
+def local_part(mesh: jax.sharding.Mesh, axes: Sequence[str] = ("data",)) -> LocalPart:
+    """Return this process's part of the examples, which are divided along the axes.
+
+    ValueError if the devices of a process are not neighbours in the mesh, because its
+    examples would not be contiguous.
     """
     owners = [device.process_index for device in mesh.devices.flat]
-    parts = list(dict.fromkeys(owners))
-    each = len(owners) // len(parts)
-    if owners != [owner for owner in parts for _ in range(each)]:
+    processes = list(dict.fromkeys(owners))
+    process_devices = len(owners) // len(processes)
+    expected = [process for process in processes for _ in range(process_devices)]
+    if owners != expected:
         raise ValueError(
-            "mesh: each process must have as many devices as any other, side by side, "
-            f"got devices of the processes {owners}"
+            "mesh: all processes must have equal numbers of devices, which are neighbours "
+            f"in the mesh, got devices of the processes {owners}"
         )
-    along = math.prod(mesh.shape[axis] for axis in axes)
-    each = min(each, along)  # A process with whole shares has all examples.
-    return parts.index(jax.process_index()) * each % along // each, along // each, each
+    num_positions = math.prod(mesh.shape[axis] for axis in axes)
+    # A process with whole shares reads all examples.
+    part_devices = min(process_devices, num_positions)
+    first_position = processes.index(jax.process_index()) * part_devices % num_positions
+    return LocalPart(
+        index=first_position // part_devices,
+        count=num_positions // part_devices,
+        num_devices=part_devices,
+    )
 
 
 def check_batch(
@@ -172,11 +203,14 @@ def check_batch(
     accumulate: int = 1,
     block: int = 1,
 ) -> None:
-    """Refuses a batch of which examples, or activations, would cross devices.
+    """Raise ValueError for a batch whose examples would have to move between devices.
 
-    Groups of mixing examples lie inside one device's share. Groups that batch norm takes
-    together do, too, or span whole shares: then their sums alone move. With `accumulate`
-    > 1 every device has that many blocks of `block` examples, or a multiple.
+    batch: number of examples.
+    mix_group: examples that an augmentation mixes; a group must fit in a device's share.
+    norm_group: examples that batch norm averages over, 0: the batch; a group must fit in a
+      device's share or consist of whole shares, so that only sums move between devices.
+    accumulate, block: with accumulate > 1, a device's share must be a multiple of
+      accumulate blocks of `block` examples.
     """
     shards = mesh.shape["data"]
     if batch % shards or (batch // shards) % mix_group:
@@ -186,13 +220,17 @@ def check_batch(
         )
     share, group = batch // shards, norm_group or batch
     if batch % group or (share % group and group % share):
-        every = range(1, batch + 1)
-        fit = [n for n in every if not (batch % n or share % n and n % share)]
-        around = [n for n in fit if n < group][-1:] + [n for n in fit if n > group][:1]
-        near = " or ".join(map(str, around))
+        valid_groups = [
+            size
+            for size in range(1, batch + 1)
+            if batch % size == 0 and (share % size == 0 or size % share == 0)
+        ]
+        nearest = [size for size in valid_groups if size < group][-1:]
+        nearest += [size for size in valid_groups if size > group][:1]
         raise ValueError(
             f"config.model.norm_group: must divide the batch, {batch}, and divide or be a "
-            f"multiple of a device's share of it, {share}, got {group}; try {near}"
+            f"multiple of a device's share of it, {share}, got {group}; try "
+            f"{' or '.join(map(str, nearest))}"
         )
     if accumulate > 1 and share % (accumulate * block):
         raise ValueError(
@@ -204,7 +242,7 @@ def check_batch(
 
 
 def dtype(precision: str) -> DTypeLike:
-    """The compute type; "auto" is bfloat16 on accelerators, float32 on CPU."""
+    """Return the dtype of computations; "auto": bfloat16 on accelerators, float32 on CPU."""
     if precision == "auto":
         return jnp.float32 if xla.platform() == "cpu" else jnp.bfloat16
     if precision not in ("float32", "bfloat16"):

@@ -1,7 +1,7 @@
-"""One line of text for a person: errors, crashes, names that come from users and files.
+"""Text for users: printing, one-line error messages, tables of aligned columns.
 
-Letters that a terminal would obey or cannot show appear as their codes. The traceback of a
-crash goes to the workdir, or with JBIAS_TRACEBACK=1 to the terminal.
+Control characters and characters that a terminal cannot show are printed as escapes. The
+traceback of a crash is saved in the workdir, or with JBIAS_TRACEBACK=1 printed.
 """
 
 import contextlib
@@ -20,59 +20,63 @@ from typing import Any
 
 from jbias.runtime import files, signals
 
-Say = Callable[[str], object]  # Hears lines that are meant for a person.
-MAX_LETTERS = 2000  # Letters; a name of a megabyte helps nobody.
+Say = Callable[[str], object]  # A function that prints or logs a line for the user.
+MAX_LETTERS = 2000  # Of `one_line`: names in files may be very long.
 
 
 def one_line(text: object) -> str:
-    """The text on one line, without what a terminal would obey, cut where it is long.
+    """Return a text, or an error's text, on one printable line of limited length.
 
-    Letters that cannot be shown appear as their codes, such as \\x1b.
+    Characters that cannot be shown become escapes such as \\x1b. Of a text longer than
+    MAX_LETTERS, the middle is left out.
     """
-    line = files.describe_error(text) if isinstance(text, Exception) else str(text)
-    words = printable(" ".join(line.split()))
-    if len(words) <= MAX_LETTERS:
-        return words
+    text = files.describe_error(text) if isinstance(text, Exception) else str(text)
+    line = printable(" ".join(text.split()))
+    if len(line) <= MAX_LETTERS:
+        return line
     half = MAX_LETTERS // 2
-    return f"{words[:half]} ... {words[-half:]}"
+    return f"{line[:half]} ... {line[-half:]}"
 
 
 def utc_now(timespec: str = "seconds") -> str:
-    """The time, in UTC, as ISO 8601 has it."""
+    """Return the current time in UTC, in ISO 8601; timespec: see datetime.isoformat."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
 
 
 def shorten(text: object) -> str:
-    """The text on one line, cut after so many words as 200 letters hold."""
+    """Return the text on one line, cut at a word after at most 200 characters."""
     return textwrap.shorten(str(text), 200, placeholder=" …")
 
 
-# Letters that Unicode counts as printable and that show nothing: fillers of Hangul, the
-# blank of Braille, joiners and selectors of variants.
-_INVISIBLE = frozenset(
-    map(
-        chr,
-        (
-            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
-            *range(0x180B, 0x1810),
-            *range(0xFE00, 0xFE10),
-            *range(0xE0100, 0xE01F0),
-        ),
-    )
-)
+# Characters that Unicode counts as printable but that show nothing: fillers of Hangul, the
+# blank of Braille, joiners and variation selectors.
+_INVISIBLE_CODES = [
+    0x034F,
+    0x115F,
+    0x1160,
+    0x17B4,
+    0x17B5,
+    0x2800,
+    0x3164,
+    0xFFA0,
+    *range(0x180B, 0x1810),
+    *range(0xFE00, 0xFE10),
+    *range(0xE0100, 0xE01F0),
+]
+_INVISIBLE = frozenset(map(chr, _INVISIBLE_CODES))
 
 
 def printable(text: str) -> str:
-    """Return the text with letters that a terminal obeys or cannot show as codes.
+    """Return the text with control and invisible characters as escapes.
 
-    Spaces stay as they are. Line breaks become codes, too.
+    Line breaks become escapes, too. Spaces of all kinds stay.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_printable, text))
+    return "".join(map(_printable_letter, text))
 
 
-def _printable(letter: str) -> str:
+def _printable_letter(letter: str) -> str:
     is_shown = letter.isprintable() or unicodedata.category(letter) == "Zs"
     return letter if is_shown and letter not in _INVISIBLE else ascii(letter)[1:-1]
 
@@ -80,7 +84,7 @@ def _printable(letter: str) -> str:
 def terminal_text(text: object, stream: Any) -> str:
     """Return text that is safe to write to the stream: `printable`, line by line.
 
-    Line breaks and tabs stay. Letters that the stream's encoding lacks become codes.
+    Line breaks and tabs stay. Characters that the stream's encoding lacks become escapes.
     """
     lines = (
         "\t".join(map(printable, line.split("\t"))) for line in str(text).split("\n")
@@ -90,12 +94,12 @@ def terminal_text(text: object, stream: Any) -> str:
 
 
 class StdoutError(OSError):
-    """Standard output is a file that cannot be written; the text says so in one line."""
+    """Standard output is a file that cannot be written; the error's text is one line."""
 
 
 @contextlib.contextmanager
 def stdout_errors_exit() -> Iterator[None]:
-    """End the program with one line on stderr and exit code 2 where stdout cannot be written."""
+    """Exit with code 2 and one line on stderr on a StdoutError in the context."""
     try:
         yield
     except StdoutError as error:
@@ -104,23 +108,22 @@ def stdout_errors_exit() -> Iterator[None]:
 
 
 def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -> bool:
-    """Print text to stdout, or to stderr; return whether somebody still reads it.
+    """Print text to stdout or stderr; return False if the stream has no reader any more.
 
     Everything that jbias prints goes through here, or through the log and the bars of
-    `console`. Several lines stay several lines; all else that a terminal would obey
-    appears as codes. A closed stream is no error: later text for it is dropped. StdoutError
-    where stdout is a file that cannot be written.
+    `console`. Control characters other than line breaks and tabs become escapes. Text for a
+    closed stream is dropped. Raises StdoutError if stdout is a file that cannot be written.
     """
     stream = sys.stderr if to_stderr else sys.stdout
-    if stream is None:  # Closed before Python began.
+    if stream is None:  # Closed before Python started.
         return False
     try:
         stream.write(terminal_text(text, stream) + end)
         stream.flush()
-    except BrokenPipeError:  # The reader has gone, as `head` does.
+    except BrokenPipeError:  # The reader, such as `head`, has ended.
         _discard(stream)
         return False
-    except ValueError:  # Closed since.
+    except ValueError:  # Raised if the stream is closed.
         if not stream.closed:
             raise
         return False
@@ -128,29 +131,30 @@ def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -
         _discard(stream)
         if to_stderr:
             return False
-        why = files.system_message(error)
-        line = f"stdout: cannot be written ({why}); {files.REMEDY}"
-        raise StdoutError(line) from error
+        reason = files.system_message(error)
+        raise StdoutError(
+            f"stdout: cannot be written ({reason}); {files.REMEDY}"
+        ) from error
     return True
 
 
 def _discard(stream: Any) -> None:
-    """Send the rest of a stream nowhere, so that Python's end does not fail at it."""
+    """Redirect a stream to /dev/null, so that Python's flush at exit does not fail."""
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, stream.fileno())
+        os.close(null_device)
 
 
 def flush() -> None:
-    """Flush stdout and stderr, of which neither may be there any more."""
+    """Flush stdout and stderr; ignore errors, such as a closed stream."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
 
 
 def clear_screen() -> None:
-    """Clear the terminal behind stdout; do nothing where stdout is none."""
+    """Clear the terminal of stdout; do nothing if stdout is no terminal."""
     if sys.stdout is not None and sys.stdout.isatty():
         sys.stdout.write("\033[H\033[2J")
 
@@ -158,16 +162,14 @@ def clear_screen() -> None:
 def print_traceback(
     kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
-    """Print an exception as Python does (a `sys.excepthook`), through `print_text`."""
+    """Print an exception's traceback by `print_text`; for `sys.excepthook`."""
     lines = traceback.format_exception(kind, error, trace)
     print_text("".join(lines), to_stderr=True, end="")
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """Return the value as JSON in ASCII, without any letter that a terminal obeys.
-
-    options: of `json.dumps`, which writes DEL as it is.
-    """
+    """Return the value as JSON in printable ASCII; options: of `json.dumps`."""
+    # json.dumps escapes all control characters but DEL.
     return json.dumps(value, **options).replace("\x7f", "\\u007f")
 
 
@@ -177,71 +179,78 @@ _LACKS_MEMORY = re.compile(
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory of the host or of a device is full."""
+    """Return whether an error means that memory of the host or of a device is full."""
     return isinstance(error, MemoryError) or bool(_LACKS_MEMORY.search(str(error)))
 
 
 _TRACEBACK = "traceback: "
 _HINT = "JBIAS_TRACEBACK=1 shows the whole traceback"
-_OF_JAX = "-" * 20  # Begins what it notes on tracebacks.
+_JAX_NOTE = "-" * 20  # The start of jax's notes about hidden frames of tracebacks.
 
 
-# May be raised while any code runs, and is never that code's error.
-_NOT_OF_THE_CODE = (KeyboardInterrupt, GeneratorExit, signals.Interrupted)
+# Raised by an interruption, never by an error of the running code.
+_INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit, signals.Interrupted)
 
 
 class UserCodeError(ValueError):
-    """An error in a file of Python that a user wrote, in one line that names its own."""
+    """An error in a user's Python file; the text is one line with file and line number."""
 
 
 @contextlib.contextmanager
 def user_code(
     path: str,
     line: int = 0,
-    given: Callable[[], str] = lambda: "",
+    describe_call: Callable[[], str] = lambda: "",
     passing: tuple[type[Exception], ...] = (),
     *,
-    whole: bool = False,
+    catch_all: bool = False,
 ) -> Iterator[None]:
-    """Raise what goes wrong inside, in the code of that file, as a UserCodeError.
+    """Raise errors of the code in the file `path` as a UserCodeError.
 
-    SystemExit and other exceptions that are no Exception count as errors: code that calls
-    sys.exit(0) has not done its work. So does os._exit(0), which ends the process at once,
-    here with exit code 1. KeyboardInterrupt passes, as it is the person's.
+    SystemExit and other subclasses of BaseException count as errors: code that calls
+    sys.exit(0) has not done its work. os._exit(0) ends the process with exit code 1.
+    KeyboardInterrupt passes.
 
-    line: the file's, where the error tells none; 0: such an error passes, as do those of
-    the types `passing`. given: what that code was called with. whole: whether all that
-    runs inside is the user's, so that no error passes.
+    line: reported if the traceback has no line of the file; 0: such an error passes.
+    describe_call: returns a description of the arguments, for the message.
+    passing: types of errors that pass.
+    catch_all: whether to convert errors without a line of the file, too.
     """
+    is_user_only = catch_all or line
     try:
-        with failing_exit(path) if whole or line else contextlib.nullcontext():
+        with failing_exit(path) if is_user_only else contextlib.nullcontext():
             yield
-    except (UserCodeError, *_NOT_OF_THE_CODE, *passing):
+    except (UserCodeError, *_INTERRUPTIONS, *passing):
         raise
     except BaseException as error:
-        inside = [
-            (at, frame.f_code.co_name)
-            for frame, at in traceback.walk_tb(error.__traceback__)
+        user_frames = [
+            (frame_line, frame.f_code.co_name)
+            for frame, frame_line in traceback.walk_tb(error.__traceback__)
             if frame.f_code.co_filename == path
         ]
         if isinstance(error, SyntaxError) and error.filename == path:
-            inside.append((error.lineno or 1, "<module>"))
-        if not (inside or line or whole):
+            user_frames.append((error.lineno or 1, "<module>"))
+        if not (user_frames or is_user_only):
             raise
-        at, name = inside[-1] if inside else (line, "")
-        where = f"{path}:{at}" if at else path
-        where += f", in {name}" * (name not in ("", "<module>"))
-        what = f"error in {where}: {_type_and_text(error)}"
-        called_with = "" if type(error).__name__ in _TRACED_VALUES else given()
-        parts = filter(None, [what, called_with, *notes(error), _HINT])
-        raise UserCodeError("; ".join(parts)) from error
+        error_line, function = user_frames[-1] if user_frames else (line, "")
+        where = f"{path}:{error_line}" if error_line else path
+        if function not in ("", "<module>"):
+            where += f", in {function}"
+        is_traced_value = type(error).__name__ in _TRACED_VALUES
+        sentences = [
+            f"error in {where}: {_type_and_text(error)}",
+            "" if is_traced_value else describe_call(),
+            *notes(error),
+            _HINT,
+        ]
+        raise UserCodeError("; ".join(filter(None, sentences))) from error
 
 
 @contextlib.contextmanager
 def failing_exit(path: str) -> Iterator[None]:
-    """Make os._exit(0) end this process with exit code 1 and a line that names the file.
+    """Let os._exit(0) in the context end the process with exit code 1 and a message.
 
-    Child processes that the code inside starts by fork end as they say.
+    path: the user's file, for the message. Forked child processes exit normally.
     """
     exit_now, process, is_inside = os._exit, os.getpid(), True
 
@@ -256,21 +265,22 @@ def failing_exit(path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        is_inside = False  # Another thread may have kept exit_failing.
+        is_inside = False  # Another thread may still refer to exit_failing.
         os._exit = exit_now
 
 
 def describe_error(error: Exception) -> str:
-    """An error in one line, with the notes on it."""
+    """Return an error's text with its notes, joined by semicolons."""
     return "; ".join([files.describe_error(error), *notes(error)])
 
 
 def save_traceback(
     error: Exception, workdir: os.PathLike, guard: Callable[[], None] = lambda: None
 ) -> None:
-    """Leaves the traceback in a workdir that is this process's, and notes it.
+    """Write the traceback to traceback.txt in the workdir, and add its path as a note.
 
-    `guard` raises an OSError where it is not.
+    guard: raises an OSError if this process may not write to the workdir; then nothing
+    is written.
     """
     from etils import epath
 
@@ -282,16 +292,20 @@ def save_traceback(
 
 
 def describe_crash(error: Exception) -> str:
-    """A crash of the code, ours or the user's, in one line: what, where, the notes."""
+    """Return a line about an unexpected error: type, text, place in the code, notes."""
     frames = traceback.extract_tb(error.__traceback__)
-    at = [f" ({one.filename}:{one.lineno}, {one.name})" for one in frames[-1:]]
-    said = [_type_and_text(error) + "".join(at), *notes(error)]
+    place = (
+        f" ({frames[-1].filename}:{frames[-1].lineno}, {frames[-1].name})"
+        if frames
+        else ""
+    )
+    sentences = [_type_and_text(error) + place, *notes(error)]
     if not any(note.startswith(_TRACEBACK) for note in notes(error)):
-        said.append(_HINT)
-    return "; ".join(said)
+        sentences.append(_HINT)
+    return "; ".join(sentences)
 
 
-# What jax raises where Python asks a traced array for its value, and what to write instead.
+# Errors of jax when Python needs the value of a traced array: the mistake and its remedy.
 _TRACED_VALUES = {
     "TracerBoolConversionError": (
         "a Python `if` (or `while`, `and`, `not`) on a traced value; use jnp.where or "
@@ -301,7 +315,9 @@ _TRACED_VALUES = {
         "a traced value as an index or a number of repeats in Python; use jnp.take, or a "
         "number that is known without the images"
     ),
-    "TracerArrayConversionError": "a function of numpy on a traced array; use that of jax.numpy",
+    "TracerArrayConversionError": (
+        "a numpy function on a traced array; use the function of jax.numpy"
+    ),
     "NonConcreteBooleanIndexError": "a traced mask as an index; use jnp.where",
     "ConcretizationTypeError": (
         "a traced value as a number of Python, as by float(), int() or .item(); keep the "
@@ -311,6 +327,7 @@ _TRACED_VALUES = {
 
 
 def _type_and_text(error: BaseException) -> str:
+    """Return an error's type and text on one line; for known mistakes, a remedy."""
     if remedy := _TRACED_VALUES.get(type(error).__name__):
         return f"{type(error).__name__}: {remedy}"
     if isinstance(error, SystemExit):
@@ -321,7 +338,7 @@ def _type_and_text(error: BaseException) -> str:
 
 
 def describe_array(array: Any) -> str:
-    """Return the type and the shape of an array, or what a value is that is none."""
+    """Return the dtype and shape of a numpy array; its Python type if it has no shape."""
     if array.dtype.kind == "O" and array.shape:
         return f"an array of Python objects, not of numbers, of shape {array.shape}"
     if array.shape:
@@ -331,30 +348,48 @@ def describe_array(array: Any) -> str:
 
 
 def notes(error: BaseException) -> list[str]:
-    """Return the notes on an error, without those that jax adds to tracebacks."""
-    known = getattr(error, "__notes__", [])
-    return [note for note in known if not note.startswith(_OF_JAX)]
+    """Return the notes on an error, without jax's notes about hidden frames."""
+    all_notes = getattr(error, "__notes__", [])
+    return [note for note in all_notes if not note.startswith(_JAX_NOTE)]
 
 
 def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
-    """Rows as lines; a row's last cell may be of any length, and rows may be short."""
-    text = [[printable(str(cell)) for cell in row] for row in rows]
-    columns = itertools.zip_longest(*(row[:-1] for row in text), fillvalue="")
-    widths = [*(max(map(len, column)) for column in columns), 0]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in text]
+    """Return the rows as lines with aligned columns.
+
+    Rows may differ in length. A row's last cell does not widen its column.
+    """
+    text_rows = [[printable(str(cell)) for cell in row] for row in rows]
+    columns = itertools.zip_longest(*(row[:-1] for row in text_rows), fillvalue="")
+    widths = [max(map(len, column)) for column in columns] + [0]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in text_rows]
 
 
-# Of the extra `train`: what reports and statistics of decisions and scores do without.
-_OF_TRAINING = {
-    *("array_record", "flax", "google", "grain", "jax", "jaxlib", "ml_collections"),
-    *("optax", "orbax", "safetensors", "sklearn", "tensorflow_datasets"),
-    *("threadpoolctl", "yaml"),
+# Packages of the extra `train`. Reports and statistics of decisions and scores work
+# without them.
+_TRAINING_PACKAGES = {
+    "array_record",
+    "flax",
+    "google",
+    "grain",
+    "jax",
+    "jaxlib",
+    "ml_collections",
+    "optax",
+    "orbax",
+    "safetensors",
+    "sklearn",
+    "tensorflow_datasets",
+    "threadpoolctl",
+    "yaml",
 }
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """What to install, in one line, where a package of training is not; else ""."""
-    if (error.name or "").partition(".")[0] not in _OF_TRAINING:
+    """Return a line that says how to install a missing package of training.
+
+    "" if the package is another one.
+    """
+    if (error.name or "").partition(".")[0] not in _TRAINING_PACKAGES:
         return ""
     return (
         f"needs {error.name}, which is not installed: pip install 'jbias[train]', "

@@ -1,15 +1,16 @@
-"""Google Cloud Storage: complete objects, conditional replacement, local copies, logs.
+"""Files in Google Cloud Storage: writes, conditional replacement, local copies, logs.
 
-Through gcsfs (the extra `gcs`), which also serves epath for `gs://`, and orbax where it
-does not leave a path to tensorstore.
+Uses gcsfs (the extra `gcs`), which also serves epath for `gs://`, and orbax for paths that
+it does not give to tensorstore.
 
-`fetch` copies what lies there for readers of local files, beside the other caches
-(JBIAS_CACHE): one file an object, with its name and time. Fetched again, what has changed
-is copied, and what is gone there goes here.
+`fetch` copies objects into the cache (JBIAS_CACHE) for code that reads local files: one
+file per object, with its name and time. A second `fetch` copies objects that have changed,
+and deletes copies of objects that were deleted.
 
-A `Log` grows, which objects cannot: it is rewritten every few seconds. Two processes may
-write to one log, the one that trains and one that evaluates elsewhere, so each replaces
-only the version that it knows, and otherwise reads first what the other has added.
+A `Log` is one object that is rewritten every few seconds, because objects cannot grow. Two
+processes may write to one log: one that trains, and one that evaluates on another machine.
+So a process replaces only the version that it knows; if the object has changed, it first
+reads the other process's lines.
 """
 
 import contextlib
@@ -38,25 +39,29 @@ from google.auth import exceptions
 
 from jbias.runtime import switches
 
-MARK = "commit_success.txt"  # What orbax writes last into a folder that is whole.
-_PAUSE = 1.0  # Seconds: the store takes no more than one write a second of an object.
+MARK = "commit_success.txt"  # The file that orbax writes last into a checkpoint folder.
+_WRITE_INTERVAL = 1.0  # Seconds: the store allows one write per second and object.
 
 
 class FileSystem(core.GCSFileSystem):
-    """gcsfs, but each look asks the store, and all that fails is an OSError.
+    """gcsfs without a cache of listings, which raises every failure as an OSError.
 
-    Of what it saw before, another process may have made something else.
+    A cached listing could be out of date, because other processes write to the store.
+
+    hurried: whether failed requests raise immediately instead of being retried.
     """
 
     def __init__(self, **options: Any):
-        super().__init__(**{**options, "use_listings_cache": False})
-        self._written: dict[str, float] = {}
-        self.hurried = False  # Whether what fails is not tried again.
+        options["use_listings_cache"] = False
+        super().__init__(**options)
+        self._write_times: dict[str, float] = {}
+        self.hurried = False
 
     async def _request(self, *args: Any, **options: Any) -> Any:
-        ask = core.GCSFileSystem._request
-        ask = ask.__wrapped__ if self.hurried else ask
-        return await ask(self, *args, **options)
+        request = core.GCSFileSystem._request
+        if self.hurried:
+            request = request.__wrapped__  # Without gcsfs's retries.
+        return await request(self, *args, **options)
 
     async def _call(self, *args: Any, **options: Any) -> Any:
         with translate_errors():
@@ -65,33 +70,33 @@ class FileSystem(core.GCSFileSystem):
     call = asyn.sync_wrapper(_call)
 
     async def _mkdir(self, path: str, **options: Any) -> None:
-        """Folders are parts of names; gcsfs would make the bucket."""
+        """Do nothing: folders are parts of names. gcsfs would create the bucket."""
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Likewise."""
+        """Do nothing, as `_mkdir`."""
 
     mkdir, makedirs = asyn.sync_wrapper(_mkdir), asyn.sync_wrapper(_makedirs)
 
     def pause(self, path: str) -> None:
-        """Waits until an object may be written again."""
-        since = time.monotonic() - self._written.get(path, -_PAUSE)
-        time.sleep(max(0.0, _PAUSE - since))
-        self._written[path] = time.monotonic()
+        """Wait until the store accepts another write of an object."""
+        elapsed = time.monotonic() - self._write_times.get(path, -_WRITE_INTERVAL)
+        time.sleep(max(0.0, _WRITE_INTERVAL - elapsed))
+        self._write_times[path] = time.monotonic()
 
 
 class Snapshot(NamedTuple):
-    """An object as it was once."""
+    """The content of an object at one time."""
 
     content: bytes
-    generation: int  # Changes whenever it is written; 0: there is none.
-    updated: float  # When that was by the store's clock, in seconds since 1970.
+    generation: int  # Changes with each write; 0: the object does not exist.
+    updated: float  # Time of the write by the store's clock, in seconds since 1970.
 
 
 class Unavailable(OSError):
-    """The store cannot be reached, or does not do what it is asked to."""
+    """The store cannot be reached, or a request to it failed."""
 
     remedy = (
-        "what was saved before is whole: see to the network, the login and its rights, "
+        "all earlier saves are complete: check the network, the login and its permissions, "
         "and run the same command again"
     )
 
@@ -99,14 +104,19 @@ class Unavailable(OSError):
         return f"store: {self.strerror}; {self.remedy}"
 
 
-# What gcsfs and its libraries raise of networks and rights.
-_FAILURES = (OSError, retry.HttpError, retry.ChecksumError, aiohttp.ClientError)
-_FAILURES += (exceptions.GoogleAuthError,)
+# Errors of networks and permissions in gcsfs and its libraries.
+_FAILURES = (
+    OSError,
+    retry.HttpError,
+    retry.ChecksumError,
+    aiohttp.ClientError,
+    exceptions.GoogleAuthError,
+)
 
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Gives what gcsfs and its libraries raise of networks and rights as OSErrors."""
+    """Raise errors of networks and permissions in gcsfs and its libraries as Unavailable."""
     try:
         yield
     except (FileNotFoundError, FileExistsError, Unavailable):
@@ -118,18 +128,22 @@ def translate_errors() -> Iterator[None]:
 
 @functools.cache
 def filesystem() -> FileSystem:
-    """The store, as epath and orbax reach it from now on."""
+    """Return the store's file system, and register it for epath and orbax."""
     if not switches.is_on("JBIAS_TRACEBACK"):
-        # What is tried again without success is told once, by who asked for it.
+        # gcsfs logs each retry; the caller reports the final error.
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     for name in ("gs", "gcs"):
         fsspec.register_implementation(name, FileSystem, clobber=True)
-    return fsspec.filesystem("gcs", finalize_on_close=True)  # As epath asks for it.
+    # With the options of epath, so that fsspec returns the same instance to epath.
+    return fsspec.filesystem("gcs", finalize_on_close=True)
 
 
 def check(path: str, where: str) -> None:
-    """ValueError where a path cannot be one of a store, or nobody is logged in."""
-    bucket, key = _names(path)
+    """Raise ValueError unless a path is gs://BUCKET/FOLDER and a user is logged in.
+
+    where: names the setting in messages.
+    """
+    bucket, key = _split_path(path)
     if not bucket or not key:
         raise ValueError(f"{where}: must be gs://BUCKET/FOLDER, got {path}")
     if not os.environ.get("STORAGE_EMULATOR_HOST"):
@@ -138,69 +152,88 @@ def check(path: str, where: str) -> None:
         except exceptions.DefaultCredentialsError as error:
             raise ValueError(
                 f"{where}: {path} needs a login to Google Cloud, found none; run "
-                "`gcloud auth application-default login`, or let "
-                "GOOGLE_APPLICATION_CREDENTIALS name a key file"
+                "`gcloud auth application-default login`, or set "
+                "GOOGLE_APPLICATION_CREDENTIALS to a key file"
             ) from error
     filesystem().hurried = False
 
 
 def write(path: epath.PathLike, content: bytes) -> None:
-    """Writes an object."""
+    """Write an object."""
     path = os.fspath(path)
     filesystem().pause(path)
     filesystem().pipe_file(path, content)
 
 
 def read(path: epath.PathLike) -> Snapshot:
-    """An object, and which one; of generation 0 and empty where there is none."""
+    """Return the content of an object; empty, of generation 0, if it does not exist."""
+    bucket, key = _split_path(path)
     for _ in range(5):
-        known = metadata(path)
-        if known is None:
-            return Snapshot(b"", 0, 0.0)
+        info = metadata(path)
+        if info is None:
+            return Snapshot(b"", generation=0, updated=0.0)
         try:
-            of = dict(alt="media", generation=known["generation"])
-            _, content = filesystem().call("GET", "b/{}/o/{}", *_names(path), **of)
+            _, content = filesystem().call(
+                "GET",
+                "b/{}/o/{}",
+                bucket,
+                key,
+                alt="media",
+                generation=info["generation"],
+            )
         except FileNotFoundError:
-            continue  # It was written meanwhile.
-        updated = datetime.datetime.fromisoformat(known["updated"]).timestamp()
-        return Snapshot(content, int(known["generation"]), updated)
-    raise OSError(errno.EBUSY, f"{os.fspath(path)} changes all the time")
+            continue  # A new generation was written meanwhile.
+        updated = datetime.datetime.fromisoformat(info["updated"]).timestamp()
+        return Snapshot(content, generation=int(info["generation"]), updated=updated)
+    raise OSError(errno.EBUSY, f"{os.fspath(path)} is rewritten too often to be read")
 
 
 def metadata(path: epath.PathLike) -> dict[str, Any] | None:
-    """What the store tells of an object; None where there is none."""
+    """Return the store's metadata of an object; None if it does not exist."""
+    bucket, key = _split_path(path)
     try:
-        return filesystem().call("GET", "b/{}/o/{}", *_names(path), json_out=True)
+        return filesystem().call("GET", "b/{}/o/{}", bucket, key, json_out=True)
     except FileNotFoundError:
         return None
 
 
 def replace(path: epath.PathLike, content: bytes, generation: int) -> int:
-    """Writes an object where it still is of that generation; returns its new one.
+    """Write an object if its generation is still the given one; return the new generation.
 
-    FileExistsError where it is of another: also where an answer was lost and the request
-    sent again, so who cares must look.
+    FileExistsError if the generation has changed. This may also be our own write, whose
+    answer was lost before the request was sent again; so the caller must read the object.
     """
-    bucket, key = _names(path)
+    bucket, key = _split_path(path)
     filesystem().pause(os.fspath(path))
-    to = filesystem().base.replace("/storage/", "/upload/storage/", 1) + "b/{}/o"
-    how = dict(uploadType="media", name=key, ifGenerationMatch=str(generation))
-    known = filesystem().call("POST", to, bucket, data=content, json_out=True, **how)
-    return int(known["generation"])
+    base_url = filesystem().base.replace("/storage/", "/upload/storage/", 1)
+    info = filesystem().call(
+        "POST",
+        base_url + "b/{}/o",
+        bucket,
+        data=content,
+        json_out=True,
+        uploadType="media",
+        name=key,
+        ifGenerationMatch=str(generation),
+    )
+    return int(info["generation"])
 
 
 def delete(path: epath.PathLike, generation: int) -> None:
-    """Deletes an object of that generation; FileExistsError as for `replace`."""
-    how = dict(ifGenerationMatch=str(generation))
-    filesystem().call("DELETE", "b/{}/o/{}", *_names(path), **how)
+    """Delete an object of the given generation; FileExistsError if it has changed."""
+    bucket, key = _split_path(path)
+    filesystem().call(
+        "DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=str(generation)
+    )
 
 
 def move(path: epath.PathLike, target: epath.PathLike) -> None:
-    """Moves a folder so that at any time one of the two is whole.
+    """Move a folder; at any time the old or the new folder is complete.
 
-    All is copied before anything goes; what marks a whole one comes last and goes first.
+    All objects are copied before any is deleted. The file that marks a complete folder is
+    copied last and deleted first.
     """
-    source, target = ("/".join(_names(one)) for one in (path, target))
+    source, target = "/".join(_split_path(path)), "/".join(_split_path(target))
     names = filesystem().find(source)
     names.sort(key=lambda name: (name.endswith(f"/{MARK}"), -name.count("/")))
     for name in names:
@@ -209,76 +242,96 @@ def move(path: epath.PathLike, target: epath.PathLike) -> None:
         filesystem().rm_file(name)
 
 
-def _names(path: epath.PathLike) -> tuple[str, str]:
-    """The bucket, and what the object is called in it."""
+def _split_path(path: epath.PathLike) -> tuple[str, str]:
+    """Return the bucket and the object's name of gs://BUCKET/NAME."""
     bucket, _, key = os.fspath(path).removeprefix("gs://").partition("/")
     return bucket, key
 
 
-_ASIDE = ("damaged", "replaced")
+_SET_ASIDE = ("damaged", "replaced")  # Folders of checkpoints that are not used.
 
 
 def fetch(pattern: str, where: str, home: pathlib.Path, *, checkpoints: bool) -> str:
-    """Copies what a path or glob of gs:// means to `home`; returns that of the copies.
+    """Copy the objects of a path or glob of gs:// into `home`; return the local pattern.
 
-    ValueError where nothing is there. `checkpoints`: those that are whole, too.
+    where: names the setting in messages. checkpoints: whether to copy complete checkpoints.
+    ValueError if nothing matches.
     """
-    parts = pattern.removeprefix("gs://").strip("/").split("/")
-    fixed = [*itertools.takewhile(lambda part: not glob.has_magic(part), parts)]
+    pattern_parts = pattern.removeprefix("gs://").strip("/").split("/")
+    fixed_parts = list(
+        itertools.takewhile(lambda part: not glob.has_magic(part), pattern_parts)
+    )
     try:
-        found = filesystem().find("/".join(fixed), detail=True)
+        objects = filesystem().find("/".join(fixed_parts), detail=True)
     except FileNotFoundError:
-        found = {}
-    asked = {name for name in found if _is_wanted(name, parts, checkpoints)}
-    wanted = {name for name in asked if _is_complete(name, found)}
+        objects = {}
+    wanted = {
+        name
+        for name in objects
+        if _is_wanted(name, pattern_parts, checkpoints=checkpoints)
+        and _is_complete(name, objects)
+    }
     if not wanted:
-        raise ValueError(f"{where}: nothing is at {pattern}; check it")
+        raise ValueError(
+            f"{where}: nothing is at {pattern}; check the path for mistakes"
+        )
     with futures.ThreadPoolExecutor(16) as threads:
-        copied = threads.map(lambda name: _copied(home, found[name]), wanted)
-        there = {name for name, got in zip(wanted, copied, strict=True) if got}
-    for path in sorted(home.joinpath(*fixed).rglob("*"), reverse=True):
+        exists = threads.map(lambda name: _copy_object(home, objects[name]), wanted)
+        copied = {
+            name for name, is_there in zip(wanted, exists, strict=True) if is_there
+        }
+    for path in sorted(home.joinpath(*fixed_parts).rglob("*"), reverse=True):
         name = path.relative_to(home).as_posix()
         if path.is_dir():
             with contextlib.suppress(OSError):
-                path.rmdir()  # Unless it holds something.
-        elif name not in there and _is_wanted(name, parts, checkpoints):
+                path.rmdir()  # Only if it is empty.
+        elif name not in copied and _is_wanted(
+            name, pattern_parts, checkpoints=checkpoints
+        ):
             path.unlink(missing_ok=True)
-    return str(home.joinpath(*parts))
+    return str(home.joinpath(*pattern_parts))
 
 
-def _is_wanted(name: str, parts: Sequence[str], checkpoints: bool) -> bool:
-    """Whether a glob means an object, or a folder that it is in."""
-    own = name.split("/")
-    if len(own) < len(parts) or not all(map(fnmatch.fnmatchcase, own, parts)):
+def _is_wanted(name: str, pattern_parts: Sequence[str], *, checkpoints: bool) -> bool:
+    """Return whether an object, or a folder that contains it, matches the glob.
+
+    pattern_parts: the glob, split at "/". checkpoints: whether checkpoints match.
+    """
+    parts = name.split("/")
+    if len(parts) < len(pattern_parts):
         return False
-    aside = _ASIDE if checkpoints else ("checkpoints", *_ASIDE)
-    return not set(own[len(parts) :]) & set(aside)
+    if not all(map(fnmatch.fnmatchcase, parts, pattern_parts)):
+        return False
+    excluded = set(_SET_ASIDE) if checkpoints else {"checkpoints", *_SET_ASIDE}
+    return not set(parts[len(pattern_parts) :]) & excluded
 
 
-def _is_complete(name: str, found: Mapping[str, Any]) -> bool:
-    """Whether an object is not one of a checkpoint that is being saved, or never was."""
-    head, middle, tail = name.partition("/checkpoints/")
-    step = tail.partition("/")[0]
-    return not (middle and step.isdecimal()) or f"{head}{middle}{step}/{MARK}" in found
+def _is_complete(name: str, objects: Mapping[str, Any]) -> bool:
+    """Return False for an object of a checkpoint whose save has not finished."""
+    run, folder, relative_name = name.partition("/checkpoints/")
+    step = relative_name.partition("/")[0]
+    is_in_checkpoint = folder and step.isdecimal()
+    return not is_in_checkpoint or f"{run}{folder}{step}/{MARK}" in objects
 
 
-def _copied(home: pathlib.Path, known: Mapping[str, Any]) -> bool:
-    """Copies an object, unless it is here; False where it has gone meanwhile."""
-    parts = known["name"].split("/")
+def _copy_object(home: pathlib.Path, info: Mapping[str, Any]) -> bool:
+    """Copy an object unless the copy is up to date; return False if it does not exist."""
+    parts = info["name"].split("/")
     if {"", ".", ".."} & set(parts):
-        name = known["name"]
+        name = info["name"]
         raise ValueError(f"gs://{name}: is no name of a file; rename the object")
-    path, at = home.joinpath(*parts), known["mtime"].timestamp()
+    path, modified = home.joinpath(*parts), info["mtime"].timestamp()
     with contextlib.suppress(OSError):
-        held = path.stat()
-        if held.st_size == known["size"] and abs(held.st_mtime - at) < 1e-3:
+        status = path.stat()
+        is_same_time = abs(status.st_mtime - modified) < 1e-3
+        if status.st_size == info["size"] and is_same_time:
             return True
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.parent / f".{path.name}.{os.getpid()}.part"
     try:
         with translate_errors():
-            filesystem().get_file(known["name"], str(part))
-        os.utime(part, (at, at))
+            filesystem().get_file(info["name"], str(part))
+        os.utime(part, (modified, modified))
         part.replace(path)
     except FileNotFoundError:
         return False
@@ -287,75 +340,78 @@ def _copied(home: pathlib.Path, known: Mapping[str, Any]) -> bool:
     return True
 
 
-LOG_SECONDS = 5.0  # Between two writes of a log; what it lacks after a kill.
-_RATE = 20_000  # Bytes a second that may go into writing a long one again.
+LOG_SECONDS = 5.0  # Between two writes of a log: a killed process loses these lines.
+_BYTES_PER_SECOND = 20_000  # Average rate at which a long log is rewritten.
 
 
 class Log:
-    """One log: lines go in, and are written in the background."""
+    """A log in the store; lines are collected, and written in the background."""
 
     def __init__(self, path: str):
-        self._path, self._pending = path, b""
-        self._known = Snapshot(b"", 0, 0.0)
-        self._lines, self._writing = threading.Lock(), threading.Lock()
+        self._path = path
+        self._pending = b""  # Lines that are not written yet.
         self._timer: threading.Timer | None = None
+        self._pending_lock = threading.Lock()  # Of `_pending` and `_timer`.
+        self._last = Snapshot(b"", generation=0, updated=0.0)
+        self._write_lock = threading.Lock()  # Of `_last`.
 
     def add(self, line: str) -> None:
-        """Takes a line."""
-        with self._lines:
+        """Add a line, to be written within some seconds."""
+        with self._pending_lock:
             self._pending += line.encode() + b"\n"
-            self._soon()
+            self._schedule()
 
-    def _soon(self) -> None:
+    def _schedule(self) -> None:
         if self._timer is None:
-            seconds = max(LOG_SECONDS, len(self._known.content) / _RATE)
-            self._timer = threading.Timer(seconds, self._try)
+            seconds = max(LOG_SECONDS, len(self._last.content) / _BYTES_PER_SECOND)
+            self._timer = threading.Timer(seconds, self._try_flush)
             self._timer.daemon = True
             self._timer.start()
 
     def drop(self) -> None:
-        """Forgets what was not written yet."""
-        with self._lines:
+        """Discard the lines that are not written yet."""
+        with self._pending_lock:
             self._pending = b""
 
     def flush(self) -> None:
-        """Writes what is there now; OSError where it cannot be, and stays to be written."""
-        with self._writing:
-            with self._lines:
-                taken, self._pending = self._pending, b""
+        """Write the pending lines; after an OSError they are still pending."""
+        with self._write_lock:
+            with self._pending_lock:
+                lines, self._pending = self._pending, b""
                 self._timer = None
-            if not taken:
+            if not lines:
                 return
             try:
-                self._known = self._written(taken)
+                self._last = self._append(lines)
             except BaseException:
-                with self._lines:
-                    self._pending = taken + self._pending
+                with self._pending_lock:
+                    self._pending = lines + self._pending
                 raise
 
-    def _try(self) -> None:
-        """Writes; what cannot be written now is tried again."""
+    def _try_flush(self) -> None:
+        """Write the pending lines, or schedule another try."""
         try:
             self.flush()
         except OSError:
-            with self._lines:
-                self._soon()
+            with self._pending_lock:
+                self._schedule()
 
-    def _written(self, added: bytes) -> Snapshot:
-        known = self._known
+    def _append(self, lines: bytes) -> Snapshot:
+        """Append lines to the object, and return its new content."""
+        current = self._last
         for _ in range(10):
-            whole = known.content + added
+            content = current.content + lines
             try:
-                generation = replace(self._path, whole, known.generation)
-                return Snapshot(whole, generation, 0.0)
+                generation = replace(self._path, content, generation=current.generation)
+                return Snapshot(content, generation, updated=0.0)
             except FileExistsError:
-                known = read(self._path)
-            if known.content.startswith(whole):
-                return known  # Only the answer had been lost.
-        raise OSError(f"{self._path} changes all the time")
+                current = read(self._path)
+            if current.content.startswith(content):
+                return current  # The lines were written; only the answer was lost.
+        raise OSError(f"{self._path} is rewritten too often to append to it")
 
 
 @functools.cache
 def log_of(path: str) -> Log:
-    """The log of a path: one in a process."""
+    """Return the process's only Log of a path."""
     return Log(path)

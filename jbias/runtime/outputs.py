@@ -1,8 +1,8 @@
-"""Files that a command may replace: those that jbias wrote, and no others.
+"""Checks that a command overwrites no file except files that jbias wrote.
 
-A person may name a folder for a report in which other files are. Nothing there is
-overwritten, removed, or written through a link; the refusal comes before anything is
-computed where the names are known by then, and else before anything is written.
+A user may name a folder for a report that contains other files. These are never
+overwritten, removed, or changed through a link. The checks run before anything is
+computed if the names of the new files are known by then, otherwise before any write.
 """
 
 import contextlib
@@ -15,22 +15,28 @@ from collections.abc import Collection, Iterable
 from jbias.runtime import files
 
 PathLike = str | os.PathLike
-KINDS = {  # How files of a kind begin.
+KINDS = {  # The first bytes of a file, by its extension.
     ".png": b"\x89PNG",
     ".pdf": b"%PDF",
     ".npz": b"PK",
     ".svg": b"<?xml",
 }
 _REPORT_KEYS = ("headline", "basis", "files")
-# What lies at the top of reports, of this version and of older ones.
-REPORT_NAMES = ("index.html", "results.json", "methods.md", "methods.bib")
-REPORT_NAMES += ("tables", "figures")
+# Files and folders at the top of reports, of this version and of older versions.
+REPORT_NAMES = (
+    "index.html",
+    "results.json",
+    "methods.md",
+    "methods.bib",
+    "tables",
+    "figures",
+)
 
 
 def report_files(folder: PathLike) -> frozenset[str]:
-    """Return the files that a report in a folder lists as its own; none without a report.
+    """Return the files that the report in a folder lists in its results.json.
 
-    A report says them in results.json, beside its headline and what that rests on.
+    Empty if the folder has no report.
     """
     try:
         tree = json.loads((pathlib.Path(folder) / "results.json").read_text("utf-8"))
@@ -41,24 +47,27 @@ def report_files(folder: PathLike) -> frozenset[str]:
     return frozenset(names) if is_report and "index.html" in names else frozenset()
 
 
-def check_report_folder(folder: PathLike, more: Collection[str] = ()) -> None:
-    """Raise ValueError where a folder has files that a report would overwrite.
+def check_report_folder(folder: PathLike, extra_names: Collection[str] = ()) -> None:
+    """Raise ValueError if a folder has files that a report would overwrite.
 
-    Called before anything is computed: a folder with a report is free for the next one, and
-    one without may have files of other names alone. more: names besides those of all reports.
+    Files of an earlier report may be overwritten. extra_names: files of the new report in
+    addition to REPORT_NAMES. Call this before anything is computed.
     """
     folder = pathlib.Path(folder)
     if report_files(folder):
         check_report_files(folder, REPORT_NAMES[:2])
         return
-    for name in (*REPORT_NAMES, *more):
+    for name in (*REPORT_NAMES, *extra_names):
         if os.path.lexists(folder / name):
-            _refuse(folder, name, "is there already, and no report of jbias wrote it")
+            _refuse(folder, name, _NOT_A_REPORT)
 
 
 def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
-    """Raise ValueError where a file of a report is there and no earlier report wrote it."""
-    folder, known = pathlib.Path(folder), report_files(folder)
+    """Raise ValueError if a named file exists in the folder and no report of jbias wrote it.
+
+    Links, and folders and files of the same name, raise, too.
+    """
+    folder, known_files = pathlib.Path(folder), report_files(folder)
     for name in names:
         *parents, _ = pathlib.PurePath(name).parts
         path = folder
@@ -75,14 +84,14 @@ def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
             _refuse(folder, name, "is a link")
         if path.is_dir():
             _refuse(folder, name, "is a folder, not a file")
-        if path.exists() and name not in known:
-            _refuse(folder, name, "is there already, and no report of jbias wrote it")
+        if path.exists() and name not in known_files:
+            _refuse(folder, name, _NOT_A_REPORT)
 
 
 def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
-    """Return files of an earlier report that a new one lacks, of `names`.
+    """Return the files of the earlier report in a folder that the new report lacks.
 
-    Links, and files behind a link anywhere below the folder, stay.
+    names: files of the new report. Links, and files below links, are never returned.
     """
     folder = pathlib.Path(folder)
     resolved = folder.resolve()
@@ -97,9 +106,9 @@ def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
 
 
 def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
-    """Raise ValueError where no file can be written into a folder, which need not exist.
+    """Raise ValueError if no file can be written into a folder, which need not exist.
 
-    Leaves nothing behind: a folder that was made for the check is removed again.
+    The folder is not created: a folder that the check makes is removed again.
     """
     path = pathlib.Path(folder)
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
@@ -108,9 +117,9 @@ def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        why = files.system_message(error)
+        reason = files.system_message(error)
         raise ValueError(
-            f"{flag}: {path} cannot be written ({why}); name another folder"
+            f"{flag}: {path} cannot be written ({reason}); name another folder"
         ) from error
     finally:
         for parent in missing:
@@ -119,10 +128,9 @@ def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
 
 
 def check_file(path: PathLike, flag: str = "--out") -> None:
-    """Raise ValueError where a path is there and no file of the kind that its name says.
+    """Raise ValueError if a path exists, unless it is a file of the type of its extension.
 
-    A figure replaces a figure, and weights replace weights; nothing replaces a text, a
-    folder or a link.
+    A new figure may replace a figure, and new weights may replace weights (see KINDS).
     """
     path = pathlib.Path(path)
     if not os.path.lexists(path):
@@ -131,27 +139,29 @@ def check_file(path: PathLike, flag: str = "--out") -> None:
         raise ValueError(
             f"{flag}: {path} is no plain file; remove it or name another file"
         )
-    start = KINDS.get(path.suffix.lower())
+    first_bytes = KINDS.get(path.suffix.lower())
     with path.open("rb") as file:
         content = file.read(16)
-    if start is None or content and not content.startswith(start):
+    if first_bytes is None or content and not content.startswith(first_bytes):
         raise ValueError(
-            f"{flag}: {path} is there already and no {path.suffix or 'such'} file of jbias; "
+            f"{flag}: {path} exists already and is no {path.suffix or 'such'} file of jbias; "
             "remove it or name another file"
         )
 
 
 def check_no_link(path: PathLike, flag: str = "--out") -> None:
-    """Raise ValueError where a path is a link, through which others' files are changed."""
+    """Raise ValueError if a path is a link: writing would change files elsewhere."""
     if os.path.islink(path):
-        must = f"{flag}: {path} must be no link, got one to {os.readlink(path)!r}"
-        raise ValueError(f"{must}; remove it or name another folder")
+        raise ValueError(
+            f"{flag}: {path} must be no link, got a link to {os.readlink(path)!r}; "
+            "remove it or name another folder"
+        )
 
 
 def check_made_by(path: PathLike, made_by: str, *, flag: str) -> None:
-    """Raise ValueError where a path is there and no JSON file that `made_by` wrote.
+    """Raise ValueError if a path exists, unless it is a JSON file of the same program.
 
-    Such a file is an object whose entry "made_by" says so.
+    made_by: the value of the entry "made_by" in the program's files.
     """
     path = pathlib.Path(path).expanduser()
     if not os.path.lexists(path):
@@ -166,10 +176,16 @@ def check_made_by(path: PathLike, made_by: str, *, flag: str) -> None:
         content = None
     if not isinstance(content, dict) or content.get("made_by") != made_by:
         raise ValueError(
-            f"{flag}: {path} is there already and {made_by} did not write it; "
+            f"{flag}: {path} exists already and {made_by} did not write it; "
             "remove it or name another file"
         )
 
 
-def _refuse(folder: pathlib.Path, name: str, why: str) -> None:
-    raise ValueError(f"--out: {folder / name} {why}; remove it or name another folder")
+_NOT_A_REPORT = "exists already, and no report of jbias wrote it"
+
+
+def _refuse(folder: pathlib.Path, name: str, reason: str) -> None:
+    """Raise ValueError: the file `name` of the folder cannot be written, for the reason."""
+    raise ValueError(
+        f"--out: {folder / name} {reason}; remove it or name another folder"
+    )

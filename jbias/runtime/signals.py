@@ -1,4 +1,4 @@
-"""Stop requests: the signals by which schedulers and people end a run early."""
+"""Signals by which schedulers and users stop a run early."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 _EARLY = "before a step was taken"
-EXIT_REFUSED = 2  # Exit code: what was asked for cannot be done.
-EXIT_LOST = 69  # Exit code: another process of the run was lost (EX_UNAVAILABLE).
-# Signals after which a run saves and ends. SIGHUP comes where a terminal is closed or a
-# connection lost, SIGXCPU where a limit of time is near, the others from schedulers and
-# people. The order is that in which messages and documents name them.
+EXIT_REFUSED = 2  # Exit code of an invalid request.
+EXIT_LOST = 69  # Exit code if another process of the run was lost (EX_UNAVAILABLE).
+# Signals after which a run saves and exits. SIGHUP: a terminal was closed or a connection
+# lost. SIGXCPU: a time limit is near. The other signals come from schedulers and users.
+# Messages and documents list them in this order.
 STOP_SIGNALS = (
     signal.SIGTERM,
     signal.SIGUSR1,
@@ -23,36 +23,36 @@ STOP_SIGNALS = (
     signal.SIGXCPU,
     signal.SIGINT,
 )
-# Whoever starts a run under nohup, or a shell in the background, has these ignored.
+# nohup ignores SIGHUP; shells ignore SIGQUIT in background jobs.
 _IGNORABLE = (signal.SIGHUP, signal.SIGQUIT)
 
 
 class Interrupted(BaseException):
-    """The run was asked to stop; all that it did is saved.
+    """Raised when a signal has stopped the run and all its work is saved.
 
-    No Exception: it may come wherever Python stands, also where others take any error
-    for one of theirs.
+    Not a subclass of Exception: the signal may arrive in any code, also in code that
+    catches every Exception.
     """
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal asked a command to end, as a person does who presses Ctrl-C."""
+    """Raised when a signal ends a command, as Ctrl-C does."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number  # What a shell says of it.
+        self.exit_code = 128 + number  # The convention of shells.
 
 
-_NAMED = re.compile(r"\bTerminated: (SIG\w+)")
+_TERMINATED = re.compile(r"\bTerminated: (SIG\w+)")
 
 
 def raise_interrupt(error: BaseException) -> None:
-    """Raise the interrupt that ended a callback, of which jax makes an error of its own.
+    """Raise the interrupt that stopped a callback of jax; return if there is none.
 
-    error: what jax raised, with the callback's traceback as text. Nothing is raised for
-    another error.
+    error: raised by jax, which replaces an interrupt by an error of its own, with the
+    callback's traceback as text.
     """
-    terminated = _NAMED.search(str(error))
+    terminated = _TERMINATED.search(str(error))
     if terminated:
         raise Terminated(signal.Signals[terminated[1]]) from error
     if re.search(r"\bKeyboardInterrupt\b", str(error)):
@@ -60,80 +60,93 @@ def raise_interrupt(error: BaseException) -> None:
 
 
 class StopSignal:
-    """Which signal came first, and the run that it is noted for.
+    """The first stop signal of this process, and the run that is to stop for it.
 
-    Without a run there is nothing to save: Interrupted is raised, once.
+    Before a run is attached there is nothing to save: the signal raises Interrupted, once.
+
+    name: the first signal's name, "" before it arrives. job: the attached run, or None; its
+    attribute `stop` is set to the signal's name.
     """
 
     def __init__(self) -> None:
         self.name = ""
-        self.job: Any = None  # One with `stop`, the signal's name.
-        self._since = 0.0
+        self.job: Any = None
+        self._arrival_time = 0.0
 
     def handle(self, number: int, _: Any = None) -> None:
-        """The handler. A cluster may send a signal twice, and a person means it."""
+        """Handle a signal (for `signal.signal`).
+
+        A second SIGINT, more than a second after the first, is not handled: a user insists.
+        Other repeated signals are ignored, because clusters may send a signal twice.
+        """
         now, name = time.monotonic(), signal.Signals(number).name
-        if self.name == name == "SIGINT" and now - self._since > 1:
+        if self.name == name == "SIGINT" and now - self._arrival_time > 1:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        first = not self.name
-        if first:
-            self.name, self._since = name, now
+        is_first = not self.name
+        if is_first:
+            self.name, self._arrival_time = name, now
         if self.job is None:
-            if first:  # Another might come while this one ends the process.
-                raise Interrupted(f"{name} {_EARLY}: the same command goes on")
+            # A second signal must not interrupt the exit after the first.
+            if is_first:
+                raise Interrupted(
+                    f"{name} {_EARLY}: run the same command again to continue"
+                )
             return
-        if first:
-            said = f"\n{name}: saving after the steps under way ...\n"
+        if is_first:
+            line = f"\n{name}: saving after the current steps ...\n"
             with contextlib.suppress(OSError):
-                os.write(2, said.encode())
+                os.write(2, line.encode())
         self.job.stop = self.name
 
     def attach(self, job: Any) -> None:
-        """From now on there is something to save: `job` hears of what comes, or came."""
+        """Set `job.stop` for the signal that has arrived, if any, and for later signals."""
         self.job = job
         job.stop = self.name
 
     def detach(self) -> None:
-        """Ends a run, if others follow; Interrupted where it ended in spite of one."""
+        """Detach a finished run before the next one; Interrupted if a signal arrived."""
         self.job = None
         if self.name:
-            raise Interrupted(f"{self.name} after a run: the others are not begun")
+            raise Interrupted(
+                f"{self.name} after a run: the remaining runs have not started"
+            )
 
 
 @contextlib.contextmanager
 def listen() -> Iterator[StopSignal]:
-    """Note the signals that ask to stop; they are the caller's affair in a thread.
+    """Handle stop signals in the context; yield the StopSignal that records them.
 
-    SIGHUP and SIGQUIT stay ignored where they are, as under nohup.
+    SIGHUP and SIGQUIT stay ignored if they are, as under nohup. Python allows handlers in
+    the main thread only, so in another thread nothing is handled.
     """
-    by = StopSignal()
+    stop_signal = StopSignal()
     try:
-        before = {
-            number: signal.signal(number, by.handle)
+        old_handlers = {
+            number: signal.signal(number, stop_signal.handle)
             for number in STOP_SIGNALS
             if number not in _IGNORABLE or signal.getsignal(number) != signal.SIG_IGN
         }
     except ValueError:
-        yield by
+        yield stop_signal
         return
     try:
-        yield by
+        yield stop_signal
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def termination_interrupts() -> Iterator[None]:
-    """Raise Terminated where SIGTERM or SIGHUP comes, so that a command can end as by Ctrl-C.
+    """Raise Terminated on SIGTERM or SIGHUP, so that a command can exit as after Ctrl-C.
 
-    Only signals that nobody handles or ignores yet; none in a thread.
+    Signals that have a handler or are ignored are left alone, as are all in a thread.
     """
     old_handlers = {}
 
     def interrupt(number: int, _: Any) -> None:
-        # Another might come while this one ends all.
+        # A second signal must not interrupt the exit after the first.
         signal.signal(number, signal.SIG_IGN)
         raise Terminated(number)
 
@@ -149,21 +162,21 @@ def termination_interrupts() -> Iterator[None]:
 
 
 def reinstall() -> None:
-    """Takes back what a library's own handlers, not Python's, have taken."""
-    with contextlib.suppress(ValueError):  # In a thread.
+    """Install Python's handlers again after a C library has replaced them by its own."""
+    with contextlib.suppress(ValueError):  # Raised in a thread.
         for number in STOP_SIGNALS:
             if handler := signal.getsignal(number):
                 signal.signal(number, handler)
 
 
 def is_early(stopped: Interrupted) -> bool:
-    """Whether it came before the processes of a run could agree on it."""
+    """Return whether a stop came before the processes of a run could agree on it."""
     return _EARLY in str(stopped)
 
 
 def exit_code(stopped: Interrupted) -> int:
-    """130 where a person asked to stop, 143 where a scheduler did: requeue it.
+    """Return 130 for a stop by a user, and 143 by a scheduler, which may requeue the job.
 
-    These are what a shell says of processes that SIGINT and SIGTERM ended.
+    These are the exit codes by which shells report SIGINT and SIGTERM.
     """
     return 130 if str(stopped).startswith("SIGINT") else 143

@@ -1,4 +1,4 @@
-"""Switches that users set in the environment, such as JBIAS_TRACEBACK=1."""
+"""Environment variables that switch an option on, such as JBIAS_TRACEBACK=1."""
 
 import os
 

@@ -157,7 +157,7 @@ def test_a_file_of_others_is_not_overwritten(root, flag, content, tmp_path, caps
     assert run(root, f"--{flag}={path}") == 2
     error = capsys.readouterr().err
     assert path.read_bytes() == content
-    assert f"--{flag}: {path} is there already" in error and error.count("\n") == 1
+    assert f"--{flag}: {path} exists already" in error and error.count("\n") == 1
 
 
 def test_a_list_is_not_written_over_a_link(root, tmp_path, capsys):

@@ -26,7 +26,7 @@ def test_a_workdir_behind_a_broken_link_is_told_as_that(below, tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     with (
         pytest.raises(
-            OSError, match="link is a link to nowhere, which is not"
+            OSError, match="link is a link to nowhere, which does not"
         ) as error,
         files.translate_os_errors("workdir x"),
     ):
@@ -38,7 +38,7 @@ def test_a_workdir_behind_a_broken_link_is_told_as_that(below, tmp_path):
     ("code", "remedy"),
     [
         (errno.ENAMETOOLONG, "shorten it"),
-        (errno.EACCES, "make it yours"),
+        (errno.EACCES, "change its permissions"),
         (errno.ENOTDIR, "name another path"),
         (errno.ENOSPC, "make room"),
     ],

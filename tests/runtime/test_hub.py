@@ -101,7 +101,10 @@ def test_what_is_not_pinned_is_refused(named, told, server, cache):
 @cases.each(
     ("change", "told"),
     [
-        ({"files": {}}, "is not there, or private (401); correct the name, or log in"),
+        (
+            {"files": {}},
+            "does not exist, or is private (401); correct the name, or log",
+        ),
         ({"gated": {REPOSITORY}}, "may not be read (403); accept its terms at URL and"),
         ({"status": 403}, "may not be read (403); accept its terms at URL and log in"),
         (
@@ -185,7 +188,7 @@ ODD_HEADERS = {
     "no commit": ({"X-Repo-Commit": None}, "must be of commit"),
     "a path as commit": ({"X-Repo-Commit": "../../x"}, "must be of commit"),
     "compressed": ({"Content-Encoding": "gzip"}, "sends it as gzip"),
-    "two sizes": ({"X-Linked-Size": "5"}, "says two sizes, [5, 7000]"),
+    "two sizes": ({"X-Linked-Size": "5"}, "sends two sizes, [5, 7000]"),
     "another file": ({"ETag": f'"{"a" * 64}"'}, "must have the digest aaaa"),
     "a file of this machine": ({"Location": "file:///etc/passwd"}, "no https address"),
     "another host": ({"Location": "http://127.0.0.2:1/x"}, "no https address"),
@@ -253,7 +256,7 @@ def test_a_slow_body_is_told_of_and_given_up(server, cache, monkeypatch, capsys)
     server.drip = 0.02
     monkeypatch.setattr(hub, "_QUIET_SECONDS", 0.1)
     monkeypatch.setattr(hub, "_SLOW_SECONDS", 0.5)
-    assert "fewer than 1024 bytes a second came" in refusal()
+    assert "fewer than 1024 bytes per second arrived" in refusal()
     assert f"jbias: fetching hf:{REPOSITORY}: 0 of 0 MB" in capsys.readouterr().err
 
 

@@ -84,7 +84,7 @@ def test_a_live_owner_is_named_and_the_other_refused(path, holder, before):
         line = refused(path)
         assert f"process {process.pid} on " in line
         assert ("host-a" in line) == bool(before)
-        assert re.search(r"since 20\d\d-.*, last heard of \d+ s ago; wait", line)
+        assert re.search(r"since 20\d\d-.*, last sign of life \d+ s ago; wait", line)
         assert lock.is_held(path)
     assert process.poll() is None
 
@@ -144,7 +144,7 @@ def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
         monkeypatch.setattr(fcntl, "flock", no_locks)
         with (
             lock.acquire(path, "is at work here", lambda line: None),
-            pytest.raises(OSError, match="taken over by process .* goes on there"),
+            pytest.raises(OSError, match="taken over by process .* continues there"),
         ):
             held.check()
         with pytest.raises(OSError, match="taken over"):
@@ -162,7 +162,7 @@ def test_a_late_sign_of_life_goes_into_no_other_file(path, tmp_path, monkeypatch
     with lock.acquire(path, "is at work here") as held:
         monkeypatch.setattr(lock.Lock, "check", check)
         assert slow.wait(10)
-    thread = next(t for t in threading.enumerate() if t.name == "signs of life")
+    thread = next(t for t in threading.enumerate() if t.name == "lock beats")
     others = [(tmp_path / str(i)).open("w") for i in range(3)]
     with lock.acquire(path, "begins next"):
         late.set()
@@ -182,11 +182,11 @@ def test_a_directory_that_goes_away_or_changes_is_seen(tmp_path):
     run.mkdir()
     with lock.acquire(run / "lock", "is at work here") as held:
         run.rename(tmp_path / "elsewhere")
-        with pytest.raises(OSError, match="run has gone away .*bring the disk back"):
+        with pytest.raises(OSError, match="run has disappeared .*bring the disk back"):
             held.check()
         run.mkdir()
         (run / "lock").write_text("")
-        with pytest.raises(OSError, match="not the directory any more"):
+        with pytest.raises(OSError, match="no longer the directory"):
             held.check()
         (run / "lock").unlink()
         run.rmdir()

@@ -51,7 +51,7 @@ def test_seeds_are_spread_so_that_processes_are_whole(
 
 
 def test_shares_that_would_cut_processes_are_refused(make):
-    with pytest.raises(ValueError, match="whole processes, or whole shares in each"):
+    with pytest.raises(ValueError, match="whole processes per share or whole shares"):
         make(0, 2, 2, devices=devices(3, 2))
 
 

@@ -41,7 +41,7 @@ def test_what_ends_the_program_inside_a_users_code_is_an_error_of_it(error):
         pytest.raises(
             messages.UserCodeError, match=r"my\.py.*: (SystemExit|Stop|ValueE)"
         ),
-        messages.user_code("my.py", whole=True),
+        messages.user_code("my.py", catch_all=True),
     ):
         raised(error)
     with (
@@ -53,7 +53,7 @@ def test_what_ends_the_program_inside_a_users_code_is_an_error_of_it(error):
 
 @cases.each("error", [KeyboardInterrupt(), signals.Interrupted("SIGTERM")])
 def test_what_a_person_or_a_scheduler_stops_is_no_error_of_a_users_code(error):
-    with pytest.raises(type(error)), messages.user_code(__file__, 1, whole=True):
+    with pytest.raises(type(error)), messages.user_code(__file__, 1, catch_all=True):
         raised(error)
 
 
@@ -66,7 +66,7 @@ import pytest
 
 from jbias.runtime import messages, signals
 from tests import cases
-with messages.user_code("my.py", whole=True):
+with messages.user_code("my.py", catch_all=True):
     {inside}
 os._exit({after})
 """

@@ -100,9 +100,11 @@ def test_a_silent_owner_is_taken_over_and_learns_it(store, run, monkeypatch):
     monkeypatch.setattr(lock, "BEAT_SECONDS", 60.0)  # Neither shows more than one.
     with lock.acquire(path, "is at work here", hush) as held:
         with lock.acquire(path, "is at work here", said.append) as new:
-            assert "it is taken over if nothing is heard for" in said[0]
+            assert "the lock is taken over after" in said[0]
             assert f"took over the lock of {held.owner}" in said[-1]
-            with pytest.raises(OSError, match="taken over by process .* goes on there"):
+            with pytest.raises(
+                OSError, match="taken over by process .* continues there"
+            ):
                 held.check()
             with pytest.raises(FileExistsError):
                 held.beat()
@@ -147,7 +149,9 @@ def test_an_answer_that_is_lost_takes_no_lock_away(store, run, monkeypatch):
 def test_a_workdir_that_goes_away_is_seen(store, run):
     with lock.acquire(run / "lock", "is at work here", hush) as held:
         run.rmtree()
-        with pytest.raises(OSError, match="run has gone away .*the same command again"):
+        with pytest.raises(
+            OSError, match="run has disappeared .*the same command again"
+        ):
             held.check()
 
 
@@ -160,7 +164,7 @@ def test_what_a_network_does_is_an_error_of_one_line(store, run, monkeypatch):
     monkeypatch.setattr(object_store.filesystem(), "hurried", True)
     with lock.acquire(run / "lock", "is at work here", hush) as held:
         monkeypatch.setattr(store.held, "before", broken)
-        line = r"run: cannot be written \(Server disconnected\); .* see to the network,"
+        line = r"run: cannot be written \(Server disconnected\); .* check the network,"
         with pytest.raises(OSError, match=line):
             held.check()
         with pytest.raises(
@@ -271,7 +275,7 @@ def test_copies_for_readers_follow_what_is_there(store, run, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("s3://bucket/run", "of object stores gs:// alone is supported; mount it"),
+        ("s3://bucket/run", "gs:// is the only supported object store; mount it"),
         ("gs://bucket", "must be gs://BUCKET/FOLDER"),
     ],
 )

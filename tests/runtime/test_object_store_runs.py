@@ -181,7 +181,7 @@ def test_a_network_that_is_gone_ends_in_one_line(store, unbroken):
     line = said.splitlines()[-1]
     assert line.startswith("jbias: ")
     assert "gs://bucket/runs/x" in line and "cannot be written (" in line
-    assert "see to the network" in line and "run the same command again" in line
+    assert "check the network" in line and "run the same command again" in line
     store.start()
     said = ended(start("gs://bucket/runs/x"), 0)
     assert "resuming" in said
