@@ -140,7 +140,7 @@ def _unlike(bench, ended: chaos_runs.Ended, who: int | None, how: str) -> str:
     lines = [line for line in ended.said.splitlines() if line.startswith("jbias: ")]
     if ended.code == 0 and (bench.workdir / "done").exists():
         return ""
-    if ended.refused and "came to" in lines[0]:
+    if ended.refused and "processes reached" in lines[0]:
         return ""
     name = "of 2 (" if who is None else f"process {who} of 2 ("
     named = len(lines) == 1 and name in lines[0] and how in lines[0]

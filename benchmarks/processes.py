@@ -91,7 +91,7 @@ def child(options: argparse.Namespace) -> None:
     def tell(line: str, code: int) -> None:
         print(line, code, file=sys.stderr)
 
-    with processes.join(where, dict, tell, differing=jc.diff):
+    with processes.join(where, dict, tell, describe_differences=jc.diff):
         setting, devices = common.setting_of(options), mesh.make()
         config = common.configured(
             options.algorithm,

@@ -114,9 +114,14 @@ def main(argv: list[str], stop_signal: signals.StopSignal) -> int:
         where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         log_dir = None if where.number else files.resolve(workdir)
         report = functools.partial(_fail, log_dir)
-        with processes.join(
-            where, common_facts, report, differing=jc.diff, wait=_WAIT.value
-        ) as team:
+        joining = processes.join(
+            where,
+            common_facts,
+            report,
+            describe_differences=jc.diff,
+            wait=_WAIT.value,
+        )
+        with joining as team:
             return _train(
                 spec, workdir, team=team, log_dir=log_dir, stop_signal=stop_signal
             )

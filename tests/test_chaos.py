@@ -82,14 +82,15 @@ def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
 
 def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
     bench = chaos_runs.Bench(tmp_path, tmp_path)
-    line = "jbias: processes: process 1 of 2 (a, pid 7) was lost; start all again"
+    line = "jbias: processes: process 1 of 2 (a, pid 7) was lost; start all processes again"
 
     def wrong(code, said):
         return chaos_peers._unlike(bench, chaos_runs.Ended(code, said), 1, "was lost")
 
     assert not wrong(69, line)
     assert not wrong(
-        2, "jbias: processes: not all of 2 came to localhost:7 within 30 s, or two ..."
+        2,
+        "jbias: processes: not all of 2 processes reached localhost:7 within 30 s, or two ...",
     )
     for code, said in (
         (0, ""),  # Without the file `done`.

@@ -138,7 +138,7 @@ TRACED = {
     "mean = float(mean)": "ConcretizationTypeError: .* float\\(\\), .*keep the array",
     "mean = range(mean.astype(int))": "TracerIntegerConversionError: .*; use jnp.take",
     "mean = math.floor(mean)": "ConcretizationTypeError: ",
-    "mean = numpy.sqrt(mean)": "TracerArrayConversionError: .*; use that of jax.numpy",
+    "mean = numpy.sqrt(mean)": "TracerArrayConversionError: .*; use the function of jax.numpy",
     "mean = image[image > mean]": "NonConcreteBooleanIndexError: .*; use jnp.where",
 }
 

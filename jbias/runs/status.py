@@ -22,8 +22,14 @@ from jbias.runtime import files, lock, messages
 PHASES = ("damaged", "not started", "running", "interrupted", "stopped", "failed")
 PHASES += ("diverged", "done")
 STOPPED_FILE = "stopped.json"  # Written by a search that has no more use for a run.
-RESUMES = "the same command resumes"  # Ends what a run says that saved and left,
-_LOST = "it goes on from the latest checkpoint"  # and what it says whose peer was lost.
+# The end of the last log line of a run that saved and stopped.
+RESUMES = "the same command resumes"
+# The end of the last log line of a run that lost a process; the first one is of version
+# 1.0 and earlier.
+_LOST = (
+    "it goes on from the latest checkpoint",
+    "to resume from the latest checkpoint",
+)
 UNEXPLAINED = "nothing says why; killed, or its machine went down"
 _TAIL = 1 << 16
 _ASKED = re.compile(r"SIG[A-Z0-9]+ ")  # Begins what a run says that was asked to stop.
@@ -104,7 +110,7 @@ def _phase(workdir: pathlib.Path) -> tuple[str, str]:
     last = next((line for line in reversed(_log(workdir)) if line.strip()), "")
     if last.startswith("jbias: "):
         reason = last.removeprefix("jbias: ")
-        stopped = reason.endswith((RESUMES, _LOST)) or _ASKED.match(reason)
+        stopped = reason.endswith((RESUMES, *_LOST)) or _ASKED.match(reason)
         return ("interrupted" if stopped else "failed"), reason
     if (workdir / "config.json").exists() or last:
         return "interrupted", UNEXPLAINED

@@ -1,19 +1,18 @@
-"""The processes that train a run together: which one this is, how they join, collectives.
+"""The processes of a run: their numbers, how they join, collectives, lost processes.
 
-Flags or the cluster (SLURM, Open MPI, a TPU's host) say which process this is. `join`
-starts jax's own service, at process 0, compares what all must have in common, and makes
-one mesh of all devices.
+The number of this process comes from flags or from the cluster (SLURM, Open MPI, a TPU's
+host). `join` starts jax's distributed service, at process 0, and checks that all processes
+have the same settings.
 
-No process acts on what it alone knows (a signal, a damaged image, how much memory is
-free): all must take the same steps in the same order, so a ProcessGroup tells every one,
-by the key-value store and the barriers of jax's service. Process 0 alone reads and writes
-the workdir.
+All processes must take the same steps in the same order, so no process may act on
+something that only it knows (a signal, a damaged image, its free memory). A ProcessGroup
+shares such facts through the key-value store and the barriers of jax's service. Only
+process 0 reads and writes the workdir.
 """
 
 import contextlib
 import ctypes
 import datetime
-import functools
 import json
 import os
 import re
@@ -33,85 +32,99 @@ from jaxtyping import PyTree
 from jbias import numerals
 from jbias.runtime import messages, signals
 
-# What jax can be told, and finds where it is not.
+# Arguments of jax.distributed.initialize that jax detects if they are None.
 _DETECTED = (
-    *("coordinator_address", "num_processes", "process_id", "local_device_ids"),
+    "coordinator_address",
+    "num_processes",
+    "process_id",
+    "local_device_ids",
     "cluster_detection_method",
 )
 
 
 class ProcessId(NamedTuple):
-    """Where a process stands among those of a run."""
+    """The number of a process, and the address at which the processes meet."""
 
-    coordinator: str  # HOST:PORT, at process 0.
-    count: int
-    number: int
-    devices: list[int] | None = None  # Of its machine; None: all.
+    coordinator: str  # HOST:PORT of process 0; "" for a single process.
+    count: int  # Number of processes.
+    number: int  # Of this process, from 0 on.
+    devices: list[int] | None = None  # Local device ids to use; None: all.
 
 
 def identify(address: str | None, count: int | None, number: int | None) -> ProcessId:
-    """Reads the flags, or without them what SLURM, Open MPI or a TPU's host says.
+    """Return this process's id from flags, or without flags from the cluster.
 
-    A count of 1 alone trains alone, whatever is said there. ValueError where the flags
-    do not fit each other.
+    address, count, number: the flags --coordinator, --processes and --process. A count of
+    1 without the other flags disables the detection of a cluster.
+    ValueError for an invalid combination of flags.
     """
-    given = [address, count, number]
+    flags = {
+        "--coordinator": address,
+        "--processes": count,
+        "--process": number,
+    }
     if count == 1 and address is None and number is None:
-        return ProcessId("", 1, 0)
-    if all(one is None for one in given):
-        return _detected()
-    if None in given:
-        names = ("--coordinator", "--processes", "--process")
-        absent = [name for name, one in zip(names, given) if one is None]
+        return ProcessId("", count=1, number=0)
+    missing = [flag for flag, value in flags.items() if value is None]
+    if len(missing) == len(flags):
+        return _detect()
+    if missing:
         raise ValueError(
-            f"processes: --coordinator=HOST:PORT, --processes=N and --process=I go "
-            f"together, got no {' and no '.join(absent)}"
+            f"processes: --coordinator=HOST:PORT, --processes=N and --process=I must be "
+            f"given together, got no {' and no '.join(missing)}"
         )
     host, _, port = address.rpartition(":")
     if not host or not numerals.is_count(port) or not 0 < int(port) < 2**16:
         raise ValueError(
-            f"processes: --coordinator must be HOST:PORT, where process 0 is, got "
-            f"{address!r}"
+            f"processes: --coordinator must be HOST:PORT of process 0, got {address!r}"
         )
     if count < 1 or not 0 <= number < count:
         raise ValueError(
             f"processes: --process must be 0 to {max(0, count - 1)} of --processes="
             f"{count}, got {number}"
         )
-    return ProcessId(address, count, number)
+    return ProcessId(address, count=count, number=number)
 
 
-def _detected() -> ProcessId:
-    """What jax's own detection finds; alone, where it finds nothing."""
-    remedy = "--processes=1 trains alone; or give --coordinator, --processes, --process"
+def _detect() -> ProcessId:
+    """Return this process's id as jax detects it; a single process if it detects none."""
+    remedy = (
+        "--processes=1 trains with this process alone; or give --coordinator, --processes "
+        "and --process"
+    )
     try:
-        # Nothing public tells it without starting all of jax's service.
+        # jax has no public function that only detects.
         from jax._src import clusters
 
-        found = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-            **dict.fromkeys(_DETECTED), initialization_timeout=300
+        coordinator, count, number, devices = (
+            clusters.ClusterEnv.auto_detect_unset_distributed_params(
+                **dict.fromkeys(_DETECTED), initialization_timeout=300
+            )
         )
-    # Each cluster raises its own, another jax what it likes.
+    # Each type of cluster raises errors of its own, which may change with jax.
     except Exception as error:
         raise ValueError(
-            f"processes: the cluster that this seems to be does not say which processes "
-            f"there are (jax {jax.__version__}: {error}); {remedy}"
+            f"processes: a cluster was detected, but not the number of this process "
+            f"(jax {jax.__version__}: {error}); {remedy}"
         ) from error
-    where = ProcessId(*found)
-    if None in where[:3] or where.count == 1:
-        return ProcessId("", 1, 0)
-    if not 0 <= where.number < where.count:
+    if coordinator is None or number is None or count in (None, 1):
+        return ProcessId("", count=1, number=0)
+    if not 0 <= number < count:
         raise ValueError(
-            "processes: the cluster that this seems to be must say 0 to "
-            f"{where.count - 1} for a process of {where.count}, got {where.number}; "
-            f"{remedy}"
+            f"processes: the cluster's number of this process must be 0 to {count - 1}, as "
+            f"there are {count} processes, got {number}; {remedy}"
         )
-    chosen = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # jax looks, if given none.
-    return where._replace(devices=None) if chosen else where
+    if os.environ.get("JAX_LOCAL_DEVICE_IDS"):
+        devices = None  # jax reads the variable only if it gets no devices.
+    return ProcessId(coordinator, count=count, number=number, devices=devices)
 
 
 class ProcessGroup:
-    """The processes of a run; as it stands here, this one alone."""
+    """The processes of a run; this base class is a group of a single process.
+
+    number: of this process. count: number of processes. A `label` names a collective in
+    error messages; all processes must call the same collectives in the same order.
+    """
 
     number, count = 0, 1
 
@@ -122,155 +135,177 @@ class ProcessGroup:
 
     @property
     def cores(self) -> int:
-        """Cores of all machines that take part."""
+        """Number of CPU cores that the processes may use, on all machines."""
         return len(os.sched_getaffinity(0))
 
-    def all_gather(self, what: str, value: Any) -> list[Any]:
-        """What each process says, in order, once all have; a barrier, too."""
+    def all_gather(self, label: str, value: Any) -> list[Any]:
+        """Return the JSON values of all processes, by number; also a barrier."""
         return [value]
 
-    def broadcast(self, what: str, value: Any) -> Any:
-        """What process 0 says."""
-        return self.all_gather(what, value if self.is_main else None)[0]
+    def broadcast(self, label: str, value: Any) -> Any:
+        """Return the JSON value of process 0."""
+        return self.all_gather(label, value if self.is_main else None)[0]
 
     def all_min(self, number: int | None) -> int | None:
-        """The least of what the processes say; None where one knows none."""
+        """Return the minimum over the processes; None if the number of any is None."""
         numbers = self.all_gather("memory", number)
         return None if None in numbers else min(numbers)
 
-    def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
-        """What `act` gives in each process; a ValueError of one is raised in all."""
+    def gather_results(self, label: str, act: Callable[[], Any]) -> list[Any]:
+        """Call `act` in all processes; return their results, or raise any ValueError in all."""
         return [act()]
 
     @contextlib.contextmanager
-    def raise_together(self, what: str, may_fail: bool = True) -> Iterator[None]:
-        """Raises a ValueError from within in all processes, where one has it."""
+    def raise_together(self, label: str, may_fail: bool = True) -> Iterator[None]:
+        """If the context raises a ValueError in one process, raise it in all.
+
+        may_fail: False skips the exchange.
+        """
         yield
 
     def agree_to_stop(self, signal_name: str, step: int | None) -> str:
-        """The signal that all stop for, here; "" for none. All ask at the same places.
+        """Return the name of the signal for which all processes stop now, or "".
 
-        signal_name: what has come to this process. step: where it asks between steps,
-        each time a later one; jax's own notice of a preemption is heard of there.
+        signal_name: the signal that this process has received, or "".
+        step: increasing between calls; None for a call that is not between two steps.
+        Preemption notices that jax receives are reported between steps, too.
         """
         return signal_name
 
     def reporting(self) -> contextlib.AbstractContextManager:
-        """Within it this process tells what ends it: nobody else's line comes beside."""
+        """Return a context in which only the caller reports an error of the run."""
         return contextlib.nullcontext()
 
     def fail(self, line: str, code: int) -> None:
-        """Ends the others with what ended this one, and this process; alone, does nothing."""
+        """End all processes with an exit code; the other processes report the line.
+
+        Does nothing in a group of one process.
+        """
 
     def broadcast_tree(self, tree: PyTree) -> PyTree:
-        """What process 0 has in the place of these arrays, on the host."""
+        """Return process 0's values of a tree of arrays, as numpy arrays."""
         return tree
 
 
 ALONE = ProcessGroup()
 
-PATIENCE_SECONDS = 1800.0  # A process may read data or compile alone for so long.
-SILENCE_SECONDS = 30.0  # Seconds without a sign of life until a process counts as lost.
-_WATCH_SECONDS = 1.0  # Seconds between two looks at the others.
-_PARTING_SECONDS = 5.0  # Seconds that the others have to leave before process 0 does.
-_REMEDY = "start all again with the same command: it goes on from the latest checkpoint"
-# Under which keys of jax's service what is kept; it is jax's that a preemption is told by.
+PATIENCE_SECONDS = (
+    1800.0  # For a process to reach a barrier: it may read data or compile.
+)
+SILENCE_SECONDS = 30.0  # A process without a heartbeat for so long counts as lost.
+_WATCH_SECONDS = 1.0  # Between two checks of the other processes.
+_PARTING_SECONDS = 5.0  # For the other processes to end before process 0 ends.
+_REMEDY = "start all processes again with the same command to resume from the latest checkpoint"
+# Folders of keys in the key-value store of jax's service.
 _FAILED, _STOPS, _LEFT = "jbias/failed", "jbias/stop", "jbias/left"
-_PREEMPTED = "RECEIVED_PREEMPTION_NOTICE"
-# In errors of jax that a lost process causes in the others.
-_OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+_PREEMPTED = "RECEIVED_PREEMPTION_NOTICE"  # jax's own key for a preemption notice.
+# Words in the errors that jax raises after another process was lost.
+_LOST_WORDS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 class JoinedGroup(ProcessGroup):
-    """One of several processes that have joined; a thread watches the others.
+    """A group of several joined processes; a thread watches the other processes.
 
-    Where another is lost, or has failed, the thread ends this process, wherever its own
-    work stands, with one line and an exit code: `tell` hears both.
+    If another process is lost or fails, the thread ends this process, whatever its main
+    thread does: it calls `report` with a line and an exit code, then exits.
     """
 
-    def __init__(self, number: int, count: int, tell: Callable[[str, int], None]):
-        # Nothing public reaches the service that jax.distributed has started.
+    def __init__(self, number: int, count: int, report: Callable[[str, int], None]):
+        # jax has no public access to the service that jax.distributed has started.
         from jax._src import distributed
 
         self.number, self.count = number, count
         self._client = distributed.global_state.client
-        self._report, self._voice = tell, threading.Lock()
-        self._calls = self._looks = 0
-        self._asked: int | None = None
-        self._told = False
-        self._ending: threading.Timer | None = None
+        self._report, self._report_lock = report, threading.Lock()
+        self._num_gathers = self._num_stop_checks = 0
+        self._last_step: int | None = None  # Of `agree_to_stop`.
+        self._has_sent_stop = False
+        self._exit_timer: threading.Timer | None = None
         self.closed = threading.Event()
-        self._facts = [{"host": "a host", "pid": "?", "cores": []}] * count
+        self._hosts = [{"host": "a host", "pid": "?", "cores": []}] * count
         self._thread = threading.Thread(target=self._watch, name="team", daemon=True)
         self._thread.start()
 
-    def meet(self, alike: Mapping, differing: Callable[..., list[str]]) -> str:
-        """Tells each of all; returns in which way they are to do different things."""
-        facts = dict(host=socket.gethostname(), pid=os.getpid())
-        facts |= dict(cores=sorted(os.sched_getaffinity(0)))
-        alike = {**alike, "processes": self.count}
-        found = self.all_gather("the start", {**facts, "alike": alike})
-        for number, of in enumerate(found):
-            if unlike := differing(found[0]["alike"], of["alike"]):
-                name = f"process {number} ({of['host']}, pid {of['pid']})"
+    def compare_settings(
+        self, settings: Mapping, describe_differences: Callable[..., list[str]]
+    ) -> str:
+        """Exchange hosts and settings; return an error line if the settings differ, or ""."""
+        process_info = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "cores": sorted(os.sched_getaffinity(0)),
+            "settings": {**settings, "processes": self.count},
+        }
+        infos = self.all_gather("the start", process_info)
+        for number, info in enumerate(infos):
+            differences = describe_differences(infos[0]["settings"], info["settings"])
+            if differences:
+                name = f"process {number} ({info['host']}, pid {info['pid']})"
                 return (
-                    f"processes: process 0 and {name} are to do different things "
-                    f"({'; '.join(unlike)}); start all with the same command, code and "
-                    "packages"
+                    f"processes: process 0 and {name} have different settings "
+                    f"({'; '.join(differences)}); start all processes with the same "
+                    "command, code and packages"
                 )
-        self._facts = found
+        self._hosts = infos
         return ""
 
     def _name(self, number: int) -> str:
-        of = self._facts[number]
-        return f"process {number} of {self.count} ({of['host']}, pid {of['pid']})"
+        host = self._hosts[number]
+        return f"process {number} of {self.count} ({host['host']}, pid {host['pid']})"
 
     @property
     def cores(self) -> int:
-        # Tasks of one machine may share its cores, or have some each.
-        return len({(of["host"], core) for of in self._facts for core in of["cores"]})
+        # Processes of one machine may share cores, which count once.
+        return len(
+            {(host["host"], core) for host in self._hosts for core in host["cores"]}
+        )
 
-    def all_gather(self, what: str, value: Any) -> list[Any]:
-        self._calls += 1
-        key = f"jbias/said/{self._calls}"
+    def all_gather(self, label: str, value: Any) -> list[Any]:
+        self._num_gathers += 1
+        key = f"jbias/gather/{self._num_gathers}"
         self._client.key_value_set(f"{key}/{self.number:06}", json.dumps(value))
         try:
             self._client.wait_at_barrier(key, round(1000 * PATIENCE_SECONDS))
         except jax.errors.JaxRuntimeError as error:
-            raise self._absent(what, str(error)) from error
-        said = sorted(self._client.key_value_dir_get(key))
-        if self.is_main:  # All that passed this barrier have read what came before.
-            self._client.key_value_delete(f"jbias/said/{self._calls - 1}")
-        return [json.loads(text) for _, text in said]
+            raise self._barrier_error(label, str(error)) from error
+        items = sorted(self._client.key_value_dir_get(key))
+        # After this barrier, all processes have read the previous values.
+        if self.is_main:
+            self._client.key_value_delete(f"jbias/gather/{self._num_gathers - 1}")
+        return [json.loads(text) for _, text in items]
 
-    def _absent(self, what: str, error: str) -> ConnectionError:
-        names = re.search(r"timed out task names:\s*([\d\s]+)", error)
-        if not names:
-            said = " ".join(error.split())[:200]
-            line = f"jax's service failed at {what!r} ({said}); {_REMEDY}"
-            return ConnectionError(f"processes: {line}")
+    def _barrier_error(self, label: str, error: str) -> ConnectionError:
+        """Return the error of a failed barrier; error: jax's text."""
+        late_processes = re.search(r"timed out task names:\s*([\d\s]+)", error)
+        if not late_processes:
+            reason = " ".join(error.split())[:200]
+            return ConnectionError(
+                f"processes: jax's service failed at {label!r} ({reason}); {_REMEDY}"
+            )
+        numbers = ", ".join(late_processes[1].split())
         return ConnectionError(
-            f"processes: process(es) {', '.join(names[1].split())} of {self.count} did not "
-            f"reach {what!r} within {PATIENCE_SECONDS:g} s of the first, though alive; see "
-            f"what they do there, then {_REMEDY}"
+            f"processes: process(es) {numbers} of {self.count} did not reach {label!r} "
+            f"within {PATIENCE_SECONDS:g} s of the first, though alive; check what they "
+            f"are doing, then {_REMEDY}"
         )
 
-    def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
-        error, found = None, None
+    def gather_results(self, label: str, act: Callable[[], Any]) -> list[Any]:
+        error, result = None, None
         try:
-            found = act()
+            result = act()
         except ValueError as raised:
             error = raised
-        results = self.all_gather(what, [found, None if error is None else str(error)])
+        error_text = None if error is None else str(error)
+        answers = self.all_gather(label, [result, error_text])
         if error is not None:
             raise error
-        for number, (_, line) in enumerate(results):
+        for number, (_, line) in enumerate(answers):
             if line is not None:
                 raise ValueError(f"process {number} of {self.count}: {line}")
-        return [found for found, _ in results]
+        return [result for result, _ in answers]
 
     @contextlib.contextmanager
-    def raise_together(self, what: str, may_fail: bool = True) -> Iterator[None]:
+    def raise_together(self, label: str, may_fail: bool = True) -> Iterator[None]:
         if not may_fail:
             yield
             return
@@ -280,70 +315,76 @@ class JoinedGroup(ProcessGroup):
         except ValueError as raised:
             error = raised
 
-        def ended() -> None:
+        def raise_error() -> None:
             if error is not None:
                 raise error
 
-        self.gather_results(what, ended)
+        self.gather_results(label, raise_error)
 
     def agree_to_stop(self, signal_name: str, step: int | None) -> str:
-        if signal_name and not self._told:
-            self._told = True
+        if signal_name and not self._has_sent_stop:
+            self._has_sent_stop = True
             self._client.key_value_set(f"{_STOPS}/{self.number:06}", signal_name)
-            # Told as a preemption is: jax has all processes agree on one of the steps to
-            # come, and asks nothing of them before.
+            # Sent like a preemption notice: jax then lets all processes agree on a later
+            # step, and costs nothing before.
             now = datetime.datetime.now(datetime.UTC).isoformat()
             self._client.key_value_set(_PREEMPTED, now, allow_overwrite=True)
         if step is None:
-            return self._follow()
-        first = step if self._asked is None else self._asked + 1
-        self._asked = step  # jax may choose any step, so none is left out.
-        asked = range(first, step + 1)
-        if any(multihost_utils.reached_preemption_sync_point(n) for n in asked):
-            return self.broadcast("a stop", self._first_stop() or "a preemption notice")
+            return self._stop_of_main()
+        # jax may choose any step, so all steps since the last call are checked.
+        first_step = step if self._last_step is None else self._last_step + 1
+        self._last_step = step
+        for checked_step in range(first_step, step + 1):
+            if multihost_utils.reached_preemption_sync_point(checked_step):
+                stop = self._first_stop() or "a preemption notice"
+                return self.broadcast("a stop", stop)
         return ""
 
     def _first_stop(self) -> str:
-        told = sorted(self._client.key_value_dir_get(_STOPS))
-        return told[0][1] if told else ""
+        """Return the signal that the process of lowest number has sent, or ""."""
+        items = sorted(self._client.key_value_dir_get(_STOPS))
+        return items[0][1] if items else ""
 
-    def _follow(self) -> str:
-        """What process 0, which waits for no other, says of a stop at this call."""
-        self._looks += 1
-        key = f"jbias/look/{self._looks}"
+    def _stop_of_main(self) -> str:
+        """Return the signal, or "", that process 0 sees at its call of the same count.
+
+        Process 0 does not wait for the other processes.
+        """
+        self._num_stop_checks += 1
+        key = f"jbias/look/{self._num_stop_checks}"
         if self.is_main:
             stop = self._first_stop()
             self._client.key_value_set(key, json.dumps(stop))
-            # The others are a few batches behind at most.
-            self._client.key_value_delete(f"jbias/look/{self._looks - 1000}")
+            # The other processes are at most a few batches behind.
+            self._client.key_value_delete(f"jbias/look/{self._num_stop_checks - 1000}")
             return stop
-        wait = round(1000 * PATIENCE_SECONDS)
+        timeout = round(1000 * PATIENCE_SECONDS)
         try:
-            return json.loads(self._client.blocking_key_value_get(key, wait))
+            return json.loads(self._client.blocking_key_value_get(key, timeout))
         except jax.errors.JaxRuntimeError as error:
-            raise self._absent("a stop", str(error)) from error
+            raise self._barrier_error("a stop", str(error)) from error
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
-        with self._voice:
+        with self._report_lock:
             self._report = lambda *_: None
             yield
 
     def fail(self, line: str, code: int) -> None:
         line = f"processes: process {self.number} of {self.count}: {line}"
-        ending = self._end_soon(code)
+        timer = self._exit_soon(code)
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             key = f"{_FAILED}/{self.number}"
             self._client.key_value_set(key, json.dumps([line, code]))
-        ending.join()
+        timer.join()
 
     def leave(self) -> None:
-        """Ends the work of all, together; process 0, with jax's service, is the last."""
+        """Leave the group after a barrier; process 0, which runs jax's service, is last."""
         self.all_gather("the end", None)
         self._client.key_value_set(f"{_LEFT}/{self.number}", "")
         self.closed.set()
-        until = time.monotonic() + SILENCE_SECONDS
-        while self.is_main and time.monotonic() < until:
+        deadline = time.monotonic() + SILENCE_SECONDS
+        while self.is_main and time.monotonic() < deadline:
             if len(self._client.get_live_nodes([*range(self.count)])) == 1:
                 break
             time.sleep(0.05)
@@ -352,123 +393,141 @@ class JoinedGroup(ProcessGroup):
 
     def broadcast_tree(self, tree: PyTree) -> PyTree:
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
-        # As bytes: the sum that jax takes would make 0 of -0.
-        sent = b"".join(leaf.tobytes() for leaf in leaves)
-        found = multihost_utils.broadcast_one_to_all(np.frombuffer(sent, np.uint8))
-        held, stop = np.asarray(found).tobytes(), 0
+        # As bytes: jax broadcasts by a sum, which would turn -0 into 0.
+        local_bytes = b"".join(leaf.tobytes() for leaf in leaves)
+        broadcast = multihost_utils.broadcast_one_to_all(
+            np.frombuffer(local_bytes, np.uint8)
+        )
+        main_bytes, stop = np.asarray(broadcast).tobytes(), 0
         for i, leaf in enumerate(leaves):
             start, stop = stop, stop + leaf.nbytes
-            flat = np.frombuffer(held[start:stop], leaf.dtype)
+            flat = np.frombuffer(main_bytes[start:stop], leaf.dtype)
             leaves[i] = flat.reshape(leaf.shape)
         return jax.tree.unflatten(structure, leaves)
 
     def answers(self) -> bool:
-        """Whether process 0 still does, within some seconds."""
-        said = []
+        """Return whether process 0 answers within _PARTING_SECONDS."""
+        has_answered = threading.Event()
 
         def ask() -> None:
             with contextlib.suppress(jax.errors.JaxRuntimeError):
-                said.append(self._client.key_value_dir_get(_FAILED))
+                self._client.key_value_dir_get(_FAILED)
+                has_answered.set()
 
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
-        asking.join(_PARTING_SECONDS)
-        return bool(said)
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(_PARTING_SECONDS)
+        return has_answered.is_set()
 
     def _watch(self) -> None:
-        everyone = [*range(self.count)]
+        """End this process once another process is lost or has failed."""
+        all_numbers = [*range(self.count)]
         while not self.closed.wait(_WATCH_SECONDS):
             try:
-                live = self._client.get_live_nodes(everyone)  # Once all have asked.
-                left = self._client.key_value_dir_get(_LEFT)
-                said = self._client.key_value_dir_get(_FAILED)
+                # Returns when all processes have called it.
+                live = self._client.get_live_nodes(all_numbers)
+                left_items = self._client.key_value_dir_get(_LEFT)
+                failures = self._client.key_value_dir_get(_FAILED)
             except jax.errors.JaxRuntimeError:
                 continue  # Process 0 is gone, which ends this process (_on_abort).
-            there = {*live, *(int(key.rpartition("/")[2]) for key, _ in left)}
-            lost = [number for number in everyone if number not in there]
-            if self._ending or not (said or lost):
+            left = {int(key.rpartition("/")[2]) for key, _ in left_items}
+            lost = [
+                number
+                for number in all_numbers
+                if number not in live and number not in left
+            ]
+            if self._exit_timer or not (failures or lost):
                 continue
-            if said:
-                line, code = json.loads(said[0][1])
+            if failures:
+                line, code = json.loads(failures[0][1])
             else:
                 line = f"processes: {self._name(lost[0])} was lost; {_REMEDY}"
                 code = signals.EXIT_LOST
-            with self._voice:
+            with self._report_lock:
                 self._report(line, code)
-            if self.number in lost:  # It stood still: nobody waits for its answers.
-                _leave_at_once(code)
-            self._end_soon(code)
+            # If this process itself counts as lost, nobody waits for its answers.
+            if self.number in lost:
+                _exit_now(code)
+            self._exit_soon(code)
 
-    def _end_soon(self, code: int) -> threading.Timer:
-        """Ends this process in a while: the main thread may wait for a lost one for ever.
+    def _exit_soon(self, code: int) -> threading.Timer:
+        """Start a timer that ends this process, even if its main thread waits for ever.
 
-        Until then the thread goes on answering, so that all others hear of it, too. With
-        process 0 goes jax's service, which others would miss.
+        Until then the watching thread answers, so that the other processes learn of the
+        failure, too. Process 0 waits longer, because jax's service ends with it.
         """
         seconds = _PARTING_SECONDS if self.is_main else 2 * _WATCH_SECONDS
-        self._ending = threading.Timer(seconds, _leave_at_once, [code])
-        self._ending.daemon = True
-        self._ending.start()
-        return self._ending
+        self._exit_timer = threading.Timer(seconds, _exit_now, [code])
+        self._exit_timer.daemon = True
+        self._exit_timer.start()
+        return self._exit_timer
 
 
-def _leave_at_once(code: int) -> None:
+def _exit_now(code: int) -> None:
+    """End the process without waiting for its threads."""
     messages.flush()
     os._exit(code)
 
 
 @contextlib.contextmanager
 def join(
-    where: ProcessId,
-    alike: Callable[[], Mapping[str, Any]],
-    tell: Callable[[str, int], None],
+    process: ProcessId,
+    settings: Callable[[], Mapping[str, Any]],
+    report: Callable[[str, int], None],
     *,
-    differing: Callable[[Mapping, Mapping], list[str]],
+    describe_differences: Callable[[Mapping, Mapping], list[str]],
     wait: float = 300.0,
 ) -> Iterator[ProcessGroup]:
-    """Meets the other processes of a run and starts jax on all; alone, does nothing.
+    """Join the processes of a run and start jax's service; yield the group.
 
-    alike: gives what all must have in common. tell: hears the line and the exit code
-    that another's end gives this process. differing: tells what two `alike` differ in.
-    ValueError where they are to do different things. Where they do not all come within
-    `wait` seconds this process ends, with a line and exit code 2.
+    A single process yields ALONE and starts nothing.
+
+    settings: returns the settings that must be equal in all processes.
+    report: called with a line and an exit code before another process's end ends this one.
+    describe_differences: returns the differences of two processes' settings.
+    wait: seconds until all processes must have joined; otherwise this process reports a
+    line and exits with code 2. ValueError if the settings differ.
     """
-    if where.count == 1:
+    if process.count == 1:
         yield ALONE
         return
-    facts, joined = alike(), []
-    with _on_abort(functools.partial(_why_aborted, where, wait, joined), tell):
-        _start(where, wait)
+    own_settings = settings()
+    joined: list[JoinedGroup] = []  # Empty until this process has joined.
+    with _on_abort(lambda: _explain_abort(process, wait, joined), report):
+        _start(process, wait)
         signals.reinstall()
-        team = JoinedGroup(where.number, where.count, tell)
+        team = JoinedGroup(process.number, process.count, report=report)
         joined.append(team)
         try:
-            if line := team.meet(facts, differing):
+            if line := team.compare_settings(own_settings, describe_differences):
                 team.leave()
                 raise ValueError(line)
-            # All at once: XLA gives them half a minute to find each other.
+            # XLA's collectives give the processes only half a minute to connect.
             multihost_utils.sync_global_devices("met")
             yield team
             team.leave()
         except BaseException as error:
             if not team.closed.is_set():
-                _fail(team, error, tell)
+                _fail(team, error, report=report)
             raise
 
 
-def _start(where: ProcessId, wait: float) -> None:
-    """Starts jax's own service, at process 0, and joins it."""
-    # Else the loss of one ends all others by abort(), before they can say of whom.
+def _start(process: ProcessId, wait: float) -> None:
+    """Start jax's service, at process 0, and connect to it."""
+    # Otherwise the loss of a process ends the other processes by abort(), unexplained.
     jax.config.update("jax_enable_recoverability", True)
-    # Signals are this package's affair; a notice of jax's own is asked for at each step.
+    # jbias handles the signals; preemption notices of jax are checked at each step.
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    host, _, port = where.coordinator.rpartition(":")
-    # In a thread, so that a stop is heard of while the others are waited for.
+    host, _, port = process.coordinator.rpartition(":")
+    # In a thread, so that a stop signal is handled while this waits for other processes.
     pool = futures.ThreadPoolExecutor(1)
     started = pool.submit(
         jax.distributed.initialize,
-        *where,
+        coordinator_address=process.coordinator,
+        num_processes=process.count,
+        process_id=process.number,
+        local_device_ids=process.devices,
         cluster_detection_method="deactivate",
         initialization_timeout=round(wait),
         coordinator_bind_address=f"{_loopback(host) or '[::]'}:{port}",
@@ -480,19 +539,20 @@ def _start(where: ProcessId, wait: float) -> None:
     except RuntimeError as error:
         raise ValueError(
             f"processes: jax's service did not start at port {port} of {host} "
-            f"({' '.join(str(error).split())[:200]}); give all another --coordinator"
+            f"({' '.join(str(error).split())[:200]}); give all processes another "
+            "--coordinator"
         ) from error
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return one.getsockname()[1]
+    """Return a TCP port that is not in use."""
+    with socket.socket() as unbound:
+        unbound.bind(("", 0))
+        return unbound.getsockname()[1]
 
 
 def _loopback(host: str) -> str:
-    """Where to listen for this machine alone; "" where others are to come, too."""
+    """Return the address to listen at if `host` is this machine's loopback, else ""."""
     if host in ("localhost", "::1"):
         return "127.0.0.1"
     return host if re.fullmatch(r"127(\.\d+){3}", host) else ""
@@ -500,67 +560,77 @@ def _loopback(host: str) -> str:
 
 @contextlib.contextmanager
 def _on_abort(
-    why: Callable[[], tuple[str, int] | None], tell: Callable[[str, int], None]
+    explain: Callable[[], tuple[str, int] | None], report: Callable[[str, int], None]
 ) -> Iterator[None]:
-    """Within it what jax's service ends by abort() ends by one line and an exit code.
+    """Turn an abort() by jax's service in the context into a line and an exit code.
 
-    `why` gives both; None for an abort of another origin, which stays one. jax lets no
-    Python be called in the place of its abort (of jaxlib 0.10: std::bad_cast).
+    explain: returns both; None for an abort of another cause, which then aborts. jax's own
+    callback for this case does not work from Python (jaxlib 0.10: std::bad_cast).
     """
 
     def handle(_: int) -> None:
-        if said := why():
-            tell(*said)
-            _leave_at_once(said[1])
+        explanation = explain()
+        if explanation:
+            line, code = explanation
+            report(line, code)
+            _exit_now(code)
 
     libc, handler = ctypes.CDLL(None), ctypes.CFUNCTYPE(None, ctypes.c_int)(handle)
     libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
     libc.signal.restype = ctypes.c_void_p
-    before = libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
+    old_handler = libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
     try:
         yield
     finally:
-        libc.signal(signal.SIGABRT, before)
+        libc.signal(signal.SIGABRT, old_handler)
 
 
-def _why_aborted(
-    where: ProcessId, wait: float, joined: Sequence[JoinedGroup]
+def _explain_abort(
+    process: ProcessId, wait: float, joined: Sequence[JoinedGroup]
 ) -> tuple[str, int] | None:
-    """What the abort of a process says of the others, and the exit code."""
+    """Return a line and the exit code for an abort that another process caused, or None.
+
+    joined: this process's group, or empty if it has not joined.
+    """
     if not joined:
         line = (
-            f"processes: not all of {where.count} came to {where.coordinator} within "
-            f"{wait:g} s, or two have one number; start each of 0 to {where.count - 1} "
-            "once, name process 0's host and a free port with --coordinator, or give "
-            "--wait=SECONDS"
+            f"processes: not all of {process.count} processes reached "
+            f"{process.coordinator} within {wait:g} s, or two have the same number; start "
+            f"each of 0 to {process.count - 1} once, set --coordinator to process 0's host "
+            "and a free port, or give a longer --wait=SECONDS"
         )
         return line, signals.EXIT_REFUSED
-    if where.number and not joined[0].answers():
-        host = where.coordinator.rpartition(":")[0]
-        line = f"processes: process 0 of {where.count} ({host}) was lost; {_REMEDY}"
+    if process.number and not joined[0].answers():
+        host = process.coordinator.rpartition(":")[0]
+        line = f"processes: process 0 of {process.count} ({host}) was lost; {_REMEDY}"
         return line, signals.EXIT_LOST
     return None
 
 
-def _fail(team: ProcessGroup, error: BaseException, tell: Callable) -> None:
-    """Ends all with what ended this one, and this process."""
+def _fail(team: ProcessGroup, error: BaseException, report: Callable) -> None:
+    """End all processes because of an error in this one."""
     line, code = f"{type(error).__name__}: {error}", 1
     if isinstance(error, signals.Interrupted):
         line, code = str(error), signals.exit_code(error)
     else:
-        is_of_lost_process(error)  # Then this process ends in there.
+        # If a lost process is the cause, the watching thread ends this process meanwhile.
+        is_of_lost_process(error)
     if isinstance(error, ConnectionError):
         line, code = str(error), signals.EXIT_LOST
     with team.reporting():
         if code == 1:
             messages.print_traceback(type(error), error, error.__traceback__)
         else:
-            tell(line, code)
+            report(line, code)
     team.fail(line, code)
 
 
 def is_of_lost_process(error: BaseException) -> bool:
-    """Whether an error may be what a lost process causes; waits until that is known."""
-    if found := any(word in str(error) for word in _OF_OTHERS):
+    """Return whether a lost process may have caused an error.
+
+    If so, wait until the watching thread must have noticed the loss and ended this process.
+    """
+    may_be_lost = any(word in str(error) for word in _LOST_WORDS)
+    if may_be_lost:
         time.sleep(SILENCE_SECONDS + _PARTING_SECONDS + 5 * _WATCH_SECONDS)
-    return found
+    return may_be_lost

@@ -1,7 +1,7 @@
-"""XLA's flags, compiler options and compilation cache; settings that decide the numbers.
+"""XLA's flags, compiler options and compilation cache; jax settings that affect results.
 
-XLA's flags that the user set stay, and are recorded with the numbers. jax's own settings on
-which numbers depend are jbias's: `fixed_settings` overrides them.
+The user's XLA flags stay, and are recorded with the results. `fixed_settings` overrides
+the user's jax settings that affect results.
 """
 
 import contextlib
@@ -18,24 +18,24 @@ from typing import Any
 from jbias.runtime import files, messages
 
 _target = contextvars.ContextVar("_target", default="")
-# Settings that `fixed_settings` has overridden, as its caller had them.
+# The caller's values of the settings that `fixed_settings` has overridden.
 _callers: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "_callers", default=types.MappingProxyType({})
 )
 
-# Only GPUs know them. Sums between GPUs run beside the computation: recommended by
+# For GPUs only: overlaps sums between GPUs with computation. Recommended by
 # https://docs.jax.dev/en/latest/gpu_performance_tips.html, and set in NVIDIA's images
 # (https://docs.nvidia.com/jax-toolbox/environment-variables).
 FLAGS: Mapping[str, str] = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
 
-# How much of a core's vector memory, 128 MiB on these TPUs, one operation may take: by
-# the compiler's estimate a ResNet-50's step is 3 % faster than with its 16 MiB.
+# The part of a core's vector memory (128 MiB on these TPUs) that one operation may use. By
+# the compiler's estimate, a step of ResNet-50 is 3 % faster than with the default, 16 MiB.
 _VMEM: Mapping[str, str] = {"xla_tpu_scoped_vmem_limit_kib": "32768"}
-_ROOMY = ("TPU v5 lite", "TPU v6")
+_LARGE_VMEM_TPUS = ("TPU v5 lite", "TPU v6")
 
-# A step as one CUDA graph: what XLA captures by default, and convolutions, without which
-# every convolution is a launch of its own and cuts the step in pieces. For an H100 a step of
-# a ResNet-18 of width 16 compiles to one launch in place of 125.
+# A step as one CUDA graph: XLA's default operations, and convolutions. Without
+# convolutions, each of them is a separate launch that splits the graph. On an H100, a step
+# of a ResNet-18 of width 16 compiles to 1 launch instead of 125.
 GRAPHS: Mapping[str, str] = {
     "xla_gpu_enable_command_buffer": (
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,DYNAMIC_SLICE_FUSION,"
@@ -44,12 +44,12 @@ GRAPHS: Mapping[str, str] = {
     "xla_gpu_graph_min_graph_size": "1",
 }
 
-# No kernel whose sums come in any order, and no choice of kernels by how fast they were
-# just now (https://github.com/openxla/xla/pull/12520).
+# No kernels that sum in varying order, and no choice of kernels by measured speed
+# (https://github.com/openxla/xla/pull/12520).
 DETERMINISTIC: Mapping[str, str] = {"xla_gpu_deterministic_ops": "true"}
 
-# Compilers for what is not here complain of that whenever jax starts; libtpu also asks the
-# cloud what machine this is, and lets one process at a time in.
+# Without an accelerator, its compiler prints warnings when jax starts. libtpu also queries
+# the cloud for the type of machine, and allows only one process at a time.
 _NO_TPU: Mapping[str, str] = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -61,8 +61,8 @@ _NO_TPU: Mapping[str, str] = {
 _NO_GPU: Mapping[str, str] = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
 
 
-# Settings of jax that change random numbers, types, roundings, or end a run whose seed
-# diverges: a run has these, whatever the environment or the caller's own jax.config says.
+# Settings of jax that affect random numbers, dtypes or rounding, or that stop a run when a
+# seed diverges. A run uses these values, whatever the environment or jax.config says.
 SETTINGS: Mapping[str, Any] = {
     "jax_default_prng_impl": "threefry2x32",
     "jax_threefry_partitionable": True,
@@ -90,7 +90,8 @@ SETTINGS: Mapping[str, Any] = {
     "jax_transfer_guard_device_to_device": None,
     "jax_transfer_guard_device_to_host": None,
 }
-# Settings of jax, and variables, that may change the last bits: recorded with the numbers.
+# Settings of jax, and environment variables, that may change the last bits of results;
+# they are recorded with the results.
 _RECORDED = (
     "jax_compiler_enable_remat_pass",
     "jax_disable_most_optimizations",
@@ -112,58 +113,66 @@ _VARIABLES = (
     "TF_DETERMINISTIC_OPS",
     "TF_XLA_FLAGS",
 )
-# Flags of XLA that change no number: what is written, and devices, which are recorded.
-_SILENT_FLAGS = ("xla_dump", "xla_force_host_platform_device_count", "xla_hlo_profile")
+# Flags of XLA that change no result: dumps, profiles, and devices, recorded elsewhere.
+_IRRELEVANT_FLAGS = (
+    "xla_dump",
+    "xla_force_host_platform_device_count",
+    "xla_hlo_profile",
+)
 
 
 def quiet_absent_backends(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Quietens the compilers of accelerators that this machine has not.
+    """Set variables that silence the compilers of accelerators that this machine lacks.
 
-    Before jax starts. They stay in the way of no accelerator that is here.
+    Call this before jax starts.
     """
-    for here, quiet in (
+    for device_files, variables in (
         (("/dev/accel*", "/dev/vfio/[0-9]*"), _NO_TPU),
         (("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg"), _NO_GPU),
     ):
-        if not any(map(glob.glob, here)):
-            for key, value in quiet.items():
+        if not any(map(glob.glob, device_files)):
+            for key, value in variables.items():
                 environment.setdefault(key, value)
 
 
 def set_flags(
     environment: MutableMapping[str, str] = os.environ, *, deterministic: bool = False
 ) -> None:
-    """Adds our flags to XLA_FLAGS; one that stands there already is left as it is."""
+    """Add jbias's flags to XLA_FLAGS; flags that the user set stay.
+
+    deterministic: whether to add the flags for bitwise reproducible results on GPUs.
+    """
     quiet_absent_backends(environment)
-    given = environment.get("XLA_FLAGS", "")
-    known = {flag.lstrip("-").partition("=")[0] for flag in given.split()}
-    ours = {**FLAGS, **(DETERMINISTIC if deterministic else {})}
-    added = [f"--{k}={v}" for k, v in ours.items() if k not in known]
-    environment["XLA_FLAGS"] = " ".join(filter(None, (given, *added)))
+    user_flags = environment.get("XLA_FLAGS", "")
+    user_names = {flag.lstrip("-").partition("=")[0] for flag in user_flags.split()}
+    flags = {**FLAGS, **(DETERMINISTIC if deterministic else {})}
+    added = [f"--{name}={x}" for name, x in flags.items() if name not in user_names]
+    environment["XLA_FLAGS"] = " ".join(filter(None, (user_flags, *added)))
 
 
 def cache_programs() -> None:
-    """Keep compiled programs on disk, so that a second start does not wait.
+    """Keep compiled programs on disk, so that later starts do not compile again.
 
-    ValueError names a variable such as JAX_ENABLE_X64=maybe, with which jax does not start.
+    ValueError names the environment variable, such as JAX_ENABLE_X64=maybe, if one keeps
+    jax from being imported.
     """
     with naming_variables():
-        import jax  # Late: flags are set before.
+        import jax  # Late: XLA_FLAGS must be set first.
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(files.cache_path("xla")))
 
 
-_OF_VARIABLE = re.compile(r"JAX flag (\w+)|environment '(\w+)'")
+_VARIABLE_IN_ERROR = re.compile(r"JAX flag (\w+)|environment '(\w+)'")
 
 
 @contextlib.contextmanager
 def naming_variables() -> Iterator[None]:
-    """Raise ValueError that names the variable where one keeps jax from being imported."""
+    """Raise a ValueError that names the invalid variable if the import of jax fails."""
     try:
         yield
     except ValueError as error:
-        match = _OF_VARIABLE.search(str(error))
+        match = _VARIABLE_IN_ERROR.search(str(error))
         if match is None:
             raise
         name = (match[1] or match[2]).upper()
@@ -175,33 +184,32 @@ def naming_variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def fixed_settings() -> Iterator[list[str]]:
-    """Give jax the `SETTINGS` inside the context, and the caller's own after it.
+    """Set jax's settings to `SETTINGS` in the context, and restore them afterwards.
 
-    Yields a line that names the settings of the caller that are overridden; no line where
-    there are none. Both the process's settings and those of the calling thread are
-    overridden, as a caller may stand in a context such as jax.enable_x64(True).
+    Yields a list of one line that names the overridden settings of the caller, or an empty
+    list. Settings of the process and of the calling thread are overridden, because the
+    caller may be inside a context such as jax.enable_x64(True).
     """
-    import jax  # Late: flags are set before.
+    import jax  # Late: XLA_FLAGS must be set first.
 
-    # Nothing public tells the process's own values from those of the thread.
+    # jax has no public access to the process's value apart from the thread's value.
     from jax._src import config as jax_config
 
-    holders = jax_config.config_states
-    # Another jax may lack some.
-    known = {name: holders[name] for name in SETTINGS if name in holders}
-    of_caller = {name: holder.value for name, holder in known.items()}
-    lines = _overridden(of_caller)
-    with contextlib.ExitStack() as ends:
-        for name, holder in known.items():
-            process_wide = holder.get_global()
-            if _plain(process_wide) != SETTINGS[name]:
-                ends.callback(jax.config.update, name, process_wide)
+    all_states = jax_config.config_states
+    # Other versions of jax may lack some settings.
+    states = {name: all_states[name] for name in SETTINGS if name in all_states}
+    caller_settings = {name: state.value for name, state in states.items()}
+    lines = _overridden(caller_settings)
+    with contextlib.ExitStack() as stack:
+        for name, state in states.items():
+            process_value = state.get_global()
+            if _plain(process_value) != SETTINGS[name]:
+                stack.callback(jax.config.update, name, process_value)
                 jax.config.update(name, SETTINGS[name])
-            ends.enter_context(holder(SETTINGS[name]))
-        if (
-            lines
-        ):  # Else the caller has nothing to restore, or is such a context itself.
-            ends.callback(_callers.reset, _callers.set(of_caller))
+            stack.enter_context(state(SETTINGS[name]))
+        # Without lines nothing was overridden; a nested context must not change `_callers`.
+        if lines:
+            stack.callback(_callers.reset, _callers.set(caller_settings))
         with _refusing_backends():
             yield lines
 
@@ -211,7 +219,7 @@ _NO_BACKEND = "Unable to initialize backend"
 
 @contextlib.contextmanager
 def _refusing_backends() -> Iterator[None]:
-    """Raise ValueError, one line, where jax cannot use the devices of JAX_PLATFORMS."""
+    """Raise ValueError, one line, if jax cannot use the devices of JAX_PLATFORMS."""
     try:
         yield
     except RuntimeError as error:
@@ -220,62 +228,70 @@ def _refusing_backends() -> Iterator[None]:
         platforms = os.environ.get("JAX_PLATFORMS", "")
         reason = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS=")[0]
         raise ValueError(
-            f"JAX_PLATFORMS: must name devices that are here, such as cpu, got "
+            f"JAX_PLATFORMS: must name devices of this machine, such as cpu, got "
             f"{platforms!r} ({reason}); correct it, or leave it unset"
         ) from error
 
 
-def _overridden(of_caller: Mapping[str, Any]) -> list[str]:
-    """Return a line that names the caller's settings that differ from `SETTINGS`."""
+def _overridden(caller_settings: Mapping[str, Any]) -> list[str]:
+    """Return a line that names the settings that differ from `SETTINGS`, or no line."""
     differing = [
         f"{name.upper()}={_plain(value)}"
-        for name, value in of_caller.items()
+        for name, value in caller_settings.items()
         if _plain(value) != SETTINGS[name]
     ]
     if not differing:
         return []
     names = ", ".join(differing)
     return [
-        f"settings: {names}: overridden, so that no number depends on jax's settings"
+        f"settings: {names}: overridden, so that results do not depend on jax's settings"
     ]
 
 
 @contextlib.contextmanager
 def callers_settings() -> Iterator[None]:
-    """Give jax what the caller of `fixed_settings` had, in this thread: for code of theirs."""
+    """Restore, in this thread, the settings of the caller of `fixed_settings`.
+
+    For running the caller's own code.
+    """
     from jax._src import config as jax_config  # As in `fixed_settings`.
 
-    with contextlib.ExitStack() as ends:
+    with contextlib.ExitStack() as stack:
         for name, value in _callers.get().items():
-            ends.enter_context(jax_config.config_states[name](value))
+            stack.enter_context(jax_config.config_states[name](value))
         yield
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting as `SETTINGS` has it: members of an enumeration by their value."""
+    """Return a setting as in `SETTINGS`: the lower-case name of an enum member."""
     return value.name.lower() if isinstance(value, enum.Enum) else value
 
 
 def recorded_settings(
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, Any]:
-    """Return the flags, variables and settings on which the last bits may depend.
+    """Return the flags, variables and settings that may change the last bits of results.
 
     Variables that are not set are left out.
     """
-    import jax  # Late: flags are set before.
+    import jax  # Late: XLA_FLAGS must be set first.
 
     flags = environment.get("XLA_FLAGS", "").split()
-    flags = [flag for flag in flags if not flag.lstrip("-").startswith(_SILENT_FLAGS)]
-    found: dict[str, Any] = {"XLA_FLAGS": sorted(flags)}
-    found |= {name: environment[name] for name in _VARIABLES if environment.get(name)}
-    values = jax.config.values
-    found |= {name: str(_plain(values[name])) for name in _RECORDED if name in values}
-    return found
+    flags = [
+        flag for flag in flags if not flag.lstrip("-").startswith(_IRRELEVANT_FLAGS)
+    ]
+    settings: dict[str, Any] = {"XLA_FLAGS": sorted(flags)}
+    for variable in _VARIABLES:
+        if environment.get(variable):
+            settings[variable] = environment[variable]
+    for name in _RECORDED:
+        if name in jax.config.values:
+            settings[name] = str(_plain(jax.config.values[name]))
+    return settings
 
 
 def describe_graphs() -> str:
-    """Return which part of a GPU's steps are CUDA graphs, in words."""
+    """Return a phrase about the part of a GPU's steps that runs as CUDA graphs."""
     failure = graph_failure()
     if failure:
         return f"without convolutions, as this GPU does not capture them ({failure})"
@@ -286,22 +302,26 @@ def describe_graphs() -> str:
 
 
 def compiler_options(kind: str) -> dict[str, str] | None:
-    """Return the compiler's options for steps on a `device_kind`; the user's flags stay."""
+    """Return the compiler options for training steps, without options that the user set.
+
+    kind: jax's `device_kind`, such as "TPU v6". None if there are no options.
+    """
     if platform() == "gpu":
         flags = os.environ.get("XLA_FLAGS", "")
         options = {} if graph_failure() else GRAPHS
     else:
         flags = os.environ.get("LIBTPU_INIT_ARGS", "")
-        options = _VMEM if kind.startswith(_ROOMY) else {}
+        options = _VMEM if kind.startswith(_LARGE_VMEM_TPUS) else {}
     return {name: x for name, x in options.items() if name not in flags} or None
 
 
 def graph_failure() -> str:
     """Return why this machine's GPU cannot run steps as whole CUDA graphs; "" if it can.
 
-    Trains a small network for three steps with `GRAPHS`, once in a process: drivers differ
-    in which operations they capture. Nothing is tried for a target that is not here, or
-    where XLA_FLAGS say what is captured: a driver that crashes then needs only the flag.
+    Trains a small network for three steps with `GRAPHS`, once per process, because drivers
+    differ in the operations that they capture. Returns "" without a trial inside
+    `compiling_for`, and if XLA_FLAGS sets the captured operations, so that users can avoid
+    the trial if it crashes their driver.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if _target.get() or "xla_gpu_enable_command_buffer" in flags:
@@ -311,7 +331,7 @@ def graph_failure() -> str:
 
 @functools.cache
 def _graph_failure() -> str:
-    import jax  # Late: flags are set before.
+    import jax  # Late: XLA_FLAGS must be set first.
     import jax.numpy as jnp
 
     def loss(kernel, images):
@@ -331,7 +351,9 @@ def _graph_failure() -> str:
     try:
         with jax.default_device(jax.local_devices()[0]):
             kernel, images = jnp.ones((3, 3, 8, 8)), jnp.ones((4, 16, 16, 8))
-            for _ in range(3):  # A graph is captured in one of the first, then updated.
+            for _ in range(
+                3
+            ):  # XLA captures the graph in an early step, then updates it.
                 kernel = step(kernel, images)
             kernel.block_until_ready()
     except jax.errors.JaxRuntimeError as error:
@@ -340,15 +362,15 @@ def _graph_failure() -> str:
 
 
 def platform() -> str:
-    """What is compiled for: "cpu", "gpu" or "tpu", of a target or of the devices here."""
-    import jax  # Late: flags are set before.
+    """Return "cpu", "gpu" or "tpu": the target of `compiling_for`, else jax's backend."""
+    import jax  # Late: XLA_FLAGS must be set first.
 
     return _target.get() or jax.default_backend()
 
 
 @contextlib.contextmanager
 def compiling_for(platform: str) -> Iterator[None]:
-    """Traces and lowers for devices of this platform, which need not be here."""
+    """Let `platform` return the given platform in the context, to compile without devices."""
     token = _target.set(platform)
     try:
         yield

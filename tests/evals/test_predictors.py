@@ -401,7 +401,7 @@ def test_flags_that_say_nothing_of_a_function_are_refused(capsys):
     for flag in ("--step=best", "--model=resnet18", "--zoo=x", "--once"):
         with pytest.raises(SystemExit):
             evaluate.main(["--predict=x.py:f", "--suite=y", flag])
-        assert "says nothing with --predict" in capsys.readouterr().err
+        assert "has no effect with --predict" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         evaluate.main(["--predict=x.py:f", "--checkpoint=z", "--suite=y"])
     assert (

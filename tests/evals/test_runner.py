@@ -544,7 +544,10 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
         (("--follow=y", "--suite.size=3"), "--suite is missing"),
         (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
         *(
-            ((*given, argument), f"{argument.split('=')[0]} says nothing with {where};")
+            (
+                (*given, argument),
+                f"{argument.split('=')[0]} has no effect with {where};",
+            )
             for where, given, arguments in (
                 (
                     "--checkpoint",

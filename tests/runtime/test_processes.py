@@ -193,7 +193,10 @@ def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
         code, said = found[1 - who]
         assert code == signals.EXIT_LOST == 69, said
         (line,) = [one for one in said.splitlines() if one.startswith("jbias: ")]
-        assert f"process {who} of 2" in line and "was lost; start all again" in line
+        assert (
+            f"process {who} of 2" in line
+            and "was lost; start all processes again" in line
+        )
         assert "Traceback" not in said
         assert who == 0 or "***" not in said
         assert said.splitlines()[-1] == line
@@ -259,8 +262,11 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
 @cases.each(
     ("found", "message"),
     [
-        (RuntimeError("no such pod"), "does not say which .* there are .*no such pod."),
-        (("h:1", 2, 2, None), "must say 0 to 1 for a process of 2, got 2"),
+        (
+            RuntimeError("no such pod"),
+            "but not the number of this process .*no such pod.",
+        ),
+        (("h:1", 2, 2, None), "must be 0 to 1, as there are 2 processes, got 2"),
         (AttributeError("no such name"), f"jax {jax.__version__}: no such name"),
     ],
 )
@@ -281,7 +287,7 @@ def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
 def test_cores_that_two_tasks_share_are_paid_once():
     cores = [("a", [0, 1]), ("a", [1, 2]), ("b", [0])]
     joined = object.__new__(processes.JoinedGroup)
-    joined._facts = [{"host": host, "cores": some} for host, some in cores]
+    joined._hosts = [{"host": host, "cores": some} for host, some in cores]
     assert joined.cores == 4
 
 
@@ -322,7 +328,10 @@ def act():
 where = processes.ProcessId(f"localhost:{at}", count, number)
 alike = {"config": number if mode == "unlike" else 0}
 try:
-    with processes.join(where, lambda: alike, tell, differing=jc.diff, wait=5) as team:
+    joining = processes.join(
+        where, lambda: alike, tell, describe_differences=jc.diff, wait=5
+    )
+    with joining as team:
         if mode == "fails" and number == 1:
             team.fail("its disk is full", 7)
         if mode == "raises" and number == 0:
@@ -392,10 +401,10 @@ def test_two_agree_on_what_each_says_finds_and_stops_for():
     [
         ("fails", 3, None, 7, "process 1 of 3: its disk is full"),
         ("raises", 3, None, 1, "process 0 of 3: RuntimeError: a bug"),
-        ("unlike", 2, None, 2, "do different things (config: 0 != 1); start all"),
-        ("", 3, [0, 2], 2, "not all of 3 came to localhost:"),
-        ("", 3, [1], 2, "not all of 3 came to localhost:"),
-        ("", 2, [0, 0], 2, "not all of 2 came|did not start at port"),
+        ("unlike", 2, None, 2, "have different settings (config: 0 != 1); start all"),
+        ("", 3, [0, 2], 2, "not all of 3 processes reached localhost:"),
+        ("", 3, [1], 2, "not all of 3 processes reached localhost:"),
+        ("", 2, [0, 0], 2, "not all of 2 processes|did not start at port"),
     ],
 )
 def test_what_ends_one_ends_all_in_one_line(mode, count, numbers, code, message):

@@ -202,7 +202,7 @@ def test_devices_that_are_not_here_are_refused_in_one_line(tmp_path):
         )
         assert done.returncode == 2
         assert done.stderr.strip().count("\n") == 0
-        assert "JAX_PLATFORMS: must name devices that are here" in done.stderr
+        assert "JAX_PLATFORMS: must name devices of this machine" in done.stderr
 
 
 @cases.each(
