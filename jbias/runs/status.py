@@ -24,8 +24,8 @@ PHASES += ("diverged", "done")
 STOPPED_FILE = "stopped.json"  # Written by a search that has no more use for a run.
 # The end of the last log line of a run that saved and stopped.
 RESUMES = "the same command resumes"
-# The end of the last log line of a run that lost a process; the first one is of version
-# 1.0 and earlier.
+# The end of the last log line of a run that lost a process; the first form is that of
+# older runs.
 _LOST = (
     "it goes on from the latest checkpoint",
     "to resume from the latest checkpoint",
