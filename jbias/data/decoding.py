@@ -159,7 +159,7 @@ def resize(
         got = f"got {width:,} x {height:,} from {image.width:,} x {image.height:,}"
         remedy = "crop it, or leave it out by the option skip"
         raise ValueError(f"{must}, {got}; {remedy}")
-    with opening.alone(width * height):
+    with opening.large_image_lock(width * height):
         return image.resize((width, height), INTERPOLATIONS[interpolation])
 
 
@@ -229,7 +229,7 @@ def decode(open_image: Opener, where: str, transform: Preprocess) -> Square:
         remedy = "some import turned it on, set it to False"
         raise RuntimeError(f"{must} files pass as grey images; {remedy}")
     try:
-        with opening.image(open_image()) as image:
+        with opening.open_image(open_image()) as image:
             if image.mode not in _CONVERTIBLE:
                 must = "pixels must have 8 bits a channel"
                 raise ValueError(f"{must}, got mode {image.mode}")
@@ -372,7 +372,7 @@ def _read(open_image: Opener) -> tuple[bytes, Opener]:
         if hasattr(file, "read"):
             data = file.read()
             return data, functools.partial(io.BytesIO, data)
-        with opening.binary(file) as file:
+        with opening.open_binary(file) as file:
             return file.read(), open_image
     except (OSError, ValueError):
         return b"", open_image

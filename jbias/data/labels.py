@@ -206,7 +206,7 @@ def resolve_outputs(
     must = f"{where}: must be {cli.OUTPUT_LISTS}, got {outputs!r} ("
     with (
         base.explain_errors(must, OSError, ValueError, remedy=")"),
-        opening.text(os.path.expanduser(outputs)) as file,
+        opening.open_text(os.path.expanduser(outputs)) as file,
     ):
         text = file.read()
     return list(filter(None, map(str.strip, text.splitlines())))

@@ -142,7 +142,7 @@ def _sidecar(where: str, path: str) -> dict[str, Any]:
         remedy=remedy,
         reason=base.describe_error,
     ):
-        with opening.text(f"{path}.json") as file:
+        with opening.open_text(f"{path}.json") as file:
             notes = json.load(file)
         return {**notes, "fingerprint": notes["fingerprint"]}
 
@@ -175,7 +175,7 @@ def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
 
     Cells beyond the header are a list under "".
     """
-    with opening.text(path, newline="") as file:
+    with opening.open_text(path, newline="") as file:
         reader = csv.DictReader(file, restkey="", restval="", skipinitialspace=True)
         header = tuple(name.strip() for name in reader.fieldnames or ())
         reader.fieldnames = header
@@ -350,7 +350,7 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
             opening.require_regular(path)
             values = np.lib.format.open_memmap(path, mode="r")
         else:
-            with opening.text(path) as file:
+            with opening.open_text(path) as file:
                 words = file.read().split()
             numbers = [_BOOLEANS.get(word) for word in words]
             for i, word in enumerate(words):
@@ -461,7 +461,7 @@ def _damaged_keys(where, split, *, path, whole) -> set[str]:
         RecursionError,
         reason=base.describe_error,
     ):
-        with opening.text(os.path.expanduser(path)) as file:
+        with opening.open_text(os.path.expanduser(path)) as file:
             content = json.load(file)
         if content["made_by"] != MADE_BY:
             raise ValueError(f"made by {content['made_by']!r}")

@@ -494,7 +494,7 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
             ) from None
         file = io.StringIO(text)
     else:
-        file = opening.text(path, newline="")
+        file = opening.open_text(path, newline="")
     needed = [columns[key] for key in _NEEDED]
     with file:
         rows = csv.DictReader(file)

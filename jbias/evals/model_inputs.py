@@ -126,7 +126,7 @@ def _short_sides(source: base.Source) -> list[int]:
     places = np.linspace(0, len(source) - 1, min(_LOOKED_AT, len(source)))
     for place in places.round().astype(int).tolist():
         try:
-            with opening.image(source.store.open(place)) as image:
+            with opening.open_image(source.store.open(place)) as image:
                 sides.append(min(image.size))
         except (OSError, ValueError):
             continue  # The error comes where the image is decoded.

@@ -158,7 +158,7 @@ def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     what = f"{path}: answers must be a CSV file in UTF-8, got "
     with (
         base.explain_errors(what, *set_options.CSV_ERRORS),
-        opening.text(os.path.expanduser(path), newline="") as file,
+        opening.open_text(os.path.expanduser(path), newline="") as file,
     ):
         table = csv.DictReader(file)
         header = [name.strip().lower() for name in table.fieldnames or ()]

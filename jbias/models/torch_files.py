@@ -214,7 +214,7 @@ class _Machine(pickles.Machine):
         self.storages: dict[str, Storage] = {}
         self.rules = {"NEWOBJ": self.call, "BINPERSID": self.refer}
 
-    def named(self, module: str, name: str) -> pickles.Name:
+    def resolve_name(self, module: str, name: str) -> pickles.Name:
         known = (*STORAGES, *_DTYPES) if module == "torch" else ()
         if (module, name) in self.calls or name in known:
             return pickles.Name(module, name)
@@ -230,7 +230,7 @@ class _Machine(pickles.Machine):
             )
         raise ValueError(f"{request}, which is no tensor; {_REMEDY}")
 
-    def built(self, thing: Any, state: Any) -> Any:
+    def set_state(self, thing: Any, state: Any) -> Any:
         """Return an object with its state set.
 
         Attributes of an OrderedDict are dropped; a dtype gets its byte order.
@@ -238,7 +238,7 @@ class _Machine(pickles.Machine):
         if isinstance(thing, collections.OrderedDict):
             return thing
         if not isinstance(thing, np.dtype):
-            return super().built(thing, state)
+            return super().set_state(thing, state)
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
         if order not in ("<", ">", "=", "|"):
             raise ValueError("its pickle has a dtype of an unknown order")
@@ -284,7 +284,7 @@ class TorchFile(NamedTuple):
         state: a dict in the tree; entries that are no tensors are left out. ValueError if
         `state` is no dict, a key is no text, or a tensor exceeds its storage.
         """
-        with opening.refusing(self.path, _KIND):
+        with opening.explain_errors(self.path, _KIND):
             if not isinstance(state, Mapping):
                 raise ValueError("it holds no dict")  # noqa: TRY004
             wrong_keys = [str(key)[:40] for key in state if not isinstance(key, str)]
@@ -306,7 +306,7 @@ def load(path: str | os.PathLike) -> TorchFile:
     ValueError, one line, if the file has another format, is damaged, or names anything
     else; OSError if the file cannot be opened.
     """
-    with opening.refusing(path, _KIND), opening.binary(path) as file:
+    with opening.explain_errors(path, _KIND), opening.open_binary(path) as file:
         _refuse(not os.fstat(file.fileno()).st_size, "it is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[:4] == b"PK\3\4":
@@ -327,7 +327,7 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     file = load(path)
     views = file.arrays(file.tree)
-    with opening.refusing(path, _KIND):
+    with opening.explain_errors(path, _KIND):
         # Overlapping views may have more bytes than the file.
         total = sum(view.nbytes for view in views.values())
         if total > _MAX_COPIED_BYTES:

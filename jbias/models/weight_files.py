@@ -83,7 +83,7 @@ def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file as float32; ValueError if it cannot be read."""
     try:
-        arrays = opening.npz(path, times=_MAX_COMPRESSION, always=0)
+        arrays = opening.read_npz(path, times=_MAX_COMPRESSION, free=0)
         return {
             name: array.astype(np.float32, casting="same_kind")
             for name, array in arrays.items()

@@ -166,7 +166,7 @@ def write_file(path: pathlib.Path, content: str | bytes) -> None:
 
 def read_image(path: pathlib.Path) -> Picture:
     """Reads back what was made."""
-    with opening.image(path) as image:
+    with opening.open_image(path) as image:
         return np.asarray(image.convert("RGB"))
 
 
@@ -201,7 +201,7 @@ def refuse_others(where: str, folder: pathlib.Path, split: str, own: Mapping) ->
         remedy=f"; {OTHER}",
         reason=base.describe_error,
     ):
-        with opening.text(path) as file:
+        with opening.open_text(path) as file:
             held = json.load(file)
         if not isinstance(held, dict):
             raise TypeError(f"must be an object, not {type(held).__name__}")

@@ -100,7 +100,7 @@ def _is_of(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: slice) -> 
     """Tells whether the index that is there says the same of some images."""
     if not path.exists():
         return False
-    there = opening.npz(str(path))
+    there = opening.read_npz(str(path))
     if len(there["names"]) != len(index["names"]):
         return False
     some = dict(names=rows, labels=rows, length=rows, classes=slice(None))

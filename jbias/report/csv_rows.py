@@ -23,7 +23,7 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
     from jbias.untrusted import opening  # Late: --help waits for it nowhere.
 
     try:
-        with opening.text(path, newline="") as file:
+        with opening.open_text(path, newline="") as file:
             text = file.read()
     except (FileNotFoundError, IsADirectoryError) as error:
         told = f"{path}: must be a CSV file, got {error.strerror.lower()}"

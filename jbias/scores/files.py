@@ -68,7 +68,7 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
 
 def _first_bytes(path: str) -> bytes:
     try:
-        with opening.binary(path) as file:
+        with opening.open_binary(path) as file:
             return file.read(4)
     except (FileNotFoundError, IsADirectoryError) as error:
         reason = (error.strerror or "").lower()
@@ -79,7 +79,7 @@ def _first_bytes(path: str) -> bytes:
 
 def _text(path: str, head: bytes) -> str:
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        with opening.binary(path) as file:
+        with opening.open_binary(path) as file:
             raw = file.read()
         try:
             return raw.decode("utf-16")
@@ -88,7 +88,7 @@ def _text(path: str, head: bytes) -> str:
                 f"{path}: must be text in UTF-8 or UTF-16; save it so"
             ) from None
     try:
-        with opening.text(path, newline="") as file:
+        with opening.open_text(path, newline="") as file:
             return file.read()
     except UnicodeDecodeError as error:
         raise ValueError(

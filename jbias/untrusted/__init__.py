@@ -1,1 +1,1 @@
-"""Readers for files that others wrote, and that may be damaged or hostile."""
+"""Safe readers of files that others wrote, which may be damaged or hostile."""

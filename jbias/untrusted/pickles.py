@@ -1,10 +1,10 @@
-"""Reads pickles with an interpreter that cannot run code.
+"""A pickle reader that cannot run code.
 
-A pickle is a program for a stack machine. Python's own machine imports whatever the program
-names, and calls it. This one knows containers, numbers and text; it refuses every other
-instruction and every name but those of the expected kind of file, and says which. Its memory
-is bounded by the size of the file: no instruction may declare more than is there, nor copy
-it again.
+A pickle is a program for a stack machine. Python's machine imports and calls whatever the
+program names. This machine knows containers, numbers and text. It refuses every other
+instruction, and every name except those of the expected kind of file, and its message names
+what it refused. Its memory is bounded by the size of the file: no instruction may declare or
+copy more items than the file has.
 """
 
 import itertools
@@ -15,14 +15,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-_STEPS = 2_000_000  # CIFAR-100 has some 300 000, a ResNet-50 and its optimiser 40 000.
-_BITS = 128  # Of a number; PyTorch's own mark has 77.
-_PROBES = 300_000_000  # If all numbers in dicts collide; 24,000 in one need as many.
-_DEPTH = 100  # What hashes or compares deep tuples would leave the stack of C.
+_MAX_STEPS = (
+    2_000_000  # CIFAR-100 has about 300,000, a ResNet-50 with optimiser 40,000.
+)
+_MAX_BITS = 128  # Of a whole number; PyTorch's magic number has 77.
+# Comparisons if the hashes of all numbers in dicts collide; 24,000 keys of one dict need this.
+_MAX_PROBES = 300_000_000
+_MAX_DEPTH = 100  # Hashing or comparing deeper tuples could overflow the C stack.
 
 
 class Name(NamedTuple):
-    """Stands for what a pickle would import."""
+    """A placeholder for an object that a pickle would import."""
 
     module: str
     name: str
@@ -35,210 +38,285 @@ _MARK = object()
 
 
 def check_key(key: Any) -> Any:
-    """What may be the key of a dict: nothing in which others nest."""
+    """Return a key of a dict; raise ValueError unless it is text, bytes, a number or None."""
     if not isinstance(key, (str, int, float, bytes, type(None))):
         raise ValueError("its pickle has a key that is no text or number")  # noqa: TRY004
-    # All multiples of the modulus have one hash.
+    # All multiples of the modulus have the same hash.
     if isinstance(key, (int, float)) and not abs(key) < sys.hash_info.modulus:
         raise ValueError("its pickle has a key of more than 60 bits")
     return key
 
 
-def encode(text: Any, coding: Any) -> bytes:
-    """What older protocols make bytes by, `_codecs.encode`."""
-    if not isinstance(text, str) or coding not in ("latin1", "latin-1", b"latin1"):
+def encode(text: Any, encoding: Any) -> bytes:
+    """Return text as bytes in Latin-1: `_codecs.encode`, by which older protocols store bytes."""
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1", b"latin1"):
         raise TypeError
     return text.encode("latin-1")
 
 
-def _instructions(file: BinaryIO) -> Iterator[tuple]:
-    giant = f"its pickle has a whole number of more than {_BITS} bits; save it anew"
+def _instructions(
+    file: BinaryIO,
+) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
+    """Yield opcode, argument and position of each instruction of a pickle."""
+    too_large = (
+        f"its pickle has a whole number of more than {_MAX_BITS} bits; save it again"
+    )
     try:
-        for one in pickletools.genops(file):
-            if type(one[1]) is int and one[1].bit_length() > _BITS:
-                raise ValueError(giant)
-            yield one
+        for opcode, argument, position in pickletools.genops(file):
+            if type(argument) is int and argument.bit_length() > _MAX_BITS:
+                raise ValueError(too_large)
+            yield opcode, argument, position
     except ValueError as error:
-        if "set_int_max_str_digits" in str(error):  # Python's advice is no remedy here.
-            raise ValueError(giant) from error
+        if "set_int_max_str_digits" in str(
+            error
+        ):  # Python's advice does not help here.
+            raise ValueError(too_large) from error
         raise
 
 
 class Machine:
-    """The stack machine of one pickle; a kind of file is a subclass with its names."""
+    """A stack machine for one pickle; subclasses add the names of a kind of file.
+
+    calls: function for each (module, name) that a pickle may call. remedy: end of messages
+    about unknown instructions and names.
+    """
 
     calls: Mapping[tuple[str, str], Callable] = types.MappingProxyType({})
-    remedy = "copy the file anew"  # Where it has what this machine does not know.
+    remedy = "copy the file again"
 
     def __init__(self):
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self.rules: Mapping[str, Callable[[Any], Any]] = {}  # Before those of all.
-        self.place, self.copied, self.probes = 0, 0, 0
+        # Functions of an instruction's argument, which override the general rules.
+        self.rules: Mapping[str, Callable[[Any], Any]] = {}
+        self.position = 0  # In the file, in bytes.
+        self.num_copied = 0  # Items in arguments of calls.
+        self.num_probes = 0
 
     def run(self, file: BinaryIO) -> Any:
-        """Interprets one pickle and leaves the file behind it.
+        """Return the content of one pickle; the file's position is then after the pickle.
 
-        ValueError where it is damaged, says what the machine does not know, or nests
-        too deeply.
+        Raise ValueError if it is damaged, has unknown instructions or names, or nests too
+        deeply.
         """
-        with warnings.catch_warnings():  # Of escapes in damaged text.
+        with warnings.catch_warnings():  # About escapes in damaged text.
             warnings.simplefilter("ignore", DeprecationWarning)
-            for step, (code, argument, place) in enumerate(_instructions(file)):
-                if step == _STEPS:
-                    raise ValueError(f"its pickle has more than {_STEPS} instructions")
-                self.place = place or 0
-                if code.name == "STOP":
-                    return _shallow(self.pop())
-                self.do(code.name, argument)
+            for step, (opcode, argument, position) in enumerate(_instructions(file)):
+                if step == _MAX_STEPS:
+                    raise ValueError(
+                        f"its pickle has more than {_MAX_STEPS} instructions"
+                    )
+                self.position = position or 0
+                if opcode.name == "STOP":
+                    return _check_depth(self.pop())
+                self.execute(opcode.name, argument)
         raise ValueError("its pickle has no end")
 
-    def do(self, name: str, argument: Any) -> None:
-        if name in self.rules:
-            self.rules[name](argument)
-        elif name in _PUSHED:
+    def execute(self, opcode: str, argument: Any) -> None:
+        """Execute one instruction; raise ValueError if it is unknown."""
+        if opcode in self.rules:
+            self.rules[opcode](argument)
+        elif opcode in _PUSHED:
             self.stack.append(argument)
-        elif name in _RULES:
-            _RULES[name](self, argument)
-        elif name not in _SILENT:
-            raise ValueError(f"its pickle has {name}; {self.remedy}")
+        elif opcode in _RULES:
+            _RULES[opcode](self, argument)
+        elif opcode not in _IGNORED:
+            raise ValueError(f"its pickle has {opcode}; {self.remedy}")
 
     def pop(self) -> Any:
+        """Remove and return the item on top of the stack."""
         if not self.stack or self.stack[-1] is _MARK:
             raise ValueError("its pickle takes from an empty stack")
         return self.stack.pop()
 
-    def top(self, kind: type) -> Any:
+    def peek(self, kind: type) -> Any:
+        """Return the item on top of the stack; raise ValueError unless it is a `kind`."""
         if not self.stack or not isinstance(self.stack[-1], kind):
-            raise ValueError(f"its pickle fills what is no {kind.__name__}")
+            raise ValueError(f"its pickle adds items to what is no {kind.__name__}")
         return self.stack[-1]
 
-    def since_mark(self) -> list[Any]:
+    def pop_to_mark(self) -> list[Any]:
+        """Remove and return the items above the last mark, and remove the mark."""
         items = []
         while self.stack:
-            if (item := self.stack.pop()) is _MARK:
+            item = self.stack.pop()
+            if item is _MARK:
                 return items[::-1]
             items.append(item)
         raise ValueError("its pickle lacks a mark")
 
-    def tuple_of(self, count: int) -> None:
+    def push_tuple(self, count: int) -> None:
+        """Replace the last `count` items by a tuple of them."""
         self.stack.append(tuple([self.pop() for _ in range(count)][::-1]))
 
     def extend(self, items: list[Any]) -> None:
-        self.top(list).extend(items)
+        """Append items to the list on top of the stack."""
+        self.peek(list).extend(items)
 
-    def dict_of(self, items: list[Any]) -> None:
+    def push_dict(self, items: list[Any]) -> None:
+        """Push a dict of items: key, value, key, value, ..."""
         self.stack.append({})
         self.set_items(items)
 
     def set_items(self, items: list[Any]) -> None:
-        target = self.top(dict)
+        """Set items (key, value, key, value, ...) of the dict on top of the stack."""
+        target = self.peek(dict)
         if len(items) % 2:
             raise ValueError("its pickle has a key without a value")
-        for name, value in zip(items[::2], items[1::2]):
-            target[check_key(name)] = value
-            if isinstance(name, (int, float)):
-                self.probe(target)
+        for key, value in zip(items[::2], items[1::2]):
+            target[check_key(key)] = value
+            if isinstance(key, (int, float)):
+                self.count_probes(target)
 
-    def probe(self, target: dict) -> None:
-        """Counts what an item by number may cost: numbers can be chosen to collide."""
-        self.probes += len(target)
-        if self.probes > _PROBES:
+    def count_probes(self, target: dict) -> None:
+        """Count the worst cost of one access by a number; raise ValueError if it is too high.
+
+        Numbers can be chosen so that their hashes collide.
+        """
+        self.num_probes += len(target)
+        if self.num_probes > _MAX_PROBES:
             raise ValueError(f"its pickle has too many numbers as keys; {self.remedy}")
 
-    def put(self, index: int) -> None:
-        if index > self.place:
-            raise ValueError("its pickle notes more than it has")
+    def memoize(self, index: int) -> None:
+        """Store the item on top of the stack in the memo."""
+        if index > self.position:
+            raise ValueError("its pickle stores more items than it has")
         value = self.pop()
         self.stack.append(value)
-        if index > len(self.memo) + 1:  # Python itself counts, from 0 or from 1.
-            self.probe(self.memo)
+        if index > len(self.memo) + 1:  # Python counts up, from 0 or from 1.
+            self.count_probes(self.memo)
         self.memo[index] = value
 
-    def get(self, index: int) -> None:
+    def recall(self, index: int) -> None:
+        """Push an item of the memo."""
         if index not in self.memo:
-            raise ValueError("its pickle recalls what it never noted")
+            raise ValueError("its pickle recalls an item that it never stored")
         self.stack.append(self.memo[index])
 
-    def name(self, module: Any, name: Any) -> None:
+    def push_name(self, module: Any, name: Any) -> None:
+        """Push the object that a name of a module stands for."""
         if not (isinstance(module, str) and isinstance(name, str)):
-            raise ValueError("its pickle names something by no text")  # noqa: TRY004
-        self.stack.append(self.named(module, name))
+            raise ValueError("its pickle has a name that is no text")  # noqa: TRY004
+        self.stack.append(self.resolve_name(module, name))
 
-    def named(self, module: str, name: str) -> Name:
-        """What a name stands for; ValueError for one that is not known."""
+    def resolve_name(self, module: str, name: str) -> Name:
+        """Return the placeholder of a name; raise ValueError unless `calls` has the name."""
         if (module, name) not in self.calls:
             raise ValueError(f"it names {module[:80]}.{name[:80]}; {self.remedy}")
         return Name(module, name)
 
     def call(self, _: Any = None) -> None:
-        arguments, called = self.pop(), self.pop()
-        make = self.calls.get(called) if isinstance(called, Name) else None
-        if make is None or not isinstance(arguments, tuple):
+        """Replace a name and a tuple of arguments on the stack by the result of the call."""
+        arguments, name = self.pop(), self.pop()
+        function = self.calls.get(name) if isinstance(name, Name) else None
+        if function is None or not isinstance(arguments, tuple):
             raise ValueError("its pickle calls what is no function of such files")
         sized = (list, tuple, str, bytes)
-        self.copied += sum(len(one) for one in arguments if isinstance(one, sized))
-        if self.copied > _STEPS + self.place:  # One long text, given again and again.
+        self.num_copied += sum(
+            len(argument) for argument in arguments if isinstance(argument, sized)
+        )
+        # A small pickle could pass the same long text many times.
+        if self.num_copied > _MAX_STEPS + self.position:
             raise ValueError("its pickle copies more items than it has")
         try:
-            self.stack.append(make(*arguments))
+            self.stack.append(function(*arguments))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"it gives {called} wrong arguments: {error!r}") from error
+            raise ValueError(f"it gives {name} wrong arguments: {error!r}") from error
 
     def build(self, _: Any = None) -> None:
+        """Replace an object and its state on the stack by the object with that state."""
         state = self.pop()
-        self.stack.append(self.built(self.pop(), state))
+        self.stack.append(self.set_state(self.pop(), state))
 
-    def built(self, thing: Any, state: Any) -> Any:
-        """A thing with its state set; ValueError where it has none."""
+    def set_state(self, instance: Any, state: Any) -> Any:
+        """Return an object with its state set; raise ValueError if it has no state."""
         raise ValueError("its pickle sets the state of what has none")
 
 
-def _shallow(found: Any) -> Any:
-    """Refuses what nests too deeply, or in itself."""
-    level = [[found]]
-    for _ in range(_DEPTH + 1):
-        held = (one.values() if isinstance(one, dict) else one for one in level)
-        inner = itertools.chain.from_iterable(held)
+def _check_depth(content: Any) -> Any:
+    """Return the content of a pickle; raise ValueError if it nests too deeply, or in itself."""
+    level = [[content]]
+    for _ in range(_MAX_DEPTH + 1):
+        items = (x.values() if isinstance(x, dict) else x for x in level)
+        inner = itertools.chain.from_iterable(items)
         level = {id(x): x for x in inner if isinstance(x, (dict, list, tuple))}.values()
     if level:
-        raise ValueError(f"it nests over {_DEPTH} deep, as no state dict or batch does")
-    return found
+        raise ValueError(
+            f"it nests over {_MAX_DEPTH} deep, as no state dict or batch does"
+        )
+    return content
 
 
-_SILENT = ("PROTO", "FRAME")
+_IGNORED = ("PROTO", "FRAME")
 _PUSHED = (
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
-    *("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
-    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    "INT",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG",
+    "LONG1",
+    "LONG4",
+    "FLOAT",
+    "BINFLOAT",
+    "STRING",
+    "BINSTRING",
+    "SHORT_BINSTRING",
+    "UNICODE",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "BINBYTES",
+    "SHORT_BINBYTES",
+    "BINBYTES8",
 )
+
+
+def _push_global(machine: Machine, names: Any) -> None:
+    """Push the name of a GLOBAL instruction, whose argument is "module name"."""
+    module, _, name = str(names).partition(" ")
+    machine.push_name(module, name)
+
+
+def _push_stack_global(machine: Machine, _: Any) -> None:
+    name, module = machine.pop(), machine.pop()
+    machine.push_name(module, name)
+
+
+def _set_item(machine: Machine, _: Any) -> None:
+    value, key = machine.pop(), machine.pop()
+    machine.set_items([key, value])
+
+
 _RULES: Mapping[str, Callable[[Machine, Any], Any]] = {
     "NONE": lambda m, _: m.stack.append(None),
     "NEWTRUE": lambda m, _: m.stack.append(True),
     "NEWFALSE": lambda m, _: m.stack.append(False),
     "MARK": lambda m, _: m.stack.append(_MARK),
     "POP": lambda m, _: m.stack.pop() if m.stack else m.pop(),
-    "POP_MARK": lambda m, _: m.since_mark(),
+    "POP_MARK": lambda m, _: m.pop_to_mark(),
     "DUP": lambda m, _: m.stack.extend([m.pop()] * 2),
     "EMPTY_LIST": lambda m, _: m.stack.append([]),
-    "LIST": lambda m, _: m.stack.append(m.since_mark()),
+    "LIST": lambda m, _: m.stack.append(m.pop_to_mark()),
     "APPEND": lambda m, _: m.extend([m.pop()]),
-    "APPENDS": lambda m, _: m.extend(m.since_mark()),
+    "APPENDS": lambda m, _: m.extend(m.pop_to_mark()),
     "EMPTY_TUPLE": lambda m, _: m.stack.append(()),
-    "TUPLE": lambda m, _: m.stack.append(tuple(m.since_mark())),
-    "TUPLE1": lambda m, _: m.tuple_of(1),
-    "TUPLE2": lambda m, _: m.tuple_of(2),
-    "TUPLE3": lambda m, _: m.tuple_of(3),
+    "TUPLE": lambda m, _: m.stack.append(tuple(m.pop_to_mark())),
+    "TUPLE1": lambda m, _: m.push_tuple(1),
+    "TUPLE2": lambda m, _: m.push_tuple(2),
+    "TUPLE3": lambda m, _: m.push_tuple(3),
     "EMPTY_DICT": lambda m, _: m.stack.append({}),
-    "DICT": lambda m, _: m.dict_of(m.since_mark()),
-    "SETITEM": lambda m, _: m.set_items([m.pop(), m.pop()][::-1]),
-    "SETITEMS": lambda m, _: m.set_items(m.since_mark()),
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda m, i: m.put(i)),
-    "MEMOIZE": lambda m, _: m.put(len(m.memo)),
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda m, i: m.get(i)),
-    "GLOBAL": lambda m, words: m.name(*str(words).split(" ", 1)),
-    "STACK_GLOBAL": lambda m, _: m.name(*[m.pop(), m.pop()][::-1]),
+    "DICT": lambda m, _: m.push_dict(m.pop_to_mark()),
+    "SETITEM": _set_item,
+    "SETITEMS": lambda m, _: m.set_items(m.pop_to_mark()),
+    "PUT": Machine.memoize,
+    "BINPUT": Machine.memoize,
+    "LONG_BINPUT": Machine.memoize,
+    "MEMOIZE": lambda m, _: m.memoize(len(m.memo)),
+    "GET": Machine.recall,
+    "BINGET": Machine.recall,
+    "LONG_BINGET": Machine.recall,
+    "GLOBAL": _push_global,
+    "STACK_GLOBAL": _push_stack_global,
     "REDUCE": Machine.call,
     "BUILD": Machine.build,
 }

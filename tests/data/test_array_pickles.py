@@ -40,7 +40,7 @@ HOSTILE = {
     "new with names": (b"\x80\x04cnumpy\nndarray\n)}\x92.", "has NEWOBJ_EX"),
     "an extension": (PROTO + b"\x82\x01.", "has EXT1"),
     "persistent": (PROTO + b"K\x01Q.", "has BINPERSID"),
-    "a memo of gigabytes": (PROTO + b"}r\xff\xff\xff\x7f.", "notes more than"),
+    "a memo of gigabytes": (PROTO + b"}r\xff\xff\xff\x7f.", "stores more items than"),
     "a long of gigabytes": (PROTO + b"\x8b\xff\xff\xff\x7f.", "ValueError"),
     "text of gigabytes": (PROTO + b"T\xff\xff\xff\x7f.", "ValueError"),
     "an array of terabytes": (
@@ -62,7 +62,7 @@ HOSTILE = {
     ),
     "a memo of numbers that collide": (
         b"}" + b"".join(b"p%d\n" % (k * (2**61 - 1)) for k in range(1, 9)) + b".",
-        "notes more than",
+        "stores more items than",
     ),
     "an array without numbers": (
         b"}S'data'\ncnumpy.core.multiarray\n_reconstruct\n)Rs.",

@@ -257,7 +257,7 @@ def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
     """Gives the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
     stream = io.BytesIO()
     PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
-    with opening.image(stream) as picture:
+    with opening.open_image(stream) as picture:
         steps = [picture.quantization[i] for i in (0, 1)]
     return np.int32(steps).reshape(2, 8, 8)
 

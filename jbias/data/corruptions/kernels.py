@@ -282,7 +282,7 @@ def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
     """Gives what Pillow reads of the JPEG it wrote, 4:2:0, with its standard tables."""
     stream = io.BytesIO()
     PIL.Image.fromarray(image).save(stream, "JPEG", quality=quality)
-    with opening.image(stream) as picture:
+    with opening.open_image(stream) as picture:
         return np.array(picture.convert("RGB"))
 
 

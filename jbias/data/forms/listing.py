@@ -281,7 +281,7 @@ def _sha256(text: str, *parts: np.ndarray | bytes) -> str:
 
 def text_lines(path: str, must: str) -> list[str]:
     """The lines of a text file, trimmed, that say something; `must` begins its refusal."""
-    with base.explain_errors(must), opening.text(os.path.expanduser(path)) as file:
+    with base.explain_errors(must), opening.open_text(os.path.expanduser(path)) as file:
         return [line.strip() for line in file if line.strip()]
 
 

@@ -115,7 +115,7 @@ def _checked_index(where: str, shards: Names) -> Found | None:
     must = f"{path}: must be the index of these shards, "
     kinds = ValueError, KeyError, TypeError
     with base.explain_errors(f"{must}got ", *kinds, remedy="; remove it"):
-        found = opening.npz(path)
+        found = opening.read_npz(path)
         n, image = len(found["names"]), found["image"]
         columns = [found[key] for key in ("names", "labels", "length")]
         letters = "".join(column.dtype.kind for column in columns)

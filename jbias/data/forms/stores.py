@@ -27,7 +27,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def open(self, index: int) -> str | BinaryIO:
-        """What opening.image takes; OSError or ValueError where it cannot be read."""
+        """What opening.open_image takes; OSError or ValueError where it cannot be read."""
 
     def where(self, index: int) -> str:
         """Names one image to a person: the place, and its key."""

@@ -94,7 +94,7 @@ def load_pickle(path: str) -> dict[bytes, Any]:
     Raises ValueError for any other content, OSError if the file cannot be read.
     """
     with (
-        opening.binary(path) as file,
+        opening.open_binary(path) as file,
         # pickletools raises all kinds of errors for damaged bytes.
         base.explain_errors("", Exception, reason=base.describe_error),
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -149,7 +149,7 @@ class _ByteArrayMachine(pickles.Machine):
         """Push the bytes of a Python 2 string."""
         self.stack.append(text.encode("latin-1"))
 
-    def built(self, thing: Any, state: Any) -> Any:
+    def set_state(self, thing: Any, state: Any) -> Any:
         """Return `thing` with its pickled state."""
         if isinstance(thing, _ByteArray):
             _, shape, dtype, fortran, data = state
@@ -160,7 +160,7 @@ class _ByteArrayMachine(pickles.Machine):
         elif not isinstance(
             thing, _Dtype
         ):  # A dtype's state, the byte order, is ignored.
-            return super().built(thing, state)
+            return super().set_state(thing, state)
         return thing
 
 
@@ -184,7 +184,7 @@ def read(request: folder.Request) -> sources.ArraySource:
     where, stem = request.where, os.path.join(request.root, request.part.base)
     path = f"{stem}.npz"
     with base.explain_errors(f"{where}: {path!r} must be an .npz file: ", ValueError):
-        columns = opening.npz(path)
+        columns = opening.read_npz(path)
     for key in ("images", "labels"):
         if key not in columns:
             raise ValueError(f"{where}: {path!r} must have {key!r}, got {[*columns]}")

@@ -284,7 +284,7 @@ def provenance(path: str) -> dict[str, str]:
     entry = None
     if os.path.isfile(path):
         with (
-            opening.text(path) as file,
+            opening.open_text(path) as file,
             contextlib.suppress(ValueError, RecursionError),
         ):
             entry = json.load(file)

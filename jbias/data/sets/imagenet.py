@@ -238,7 +238,7 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
         base.explain_errors(
             f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"
         ),
-        opening.text(os.path.expanduser(path)) as file,
+        opening.open_text(os.path.expanduser(path)) as file,
     ):
         held = json.load(file)
     if not isinstance(held, list) or len(held) != VALIDATION_IMAGES:

@@ -69,7 +69,7 @@ def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
         zlib.error,
         struct.error,
     ):
-        with opening.binary(path) as raw:
+        with opening.open_binary(path) as raw:
             file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             size = os.path.getsize(path)
             data = file.read(limits.max_unpacked(size) + 1)
