@@ -1,6 +1,7 @@
-"""Builds what a config names: the network, the algorithm and the batch transforms.
+"""Build the network, the algorithm and the batch transforms that a config names.
 
-Each is one of ours or a user's own (extensions.py), whose errors name its file and line.
+Each is one of the package or a user's own (extensions.py). Errors in a user's code name its
+file and line.
 """
 
 import collections
@@ -9,7 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
@@ -23,56 +24,64 @@ from jbias.runtime import mesh, messages
 
 
 class BatchTransform(NamedTuple):
-    """A batch transform: its random stream, how many examples it mixes, and its views."""
+    """A batch transform with its properties."""
 
-    stream: str
+    stream: str  # Name of its random stream.
     apply: Callable  # (batch, key) -> batch
-    mix_group: int
-    views: int  # In how many rows it shows what was one.
+    mix_group: int  # Number of neighbouring examples that it mixes.
+    views: int  # Number of rows in the batch that it makes of each row.
 
 
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda made: isinstance(made, kind)
-
-
-ALGORITHMS, MODELS, TRANSFORMS = (
-    extensions.Kind(
-        *("algorithms", algos.ALGOS, "a base.Algo", _is(base.Algo)),
-        fields=("static", "decide", "settle"),
-    ),
-    extensions.Kind("models", models.MODELS, "a flax module", _is(nn.Module)),
-    extensions.Kind("transforms", augment.AUGMENTS, "(batch, key) -> batch", callable),
+ALGORITHMS = extensions.Registry(
+    group="algorithms",
+    known=algos.ALGOS,
+    must="a base.Algo",
+    fits=lambda result: isinstance(result, base.Algo),
+    guarded_fields=("static", "decide", "settle"),
+)
+MODELS = extensions.Registry(
+    group="models",
+    known=models.MODELS,
+    must="a flax module",
+    fits=lambda result: isinstance(result, nn.Module),
+)
+TRANSFORMS = extensions.Registry(
+    group="transforms",
+    known=augment.AUGMENTS,
+    must="(batch, key) -> batch",
+    fits=callable,
 )
 
 
 def lookup(
-    where: str, options: Mapping[str, Any], known: Mapping | extensions.Kind
+    where: str, options: Mapping[str, Any], known: Mapping | extensions.Registry
 ) -> tuple[Callable, dict[str, Any]]:
-    """Looks `options.name` up; returns the callable and the options beside the name.
+    """Return the function that `options.name` names, and the other options.
 
-    known: where the user may add some, a kind.
+    known: functions by name; a Registry if users may add their own. ValueError, which
+    begins with `where`, for an unknown name.
     """
     name = _name_of(where, options)
     options = {key: value for key, value in options.items() if key != "name"}
-    if isinstance(known, extensions.Kind):
+    if isinstance(known, extensions.Registry):
         return extensions.find(f"{where}.name", name, known), options
     jc.check_known(f"{where}.name", name, known)
     return known[name], options
 
 
 def check_name(
-    where: str, options: Mapping[str, Any], known: Mapping | extensions.Kind
+    where: str, options: Mapping[str, Any], known: Mapping | extensions.Registry
 ) -> None:
-    """Raise ValueError where `lookup` knows no `options.name`; run no code of a user."""
+    """Raise ValueError if `lookup` does not know `options.name`; run no user's code."""
     name = _name_of(where, options)
-    if isinstance(known, extensions.Kind):
+    if isinstance(known, extensions.Registry):
         extensions.check_name(f"{where}.name", name, known)
     else:
         jc.check_known(f"{where}.name", name, known)
 
 
 def _name_of(where: str, options: Mapping[str, Any]) -> str:
-    """Return `options.name`; raise ValueError where it is missing or no text."""
+    """Return `options.name`; raise ValueError if it is missing or not text."""
     jc.check_type(where, options, dict)
     if "name" not in options:
         raise ValueError(
@@ -83,29 +92,36 @@ def _name_of(where: str, options: Mapping[str, Any]) -> str:
 
 
 def call_checked(where: str, make: Callable, *args: Any, **options: Any) -> Any:
-    """Calls `make`; an option it does not take is refused by name."""
-    check_options(where, make, options, len(args))
+    """Return make(*args, **options); raise ValueError for unknown or missing options."""
+    check_options(where, make, options, num_positional=len(args))
     jc.check_annotations(where, make, options)
     return make(*args, **options)
 
 
-def check_options(where: str, make: Callable, options: Mapping, given: int) -> None:
-    """Refuses options that `make` does not take, and says which it must have.
+def check_options(
+    where: str, make: Callable, options: Mapping, *, num_positional: int
+) -> None:
+    """Raise ValueError for options that `make` does not have, and for missing ones.
 
-    given: how many arguments come before them.
+    num_positional: number of arguments that are passed before the options.
     """
-    accepted = inspect.signature(make).parameters
-    before, of = list(accepted)[:given], inspect.Parameter
-    single = (of.KEYWORD_ONLY, of.POSITIONAL_OR_KEYWORD)
-    named = {
+    parameters = inspect.signature(make).parameters
+    positional = list(parameters)[:num_positional]
+    by_keyword = (
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    is_required = {
         name: parameter.default is parameter.empty
-        for name, parameter in accepted.items()
-        if parameter.kind in single and name not in before
+        for name, parameter in parameters.items()
+        if parameter.kind in by_keyword and name not in positional
     }
-    for option in options:
-        if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-            jc.check_known(where, option, named, "option")
-    for option, required in named.items():
+    accepts_any = any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+    if not accepts_any:
+        jc.check_all_known(where, options, is_required, "option")
+    for option, required in is_required.items():
         if required and option not in options:
             jc.refuse(where, f"have the option {option!r}; add {option}=...")
 
@@ -113,52 +129,66 @@ def check_options(where: str, make: Callable, options: Mapping, given: int) -> N
 def algorithm(
     options: Mapping, net: nn.Module, columns: Mapping[str, np.ndarray] | None = None
 ) -> base.Algo:
-    """The algorithm of ours, or the user's own.
+    """Return the algorithm of config.algo, whose losses refuse a tap that never acts.
 
-    One that takes `columns` gets those of the training data, where these are known. Its
-    losses are those of `refuse_idle_taps`.
+    options: config.algo. net: the backbone. columns: columns of the training data, for
+    algorithms that have the option `columns`; None if they are not known yet.
     """
-    where, asked = "config.algo", options
-    if ":" not in options["name"]:
+    where = "config.algo"
+    config = options
+    if ":" not in config["name"]:
         options = resolve_functions(where, options)
     make, options = lookup(where, options, ALGORITHMS)
-    if asked["name"] not in algos.ALGOS:
-        make = _guarded(extensions.file_of(asked["name"], make), make)
-    takes = inspect.signature(make).parameters
+    if config["name"] not in algos.ALGOS:
+        make = _guarded(extensions.file_of(config["name"], make), make)
+    parameters = inspect.signature(make).parameters
     if "columns" in options:
         raise ValueError(f"{where}.columns: is filled in from the data; remove it")
-    if columns is not None and "columns" in takes:
+    if columns is not None and "columns" in parameters:
         options["columns"] = columns
     algo = call_checked(where, make, net, **options)
-    defaults = (p.default for key, p in takes.items() if key not in asked)
-    return refuse_idle_taps(asked, algo, *defaults)
+    defaults = [
+        parameter.default
+        for name, parameter in parameters.items()
+        if name not in config
+    ]
+    return refuse_idle_taps(config, algo, defaults)
 
 
-def refuse_idle_taps(options: Mapping, algo: base.Algo, *defaults: Any) -> base.Algo:
-    """The algorithm, whose losses raise ValueError where its tap acts at no site.
+def refuse_idle_taps(
+    options: Mapping, algo: base.Algo, defaults: Sequence[Any] = ()
+) -> base.Algo:
+    """Return the algorithm with losses that raise ValueError if its tap acts at no site.
 
-    A number among its options, or the defaults of others, that is 0 may switch it off,
-    unless another names a site that the network has not. Where steps differ for the
-    compiler the tap may be off in some of them: nothing is refused.
+    options: config.algo. defaults: values of the options that config.algo leaves out.
+    An option that is 0 may switch the tap off, so it is accepted, unless another option
+    names a site that the network does not have. Also accepted if static arguments change
+    from step to step, as the tap may act in other steps.
     """
 
     def refuse(sites: Sequence[str]) -> None:
-        given = {key: value for key, value in options.items() if key != "name"}
-        unknown = [
-            (f"config.algo.{key}", name)
-            for key, value in given.items()
-            for name in (value if isinstance(value, list | tuple) else [value])
-            if isinstance(name, str) and name and name not in sites
-        ]
-        values = (*given.values(), *defaults)
-        numbers = (x for x in values if isinstance(x, int | float))
-        if algo.static is not base.no_static or not (unknown or all(numbers)):
+        set_options = {key: value for key, value in options.items() if key != "name"}
+        unknown_sites = []
+        for key, value in set_options.items():
+            names = value if isinstance(value, list | tuple) else [value]
+            for name in names:
+                if isinstance(name, str) and name and name not in sites:
+                    unknown_sites.append((f"config.algo.{key}", name))
+        values = [*set_options.values(), *defaults]
+        numbers = [value for value in values if isinstance(value, int | float)]
+        may_be_off = not all(numbers) and not unknown_sites
+        if algo.static is not base.no_static or may_be_off:
             return
-        unknown.sort(key=lambda one: not difflib.get_close_matches(one[1], sites))
-        where, got = unknown[0] if unknown else ("config.algo", given)
+        where, got = "config.algo", set_options
+        if unknown_sites:  # The one that is most like a site's name.
+            unknown_sites.sort(
+                key=lambda site: not difflib.get_close_matches(site[1], sites)
+            )
+            where, got = unknown_sites[0]
+        got_text = f", got {got!r}" if got else ""
         raise ValueError(
             f"{where}: must let the tap of {options['name']} act at a site of "
-            f"{type(algo.net).__name__}{f', got {got!r}' if got else ''}, but it acts at "
+            f"{type(algo.net).__name__}{got_text}, but it acts at "
             "none; leave the tap out to train without, or name a site: "
             f"{jc.suggest(str(got), sites, taps.abbreviate(sites))}"
         )
@@ -167,26 +197,30 @@ def refuse_idle_taps(options: Mapping, algo: base.Algo, *defaults: Any) -> base.
 
 
 def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the users' own code and weights, which no commit of ours covers."""
-    ours = {*algos.ALGOS, *models.MODELS, *augment.AUGMENTS, *data.DATASETS}
+    """Return digests of users' files of code and weights, and versions of packages.
+
+    Keys are paths, and names that installed packages provide. The commit of jbias does not
+    cover them, so a run records them.
+    """
+    of_package = {*algos.ALGOS, *models.MODELS, *augment.AUGMENTS, *data.DATASETS}
     names = [*_values(config, "data")]
     for stage in jc.stage_configs(config):
         parts = (stage["algo"], stage.get("model", {}), *stage.get("inputs", ()))
         names += [part["name"] for part in parts if "name" in part]
-    names += [name for listed in _values(config, "measures") for name in listed]
-    others = (name for name in names if name not in ours and ":" not in name)
-    found = extensions.digests(config, others)
-    named = (x for x in _values(config, "weights") if isinstance(x, str))
-    paths = {os.path.expanduser(path) for path in named}
-    return found | {
-        path: extensions.file_digest(path)
-        for path in sorted(paths)
-        if os.path.isfile(path)  # Else what wants it says so, or it is a folder.
-    }
+    for measures in _values(config, "measures"):
+        names += measures
+    provided = [name for name in names if name not in of_package and ":" not in name]
+    digests = extensions.digests(config, provided)
+    weights = [path for path in _values(config, "weights") if isinstance(path, str)]
+    for path in sorted(set(map(os.path.expanduser, weights))):
+        # A missing file is reported where it is read; a folder has no digest.
+        if os.path.isfile(path):
+            digests[path] = extensions.file_digest(path)
+    return digests
 
 
 def _values(config: Any, key: str) -> Iterator[Any]:
-    """All that entries of that name hold, wherever they are."""
+    """Yield the values of all entries `key`, text or lists, at any depth."""
     if isinstance(config, Mapping):
         if isinstance(config.get(key), str | list | tuple):
             yield config[key]
@@ -196,127 +230,167 @@ def _values(config: Any, key: str) -> Iterator[Any]:
 
 
 def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Module:
-    """The plain backbone that the config names, for batches of so many views an image.
+    """Return the plain backbone of config.model.
 
-    Its `norm_group` counts images, that of the network rows.
+    classes: number of logits. views: rows of a batch per image; config.model.norm_group
+    counts images, the network's norm_group rows.
     """
-    where, dtype = "config.model", mesh.dtype(config["precision"])
+    where = "config.model"
     make, options = lookup(where, config["model"], MODELS)
-    # A config that was kept as JSON has lists, with which a module is no key.
-    options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    # A config read from JSON has lists; fields of a flax module must be hashable.
+    options = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in options.items()
+    }
     if "norm_group" in options:
         options["norm_group"] *= views
-    # One's own that does not take it computes in what it says itself.
-    own = {"dtype": dtype} if "dtype" in inspect.signature(make).parameters else {}
-    return call_checked(where, make, classes, **own, **options)
+    # A user's network without this option chooses its dtype itself.
+    if "dtype" in inspect.signature(make).parameters:
+        options = {"dtype": mesh.dtype(config["precision"]), **options}
+    return call_checked(where, make, classes, **options)
 
 
 def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces what names a function that an algorithm or transform calls by it.
+    """Return the options with `transfer` and `mix` replaced by the functions they name.
 
-    These are `transfer`, a style transfer, and `mix`, a batch transform, which gets the
-    `mix_group` that stands beside it.
+    `transfer` is a style transfer, `mix` a batch transform; the options' `mix_group` is the
+    default for that of `mix`.
     """
     options = dict(options)
     for key, known in (("transfer", models.TRANSFERS), ("mix", TRANSFORMS)):
         if isinstance(options.get(key), Mapping):
-            make, rest = lookup(f"{where}.{key}", options[key], known)
+            make, inner_options = lookup(f"{where}.{key}", options[key], known)
             if key == "mix" and "mix_group" in inspect.signature(make).parameters:
-                rest = {"mix_group": options.get("mix_group", 32), **rest}
-            options[key] = call_checked(f"{where}.{key}", make, **rest)
+                inner_options.setdefault("mix_group", options.get("mix_group", 32))
+            options[key] = call_checked(f"{where}.{key}", make, **inner_options)
     return options
 
 
 def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTransform]:
-    """The batch transforms, in order."""
-    made, seen = [], collections.Counter()
-    for i, options in enumerate(inputs):
-        here = f"{where}[{i}]"
-        make, rest = lookup(here, resolve_functions(here, options), TRANSFORMS)
-        defaults = inspect.signature(make).parameters
-        group, views = (
-            rest.get(name, defaults[name].default if name in defaults else 1)
-            for name in ("mix_group", "views")
+    """Return the batch transforms of config.inputs, in order."""
+    built = []
+    counts: collections.Counter[str] = collections.Counter()
+    for i, config in enumerate(inputs):
+        place = f"{where}[{i}]"
+        make, options = lookup(place, resolve_functions(place, config), TRANSFORMS)
+        name = config["name"]
+        built.append(
+            BatchTransform(
+                stream=f"{name}/{counts[name]}",
+                apply=call_checked(place, make, **options),
+                mix_group=_value_or_default(make, options, "mix_group"),
+                views=_value_or_default(make, options, "views"),
+            )
         )
-        name = options["name"]
-        apply = call_checked(here, make, **rest)
-        made.append(BatchTransform(f"{name}/{seen[name]}", apply, group, views))
-        seen[name] += 1
-    return made
+        counts[name] += 1
+    return built
+
+
+def _value_or_default(make: Callable, options: Mapping[str, Any], name: str) -> int:
+    """Return an option's value, else its default in `make`, else 1."""
+    parameters = inspect.signature(make).parameters
+    default = parameters[name].default if name in parameters else 1
+    return options.get(name, default)
 
 
 _LOSS_ARGUMENTS = ("params", "stats", "batch", "key", "static")
 
 
-def _guarded(path: str, made: Callable[..., base.Algo]) -> Callable[..., base.Algo]:
-    """Makes a user's own algorithm, whose errors are told as those of that file.
+def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Algo]:
+    """Return `make` with errors that name the user's file, also in the algorithm's parts.
 
-    So are those of all that it consists of.
+    path: the file of `make`.
     """
 
-    @functools.wraps(made)
-    def make(net: Any, **options: Any) -> base.Algo:
-        algo = made(net, **options)
-        with messages.user_code(path, extensions.line_of(path, made)):
-            fine = isinstance(algo.net, nn.Module)
-            _expect(fine, "net of base.Algo must be a flax module", algo.net)
+    @functools.wraps(make)
+    def guarded_make(net: Any, **options: Any) -> base.Algo:
+        algo = make(net, **options)
+        with messages.user_code(path, extensions.line_of(path, make)):
+            if not isinstance(algo.net, nn.Module):
+                _fail("net of base.Algo must be a flax module", algo.net)
         guard = functools.partial(extensions.guard, path)
-        trains = {one.trains: guard(one.trains) for one in algo.updates}
-        updates = (one._replace(trains=trains[one.trains]) for one in algo.updates)
+        # Updates that share one `trains` must share its guard, too.
+        guards = {update.trains: guard(update.trains) for update in algo.updates}
+        updates = [
+            update._replace(trains=guards[update.trains]) for update in algo.updates
+        ]
         return algo._replace(
-            losses=_losses(path, algo),
+            losses=_guarded_losses(path, algo),
             updates=tuple(updates),
             parts={key: guard(init) for key, init in algo.parts.items()},
         )
 
-    return make
+    return guarded_make
 
 
-def _expect(holds: bool, must: str, got: Any) -> None:
-    if not holds:
-        raise TypeError(f"{must}, got {str(got)[:80]}")
+def _fail(must: str, got: Any) -> NoReturn:
+    raise TypeError(f"{must}, got {str(got)[:80]}")
 
 
-def _losses(path: str, algo: base.Algo) -> Callable:
-    """Likewise; they may be ours, around a tap of the user's, which counts as theirs."""
+def _guarded_losses(path: str, algo: base.Algo) -> Callable:
+    """Return the algorithm's losses with checks of their results.
+
+    Errors name the user's file. If the losses are those of the package around a user's tap,
+    errors are the tap's.
+    """
     tap = getattr(algo.net, "tap", None)
     line = extensions.line_of(path, algo.losses, tap)
-    names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
+    names = {update.loss for update in algo.updates}
+    names |= {update.plus for update in algo.updates}
+    names = set(filter(None, names))
 
     @functools.wraps(algo.losses)
     def losses(*args: Any) -> tuple[dict, base.Aux]:
-        def given() -> str:
-            words = map(" ".join, zip(_LOSS_ARGUMENTS, map(describe_tree, args)))
-            taps = "; a tap is called with (x, site, key)" if tap else ""
-            return f"losses are called with {', '.join(words)}{taps}"
+        def describe_call() -> str:
+            arguments = [
+                f"{name} {describe_tree(value)}"
+                for name, value in zip(_LOSS_ARGUMENTS, args)
+            ]
+            tap_call = "; a tap is called with (x, site, key)" if tap else ""
+            return f"losses are called with {', '.join(arguments)}{tap_call}"
 
-        with messages.user_code(path, line, given):
-            told = algo.losses(*args)
-            pair = type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)
-            must = "losses must return ({name: loss}, base.Aux(stats, metrics))"
-            _expect(pair, must, told)
-            found, aux = told
-            _check_losses(names, found)
-            # Also of Python's numbers, which have no type, and of whole ones.
-            found = {key: jax.numpy.multiply(one, 1.0) for key, one in found.items()}
-            _expect(isinstance(aux, base.Aux), "losses must come with a base.Aux", aux)
-            large = {k: jax.numpy.shape(value) for k, value in aux.metrics.items()}
-            must = "metrics of base.Aux must be scalars"
-            _expect(not any(large.values()), must, large)
-            want, got = _shapes(args[1]), _shapes(aux.stats)
-            if want != got:
-                at = max(k for k in want | got if want.get(k) != got.get(k))
-                raise TypeError(
-                    "base.Aux must have the whole new stats, {**stats, 'net': seen}, in "
-                    f"their shapes: expected stats{at} of {want.get(at)}, got {got.get(at)}"
+        with messages.user_code(path, line, describe_call):
+            result = algo.losses(*args)
+            is_pair = type(result) is tuple and len(result) == 2
+            if not is_pair or not isinstance(result[0], dict):
+                _fail(
+                    "losses must return ({name: loss}, base.Aux(stats, metrics))",
+                    result,
                 )
-            return found, aux
+            named_losses, aux = result
+            _check_losses(names, named_losses)
+            # Python numbers and integer arrays become floating arrays.
+            named_losses = {
+                name: jax.numpy.multiply(loss, 1.0)
+                for name, loss in named_losses.items()
+            }
+            if not isinstance(aux, base.Aux):
+                _fail("losses must come with a base.Aux", aux)
+            shapes = {
+                name: jax.numpy.shape(value) for name, value in aux.metrics.items()
+            }
+            if any(shapes.values()):
+                _fail("metrics of base.Aux must be scalars", shapes)
+            _check_stats(args[1], aux.stats)
+            return named_losses, aux
 
     return losses
 
 
+def _check_stats(stats: Any, new_stats: Any) -> None:
+    """Raise TypeError if an algorithm's new stats differ in structure or shapes."""
+    expected, got = _shapes(stats), _shapes(new_stats)
+    if expected != got:
+        place = max(key for key in expected | got if expected.get(key) != got.get(key))
+        raise TypeError(
+            "base.Aux must have the whole new stats, {**stats, 'net': seen}, in "
+            f"their shapes: expected stats{place} of {expected.get(place)}, got "
+            f"{got.get(place)}"
+        )
+
+
 def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
-    """Raise TypeError unless there is a loss of each name, and all losses are scalars."""
+    """Raise TypeError unless every name has a loss, and all losses are scalars."""
     for name in sorted(names):
         if name not in losses:
             known = ", ".join(map(repr, losses)) or "none"
@@ -325,7 +399,8 @@ def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
                 f"update uses as {{{name!r}: loss}}, or name it in base.Update"
             )
     for name, loss in losses.items():
-        if shape := jax.numpy.shape(loss):
+        shape = jax.numpy.shape(loss)
+        if shape:
             raise TypeError(
                 f"loss {name!r} must be a scalar, got shape {shape}; take jnp.mean or "
                 "base.weighted_mean"
@@ -333,17 +408,26 @@ def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
 
 
 def _shapes(tree: Any) -> dict[str, Any]:
-    """The shape of each leaf by its place, and the structure of all under ""."""
-    leaves = jax.tree.leaves_with_path(tree)
-    shapes = {jax.tree_util.keystr(at): jax.numpy.shape(one) for at, one in leaves}
-    return {**shapes, "": jax.tree.structure(tree)}
+    """Return the shape of each leaf by its path, and under "" the tree's structure."""
+    shapes = {"": jax.tree.structure(tree)}
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        shapes[jax.tree_util.keystr(path)] = jax.numpy.shape(leaf)
+    return shapes
 
 
 def describe_tree(value: Any, depth: int = 1) -> str:
-    """Keys, and dtype and shape of what lies under them."""
+    """Return a tree's keys with dtype and shape of its arrays, such as {'w': float32[3]}.
+
+    depth: levels of nested mappings that are shown; deeper ones are {...}.
+    """
     if isinstance(value, Mapping):
-        inner = (f"{k!r}: {describe_tree(one, depth - 1)}" for k, one in value.items())
-        return f"{{{', '.join(inner)}}}" if depth else "{...}"
+        if not depth:
+            return "{...}"
+        entries = [
+            f"{key!r}: {describe_tree(entry, depth - 1)}"
+            for key, entry in value.items()
+        ]
+        return f"{{{', '.join(entries)}}}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
     return repr(value)[:80]

@@ -1,10 +1,10 @@
-"""What a name in a config or a suite stands for: one of ours, or one of the user's own.
+"""Find the function that a name in a config or suite means: jbias's or a user's own.
 
-A user's own is a function in a file, `path/to/file.py:function`, or what an installed
-package offers under that name as an entry point of a group: jbias.algorithms,
-jbias.models, jbias.data, jbias.measures or jbias.transforms. Packages are asked only for
-names that are not known. What goes wrong in such a function, or in one that it returns,
-is told with its own file and line (messages.UserCodeError).
+A user's own function is named `path/to/file.py:function`, or is provided by an installed
+package as an entry point of one of the groups jbias.algorithms, jbias.models, jbias.data,
+jbias.measures and jbias.transforms. Packages are searched only for unknown names. Errors in
+such a function, or in a function that it returns, name its file and line
+(messages.UserCodeError).
 """
 
 import ast
@@ -22,71 +22,66 @@ from jbias import signatures
 from jbias.runtime import messages
 
 
-class Kind(NamedTuple):
-    """What names in one place stand for, and what a function of the user's must return.
+class Registry(NamedTuple):
+    """The functions that names may mean in one place of a config or suite."""
 
-    group: of entry points, without "jbias.". must, fits: what is returned, in words, and
-    how one tells. passing: errors that it may raise as they are. fields: functions that
-    what is returned holds, whose errors are told likewise.
+    group: str  # Of entry points, without "jbias.".
+    known: Mapping[str, Any]  # The functions of jbias, by name.
+    must: str  # What a user's function must return, in words,
+    fits: Callable[[Any], bool]  # and whether its result is that.
+    allowed_errors: tuple[type[Exception], ...] = ()  # Errors raised unchanged.
+    guarded_fields: tuple[str, ...] = ()  # Functions in its result, guarded likewise.
+
+
+ANYTHING = Registry(group="", known={}, must="anything", fits=lambda result: True)
+
+
+def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
+    """Return the function that a name means; ValueError, beginning with `where`, if none.
+
+    A user's function is wrapped to raise UserCodeError for a result that does not fit.
+    noun: what is named, for messages.
     """
-
-    group: str
-    known: Mapping[str, Any]
-    must: str
-    fits: Callable[[Any], bool]
-    passing: tuple[type[Exception], ...] = ()
-    fields: tuple[str, ...] = ()
-
-
-ANYTHING = Kind("", {}, "anything", lambda made: True)
-
-
-def find(where: str, name: str, kind: Kind, what: str = "") -> Any:
-    """What a name stands for; ValueError, which begins with `where`, if for nothing.
-
-    A user's own function raises UserCodeError where it returns what it must not. what:
-    the name would be of, for messages.
-    """
-    if name in kind.known:
-        return kind.known[name]
+    if name in registry.known:
+        return registry.known[name]
     if ":" in name:
-        made = _load(where, name)
-        return guard(file_of(name, made), made, kind)
+        function = _load(where, name)
+        return guard(file_of(name, function), function, registry)
     _check_not_file(where, name)
-    offer, *duplicates = _offers(where, name, kind, what)
+    entry_point, *duplicates = _entry_points(where, name, registry, noun)
     if duplicates:
-        jc.refuse(where, "be offered by one package", name, "uninstall the others")
-    with messages.user_code(offer.value, 1):
-        made = offer.load()
-    return guard(file_of(name, made), made, kind)
+        jc.refuse(where, "be provided by one package", name, "uninstall the others")
+    with messages.user_code(entry_point.value, 1):
+        function = entry_point.load()
+    return guard(file_of(name, function), function, registry)
 
 
-def check_name(where: str, name: str, kind: Kind, what: str = "") -> None:
-    """Raise ValueError where `find` would refuse the name; run no code of a user.
+def check_name(where: str, name: str, registry: Registry, noun: str = "") -> None:
+    """Raise ValueError if `find` would not find the name; run no user's code.
 
-    Of a file, check only that it exists.
+    A user's file is only checked to exist.
     """
-    if name in kind.known:
+    if name in registry.known:
         return
     if ":" in name:
         _check_file(where, name)
     else:
         _check_not_file(where, name)
-        _offers(where, name, kind, what)
+        _entry_points(where, name, registry, noun)
 
 
-def _offers(
-    where: str, name: str, kind: Kind, what: str
+def _entry_points(
+    where: str, name: str, registry: Registry, noun: str
 ) -> list["metadata.EntryPoint"]:
-    """Return what packages offer under a name; ValueError where none does."""
-    offers = offered(group=f"jbias.{kind.group}")
-    known = {*kind.known, *(offer.name for offer in offers)}
-    jc.check_known(where, name, known, what)
-    return [offer for offer in offers if offer.name == name]
+    """Return the entry points of a name; ValueError if no package provides it."""
+    entry_points = provided(group=f"jbias.{registry.group}")
+    names = [entry_point.name for entry_point in entry_points]
+    jc.check_known(where, name, {*registry.known, *names}, noun)
+    return [entry_point for entry_point in entry_points if entry_point.name == name]
 
 
 def file_of(name: str, function: Any) -> str:
-    """The file of a function that a name stands for; "" where Python does not know."""
+    """Return the path of a named function's file; "" if Python does not know it."""
     if ":" in name:
         return os.path.abspath(name.rpartition(":")[0])
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -94,21 +89,21 @@ def file_of(name: str, function: Any) -> str:
 
 
 def _load(where: str, name: str) -> Any:
-    """A function of a file, which runs once for as long as it stays as it is."""
+    """Return a function of a file; the file runs once for each version of its content."""
     path, _, function = name.rpartition(":")
     _check_file(where, name)
     path = os.path.abspath(path)
     with messages.user_code(path, 1, lambda: f"{where} names that file"):
-        known = _run(path, pathlib.Path(path).read_bytes())
-    if not callable(made := known.get(function)):
-        hint = jc.suggest(function, (key for key in known if callable(known[key])))
+        names = _run(path, pathlib.Path(path).read_bytes())
+    if not callable(names.get(function)):
+        hint = jc.suggest(function, (key for key in names if callable(names[key])))
         text = f"{where}: {path} has no function {function!r}; {hint}"
         raise ValueError(text)  # noqa: TRY004
-    return made
+    return names[function]
 
 
 def _check_file(where: str, name: str) -> None:
-    """Raise ValueError unless a name such as mine.py:make has a file that is there."""
+    """Raise ValueError unless a name such as mine.py:make names an existing file."""
     path, _, function = name.rpartition(":")
     if os.path.isfile(path) and jc.FUNCTION_IN_FILE.fullmatch(name):
         return
@@ -120,9 +115,9 @@ def _check_file(where: str, name: str) -> None:
 
 
 def _check_not_file(where: str, name: str) -> None:
-    """Raise ValueError for a file without a function, such as mine.py; say what to write.
+    """Raise ValueError for a file without a function, such as mine.py, with a remedy.
 
-    The functions of a file that is there are named from its text: no code of a user runs.
+    The names of functions are read from the file's text: no user's code runs.
     """
     if not name.endswith(".py"):
         return
@@ -138,67 +133,78 @@ def _check_not_file(where: str, name: str) -> None:
 
 @functools.lru_cache(64)
 def _run(path: str, content: bytes) -> dict[str, Any]:
+    """Run a file and return its names; cached by its content."""
     stem = f"{pathlib.Path(path).stem}_{hashlib.sha256(content).hexdigest()[:8]}"
     return vars(jc.import_file(stem, path))
 
 
-def guard(path: str, function: Any, kind: Kind | None = None) -> Any:
-    """The function with its errors told as those of that file.
+def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
+    """Return the function with errors that name the file, also for functions it returns.
 
-    So are those of a function that it returns. Without a kind one that is not of that
-    file stays as it is.
+    registry: the place it is found in, whose checks its result must pass. Without one, a
+    function of another file is returned unchanged.
     """
-    line = line_of(path, function) or int(kind is not None)
+    line = line_of(path, function) or int(registry is not None)
     if not line:
         return function
-    *_, must, fits, passing, fields = kind or ANYTHING
+    checks = registry or ANYTHING
 
     @functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
-        with messages.user_code(path, line, passing=passing):
-            made = function(*args, **options)
-            if not fits(made):
+    def guarded(*args: Any, **options: Any) -> Any:
+        with messages.user_code(path, line, passing=checks.allowed_errors):
+            result = function(*args, **options)
+            if not checks.fits(result):
                 name = getattr(function, "__name__", "it")
-                raise TypeError(f"{name} must return {must}, got {made!s:.80}")
-        if fields:
-            return made._replace(**{k: guard(path, getattr(made, k)) for k in fields})
-        return guard(path, made)
+                raise TypeError(f"{name} must return {checks.must}, got {result!s:.80}")
+        if checks.guarded_fields:
+            fields = {
+                name: guard(path, getattr(result, name))
+                for name in checks.guarded_fields
+            }
+            return result._replace(**fields)
+        return guard(path, result)
 
-    return called
+    return guarded
 
 
 def line_of(path: str, *functions: Any) -> int:
-    """Where the first that is of that file begins; 0 if none is.
+    """Return the first line of the first of these functions that is in a file; 0 if none.
 
-    Of functions, of objects that are called, and of what they wrap.
+    They may be callable objects; functions that they wrap are searched, too.
     """
-    called = (of for one in functions for of in (one, type(one).__call__))
-    codes = (getattr(one, "__code__", None) for one in called)
-    found = (one.co_firstlineno for one in codes if one and one.co_filename == path)
-    wraps = ("func", "__wrapped__")
-    inner = [getattr(one, k) for one in functions for k in wraps if hasattr(one, k)]
-    return next(found, 0) or (line_of(path, *inner) if inner else 0)
+    for function in functions:
+        for called in (function, type(function).__call__):
+            code = getattr(called, "__code__", None)
+            if code and code.co_filename == path:
+                return code.co_firstlineno
+    wrapped = [
+        getattr(function, attribute)
+        for function in functions
+        for attribute in ("func", "__wrapped__")
+        if hasattr(function, attribute)
+    ]
+    return line_of(path, *wrapped) if wrapped else 0
 
 
 def names_file(text: str) -> bool:
-    """Return whether a text has the name of a function in a file, such as mine.py:make."""
+    """Return True if a text contains the name of a function in a file, as mine.py:make."""
     return jc.FUNCTION_IN_FILE.search(text) is not None
 
 
 def files(tree: Any) -> list[str]:
-    """All names of functions in files, wherever a config or suite has them."""
+    """Return all names of functions in files in a config or suite, each once."""
     if isinstance(tree, Mapping):
         tree = [*tree.values()]
     if isinstance(tree, list | tuple):
-        return list(dict.fromkeys(name for one in tree for name in files(one)))
-    return (
-        [tree] if isinstance(tree, str) and jc.FUNCTION_IN_FILE.fullmatch(tree) else []
-    )
+        names = [name for branch in tree for name in files(branch)]
+        return list(dict.fromkeys(names))
+    is_name = isinstance(tree, str) and jc.FUNCTION_IN_FILE.fullmatch(tree)
+    return [tree] if is_name else []
 
 
 @contextlib.contextmanager
 def naming_files(*trees: Any) -> Iterator[None]:
-    """What goes wrong inside, in files that these name, is told with their line."""
+    """Context: errors in the files that these configs name get the file's line."""
     with contextlib.ExitStack() as stack:
         for name in files(trees):
             path = os.path.abspath(name.rpartition(":")[0])
@@ -207,25 +213,27 @@ def naming_files(*trees: Any) -> Iterator[None]:
 
 
 def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
-    """What tells the user's own code apart, which no commit of ours covers.
+    """Return digests of the files that a config names, and versions of packages.
 
-    Of each file that the tree names a digest; of each of `names` that a package offers
-    the package's version.
+    names: entry points, whose packages' versions are returned by these names.
     """
     paths = {name.rpartition(":")[0] for name in files(tree)}
-    found = {path: file_digest(path) for path in sorted(paths) if os.path.isfile(path)}
+    versions = {
+        path: file_digest(path) for path in sorted(paths) if os.path.isfile(path)
+    }
     for name in names:
-        for one in offered(name=name):
-            found[name] = f"{one.dist.name} {one.dist.version}" if one.dist else ""
-    return found
+        for entry_point in provided(name=name):
+            package = entry_point.dist
+            versions[name] = f"{package.name} {package.version}" if package else ""
+    return versions
 
 
 def import_digests(tree: Any) -> dict[str, str]:
-    """Return a digest of each file that the user's own files import, by its path.
+    """Return digests, by path, of the files that a user's files import.
 
-    Imported files are those beside the importing file or in the working directory, and what
-    they import in turn; of a package, all files. Imports are read from the text, and no code
-    runs: those by a computed name are missing.
+    These are files in the folder of the importing file or in the working directory, and
+    their own imports; of an imported package all files. Imports are read from the text,
+    without running code: imports by a computed name are missed.
     """
     named = {os.path.abspath(name.rpartition(":")[0]) for name in files(tree)}
     reached, unread = set(named), [pathlib.Path(path) for path in sorted(named)]
@@ -234,22 +242,25 @@ def import_digests(tree: Any) -> dict[str, str]:
             if str(imported) not in reached:
                 reached.add(str(imported))
                 unread.append(imported)
-    return {os.path.relpath(x): file_digest(x) for x in sorted(reached - named)}
+    return {
+        os.path.relpath(path): file_digest(path) for path in sorted(reached - named)
+    }
 
 
 def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return the user's files that a file of Python imports."""
+    """Return the user's files that a Python file imports."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return []  # Whoever runs it says so.
+        return []  # The error is reported where the file runs.
     modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            modules.add(node.module or "")
-            modules |= {f"{node.module or ''}.{x.name}".strip(".") for x in node.names}
+            module = node.module or ""
+            modules.add(module)
+            modules |= {f"{module}.{alias.name}".strip(".") for alias in node.names}
     imported = []
     for folder in dict.fromkeys((path.parent, pathlib.Path.cwd())):
         for module in sorted(modules - {""}):
@@ -259,23 +270,27 @@ def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
                 imported.append(file)
             if (package / "__init__.py").is_file():
                 imported += sorted(package.rglob("*.py"))
-    # Editors leave links to nowhere in a package, such as .#inner.py.
-    return [x.absolute() for x in imported if x.is_file() and not _is_of_jbias(x)]
+    # Editors leave broken links in a package, such as .#inner.py.
+    return [
+        file.absolute()
+        for file in imported
+        if file.is_file() and not _is_of_jbias(file)
+    ]
 
 
 def _is_of_jbias(path: pathlib.Path) -> bool:
-    """Return whether a file is of this package, as where its checkout is worked in."""
+    """Return True for a file of this package, as when working in its checkout."""
     return pathlib.Path(__file__).parent in path.absolute().parents
 
 
 def file_digest(path: str | os.PathLike) -> str:
-    """Sixteen hexadecimal digits of what a file holds."""
+    """Return the first 16 hexadecimal digits of a file's SHA-256."""
     return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
 
 
-def offered(**asked: str) -> list["metadata.EntryPoint"]:
-    """What installed packages offer, of that group or name."""
-    from importlib import metadata  # Slow, and asked for by unknown names alone.
+def provided(**selection: str) -> list["metadata.EntryPoint"]:
+    """Return jbias's entry points of installed packages, selected by group= or name=."""
+    from importlib import metadata  # Imported here: slow, and needed for few names.
 
-    found = metadata.entry_points(**asked)
-    return [one for one in found if one.group.startswith("jbias.")]
+    entry_points = metadata.entry_points(**selection)
+    return [entry for entry in entry_points if entry.group.startswith("jbias.")]

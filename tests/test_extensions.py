@@ -199,7 +199,7 @@ def test_a_package_offers_parts_by_name(monkeypatch):
     assert asked == []  # Of a known name none is asked for.
     assert measured("few") == [decisions.Number("few", 0.25, 1, 4)]
     for name, told in (
-        ("twice", "must be offered by one package"),
+        ("twice", "must be provided by one package"),
         ("broken", "error in x:1: ModuleNotFoundError: No module named 'no_such'"),
         ("small", "measures: unknown 'small'"),
     ):

@@ -237,7 +237,14 @@ def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
     monkeypatch.setattr(train, "run", run)
     config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
     monkeypatch.setattr(main, "_CONFIG", config)
-    assert main._train(None, "x", processes.ALONE, None, signals.StopSignal()) == code
+    exit_code = main._train(
+        None,
+        "x",
+        team=processes.ALONE,
+        log_dir=None,
+        stop_signal=signals.StopSignal(),
+    )
+    assert exit_code == code
     assert capsys.readouterr().err == "jbias: error in mine.py:3\n"
 
 

@@ -83,12 +83,12 @@ def _is_source(value: Any) -> bool:
     return isinstance(value, sources.ArraySource | sources.EncodedSource)
 
 
-KIND = extensions.Kind(
+REGISTRY = extensions.Registry(
     group="data",
     known=DATASETS,
     must="an ArraySource or an EncodedSource of jbias.data.sources",
     fits=_is_source,
-    passing=(base.Missing,),
+    allowed_errors=(base.Missing,),
 )
 
 
@@ -98,9 +98,9 @@ def find(name: str) -> base.Spec:
     if name in DATASETS:
         return DATASETS[name]
     if ":" not in name:
-        offered = [offer.name for offer in extensions.offered(group="jbias.data")]
+        offered = [offer.name for offer in extensions.provided(group="jbias.data")]
         base.check_known(where, name, {*DATASETS, *offered})
-    make_split = extensions.find(where, name, KIND)
+    make_split = extensions.find(where, name, REGISTRY)
 
     @functools.wraps(make_split)
     def make(split: str, **options: Any) -> base.Source:

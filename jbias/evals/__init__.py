@@ -51,7 +51,11 @@ def check_measure(name: str, where: str = "measures") -> None:
     extensions.check_name(where, name, _measures())
 
 
-def _measures() -> extensions.Kind:
-    """Return what names of measures stand for."""
-    must = "a list of jbias.evals.Number"
-    return extensions.Kind("measures", MEASURES, must, _are_numbers)
+def _measures() -> extensions.Registry:
+    """Return the registry of measures."""
+    return extensions.Registry(
+        group="measures",
+        known=MEASURES,
+        must="a list of jbias.evals.Number",
+        fits=_are_numbers,
+    )

@@ -162,7 +162,7 @@ def plain_apply(net: nn.Module, code: str = "") -> Callable:
 
 
 # What a module of the user's must return.
-_LOGITS = extensions.Kind(
+_LOGITS = extensions.Registry(
     group="",
     known={},
     must="logits (images, classes), an array of two axes",

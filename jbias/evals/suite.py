@@ -124,18 +124,18 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
 
 # Of what a measure may show, and of what may look inside.
 MAKERS: Mapping[str, Callable] = {**probes.PROBES, **probes.INSIDE}
-_KIND = extensions.Kind(
-    "measures",
-    MAKERS,
-    "a jbias.evals.probe.Probe",
-    lambda made: isinstance(made, probe.Probe),
-    fields=("show", "numbers", "move", "static", "look"),
+_REGISTRY = extensions.Registry(
+    group="measures",
+    known=MAKERS,
+    must="a jbias.evals.probe.Probe",
+    fits=lambda result: isinstance(result, probe.Probe),
+    guarded_fields=("show", "numbers", "move", "static", "look"),
 )
 
 
 def _maker(where: str, shown: str) -> Callable:
     """What makes a probe, ours or the user's own; ValueError for none."""
-    return extensions.find(f"{where}.probe", shown, _KIND)
+    return extensions.find(f"{where}.probe", shown, _REGISTRY)
 
 
 def _parameters(shown: str) -> Mapping[str, inspect.Parameter]:
@@ -158,7 +158,7 @@ def check_measure(measure: Measure, side: int) -> None:
     make = _maker(where, measure.probe)
     if of_a_set := _OF_A_SET & _parameters(measure.probe).keys():
         options = {**dict.fromkeys(of_a_set), **measure.options}
-        build.check_options(where, make, options, 0)
+        build.check_options(where, make, options, num_positional=0)
         jc.check_annotations(where, make, measure.options)
         return
     blank = np.zeros((1, side, side, 3), np.uint8)
@@ -183,7 +183,7 @@ def _cached_probe(name: str, shown: str, options: tuple) -> probe.Probe:
     if shown not in probes.INSIDE:
         return build.call_checked(where, _maker(where, shown), **options)
     look = probes.INSIDE[shown]
-    build.check_options(where, look, options, 4)
+    build.check_options(where, look, options, num_positional=4)
     jc.check_annotations(where, look, options)
     numbers = functools.partial(look, **options)
     return probe.Probe({"": ()}, probe.identity, numbers, inside=True)

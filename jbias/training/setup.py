@@ -75,7 +75,7 @@ def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
 def _check_set(where: str, options: Mapping[str, Any], run_code: bool) -> None:
     check_name = extensions.find if run_code else extensions.check_name
     if isinstance(name := options.get("data"), str):
-        check_name(where, name, data.KIND, "data set")
+        check_name(where, name, data.REGISTRY, "data set")
 
 
 class OpenedSets(NamedTuple):
