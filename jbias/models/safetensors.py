@@ -48,7 +48,7 @@ def read_metadata(path: str | os.PathLike) -> dict[str, str]:
 def _open(path: str | os.PathLike) -> Iterator[Any]:
     """Yield the library's open file, after a check of the header."""
     with opening.explain_errors(
-        path, "a safetensors file", "; copy it anew", max_reason_max_reason_letters=300
+        path, "a safetensors file", "; copy it anew", max_reason_letters=300
     ):
         with open(path, "rb") as raw:
             length = int.from_bytes(raw.read(8), "little")
