@@ -30,6 +30,9 @@ from jbias.runtime import xla
 
 _EPS = 1e-6
 _LANES = 128  # Values of the innermost axis in a TPU's vector register.
+_GATHERED_BYTES = (
+    2**19
+)  # Of a slice; the compiler copies what it gathers in larger ones.
 
 Map = Float[Array, "b h w c"]
 Places = Int[Array, "b n c"]
@@ -95,6 +98,8 @@ def efdmix(
 
 def _swap(x: Map, acts: Bool[Array, ""], draw: Callable) -> Map:
     """Matches each image to the one of an order, a share of the way, where it acts."""
+    if xla.platform() == "tpu":
+        return _gated_match(x, acts, *draw())
     return jax.lax.cond(acts, lambda x: match(x, *draw()), lambda x: x, x)
 
 
@@ -106,52 +111,18 @@ def match(
     x + (1 - share) (x' - x), the last x held constant; among equal values the earlier
     place has the lower rank.
     """
+    if xla.platform() == "tpu":
+        return _gated_match(x, None, order, share)
     flat = x.reshape(len(x), -1, x.shape[-1])
-    values, places = _ranked(_channels_innermost(flat))
-    matched = _placed(_of_partners(values, order), places)
+    values, places = _ranked(flat)
+    matched = _placed(sampling.reorder(values, order), places)
     change = (1 - share[:, 0]) * (matched - jax.lax.stop_gradient(flat)).astype("f4")
     return x + change.astype(x.dtype).reshape(x.shape)
 
 
-def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
-    """Lay x out on a TPU as it sorts; else the compiler changes layouts around each sort.
-
-    Fewer channels than a TPU has lanes stay as they are: lanes would be empty.
-    """
-    if xla.platform() != "tpu" or x.shape[-1] < _LANES:
-        return x
-    return layout.with_layout_constraint(x, layout.Layout((0, 1, 2)))
-
-
-@jax.custom_vjp
-def _of_partners(
-    values: Float[Array, "b n c"], order: Int[Array, "groups group"]
-) -> Float[Array, "b n c"]:
-    """Return for each image the values of its partner, the image that `order` names.
-
-    Each image is the partner of one image, so that the gradient needs no sums.
-    """
-    return _channels_innermost(sampling.reorder(values, order))
-
-
-def _of_takers(order, g):
-    takers = jax.vmap(sampling.inverse)(order)
-    return _channels_innermost(sampling.reorder(g, takers)), None
-
-
-_of_partners.defvjp(
-    lambda values, order: (_of_partners(values, order), order), _of_takers
-)
-
-
-# A TPU takes single values from anywhere in a map at one or two a cycle; it sorts many
-# times faster. Elsewhere to sort is what takes the time.
 @jax.custom_vjp
 def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
     """Each channel's values in their order, and where they were."""
-    if xla.platform() == "tpu":
-        values, places = jax.lax.sort((x, _numbers(x)), dimension=1, num_keys=1)
-        return _channels_innermost(values), _channels_innermost(places)
     places = jnp.argsort(x, axis=1)
     return jnp.take_along_axis(x, places, axis=1), places
 
@@ -159,23 +130,8 @@ def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
 @jax.custom_vjp
 def _placed(values: Shaped[Array, "b n c"], places: Places) -> Shaped[Array, "b n c"]:
     """Puts each channel's values at these different places."""
-    if xla.platform() == "tpu":
-        # Places differ: a stable sort would carry a third array for nothing.
-        pair = (places, values)
-        return jax.lax.sort(pair, dimension=1, num_keys=1, is_stable=False)[1]
     ranks = jax.vmap(jax.vmap(sampling.inverse, in_axes=1, out_axes=1))(places)
     return jnp.take_along_axis(values, ranks, axis=1)
-
-
-def _taken(values: Float[Array, "b n c"], places: Places):
-    """What is at these places, which is what `_placed` undoes."""
-    if xla.platform() == "tpu":
-        return _placed(values, _placed(_numbers(values), places))
-    return jnp.take_along_axis(values, places, axis=1)
-
-
-def _numbers(x: Shaped[Array, "b n c"]) -> Places:
-    return jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
 
 
 def _ranked_forward(x):
@@ -186,8 +142,110 @@ def _ranked_forward(x):
 _ranked.defvjp(_ranked_forward, lambda places, g: (_placed(g[0], places),))
 _placed.defvjp(
     lambda values, places: (_placed(values, places), places),
-    lambda places, g: (_taken(g, places), None),
+    lambda places, g: (jnp.take_along_axis(g, places, axis=1), None),
 )
+
+
+# A TPU takes single values from anywhere in a map at one or two a cycle; it sorts many
+# times faster. Elsewhere to sort is what takes the time.
+@jax.custom_vjp
+def _gated_match(
+    x: Map,
+    acts: Bool[Array, ""] | None,
+    order: Int[Array, "groups group"],
+    share: Float[Array, "b 1 1 1"],
+) -> Map:
+    """Return `match` for a TPU, by sorts alone, where the gate acts; else x.
+
+    Values are mixed in the order of their ranks, so that x is read once. The gradient
+    sorts x again: ranks that outlive a condition would be written by both its branches.
+
+    acts: None matches in any case.
+    """
+
+    def matched(x):
+        values, places = _sort_channels(x)
+        others = _images_of(values, order)
+        change = (1 - share[:, 0]) * (others - values).astype("f4")
+        return _sort_back(values + change.astype(x.dtype), places).reshape(x.shape)
+
+    return matched(x) if acts is None else jax.lax.cond(acts, matched, lambda x: x, x)
+
+
+def _gated_match_gradient(kept, dy):
+    x, acts, order, share = kept
+
+    def matched(x, dy):
+        moved = ((1 - share) * dy.astype("f4")).astype(x.dtype)
+        _, places, moved = _sort_channels(x, moved)
+        takers = jax.vmap(sampling.inverse)(order)
+        return dy + _sort_back(_images_of(moved, takers), places).reshape(x.shape)
+
+    if acts is None:
+        dx = matched(x, dy)
+    else:
+        dx = jax.lax.cond(acts, matched, lambda x, dy: dy, x, dy)
+    return dx, None, None, None
+
+
+_gated_match.defvjp(
+    lambda x, acts, order, share: (
+        _gated_match(x, acts, order, share),
+        (x, acts, order, share),
+    ),
+    _gated_match_gradient,
+)
+
+
+def _sort_channels(x: Map, *others: Map) -> Sequence[Shaped[Array, "b n c"]]:
+    """Return x with the values of each channel in order, their places, and `others` alike."""
+    flat, *others = (_channels_innermost(_flat(a)) for a in (x, *others))
+    places = jax.lax.broadcasted_iota(jnp.int32, flat.shape, 1)
+    ranked = jax.lax.sort((flat, places, *others), dimension=1, num_keys=1)
+    return [_channels_innermost(a) for a in ranked]
+
+
+def _sort_back(
+    values: Shaped[Array, "b n c"], places: Places
+) -> Shaped[Array, "b n c"]:
+    """Put the values of each channel at these different places."""
+    # Places differ: a stable sort would carry a third array for nothing.
+    pair = (places, values)
+    return jax.lax.sort(pair, dimension=1, num_keys=1, is_stable=False)[1]
+
+
+def _images_of(
+    values: Shaped[Array, "b n c"], order: Int[Array, "groups group"]
+) -> Shaped[Array, "b n c"]:
+    """Take whole images by `order`, in slices that are no larger than a TPU gathers.
+
+    Each image is taken once.
+    """
+    b, n, c = values.shape
+    slices = next(
+        k
+        for k in range(1, n + 1)
+        if k == n
+        or (n % k == 0 and n // k * c * values.dtype.itemsize <= _GATHERED_BYTES)
+    )
+    rows = order[..., None] * slices + jnp.arange(slices)
+    sliced = values.reshape(b * slices, n // slices, c)
+    taken = sampling.reorder(sliced, rows.reshape(len(order), -1))
+    return _channels_innermost(taken.reshape(b, n, c))
+
+
+def _flat(x: Map) -> Float[Array, "b n c"]:
+    return x.reshape(len(x), -1, x.shape[-1])
+
+
+def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
+    """Lay x out as a TPU sorts it; else the compiler changes layouts around each sort.
+
+    Fewer channels than a TPU has lanes stay as they are: lanes would be empty.
+    """
+    if x.shape[-1] < _LANES:
+        return x
+    return layout.with_layout_constraint(x, layout.Layout((0, 1, 2)))
 
 
 def _between_stages(name, net, mix, p, alpha, stages, partners, mix_group) -> base.Algo:
