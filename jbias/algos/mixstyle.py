@@ -228,7 +228,7 @@ def _images_of(
         if k == n
         or (n % k == 0 and n // k * c * values.dtype.itemsize <= _GATHERED_BYTES)
     )
-    rows = order[..., None] * slices + jnp.arange(slices)
+    rows = order[..., None] * slices + jnp.arange(slices)[None, None]
     sliced = values.reshape(b * slices, n // slices, c)
     taken = sampling.reorder(sliced, rows.reshape(len(order), -1))
     return _channels_innermost(taken.reshape(b, n, c))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core
 
 from jbias.algos import mixstyle
 from jbias.runtime import xla
@@ -94,6 +95,54 @@ def test_a_tpus_sorts_move_the_same_values(dtype, channels):
     assert program.count("gather[") == 2
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_a_tpus_images_come_whole_in_slices(monkeypatch):
+    """A TPU gathers large images in slices; the results and gradients stay the same."""
+
+    def matched():
+        y, pull = jax.vjp(lambda x: mixstyle.match(x, ORDER, SHARE), X)
+        return y, *pull(jnp.arange(X.size, dtype=X.dtype).reshape(X.shape))
+
+    expected = matched()
+    monkeypatch.setattr(mixstyle, "_GATHERED_BYTES", 5 * 4 * 4)
+    with xla.compiling_for("tpu"):
+        program = str(jax.make_jaxpr(matched)())
+        sliced = matched()
+    assert "f32[2,24,5,4]" in program  # Six slices of each of the 4 images of a group.
+    for ours, plain in zip(sliced, expected, strict=True):
+        np.testing.assert_array_equal(ours, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("acts", [False, True])
+def test_a_tpus_gate_keeps_no_places(acts, net):
+    """Gated steps equal a CPU's to the bit; no condition hands places to the gradient."""
+    algo = mixstyle.efdmix(net, p=jnp.array(float(acts)), alpha=1.0, mix_group=4)
+    dy = jnp.asarray(RNG.normal(size=X.shape), jnp.float32)
+
+    def step(x):
+        y, pull = jax.vjp(lambda x: algo.net.tap(x, "stage1", KEY), x)
+        return y, *pull(dy)
+
+    expected = jax.jit(step)(X)
+    with xla.compiling_for("tpu"):
+        gated = jax.jit(lambda x: step(x))(X)
+        program = jax.make_jaxpr(lambda x: step(x))(X)
+    for ours, plain in zip(gated, expected, strict=True):
+        np.testing.assert_array_equal(ours, plain)
+    assert (expected[0] != X).any() == acts
+
+    def shapes_from_conditions(jaxpr):
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "cond":
+                yield from (x.aval.shape for x in eqn.outvars)
+            for inner in core.jaxprs_in_params(eqn.params):
+                yield from shapes_from_conditions(inner)
+
+    shapes = [*shapes_from_conditions(program.jaxpr)]
+    assert [shape for shape in shapes if len(shape) > 2] == [X.shape] * 2
 
 
 def test_half_precision_stays():
