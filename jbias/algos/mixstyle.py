@@ -113,7 +113,7 @@ def match(
     """
     if xla.platform() == "tpu":
         return _gated_match(x, None, order, share)
-    flat = x.reshape(len(x), -1, x.shape[-1])
+    flat = _flat(x)
     values, places = _ranked(flat)
     matched = _placed(sampling.reorder(values, order), places)
     change = (1 - share[:, 0]) * (matched - jax.lax.stop_gradient(flat)).astype("f4")
