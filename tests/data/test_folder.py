@@ -256,7 +256,9 @@ def test_spaces(tree):
 
 def test_accents_composed_and_decomposed_are_one_name():
     composed, decomposed = (
-        listing.in_folder("", [f"dog/{name}.png"], [1], [0], ["dog"])
+        listing.in_folder(
+            "", [f"dog/{name}.png"], lengths=[1], labels=[0], classes=["dog"]
+        )
         for name in ("caf\u00e9", "cafe\u0301")
     )
     assert listing.digest(composed) == listing.digest(decomposed)

@@ -88,7 +88,7 @@ def test_some_classes_are_taken_when_asked_for(classes):
         (("cat", *WNIDS[1:]), {}, "first 'cat'; name classes by WordNet ids"),
         ([str(i) for i in range(1, 1001)], {}, "0 to 999, each once, got 1,000 from 1"),
         (["1", "01"], {}, "0 to 999, each once, got 2 from 1 to 1"),
-        ([str(i) for i in range(100)], {"subset": True}, "only where all are there"),
+        ([str(i) for i in range(100)], {"subset": True}, "only if all are there"),
     ],
 )
 def test_other_classes_are_refused(classes, names, options, message):

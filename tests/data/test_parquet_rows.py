@@ -77,7 +77,7 @@ def test_columns_of_every_usual_type_are_read(columns, tmp_path):
         (dict(label=[1e300, 0.0]), "must be whole numbers, got 1e.300 in row 0"),
         (dict(label=None), r"must have a label column \(label, .*\), got image"),
         (dict(image=None), r"must have an image column .*, got label"),
-        (dict(image=pa.array(PATHS, STRUCT)), "2 of 2 rows have none; a path alone"),
+        (dict(image=pa.array(PATHS, STRUCT)), "2 of 2 rows have none; a path is not"),
         (dict(image=pa.array([None, PATHS[0]], STRUCT)), "2 of 2 rows have none"),
         (
             dict(image=["0.png", "1.png"]),

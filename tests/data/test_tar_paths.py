@@ -73,7 +73,7 @@ def test_an_archive_of_a_folder_is_the_folder(tmp_path):
 @cases.each("name", ["a/../b/1.png", "../b/1.png", "/../b/1.png", "a/.."])
 def test_a_path_with_dots_that_lead_up_is_refused(name, tmp_path):
     write_tar(tmp_path, ["a/0.png", name, "b/2.png"])
-    with pytest.raises(ValueError, match="paths without '..', got .*pack it anew"):
+    with pytest.raises(ValueError, match="paths without '..', got .*pack it again"):
         load(tmp_path)
 
 

@@ -1,11 +1,11 @@
-"""Images in shards: ArrayRecord, Parquet and tar, each listed without decoding an image.
+"""Images in shards: ArrayRecord, Parquet and tar, listed without decoding an image.
 
-ArrayRecord shards hold tf.train.Example, ours and those that TFDS writes (its own protocol
-buffers read them, without TensorFlow). Which record has which label stands in
-<split>-index.npz, which `prepare records` writes beside its shards; without one all records
-are read once, and the result is cached. Parquet is that of Hugging Face (a struct of bytes and
-path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold WebDataset's
-samples (<key>.jpg beside <key>.cls), or class folders.
+ArrayRecord shards hold tf.train.Example, ours and those that TFDS writes (TFDS's protocol
+buffers read them, without TensorFlow). <split>-index.npz, which `prepare records` writes
+beside its shards, has the label of each record; without this file all records are read once,
+and the result is cached. Parquet is that of Hugging Face (a struct of bytes and path, and a
+label) or of TFDS (one column of tf.train.Example). Tar shards hold WebDataset's samples
+(<key>.jpg beside <key>.cls), or class folders.
 """
 
 import dataclasses
@@ -30,23 +30,30 @@ _IMAGE_KEYS = (IMAGE_KEY, "image/encoded", *_ENDINGS)
 _LABEL_KEYS = (LABEL_KEY, "image/class/label", "fine_label", "cls")
 _NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
 
-Found = dict[str, np.ndarray]  # What a listing is made of, as it is cached.
+# The columns of a listing, as cached: "names", "labels", "length", and the positions of the
+# images in their shards.
+ListingArrays = dict[str, np.ndarray]
 
 
-def _listing(kind, shards, found: Found, places, classes, **options) -> listing.Listing:
-    """Lists what was found of images whose places are columns of these names."""
-    names = tuple(found["names"].tolist())
-    store = kind(tuple(shards), names, *(found[key] for key in places), **options)
-    columns = found["length"], found["labels"]
-    return listing.Listing(store, names, *columns, tuple(classes or ()) or None)
+def _make_listing(
+    store: stores.Store, arrays: ListingArrays, classes: Iterable[str] | None
+) -> listing.Listing:
+    """Return the listing of a store; no class names become None."""
+    return listing.Listing(
+        store=store,
+        names=store.names,
+        lengths=arrays["length"],
+        labels=arrays["labels"],
+        classes=tuple(classes or ()) or None,
+    )
 
 
 @functools.cache
 def example_class() -> Any:
-    """The protocol buffer of tf.train.Example, of TFDS.
+    """Return the protocol buffer class of tf.train.Example, from TFDS.
 
-    TFDS replaces Python's `__import__` while it is imported, and what another thread
-    imports meanwhile fails, such as a decoder of Pillow: call this before threads start.
+    While TFDS is imported, it replaces Python's `__import__`, and imports in other threads
+    fail, such as a decoder of Pillow: call this function before threads start.
     """
     from tensorflow_datasets.proto import tf_example_pb2
 
@@ -54,7 +61,7 @@ def example_class() -> Any:
 
 
 def parse_example(record: bytes) -> Mapping[str, Any]:
-    """Reads {name: feature}; ValueError where the record is no Example."""
+    """Return {name: feature} of a record; ValueError if the record is no Example."""
     from google.protobuf import message
 
     with base.explain_errors("must be a tf.train.Example, got ", message.DecodeError):
@@ -62,19 +69,19 @@ def parse_example(record: bytes) -> Mapping[str, Any]:
 
 
 def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
-    """Writes one value a name, bytes or a whole number."""
-    made = example_class()()
+    """Return a tf.train.Example with a value per name, bytes or an integer, serialised."""
+    example = example_class()()
     for name, value in features.items():
         kind = "bytes_list" if isinstance(value, bytes) else "int64_list"
-        getattr(made.features.feature[name], kind).value.append(value)
-    return made.SerializeToString(deterministic=True)
+        getattr(example.features.feature[name], kind).value.append(value)
+    return example.SerializeToString(deterministic=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExampleImage:
-    """Takes the encoded image out of an example, in any thread of any process.
+    """A function from a serialised example to its encoded image, for any thread or process.
 
-    Whoever makes or unpickles it imports what it needs.
+    The imports it needs run when it is made or unpickled, before threads start.
     """
 
     key: str
@@ -90,55 +97,68 @@ class ExampleImage:
 
 
 def read_records(where: str, shards: Names) -> listing.Listing:
-    """Lists all records."""
-    found = _checked_index(where, shards)
-    found = found or cache.for_files("records", shards, _list_records, where, shards)
-    image = ExampleImage(str(found["image"]))
-    classes = found["classes"].tolist() if "classes" in found else class_names(shards)
-    found["record"] = np.arange(len(found["names"]))
-    kind, place = stores.ArrayRecordStore, ("record",)
-    return _listing(kind, shards, found, place, classes, image=image)
+    """Return the listing of all records of ArrayRecord shards.
+
+    shards: paths. where: the start of error messages.
+    """
+    arrays = _checked_index(where, shards)
+    if arrays is None:
+        arrays = cache.for_files("records", shards, _list_records, where, shards)
+    if "classes" in arrays:
+        classes = arrays["classes"].tolist()
+    else:
+        classes = class_names(shards)
+    store = stores.ArrayRecordStore(
+        shards=tuple(shards),
+        names=tuple(arrays["names"].tolist()),
+        record=np.arange(len(arrays["names"])),
+        image=ExampleImage(str(arrays["image"])),
+    )
+    return _make_listing(store, arrays, classes)
 
 
 def index_path(shards: Names) -> str:
-    """Where the index of these shards lies."""
+    """Return the path of the index of ArrayRecord shards."""
     folder, name = os.path.split(shards[0])
     name = re.sub(r"-\d+-of-\d+", "", name.partition(".array_record")[0])
     return os.path.join(folder, f"{name}-index.npz")
 
 
-def _checked_index(where: str, shards: Names) -> Found | None:
-    """What stands beside the shards, if there is such an index of them."""
+def _checked_index(where: str, shards: Names) -> ListingArrays | None:
+    """Return the index beside the shards; None without one, ValueError for a wrong one."""
     path = index_path(shards)
     if not os.path.isfile(path):
         return None
     must = f"{path}: must be the index of these shards, "
-    kinds = ValueError, KeyError, TypeError
-    with base.explain_errors(f"{must}got ", *kinds, remedy="; remove it"):
-        found = opening.read_npz(path)
-        n, image = len(found["names"]), found["image"]
-        columns = [found[key] for key in ("names", "labels", "length")]
-        letters = "".join(column.dtype.kind for column in columns)
-        if letters != "Uii" or any(column.shape != (n,) for column in columns):
+    with base.explain_errors(
+        f"{must}got ", ValueError, KeyError, TypeError, remedy="; remove it"
+    ):
+        arrays = opening.read_npz(path)
+        n, image = len(arrays["names"]), arrays["image"]
+        columns = [arrays[key] for key in ("names", "labels", "length")]
+        dtype_kinds = "".join(column.dtype.kind for column in columns)
+        if dtype_kinds != "Uii" or any(column.shape != (n,) for column in columns):
             raise ValueError("other columns")
         if image.shape or image.dtype.kind != "U":
             raise ValueError("no name of the images")
-    if n != (there := len(_open_records(where, shards))):
-        raise ValueError(f"{must}has {n} records of {there}; remove it")
-    return found
+    num_records = len(_open_records(where, shards))
+    if n != num_records:
+        raise ValueError(f"{must}has {n} records of {num_records}; remove it")
+    return arrays
 
 
 def class_names(shards: Names) -> list[str] | None:
-    """The names of labels that TFDS writes beside its shards."""
+    """Return the class names that TFDS writes beside its shards; None without a file."""
     folder = os.path.dirname(shards[0])
-    paths = (os.path.join(folder, f"{label}.labels.txt") for label in _LABEL_KEYS)
-    if path := next(filter(os.path.isfile, paths), None):
-        return listing.text_lines(path, f"{path}: must be a text file: ")
+    for label in _LABEL_KEYS:
+        path = os.path.join(folder, f"{label}.labels.txt")
+        if os.path.isfile(path):
+            return listing.text_lines(path, f"{path}: must be a text file: ")
     return None
 
 
-def _list_records(where: str, shards: Names) -> Found:
-    """Return what the records of ArrayRecord shards say of themselves."""
+def _list_records(where: str, shards: Names) -> ListingArrays:
+    """Return the columns of the records of ArrayRecord shards."""
 
     def records() -> Iterator[_Record]:
         for path in shards:
@@ -150,15 +170,15 @@ def _list_records(where: str, shards: Names) -> Found:
 
 
 class _Record(NamedTuple):
-    """A serialised example, and its place in a file."""
+    """A serialised example, and its number in a file."""
 
     path: str
     number: int
     content: bytes
 
 
-def _describe_examples(where: str, records: Iterable[_Record]) -> Found:
-    """Names, labels and lengths of examples, and under which key the images are."""
+def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
+    """Return the names, labels and lengths of examples, and the key of their images."""
     names, labels, lengths, key = [], [], [], ""
     for i, (path, number, record) in enumerate(records):
         must = f"{where}: records must be tf.train.Example with an image and a label"
@@ -172,12 +192,16 @@ def _describe_examples(where: str, records: Iterable[_Record]) -> Found:
         names.append(name.decode() if isinstance(name, bytes) else str(name))
     names = listing.check_names(where, names)
     labels = limits.check_labels(where, labels)
-    length, image = np.array(lengths, np.int64), np.array(key)
-    return dict(names=names, labels=labels, length=length, image=image)
+    return {
+        "names": names,
+        "labels": labels,
+        "length": np.array(lengths, np.int64),
+        "image": np.array(key),
+    }
 
 
 def _only_image(features: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Return the key and the bytes of a record's image; ValueError if it is not one."""
+    """Return the key and the bytes of a record's image; ValueError without exactly one."""
     key = next((name for name in _IMAGE_KEYS if name in features), IMAGE_KEY)
     values = _values(features, key)
     if len(values) != 1 or not isinstance(values[0], bytes):
@@ -187,34 +211,36 @@ def _only_image(features: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _only_label(features: Mapping[str, Any]) -> int:
-    """Return the label on which all that a record says of it agrees."""
+    """Return the label of a record; ValueError if its features disagree or lack a label."""
     labels = []
     for key in _LABEL_KEYS:
-        for held in _values(features, key):
-            value = int(held)  # ValueError for a word.
-            if value != float(held):
-                raise ValueError(f"{key!r} must be a whole number, got {held}")
-            labels.append((key, value))
+        for value in _values(features, key):
+            label = int(value)  # ValueError for a word.
+            if label != float(value):
+                raise ValueError(f"{key!r} must be a whole number, got {value}")
+            labels.append((key, label))
     if not labels:
         raise ValueError(f"it has no {LABEL_KEY!r}")
     return listing.agreed_label("label", "the record", labels)
 
 
 def _first_name(features: Mapping[str, Any]) -> Any:
-    """Return the first name that a record has; None without one."""
+    """Return the first name that a record has; None without a name."""
     for key in _NAME_KEYS:
-        if values := _values(features, key):
+        values = _values(features, key)
+        if values:
             return values[0]
     return None
 
 
 def _values(features: Mapping[str, Any], key: str) -> Sequence[Any]:
-    """Return the values under a key; empty without any."""
+    """Return the values of the feature `key`; empty if there is no such feature."""
     kind = features[key].WhichOneof("kind") if key in features else None
     return getattr(features[key], kind).value if kind else ()
 
 
 def _open_records(where: str, shards: Names):
+    """Return a random-access source of the records of shards; ValueError for other files."""
     from array_record.python import array_record_data_source
 
     what = f"{where}: {shards[0]!r} must be an ArrayRecord file: "
@@ -223,62 +249,74 @@ def _open_records(where: str, shards: Names):
 
 
 _PARQUET_IMAGES = (IMAGE_KEY, "img", *_ENDINGS)
-_ANY_CLASS = "class"  # A word for much else than a label.
+_ANY_CLASS = "class"  # A name that is often used for other data than labels.
 _PARQUET_LABELS = ("label", "labels", "fine_label", "cls", _ANY_CLASS)
 _EXAMPLES = "data"
-_ROWS = 32  # Read at once.
-_LISTED = 256  # Bytes that a row takes in a listing.
+_ROWS_PER_BATCH = 32
+_LISTING_BYTES_PER_ROW = 256
 
 
 def read_parquet(where: str, shards: Names) -> listing.Listing:
-    """Lists all rows; the images themselves are read when asked for."""
+    """Return the listing of all rows of Parquet shards; images are read when opened.
+
+    shards: paths. where: the start of error messages.
+    """
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
-        found = cache.for_files("examples", shards, _list_examples, where, shards)
-        image = ExampleImage(str(found["image"]))
+        arrays = cache.for_files("examples", shards, _list_examples, where, shards)
+        image = ExampleImage(str(arrays["image"]))
         read, classes = functools.partial(_example_images, image), class_names(shards)
     else:
         columns = _parquet_columns(where, shards[0])
-        found = cache.for_files("parquet", shards, _list_parquet, where, shards)
-        read = functools.partial(_group, columns.image)
+        arrays = cache.for_files("parquet", shards, _list_parquet, where, shards)
+        read = functools.partial(_read_group, columns.image)
         classes = columns.classes
-    place = "shard", "group", "row"
-    return _listing(stores.ParquetStore, shards, found, place, classes, read=read)
+    store = stores.ParquetStore(
+        shards=tuple(shards),
+        names=tuple(arrays["names"].tolist()),
+        shard=arrays["shard"],
+        group=arrays["group"],
+        row=arrays["row"],
+        read=read,
+    )
+    return _make_listing(store, arrays, classes)
 
 
-def _list_examples(where: str, shards: Names) -> Found:
+def _list_examples(where: str, shards: Names) -> ListingArrays:
+    """Return the columns of TFDS's Parquet shards, rows of tf.train.Example."""
     groups = []
 
     def records() -> Iterator[_Record]:
         for i, path in enumerate(shards):
             first = 0
             for group in range(_open_parquet(where, path).num_row_groups):
-                some = _group(_EXAMPLES, path, group)
-                groups.append((i, group, len(some)))
-                for number, content in enumerate(some, first):
+                rows = _read_group(_EXAMPLES, path, group)
+                groups.append(_RowGroup(shard=i, group=group, num_rows=len(rows)))
+                for number, content in enumerate(rows, first):
                     yield _Record(path, number, content)
-                first += len(some)
+                first += len(rows)
 
-    found = _describe_examples(where, records())
-    return found | _placed(groups)
+    arrays = _describe_examples(where, records())
+    return arrays | _positions(groups)
 
 
 def _example_images(image: ExampleImage, path: str, group: int) -> list[bytes]:
-    return [*map(image, _group(_EXAMPLES, path, group))]
+    """Return the encoded images of a row group of examples."""
+    return [*map(image, _read_group(_EXAMPLES, path, group))]
 
 
 class _Columns(NamedTuple):
-    """What the columns of a Parquet file are called, and the names of its classes."""
+    """The column names of a Parquet file, and its class names."""
 
     image: str
-    labels: tuple[str, ...]  # The first holds the label, others must agree with it.
-    classes: tuple[str, ...] | None  # None where the schema does not say them.
+    labels: tuple[str, ...]  # The first has the label, the others must agree with it.
+    classes: tuple[str, ...] | None  # None if the schema lacks them.
 
 
 def _parquet_columns(where: str, path: str) -> _Columns:
-    """Return the columns of a file; ValueError where one lacks or two are likely.
+    """Return the columns of a file; ValueError if one is missing or ambiguous.
 
-    Beside an "image" that holds bytes other images are something else, and so is "class"
-    beside a "label" that holds numbers.
+    If "image" holds bytes, other image columns are ignored; if "label" holds numbers,
+    "class" is ignored.
     """
     schema = _open_parquet(where, path).schema_arrow
     for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:
@@ -291,7 +329,7 @@ def _parquet_columns(where: str, path: str) -> _Columns:
     if not with_bytes:
         must = f"{where}: {path!r} must hold the bytes of its images"
         got = f"got {images[0]} of type {schema.field(images[0]).type}"
-        remedy = "paths alone do not do: write the file with the images inside"
+        remedy = "paths are not enough: write the file with the images inside"
         raise ValueError(f"{must}, {got}; {remedy}")
     if len(with_bytes) > 1 and with_bytes[0] != IMAGE_KEY:
         must = f"{where}: {path!r} must have one image column"
@@ -305,15 +343,19 @@ def _parquet_columns(where: str, path: str) -> _Columns:
 
 
 def _known_columns(where, path, what: str, known: Names, names: Names) -> list[str]:
-    """Return those of the known columns that a file has; ValueError for none."""
-    if not (columns := [name for name in known if name in names]):
+    """Return the known columns that a file has; ValueError if there are none.
+
+    what: the role of the column, such as "an image". names: the file's columns.
+    """
+    columns = [name for name in known if name in names]
+    if not columns:
         must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
         raise ValueError(f"{must}, got {', '.join(names) or 'none'}; rename it")
     return columns
 
 
 def _holds_bytes(kind: Any) -> bool:
-    """Return whether a column holds bytes, by itself or as Hugging Face's struct."""
+    """Return whether a column's type is bytes, or Hugging Face's struct with bytes."""
     import pyarrow as pa
 
     kinds = pa.binary(), pa.large_binary(), pa.binary_view(), pa.null()
@@ -326,6 +368,7 @@ def _holds_bytes(kind: Any) -> bool:
 
 
 def _holds_numbers(kind: Any) -> bool:
+    """Return whether a column's type is a number or a boolean."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -335,11 +378,17 @@ def _holds_numbers(kind: Any) -> bool:
 
 
 def _parquet_classes(where, path, schema, label: str) -> tuple[str, ...] | None:
-    """Return the names of classes that a schema says; None without any."""
-    must = f"{where}: {path!r} must tell its classes as Hugging Face does,"
+    """Return the class names in a schema's metadata; None without any."""
+    must = f"{where}: {path!r} must have its class names as Hugging Face has them,"
     place = f"info.features.{label}.names in the schema's metadata, got "
-    kinds = ValueError, TypeError, AttributeError, RecursionError
-    with base.explain_errors(f"{must} {place}", *kinds, remedy="; write it anew"):
+    with base.explain_errors(
+        f"{must} {place}",
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        remedy="; write it again",
+    ):
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = info.get("info", {}).get("features", {}).get(label, {})
         names = tuple(feature.get("names") or ())
@@ -349,7 +398,7 @@ def _parquet_classes(where, path, schema, label: str) -> tuple[str, ...] | None:
 
 
 def _shared_columns(where: str, shards: Names) -> _Columns:
-    """Return the columns of all shards; ValueError where one has other ones."""
+    """Return the columns of all shards; ValueError if they differ between shards."""
     first = _parquet_columns(where, shards[0])
     for path in shards[1:]:
         columns = _parquet_columns(where, path)
@@ -357,58 +406,80 @@ def _shared_columns(where: str, shards: Names) -> _Columns:
             if expected != other:
                 must = f"{where}: all shards must have the same {field}"
                 got = f"got {expected} in {shards[0]!r} and {other} in {path!r}"
-                raise ValueError(f"{must}, {got}; write them anew")
+                raise ValueError(f"{must}, {got}; write them again")
     return first
 
 
-def _placed(groups: Sequence[tuple[int, int, int]]) -> Found:
-    """The shard, group and row of each row of groups: (shard, group, rows)."""
-    shard, group, n = np.array(groups, np.int32).T
-    rows = np.concatenate([np.arange(count, dtype=np.int32) for count in n])
-    return dict(shard=np.repeat(shard, n), group=np.repeat(group, n), row=rows)
+class _RowGroup(NamedTuple):
+    """A row group of a Parquet shard, and its number of rows."""
+
+    shard: int
+    group: int
+    num_rows: int
 
 
-def _list_parquet(where: str, shards: Names) -> Found:
+def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
+    """Return the shard, group and row of each row of the groups."""
+    shard, group, num_rows = np.array(groups, np.int32).T
+    rows = np.concatenate([np.arange(count, dtype=np.int32) for count in num_rows])
+    return {
+        "shard": np.repeat(shard, num_rows),
+        "group": np.repeat(group, num_rows),
+        "row": rows,
+    }
+
+
+def _list_parquet(where: str, shards: Names) -> ListingArrays:
+    """Return the columns of Hugging Face's Parquet shards."""
     names, labels, groups = [], [], []
-    known = _shared_columns(where, shards)
+    columns = _shared_columns(where, shards)
     for i, path in enumerate(shards):
-        _refuse_missing_bytes(where, path, known.image)
-        file, own = _open_parquet(where, path), []
-        has_paths = _has_paths(file.schema_arrow.field(known.image).type)
-        wanted = [*known.labels, *[f"{known.image}.path"] * has_paths]
-        rows = {name: [] for name in known.labels}
+        _refuse_missing_bytes(where, path, columns.image)
+        file, shard_names = _open_parquet(where, path), []
+        has_paths = _has_paths(file.schema_arrow.field(columns.image).type)
+        wanted = [*columns.labels]
+        if has_paths:
+            wanted.append(f"{columns.image}.path")
+        label_chunks = {name: [] for name in columns.labels}
         for group in range(file.num_row_groups):
-            before = len(own)
+            first = len(shard_names)
             for batch in _batches(where, path, group, wanted):
-                for name in known.labels:
-                    rows[name].append(batch.column(name))
-                told = [None] * len(batch)
+                for name in columns.labels:
+                    label_chunks[name].append(batch.column(name))
                 if has_paths:
-                    told = batch.column(known.image).to_pylist()
-                own += [row and row.get("path") for row in told]
-            groups.append((i, group, len(own) - before))
-        if own:
-            labels.append(_parquet_labels(where, path, rows))
+                    rows = batch.column(columns.image).to_pylist()
+                    shard_names += [row and row.get("path") for row in rows]
+                else:
+                    shard_names += [None] * len(batch)
+            num_rows = len(shard_names) - first
+            groups.append(_RowGroup(shard=i, group=group, num_rows=num_rows))
+        if shard_names:
+            labels.append(_parquet_labels(where, path, label_chunks))
         stem = os.path.basename(path).partition(".")[0]
-        names += [name or f"{stem}/{k}" for k, name in enumerate(own)]
+        names += [name or f"{stem}/{k}" for k, name in enumerate(shard_names)]
     if not names:
         raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
-    placed = _placed(groups)
-    sizes = np.array([os.path.getsize(path) for path in shards])  # The rest costs.
-    named = dict(names=listing.check_names(where, names), labels=np.concatenate(labels))
-    return placed | named | dict(length=sizes[placed["shard"]])
+    positions = _positions(groups)
+    # Sizes of shards stand for lengths of images, which would have to be read.
+    sizes = np.array([os.path.getsize(path) for path in shards])
+    return positions | {
+        "names": listing.check_names(where, names),
+        "labels": np.concatenate(labels),
+        "length": sizes[positions["shard"]],
+    }
 
 
 def _has_paths(kind: Any) -> bool:
+    """Return whether a column's type is a struct with a path."""
     import pyarrow as pa
 
     return pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
 
 
 def _refuse_missing_bytes(where: str, path: str, image: str) -> None:
-    """Raise ValueError if the statistics of a file say that images lack their bytes.
+    """Raise ValueError if images lack their bytes by the statistics of a file.
 
-    Where a file has no statistics, reading such an image raises it.
+    Without statistics, reading such an image raises the error.
     """
     metadata, missing = _open_parquet(where, path).metadata, 0
     for i in range(metadata.num_row_groups):
@@ -420,18 +491,17 @@ def _refuse_missing_bytes(where: str, path: str, image: str) -> None:
     if missing:
         must = f"{where}: {path!r} must hold the bytes of its images"
         got = f"{missing:,} of {metadata.num_rows:,} rows have none"
-        remedy = "a path alone does not do: write the file with the images inside"
+        remedy = "a path is not enough: write the file with the images inside"
         raise ValueError(f"{must}, {got}; {remedy}")
 
 
 def _parquet_labels(where: str, path: str, columns: Mapping[str, list]) -> np.ndarray:
-    """Return the labels of a file; ValueError where two columns differ in a row.
+    """Return the labels of a file; ValueError if two columns differ in a row.
 
-    columns: the first has the labels; others hold them again, or nothing.
+    columns: {name: chunks}; the first has the labels, others repeat them or have no value.
     """
     (first, labels), *others = [
-        (name, _whole_numbers(where, path, name, parts))
-        for name, parts in columns.items()
+        (name, _to_integers(where, path, chunks)) for name, chunks in columns.items()
     ]
     missing = np.flatnonzero(labels == _NO_LABEL)
     if len(missing):
@@ -452,16 +522,16 @@ def _parquet_labels(where: str, path: str, columns: Mapping[str, list]) -> np.nd
 _NO_LABEL = np.iinfo(np.int64).min
 
 
-def _whole_numbers(where: str, path: str, name: str, parts: list) -> np.ndarray:
-    """Return a column as int64, _NO_LABEL where it has no value.
+def _to_integers(where: str, path: str, chunks: list) -> np.ndarray:
+    """Return a column as int64, _NO_LABEL where a row has no value.
 
-    ValueError for words, lists and numbers that are not whole.
+    Raises ValueError for words, lists and numbers that are not integers.
     """
     import pyarrow as pa
 
-    column, kind = pa.chunked_array(parts), parts[0].type
+    column, kind = pa.chunked_array(chunks), chunks[0].type
     if pa.types.is_dictionary(kind):
-        column = pa.chunked_array([part.dictionary_decode() for part in parts])
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in chunks])
         kind = kind.value_type
     must = f"{where}: labels must be whole numbers"
     if pa.types.is_null(kind):
@@ -472,61 +542,79 @@ def _whole_numbers(where: str, path: str, name: str, parts: list) -> np.ndarray:
     numbers = column.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy()
     numbers = np.where(is_missing, 0, numbers)
     if numbers.dtype.kind == "f":
-        broken = np.flatnonzero((numbers != np.floor(numbers)) | (abs(numbers) > 2**53))
-        if len(broken):
-            got = f"got {numbers[broken[0]]:g} in row {broken[0]} of {path!r}"
+        is_fraction = (numbers != np.floor(numbers)) | (abs(numbers) > 2**53)
+        fractions = np.flatnonzero(is_fraction)
+        if len(fractions):
+            got = f"got {numbers[fractions[0]]:g} in row {fractions[0]} of {path!r}"
             raise ValueError(f"{must}, {got}; number the classes from 0")
-    is_large = numbers >= limits.MAX_CLASSES  # Refused later; none wraps around here.
+    # Too large numbers, which are refused later, must not wrap around here.
+    is_large = numbers >= limits.MAX_CLASSES
     numbers = np.where(is_large, 0, numbers).astype(np.int64)
     numbers = np.where(is_large, limits.MAX_CLASSES, numbers)
     return np.where(is_missing, _NO_LABEL, numbers)
 
 
 def _open_parquet(where: str, path: str):
+    """Return an open Parquet file; ValueError for another file or one that is too large."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     what = f"{where}: {path!r} must be a Parquet file: "
     with base.explain_errors(what, OSError, ValueError, pa.ArrowException):
         file, size = pq.ParquetFile(path), os.path.getsize(path)
-        limits.check_growth(size, _LISTED * file.metadata.num_rows)
+        limits.check_growth(size, _LISTING_BYTES_PER_ROW * file.metadata.num_rows)
         for i in range(file.num_row_groups):
             limits.check_growth(size, file.metadata.row_group(i).total_byte_size)
         return file
 
 
-def _group(image: str, path: str, group: int) -> list[bytes]:
-    """The encoded images of a row group; None where a row has none."""
+def _read_group(image: str, path: str, group: int) -> list[bytes | None]:
+    """Return the encoded images of a row group; None where a row has no image.
+
+    image: the name of the column.
+    """
     import pyarrow as pa
 
-    found = []
+    images = []
     for rows in _batches("data", path, group, [image]):
         column = rows.column(0)
         is_struct = pa.types.is_struct(column.type)
-        found += (column.field("bytes") if is_struct else column).to_pylist()
-    return found
+        images += (column.field("bytes") if is_struct else column).to_pylist()
+    return images
 
 
 def _batches(where: str, path: str, group: int, columns: Names) -> Iterator:
-    """Some rows of a group at a time; ValueError once they are more than they may be.
+    """Yield batches of rows of a row group; ValueError if they unpack to too many bytes.
 
-    Its metadata may lie, and a page may give again and again what it holds once.
+    The limit is checked here because a hostile file's metadata may be wrong, and a page may
+    repeat its content many times.
     """
     file, size, unpacked = _open_parquet(where, path), os.path.getsize(path), 0
-    for rows in file.iter_batches(_ROWS, row_groups=[group], columns=columns):
+    for rows in file.iter_batches(_ROWS_PER_BATCH, row_groups=[group], columns=columns):
         unpacked += rows.nbytes
         limits.check_growth(size, unpacked)
         yield rows
 
 
 def read_tar(where: str, shards: Names) -> listing.Listing:
-    """Lists all images; what the headers say is cached, since large archives have many."""
-    found = cache.for_files("tar", shards, _list_tar, where, shards)
-    place = "shard", "start", "length"
-    return _listing(stores.TarStore, shards, found, place, found["classes"].tolist())
+    """Return the listing of all images in tar archives.
+
+    The listing is cached, since large archives have many headers. shards: paths. where: the
+    start of error messages.
+    """
+    arrays = cache.for_files("tar", shards, _list_tar, where, shards)
+    store = stores.TarStore(
+        shards=tuple(shards),
+        names=tuple(arrays["names"].tolist()),
+        shard=arrays["shard"],
+        start=arrays["start"],
+        length=arrays["length"],
+    )
+    return _make_listing(store, arrays, arrays["classes"].tolist())
 
 
-def _list_tar(where: str, shards: Names) -> Found:
+def _list_tar(where: str, shards: Names) -> ListingArrays:
+    """Return the columns of the images in tar archives, and their class names."""
     members = [
         member
         for number, path in enumerate(shards)
@@ -538,44 +626,46 @@ def _list_tar(where: str, shards: Names) -> Found:
         raise ValueError(f"{where}: shards must hold images, got none in {shards[0]!r}")
     images = [sample.image for sample in samples]
     names = _without_common_folder([image.name for image in images])
-    numbers, classes = [sample.label for sample in samples], ()
-    if None in numbers:  # Then no sample has a label.
-        numbers, classes = _by_folder(where, names)
-    place = dict(
-        shard=np.array([image.shard for image in images], np.int32),
-        start=np.array([image.start for image in images], np.int64),
-        length=np.array([image.length for image in images], np.int64),
-    )
-    _refuse_links_across_classes(where, images, numbers)
-    names, labels = listing.check_names(where, names), np.array(numbers, np.int32)
-    return place | dict(names=names, labels=labels, classes=np.array(classes, str))
+    labels, classes = [sample.label for sample in samples], ()
+    if None in labels:  # Then no sample has a label.
+        labels, classes = _labels_by_folder(where, names)
+    _refuse_links_across_classes(where, images, labels)
+    return {
+        "shard": np.array([image.shard for image in images], np.int32),
+        "start": np.array([image.start for image in images], np.int64),
+        "length": np.array([image.length for image in images], np.int64),
+        "names": listing.check_names(where, names),
+        "labels": np.array(labels, np.int32),
+        "classes": np.array(classes, str),
+    }
 
 
 def _refuse_links_across_classes(
     where: str, images: Sequence[tar_samples.Member], labels: Sequence[int]
 ) -> None:
-    """Raise ValueError if one file has one name in two class folders, by a link."""
-    first: dict[tuple, tuple[tar_samples.Member, int]] = {}
+    """Raise ValueError if a file is linked, under one name, into two class folders."""
+    first_of: dict[tuple, tuple[tar_samples.Member, int]] = {}
     for image, label in zip(images, labels, strict=True):
         place = image.shard, image.start, os.path.basename(image.name)
-        other, other_label = first.setdefault(place, (image, label))
-        if label != other_label:
+        first, first_label = first_of.setdefault(place, (image, label))
+        if label != first_label:
             must = f"{where}: an image must be of one class"
-            got = f"got {other.name!r} and {image.name!r}, which are one file"
+            got = f"got {first.name!r} and {image.name!r}, which are one file"
             raise ValueError(f"{must}, {got}; remove one of the two links")
 
 
 def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
-    """Yields the images of an archive, and the files that may hold a label.
+    """Yield the images of an archive, and the files that may hold a label.
 
-    A link has the bytes of the file that it leads to, as where the archive is unpacked.
+    A link has the bytes of its target, as in the unpacked archive.
     """
-    # A header may follow the other without end, or say that it has gigabytes.
-    kinds = tarfile.TarError, RecursionError, MemoryError, OverflowError
     must = f"{where}: {path!r} must be a whole, uncompressed tar archive, got "
     files: dict[str, tar_samples.Member] = {}
     links: dict[str, str] = {}
-    with base.explain_errors(must, *kinds):
+    # A hostile archive may nest headers without end, or state a size of gigabytes.
+    with base.explain_errors(
+        must, tarfile.TarError, RecursionError, MemoryError, OverflowError
+    ):
         size = os.path.getsize(path)
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
@@ -586,7 +676,7 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
                     continue
                 if ".." in steps:
                     must = f"{where}: members of {path!r} must have paths without '..'"
-                    raise ValueError(f"{must}, got {entry.name!r}; pack it anew")
+                    raise ValueError(f"{must}, got {entry.name!r}; pack it again")
                 name = "/".join(steps)
                 if is_link:
                     links[name] = _link_target(entry)
@@ -597,17 +687,18 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
                 if entry.issparse() or entry.offset_data + entry.size > size:
                     must = f"{where}: {path!r} must hold its members whole"
                     got = f"got {entry.name!r} of {entry.size} bytes"
-                    raise ValueError(f"{must}, {got}; pack it anew")
-                place = entry.offset_data, entry.size
-                files[name] = tar_samples.Member(shard, name, *place)
+                    raise ValueError(f"{must}, {got}; pack it again")
+                files[name] = tar_samples.Member(
+                    shard, name, start=entry.offset_data, length=entry.size
+                )
                 yield files[name]
     yield from _linked_members(where, path, files, links)
 
 
 def _link_target(entry: tarfile.TarInfo) -> str:
-    """Return the path in the archive that a link leads to; "" where that is outside."""
+    """Return the path in the archive that a link leads to; "" if outside the archive."""
     target = entry.linkname
-    if entry.issym():  # Relative to its own folder; a hard link's is to the archive.
+    if entry.issym():  # Relative to the link's folder; hard links: to the archive.
         if target.startswith("/"):
             return ""
         target = os.path.join(os.path.dirname(entry.name), target)
@@ -621,9 +712,9 @@ def _linked_members(
     files: Mapping[str, tar_samples.Member],
     links: Mapping[str, str],
 ) -> Iterator[tar_samples.Member]:
-    """Yield a member for each link to a file; ValueError for an image that leads to none.
+    """Yield a member for each link to a file; ValueError for an image without a target.
 
-    files: by path. links: by path, the path that each leads to.
+    files: {path: member}. links: {path: path of the target}.
     """
     folders = {os.path.dirname(name) for name in files} if links else set()
     for name, target in links.items():
@@ -638,12 +729,12 @@ def _linked_members(
         ):
             must = f"{where}: links in {path!r} must lead to files in it"
             got = f"got {name!r}, which leads to {links[name] or 'a place outside'!r}"
-            remedy = "pack it anew with tar's --dereference"
+            remedy = "pack it again with tar's --dereference"
             raise ValueError(f"{must}, {got}; {remedy}")
 
 
 def _path_steps(name: str) -> list[str]:
-    """Return the folders and the file of a member's path, as tar unpacks it.
+    """Return the folders and the file name of a member's path, as tar unpacks them.
 
     "./a//0.png" and "/a/0.png" are "a/0.png".
     """
@@ -653,7 +744,10 @@ def _path_steps(name: str) -> list[str]:
 def _without_junk_folders(
     members: Sequence[tar_samples.Member],
 ) -> list[tar_samples.Member]:
-    """Return the members outside hidden folders and such; a folder above all may be one."""
+    """Return the members outside hidden and system folders.
+
+    Folders that all members share are not checked.
+    """
     folders = [os.path.dirname(member.name).split("/") for member in members]
     depth = len(os.path.commonprefix(folders))
     return [
@@ -663,22 +757,22 @@ def _without_junk_folders(
     ]
 
 
-def _by_folder(where: str, names: Names) -> tuple[np.ndarray, np.ndarray]:
-    """Labels by the first folder of the names, which all have one."""
+def _labels_by_folder(where: str, names: Names) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and class names by the first folder of each name."""
     folders = [name.partition("/")[0] for name in names]
     if not all("/" in name for name in names):
         must = f"{where}: images must have a label (<key>.cls) or lie in class folders"
         remedy = "unpack the archive of a single class into a folder of its name"
         raise ValueError(f"{must}, got {names[0]!r}; {remedy}")
-    classes, numbers = np.unique(folders, return_inverse=True)
-    return numbers, classes
+    classes, labels = np.unique(folders, return_inverse=True)
+    return labels, classes
 
 
 def _without_common_folder(names: Names) -> list[str]:
-    """Names without the folders that all are in."""
-    above = os.path.commonpath(names) if len(names) > 1 else os.path.dirname(names[0])
-    return [os.path.relpath(name, above) if above else name for name in names]
+    """Return names without the folders that all names share."""
+    common = os.path.commonpath(names) if len(names) > 1 else os.path.dirname(names[0])
+    return [os.path.relpath(name, common) if common else name for name in names]
 
 
-# Endings of shards -> (where, paths) -> what they hold.
-FORMS = dict(tar=read_tar, parquet=read_parquet, array_record=read_records)
+# Ending of shards -> read(where, paths) -> their listing.
+FORMS = {"tar": read_tar, "parquet": read_parquet, "array_record": read_records}

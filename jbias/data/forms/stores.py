@@ -1,6 +1,6 @@
 """Stores of encoded images: files, members of tar archives, rows of Parquet, ArrayRecord.
 
-A store returns the bytes of an image by its number, in any order and from any thread.
+A store opens an image by its number, in any order and from any thread.
 """
 
 import abc
@@ -14,48 +14,52 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from jaxtyping import Int
 
-# Groups that a store keeps, for neighbours are read together: two a thread.
-_KEPT_GROUPS = 2 * (os.cpu_count() or 1)
+# Groups of rows that a store caches, because neighbours are read together: two per thread.
+_CACHED_GROUPS = 2 * (os.cpu_count() or 1)
 
 
 class Store(abc.ABC):
-    """Encoded images by number, and the shards, all in one folder, if they lie in any."""
+    """Encoded images by number, in files or in shards of one folder."""
 
-    names: tuple[str, ...]  # Of each, relative, with slashes.
-    shards: tuple[str, ...]
-    shard: Int[np.ndarray, "n"]  # Of each image, by its number.
+    names: tuple[str, ...]  # Of each image: a relative path with slashes.
+    shards: tuple[str, ...]  # Paths.
+    shard: Int[np.ndarray, "n"]  # Index of each image's shard.
 
     @abc.abstractmethod
     def open(self, index: int) -> str | BinaryIO:
-        """What opening.open_image takes; OSError or ValueError where it cannot be read."""
+        """Return a path or file for opening.open_image; OSError or ValueError if unreadable."""
 
     def where(self, index: int) -> str:
-        """Names one image to a person: the place, and its key."""
+        """Return the folder and the key of an image, for messages."""
         return os.path.join(os.path.dirname(self.shards[0]), self.key(index))
 
     def key(self, index: int) -> str:
-        """Names one image as no other of the set, wherever the set lies."""
+        """Return a unique name of an image that does not depend on the root folder."""
         return f"{os.path.basename(self.shards[self.shard[index]])}:{self.names[index]}"
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Store":
-        """Selects images, in the order of `index`."""
-        rows: dict[str, Any] = {k: place[index] for k, place in self._places().items()}
-        rows["names"] = tuple(self.names[i] for i in index)
-        return dataclasses.replace(cast(Any, self), **rows)
+        """Return a store of the images at `index`, in that order."""
+        columns: dict[str, Any] = {
+            name: position[index] for name, position in self._positions().items()
+        }
+        columns["names"] = tuple(self.names[i] for i in index)
+        return dataclasses.replace(cast(Any, self), **columns)
 
     def order(self) -> Int[np.ndarray, "n"]:
-        """The order in which they lie: the fastest to read them all."""
-        places = [*self._places().values()]
-        return np.lexsort(places[::-1]) if places else np.arange(len(self.names))
+        """Return the order of the images on disk, in which reading all is fastest."""
+        positions = [*self._positions().values()]
+        if not positions:
+            return np.arange(len(self.names))
+        return np.lexsort(positions[::-1])
 
-    def _places(self) -> dict[str, np.ndarray]:
-        """Where each image lies: its shard, then the place in it."""
+    def _positions(self) -> dict[str, np.ndarray]:
+        """Return the array fields: each image's shard, then its position in the shard."""
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileStore(Store):
-    """Files below one folder."""
+    """A store of files below one folder."""
 
     root: str
     names: tuple[str, ...]
@@ -72,10 +76,10 @@ class FileStore(Store):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TarStore(Store):
-    """Stretches of large files, such as the members of tar archives."""
+    """A store of byte ranges of large files, the members of tar archives."""
 
     shards: tuple[str, ...]
-    names: tuple[str, ...]  # Each once in a shard.
+    names: tuple[str, ...]  # Unique within a shard.
     shard: Int[np.ndarray, "n"]
     start: Int[np.ndarray, "n"]  # In bytes.
     length: Int[np.ndarray, "n"]
@@ -91,57 +95,61 @@ class TarStore(Store):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParquetStore(Store):
-    """Rows of shards that are read by a function: read(path, group) -> list of bytes.
+    """A store of rows of Parquet shards, read by read(path, group) -> bytes of each row.
 
-    A group is what must be read at once, such as a row group of Parquet.
+    A group is a row group of Parquet, which is read as a whole.
     """
 
     shards: tuple[str, ...]
     names: tuple[str, ...]
     shard: Int[np.ndarray, "n"]
     group: Int[np.ndarray, "n"]
-    row: Int[np.ndarray, "n"]  # Of the group.
+    row: Int[np.ndarray, "n"]  # Within the group.
     read: Callable[[str, int], Sequence[bytes | None]]
 
     def open(self, index: int) -> BinaryIO:
-        found = self._groups(self.shards[self.shard[index]], int(self.group[index]))
-        if isinstance(found, Exception):
-            raise found.with_traceback(None)
-        content = found[self.row[index]]
+        path = self.shards[self.shard[index]]
+        rows = self._read_cached(path, int(self.group[index]))
+        if isinstance(rows, Exception):
+            raise rows.with_traceback(None)
+        content = rows[self.row[index]]
         if content is None:
             must = "the row must hold the bytes of the image, got none"
-            remedy = "a path alone does not do: write the file with the images inside"
+            remedy = "a path is not enough: write the file with the images inside"
             raise ValueError(f"{must}; {remedy}")
         return io.BytesIO(content)
 
     @functools.cached_property
-    def _groups(self) -> Callable[[str, int], Sequence[bytes | None] | Exception]:
-        return functools.lru_cache(_KEPT_GROUPS)(self._group)
+    def _read_cached(self) -> Callable[[str, int], Sequence[bytes | None] | Exception]:
+        """`_read_group` with a cache."""
+        return functools.lru_cache(_CACHED_GROUPS)(self._read_group)
 
-    def _group(self, path: str, group: int) -> Sequence[bytes | None] | Exception:
+    def _read_group(self, path: str, group: int) -> Sequence[bytes | None] | Exception:
+        """Return the rows of a group, or the error of damaged data, for the cache."""
         try:
             return self.read(path, group)
         except (OSError, ValueError) as error:
             if any(getattr(e, "errno", None) for e in (error, error.__cause__)):
-                raise  # The system's reason, which may pass.
-            return error  # So it is for all of its images.
+                raise  # An error of the system, which may be temporary: not cached.
+            return error
 
     def key(self, index: int) -> str:
         place = f"group {self.group[index]}, row {self.row[index]}"
         return f"{super().key(index)} ({place})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k != "_groups"}
+        """Return the fields without the cache, for other processes."""
+        return {k: v for k, v in vars(self).items() if k != "_read_cached"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayRecordStore(Store):
-    """Records of ArrayRecord shards; image(record) -> bytes takes the image out."""
+    """A store of records of ArrayRecord shards."""
 
     shards: tuple[str, ...]
     names: tuple[str, ...]
-    record: Int[np.ndarray, "n"]  # Over all shards.
-    image: Callable[[bytes], bytes]
+    record: Int[np.ndarray, "n"]  # Index over all shards.
+    image: Callable[[bytes], bytes]  # image(record) -> the encoded image.
 
     @functools.cached_property
     def _source(self):

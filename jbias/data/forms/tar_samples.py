@@ -1,12 +1,12 @@
-"""Samples of tar archives: which label belongs to which image.
+"""Samples of tar archives: assignment of labels to images.
 
 WebDataset's key is a file's name up to its first dot, so that "0.jpg", "0.cls" and "0.json"
-are one sample. Names with dots of their own are cut short by that rule: "22.05.jpg" and
-"22.06.jpg" have the key "22". Here an image takes the labels of its whole name first
-("22.05.cls"), then those of its key ("22.cls").
+are one sample. This rule truncates names with further dots: "22.05.jpg" and "22.06.jpg" have
+the key "22". Here an image has the labels of its whole name ("22.05.cls") and those of its key
+("22.cls").
 
 <key>.cls is text with a number. <key>.json is an object whose "label" (or "cls") is a number;
-one without either is metadata, and so is one that has the name of its class folder there.
+an object without these keys, or with the name of its class folder there, is metadata.
 Several labels of a sample must agree.
 """
 
@@ -55,15 +55,15 @@ class Member(NamedTuple):
 
 
 class Label(NamedTuple):
-    """What a file says of a sample's label."""
+    """The label that a file has for a sample."""
 
     file: Member
-    text: str  # For a message.
-    value: int | None  # None where the text is not the number of a class.
+    text: str  # As in the file, for messages.
+    value: int | None  # None if the text is not the number of a class.
 
 
 class Sample(NamedTuple):
-    """An image and its label; None where labels are told by class folders."""
+    """An image and its label; None if class folders are the labels."""
 
     image: Member
     label: int | None
@@ -77,43 +77,49 @@ class _Group(NamedTuple):
 
 
 def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[Sample]:
-    """Return all samples, in the order of their images' keys.
+    """Return all samples of the archives, in the order of their images' keys.
 
-    Raises ValueError where a sample has two images or two labels that differ, where only
-    some images have a label, and where a label is not the number of a class.
+    Raises ValueError if a sample has two images or two labels that differ, if only
+    some images have a label, and if a label is not the number of a class.
+
+    shards: paths of the archives. members: the files in all archives.
     """
     groups = _grouped(where, shards, members)
-    suffixes = collections.Counter(
-        frozenset(
-            file.suffix for file in (*group.images, *(x.file for x in group.labels))
-        )
-        for group in groups.values()
-    )
-    # Where all samples have the same endings, such as "rgb.jpg" and "target.cls", what
-    # is between the dots is no part of a name.
-    same_endings = len(suffixes) == 1 < len(groups)
+    suffix_sets = {_suffixes(group) for group in groups.values()}
+    # If all samples have the same endings, such as "rgb.jpg" and "target.cls", the words
+    # between the dots are no part of a name.
+    same_endings = len(suffix_sets) == 1 < len(groups)
     labels = [label for group in groups.values() for label in group.labels]
     labelled = bool(labels)
     if labelled and all(label.value is None for label in labels):
         file = labels[0].file
-        raise _wrong_label(where, shards[file.shard], file, labels[0].text)
+        path = shards[file.shard]
+        raise _wrong_label(where, path, member=file, text=labels[0].text)
     samples = []
     for (shard, key), group in groups.items():
         place = f"for {key!r} in {shards[shard]!r}"
-        _refuse_second_image(where, place, key, group, labelled=labelled)
+        _refuse_second_image(where, place, key=key, group=group, labelled=labelled)
         for image in group.images:
             whole_key = same_endings and len(group.images) == 1
             labels = _labels_of(image, group, whole_key=whole_key)
             if labelled and not labels:
                 must = f"{where}: every image must have a label (<key>.cls)"
                 raise ValueError(f"{must}, got none {place}")
-            label = _agreed(where, shards[shard], image, labels) if labelled else None
+            label = None
+            if labelled:
+                label = _agreed(where, shards[shard], image=image, labels=labels)
             samples.append(Sample(image, label))
     return samples
 
 
+def _suffixes(group: _Group) -> frozenset[str]:
+    """Return the suffixes of a group's images and label files."""
+    files = (*group.images, *(label.file for label in group.labels))
+    return frozenset(file.suffix for file in files)
+
+
 def _grouped(where, shards, members) -> dict[tuple[int, str], _Group]:
-    """Return the groups that have an image, by shard and key."""
+    """Return {(shard, key): group} of the groups that have an image."""
     groups: dict[tuple[int, str], _Group] = {}
     for member in members:
         is_image = listing.is_image(member.name)
@@ -124,32 +130,35 @@ def _grouped(where, shards, members) -> dict[tuple[int, str], _Group]:
             group.images.append(member)
         else:
             group.labels.extend(_read_labels(where, shards[member.shard], member))
-    return {place: group for place, group in groups.items() if group.images}
+    return {key: group for key, group in groups.items() if group.images}
 
 
-def _refuse_second_image(where, place, key, group, *, labelled) -> None:
-    """Raise ValueError if one sample has several images.
+def _refuse_second_image(where, place, *, key, group, labelled) -> None:
+    """Raise ValueError if a sample has several images.
 
-    Images of one key are samples of their own where each has a label of its own name, or
-    in class folders (`_are_apart`).
+    Images with the same key are separate samples if each image's whole name has a label,
+    or, in class folders, by the rule of `_are_separate_samples`. place: in words.
     """
     images, stems = group.images, [image.stem for image in group.images]
     if len(images) == 1:
         return
-    own = {label.file.stem for label in group.labels}
-    apart = own >= set(stems) if labelled else _are_apart(key, images)
-    if not apart or len(set(stems)) < len(stems):
+    if labelled:
+        label_stems = {label.file.stem for label in group.labels}
+        are_separate = label_stems >= set(stems)
+    else:
+        are_separate = _are_separate_samples(key, images)
+    if not are_separate or len(set(stems)) < len(stems):
         must = f"{where}: a sample must have one image, got a second {place}"
         names = f"{images[0].name!r} and {images[1].name!r}"
         raise ValueError(f"{must}, {names}; give each a key of its own")
 
 
-def _are_apart(key: str, images: Sequence[Member]) -> bool:
-    """Return whether images of one key in class folders are samples of their own.
+def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
+    """Return whether images with the same key in class folders are separate samples.
 
-    They are if all are of one format and none has the key alone ("22.left.jpg",
-    "22.right.jpg"), or if what is between the dots has a digit ("22.jpg", "22.1.jpg");
-    a word beside the key alone may name a mask ("22.seg.png").
+    They are if all have one format and none is named by the key alone ("22.left.jpg",
+    "22.right.jpg"), or if the text between the dots has a digit ("22.jpg", "22.1.jpg").
+    Another word beside "22.jpg" may name a mask ("22.seg.png").
     """
     endings = [os.path.splitext(image.name)[1].lower() for image in images]
     formats = {_FORMATS.get(ending, ending) for ending in endings}
@@ -160,9 +169,9 @@ def _are_apart(key: str, images: Sequence[Member]) -> bool:
 
 
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
-    """Return the labels of an image: those of its name, then those of its key.
+    """Return the labels of an image: those of its name, and those of its key.
 
-    whole_key: all labels of the key are this image's, whatever follows the first dot.
+    whole_key: all labels of the key belong to this image.
     """
     if whole_key:
         return group.labels
@@ -176,17 +185,21 @@ def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
     return labels
 
 
-def _agreed(where: str, path: str, image: Member, labels: Sequence[Label]) -> int:
-    """Return the label on which all files agree; ValueError where two differ."""
+def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) -> int:
+    """Return the label on which all files agree; ValueError if two differ.
+
+    path: of the archive.
+    """
+    # If a file has a number, class names in other files are metadata.
     numbers = [label for label in labels if label.value is not None]
-    if not numbers:  # Beside a number, the name of a class is metadata.
-        raise _wrong_label(where, path, labels[0].file, labels[0].text)
+    if not numbers:
+        raise _wrong_label(where, path, member=labels[0].file, text=labels[0].text)
     sources = [(label.file.name, label.value) for label in numbers]
     return listing.agreed_label(where, f"{image.name!r} in {path!r}", sources)
 
 
 def _read_labels(where: str, path: str, member: Member) -> list[Label]:
-    """Return the labels that a file holds; none where it is metadata."""
+    """Return the labels in a file of an archive; [] if the file is metadata."""
     with open(path, "rb") as file:
         file.seek(member.start)
         content = file.read(member.length)
@@ -194,34 +207,36 @@ def _read_labels(where: str, path: str, member: Member) -> list[Label]:
         text = content.decode("ascii", "replace").strip()
         value = _class_number(text)
         if value is None:
-            raise _wrong_label(where, path, member, content[:40])
+            raise _wrong_label(where, path, member=member, text=content[:40])
         return [Label(member, text, value)]
     if not content.strip():  # Empty metadata; refused if no other file has a label.
         return [Label(member, "", None)]
     try:
         entries = json.loads(content, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
-        raise _wrong_label(where, path, member, content[:40]) from error
+        wrong = _wrong_label(where, path, member=member, text=content[:40])
+        raise wrong from error
     pairs = entries if isinstance(entries, _Pairs) else ()
-    known = [held for key, held in pairs if key in _JSON_KEYS and held is not None]
-    labels = [Label(member, str(held)[:40], _class_number(held)) for held in known]
+    values = [value for key, value in pairs if key in _JSON_KEYS and value is not None]
+    labels = [Label(member, str(x)[:40], _class_number(x)) for x in values]
     folders = os.path.dirname(member.name).split("/")
     return [x for x in labels if x.value is not None or x.text not in folders]
 
 
 class _Pairs(list):
-    """The entries of a JSON object, also of names that it has twice."""
+    """The (name, value) pairs of a JSON object, with repeated names."""
 
 
-def _class_number(held: Any) -> int | None:
-    """Return the number of a class, or None where it is none."""
-    if isinstance(held, str) and _NUMBER.fullmatch(held.strip()) and held.isascii():
-        held = int(held)
-    whole = isinstance(held, int | float) and 0 <= held < limits.MAX_CLASSES
-    return int(held) if whole and held == int(held) else None
+def _class_number(value: Any) -> int | None:
+    """Return the class number that a JSON value or a text is; None for other values."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) and value.isascii():
+        value = int(value)
+    in_range = isinstance(value, int | float) and 0 <= value < limits.MAX_CLASSES
+    return int(value) if in_range and value == int(value) else None
 
 
-def _wrong_label(where: str, path: str, member: Member, text: object) -> ValueError:
+def _wrong_label(where: str, path: str, *, member: Member, text: object) -> ValueError:
+    """Return the error for a label that is not the number of a class."""
     must = f"{where}: labels must be whole numbers from 0 to"
     got = f"got {text!r}" if text else "got an empty file"
     number = f"{limits.MAX_CLASSES - 1:,} ({limits.DOCS})"

@@ -1,40 +1,38 @@
-"""ImageNet-1k: the 1000 classes of ILSVRC-2012, train and val, and ReaL's labels of val.
+"""ImageNet-1k (ILSVRC-2012), and the data sets that share its 1000 classes or some of them.
 
-Layout: <root>/{train,val}/<wnid>/*.JPEG, numbered folders, or shards. The validation images
-also as the archive of the challenge unpacks, all in one folder, with labels=<file>: a WordNet
-id a line for images 1 to 50,000, or lines with an image's name and its WordNet id or its
-number in the order of WordNet.
+Layout of ImageNet: <root>/{train,val}/<wnid>/*.JPEG, numbered folders, or shards. The
+validation images may also be in one folder, as the challenge's archive unpacks, with
+labels=<file>: a WordNet id per line for images 1 to 50,000, or lines with an image's name and
+its WordNet id or its number in the order of WordNet.
 
-`read_wordnet` reads any set of these classes, however its classes are named on disk:
-by WordNet ids; by the numbers 0 to 999, as folders or as labels of shards; or by the English
-names that Hugging Face's copies have. All come to one order, that of tables.wnids(): folder
-"10" is class 10 and not the third, as it sorts.
+`read_wordnet` reads any data set of these classes, with classes named on disk by WordNet ids;
+by the numbers 0 to 999, as folders or as labels of shards; or by the English names of Hugging
+Face's copies. The order of classes is always that of tables.wnids(): folder "10" is class 10
+and not the third, as sorted.
 
-The set "imagenet_real" has all the right classes of each validation image, or none at all.
+"imagenet_real" has all the right classes of each validation image, or none at all (ReaL).
 Source: Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet?
 2020, https://arxiv.org/abs/2006.07159; their file is real.json, a list of 50,000 lists
 of positions in the WordNet order, one for each image by the number in its name.
 
-Sets that share classes with ImageNet: new photos, sketches, corruptions, styles, subsets.
-
-Those that share its 1000 classes and lie in <root>/<split>/<class>/*, in class folders or
-shards; the folder names of the authors' archives are known too.
-imagenet_c and imagenet_c_bar have a split for each corruption and severity, "fog/3",
-published at 224 pixels and not resized again, nor are those of stylized_imagenet. Sources:
+Data sets with all 1000 classes (new photos, sketches, corruptions, styles) are in
+<root>/<split>/<class>/*, in class folders or shards; the folder names of the authors' archives
+are accepted, too. imagenet_c and imagenet_c_bar have a split for each corruption and severity,
+"fog/3", published at 224 pixels and not resized again, as is stylized_imagenet. Sources:
 modestyachts/ImageNetV2 at 0b0c3fe, HaohanWang/ImageNet-Sketch at 03b2038,
 hendrycks/robustness at 8190fe3, facebookresearch/augmentation-corruption at ba4d5a5,
 rgeirhos/Stylized-ImageNet at 3d58825, hendrycks/imagenet-r at 3131cac, DeepAugment.
 Sizes of imagenet_c and imagenet_c_bar are of images that `prepare corrupt` made.
 
-Two are ImageNet-A and ImageNet-R, with 200 of the 1000 classes each, as unpacked:
+ImageNet-A and ImageNet-R have 200 of the 1000 classes each, as unpacked:
 <root>/imagenet-a/<wnid>/*.jpg, <root>/imagenet-r/<wnid>/*.jpg; the split is the folder's
 name. By the authors' rule a network chooses among the 200 classes; `restrict=False` in a
-config's entry lets it choose among all of its own.
+config's entry lets the network choose among all its classes.
 
-"imagenet16" has the images of ImageNet that belong to Geirhos' 16 classes, labelled by these:
-an image is there if its class is a member of one of the 16 (Geirhos et al., ICLR 2019; 207 of
-the 1,000 are), so that what is made for 16 classes, such as the critical band of Subramanian
-et al. (NeurIPS 2023), can be asked of clean images.
+"imagenet16" has the images of ImageNet whose class is a member of one of Geirhos' 16 classes
+(Geirhos et al., ICLR 2019; 207 of the 1,000 are), with these 16 as labels, so that measures
+for 16 classes, such as the critical band of Subramanian et al. (NeurIPS 2023), can use clean
+images.
 
 "tiny_imagenet" has 200 classes at 64 pixels, in the published layout: <root>/wnids.txt,
 <root>/train/<wnid>/images/*.JPEG, <root>/val/images/*.JPEG with
@@ -62,7 +60,8 @@ from jbias.untrusted import opening
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
 _ROW = re.compile(rf"(?:({_STEM}\d{{8}})\S*?[\s,])?\s*(n\d{{8}}|\d{{1,3}})\b")
-_SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
+# Starts of Hugging Face's names of the first and the last class.
+_HUGGING_FACE_NAMES = {0: "tench", 999: "toilet tissue"}
 
 
 def read(
@@ -73,12 +72,12 @@ def read(
     labels: str = "",
     ignore: Names = (),
 ) -> base.Source:
-    """Lists "train", "val", or a part of one such as "train[:98%]".
+    """Return the source of "train", "val", or a part such as "train[:98%]".
 
-    Only some of the classes are taken if `subset` says so. `classes` is a file of
-    WordNet ids, a line each, for shards whose labels are numbers of their own, `labels`
-    one for validation images that lie in one folder. `ignore` has patterns of files that
-    are no images and may be passed over.
+    subset: allow that classes are missing.
+    classes: a file with a WordNet id per line, for shards that number their own classes.
+    labels: a file of labels for validation images in one folder, see above.
+    ignore: patterns of other files, which are skipped.
     """
     if labels and classes:
         must = f"{request.where}: labels must come without classes"
@@ -87,28 +86,33 @@ def read(
     if not labels:
         _refuse_flat(request)
         return read_wordnet(request, subset=subset, classes=classes, ignore=ignore)
-    found = _flat(request, labels, ignore)
-    found = order_by_wordnet(request.where, found, found.labels, subset=subset)
-    return folder.build(request, found, space="wnid")
+    images = _list_flat(request, labels, ignore)
+    images = order_by_wordnet(request.where, images, images.labels, subset=subset)
+    return folder.build(request, images, space="wnid")
 
 
 def read_wordnet(
     request: Request, *, subset: bool = False, classes: str = "", ignore: Names = ()
 ) -> base.Source:
-    """Lists a split, or a part of one, whose classes are WordNet ids, in their order.
+    """Return the source of a split of ImageNet classes, in the order of WordNet ids.
 
-    Raises ValueError for a class that is none of the 1000, and for one that is missing
-    unless `subset` says that some of them are meant.
+    Options as of `read`. Raises ValueError for a class that is none of the 1000, and for
+    missing classes unless `subset`.
     """
-    where, found = request.where, folder.find_split(request, ignore)
-    ids, numbered = _positions(where, found, classes)
-    ids = ids[found.labels]
-    found = order_by_wordnet(where, found, ids, subset=subset, numbered=numbered)
-    return folder.build(request, found, space="wnid")
+    where, images = request.where, folder.find_split(request, ignore)
+    wordnet_ids, are_numbers = _wordnet_indices(where, images, classes)
+    images = order_by_wordnet(
+        where,
+        images,
+        wordnet_ids[images.labels],
+        subset=subset,
+        numbered=are_numbers,
+    )
+    return folder.build(request, images, space="wnid")
 
 
 def _refuse_flat(request: Request) -> None:
-    """Refuses validation images as the challenge packed them, without labels."""
+    """Raise ValueError if the validation images are in one folder, without labels."""
     path = next(filter(os.path.isdir, request.folders.values()), "")
     if not path or listing.has_folders(path):
         return
@@ -120,35 +124,42 @@ def _refuse_flat(request: Request) -> None:
         raise ValueError(f"{must}, {got}")
 
 
-def _flat(request: Request, path: str, ignore: Names) -> listing.Listing:
-    """Lists images that lie in one folder by the labels of a file.
+def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
+    """Return the images of one folder with the labels of the file `path`.
 
-    They are named by the split, so that how the folder is spelt makes no difference.
+    Names start with the split, so that they do not depend on the folder's spelling.
     """
     parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
-    found = listing.scan(request.where, parent, (name,), ignore)
-    table, stems = read_labels(path), _stems(found.names)
-    must = f"{request.where}: every image must have a label in {path!r}"
-    base.refuse_missing(stems, table, must, "have none", "keep the published names")
-    names = tuple(request.part.base + one.removeprefix(name) for one in found.names)
+    images = listing.scan(request.where, parent, classes=(name,), ignore=ignore)
+    table, stems = read_labels(path), _stems(images.names)
+    base.refuse_missing(
+        stems,
+        table,
+        f"{request.where}: every image must have a label in {path!r}",
+        which="have none",
+        remedy="keep the published names",
+    )
+    names = tuple(request.part.base + x.removeprefix(name) for x in images.names)
     labels = tables.positions([table[stem] for stem in stems])
-    return found._replace(names=names, labels=labels, classes=tables.wnids())
+    return images._replace(names=names, labels=labels, classes=tables.wnids())
 
 
 def _stems(names: Names) -> list[str]:
+    """Return file names without folders and ending."""
     return [posixpath.basename(name).partition(".")[0] for name in names]
 
 
 def read_labels(path: str) -> dict[str, str]:
-    """Reads the WordNet id of each validation image, by its name without the ending."""
+    """Return {name of a validation image without ending: WordNet id} from a text file."""
     lines = listing.text_lines(path, f"{path}: labels must be a text file: ")
-    if lines and lines[0].startswith("ImageId,"):  # Of Kaggle's LOC_val_solution.csv.
+    if lines and lines[0].startswith("ImageId,"):  # Header of LOC_val_solution.csv.
         lines = lines[1:]
-    wnids, known, table, named = tables.wnids(), {*tables.wnids()}, {}, True
+    wnids, known = tables.wnids(), {*tables.wnids()}
+    table, all_named = {}, True
     for i, line in enumerate(lines, start=1):
         row = _ROW.match(line)
         stem, label = row.groups() if row else (None, None)
-        named = named and stem is not None
+        all_named = all_named and stem is not None
         if stem and numerals.is_count(label):
             label = wnids[int(label)]
         if label not in known:
@@ -160,45 +171,49 @@ def read_labels(path: str) -> dict[str, str]:
         if table.setdefault(stem, label) != label:
             must = f"{path}: line {i} must agree with the other of {stem}"
             raise ValueError(f"{must}, got {label} after {table[stem]}; remove one")
-    if not named and len(table) != VALIDATION_IMAGES:
+    if not all_named and len(table) != VALIDATION_IMAGES:
         must = f"{path}: without names there must be {VALIDATION_IMAGES:,} lines"
         raise ValueError(f"{must}, got {len(lines):,}")
     return table
 
 
 def order_by_wordnet(
-    where: str, found: listing.Listing, ids: Column, *, subset: bool, numbered=False
+    where: str, images: listing.Listing, ids: Column, *, subset: bool, numbered=False
 ) -> listing.Listing:
-    """Labels images by which of the 1000 each is, and puts them in that order.
+    """Return images relabelled by the present ones of the 1000 classes, and sorted by them.
 
-    Raises ValueError for a class that is missing, unless `subset` says that some are
-    meant and names, rather than numbers, tell which.
+    ids: index of each image's class among the 1000. subset: allow missing classes.
+    numbered: classes are known by numbers only, so that none may be missing.
+    Raises ValueError if classes are missing that must not be.
     """
     known, present = tables.wnids(), np.unique(ids)
-    lost = np.setdiff1d(np.arange(len(known)), present)
-    if len(lost) and (numbered or not subset):
+    missing = np.setdiff1d(np.arange(len(known)), present)
+    if len(missing) and (numbered or not subset):
         remedy = "where some are meant, set subset=True (`prepare check` has --options)"
         if subset:
-            remedy = "numbers tell classes only where all are there: name them by"
+            remedy = "numbers identify classes only if all are there: name them by"
             remedy += " folders, or for shards by classes=<file>, a WordNet id a line"
         must = f"{where}: all {len(known):,} classes must be there"
-        first = f"first {known[lost[0]]!r} (number {lost[0]})"
-        raise ValueError(f"{must}, {len(lost):,} are missing, {first}; {remedy}")
+        first = f"first {known[missing[0]]!r} (number {missing[0]})"
+        raise ValueError(f"{must}, {len(missing):,} are missing, {first}; {remedy}")
     labels = np.searchsorted(present, ids).astype(np.int32)
-    return found.by_class(labels, [known[i] for i in present])
+    return images.by_class(labels, [known[i] for i in present])
 
 
-def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
-    """Which of the 1000 each label is, and whether numbers alone say so."""
+def _wordnet_indices(where, images, path) -> tuple[Int[np.ndarray, "k"], bool]:
+    """Return the index of each label among the 1000, and whether labels are numbers only.
+
+    path: the option `classes`. Raises ValueError for classes that are not among the 1000.
+    """
     known = tables.wnids()
-    every = np.arange(len(known))
-    if not path and found.classes is None:
-        if found.labels.max() >= len(known):
+    identity = np.arange(len(known))
+    if not path and images.classes is None:
+        if images.labels.max() >= len(known):
             must = f"{where}: labels must be 0 to {len(known) - 1}, as WordNet sorts"
             remedy = "name the classes by classes=<file>, a WordNet id a line"
-            raise ValueError(f"{must}, got {found.labels.max()}; {remedy}")
-        return every, True
-    names = folder.class_names(where, found, path)
+            raise ValueError(f"{must}, got {images.labels.max()}; {remedy}")
+        return identity, True
+    names = folder.class_names(where, images, path)
     if all(map(numerals.is_count, names)):
         ids = np.array([int(name) for name in names])
         if len(np.unique(ids)) < len(ids) or ids.max() >= len(known):
@@ -206,73 +221,92 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
             got = f"got {len(ids):,} from {ids.min()} to {ids.max()}"
             raise ValueError(f"{must}, {got}; number them from 0, as WordNet sorts")
         return ids, True
-    spoken = len(names) == len(known)
-    if spoken and all(names[i].startswith(text) for i, text in _SPOKEN.items()):
-        return every, False
+    if len(names) == len(known) and all(
+        names[i].startswith(text) for i, text in _HUGGING_FACE_NAMES.items()
+    ):
+        return identity, False
     wrong = [name for name in names if name not in known]
     hint = "name classes by WordNet ids, or by the numbers 0 to 999 in their order"
     if wrong and re.fullmatch(r"n\d{8}", wrong[0]):
         hint = base.did_you_mean(wrong[0], known)
     must = f"{where}: classes must be among the {len(known):,} of ILSVRC-2012"
-    base.refuse_some(wrong, must, f"of {len(names):,} are not", hint)
+    base.refuse_some(wrong, must, which=f"of {len(names):,} are not", remedy=hint)
     return tables.positions(names), False
 
 
 def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.Source:
-    """Lists the images by their original classes, with those of ReaL in columns."""
-    found = folder.read(request, space="wnid", ignore=ignore)
-    accepted = real_columns(request.where, real, found.files, found.classes)
-    none = int((accepted["accepted_0"] < 0).sum())
-    note = f"{none:,} images without a right class count for accuracy alone"
-    about = dict(measures=("accuracy", "real_accuracy"), note=note, cite=request.cite)
-    return dataclasses.replace(found, columns={**found.columns, **accepted}, **about)
+    """Return the source of validation images with ReaL's labels in further columns.
+
+    real: path of real.json. The labels are the original ones.
+    """
+    source = folder.read(request, space="wnid", ignore=ignore)
+    accepted = real_columns(request.where, real, source.files, classes=source.classes)
+    num_without = int((accepted["accepted_0"] < 0).sum())
+    return dataclasses.replace(
+        source,
+        columns={**source.columns, **accepted},
+        measures=("accuracy", "real_accuracy"),
+        note=f"{num_without:,} images without a right class count for accuracy alone",
+        cite=request.cite,
+    )
 
 
 def read_real(path: str) -> dict[str, tuple[str, ...]]:
-    """Reads the WordNet ids of each image, by its name without the ending.
+    """Return {name of an image without ending: WordNet ids} of ReaL's real.json.
 
     "ILSVRC2012_val_00000001" is the first. An image without a right class has ().
     """
-    must, kinds = "must be the real.json of ReaL, got", (ValueError, RecursionError)
     with (
         base.explain_errors(
-            f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"
+            f"{path}: must be the real.json of ReaL, got ",
+            OSError,
+            ValueError,
+            RecursionError,
+            remedy="; fetch it again",
         ),
         opening.open_text(os.path.expanduser(path)) as file,
     ):
-        held = json.load(file)
-    if not isinstance(held, list) or len(held) != VALIDATION_IMAGES:
-        size = f"{len(held):,}" if isinstance(held, list) else "no list"
+        entries = json.load(file)
+    if not isinstance(entries, list) or len(entries) != VALIDATION_IMAGES:
+        size = f"{len(entries):,}" if isinstance(entries, list) else "no list"
         must = f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}"
         remedy = "take the real.json of google-research/reassessed-imagenet"
         raise ValueError(f"{must}; {remedy}")
     wnids, table = tables.wnids(), {}
-    for i, one in enumerate(held):
-        each = one if isinstance(one, list) else [None]
-        if not all(type(label) is int and 0 <= label < len(wnids) for label in each):
+    for i, labels in enumerate(entries):
+        if not isinstance(labels, list) or not all(
+            type(label) is int and 0 <= label < len(wnids) for label in labels
+        ):
             must = f"{path}: entry {i} must be a list of whole numbers below"
-            raise ValueError(f"{must} {len(wnids)}, got {one!r}; fetch the file again")
-        table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in one)
+            got = f"got {labels!r}; fetch the file again"
+            raise ValueError(f"{must} {len(wnids)}, {got}")
+        table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in labels)
     return table
 
 
 def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns:
-    """Columns accepted_0, accepted_1, ...: the right classes of each file.
+    """Return columns accepted_0, accepted_1, ...: all right classes of each image.
 
-    Class ids of `classes`, -1 where an image has fewer. Refuses a file that ReaL does
-    not know, and a right class that `classes` lack.
+    Values are indices into `classes`, -1 where an image has fewer. path: of real.json.
+    Raises ValueError for a name that ReaL lacks, and a right class that `classes` lack.
     """
     table, stems = read_real(path), _stems(names)
-    strange = [name for name, stem in zip(names, stems) if stem not in table]
-    must = f"{where}: files must be named {_STEM}00000001 to {VALIDATION_IMAGES:08}"
-    remedy = "take the validation images under their published names"
-    base.refuse_some(strange, must, "are unknown to ReaL", remedy)
+    base.refuse_some(
+        [name for name, stem in zip(names, stems) if stem not in table],
+        f"{where}: files must be named {_STEM}00000001 to {VALIDATION_IMAGES:08}",
+        which="are unknown to ReaL",
+        remedy="take the validation images under their published names",
+    )
     ids = {name: label for label, name in enumerate(classes)}
-    right = sorted({wnid for stem in stems for wnid in table[stem]})
-    must = f"{where}: every right class of ReaL must be among the class folders"
-    base.refuse_missing(right, ids, must, "are not", "take all 1,000 folders")
-    most = max(1, *(len(table[stem]) for stem in stems))
-    accepted = np.full((most, len(names)), -1, np.int32)
+    base.refuse_missing(
+        sorted({wnid for stem in stems for wnid in table[stem]}),
+        ids,
+        f"{where}: every right class of ReaL must be among the class folders",
+        which="are not",
+        remedy="take all 1,000 folders",
+    )
+    max_labels = max(1, *(len(table[stem]) for stem in stems))
+    accepted = np.full((max_labels, len(names)), -1, np.int32)
     for i, stem in enumerate(stems):
         accepted[: len(table[stem]), i] = [ids[wnid] for wnid in table[stem]]
     return {f"accepted_{j}": row for j, row in enumerate(accepted)}
@@ -286,87 +320,103 @@ def read_sixteen(
     ignore: Names = (),
     each: int = 0,
 ) -> base.Source:
-    """Lists the members' images of "train", "val" or a part of one.
+    """Return the source of the images that belong to Geirhos' 16 classes.
 
-    each: at most so many images of one of the 16, evenly spaced over its members'; 0 is
-      all, of which more than half are dogs. The other options are those of `read`.
-    ValueError where no image is of a member.
+    each: the largest number of images per class of the 16, evenly spaced over the class's
+      images; 0: all images, of which more than half are dogs. Other options as of `read`.
+    Raises ValueError if no image belongs to the 16 classes.
     """
-    where, table = request.where, spaces.geirhos16()
+    where, sixteen = request.where, spaces.geirhos16()
     base.check_int(f"{where}: each", each, 0)
-    found = read(request, subset=subset, classes=classes, ignore=ignore)
-    number = {wnid: i for i, wnids in enumerate(table.values()) for wnid in wnids}
-    of = np.array([number.get(wnid, -1) for wnid in found.classes], np.int32)
-    label = of[found.columns["label"]]
-    kept = _evenly_spaced(label, each)
-    if not len(kept):
+    source = read(request, subset=subset, classes=classes, ignore=ignore)
+    number = {wnid: i for i, wnids in enumerate(sixteen.values()) for wnid in wnids}
+    class_of_label = [number.get(wnid, -1) for wnid in source.classes]
+    labels = np.array(class_of_label, np.int32)[source.columns["label"]]
+    index = _evenly_spaced(labels, each)
+    if not len(index):
         must = f"{where}: some images must be of Geirhos' 16 classes"
-        raise ValueError(f"{must}, none of {len(found):,} in {request.root!r} is")
-    taken = sources.take(found, kept, digest="")
-    about = dict(classes=tuple(table), space="entry16")
-    about["note"] = f"the members' {len(kept):,} of {len(found):,} images"
-    about["fingerprint"] = f"{found.fingerprint} of 16 classes, {each or 'all'} of each"
-    columns = {**taken.columns, "label": label[kept]}
-    return dataclasses.replace(taken, columns=columns, **about)
+        raise ValueError(f"{must}, none of {len(source):,} in {request.root!r} is")
+    selected = sources.take(source, index, digest="")
+    fingerprint = f"{source.fingerprint} of 16 classes, {each or 'all'} of each"
+    return dataclasses.replace(
+        selected,
+        columns={**selected.columns, "label": labels[index]},
+        classes=tuple(sixteen),
+        space="entry16",
+        note=f"the members' {len(index):,} of {len(source):,} images",
+        fingerprint=fingerprint,
+    )
 
 
-def _evenly_spaced(label: Column, each: int) -> Int[np.ndarray, "m"]:
-    """Places of the images of a class, at most so many of each, in their order."""
-    chosen = []
-    for number in range(16):
-        places = np.flatnonzero(label == number)
-        if 0 < each < len(places):
-            spread = np.linspace(0, len(places) - 1, each).round().astype(int)
-            places = places[np.unique(spread)]
-        chosen.append(places)
-    return np.sort(np.concatenate(chosen))
+def _evenly_spaced(labels: Column, each: int) -> Int[np.ndarray, "m"]:
+    """Return ascending indices of images, at most `each` (0: all) per class of the 16.
+
+    Images of a class are evenly spaced; images with the label -1 are left out.
+    """
+    selected = []
+    for label in range(16):
+        index = np.flatnonzero(labels == label)
+        if 0 < each < len(index):
+            spread = np.linspace(0, len(index) - 1, each).round().astype(int)
+            index = index[np.unique(spread)]
+        selected.append(index)
+    return np.sort(np.concatenate(selected))
 
 
 def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
-    """Lists a set of 200 classes, and holds choices to them; options as of `folder`."""
-    found = folder.read(request, space="wnid", ignore=ignore)
-    listing.match_classes(request.where, found.classes, tables.subset(request.name))
-    return dataclasses.replace(found, restrict=True, cite=request.cite)
+    """Return the source of a data set of 200 classes, to which decisions are restricted."""
+    source = folder.read(request, space="wnid", ignore=ignore)
+    listing.match_classes(request.where, source.classes, tables.subset(request.name))
+    return dataclasses.replace(source, restrict=True, cite=request.cite)
 
 
 def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
-    """Lists "train", "val", or a part of one such as "train[:90%]"."""
+    """Return the source of Tiny ImageNet's "train", "val", or a part "train[:90%]"."""
     where, path = request.where, folder.find_folder(request)
     classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))
     if request.part.base == "train":
         listing.match_classes(where, listing.class_folders(where, path), classes)
-        found = listing.scan(where, path, classes, ignore, "{}/images")
+        images = listing.scan(
+            where, path, classes=classes, ignore=ignore, below="{}/images"
+        )
     else:
-        found = _tiny_val(where, path, classes, ignore)
-    return folder.build(request, found, space="wnid")
+        images = _list_tiny_val(where, path, classes=classes, ignore=ignore)
+    return folder.build(request, images, space="wnid")
 
 
-def _tiny_val(where, path, classes, ignore) -> listing.Listing:
-    """Lists val/images, with labels from val_annotations.txt."""
-    found = listing.scan(where, path, ("val",), ignore, "images")
-    table, rows = os.path.join(path, "val_annotations.txt"), {}
-    for number, line in enumerate(_lines(where, table), start=1):
+def _list_tiny_val(where, path, *, classes, ignore) -> listing.Listing:
+    """Return the images of val/images with the labels of val_annotations.txt."""
+    images = listing.scan(where, path, classes=("val",), ignore=ignore, below="images")
+    annotations, wnid_of = os.path.join(path, "val_annotations.txt"), {}
+    for number, line in enumerate(_lines(where, annotations), start=1):
         name, wnid, *_ = *line.split("\t"), ""
         if wnid not in classes:
             must = "a line must read <file> tab <wnid of wnids.txt> ..."
-            raise ValueError(f"{table}:{number}: {must}, got {line!r}")
-        labels = (
-            ("a line above", rows.get(f"images/{name}", wnid)),
-            ("this line", wnid),
-        )
-        rows[f"images/{name}"] = listing.agreed_label(f"{table}:{number}", name, labels)
-    for names, others, what in (
-        (found.names, rows, "have a line in val_annotations.txt"),
-        (rows, {*found.names}, "exist in val/images"),
-    ):
-        must = f"{where}: every validation image must {what}"
-        base.refuse_missing(names, others, must, "do not", "unpack the archive again")
+            raise ValueError(f"{annotations}:{number}: {must}, got {line!r}")
+        image = f"images/{name}"
+        labels = (("a line above", wnid_of.get(image, wnid)), ("this line", wnid))
+        wnid_of[image] = listing.agreed_label(f"{annotations}:{number}", name, labels)
+    base.refuse_missing(
+        images.names,
+        wnid_of,
+        f"{where}: every validation image must have a line in val_annotations.txt",
+        which="do not",
+        remedy="unpack the archive again",
+    )
+    base.refuse_missing(
+        wnid_of,
+        {*images.names},
+        f"{where}: every validation image must exist in val/images",
+        which="do not",
+        remedy="unpack the archive again",
+    )
     ids = {name: label for label, name in enumerate(classes)}
-    labels = np.array([ids[rows[name]] for name in found.names], np.int32)
-    return found.by_class(labels, classes)
+    labels = np.array([ids[wnid_of[name]] for name in images.names], np.int32)
+    return images.by_class(labels, classes)
 
 
 def _lines(where: str, path: str) -> list[str]:
+    """Return the lines of a text file of Tiny ImageNet; base.Missing without the file."""
     if not os.path.exists(path):
         must = f"{where}: the published layout must be whole, {path!r} is missing"
         remedy = "unpack the archive again, or use data set 'folder' with space='wnid'"
