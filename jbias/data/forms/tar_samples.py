@@ -10,7 +10,6 @@ an object without these keys, or with the name of its class folder there, is met
 Several labels of a sample must agree.
 """
 
-import collections
 import json
 import os
 import re
