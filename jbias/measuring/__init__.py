@@ -1,8 +1,8 @@
-"""Measure one model on the images that are there: `jbias measure`, and jbias.measure.
+"""Measurement of one model on the user's images: `jbias measure`, and jbias.measure.
 
 cli.py        the command line
-models.py     what MODEL names: a file, a function, a module, a table of decisions
-sets.py       the suite of the folders that are given
-arguments.py  messages name the arguments of Python beside the flags
-run.py        opens, measures, and returns what was measured
+models.py     opens MODEL: a file, a function, a module or a table of decisions
+sets.py       makes the suite for the user's folders
+arguments.py  adds the arguments of Python to messages that name flags
+run.py        measures a model and returns the results
 """

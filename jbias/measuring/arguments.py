@@ -8,8 +8,22 @@ from jbias.evals import probe
 from jbias.runtime import console
 
 _SAME = (
-    *("stimuli", "imagenet", "data", "humans", "size", "images", "only", "out"),
-    *("classes", "trained", "method", "columns", "step", "mean", "std", "name"),
+    "stimuli",
+    "imagenet",
+    "data",
+    "humans",
+    "size",
+    "images",
+    "only",
+    "out",
+    "classes",
+    "trained",
+    "method",
+    "columns",
+    "step",
+    "mean",
+    "std",
+    "name",
 )
 _MODEL = "model, the first argument"
 # By the word that a message has.

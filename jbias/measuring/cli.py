@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from jbias import config as jc
 from jbias.runtime import cli
 
-_MODEL = "what is measured; see above"
+_MODEL = "the model to measure: a file, run, function or table, see above"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,17 +91,18 @@ def parser() -> cli.Parser:
         "--data=DIR": "labelled images of your own: DIR/<class>/, or DIR/<split>/<class>/, "
         "of which all splits but train are measured; or shapes, the embedded set",
         "--humans=DIR": "with --stimuli: people's answers, raw-data of model-vs-human",
-        "--classes=FILE": "what the outputs are, in their order: "
-        f"{cli.OUTPUT_LISTS} (default: found by the number of outputs)",
-        "--columns=KEY=NAME,...": "of a table of decisions: your names of its columns, "
+        "--classes=FILE": "the classes of the outputs, in order: "
+        f"{cli.OUTPUT_LISTS} (default: from the number of outputs)",
+        "--columns=KEY=NAME,...": "for a table of decisions: your names of its columns, "
         "e.g. response=predicted,image=path",
-        "--model=NAME": "of a file of weights: its network, e.g. resnet50 (default: found "
-        "by names and shapes)",
-        "--step=STEP": "of a run: best (by validation; default), latest, or a number",
-        "--name=NAME": "of a function, a module or timm:NAME: its name in tables, and that "
-        "of its folder in --out (default: as it is called)",
-        "--trained=DATA": "the data set that it was trained on, for its records",
-        "--method=NAME": "how it was trained, for its records",
+        "--model=NAME": "for a file of weights: the network, e.g. resnet50 (default: from "
+        "the names and shapes of the weights)",
+        "--step=STEP": "for a run: the checkpoint: best (by validation; default), latest, "
+        "or a number of steps",
+        "--name=NAME": "for a function, a module or timm:NAME: the model's name in tables, "
+        "and that of its folder in --out (default: the name of the function or network)",
+        "--trained=DATA": "the data set that the model was trained on, for its records",
+        "--method=NAME": "the method by which the model was trained, for its records",
     }
     cli.add_texts(arguments, texts)
     cli.add_constants(arguments, "of a file or a function")
@@ -111,29 +112,29 @@ def parser() -> cli.Parser:
         "--size",
         type=cli.at_least(1),
         metavar="N",
-        help="pixels of the images' sides (default: what the model says, else 224)",
+        help="side of the images, in pixels (default: the size of the model, else 224)",
     )
     add(
         "--images",
         type=cli.at_least_0,
         default=0,
         metavar="N",
-        help="how many images are shown by measures that change them, such as "
-        "corruptions; 0 is all (default: %(default)s)",
+        help="number of images for measures that change images, such as corruptions; "
+        "0 means all (default: %(default)s)",
     )
-    cli.add_names(arguments, "--only", None, "measures, by name; all if not given")
+    cli.add_names(arguments, "--only", None, "names of measures to run (default: all)")
     add(
         "--out",
         type=cli.output_folder,
         default="measured",
         metavar="DIR",
-        help="where the network's folder is written (default: %(default)s)",
+        help="folder in which the network's folder is written (default: %(default)s)",
     )
     add(
         "--devices",
         type=cli.at_least_0,
         default=0,
         metavar="N",
-        help="how many of the devices of this machine are used; 0 is all (default: %(default)s)",
+        help="number of devices of this machine to use; 0 means all (default: %(default)s)",
     )
     return arguments

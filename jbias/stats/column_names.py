@@ -1,7 +1,7 @@
-"""Names of columns of tables of scores: which says algorithm, data set, run or score.
+"""Meanings of the column names of tables of scores: algorithm, data set, run, score and so on.
 
-Names are compared in small letters, with "_" between their words. `known_names.json` has
-common names of algorithms and data sets, which tell rows from columns where headers do not.
+Names are compared in lower case, with "_" between words. `known_names.json` has common names
+of algorithms and data sets, which tell rows from columns where headers do not.
 """
 
 import functools
@@ -14,84 +14,112 @@ from typing import Any
 from jbias.stats import score_cells
 
 ROLES = ("algorithm", "dataset", "run", "score", "deviation", "trained_on", "ignore")
-NAMES = {  # Other names of these in tables, in small letters with "_" between words.
+NAMES = {  # Synonyms of each role, in lower case with "_" between words.
     "algorithm": (
-        *("algorithm", "algorithms", "algo", "method", "methods", "model", "models"),
-        *("approach", "approaches", "classifier", "network", "net", "backbone"),
-        *(
-            "technique",
-            "strategy",
-            "defense",
-            "defence",
-            "learner",
-            "architecture",
-            "arch",
-        ),
+        "algorithm",
+        "algorithms",
+        "algo",
+        "method",
+        "methods",
+        "model",
+        "models",
+        "approach",
+        "approaches",
+        "classifier",
+        "network",
+        "net",
+        "backbone",
+        "technique",
+        "strategy",
+        "defense",
+        "defence",
+        "learner",
+        "architecture",
+        "arch",
     ),
     "dataset": (
-        *(
-            "dataset",
-            "datasets",
-            "data_set",
-            "data_sets",
-            "data",
-            "test_set",
-            "test_sets",
-        ),
-        *(
-            "task",
-            "tasks",
-            "benchmark",
-            "benchmarks",
-            "domain",
-            "domains",
-            "environment",
-        ),
-        *(
-            "env",
-            "target",
-            "test_domain",
-            "test_env",
-            "testset",
-            "eval_set",
-            "corruption",
-        ),
-        *("target_domain", "test_dataset", "eval_dataset", "evaluated_on", "tested_on"),
+        "dataset",
+        "datasets",
+        "data_set",
+        "data_sets",
+        "data",
+        "test_set",
+        "test_sets",
+        "task",
+        "tasks",
+        "benchmark",
+        "benchmarks",
+        "domain",
+        "domains",
+        "environment",
+        "env",
+        "target",
+        "test_domain",
+        "test_env",
+        "testset",
+        "eval_set",
+        "corruption",
+        "target_domain",
+        "test_dataset",
+        "eval_dataset",
+        "evaluated_on",
+        "tested_on",
     ),
     "run": (
-        *("run", "runs", "seed", "seeds", "fold", "folds", "trial", "trials", "repeat"),
-        *(
-            "repeats",
-            "repetition",
-            "replicate",
-            "replication",
-            "run_id",
-            "seed_id",
-            "rep",
-        ),
-        *("random_seed", "rng_seed", "trial_seed"),
+        "run",
+        "runs",
+        "seed",
+        "seeds",
+        "fold",
+        "folds",
+        "trial",
+        "trials",
+        "repeat",
+        "repeats",
+        "repetition",
+        "replicate",
+        "replication",
+        "run_id",
+        "seed_id",
+        "rep",
+        "random_seed",
+        "rng_seed",
+        "trial_seed",
     ),
     "deviation": (
-        *("std", "stdev", "std_dev", "stddev", "sd", "sem", "se", "stderr", "std_err"),
-        *(
-            "standard_deviation",
-            "standard_error",
-            "deviation",
-            "±",
-            "+_",
-            "ci",
-            "ci95",
-            "error_bar",
-        ),
+        "std",
+        "stdev",
+        "std_dev",
+        "stddev",
+        "sd",
+        "sem",
+        "se",
+        "stderr",
+        "std_err",
+        "standard_deviation",
+        "standard_error",
+        "deviation",
+        "±",
+        "+_",
+        "ci",
+        "ci95",
+        "error_bar",
     ),
     "trained_on": ("trained_on",),
 }
-STATISTICS = {  # Names of statistics over runs, by what they are.
+STATISTICS = {  # Names of statistics over runs, by kind.
     "mean": ("mean", "avg", "average"),
     "deviation": ("std", "stdev", "std_dev", "stddev", "sd", "standard_deviation", "±"),
     "error": (
-        *("sem", "se", "stderr", "std_err", "std_error", "standard_error"),
-        *("ci", "ci95", "95_ci"),
+        "sem",
+        "se",
+        "stderr",
+        "std_err",
+        "std_error",
+        "standard_error",
+        "ci",
+        "ci95",
+        "95_ci",
     ),
     "count": ("count", "n", "size", "nunique", "num"),
     "other": ("min", "max", "median", "var", "variance", "sum", "amin", "amax"),
@@ -111,8 +139,6 @@ _METRICS = frozenset(
         "accuracy",
         "accuracies",
         "top1",
-    )
-    + (
         "top5",
         "acc1",
         "acc5",
@@ -121,8 +147,6 @@ _METRICS = frozenset(
         "accuracy_top1",
         "metric",
         "result",
-    )
-    + (
         "results",
         "performance",
         "perf",
@@ -133,8 +157,6 @@ _METRICS = frozenset(
         "error",
         "err",
         "loss",
-    )
-    + (
         "nll",
         "ece",
         "mean",
@@ -144,8 +166,12 @@ _METRICS = frozenset(
         "recall",
         "map",
         "mce",
+        "error_rate",
+        "balanced_accuracy",
+        "bacc",
+        "worst_group_accuracy",
+        "shape_bias",
     )
-    + ("error_rate", "balanced_accuracy", "bacc", "worst_group_accuracy", "shape_bias")
 )
 _METRIC_EXTRAS = frozenset(
     (
@@ -160,8 +186,6 @@ _METRIC_EXTRAS = frozenset(
         "iid",
         "final",
         "best",
-    )
-    + (
         "last",
         "avg",
         "average",
@@ -187,8 +211,6 @@ _BOOKKEEPING = frozenset(
         "iteration",
         "iterations",
         "iter",
-    )
-    + (
         "lr",
         "learning_rate",
         "rate",
@@ -197,8 +219,6 @@ _BOOKKEEPING = frozenset(
         "batch_size",
         "batch",
         "params",
-    )
-    + (
         "parameters",
         "n_params",
         "num_params",
@@ -207,8 +227,6 @@ _BOOKKEEPING = frozenset(
         "macs",
         "gmacs",
         "runtime",
-    )
-    + (
         "time",
         "duration",
         "timestamp",
@@ -218,8 +236,6 @@ _BOOKKEEPING = frozenset(
         "n",
         "count",
         "num_images",
-    )
-    + (
         "n_images",
         "images",
         "rank",
@@ -228,8 +244,6 @@ _BOOKKEEPING = frozenset(
         "mean_rank",
         "momentum",
         "dropout",
-    )
-    + (
         "gpu",
         "gpus",
         "hours",
@@ -239,8 +253,6 @@ _BOOKKEEPING = frozenset(
         "size",
         "image_size",
         "res",
-    )
-    + (
         "resolution",
         "support",
         "nr",
@@ -251,8 +263,6 @@ _BOOKKEEPING = frozenset(
         "commit",
         "job_id",
         "walltime",
-    )
-    + (
         "p_value",
         "pvalue",
         "memory",
@@ -279,7 +289,7 @@ _KNOWN_NAMES = resources.files("jbias.stats") / "known_names.json"
 
 
 def meaning(name: Any) -> str:
-    """Return the role that a column's name says, one of `ROLES`, or ""."""
+    """Return the role of a column from its name: one of `ROLES`, or "" if unknown."""
     name = _SETTING.sub("", str(name).strip())
     word = word_of(name)
     if not word:
@@ -336,7 +346,7 @@ def is_average(name: Any) -> bool:
 
 
 def statistic(name: Any) -> str:
-    """Return what a name of a statistic says, a key of `STATISTICS`; "" for any other name."""
+    """Return the kind of a statistic from its name, a key of `STATISTICS`; "" if it is none."""
     if re.fullmatch(r"[0-9.]+\s*%", str(name).strip()):
         return "other"  # A percentile, as of pandas' describe().
     return _KIND_OF_STATISTIC.get(word_of(name), "")
@@ -345,7 +355,7 @@ def statistic(name: Any) -> str:
 def split_statistic(name: Any) -> tuple[str, str]:
     """Return a name without the statistic at its start or end, and the statistic.
 
-    "std_PACS" is ("PACS", "std"); each of the two is "" where the name lacks it.
+    "std_PACS" is ("PACS", "std"); either part is "" if the name lacks it.
     """
     text = str(name).strip()
     if statistic(text):
@@ -365,7 +375,7 @@ def split_statistic(name: Any) -> tuple[str, str]:
 
 
 def split_metric(name: Any) -> tuple[str, str]:
-    """Return the metric at the start or end of a name, and the rest; "" for none.
+    """Return the metric at the start or end of a name ("" if none), and the remaining name.
 
     "test_acc_PACS" is ("test_acc", "PACS").
     """
@@ -386,9 +396,9 @@ def is_measure(name: Any) -> bool:
 
 
 def is_standard_error(name: Any) -> bool:
-    """Return whether a name has that of a standard error at its end or start.
+    """Return whether a name starts or ends with the name of a standard error.
 
-    So have acc_stderr,none and sem_PACS; SE-ResNet is a network.
+    True for acc_stderr,none and sem_PACS, false for SE-ResNet, a network.
     """
     word = word_of(re.sub(r"[()\[\]]", " ", str(name).partition(",")[0]))
     errors = STATISTICS["error"]
@@ -403,13 +413,14 @@ def is_margin(name: Any) -> bool:
 
 
 def word_of(name: Any) -> str:
-    """Return a name in small letters, with "_" for all between its words."""
+    """Return a name in lower case, with "_" between words and without units and arrows."""
     text = score_cells.bare_name(str(name))
     text = re.sub(r"\((?:%|↑|↓|in %|m|g|k)\)|\[(?:%|↑|↓)\]|[%↑↓#]", " ", text.lower())
     return re.sub(r"[\s_\-.]+", "_", text.strip()).strip("_")
 
 
 def is_bookkeeping(name: str) -> bool:
+    """Return whether a name is that of a count, setting or id, such as epoch, lr or run_id."""
     word = word_of(name)
     return (
         word in _BOOKKEEPING
@@ -435,12 +446,12 @@ def is_difference(name: str) -> bool:
 
 
 def is_run_name(name: Any) -> bool:
-    """Return whether a name says that it is of a run, such as "seed 3"; not a bare number."""
+    """Return whether a name is that of a run, such as "seed 3"; false for a bare number."""
     return bool(_RUN.fullmatch(str(name).strip()))
 
 
 def run_of(name: Any) -> str:
-    """Return the number of a run that a name writes, such as 3 of "seed 3"; "" for others."""
+    """Return the number in the name of a run, such as 3 in "seed 3"; "" for other names."""
     text = str(name).strip()
     match = _RUN.fullmatch(text)
     if match:
@@ -450,12 +461,13 @@ def run_of(name: Any) -> str:
 
 @functools.cache
 def _known_names() -> dict[str, frozenset[str]]:
-    """Return common names of algorithms and of data sets, in small letters and digits."""
+    """Return common names of algorithms and of data sets, as lower-case letters and digits."""
     words = json.loads(_KNOWN_NAMES.read_text("utf-8"))
     return {kind: frozenset(map(_letters, names)) for kind, names in words.items()}
 
 
 def count_known(names: Sequence[str], kind: str) -> int:
+    """Return how many names are known; kind: "algorithms" or "datasets"."""
     return sum(_letters(name) in _known_names()[kind] for name in names)
 
 

@@ -1,4 +1,4 @@
-"""States of runs in exports of trackers: which rows of a table are of runs that did not finish.
+"""States of runs in exported tables, to find the rows of runs that did not finish.
 
 Names of states are those of W&B, MLflow, Optuna, Ray Tune and Slurm.
 """
@@ -16,29 +16,49 @@ _FINISHED = frozenset(
 )
 _UNFINISHED = frozenset(
     (
-        *("crashed", "failed", "fail", "error", "killed", "running", "pending"),
-        *("preempted", "preempting", "queued", "scheduled", "pruned", "timeout"),
-        *("cancelled", "canceled", "aborted", "stopped", "out_of_memory"),
-        *("waiting", "paused", "suspended", "node_fail", "boot_fail", "deadline"),
+        "crashed",
+        "failed",
+        "fail",
+        "error",
+        "killed",
+        "running",
+        "pending",
+        "preempted",
+        "preempting",
+        "queued",
+        "scheduled",
+        "pruned",
+        "timeout",
+        "cancelled",
+        "canceled",
+        "aborted",
+        "stopped",
+        "out_of_memory",
+        "waiting",
+        "paused",
+        "suspended",
+        "node_fail",
+        "boot_fail",
+        "deadline",
     )
 )
 
 
 class Unfinished(NamedTuple):
-    """The rows of runs that did not finish, by the column that says so."""
+    """The rows of runs that did not finish, and the column of their states."""
 
     column: int
     rows: tuple[int, ...]
-    states: dict[str, int]  # How many rows have each state, the most frequent first.
+    states: dict[str, int]  # Number of rows of each state, the most frequent first.
 
 
 def find_unfinished(
     names: Sequence[str], cells: Sequence[Sequence[Any]]
 ) -> Unfinished | None:
-    """Return the rows of a table whose state is not finished; None where there are none.
+    """Return the rows of a table whose state is not finished; None if all are finished.
 
-    names: those of the columns. cells: the rows. A column counts if it is called state or
-    status and has names of states alone; a blank cell says nothing.
+    names: of the columns. cells: rows of cells. The column of states is called state, status
+    or the like and has only names of states and blank cells.
     """
     for j, name in enumerate(names):
         if column_names.word_of(name) not in _COLUMNS:
@@ -54,5 +74,5 @@ def find_unfinished(
 
 
 def _state(cell: Any) -> str:
-    """Return the name of a state in small letters; Slurm writes CANCELLED by 1000."""
+    """Return the state in lower case, without a user such as in Slurm's CANCELLED by 1000."""
     return re.sub(r"_by_\d+$", "", column_names.word_of(score_grid.label(cell)))

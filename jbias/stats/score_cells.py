@@ -1,8 +1,8 @@
-r"""Cells of tables of scores as people write them: "73.8 ± 0.2", "75,2 %", "\textbf{61.0}".
+r"""Parser of cells of score tables, such as "73.8 ± 0.2", "75,2 %" and "\textbf{61.0}".
 
-A cell is a number, a number with its spread over runs, missing, or neither. Commas are read
-by the whole table (`decide_decimal`): "73,8" is a number with a decimal comma where no cell
-says otherwise, and "1,234" alone leaves a doubt, which is never guessed.
+A cell is a number, a number with its spread over runs, missing, or neither. The meaning of
+commas is decided from the whole table (`decide_decimal`): "73,8" has a decimal comma unless
+another cell contradicts, and "1,234" alone is ambiguous, which raises an error.
 """
 
 import dataclasses
@@ -27,8 +27,6 @@ _MISSING = frozenset(
         "nan",
         "<na>",
         "none",
-    )
-    + (
         "null",
         "nil",
         "?",
@@ -105,21 +103,21 @@ _LATEX_SIGNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One cell of a table of scores, read."""
+    """A parsed cell of a table of scores."""
 
-    value: float  # NaN where it is missing.
-    spread: float = math.nan  # After ±, or in brackets; NaN if there is none.
-    is_summary: bool = False  # A mean with its spread, or with an interval.
-    is_percent: bool = False  # It bears a percent sign.
-    is_unclear: bool = False  # The number in brackets may be a spread or, say, a rank.
+    value: float  # NaN if missing.
+    spread: float = math.nan  # After ±, or in brackets; NaN without a spread.
+    is_summary: bool = False  # The value is a mean with a spread or an interval.
+    is_percent: bool = False  # The cell has a percent sign.
+    is_unclear: bool = False  # The number in brackets may be a spread or a rank.
 
 
 @dataclasses.dataclass(frozen=True)
 class Commas:
-    """The signs with which numbers of a table are written."""
+    """The decimal and thousands separators of the numbers in a table."""
 
-    decimal: str = "."  # The decimal sign, "." or ",".
-    thousands: str = ""  # "," or "." or "'", or "" if there is none.
+    decimal: str = "."  # "." or ",".
+    thousands: str = ""  # ",", ".", "'", or "" for none.
 
 
 def plain_text(text: str, *, keep_notes: bool = False) -> str:
@@ -148,8 +146,8 @@ def plain_text(text: str, *, keep_notes: bool = False) -> str:
 def bare_name(text: str) -> str:
     """Return a name without markup, marks of footnotes and citations.
 
-    "SagNet [12]" is SagNet, and "Ours$^\\dagger$" is Ours. Where a single letter would be
-    left, as of A*, the marks stay.
+    "SagNet [12]" is SagNet, and "Ours$^\\dagger$" is Ours. Marks are kept if only a single
+    letter would remain, as for A*.
     """
     name = " ".join(_NAME_NOTES.sub("", plain_text(text)).split())
     return name if len(name) > 1 else plain_text(text, keep_notes=True)
@@ -168,13 +166,13 @@ def _strip_links(text: str, keep_notes: bool) -> str:
 
 
 def _kept_superscript(match: re.Match) -> str:
-    """Return a superscript as plain text: a mark as it is, else behind "^"."""
+    """Return a superscript as plain text: marks unchanged, other text after "^"."""
     note = match[1].strip()
     return note if re.fullmatch(rf"{_MARK}+", note) else f"^{note}"
 
 
 def _kept_note(match: re.Match) -> str:
-    """Return what a command of LaTeX notes, as plain text."""
+    """Return the argument of a LaTeX citation or footnote command as plain text."""
     if match[1] in ("tnote", "textsuperscript", "footnotemark"):
         return f"^{{{match[2]}}}"
     return f" [{'^' if match[1] == 'footnote' else '@'}{match[2]}]"
@@ -200,7 +198,7 @@ def _strip_latex(text: str, keep_notes: bool) -> str:
         text = re.sub(r"\^\s*(?:\{[^{}]*\}|[*†‡§¶a-z])", "", text)
     text = re.sub(r"_\s*(?=±)", " ", text)
     previous = None
-    while previous != text:  # Styles stand in each other.
+    while previous != text:  # Styles may be nested.
         previous = text
         text = _LATEX_STYLE.sub(r"\1", text)
     return re.sub(r"[{}]", "", text).strip()
@@ -213,16 +211,16 @@ def is_score(text: str) -> bool:
 
 
 def is_missing(text: str) -> bool:
-    """Return whether a cell's text says that there is no score."""
+    """Return whether a cell's text marks a missing score, such as "-" or "n/a"."""
     return plain_text(text).lower() in _MISSING
 
 
 def parse(text: str, commas: Commas) -> Cell | None:
-    """Return what a cell says; None where it is neither a number nor missing.
+    """Return the parsed cell; None if the text is neither a number nor missing.
 
-    A number in brackets is a spread, as in "73.8 (0.2)", unless it bears a sign, which marks
-    a difference from another row and is left out. A whole number in brackets beside one with
-    decimals, "73.8 (2)", is unclear: a rank, a spread of 2, or one of 0.2.
+    A number in brackets is a spread, as in "73.8 (0.2)", unless it has a sign, which marks a
+    difference from another row and is ignored. A whole number in brackets after one with
+    decimals, "73.8 (2)", is unclear: a rank, a spread of 2, or a spread of 0.2.
     """
     plain = plain_text(text).replace("−", "-")
     if plain.lower() in _MISSING:
@@ -253,7 +251,7 @@ def parse(text: str, commas: Commas) -> Cell | None:
 
 
 def _number(text: str, commas: Commas) -> float | None:
-    """Return the number that a text writes with those signs; None for any other text."""
+    """Return the number in a text with these separators; None if it is not a number."""
     digits = text
     if commas.thousands and commas.thousands in digits:
         sign = re.escape(commas.thousands)
@@ -284,11 +282,11 @@ def _numbers(texts: Iterable[str]) -> Iterator[str]:
 
 
 def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
-    """Return how the numbers of a table are written.
+    """Return the separators of the numbers in a table.
 
-    decimal: what the user says, "." or ",", or "" to decide by the cells. Raises ValueError
-    with both readings where they leave a doubt: commas before three digits alone, or signs
-    that contradict each other.
+    decimal: the user's choice, "." or ",", or "" to decide from the cells. Raise ValueError,
+    with both readings, if the cells are ambiguous: only commas before three digits, or
+    separators that contradict each other.
     """
     numbers = [*_numbers(texts)]
     with_comma = [number for number in numbers if "," in number]
@@ -329,7 +327,7 @@ def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
 
 
 def _is_grouped(number: str, sign: str) -> bool:
-    """Return whether a sign of a number may part its thousands, as in 1,234 or 12,345,678."""
+    """Return whether `sign` may separate thousands in a number, as in 1,234 or 12,345,678."""
     sign = re.escape(sign)
     return bool(
         re.fullmatch(rf"[1-9][0-9]{{0,2}}(?:{sign}[0-9]{{3}})+(?:[.,][0-9]*)?", number)

@@ -1,4 +1,4 @@
-"""The columns of a table of scores: which of them says what, and what each row has in them."""
+"""The columns of a table of scores: the role of each column, and the parsed cells."""
 
 import collections
 import dataclasses
@@ -19,10 +19,10 @@ from jbias.stats import (
     score_rows,
 )
 
-# What a number begins with, also one that is written wrongly.
-_BEGINS = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
-HEADER = "header"  # In the place of a column: the header line holds the role.
-ORDER = "order"  # In the place of a column of runs: rows of one cell, in order.
+# The start of a number, also of one that cannot be parsed.
+_NUMBER_START = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
+HEADER = "header"  # Instead of a column's name: the header line has this role.
+ORDER = "order"  # Instead of a column of runs: rows of one cell are runs, in order.
 METRIC_COLUMNS = ("metric", "measure", "metric_name", "variable", "quantity")
 
 
@@ -31,10 +31,10 @@ class Choices:
     """Choices of the user, where a table has several readings.
 
     columns: the name of the column of each role (`ROLES`), e.g. {"algorithm": "method"};
-    several that make a role together are joined by "+". rows: what the rows of a wide table
-    are, "algorithms" or "datasets". decimal: the decimal sign, "." or ",". brackets: what a
-    number in brackets after a score is, "deviation", or "ignore" for ranks and the like.
-    margins: "ignore" or "keep" a row or column called All, Average and the like.
+    several columns of one role are joined by "+". rows: "algorithms" or "datasets", the rows
+    of a wide table. decimal: the decimal sign, "." or ",". brackets: "deviation" if a number
+    in brackets after a score is one, "ignore" if it is a rank or the like. margins: "ignore"
+    or "keep" a row or column called All, Average and the like.
     """
 
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -47,9 +47,10 @@ class Choices:
 class Columns:
     """A table of scores with the role of each of its columns.
 
-    Columns are known by their number. `roles` has one of `column_names.ROLES`, or "number",
-    "text", "bookkeeping" (numbers that are no scores), "spread" (of the column before),
-    "empty" or "unused", for each. Choices of the user go before what names say.
+    Columns are identified by their index. `roles` has for each column one of
+    `column_names.ROLES`, or "number", "text", "bookkeeping" (numbers that are not scores),
+    "spread" (of the column before), "empty" or "unused". Choices of the user override the
+    meaning of names.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Columns:
     ) -> None:
         written = grid.columns
         self.old_names: dict[str, str] = {}  # Of names that lost marks of footnotes.
-        if grid.source:  # Names of data in memory are keys of its user.
+        if grid.source:  # Names in a frame are keys of the user's code: keep them.
             grid, self.old_names = score_names.without_notes(grid)
         self.grid = grid
         self.choices = choices
@@ -83,20 +84,21 @@ class Columns:
                 self.where + _as_flags(str(error), grid.source)
             ) from None
         self.parsed = [[self._parse(x) for x in row] for row in grid.cells]
-        self.roles = self._roles()
+        self.roles = self._find_roles()
         self.kind = kind
-        self.errors = list(errors)  # Columns of standard errors, which are not used.
+        self.errors = list(errors)  # Names of columns of standard errors, not used.
         self.unused = [*unused]
         self.unused += [
             f"{self.names[j]} (no scores)"
-            for j in self.of("empty")
+            for j in self.columns_of("empty")
             if not all(score_grid.is_blank(row[j]) for row in grid.cells)
         ]
-        self.spreads: dict[int, int] = {}  # The column of the spread of each of scores.
-        self.unfinished = ""  # How many rows are left out for it, in words.
-        self.keep_unfinished = ""  # The choice that keeps them, in words.
+        self.spreads: dict[int, int] = {}  # Column of the spread, by column of scores.
+        self.unfinished = ""  # Number of rows of unfinished runs, in words.
+        self.keep_unfinished = ""  # The choice that keeps these rows, in words.
 
     def _parse(self, value: Any) -> score_cells.Cell | None:
+        """Return a parsed cell; None if it is neither a number nor missing."""
         if value is None or value is pd.NA:
             return score_cells.Cell(math.nan)
         if isinstance(value, str):
@@ -107,18 +109,18 @@ class Columns:
         return score_cells.Cell(float(value)) if is_finite else None
 
     def is_numeric(self, column: int) -> bool:
-        """Return whether a column holds numbers, perhaps with missing cells among them."""
+        """Return whether a column has only numbers and missing cells, and at least a number."""
         cells = [row[column] for row in self.parsed]
         if any(cell is None for cell in cells):
             return False
         return any(not math.isnan(cell.value) for cell in cells)
 
     def _is_empty(self, column: int) -> bool:
-        """Return whether all cells of a column are blank, or say that there is no score."""
+        """Return whether all cells of a column are blank or marked as missing."""
         return all(self.is_missing(i, column) for i in range(len(self.parsed)))
 
     def _mostly_numeric(self, column: int) -> bool:
-        """Return whether most of a column's cells that are filled are numbers."""
+        """Return whether more than half of a column's filled cells are numbers."""
         is_number = [
             row[column] is not None
             for row, cells in zip(self.parsed, self.grid.cells, strict=True)
@@ -127,27 +129,28 @@ class Columns:
         return 2 * sum(is_number) > len(is_number)
 
     def _looks_numeric(self, column: int) -> bool:
-        """Return whether most cells of a column begin as numbers, readable or not.
+        """Return whether more than half of a column's filled cells begin like numbers.
 
-        Values that are neither text nor numbers, such as dates, name nothing either.
+        Values that are neither text nor numbers, such as dates, count as numbers: they are
+        not names.
         """
         cells = [
             x
             for x in self.column(self.grid.cells, column)
             if not score_grid.is_blank(x)
         ]
-        begun = [
+        like_numbers = [
             x
             for x in cells
-            if not isinstance(x, str) or _BEGINS.match(score_grid.label(x))
+            if not isinstance(x, str) or _NUMBER_START.match(score_grid.label(x))
         ]
-        return 2 * len(begun) > len(cells)
+        return 2 * len(like_numbers) > len(cells)
 
     @staticmethod
     def column(rows: list[list[Any]], column: int) -> list[Any]:
         return [row[column] for row in rows]
 
-    def _roles(self) -> list[str]:
+    def _find_roles(self) -> list[str]:
         """Return the role of each column: those of `ROLES`, "number", "text" or "empty"."""
         chosen = self._chosen()
         roles = []
@@ -158,7 +161,7 @@ class Columns:
             has_one_line = not any(self.grid.columns[j][1:])
             role = column_names.meaning(name) if has_one_line else ""
             if role in self.choices.columns and role != "deviation":
-                role = ""  # Another column was chosen.
+                role = ""  # The user chose another column.
             if self._is_empty(j) and role not in ("algorithm", "dataset"):
                 roles.append("empty")
             elif role == "score" and not self._mostly_numeric(j):
@@ -180,7 +183,7 @@ class Columns:
         return roles
 
     def _is_bookkeeping(self, column: int) -> bool:
-        """Return whether a column counts, or is a difference: no scores of a data set."""
+        """Return whether a column has counts, settings or differences instead of scores."""
         name = self.names[column]
         if column_names.is_difference(name) or column_names.is_setting(name):
             return True
@@ -191,7 +194,7 @@ class Columns:
         )
 
     def _is_spread_before(self, column: int) -> bool:
-        """Return whether a column without a name has ±0.3 and the like for that before it."""
+        """Return whether a column without a name has spreads (±0.3) of the column before."""
         texts = [
             str(x).strip()
             for x in self.column(self.grid.cells, column)
@@ -202,7 +205,7 @@ class Columns:
         return all(re.match(r"(?:±|\+/-|\+-|\$?\\pm)", text) for text in texts)
 
     def _is_fractional(self, column: int) -> bool:
-        """Return whether a column holds numbers that are not whole, which name nothing."""
+        """Return whether a column has numbers that are not whole, so it has no names."""
         return self.is_numeric(column) and any(
             not float(row[column].value).is_integer()
             for row in self.parsed
@@ -243,25 +246,29 @@ class Columns:
         )
         return in_header or in_column
 
-    def of(self, role: str) -> list[int]:
-        return [j for j, known in enumerate(self.roles) if known == role]
+    def columns_of(self, role: str) -> list[int]:
+        """Return the indices of the columns of a role."""
+        return [j for j, column_role in enumerate(self.roles) if column_role == role]
 
     def shown(self, columns: Sequence[int]) -> str:
+        """Return the names of columns for a message."""
         return ", ".join(self.names[j] or "(no name)" for j in columns)
 
     def leave_out(self, columns: Sequence[int]) -> None:
+        """Mark columns as unused."""
         for j in columns:
             self.unused.append(self.names[j] or "(no name)")
             self.roles[j] = "unused"
 
     def labels_of(self, columns: Sequence[int]) -> dict[str, None]:
+        """Return the distinct labels of rows in these columns, in order, as keys."""
         return dict.fromkeys(
             " ".join(score_grid.label(row[j]) for j in columns)
             for row in self.grid.cells
         )
 
     def keep_rows(self, rows: Sequence[int]) -> None:
-        """Leave out all rows but these."""
+        """Remove all other rows; rows: indices."""
         self.grid = dataclasses.replace(
             self.grid,
             cells=[self.grid.cells[i] for i in rows],
@@ -270,9 +277,9 @@ class Columns:
         self.parsed = [self.parsed[i] for i in rows]
 
     def leave_out_unfinished(self) -> None:
-        """Leave out the rows of runs that did not finish, and say how many in `unfinished`.
+        """Remove the rows of runs that did not finish, and describe them in `unfinished`.
 
-        The choice ignore=COLUMN, of the column that says so, keeps them.
+        The choice ignore=COLUMN, of the column of states, keeps the rows.
         """
         unfinished = run_states.find_unfinished(self.names, self.grid.cells)
         if unfinished is None or self.roles[unfinished.column] != "text":
@@ -294,8 +301,7 @@ class Columns:
                 f"{self.where}must hold scores of runs that finished, got none: "
                 f"{self.unfinished}; add some, or {self.keep_unfinished}"
             )
-        gone = {*unfinished.rows}
-        self.keep_rows([i for i in range(number) if i not in gone])
+        self.keep_rows([i for i in range(number) if i not in unfinished.rows])
         self.roles[unfinished.column] = "unused"
 
     def unclear(
@@ -304,7 +310,8 @@ class Columns:
         return unclear(self.grid.source, self.choices, fact, *suggested)
 
     def trained_on(self, i: int) -> bool | None:
-        columns = self.of("trained_on")
+        """Return the trained_on entry of row i; None if the table has no such column."""
+        columns = self.columns_of("trained_on")
         if not columns:
             return None
         word = score_grid.label(self.grid.cells[i][columns[0]]).lower()
@@ -320,7 +327,7 @@ class Columns:
             self.errors.append(self.names[column])
 
     def is_missing(self, i: int, j: int) -> bool:
-        """Return whether a cell is blank, or says that there is no score."""
+        """Return whether the cell in row i and column j is blank or marked as missing."""
         cell = self.parsed[i][j]
         return cell is not None and math.isnan(cell.value)
 
@@ -332,7 +339,7 @@ class Columns:
             known[word.partition(",")[0]] = j
             known[word] = j
         spreads: dict[int, int] = {}
-        candidates = [*values, *self.of("deviation")]
+        candidates = [*values, *self.columns_of("deviation")]
         candidates.sort(key=lambda j: column_names.is_standard_error(self.names[j]))
         for j in candidates:
             word = column_names.word_of(self.names[j])
@@ -352,7 +359,7 @@ class Columns:
         return spreads
 
     def _is_small(self, column: int, scores: int) -> bool:
-        """Return whether a column's numbers are all below half of the scores beside them."""
+        """Return whether a column's numbers are all at most half of the scores in their row."""
         pairs = [(row[column], row[scores]) for row in self.parsed]
         return all(
             0 <= spread.value <= abs(score.value) / 2
@@ -361,11 +368,15 @@ class Columns:
         )
 
     def row_labels(self, columns: list[int]) -> list[str]:
-        """Return the labels of rows; a blank one repeats that above, as in merged cells."""
+        """Return the labels of rows; a blank label repeats the one above, as in merged cells."""
         labels = []
         may_repeat = any(
             j not in columns
-            for j in (*self.of("run"), *self.of("dataset"), *self.of("algorithm"))
+            for j in (
+                *self.columns_of("run"),
+                *self.columns_of("dataset"),
+                *self.columns_of("algorithm"),
+            )
         )
         for row, place in zip(self.grid.cells, self.grid.places, strict=True):
             names = [score_grid.label(row[j]) for j in columns]
@@ -384,7 +395,7 @@ class Columns:
         return labels
 
     def run_of_row(self, i: int, columns: Sequence[int]) -> str:
-        """Return the run that a row's columns name, joined by "/" where they are several."""
+        """Return the run of row i from these columns, joined by "/" if there are several."""
         return "/".join(score_grid.label(self.grid.cells[i][j]) for j in columns)
 
     def row(
@@ -397,7 +408,7 @@ class Columns:
         run: str,
         spread_column: int | None = None,
     ) -> score_rows.Row:
-        """Return the score in row i and column j, whose spread may have a column of its own."""
+        """Return the score in row i and column j, with its spread from its cell or column."""
         cell = self._cell(i, j, algorithm, dataset)
         if cell.is_summary and column_names.is_standard_error(self.names[j]):
             cell = dataclasses.replace(cell, spread=math.nan, is_summary=False)
@@ -448,7 +459,7 @@ class Columns:
 
 
 def check_names(names: Sequence[str], where: str) -> None:
-    """Raise ValueError for a name that two columns have; "" names none."""
+    """Raise ValueError for two columns of the same name; columns without a name are allowed."""
     doubled = [k for k, n in collections.Counter(names).items() if n > 1 and k]
     if doubled:
         raise ValueError(
@@ -460,7 +471,10 @@ def check_names(names: Sequence[str], where: str) -> None:
 def unclear(
     source: str, choices: Choices, fact: str, *suggested: tuple[str, str]
 ) -> score_rows.UnclearError:
-    """Return the error of a doubt, with the choices (name, value) that decide."""
+    """Return the error for a table with several readings.
+
+    fact: the readings, in words. suggested: the choices (name, value) that select one.
+    """
     flags = [
         f"{flag(name, source)}{with_choices(choices, name, value)}"
         for name, value in suggested
@@ -472,16 +486,20 @@ def unclear(
 
 
 def with_choices(choices: Choices, name: str, value: str) -> str:
-    """Return a suggested choice of columns beside those that the user gave already."""
+    """Return a suggested value, for columns together with those the user already gave."""
     if name != "columns":
         return value
     roles = {pair.partition("=")[0] for pair in value.split(",")}
-    others = [f"{k}={v}" for k, v in choices.columns.items() if k not in roles]
-    return ",".join([*others, value])
+    given_columns = [
+        f"{role}={column}"
+        for role, column in choices.columns.items()
+        if role not in roles
+    ]
+    return ",".join([*given_columns, value])
 
 
 def flag(name: str, source: str) -> str:
-    """Return how the user gives a choice: a flag for a file, else an argument."""
+    """Return a choice as the user writes it: a flag for a file, an argument in Python."""
     return f"--{name}=" if source else f"{name}="
 
 
@@ -490,7 +508,7 @@ def _as_flags(text: str, source: str) -> str:
 
 
 def _shown_cell(value: Any) -> str:
-    """Return how a message shows a cell that is no score, with its kind where that helps."""
+    """Return the text of an invalid cell for a message, with its type if that helps."""
     if isinstance(value, bool):
         return f"the truth value {value} (bool)"
     if hasattr(value, "isoformat"):

@@ -1,4 +1,4 @@
-"""Tables of scores as they are written: a grid of cells under the names of its columns."""
+"""Unparsed tables of scores: a grid of cells under the names of its columns."""
 
 import dataclasses
 import math
@@ -9,12 +9,12 @@ import pandas as pd
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """A table as it is written: names of columns, and rows of cells.
+    """An unparsed table: names of columns, and rows of cells.
 
-    columns: the names of each column, one a header line. levels: the name of each header
-    line, "" where it has none. cells: text, numbers or None, a row each. places: what
-    messages call each row. source: what they call the table; "" for data in memory.
-    title: the name of the one data set of a table that names none.
+    columns: the names of each column, one per header line. levels: the name of each header
+    line, "" for none. cells: rows of text, numbers or None. places: name of each row in
+    messages. source: name of the table in messages; "" for data in memory. title: name of
+    the data set if the table names none.
     """
 
     columns: tuple[tuple[str, ...], ...]
@@ -47,7 +47,7 @@ def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") ->
 
 
 def plain_value(value: Any) -> Any:
-    """Return a cell of pandas as text, a Python number or None; all else as it is."""
+    """Return a pandas cell as text, a Python number or None; other values unchanged."""
     if isinstance(value, str) or value is None:
         return value
     if value is pd.NA or value is pd.NaT:
@@ -56,7 +56,7 @@ def plain_value(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Return the name that a cell writes; "" for a blank one."""
+    """Return the text of a cell as a name; "" for a blank cell."""
     if value is None or value is pd.NA:
         return ""
     if isinstance(value, float):

@@ -1,8 +1,8 @@
 """Header lines of tables of scores that name statistics, metrics, or several roles.
 
 pandas writes such headers: `pivot_table(aggfunc=["mean", "std"])` puts a line of statistics
-over that of data sets, and `pivot(columns=["method", "dataset"])` has a line for each role.
-`simplify` makes of these a grid with one header line, or with a second one of statistics.
+above that of data sets, and `pivot(columns=["method", "dataset"])` has a line for each role.
+`simplify` reduces such headers to one line, or to two with a line of statistics.
 """
 
 import collections
@@ -20,11 +20,11 @@ BY_LEVELS = "table with the roles in its header lines"
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """A grid whose header has no lines of statistics over others, and what was left out.
+    """A grid with a simplified header, and the names of columns that are not used.
 
-    choices: those of the user that still apply. unused: columns that are not used, in words.
-    errors: names of the columns of standard errors, which are not used. kind: what
-    the table is called where its header lines were read by their names, else "".
+    choices: the user's choices that still apply. unused: columns that are not used, in words.
+    errors: names of the columns of standard errors, which are not used. kind: description of
+    the table if its header lines were read by their names, else "".
     """
 
     grid: score_grid.Grid
@@ -35,7 +35,7 @@ class Header:
 
 
 class _Measure(NamedTuple):
-    """A column of numbers: of which data set and so on, which metric, which statistic."""
+    """A column of numbers, with its names in the header, its metric and its statistic."""
 
     column: int
     names: tuple[str, ...]
@@ -46,8 +46,8 @@ class _Measure(NamedTuple):
 def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return a grid with its header read by statistics, metrics and names of its lines.
 
-    Raises UnclearError where the header has several metrics or no mean, with the choice
-    that decides, and ValueError where two columns have one name.
+    Raise UnclearError, with the possible choices, if the header has several metrics or no
+    mean, and ValueError if two columns have the same name.
     """
     names = [" ".join(filter(None, names)) for names in grid.columns]
     score_columns.check_names(names, f"{grid.source or 'scores'}: ")
@@ -75,7 +75,7 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
 
 
 def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid without lines of metrics, and with that of statistics as the last."""
+    """Return a grid without header lines of metrics, and with a line of statistics last."""
     is_value = [any(names[1:]) for names in grid.columns]
     values = [j for j, has_lower in enumerate(is_value) if has_lower]
     levels = range(len(grid.levels))
@@ -137,7 +137,7 @@ def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
 
 
 def _are_groups(columns: Sequence[_Measure]) -> bool:
-    """Return whether metrics only group data sets, as ID accuracy and OOD accuracy do."""
+    """Return whether metrics only group data sets, such as ID accuracy and OOD accuracy."""
     cores = {column_names.core_of_metric(x.metric) for x in columns}
     metrics = {x.metric for x in columns}
     names = [x.names for x in columns]
@@ -172,7 +172,7 @@ def _of_one_metric(
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> tuple[list[_Measure], score_columns.Choices, list[str]]:
-    """Return the columns of one metric, the choices that are left, and what is not used."""
+    """Return the columns of one metric, the choices that still apply, and unused metrics."""
     metrics = [*dict.fromkeys(x.metric for x in columns if x.metric)]
     chosen = choices.columns.get("score", "")
     matches = [name for name in metrics if name.lower() == chosen.strip().lower()]
@@ -207,7 +207,7 @@ def _chosen_statistic(
 
 
 def _without_score(choices: score_columns.Choices) -> score_columns.Choices:
-    """Return the choices but for that of the score."""
+    """Return the choices without that of the score."""
     columns = {role: name for role, name in choices.columns.items() if role != "score"}
     return dataclasses.replace(choices, columns=columns)
 
@@ -219,9 +219,9 @@ def _score_of(
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> str:
-    """Return the statistic that is the score: that chosen, or a mean beside a spread.
+    """Return the statistic that is the score: the chosen one, or a mean next to a spread.
 
-    Raises UnclearError for others: a mean and a maximum may be two methods of pooling.
+    Raise UnclearError otherwise: a mean and a maximum may be two methods of pooling.
     """
     kinds = [column_names.statistic(word) for word in words if word]
     means = [
@@ -247,9 +247,9 @@ def _of_mean(
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> tuple[list[_Measure], list[str], list[str]]:
-    """Return means ("" as their statistic) and deviations ("std"), and what is not used.
+    """Return the columns of means and deviations, unused statistics and standard errors.
 
-    The last is the names of standard errors.
+    The statistic of means is then "", and that of deviations "std".
     """
     words = [*dict.fromkeys(x.statistic for x in columns)]
     if words == [""]:
@@ -269,7 +269,7 @@ def _of_mean(
 
 
 def _has_roles(levels: Sequence[str]) -> bool:
-    """Return whether names of header lines say which has algorithms and which data sets."""
+    """Return whether header lines are named as those of algorithms and of data sets."""
     roles = [column_names.meaning(level) for level in levels]
     named = [role for role in roles if role in ("algorithm", "dataset", "run")]
     return {"algorithm", "dataset"} <= set(named) and len(set(named)) == len(named)
@@ -350,9 +350,9 @@ def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
 
 
 def _flat_of_one_metric(header: Header) -> Header:
-    """Return a grid without the columns of other metrics: of acc_A and err_A those of one.
+    """Return a grid with the columns of one metric only, if it has such as acc_A and err_A.
 
-    Columns of training, such as loss_A, are left to the reader of columns.
+    Columns of training, such as loss_A, are handled by the reader of columns.
     """
     grid, choices = header.grid, header.choices
     splits = {
@@ -395,9 +395,10 @@ def _flat_of_one_metric(header: Header) -> Header:
 
 
 def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
-    """Return whether statistics of a name have a spread or a count.
+    """Return whether the statistics of a name include a spread or a count.
 
-    is_plain: the name stands alone, too. Then short words are none: Photo-SD may be a data set.
+    kinds: kind of each statistic, by its word. is_plain: a column has the name without a
+    statistic, too; short words are then part of a name: Photo-SD may be a data set.
     """
     return any(
         kind in ("deviation", "error", "count")
@@ -409,7 +410,8 @@ def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
 def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return a grid whose columns mean_A, std_A and count_A are A, with its deviation.
 
-    Names are changed only where a name has two statistics or more, or stands alone, too.
+    Names are changed only if a name has two or more columns: with different statistics, or
+    one without a statistic.
     """
     chosen = {
         name.strip().lower()

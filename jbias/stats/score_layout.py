@@ -1,16 +1,17 @@
-"""From any table of scores to a tidy one: which column says what, and which way round it lies.
+"""Conversion of any table of scores to a tidy one: the roles of columns and axes.
 
-Long tables name the algorithm, the data set and the score of each row; wide ones have a row
-an algorithm and a column a data set, or the other way round, perhaps with a column of seeds
-or a second header line. Columns and axes are known by their names (`column_names`). Where
-names decide nothing, neither does this module: it refuses, with both readings and the
-choice that decides (`score_columns.Choices`).
+Long tables name the algorithm, the data set and the score of each row. Wide tables have a row
+per algorithm and a column per data set, or the other way round, perhaps with a column of
+seeds or a second header line. Columns and axes are recognised by their names
+(`column_names`). If names leave several readings, this module does not guess: it raises
+UnclearError with the readings and the choice (`score_columns.Choices`) that selects one.
 """
 
 import collections
 import dataclasses
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -25,26 +26,30 @@ from jbias.stats import (
 )
 
 _CORNER = re.compile(r"\s*(?:/|\\|\||→|↓|vs\.?|\bby\b|x|×)\s*")
-# So many common names tell algorithms from data sets; a single one may be chance.
-_ENOUGH_KNOWN = 2
+# Known names needed to tell algorithms from data sets; a single one may be chance.
+_MIN_KNOWN = 2
 _STATISTICS = frozenset(("count", "std", "min", "max", "25%", "50%", "75%", "median"))
 WIDE = ("algorithms", "datasets")
 BRACKETS = ("deviation", "ignore")
 
 
-# Of the columns of scores: (name, run) of each, whether they have runs, and the column of the
-# spread of those that have one.
-_Heads = tuple[dict[int, tuple[str, str]], bool, dict[int, int]]
+class _Heads(NamedTuple):
+    """The header of the columns of scores, by index of the column."""
+
+    names: dict[int, tuple[str, str]]  # Name, and run or "".
+    have_runs: bool
+    spreads: dict[int, int]  # Column of the spread, for columns that have one.
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A tidy table, and what was understood.
+    """A tidy table, and a description of how the original table was understood.
 
-    tidy: the columns algorithm, dataset, run, score (NaN where missing), place, and where
-    the table has them deviation and trained_on. description: three lines for the user.
-    is_summary: cells are means with their spread over runs that are not known.
-    unfinished: the rows that are left out as their runs did not finish, in words, or "".
+    tidy: a frame with the columns algorithm, dataset, run, score (NaN where missing) and
+    place, and deviation and trained_on if the table has them. description: three lines for
+    the user. is_summary: cells are means with a spread over unknown runs. unused: columns and
+    rows that were not used. unfinished: rows left out because their runs did not finish, in
+    words, or "".
     """
 
     tidy: pd.DataFrame
@@ -57,11 +62,11 @@ class Reading:
 def arrange(
     grid: score_grid.Grid, choices: score_columns.Choices | None = None
 ) -> Reading:
-    """Return the scores of a table, tidy, with what was understood of it.
+    """Return the tidy scores of a table, with a description of how it was understood.
 
-    choices: what the user says where names leave a doubt; None for nothing.
-    Raises UnclearError where it has more than one reading, and ValueError, with the place
-    of the cell, where it has none.
+    choices: the user's choices if names leave several readings; None for no choice.
+    Raise UnclearError if the table has more than one reading, and ValueError, with the place
+    of the cell, if it has none.
     """
     header = score_headers.simplify(grid, choices or score_columns.Choices())
     table = _Table(
@@ -75,13 +80,14 @@ def arrange(
 
 
 class _Table(score_columns.Columns):
-    """A table of scores on its way to a reading."""
+    """A table of scores that is being read."""
 
     def read(self) -> Reading:
+        """Return the reading of a long or wide table."""
         self.leave_out_unfinished()
         self._choose_metric()
-        algorithms = self._columns_of_role("algorithm", self.of("algorithm"))
-        datasets = self._columns_of_role("dataset", self.of("dataset"))
+        algorithms = self._columns_of_role("algorithm", self.columns_of("algorithm"))
+        datasets = self._columns_of_role("dataset", self.columns_of("dataset"))
         if datasets and not algorithms:
             algorithms = self._algorithms_called_runs()
         if algorithms and datasets and not self.choices.rows:
@@ -89,8 +95,8 @@ class _Table(score_columns.Columns):
         return self._read_wide(algorithms, datasets)
 
     def _choose_metric(self) -> None:
-        """Keep the rows of one metric where a column names the metric of each row."""
-        for j in self.of("text"):
+        """Keep the rows of one metric, if a column names the metric of each row."""
+        for j in self.columns_of("text"):
             if column_names.word_of(self.names[j]) not in score_columns.METRIC_COLUMNS:
                 continue
             metrics = [*self.labels_of([j])]
@@ -109,27 +115,31 @@ class _Table(score_columns.Columns):
             self.keep_rows(rows_of_metric)
 
     def _algorithms_called_runs(self) -> list[int]:
-        """Return the column of runs that holds names rather than numbers, where one does."""
+        """Return the column of runs that has names instead of numbers, or no column."""
         named = [
             j
-            for j in self.of("run")
+            for j in self.columns_of("run")
             if not all(map(column_names.run_of, self.labels_of([j])))
             and "run" not in self.choices.columns
         ]
-        if len(named) != 1 or len(self.labels_of(named)) < 2 or not self.of("score"):
+        if (
+            len(named) != 1
+            or len(self.labels_of(named)) < 2
+            or not self.columns_of("score")
+        ):
             return []
         self.roles[named[0]] = "algorithm"
         return named
 
     def _columns_of_role(self, role: str, columns: list[int]) -> list[int]:
-        """Return the columns that make a role; refuse several of which none was chosen."""
+        """Return the columns of a role; raise UnclearError if several vary and none was chosen."""
         if len(columns) < 2 or role in self.choices.columns:
             return columns
         varied = [j for j in columns if len(self.labels_of([j])) > 1]
         if len(varied) < 2:
-            left = varied or columns[:1]
-            self.leave_out([j for j in columns if j not in left])
-            return left
+            used = varied or columns[:1]
+            self.leave_out([j for j in columns if j not in used])
+            return used
         plain = [j for j in varied if column_names.word_of(self.names[j]) == role]
         if len(plain) == 1:
             self.leave_out([j for j in columns if j not in plain])
@@ -146,15 +156,19 @@ class _Table(score_columns.Columns):
         if len(scores) > 1:  # Columns are runs.
             return self._read_runs_in_columns(algorithms, datasets, scores)
         named = self.spreads
-        deviations = [j for j in self.of("deviation") if self.is_numeric(j)]
+        deviations = [j for j in self.columns_of("deviation") if self.is_numeric(j)]
         deviations.sort(key=lambda j: column_names.is_standard_error(self.names[j]))
         deviations = deviations[:1]
         deviations = [named[j] for j in scores if j in named] or deviations
-        others = [*self.of("text"), *self.of("number"), *self.of("bookkeeping")]
-        self.leave_out([j for j in others if j not in deviations])
+        other_columns = [
+            *self.columns_of("text"),
+            *self.columns_of("number"),
+            *self.columns_of("bookkeeping"),
+        ]
+        self.leave_out([j for j in other_columns if j not in deviations])
         rows = []
         names = self.row_labels(algorithms), self.row_labels(datasets)
-        runs = self.of("run")
+        runs = self.columns_of("run")
         for i in range(len(self.grid.cells)):
             if all(score_grid.is_blank(x) for x in self.grid.cells[i]):
                 continue
@@ -177,11 +191,11 @@ class _Table(score_columns.Columns):
         return self._reading(rows, self.kind or "long table", runs_from)
 
     def _scores_of_long(self) -> list[int]:
-        """Return the column of scores, or those of runs."""
-        scores = self.of("score")
-        self.spreads = self.spreads_of([*scores, *self.of("number")])
+        """Return the column of scores, or the columns of runs."""
+        scores = self.columns_of("score")
+        self.spreads = self.spreads_of([*scores, *self.columns_of("number")])
         spreads = set(self.spreads.values())
-        numbers = [j for j in self.of("number") if j not in spreads]
+        numbers = [j for j in self.columns_of("number") if j not in spreads]
         scores = [j for j in scores if j not in spreads]
         plain = [j for j in scores if column_names.word_of(self.names[j]) == "score"]
         chosen_score = self.choices.columns.get("score", "")
@@ -207,7 +221,7 @@ class _Table(score_columns.Columns):
             j for j, name in enumerate(self.names) if column_names.is_metric(name)
         ]
         if not scores and len(unreadable) == 1:
-            return unreadable  # Its cells are refused, each by its place.
+            return unreadable  # Its cells raise errors, with their places.
         if not scores:
             raise ValueError(
                 f"{self.where}a column must hold the scores, got no numbers in "
@@ -237,7 +251,13 @@ class _Table(score_columns.Columns):
                         run=self.names[j].strip(),
                     )
                 )
-        self.leave_out([*self.of("text"), *self.of("bookkeeping"), *self.of("run")])
+        self.leave_out(
+            [
+                *self.columns_of("text"),
+                *self.columns_of("bookkeeping"),
+                *self.columns_of("run"),
+            ]
+        )
         self._check_once(rows, has_runs=True)
         return self._reading(rows, "long table", "columns of runs")
 
@@ -264,7 +284,7 @@ class _Table(score_columns.Columns):
             self.row_labels(labels), [head for head, _ in heads.values()]
         )
         row_names = self.row_labels(labels)
-        runs = [j for j in self.of("run") if j not in labels]
+        runs = [j for j in self.columns_of("run") if j not in labels]
         row_runs = self._runs_of_rows(row_names, runs, runs_in_header)
         has_runs = bool(runs) or runs_in_header or any(row_runs)
         rows = []
@@ -295,7 +315,7 @@ class _Table(score_columns.Columns):
         return self._reading(rows, kind, source)
 
     def _refuse_statistics(self, *axes: Sequence[str]) -> None:
-        """Refuse a table of statistics, such as pandas' describe() gives."""
+        """Raise ValueError for a table of statistics, such as that of pandas' describe()."""
         for names in axes:
             words = {name.lower().strip() for name in names}
             if len(words & _STATISTICS) >= 3:
@@ -306,7 +326,7 @@ class _Table(score_columns.Columns):
                 )
 
     def _drop_headings(self, labels: list[int], values: list[int]) -> None:
-        """Leave out rows that are headings over others: a name, and blanks in all columns."""
+        """Remove rows that are headings: a name, and blanks in all other columns."""
         headings = []
         for i, row in enumerate(self.grid.cells):
             is_named = any(not score_grid.is_blank(row[j]) for j in labels)
@@ -325,9 +345,9 @@ class _Table(score_columns.Columns):
             " ".join(score_grid.label(self.grid.cells[i][j]) for j in labels)
             for i in other_rows
         ]
-        if len(set(below)) < len(below) and not self.of("run"):
+        if len(set(below)) < len(below) and not self.columns_of("run"):
             raise ValueError(
-                f"{self.grid.places[headings[0]]}: rows of the same name stand under several "
+                f"{self.grid.places[headings[0]]}: rows of the same name are under several "
                 f"headings ({score_rows.listed(names)}); give one part of the table, "
                 "or write the heading into each name"
             )
@@ -342,11 +362,11 @@ class _Table(score_columns.Columns):
             return labels
         if algorithms or datasets:
             labels = algorithms or datasets
-            self.leave_out(self.of("text"))
+            self.leave_out(self.columns_of("text"))
             return labels
-        texts = self.of("text")
+        texts = self.columns_of("text")
         texts = [j for j in texts if len(self.labels_of([j])) > 1] or texts
-        named_runs = [j for j in self.of("run") if not self.is_numeric(j)]
+        named_runs = [j for j in self.columns_of("run") if not self.is_numeric(j)]
         run_labels = self.labels_of(named_runs)
         if (
             not texts
@@ -354,16 +374,16 @@ class _Table(score_columns.Columns):
             and not all(map(column_names.run_of, run_labels))
         ):
             return named_runs  # Names of algorithms under "run".
-        if not texts and self.of("run"):
-            return []  # Rows are runs of one data set.
+        if not texts and self.columns_of("run"):
+            return []  # Rows are runs on a single data set.
         if not texts:
             index = [
                 j
-                for j in self.of("number")
+                for j in self.columns_of("number")
                 if column_names.INDEX.fullmatch(self.names[j].lower())
                 or not self.names[j]
             ]
-            if len(index) == 1 and len(self.of("number")) > 2:
+            if len(index) == 1 and len(self.columns_of("number")) > 2:
                 return index
             raise ValueError(
                 f"{self.where}a column must name the algorithms or the data sets, got "
@@ -382,7 +402,11 @@ class _Table(score_columns.Columns):
 
     def _split_run_names(self, labels: list[int]) -> None:
         """Split labels that all end in their run, as ERM_seed0 does, into name and run."""
-        if self.of("run") or self.choices.columns.get("algorithm") or len(labels) > 1:
+        if (
+            self.columns_of("run")
+            or self.choices.columns.get("algorithm")
+            or len(labels) > 1
+        ):
             return
         texts = [score_grid.label(row[labels[0]]) for row in self.grid.cells]
         matches = [column_names.RUN_NAME.fullmatch(text) for text in texts]
@@ -397,10 +421,10 @@ class _Table(score_columns.Columns):
         self.roles.append("run")
 
     def _find_unnamed_runs(self, labels: list[int]) -> None:
-        """Give the role of runs to whole numbers without a name beside repeated labels."""
-        if self.of("run"):
+        """Give an unnamed column of whole numbers the role of runs, if labels repeat."""
+        if self.columns_of("run"):
             return
-        for j in self.of("number"):
+        for j in self.columns_of("number"):
             if self.names[j] and not column_names.INDEX.fullmatch(
                 self.names[j].lower()
             ):
@@ -412,7 +436,11 @@ class _Table(score_columns.Columns):
                 return
 
     def _value_columns(self, labels: list[int]) -> list[int]:
-        values = [j for j in (*self.of("number"), *self.of("score")) if j not in labels]
+        values = [
+            j
+            for j in (*self.columns_of("number"), *self.columns_of("score"))
+            if j not in labels
+        ]
         unnamed = [
             j
             for j in values
@@ -428,28 +456,28 @@ class _Table(score_columns.Columns):
                 )
         self.leave_out(unnamed)
         values = [j for j in values if j not in unnamed]
-        self.leave_out([j for j in self.of("bookkeeping") if j not in labels])
+        self.leave_out([j for j in self.columns_of("bookkeeping") if j not in labels])
         if "score" in self.choices.columns and not self.is_level(
             self.choices.columns["score"]
         ):
-            chosen = self.of("score")
+            chosen = self.columns_of("score")
             self.leave_out([j for j in values if j not in chosen])
             values = chosen
         return sorted(values)
 
     def _heads(self, values: list[int]) -> _Heads:
-        """Return what the header says of the columns of scores."""
+        """Return the names, runs and spreads of the columns of scores, from the header."""
         tops = {j: self.grid.columns[j] for j in values}
         if any(len(names) > 1 and names[-1] for names in tops.values()):
             return self._heads_of_two_lines(values)
         spreads = self.spreads_of(values)
-        for j in self.of("spread"):
+        for j in self.columns_of("spread"):
             spreads[j - 1] = j
             for row, cells in zip(self.parsed, self.grid.cells, strict=True):
                 digits = re.sub(r"^(?:±|\+/-|\+-|\$?\\pm)", "", str(cells[j]).strip())
                 row[j] = score_cells.parse(digits, self.commas)
         deviations = set(spreads.values())
-        alone = [j for j in self.of("deviation") if j not in deviations]
+        alone = [j for j in self.columns_of("deviation") if j not in deviations]
         self.leave_out(alone)
         values = [j for j in values if j not in deviations]
         values = self._without_training(values)
@@ -480,16 +508,16 @@ class _Table(score_columns.Columns):
             and all(column_names.run_of(self.names[j]) for j in values)
             and not is_set
         ):
-            return self._heads_that_count(values), True, {}
+            return _Heads(self._heads_that_count(values), have_runs=True, spreads={})
         names = _without_metric([self.names[j] for j in values])
-        return (
+        return _Heads(
             {j: (name, "") for j, name in zip(values, names, strict=True)},
-            False,
-            spreads,
+            have_runs=False,
+            spreads=spreads,
         )
 
     def _without_training(self, values: list[int]) -> list[int]:
-        """Leave out columns of training and validation, where others are of test sets."""
+        """Return the columns without those of training and validation, if two others remain."""
         training = [j for j in values if column_names.is_of_training(self.names[j])]
         tested = [j for j in values if j not in training]
         if not training or len(tested) < 2 or self.choices.rows == "datasets":
@@ -498,7 +526,7 @@ class _Table(score_columns.Columns):
         return tested
 
     def _without_summaries_of_runs(self, values: list[int]) -> list[int]:
-        """Leave out a mean beside columns that are called seed 1, seed 2 and so on."""
+        """Return the columns without a mean next to columns called seed 1, seed 2 and so on."""
         runs = [j for j in values if column_names.is_run_name(self.names[j])]
         if self.choices.columns.get("run") == score_columns.HEADER:
             runs = [j for j in values if column_names.run_of(self.names[j])]
@@ -530,7 +558,11 @@ class _Table(score_columns.Columns):
         return {j: (self.grid.title, self.names[j]) for j in values}
 
     def _heads_of_two_lines(self, values: list[int]) -> _Heads:
-        """Return what two header lines say: data set over run, or over metric, or a group."""
+        """Return the heads from two header lines.
+
+        The upper line has data sets and the lower one runs or metrics, or the upper line
+        groups the data sets of the lower one.
+        """
         tops = [self.grid.columns[j][0] for j in values]
         lows = [self.grid.columns[j][-1] for j in values]
         levels = [
@@ -551,10 +583,10 @@ class _Table(score_columns.Columns):
         ):
             is_run = False
         if is_run:
-            return (
+            return _Heads(
                 {j: (top, low) for j, top, low in zip(values, tops, lows, strict=True)},
-                True,
-                {},
+                have_runs=True,
+                spreads={},
             )
         spreads = {
             j: k
@@ -576,33 +608,37 @@ class _Table(score_columns.Columns):
                 )
             if chosen:
                 columns = [j for j in columns if texts[j][1].strip().lower() == chosen]
-            return {j: (texts[j][0], "") for j in columns}, False, spreads
+            return _Heads(
+                {j: (texts[j][0], "") for j in columns},
+                have_runs=False,
+                spreads=spreads,
+            )
         lower = []
         for j in columns:
             top, low = texts[j]
             is_mean = j in spreads and column_names.is_average(low)
             lower.append(top if is_mean else low or top)
-        if len(set(lower)) == len(lower):  # The upper line only groups them.
-            return (
+        if len(set(lower)) == len(lower):  # The upper line only groups data sets.
+            return _Heads(
                 {j: (name, "") for j, name in zip(columns, lower)},
-                False,
-                spreads,
+                have_runs=False,
+                spreads=spreads,
             )
-        return (
+        return _Heads(
             {j: (" ".join(filter(None, texts[j])), "") for j in columns},
-            False,
-            spreads,
+            have_runs=False,
+            spreads=spreads,
         )
 
     def _read_rows_of_runs(self) -> Reading:
-        """Return the scores of a table of one data set: a row a run, a column an algorithm."""
+        """Return the scores of a table of one data set: rows are runs, columns algorithms."""
         values = self._value_columns([])
         heads, _, _ = self._heads(values)
         names = [head for head, _ in heads.values()]
         self._refuse_product(values)
         is_said = self.choices.columns.get("algorithm") == score_columns.HEADER
         is_said = is_said or self.choices.rows == "datasets"
-        is_known = column_names.count_known(names, "algorithms") >= _ENOUGH_KNOWN
+        is_known = column_names.count_known(names, "algorithms") >= _MIN_KNOWN
         if not is_said and (
             not is_known or column_names.count_known(names, "datasets")
         ):
@@ -611,7 +647,7 @@ class _Table(score_columns.Columns):
                 "data sets of one algorithm; no column names the other",
                 ("columns", "algorithm=header"),
             )
-        runs = self.of("run")
+        runs = self.columns_of("run")
         rows = [
             self.row(
                 i,
@@ -629,7 +665,7 @@ class _Table(score_columns.Columns):
         return self._reading(rows, kind, self._runs_from(runs))
 
     def _refuse_product(self, values: list[int]) -> None:
-        """Refuse two header lines of which the lower repeats below each upper name."""
+        """Raise UnclearError if the lower of two header lines repeats below each upper name."""
         if len(self.grid.levels) < 2:
             return
         tops = [self.grid.columns[j][0] for j in values]
@@ -643,7 +679,7 @@ class _Table(score_columns.Columns):
             )
 
     def _read_one_set(self, labels: list[int], column: int) -> Reading:
-        """Return the scores of a table of one data set that it does not name."""
+        """Return the scores of a table of one data set without a name."""
         if (
             column_names.meaning(self.names[labels[0]]) == "dataset"
             or self.choices.rows == "datasets"
@@ -665,7 +701,7 @@ class _Table(score_columns.Columns):
                 ("columns", f"algorithm={name}"),
                 ("rows", "algorithms"),
             )
-        runs = [j for j in self.of("run") if j not in labels]
+        runs = [j for j in self.columns_of("run") if j not in labels]
         row_runs = self._runs_of_rows(row_names, runs, runs_in_header=False)
         rows = [
             self.row(
@@ -685,7 +721,7 @@ class _Table(score_columns.Columns):
         return self._reading(rows, "table of one data set", source)
 
     def _rows_are_algorithms(self, labels, algorithms, datasets, heads) -> bool:
-        """Return whether rows are algorithms and columns data sets; refuse a doubt."""
+        """Return whether rows are algorithms, not data sets; raise UnclearError if unknown."""
         if self.choices.rows:
             return self.choices.rows == "algorithms"
         for role in ("algorithm", "dataset"):
@@ -709,7 +745,7 @@ class _Table(score_columns.Columns):
             False: column_names.count_known(row_names, "datasets")
             + column_names.count_known(head_names, "algorithms"),
         }
-        if max(readings.values()) >= _ENOUGH_KNOWN and not min(readings.values()):
+        if max(readings.values()) >= _MIN_KNOWN and not min(readings.values()):
             return readings[True] > readings[False]
         raise self.unclear(
             f"rows ({score_rows.listed(row_names)}) may be algorithms and columns "
@@ -720,7 +756,7 @@ class _Table(score_columns.Columns):
         )
 
     def _runs_of_rows(self, row_names, runs, runs_in_header: bool) -> list[str]:
-        """Return the run of each row: of its columns, or its number among rows of its name."""
+        """Return the run of each row, from its columns or its number among rows of its name."""
         if runs:
             return [self.run_of_row(i, runs) for i in range(len(self.grid.cells))]
         if runs_in_header or len(set(row_names)) == len(row_names):
@@ -734,7 +770,7 @@ class _Table(score_columns.Columns):
         return numbers
 
     def _check_repeats(self, counts: collections.Counter) -> None:
-        """Refuse rows of one name that are not clearly its runs."""
+        """Raise UnclearError for rows of the same name that may not be runs."""
         is_said = self.choices.columns.get("run") == score_columns.ORDER
         columns = {name or "(no name)": j for j, name in enumerate(self.names)}
         varied = [
@@ -759,6 +795,7 @@ class _Table(score_columns.Columns):
             )
 
     def _check_once(self, rows: list[score_rows.Row], *, has_runs: bool) -> None:
+        """Raise ValueError for two scores of the same algorithm, data set and run."""
         places: dict = {}
         for row in rows:
             key = (row.algorithm, row.dataset, row.run)
@@ -783,7 +820,7 @@ class _Table(score_columns.Columns):
     def _reading(
         self, rows: list[score_rows.Row], kind: str, runs_from: str
     ) -> Reading:
-        """Return the reading of a kind of table; runs_from: where runs are named, or ""."""
+        """Return the reading of rows; kind: of table; runs_from: source of runs, or ""."""
         if not rows:
             raise ValueError(f"{self.where}must hold scores, got none; add rows")
         rows, margins = score_margins.leave_out(
@@ -817,7 +854,7 @@ class _Table(score_columns.Columns):
 
 
 def _without_metric(names: list[str]) -> list[str]:
-    """Return names such as test_acc/photo without the metric before "/" that all have."""
+    """Return names such as test_acc/photo without the metric, if all have the same one."""
     splits = [name.rpartition("/") for name in names]
     metrics = {metric for metric, _, _ in splits}
     if len(names) > 1 and len(metrics) == 1 and column_names.is_metric(metrics.pop()):

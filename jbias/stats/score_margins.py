@@ -1,7 +1,7 @@
 """Margins of tables of scores: rows or columns called All, Total or Average.
 
-pandas adds them by `pivot_table(margins=True)`, spreadsheets by hand. They count the other
-scores again. An algorithm may have such a name, too: the average of models is a method.
+pandas adds them by `pivot_table(margins=True)`, users of spreadsheets by hand. They count the
+other scores twice. A method may have such a name, too, such as an average of models.
 """
 
 import math
@@ -13,7 +13,8 @@ import numpy as np
 from jbias.stats import column_names, score_columns, score_rows
 
 CHOICES = ("ignore", "keep")
-_NEAR = 0.25  # Of the range of the others: so far may a weighted mean be from theirs.
+# A weighted mean may differ from the mean of the others by this share of their range.
+_NEAR = 0.25
 _EXACT = 1e-9  # Of a score: rounding by floats.
 _SUMS = ("all", "total")
 
@@ -31,11 +32,12 @@ class _Margin(NamedTuple):
 def leave_out(
     rows: Sequence[score_rows.Row], *, choices: score_columns.Choices, source: str
 ) -> tuple[list[score_rows.Row], list[str]]:
-    """Return the rows without margins, and in words what was left out.
+    """Return the rows without margins, and descriptions of the margins that were left out.
 
-    A margin of both axes under one name is left out. One of the algorithms alone that is
-    near the mean of the others is refused, and so is one of the data sets that is near, but
-    not the mean that `jbias.report` notes. Raises UnclearError with the choice that decides.
+    A name that is a margin on both axes is left out. Raise UnclearError, with the possible
+    choices, for a margin-like algorithm that is near the mean of the others, and for a
+    margin-like data set that is near the mean of the others but does not equal it
+    (`jbias.report` notes exact means itself).
     """
     if choices.margins == "keep":
         return list(rows), []
@@ -116,7 +118,10 @@ def _without(
     is_chosen: bool,
     source: str,
 ) -> tuple[list[score_rows.Row], list[str]]:
-    """Return the rows without margins, and in words what was left out."""
+    """Return the rows without these margins, and a description of each.
+
+    is_chosen: the user chose to ignore them.
+    """
     scores = list(rows)
     for role, margin in margins.items():
         if margin:

@@ -1,6 +1,6 @@
 """Names of algorithms and data sets in files, without markup, footnote marks and citations.
 
-What would make two names of a column, or two columns, alike stays.
+Marks that distinguish two names of a column, or two columns, are kept.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str]]:
-    """Return a grid whose names have no markup, footnote marks and citations.
+    """Return a grid without markup, footnote marks and citations, and the original names.
 
-    Also what each name was that lost marks or a citation, by its new name. Columns of
-    scores stay as they are.
+    The original names are keyed by the new ones, for names that changed. Columns of scores do
+    not change.
     """
     heads = _shortened(grid.columns, _of_levels)
     was = {
@@ -57,14 +57,17 @@ def _of_levels(shorten: Callable, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _shortened(names: Iterable[Name], apply: Callable) -> dict[Name, Name]:
-    """Return each name as short as it may be: no two that differ become alike."""
+    """Return the shortest form of each name such that different names stay different.
+
+    apply: function that applies a function of texts to a name (text or tuple of texts).
+    """
     short = {name: apply(score_cells.bare_name, name) for name in names}
     marked = {name: apply(_marked, name) for name in short}
     for fuller in (marked, {name: name for name in short}):
         groups: dict[Name, list[Name]] = {}
         for name, text in short.items():
             groups.setdefault(text, []).append(name)
-        for alike in groups.values():
-            if len(alike) > 1:
-                short |= {name: fuller[name] for name in alike}
+        for group in groups.values():
+            if len(group) > 1:
+                short |= {name: fuller[name] for name in group}
     return short

@@ -1,4 +1,4 @@
-"""Scores that were read from a table, a row each, and what is said of them to the user."""
+"""Scores read from a table, one row per score, and the lines that describe them to the user."""
 
 import collections
 import dataclasses
@@ -14,25 +14,24 @@ _LISTED = 20  # Names that a line lists.
 
 
 class UnclearError(ValueError):
-    """The table can be read in more than one way; the text says how, and what decides."""
+    """An error for a table with more than one reading; the message lists the choices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One score: of which run of which algorithm, on which data set."""
+    """One score, with its algorithm, data set and run."""
 
     algorithm: str
     dataset: str
     run: str  # "" where the table has no runs.
     cell: score_cells.Cell
-    place: str  # What messages call the cell.
-    trained_on: bool | None = (
-        None  # Whether the algorithm trained on this kind of data.
-    )
+    place: str  # Name of the cell in messages.
+    # True if the algorithm was trained on this kind of data; None: unknown.
+    trained_on: bool | None = None
 
 
 def number_runs(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with runs 0, 1, ... in the order of each algorithm and data set."""
+    """Return the rows with runs numbered 0, 1, ... within each algorithm and data set."""
     counts: collections.Counter = collections.Counter()
     numbered = []
     for row in rows:
@@ -43,7 +42,10 @@ def number_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of runs with any score: an algorithm may have fewer than another."""
+    """Return the rows without runs that have no score at all.
+
+    An algorithm may have fewer runs than another. Algorithms without any score are kept.
+    """
     with_score = [row for row in rows if not math.isnan(row.cell.value)]
     present = {(row.algorithm, row.run) for row in with_score}
     algorithms = {row.algorithm for row in with_score}
@@ -55,7 +57,7 @@ def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def has_percent_signs(rows: Sequence[Row]) -> bool:
-    """Return whether cells bear percent signs; raise UnclearError for fractions beside them."""
+    """Return whether cells have percent signs; raise UnclearError if others are fractions."""
     filled = [row for row in rows if not math.isnan(row.cell.value)]
     with_sign = [row for row in filled if row.cell.is_percent]
     if not with_sign:
@@ -78,7 +80,7 @@ def is_summary(rows: Sequence[Row]) -> bool:
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
     """Return a tidy frame: algorithm, dataset, run, score, place.
 
-    Also deviation where scores are means with a spread, and trained_on where the table says it.
+    Also deviation if scores are means with a spread, and trained_on if the table has it.
     """
     tidy = pd.DataFrame(
         {
@@ -97,7 +99,7 @@ def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
-    """Return the line that says which algorithms and data sets a table has."""
+    """Return a line with the algorithms and data sets of a table; kind: start of the line."""
     algorithms, datasets = tidy["algorithm"].unique(), tidy["dataset"].unique()
     return (
         f"{kind}: {_count(len(algorithms), 'algorithm')} ({listed(algorithms)}) x "
@@ -108,10 +110,10 @@ def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
 def describe_runs(
     tidy: pd.DataFrame, source: str, *, errors: Sequence[str] = ()
 ) -> str:
-    """Return the line that says how many runs there are, and from which column.
+    """Return a line with the number of runs and the column that names them.
 
-    source: such as "column 'seed'"; "" where the table has no runs. errors: the columns of
-    standard errors, which are no deviations over runs.
+    source: such as "column 'seed'"; "" if the table has no runs. errors: the columns of
+    standard errors, which are not used as deviations over runs.
     """
     counts = tidy.groupby("algorithm")["run"].nunique()
     if "deviation" in tidy and counts.max() == 1:
@@ -140,35 +142,35 @@ def describe_runs(
 def describe_unit(
     tidy: pd.DataFrame, *, has_signs: bool, decimal: str, unused: Sequence[str]
 ) -> str:
-    """Return the line that says in what scores are, how many are missing, what is left out.
+    """Return a line with the unit of the scores, the number of missing cells, unused columns.
 
-    has_signs: whether cells bear percent signs. decimal: the decimal sign. unused: what of
-    the table was not used.
+    has_signs: cells have percent signs. decimal: the decimal sign. unused: names of columns
+    and rows that were not used.
     """
     largest = tidy["score"].abs().max()
     if has_signs or 1 < largest <= 100:
-        facts = ["percent"]
+        clauses = ["percent"]
     elif largest > 100:
         top = tidy.loc[tidy["score"].abs().idxmax()]
-        facts = [
+        clauses = [
             f"numbers up to {top['score']:g} ({top['algorithm']} on {top['dataset']})"
         ]
     else:
-        facts = ["fractions"]
+        clauses = ["fractions"]
     num_missing = int(tidy["score"].isna().sum())
     if num_missing:
-        facts.append(f"{_count(num_missing, 'cell')} missing")
+        clauses.append(f"{_count(num_missing, 'cell')} missing")
     if decimal == ",":
-        facts.append("decimal commas")
+        clauses.append("decimal commas")
     if unused:
-        facts.append(f"not used: {', '.join(unused)}")
-    return "; ".join(facts)
+        clauses.append(f"not used: {', '.join(unused)}")
+    return "; ".join(clauses)
 
 
 def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
-    """Return what to add to a line of names that lost footnote marks and citations, or "".
+    """Return a clause on names that lost footnote marks and citations, or "".
 
-    old_names: what each was, by its new name; those of other columns are not said.
+    old_names: the original name by new name. Names of unused columns are not listed.
     """
     used = [*tidy["algorithm"].unique(), *tidy["dataset"].unique()]
     changed = [
@@ -182,7 +184,7 @@ def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names in a line, the first twenty of many."""
+    """Return the names joined by commas, at most the first twenty."""
     shown = [str(name) or "(no name)" for name in names]
     more = ", ..." if len(shown) > _LISTED else ""
     return ", ".join(shown[:_LISTED]) + more

@@ -1,9 +1,9 @@
-"""Test which algorithms differ on one data set, by their seeds.
+"""Tests of differences between algorithms on one data set, over their seeds.
 
-With one or two data sets a test of ranks over data sets has nothing to count. Here the units
-are the runs, or seeds, of a data set: Welch's t test, or Student's for pairs of equal seeds,
-and a permutation test of the same statistic (`two_sample`). A significant difference holds
-for other seeds on this data set; other data sets may differ.
+With one or two data sets a test of ranks over data sets has no power. Here the units are the
+runs, or seeds, on a data set: Welch's t test, or Student's for pairs of equal seeds, and a
+permutation test of the same statistic (`two_sample`). A significant difference generalises to
+other seeds on this data set, not to other data sets.
 Sources: Welch 1947, https://doi.org/10.2307/2332510; Hedges 1981,
 https://doi.org/10.3102/10769986006002107, for g; Steiger and Fouladi 1997 for its interval
 by the noncentral t; Holm 1979.
@@ -26,10 +26,10 @@ from jbias.stats import effects, multiple_testing, power, score_table, two_sampl
 
 @dataclasses.dataclass(frozen=True)
 class SeedTest:
-    """Two algorithms on one data set; differences are positive where the first is better.
+    """A test of two algorithms on one data set; differences are positive if the first is better.
 
-    `pvalue` is that of the t test, or by permutation where neither algorithm varies. NaN
-    where there is no such number; `why_not` says why nothing was tested, or is "".
+    `pvalue` is that of the t test, or by permutation if neither algorithm varies. Numbers that
+    do not exist are NaN. `why_not` is the reason if nothing was tested, else "".
     """
 
     dataset: str
@@ -38,7 +38,7 @@ class SeedTest:
     runs: tuple[int, int]
     means: tuple[float, float]
     difference: float  # In the unit of the scores.
-    low: float  # Of the t interval of this pair alone.
+    low: float  # Ends of the t interval of this pair, not adjusted.
     high: float
     statistic: float = math.nan  # t.
     degrees: float = math.nan
@@ -46,11 +46,11 @@ class SeedTest:
     permutation_pvalue: float = math.nan
     permutation_error: float = math.nan  # Standard error from drawing; 0 if exact.
     permutation_exact: bool = False
-    least_permutation_pvalue: float = math.nan  # No p of so many runs is smaller.
+    least_permutation_pvalue: float = math.nan  # The smallest possible with these runs.
     hedges_g: float = math.nan
     hedges_g_low: float = math.nan
     hedges_g_high: float = math.nan
-    detectable: float = math.nan  # Found with chance `target` at alpha / tests.
+    detectable: float = math.nan  # Detected with power `target` at alpha / tests.
     pvalue: float = math.nan
     adjusted_in_dataset: float = math.nan  # Holm over the tests of this data set.
     adjusted: float = math.nan  # Holm over the tests of all data sets.
@@ -59,7 +59,7 @@ class SeedTest:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SeedTestsResult:
-    """Tests over the seeds of each data set, for these data sets alone."""
+    """Tests over the seeds of each data set."""
 
     tests: tuple[SeedTest, ...]  # Data set by data set.
     datasets: tuple[str, ...]
@@ -71,11 +71,14 @@ class SeedTestsResult:
 
     @property
     def family(self) -> int:
-        """Return how many tests were made, for which `adjusted` counts."""
+        """Return the number of tests that `adjusted` corrects for."""
         return sum(not test.why_not for test in self.tests)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a test; the fields of `SeedTest`, pairs of numbers side by side."""
+        """Return a frame with a row per test; columns are the fields of `SeedTest`.
+
+        Pairs of numbers become two columns, first_... and second_...
+        """
         rows = []
         for test in self.tests:
             row = dataclasses.asdict(test)
@@ -112,21 +115,22 @@ def compare_seeds(
 ) -> SeedTestsResult:
     """Test all pairs of algorithms, or each against a reference, on every data set.
 
-    scores: what `score_table.read` takes, of one data set or more, with several runs.
-    Unpaired: Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its interval, and p
-    by permutation of the runs. paired: Student's t of the differences of runs with the same
-    name, and p by flipped signs; for designs in which equal seeds share something that
-    moves both scores. Permutations are enumerated where they are at most `most`, else drawn.
+    scores: any input of `score_table.read`, with one data set or more and several runs.
+    paired: False for Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its
+    interval, and p by permutation of the runs. True for Student's t of the differences of runs
+    with the same name, and p by flipped signs; for designs in which equal seeds share a factor
+    that changes both scores. most: permutations are enumerated if there are at most `most`,
+    else `draws` are drawn.
 
-    g = J(v) (m_1 - m_2) / s, s the pooled deviation and v = n_1 + n_2 - 2, or s that of
-    the differences and v = n - 1; its interval inverts the noncentral t, which takes the
-    deviations of both as equal. `detectable`: the difference that the t test would find with
-    chance `target` at alpha / tests, if the deviations are as measured.
+    g = J(v) (m_1 - m_2) / s, s the pooled deviation and v = n_1 + n_2 - 2, or if paired s the
+    deviation of the differences and v = n - 1; its interval inverts the noncentral t, which
+    assumes equal deviations. `detectable`: the difference that the t test would detect with
+    power `target` at alpha / tests, if the measured deviations are the true ones.
 
-    A pair is not tested where an algorithm has a single run. Where no run of a pair differs
-    from others of its algorithm there is no t, and p is by permutation.
-    Raises ValueError for missing cells, an unknown reference, and, if paired, for
-    algorithms that do not have the same runs.
+    A pair is not tested if an algorithm has a single run. If neither algorithm of a pair
+    varies over its runs, there is no t, and p is by permutation.
+    Raise ValueError for missing cells, an unknown reference, and, if paired, for algorithms
+    that do not have the same runs.
     """
     table = score_table.read(scores, least_datasets=1)
     score_table.require_squares(table)
@@ -187,7 +191,7 @@ def _pairs(algorithms: Sequence[str], reference: str | None) -> list[tuple[str, 
 
 
 def _check_same_runs(table: score_table.Scores, first: str, second: str) -> None:
-    """Raise ValueError where two algorithms do not have runs of the same names."""
+    """Raise ValueError unless two algorithms have runs of the same names."""
     names = [table.run_names[table.algorithms.index(x)] for x in (first, second)]
     for name, runs, partners in ((first, *names), (second, *names[::-1])):
         lacking = [run for run in partners if run not in runs]
@@ -203,7 +207,10 @@ def _check_same_runs(table: score_table.Scores, first: str, second: str) -> None
 def _runs_of_pair(
     table: score_table.Scores, dataset: str, pair: tuple[str, str], settings: _Settings
 ) -> tuple[Float[np.ndarray, "a"], Float[np.ndarray, "b"]]:
-    """Return the scores of both, larger better, equal within rounding; by name if paired."""
+    """Return the scores of both algorithms, with rounding ties made equal.
+
+    Larger is better. If paired, the runs of the second are in the order of the first.
+    """
     row = table.datasets.index(dataset)
     first, second = (settings.sign * table.runs(name)[row] for name in pair)
     merged = two_sample.merge_ties(np.concatenate([first, second]))
@@ -271,6 +278,8 @@ def _test_pair(
 
 
 class _Effect(NamedTuple):
+    """Hedges' g with its interval."""
+
     g: float
     low: float
     high: float
@@ -300,10 +309,10 @@ def _paired_effect(differences: Float[np.ndarray, "n"], alpha: float) -> _Effect
 def _standardised(
     difference: float, deviation: float, degrees: int, size: float, alpha: float
 ) -> _Effect:
-    """Return J(v) difference / deviation, and the interval of what it estimates.
+    """Return g = J(v) difference / deviation with the interval of the true effect.
 
-    size: t = sqrt(size) difference / deviation. The ends are noncentralities over
-    sqrt(size) at which t is a quantile.
+    degrees: v. size: t = sqrt(size) difference / deviation. The ends are the noncentralities
+    at which t is the alpha / 2 and 1 - alpha / 2 quantile, divided by sqrt(size).
     """
     if not deviation:
         g = math.copysign(math.inf, difference) if difference else 0.0
@@ -335,7 +344,7 @@ def _noncentrality(t: float, degrees: int, share: float) -> float:
 def _detectable(
     first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], settings: _Settings
 ) -> float:
-    """Return the difference that the t test finds with chance `target`; NaN without spread."""
+    """Return the difference that the t test detects with power `target`; NaN without spread."""
     if settings.paired:
         deviation = two_sample.deviation(first - second)
         if not deviation:

@@ -194,7 +194,7 @@ def test_a_text_where_numbers_are_is_no_label(tmp_path):
 
 def test_rows_under_headings_are_not_taken_for_runs(tmp_path):
     text = "Method,Photo,Art\nResNet-18,,\nERM,1.5,2\nRSC,2,3\nResNet-50,,\n{},3,4\n{},5,6\n"
-    with pytest.raises(ValueError, match="stand under several headings"):
+    with pytest.raises(ValueError, match="are under several headings"):
         read_text(tmp_path, text.format("ERM", "RSC"))
     reading = read_text(tmp_path, text.format("ARM", "IRM"))
     assert set(reading.tidy["algorithm"]) == {"ERM", "RSC", "ARM", "IRM"}
