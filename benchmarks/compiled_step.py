@@ -29,7 +29,7 @@ from jaxtyping import PyTree
 from benchmarks import collectives, compiled_peers, compiled_rows, measured
 from jbias import build
 from jbias.algos import base
-from jbias.evals import predict
+from jbias.evals import inference
 from jbias.models import folding
 from jbias.runtime import xla
 from jbias.training import (
@@ -152,7 +152,7 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     image = _placed(jax.ShapeDtypeStruct(shape, jnp.uint8), devices, "data")
     options = xla.compiler_options(_kind(devices))
     program = jax.jit(
-        predict.scorer(decide), static_argnums=3, compiler_options=options
+        inference.scorer(decide), static_argnums=3, compiler_options=options
     )
     return program.lower(_placed(net, devices), None, image, None), 1, 0
 

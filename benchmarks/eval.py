@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks import common, measured, roofline
 from jbias.data import loader
-from jbias.evals import predict
+from jbias.evals import inference
 from jbias.runtime import mesh
 from jbias.training import step as train_step
 
@@ -83,9 +83,9 @@ def decider(trainer: common.Trainer, count: int, batch: int):
         variables = tuple(train_step.net_of(tree) for tree in trainer.packed[0])
         batches = loader.batches([images], min(batch, count), reading)
         placed = (mesh.split(one, trainer.devices) for one in batches)
-        rules, split = [predict.Rule(count)], trainer.layout.each
+        rules, split = [inference.Rule(count)], trainer.layout.each
         score = stage.scorer({})
-        list(predict.predict(score, variables, placed, rules, split=split))
+        list(inference.predict(score, variables, placed, rules, split=split))
 
     return decide
 

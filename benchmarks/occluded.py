@@ -18,7 +18,7 @@ from benchmarks import measured
 from benchmarks.settings import Setting
 from jbias import data
 from jbias.configs.suites import distortion
-from jbias.evals import networks, predict, prepared_sets, probe, runner, suite
+from jbias.evals import inference, networks, prepared_sets, probe, runner, suites
 
 SHOWN = sum(data.DATASETS["cifar10"].images.values())
 PLAIN = "as they are"
@@ -32,7 +32,7 @@ def measure(
     with c.unlocked():
         c.measures.occlusion.update(masks=("grad_cam",), orders=("most",))
         c.run.update(precision=options.precision, devices=1)
-    asked = suite.open_suite(c, _say, only=("occlusion",))
+    asked = suites.open_suite(c, _say, only=("occlusion",))
     classes = tuple(asked.sources["test"].classes)
     seconds = []
     for number in range(2):
@@ -60,7 +60,7 @@ def measure(
 
 
 def _ways(
-    subject: networks.FlaxNetwork, asked: suite.Suite, images: int
+    subject: networks.FlaxNetwork, asked: suites.Suite, images: int
 ) -> tuple[dict[str, Callable[[], None]], int]:
     """Ways to show so many test images under all conditions, and how many stimuli."""
     network = subject.bind(asked.dtype, asked.devices)
@@ -74,7 +74,7 @@ def _ways(
     def decide(*probes: probe.Probe) -> Callable[[], None]:
         def way() -> None:
             for one in probes:
-                predict.run_probe(network, one, batches, rules)
+                inference.run_probe(network, one, batches, rules)
 
         return way
 

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import measured
 from jbias import models
 from jbias.configs.suites import biases
-from jbias.evals import networks, predict, probe, suite
+from jbias.evals import inference, networks, probe, suites
 from jbias.runtime import mesh
 
 # Images of each published set, by measure. That of accuracy is all sets together:
@@ -63,10 +63,10 @@ def main() -> None:
     for name, entry in config["measures"].items():
         if options.only and name not in options.only.split(","):
             continue
-        listed = suite.read_measure(name, entry, config["sets"])
+        listed = suites.read_measure(name, entry, config["sets"])
         if listed.inside:
             continue
-        made = suite.build_probe(listed, {"side": options.side})
+        made = suites.build_probe(listed, {"side": options.side})
         if name != "accuracy" and _decided_before(listed, made):
             continue
         rows[name] = _measured(network, made, batches, options)
@@ -77,20 +77,20 @@ def main() -> None:
     _write(options, rows, total)
 
 
-def _decided_before(listed: suite.Measure, made: probe.Probe) -> bool:
+def _decided_before(listed: suites.Measure, made: probe.Probe) -> bool:
     """Whether it asks for the decisions that `accuracy` has made of its sets."""
     plain = made.show is probe.identity and set(made.conditions) == {""}
     return plain and listed.aggregates == ("mean_prob",)
 
 
-def _network(options: argparse.Namespace) -> predict.BoundNetwork:
+def _network(options: argparse.Namespace) -> inference.BoundNetwork:
     net = models.MODELS[options.model](1000, dtype=mesh.dtype(options.precision))
     image = jnp.zeros((1, options.side, options.side, 3))
     variables = jax.jit(net.init)(jax.random.key(0), image)
-    return predict.BoundNetwork(networks.plain_apply(net), variables)
+    return inference.BoundNetwork(networks.plain_apply(net), variables)
 
 
-def _batches(options: argparse.Namespace) -> list[predict.Batch]:
+def _batches(options: argparse.Namespace) -> list[inference.Batch]:
     on_cpu = jax.default_backend() == "cpu"
     size = min(options.batch or (32 if on_cpu else 256), options.images)
     draw, side = np.random.default_rng(0), options.side
@@ -100,16 +100,16 @@ def _batches(options: argparse.Namespace) -> list[predict.Batch]:
         label = jnp.asarray(index % 1000)
         image = draw.integers(0, 256, (size, side, side, 3), np.uint8)
         count = min(size, options.images - first)
-        made.append(predict.Batch(jnp.asarray(image), index, label, label, count))
+        made.append(inference.Batch(jnp.asarray(image), index, label, label, count))
     return made
 
 
 def _measured(network, made: probe.Probe, batches, options) -> dict:
     """Seconds an image under all conditions; of each condition the median of rounds."""
-    rules, seconds = {"": predict.Rule(options.images)}, {}
+    rules, seconds = {"": inference.Rule(options.images)}, {}
     for condition in made.conditions:
         one = made._replace(conditions={condition: made.conditions[condition]})
-        run = functools.partial(predict.run_probe, network, one, batches, rules)
+        run = functools.partial(inference.run_probe, network, one, batches, rules)
         run()
         times = []
         for _ in range(options.rounds):

@@ -139,11 +139,11 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     return call.code
 
 
-def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
+def _open(args, options, paths: Sequence[str], say: Callable) -> "suites.Suite":
     """A suite of one set and one measure; ValueError, in the words of the flags."""
     import ml_collections
 
-    from jbias.evals import suite
+    from jbias.evals import suites
 
     given = {"root": args.root} if args.root else {}
     for text in options:
@@ -160,9 +160,9 @@ def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
     config.run = dict(devices=args.devices, step=args.step or "best")
     lines: list[str] = []
     try:
-        asked = suite.open_suite(config, lines.append)
+        asked = suites.open_suite(config, lines.append)
     except ValueError as error:
-        _, absent, why = "".join(lines[-1:]).partition(suite.ABSENT)
+        _, absent, why = "".join(lines[-1:]).partition(suites.ABSENT)
         told = why if absent else str(error)
         raise ValueError(told.replace(f"suite.sets.{_SET}", "--data")) from error
     for line in lines:
@@ -232,7 +232,7 @@ class Audit(NamedTuple):
     """A set whose images networks are shown, and the columns that are audited."""
 
     args: argparse.Namespace
-    asked: "suite.Suite"
+    asked: "suites.Suite"
     columns: Mapping[str, "np.ndarray"]
     values: Mapping[str, tuple[str, ...]]
     notes: list[str]

@@ -111,19 +111,19 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
     from jbias.evals import (
         command,
-        decided,
+        decision_tables,
         model_inputs,
         networks,
         predictors,
         runner,
-        suite,
+        suites,
     )
 
     out, call = epath.Path(args.out), command.Command("measured")
     config = command.load_suite(args, changes)
-    columns = decided.parse_columns(args.columns or "")
+    columns = decision_tables.parse_columns(args.columns or "")
     if args.decisions:
-        decided.find_files(args.decisions)
+        decision_tables.find_files(args.decisions)
     paths = networks.check_arguments(args, args.out, config)
     if args.follow and files.is_remote(args.follow):
         raise ValueError(
@@ -136,7 +136,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     said = {key: getattr(args, key) for key in ("classes", "mean", "std")}
     said = {key: value for key, value in said.items() if value is not None}
     predictor = args.predict and _load_predictor(args.predict, said)
-    asked = suite.open_suite(config, call.say, only=args.only)
+    asked = suites.open_suite(config, call.say, only=args.only)
     if not args.decisions:
         remedy = "size=N among the suite's arguments changes the size"
         for line in model_inputs.describe_enlarged(asked.sources, asked.size, remedy):
@@ -150,7 +150,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.follow:
         opened = networks.follow(args, call.say, call.leave_out)
     if args.decisions:
-        opened = decided.load(args.decisions, asked, columns, call.say)
+        opened = decision_tables.load(args.decisions, asked, columns, call.say)
     partly = []
     for network in opened:
         name, ours = network.name, True

@@ -47,16 +47,16 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from etils import epath
     from PIL import Image
 
-    from jbias.evals import decided, predict, prepared_sets, suite
+    from jbias.evals import decision_tables, inference, prepared_sets, suites
 
     say, out = console.logger(None), epath.Path(args.out)
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"--out: {out} must be empty; name another folder")
     outputs.check_writable_folder(args.out)
     config = jc.load(args.suite, changes, flag="suite")
-    asked = suite.open_suite(config, say, only=args.only or ())
+    asked = suites.open_suite(config, say, only=args.only or ())
     rows = []
-    for (dataset, condition), task in decided.stimuli(asked).items():
+    for (dataset, condition), task in decision_tables.stimuli(asked).items():
         source = asked.sources[dataset]
         classes = tuple(source.classes)
         label = np.asarray(source.columns["label"])
@@ -67,12 +67,12 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         made = asked.make_probe(*task, classes)
         for batch in prepared_sets.device_batches(asked, few):
             of = prepared_sets.NO_NETWORK, made, batch, condition
-            pixels = np.asarray(predict.make_stimuli(*of))[: batch.count] * 255
+            pixels = np.asarray(inference.make_stimuli(*of))[: batch.count] * 255
             written = np.rint(pixels.clip(0, 255)).astype(np.uint8)
             exact = np.abs(pixels - written).max((1, 2, 3)) < 1e-3
             index = np.asarray(batch.index)[: batch.count].tolist()
             for number, image, same in zip(index, written, exact, strict=True):
-                name = decided.stimulus_file(dataset, condition, number)
+                name = decision_tables.stimulus_file(dataset, condition, number)
                 (out / name).parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(image).save(out / name)
                 both = label[number], texture[number]

@@ -84,7 +84,7 @@ class Look(NamedTuple):
     """What is drawn of a suite, and where it goes."""
 
     call: "command.Command"
-    suite: "suite.Suite"
+    suite: "suites.Suite"
     rows: Mapping[str, "np.ndarray"]  # Numbers of images, by set.
     sets: tuple[str, ...]  # Whose saliency is drawn.
     site: str
@@ -92,7 +92,7 @@ class Look(NamedTuple):
     out: "epath.Path"
 
     @property
-    def tasks(self) -> list["suite.Task"]:
+    def tasks(self) -> list["suites.Task"]:
         """All measures that show images of their own making, or as they are."""
         return [task for task in self.suite.tasks() if not task.measure.inside]
 
@@ -124,7 +124,7 @@ class Look(NamedTuple):
                 "of jbias; remove it or name another folder"
             )
 
-    def sheet(self, name: str, title: str, task: "suite.Task", *of) -> None:
+    def sheet(self, name: str, title: str, task: "suites.Task", *of) -> None:
         """Draws a row an image of the task's set, a column a condition, and keeps it."""
         from jbias.report import image_sheets
 
@@ -134,7 +134,7 @@ class Look(NamedTuple):
         self.write(name, image_sheets.draw(pictures, names, title=title))
 
     def pictures(
-        self, task: "suite.Task", conditions: Sequence[str], bound=None, few=None
+        self, task: "suites.Task", conditions: Sequence[str], bound=None, few=None
     ) -> dict[str, "np.ndarray"]:
         """What conditions make of a set's images.
 
@@ -171,14 +171,14 @@ class NetworkDrawings(NamedTuple):
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draws what the arguments name; returns the exit code."""
-    from jbias.evals import command, networks, suite
+    from jbias.evals import command, networks, suites
 
     call = command.Command("drawn")
     # Few images are shown: they are read from their files.
     config = command.load_suite(args, changes, gib=0.0)
     _narrow(config.get("measures", {}), args.set, args.only)
     paths = networks.check_arguments(args, args.out, config)
-    look = _look(args, suite.open_suite(config, call.say, only=args.only), call)
+    look = _look(args, suites.open_suite(config, call.say, only=args.only), call)
     _without_networks(look, bool(paths))
     found: list[NetworkDrawings] = []
     seeds = collections.Counter()
@@ -203,7 +203,7 @@ def _narrow(measures: Mapping, wanted: Sequence[str], only: Sequence[str]) -> No
         one["sets"] = [name for name in one.get("sets", ()) if name in wanted]
 
 
-def _look(args, asked: "suite.Suite", call: "command.Command") -> Look:
+def _look(args, asked: "suites.Suite", call: "command.Command") -> Look:
     import numpy as np
     from etils import epath
 
@@ -259,7 +259,7 @@ def _of_network(look: Look, network: "networks.Network") -> NetworkDrawings:
     return NetworkDrawings((short, name), seen, means)
 
 
-def _seen(look: Look, bound: "predict.Bound", title: str, dataset: str, given):
+def _seen(look: Look, bound: "inference.Bound", title: str, dataset: str, given):
     """The maps of the images that are drawn, and the mean of many, or None.
 
     Decisions are by the first rule of how the set is answered. ValueError for a site that
@@ -268,14 +268,16 @@ def _seen(look: Look, bound: "predict.Bound", title: str, dataset: str, given):
     import numpy as np
 
     from jbias.data import tables
-    from jbias.evals import grad_cam, predict, prepared_sets, probes
+    from jbias.evals import grad_cam, inference, prepared_sets, probe_registry
     from jbias.report import image_sheets
 
     few = look.subset(dataset, given)
     batches = [*prepared_sets.device_batches(look.suite, few)]
     maps = np.concatenate([*grad_cam.batch_maps(bound, batches, look.site)])
     rule = next(iter(few.rules.values()))
-    found = predict.run_probe(bound, probes.make_plain(), batches, {"": rule})[""]
+    found = inference.run_probe(
+        bound, probe_registry.make_plain(), batches, {"": rule}
+    )[""]
     names = [tables.readable(few.classes[k]) for k in found["prediction"]]
     right = found["prediction"] == few.columns["label"]
     seen = image_sheets.Seen(maps, names, found["confidence"], right)
@@ -348,7 +350,7 @@ def _without_networks(look: Look, networks: bool) -> None:
         look.write(name, _as_they_are(look, name, tasks))
 
 
-def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
+def _as_they_are(look: Look, name: str, tasks: Sequence["suites.Task"]):
     """A column a set; what their images are stands below where sets differ in that."""
     from jbias.report import image_sheets
 

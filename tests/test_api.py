@@ -44,7 +44,7 @@ MODULES = (
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
     *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),
-    *("jbias.evals.probes", "jbias.evals.predictors", "jbias.evals.measured"),
+    *("jbias.evals.probe_registry", "jbias.evals.predictors", "jbias.evals.measured"),
     "jbias.runs.loggers",
 )
 HEAD = """# The public API

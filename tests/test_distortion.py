@@ -10,7 +10,7 @@ import pytest
 
 from jbias import data, evaluate, models
 from jbias.configs.suites import distortion
-from jbias.evals import decisions, networks, probes, runner, suite
+from jbias.evals import decisions, networks, probe_registry, runner, suites
 from jbias.runs import results
 from tests import cases
 
@@ -33,8 +33,8 @@ ASKED = [
 def test_measures_are_of_sets_that_are_there_and_options_that_are_taken(text):
     c = distortion.get_config(text)
     for name, options in c.measures.items():
-        one = suite.read_measure(name, options.to_dict(), c.sets)
-        make = probes.PROBES[one.probe]
+        one = suites.read_measure(name, options.to_dict(), c.sets)
+        make = probe_registry.PROBES[one.probe]
         assert {*one.options} <= {*inspect.signature(make).parameters}
         assert one.datasets and "other" not in one.datasets
         hides = one.probe in ("cut_occlusion", "occlusion")
@@ -179,7 +179,7 @@ def test_other_images_without_a_set_of_them_are_refused(name, hidden):
     c["measures"] = {name: {**c["measures"][name], **hidden, "others": ""}}
     said = f"^{name}: fill 'other' needs images.* name a set of the suite by others="
     with pytest.raises(ValueError, match=said):
-        suite.open_suite(c, lambda line: None)
+        suites.open_suite(c, lambda line: None)
 
 
 @cases.each(
@@ -216,7 +216,7 @@ def test_what_is_refused(text, said):
 
 def test_sets_of_other_images_are_opened_without_any_data():
     """All of the embedded suite, and options that its probes take."""
-    opened = suite.open_suite(distortion.get_config("smoke"), lambda line: None)
+    opened = suites.open_suite(distortion.get_config("smoke"), lambda line: None)
     assert not opened.missing and set(opened.sources) == {"test", "train", "other"}
 
 

@@ -15,7 +15,7 @@ from flax import serialization
 from jbias import build, data, evals, extensions, run_spec
 from jbias import config as jc
 from jbias.algos import erm
-from jbias.evals import decisions, networks, suite
+from jbias.evals import decisions, networks, suites
 from jbias.models import taps
 from jbias.runtime import mesh, messages
 from tests import cases, smoke_runs
@@ -44,8 +44,8 @@ def network(name):
 
 
 def probed(name):
-    one = suite.read_measure("mine", {"probe": name, "sets": ["a"]}, {"a": {}})
-    return suite.build_probe(one, {}).numbers({})
+    one = suites.read_measure("mine", {"probe": name, "sets": ["a"]}, {"a": {}})
+    return suites.build_probe(one, {}).numbers({})
 
 
 USES = {

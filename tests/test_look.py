@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, evaluate, look, models
-from jbias.evals import grad_cam, networks, predict, suite
+from jbias.evals import grad_cam, inference, networks, suites
 from jbias.report import image_sheets
 from tests import cases
 
@@ -107,7 +107,7 @@ def drawn(network, file, tmp_path_factory):
 @pytest.fixture(scope="module")
 def stimuli(network, file, tmp_path_factory):
     """What measuring shows of all images, by measure and condition."""
-    found, names, shown, made_of = {}, {}, predict.make_stimuli, suite.build_probe
+    found, names, shown, made_of = {}, {}, inference.make_stimuli, suites.build_probe
 
     def named(measure, beside):
         made = made_of(measure, beside)
@@ -121,8 +121,8 @@ def stimuli(network, file, tmp_path_factory):
         return images
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suite, "build_probe", named)
-        patch.setattr(predict, "make_stimuli", note)
+        patch.setattr(suites, "build_probe", named)
+        patch.setattr(inference, "make_stimuli", note)
         args = (f"--suite={file}", f"--only={','.join({*STILL, *MOVED})}")
         out = f"--out={tmp_path_factory.mktemp('measured')}"
         assert evaluate.main([*network, *args, out]) == 0

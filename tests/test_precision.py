@@ -9,7 +9,7 @@ from benchmarks import common
 from jbias import run_spec
 from jbias.configs import erm
 from jbias.data import loader
-from jbias.evals import predict
+from jbias.evals import inference
 from jbias.training import setup
 from jbias.training import step as train_step
 
@@ -35,13 +35,13 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
 
     def decided(dtype):
         net = stage.algo.net.clone(dtype=dtype)
-        one = jax.jit(predict.scorer(net.apply), static_argnums=3)
+        one = jax.jit(inference.scorer(net.apply), static_argnums=3)
         images = [test.images for test in job.tests]
-        return predict.predict(
+        return inference.predict(
             lambda nets, _, image, __: (one(*nets, (), image, None),),
             (train_step.net_of(state),),
             map(jnp.asarray, loader.batches(images, 256, loader.ReaderOptions(1))),
-            [predict.Rule(len(t.images), t.matrix, t.aggregate) for t in job.tests],
+            [inference.Rule(len(t.images), t.matrix, t.aggregate) for t in job.tests],
         )
 
     same, accuracies = {}, {}

@@ -3,7 +3,7 @@
 Counted over images that have a right class among the decisions, by the probability of
 the decided class, `confidence`, and that of the right one, `likelihood`. Both are among
 the classes that are decided among. Where several of the network's classes answer for
-one, they are what the rule makes of theirs, in shares of one (`predict.run_probe`): under
+one, they are what the rule makes of theirs, in shares of one (`inference.run_probe`): under
 sum_prob the probability that the network gives to the group, of what it gives to all;
 under another rule that rule's share, and what is measured is how far this can be trusted.
 """

@@ -17,7 +17,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, UInt8
 
-from jbias.evals import predict, probe
+from jbias.evals import inference, probe
 from jbias.models import taps
 
 Seen = Float[Array, "b i j c"]  # What passes a site, its gradient, and images.
@@ -58,7 +58,7 @@ def maps(
 
 
 def batch_maps(
-    network: predict.Bound, batches: Iterable[predict.Batch], site: str
+    network: inference.Bound, batches: Iterable[inference.Batch], site: str
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
     """Yield the maps of batches of a set, a row an image.
 

@@ -14,7 +14,7 @@ class Journal:
 
     identity: of what is asked; answers to anything else are dropped. What a stop left
     half written is, too. entries: those that are there, of each (rules, images) with the
-    columns of predict.Confidence. seconds: what they took.
+    columns of inference.Confidence. seconds: what they took.
     """
 
     def __init__(self, path: epath.Path, identity: str):
@@ -35,7 +35,7 @@ class Journal:
                 self.seconds, self._end = seconds, file.tell()
 
     def add(self, answers: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]]) -> None:
-        """Keeps the next answers, by rule the columns of predict.Confidence."""
+        """Keeps the next answers, by rule the columns of inference.Confidence."""
         first = answers[0]
         fields = [(k, x.dtype.newbyteorder("<")) for k, x in first.items()]
         entry = np.empty((len(answers), len(first["prediction"])), fields)

@@ -28,7 +28,7 @@ from flax import linen as nn
 from jbias import build, data, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, labels, tables
-from jbias.evals import predict, probe
+from jbias.evals import inference, probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
 from jbias.runtime import cli, files, hub, mesh, messages
@@ -78,7 +78,7 @@ class Network:
         return jnp.float32
 
     def bind(self, asked: Any, devices: jax.sharding.Mesh) -> Any:
-        """What answers, a predict.Bound, in a precision and on devices: by itself, itself."""
+        """What answers, a inference.Bound, in a precision and on devices: by itself, itself."""
         return self
 
 
@@ -133,7 +133,7 @@ class FlaxNetwork(Network):
         own = getattr(self.net, "dtype", None)
         return asked if own and not self.decide else own or jnp.float32
 
-    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> predict.BoundNetwork:
+    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> inference.BoundNetwork:
         """Return the network in a precision, the same program for equal nets.
 
         probe.NotFiniteError where a weight is NaN or infinite.
@@ -144,9 +144,9 @@ class FlaxNetwork(Network):
             net = net.clone(dtype=asked)
         inside = net if hasattr(net, "tap") else None  # Else it has no sites.
         if self.decide:
-            return predict.BoundNetwork(self.decide, variables, net=inside)
+            return inference.BoundNetwork(self.decide, variables, net=inside)
         of = variables, inside and _looking(net), inside
-        return predict.BoundNetwork(plain_apply(net, self.code), *of)
+        return inference.BoundNetwork(plain_apply(net, self.code), *of)
 
 
 @functools.cache

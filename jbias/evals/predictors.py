@@ -28,15 +28,15 @@ from jaxtyping import Array, Float, UInt8
 from jbias import config as jc
 from jbias.data import base, labels, sources
 from jbias.evals import (
+    inference,
     measured,
     model_inputs,
     networks,
-    predict,
     preprocessing,
     probe,
     runner,
+    suites,
 )
-from jbias.evals import suite as suites
 from jbias.models import taps
 from jbias.runtime import console, messages, xla
 
@@ -128,7 +128,7 @@ class Predictor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PredictorNetwork(networks.Network):
-    """A `Predictor` that answered once, and a predict.Bound."""
+    """A `Predictor` that answered once, and a inference.Bound."""
 
     predictor: Predictor
     kind: str  # One of KINDS.
@@ -164,7 +164,7 @@ class PredictorNetwork(networks.Network):
         given = self.predictor.at
         return given and (lambda variables, image, site: given(image, site))
 
-    def predict(self, image: probe.Images, shown: predict.Shown) -> np.ndarray:
+    def predict(self, image: probe.Images, shown: inference.Shown) -> np.ndarray:
         """Its logits; of probabilities their logarithms, of names 0 and -100."""
         of = f"{len(image)} images of {shown.dataset}"
         where = f"{of}, {shown.condition}" if shown.condition else of
@@ -269,7 +269,7 @@ def ask(
                 logits = answers.astype(np.float32)
         else:
             logits = _to_float32(answers)
-        broken = np.flatnonzero(~predict.decides(logits, logits, np))
+        broken = np.flatnonzero(~inference.decides(logits, logits, np))
         if len(broken):
             row = logits[broken[0]]
             worst = row[np.isnan(row) | np.isposinf(row)]

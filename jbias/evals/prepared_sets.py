@@ -16,7 +16,7 @@ from jaxtyping import Int, Shaped
 
 from jbias import data
 from jbias.data import base, labels, loader, splits, tables
-from jbias.evals import cue_conflict, networks, predict, probe, suite
+from jbias.evals import cue_conflict, inference, networks, probe, suites
 from jbias.runtime import mesh, signals, xla
 
 _LISTED = 20  # Outputs that a message names.
@@ -42,13 +42,13 @@ class PreparedSet(NamedTuple):
     index: np.ndarray  # Each image's number in its set.
     columns: Mapping[str, np.ndarray]
     target: np.ndarray  # In the network's own classes.
-    rules: Mapping[str, predict.Rule]
+    rules: Mapping[str, inference.Rule]
     classes: tuple[str, ...]  # What it decides among, by id.
 
 
 def prepare(
     network: networks.Network,
-    asked: suite.Suite,
+    asked: suites.Suite,
     dataset: str,
     say,
     *,
@@ -89,7 +89,7 @@ def prepare(
     )
     right = test.columns["label"]
     target = np.where(right >= 0, _targets(first)[right], -1).astype(np.int32)
-    rules = {k: predict.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()}
+    rules = {k: inference.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()}
     of = dataset, test.images, index.astype(np.int32), test.columns
     return PreparedSet(*of, target, rules, first.classes)
 
@@ -113,7 +113,7 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
 
 def prepare_all(
     network: networks.Network,
-    asked: suite.Suite,
+    asked: suites.Suite,
     wanted: Mapping[Wanted, Sequence[str]],
     say,
     errors=(),
@@ -142,7 +142,7 @@ def prepare_all(
 
 def _describe_unused(
     network: networks.Network,
-    asked: suite.Suite,
+    asked: suites.Suite,
     prepared: Mapping[Wanted, PreparedSet],
 ) -> Iterator[str]:
     """Yield a line on outputs that mean none of Geirhos' 16 classes, as "automobile" does.
@@ -200,7 +200,7 @@ def _near_class(name: str, classes: Iterable[str]) -> str:
 
 
 def _describe_mismatch(
-    network: networks.Network, asked: suite.Suite, names: Iterable[str]
+    network: networks.Network, asked: suites.Suite, names: Iterable[str]
 ) -> str:
     """Says which classes a network has and which these sets want, and what to do."""
     wanted: dict[labels.LabelSpace, list[str]] = {}
@@ -223,7 +223,7 @@ def _describe_mismatch(
 
 
 def check_needs(
-    what: str, made: probe.Probe, bound: predict.Bound, given: PreparedSet
+    what: str, made: probe.Probe, bound: inference.Bound, given: PreparedSet
 ) -> None:
     """Refuses a probe that needs what the network has not, or not for this set.
 
@@ -293,8 +293,8 @@ def _take(prepared: PreparedSet, rows: Int[np.ndarray, "m"]) -> PreparedSet:
 
 
 def device_batches(
-    asked: suite.Suite, given: PreparedSet, ranked: Mapping[str, str] | None = None
-) -> Iterator[predict.Batch]:
+    asked: suites.Suite, given: PreparedSet, ranked: Mapping[str, str] | None = None
+) -> Iterator[inference.Batch]:
     """The images on the devices, in batches of one size; ranked: of a probe."""
     devices, n = asked.devices, len(given.index)
     size, source = batch_size(asked, given), asked.sources[given.dataset]
@@ -309,10 +309,10 @@ def device_batches(
         keep = lambda key, make, told=told: asked.stimuli.get((*told, *key), make)
         *of, ranks = mesh.split(of, devices)
         of = *of, min(size, n - first), given.dataset, source, ranks
-        yield predict.Batch(*of, keep)
+        yield inference.Batch(*of, keep)
 
 
-def batch_size(asked: suite.Suite, given: PreparedSet) -> int:
+def batch_size(asked: suites.Suite, given: PreparedSet) -> int:
     """How many images a network is asked about at once."""
     shards = asked.devices.shape["data"]
     usual = 32 if xla.platform() == "cpu" else 256
@@ -323,11 +323,11 @@ def batch_size(asked: suite.Suite, given: PreparedSet) -> int:
 
 UNCHANGED = "as it is"
 # Stands where no network is asked.
-NO_NETWORK = predict.BoundNetwork(apply=probe.identity, variables={})
+NO_NETWORK = inference.BoundNetwork(apply=probe.identity, variables={})
 
 
 def select(
-    asked: suite.Suite, dataset: str, index: Int[np.ndarray, "n"], given=None
+    asked: suites.Suite, dataset: str, index: Int[np.ndarray, "n"], given=None
 ) -> PreparedSet:
     """Images of a set by their numbers, and their classes where a network has these.
 
@@ -341,21 +341,21 @@ def select(
     return PreparedSet(*of, target[index], rules, classes)
 
 
-def read_images(asked: suite.Suite, few: PreparedSet) -> Shaped[np.ndarray, "n h w 3"]:
+def read_images(asked: suites.Suite, few: PreparedSet) -> Shaped[np.ndarray, "n h w 3"]:
     """The images themselves, in bytes."""
     batches = device_batches(asked, few)
     return np.concatenate([np.asarray(one.image)[: one.count] for one in batches])
 
 
 def condition_images(
-    asked: suite.Suite, task: suite.Task, bound, conditions, few: PreparedSet
+    asked: suites.Suite, task: suites.Task, bound, conditions, few: PreparedSet
 ) -> dict[str, Shaped[np.ndarray, "n h w 3"]]:
     """What the network gets under some conditions; the image as it is comes first."""
     made = asked.make_probe(*task, few.classes)
     found = {} if "" in conditions else {UNCHANGED: [read_images(asked, few)]}
     for batch in device_batches(asked, few):
         for name in conditions:
-            stimuli = predict.make_stimuli(bound, made, batch, name)
+            stimuli = inference.make_stimuli(bound, made, batch, name)
             parts = found.setdefault(name or UNCHANGED, [])
             parts.append(np.asarray(stimuli)[: batch.count])
     return {name: np.concatenate(parts) for name, parts in found.items()}

@@ -29,13 +29,13 @@ from jbias import extensions
 from jbias.data import loader, splits
 from jbias.evals import (
     decisions,
+    inference,
     journals,
     networks,
-    predict,
     prepared_sets,
     probe,
-    probes,
-    suite,
+    probe_registry,
+    suites,
 )
 from jbias.runs import costs, results, workdirs
 from jbias.runtime import console, files, mesh, messages, signals
@@ -55,7 +55,7 @@ _OTHER_FOLDER = (
 
 
 def run_suite(
-    network: networks.Network, asked: suite.Suite, out: epath.Path, say, *, whole=True
+    network: networks.Network, asked: suites.Suite, out: epath.Path, say, *, whole=True
 ) -> list[str]:
     """Measures one network; says and returns what could not be, and why, a line each.
 
@@ -105,14 +105,14 @@ def _constant_class(by_name: decisions.ByName, classes: Sequence[str]) -> str:
     if unchanged is None or len(np.unique(unchanged.columns.get("label", ()))) < 2:
         return ""
     decided = np.unique(unchanged.prediction)
-    is_constant = len(decided) == 1 and decided[0] != predict.UNDECIDED
+    is_constant = len(decided) == 1 and decided[0] != inference.UNDECIDED
     return classes[decided[0]] if is_constant else ""
 
 
 class _Job(NamedTuple):
     """A measure that is to be made, and the images of a set that it may show."""
 
-    task: suite.Task
+    task: suites.Task
     whole: prepared_sets.PreparedSet
     images: int  # So many it shows, under all its conditions.
     # By which rules answers are decisions, by what tells conditions apart. "" is the
@@ -128,7 +128,7 @@ class Measuring:
     """A network before a suite: its sets are prepared, measures run, findings stored."""
 
     network: networks.Network
-    asked: suite.Suite
+    asked: suites.Suite
     folder: epath.Path
     say: probe.Say
     refused: list[str] = dataclasses.field(default_factory=list)
@@ -215,7 +215,7 @@ class Measuring:
             },
         }
 
-    def is_done(self, task: suite.Task) -> bool:
+    def is_done(self, task: suites.Task) -> bool:
         """Whether a measure is there; ValueError where it was made in another way."""
         if not (self.folder / "evals" / f"{task.name}.jsonl").exists():
             return False
@@ -224,7 +224,7 @@ class Measuring:
         held = files.read_json(path, dict, remedy)
         # What is as usual may have been said, and is the same measure.
         if "options" in (before := held.get("measure", {})):
-            options = suite.unusual_options(before.get("probe", ""), before["options"])
+            options = suites.unusual_options(before.get("probe", ""), before["options"])
             held["measure"] = {**before, "options": options}
         now = self.describe(task)
         if differing := jc.diff({key: held.get(key) for key in now}, now):
@@ -234,7 +234,7 @@ class Measuring:
             )
         return True
 
-    def describe(self, task: suite.Task) -> dict[str, Any]:
+    def describe(self, task: suites.Task) -> dict[str, Any]:
         """How a measure is made, on what, and what it computes in."""
         asked, measure = self.asked, task.measure
         source, made, counted = asked.sources[task.dataset], asked.make_probe(*task), {}
@@ -247,7 +247,7 @@ class Measuring:
         dtype = asked.dtype if made.inside else self.network.dtype(asked.dtype)
         others = measure.others and asked.sources[measure.others].fingerprint
         told, options = measure.description, asked.config["sets"][task.dataset]
-        names = [measure.probe] if measure.probe not in suite.MAKERS else []
+        names = [measure.probe] if measure.probe not in suites.MAKERS else []
         code = extensions.digests([told, options], names)
         return {
             "measure": told,
@@ -276,7 +276,7 @@ class Measuring:
         ]
         return f"trained on {'; '.join(differing)}" if differing else ""
 
-    def prepare(self, tasks: Sequence[suite.Task]) -> list[_Job]:
+    def prepare(self, tasks: Sequence[suites.Task]) -> list[_Job]:
         """Prepares the sets of measures; those without one are refused."""
         jobs, all_made = [], [self.asked.make_probe(*task) for task in tasks]
         wanted = [(t.dataset, made.include_unknown) for t, made in zip(tasks, all_made)]
@@ -348,7 +348,7 @@ class Measuring:
                 if task.dataset == "train" and (differing := self.otherwise()):
                     told["otherwise"] = differing  # No gap to tests is known of these.
                 self.store(task, numbers, asked.run["decisions"] and found, told)
-                words = probes.summarize(task.measure.probe, numbers)
+                words = probe_registry.summarize(task.measure.probe, numbers)
                 took = "decided before" if again else f"{seconds:.1f} s"
                 unit = "images" if task.measure.inside else "answers"
                 of = f"{network.name}: {task.name}"
@@ -395,7 +395,7 @@ class Measuring:
                     matrix = mesh.replicate(rule.matrix, self.asked.devices)
                     by[key] = rule._replace(matrix=matrix)
                 batches = prepared_sets.device_batches(self.asked, given, ranked)
-                found = predict.run_probe(
+                found = inference.run_probe(
                     bound,
                     made,
                     batches,
@@ -405,7 +405,7 @@ class Measuring:
                     journal=journal,
                     classes=len(self.network.classes),
                 )
-                found = predict.to_decisions(found, columns)
+                found = inference.to_decisions(found, columns)
                 if note := _constant_answer(found, given.classes):
                     self.say(f"{self.network.name}: {task.name}: {note}")
             if same:
@@ -417,7 +417,7 @@ class Measuring:
             tell(job.images, counted=False)
         return numbers, found, earlier
 
-    def _journal(self, task: suite.Task, given, rules, ranked) -> journals.Journal:
+    def _journal(self, task: suites.Task, given, rules, ranked) -> journals.Journal:
         """The answers that a measure got before it was stopped, and place for more."""
         asked = self.describe(task), rules, prepared_sets.batch_size(self.asked, given)
         asked += (ranked,) * bool(ranked)
@@ -425,7 +425,7 @@ class Measuring:
         of = hashlib.sha256(text.encode()).hexdigest()
         return journals.Journal(self._underway(task), of)
 
-    def _underway(self, task: suite.Task) -> epath.Path:
+    def _underway(self, task: suites.Task) -> epath.Path:
         return self.folder / "underway" / f"{task.name}.npy"
 
     def _agreement(self, bound, made, given) -> decisions.Numbers:
@@ -437,9 +437,9 @@ class Measuring:
         few = prepared_sets.subsample(given, count)
         batches = prepared_sets.device_batches(self.asked, few)
         other = self.network.bind(exact, devices)
-        return predict.agreement(bound, other, made, batches)
+        return inference.agreement(bound, other, made, batches)
 
-    def store(self, task: suite.Task, numbers, decided, told: Mapping) -> None:
+    def store(self, task: suites.Task, numbers, decided, told: Mapping) -> None:
         """Writes decisions, then how they were made, then records, which say it is done.
 
         decided: to be kept, if any. told: what else is told of the measure.

@@ -13,7 +13,7 @@ from jbias import config as jc
 from jbias.data import labels
 from jbias.evals import command as commands
 from jbias.evals import (
-    decided,
+    decision_tables,
     measured,
     model_inputs,
     networks,
@@ -21,8 +21,8 @@ from jbias.evals import (
     preprocessing,
     probe,
     runner,
+    suites,
 )
-from jbias.evals import suite as suites
 from jbias.measuring import arguments, models, sets
 from jbias.runtime import messages, signals, xla
 
@@ -272,7 +272,7 @@ def _with_decisions(
 
     Of other networks the suite is the same.
     """
-    if not isinstance(network, decided.DecidedNetwork):
+    if not isinstance(network, decision_tables.DecidedNetwork):
         return suite, []
     known = {dataset for dataset, _ in network.decided}
     measures, undecided = [], {}
@@ -389,8 +389,8 @@ def _open(
 ) -> Sequence[networks.Network]:
     """Return the networks to measure."""
     if opened.decisions:
-        columns = decided.parse_columns(settings.columns or "")
-        return [*decided.load(opened.decisions, suite, columns, call.say)]
+        columns = decision_tables.parse_columns(settings.columns or "")
+        return [*decision_tables.load(opened.decisions, suite, columns, call.say)]
     if opened.predictor is None:
         return opened.loaded
     network = predictors.open_predictor(

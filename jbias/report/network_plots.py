@@ -242,14 +242,16 @@ _FACTORS = ("shape", "texture")
 def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Figure:
     """Draws decoding accuracy by site, in the order in which the network passes them.
 
-    numbers: those of decoding.measure, of one network on one set. Shuffled labels are
+    numbers: those of linear_decoding.measure, of one network on one set. Shuffled labels are
     dashed, chance is a dotted line for each factor that has another one. ValueError
     where there is no site.
     """
     by = {(one.metric, one.condition): one.value for one in numbers}
     sites = [c for m, c in by if m == "shape_decoding"]
     if not sites:
-        told = "must hold shape_decoding at a site, as decoding.measure gives them"
+        told = (
+            "must hold shape_decoding at a site, as linear_decoding.measure gives them"
+        )
         raise ValueError(f"decodability: numbers {told}, got {len(numbers)} without")
     parts = [
         (f"{factor}{words}", [by[f"{factor}_decoding{end}", site] for site in sites])

@@ -18,7 +18,7 @@ from etils import epath
 
 from jbias import evals, extensions, run_spec, seals
 from jbias.data import loader, splits
-from jbias.evals import cue_conflict, decisions, predict
+from jbias.evals import cue_conflict, decisions, inference
 from jbias.models import trained
 from jbias.runs import checkpoints, checksums, evaluations, results, status, workdirs
 from jbias.runtime import console, files, heap, lock, mesh, messages
@@ -87,7 +87,7 @@ def _report_undecided(job: RunContext, predicted: dict[str, list], step: int) ->
         if entry.name in job.monitor.diverged:
             continue
         decided = _decisions(predicted[test.name][number], test)
-        count = int((decided.prediction == predict.UNDECIDED).sum())
+        count = int((decided.prediction == inference.UNDECIDED).sum())
         if count:
             job.log(
                 f"step {step}: seed {entry.name}: no numbers on {test.name}, as its logits "
@@ -128,7 +128,7 @@ def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None
         said, number = time.monotonic(), 0
         for _, group in itertools.groupby(job.tests, lambda test: test.shape):
             tests = list(group)
-            found = predict.predict(
+            found = inference.predict(
                 score,
                 nets,
                 _batches(job, [test.images for test in tests]),
@@ -147,14 +147,14 @@ def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None
     return predicted if whole else None
 
 
-def _rule(job: RunContext, test: splits.TestSet) -> predict.Rule:
+def _rule(job: RunContext, test: splits.TestSet) -> inference.Rule:
     """How networks answer a set."""
     ranks = "shape_bias" in test.measures
     asked = ranks or job.config["run"]["decisions"]
     label = np.asarray(test.columns["label"]) if asked else None
     cues = cue_conflict.cues_of(test.columns) if ranks else {}
     matrix = mesh.replicate(test.matrix, job.devices)
-    return predict.Rule(len(test.images), matrix, test.aggregate, label, cues)
+    return inference.Rule(len(test.images), matrix, test.aggregate, label, cues)
 
 
 def _fold_differences(
@@ -174,7 +174,7 @@ def _fold_differences(
         nets = layout.to_device(tuple(map(train_step.net_of, trees)), wave)
         (batch,) = _batches(job, [images])
         inputs = nets, ((),) * len(nets), batch, None
-        moved = predict.largest_differences(
+        moved = inference.largest_differences(
             stage.score_folded(*inputs), stage.score(*inputs), count=len(images)
         )
         differences += map(float, layout.each(mesh.fetch(moved, job.devices), wave))
@@ -253,7 +253,7 @@ def _keep_decisions(
 
 def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
     """What a seed decided, with probabilities where they were asked for."""
-    if not isinstance(found, predict.Confidence):
+    if not isinstance(found, inference.Confidence):
         return evals.Decisions(found, test.columns)
     told = found.columns
     return evals.Decisions(told.pop("prediction"), {**test.columns, **told})
@@ -324,7 +324,7 @@ def _records(
             yield train(metric="rolled_back", condition=where, value=scale)
     for test, of in zip(job.tests, decided, strict=True):
         lost = {}
-        if at or (of.prediction == predict.UNDECIDED).any():
+        if at or (of.prediction == inference.UNDECIDED).any():
             lost = dict(value=None, count=None, status="diverged")
         found = (evals.find_measure(measure)(of) for measure in test.measures)
         for number in itertools.chain.from_iterable(found):

@@ -23,7 +23,7 @@ from jbias import build, run_spec
 from jbias import config as jc
 from jbias.algos import base
 from jbias.data import loader
-from jbias.evals import predict
+from jbias.evals import inference
 from jbias.models import folding
 from jbias.runtime import mesh, xla
 from jbias.training import (
@@ -50,7 +50,7 @@ class SeedProgram(NamedTuple):
     @property
     def folded_logits(self) -> seed_axis.SeedFunction:
         """Return `logits` with batch norms folded into convolutions."""
-        return predict.scorer(folding.fold_norms(self.decide))
+        return inference.scorer(folding.fold_norms(self.decide))
 
 
 class StepShapes(NamedTuple):
@@ -354,7 +354,7 @@ def make_program(
     return SeedProgram(
         divergence.with_fallback(draw) if rollback else draw,
         convolutions.chunk_kernel_gradients(step) if in_chunks else step,
-        predict.scorer(decide),
+        inference.scorer(decide),
         decide,
     )
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jbias import evals
-from jbias.evals import calibration, predict, probes
+from jbias.evals import calibration, inference, probe_registry
 
 
 def decided(confidence, right, likelihood=None) -> evals.Decisions:
@@ -110,16 +110,18 @@ def test_groups_of_a_calibrated_network_are_so_by_their_sum():
     right = (p.cumsum(1) < random.random((n, 1))).sum(1).clip(max=5)
     rows = np.arange(n, dtype=np.int32)
     label = of[right].astype(np.int32)
-    batch = predict.Batch(image, rows, label, right.astype(np.int32), n)
+    batch = inference.Batch(image, rows, label, right.astype(np.int32), n)
     matrix = (of[:, None] == np.arange(2)).astype(np.float32)
     rules = {
-        "sum_prob": predict.Rule(n, jnp.asarray(matrix), "sum_prob"),
-        "mean_prob": predict.Rule(n, jnp.asarray(matrix / matrix.sum(0)), "mean_prob"),
+        "sum_prob": inference.Rule(n, jnp.asarray(matrix), "sum_prob"),
+        "mean_prob": inference.Rule(
+            n, jnp.asarray(matrix / matrix.sum(0)), "mean_prob"
+        ),
     }
-    found = predict.run_probe(
-        predict.BoundNetwork(apply, {}), probes.make_plain(), [batch], rules
+    found = inference.run_probe(
+        inference.BoundNetwork(apply, {}), probe_registry.make_plain(), [batch], rules
     )
-    told = calibration.make().numbers(predict.to_decisions(found, {"label": label}))
+    told = calibration.make().numbers(inference.to_decisions(found, {"label": label}))
     ece = {one.condition: one.value for one in told if one.metric == "ece"}
     # Of 20,000 images the bins differ by chance alone, by about 0.006 on average.
     assert ece["sum_prob"] < 0.015

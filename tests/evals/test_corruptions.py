@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from jbias.data import corruptions as published
-from jbias.evals import corruption_error, corruptions, predict, probe, probes, suite
+from jbias.evals import (
+    corruption_error,
+    corruptions,
+    inference,
+    probe,
+    probe_registry,
+    suites,
+)
 from jbias.evals.decisions import Decisions
 from tests import cases
 
@@ -30,7 +37,7 @@ def test_conditions_are_all_of_the_paper():
     expected = [f"{name}-{s}" for name in names for s in range(1, 6)]
     assert list(made.conditions) == expected
     assert {made.static(c) for c in made.conditions} == set(names)
-    made = probes.PROBES["corruptions"](
+    made = probe_registry.PROBES["corruptions"](
         names="imagenet_c_bar", severities=(2, 3), side=32
     )
     assert [made.static(c) for c in made.conditions][::2] == list(published.BAR)
@@ -78,13 +85,13 @@ def test_stored_as_published():
 
 def test_a_network_is_asked_about_all_of_them():
     made = corruptions.make(names=("contrast", "pixelate"), severities=(1, 5), side=32)
-    network = predict.BoundNetwork(lambda v, x: x.mean((1, 2)) * v, jnp.ones((1, 3)))
+    network = inference.BoundNetwork(lambda v, x: x.mean((1, 2)) * v, jnp.ones((1, 3)))
     index, label = jnp.arange(6), IMAGES.mean((1, 2)).argmax(-1)
     batches = [
-        predict.Batch(jnp.asarray(IMAGES), index, jnp.asarray(label), index, count=6)
+        inference.Batch(jnp.asarray(IMAGES), index, jnp.asarray(label), index, count=6)
     ]
-    found = predict.run_probe(network, made, batches, {"": predict.Rule(6)})
-    numbers = made.numbers(predict.to_decisions(found, {"label": label}))
+    found = inference.run_probe(network, made, batches, {"": inference.Rule(6)})
+    numbers = made.numbers(inference.to_decisions(found, {"label": label}))
     told = {(one.metric, one.condition): one for one in numbers}
     assert told["accuracy", "contrast-1"].n == 6
     assert told["accuracy", "pixelate-1"].value == 1  # Means of channels stay.
@@ -202,7 +209,9 @@ def test_refuses_in_a_line(call, message):
 def test_errors_of_a_reference_come_from_a_suite():
     options = dict(names=("fog",), severities=(3,), errors={"fog": 0.5})
     entry = dict(probe="corruptions", sets=("edge",), **options)
-    made = suite.build_probe(suite.read_measure("c", entry, {"edge": {}}), {"side": 32})
+    made = suites.build_probe(
+        suites.read_measure("c", entry, {"edge": {}}), {"side": 32}
+    )
     label = np.arange(4)
     found = made.numbers({"fog-3": Decisions(label // 2, {"label": label})})
     told = {number.metric: number.value for number in found}

@@ -10,7 +10,7 @@ from jbias import evals
 from jbias.evals import critical_band as bands
 from jbias.evals import critical_band as table
 from jbias.evals import critical_band_stimuli as stimuli
-from jbias.evals import probe, probes, pyramid
+from jbias.evals import probe, probe_registry, pyramid
 from tests import cases
 
 SIDE = 32
@@ -296,4 +296,4 @@ def test_wrong_options_are_refused(wrong, complaint):
 
 
 def test_it_is_a_probe():
-    assert probes.PROBES["critical_band"] is stimuli.make
+    assert probe_registry.PROBES["critical_band"] is stimuli.make

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from jbias.evals import decoding
+from jbias.evals import linear_decoding
 
 
 def planted(n=240, seed=0):
@@ -23,24 +23,26 @@ def test_correlation_is_that_of_all_pairs():
     a, b = (x[list(one)] for one in zip(*pairs))
     mean = a.mean(0)
     expected = ((a - mean) * (b - mean)).mean(0).sum() / ((a - mean) ** 2).mean(0).sum()
-    found = decoding.shared_correlation(x, shape, texture)
+    found = linear_decoding.shared_correlation(x, shape, texture)
     assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_neurons_of_shape_alone_correlate_with_it_alone():
     _, shape, texture = planted()
-    shares = decoding.dimension_shares(np.eye(4)[shape], shape, texture)
+    shares = linear_decoding.dimension_shares(np.eye(4)[shape], shape, texture)
     assert shares.shape_correlation == pytest.approx(1)
     # Pairs of one texture have other shapes: one-hots of four differ by -1/3.
     assert shares.texture_correlation == pytest.approx(-1 / 3, abs=0.02)
-    other = decoding.dimension_shares(np.eye(4)[texture], shape, texture)
+    other = linear_decoding.dimension_shares(np.eye(4)[texture], shape, texture)
     assert other.texture_correlation == pytest.approx(1)
     assert other.shape_correlation == pytest.approx(-1 / 3, abs=0.02)
 
 
 def test_shares_are_a_softmax_with_a_residual_of_one():
     rng, shape, texture = planted()
-    shares = decoding.dimension_shares(rng.standard_normal((240, 50)), shape, texture)
+    shares = linear_decoding.dimension_shares(
+        rng.standard_normal((240, 50)), shape, texture
+    )
     parts = np.exp([shares.shape_correlation, shares.texture_correlation, 1])
     np.testing.assert_allclose(shares[:3], parts / parts.sum(), rtol=1e-12)
     # Noise: nothing is shared, and 1 : 1 : e is left.
@@ -51,12 +53,12 @@ def test_half_of_the_variance_is_half_a_correlation():
     rng, shape, texture = planted(4000)
     signal = np.array([-1.0, 1.0, -1.0, 1.0])[shape]
     x = np.stack([signal, rng.standard_normal(4000)], axis=1)
-    found = decoding.shared_correlation(x, shape, texture)
+    found = linear_decoding.shared_correlation(x, shape, texture)
     assert found == pytest.approx(0.5, abs=0.03)
 
 
 def test_what_has_no_pair_or_no_variance_has_no_correlation():
     x = np.zeros((6, 2))
     shape, texture = np.arange(6) % 2, np.arange(6) % 3
-    assert np.isnan(decoding.shared_correlation(x, shape, texture))
-    assert np.isnan(decoding.shared_correlation(x + 1, np.arange(6), texture))
+    assert np.isnan(linear_decoding.shared_correlation(x, shape, texture))
+    assert np.isnan(linear_decoding.shared_correlation(x + 1, np.arange(6), texture))

@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 
 from jbias import models
-from jbias.evals import grad_cam, occlusion, predict
+from jbias.evals import grad_cam, inference, occlusion
 from jbias.models import taps
 from tests import cases, drawn
 
@@ -141,10 +141,10 @@ def test_pixels_are_hidden_as_in_the_released_code(order):
     made = occlusion.make(
         masks=("grad_cam",), orders=(order,), fractions=(0.3,), quantise=True
     )
-    network = predict.BoundNetwork(net.apply, variables, lambda *_: seen())
+    network = inference.BoundNetwork(net.apply, variables, lambda *_: seen())
     rows = np.arange(6, dtype=np.int32)
-    batch = predict.Batch(stored["images"], rows, rows, rows, 6)
-    shown = predict.make_stimuli(network, made, batch, f"grad_cam {order} 0.3")
+    batch = inference.Batch(stored["images"], rows, rows, rows, 6)
+    shown = inference.make_stimuli(network, made, batch, f"grad_cam {order} 0.3")
     gone = (np.asarray(shown) == 0).all(-1)
     theirs = np.unpackbits(stored[f"{order} hidden"]).reshape(gone.shape) > 0
     steps = np.floor(255 * stored["maps"])

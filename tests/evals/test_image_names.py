@@ -8,7 +8,7 @@ from PIL import Image
 
 from jbias import config as jc
 from jbias.data.sets import geirhos
-from jbias.evals import decided, image_names, suite
+from jbias.evals import decision_tables, image_names, suites
 from tests import cases
 
 NAMES = (
@@ -174,13 +174,13 @@ def load(tmp_path):
         Image.new("RGB", (8, 8)).save(path)
     (tmp_path / "s.py").write_text(f"ROOT = {str(tmp_path / 'photos')!r}{SUITE}")
     config = jc.load(f"{tmp_path}/s.py", (), flag="suite")
-    asked = suite.open_suite(config, print)
+    asked = suites.open_suite(config, print)
 
     def read(names):
         rows = [f"{x},{y.split('/')[0]}" for x, y in zip(names, PHOTOS, strict=True)]
         table = tmp_path / "test_mine.csv"
         table.write_text("\n".join(["imagename,object_response", *rows]))
-        (network,) = decided.load(str(table), asked, decided.COLUMNS)
+        (network,) = decision_tables.load(str(table), asked, decision_tables.COLUMNS)
         return network.decided["test", ""].tolist()
 
     return read
@@ -207,14 +207,14 @@ def test_a_response_is_a_class_with_accents_composed_or_not(tmp_path):
         Image.new("RGB", (8, 8)).save(tmp_path / f"photos/test/{folder}/{folder}.png")
     (tmp_path / "s.py").write_text(f"ROOT = {str(tmp_path / 'photos')!r}{SUITE}")
     config = jc.load(f"{tmp_path}/s.py", (), flag="suite")
-    asked = suite.open_suite(config, print)
+    asked = suites.open_suite(config, print)
     table = tmp_path / "test_mine.csv"
     for form in ("NFC", "NFD"):
         said = unicodedata.normalize(form, name)
         rows = [f"{said}/{said}.png,{said}", f"tea/tea.png,{said}"]
         text = "\n".join(["imagename,object_response", *rows])
         table.write_text(text, encoding="utf-8")
-        (network,) = decided.load(str(table), asked, decided.COLUMNS)
+        (network,) = decision_tables.load(str(table), asked, decision_tables.COLUMNS)
         assert network.decided["test", ""].tolist() == [0, 0]
 
 

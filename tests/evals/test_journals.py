@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias.evals import journals, predict, probe
+from jbias.evals import inference, journals, probe
 
 CONDITIONS = {name: np.float32(i) for i, name in enumerate(("", "dark", "light"))}
-RULES = {"": predict.Rule(7), "own": predict.Rule(7)}
+RULES = {"": inference.Rule(7), "own": inference.Rule(7)}
 
 
 def batches():
@@ -16,7 +16,7 @@ def batches():
     image = np.random.default_rng(0).integers(0, 256, (9, 4, 4, 3), np.uint8)
     for first, count in ((0, 3), (3, 3), (6, 1)):
         rows = np.arange(first, first + 3, dtype=np.int32)
-        yield predict.Batch(image[rows], rows, rows % 2, rows % 3, count)
+        yield inference.Batch(image[rows], rows, rows % 2, rows % 3, count)
 
 
 class Network:
@@ -39,7 +39,7 @@ class Network:
 
 def run(network, journal=None, tell=lambda count, **_: None):
     made = probe.Probe(CONDITIONS, lambda rows, params: rows.image, lambda found: [])
-    return predict.run_probe(
+    return inference.run_probe(
         network, made, batches(), RULES, journal=journal, tell=tell
     )
 

@@ -4,7 +4,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from jbias.evals import decoding
+from jbias.evals import linear_decoding
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "logistic.json"
 
@@ -14,7 +14,7 @@ def test_weights_are_scikit_learns():
     x, y = np.array(stored["x"]), np.array(stored["y"])
     for answer in stored["answers"]:
         exact = dict(tolerance=1e-10, steps=2000)
-        found = decoding.fit_logistic(x, y, strength=answer["strength"], **exact)
+        found = linear_decoding.fit_logistic(x, y, strength=answer["strength"], **exact)
         np.testing.assert_allclose(found.coef_.T, answer["matrix"], atol=1e-6)
         # A constant added to all logits changes nothing.
         bias, own = np.array(answer["bias"]), found.intercept_
@@ -26,7 +26,7 @@ def test_no_weights_nearby_have_a_smaller_loss(classes):
     """The loss as the text has it: with a penalty on all columns, also of two."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((50, 4)), np.arange(50) % classes
-    fit = decoding.fit_logistic(x, y, strength=0.1, tolerance=1e-10)
+    fit = linear_decoding.fit_logistic(x, y, strength=0.1, tolerance=1e-10)
     w, b = fit.coef_.T, fit.intercept_
     if classes == 2:
         w, b = np.hstack([-w / 2, w / 2]), np.concatenate([-b / 2, b / 2])
@@ -45,10 +45,10 @@ def test_the_start_does_not_matter():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((50, 4)), rng.integers(0, 3, 50)
     exact = dict(strength=0.01, tolerance=1e-10)
-    start = decoding.fit_logistic(x, rng.permutation(y), strength=1e-4)
+    start = linear_decoding.fit_logistic(x, rng.permutation(y), strength=1e-4)
     before = start.coef_.copy()
-    one = decoding.fit_logistic(x, y, **exact)
-    other = decoding.fit_logistic(x, y, **exact, start=start)
+    one = linear_decoding.fit_logistic(x, y, **exact)
+    other = linear_decoding.fit_logistic(x, y, **exact, start=start)
     np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-7)
     np.testing.assert_array_equal(start.coef_, before)
 
@@ -59,10 +59,10 @@ def test_held_out_decisions_know_nothing_of_their_fold():
     y = np.arange(60) % 3
     x = np.eye(3)[y] + 0.7 * rng.standard_normal((60, 3))
     fold = np.arange(60) // 3 % 4
-    decided = decoding.cross_validate(x, y, fold).decided
+    decided = linear_decoding.cross_validate(x, y, fold).decided
     assert (decided == y).mean() > 0.6
     wrong = np.where(fold == 2, (y + 1) % 3, y)
-    again = decoding.cross_validate(x, wrong, fold).decided
+    again = linear_decoding.cross_validate(x, wrong, fold).decided
     # Fold 2 is what chooses the strength for fold 1, so only itself is compared.
     np.testing.assert_array_equal(again[fold == 2], decided[fold == 2])
 
@@ -74,11 +74,11 @@ def test_fits_that_are_stopped_on_the_way_are_counted():
     x = (np.eye(5)[y] + rng.standard_normal((300, 5))) @ rng.standard_normal((5, 40))
     x += 0.01 * rng.standard_normal(x.shape)
     fold = np.arange(300) // 5 % 3
-    held = decoding.cross_validate(x, y, fold)
-    assert (held.fits, held.unfinished) == (3 * (len(decoding.STRENGTHS) + 1), 0)
-    longer = decoding.cross_validate(x, y, fold, steps=20_000)
+    held = linear_decoding.cross_validate(x, y, fold)
+    assert (held.fits, held.unfinished) == (3 * (len(linear_decoding.STRENGTHS) + 1), 0)
+    longer = linear_decoding.cross_validate(x, y, fold, steps=20_000)
     np.testing.assert_array_equal(held.decided, longer.decided)
-    few = decoding.cross_validate(x, y, fold, steps=2)
+    few = linear_decoding.cross_validate(x, y, fold, steps=2)
     assert 0 < few.unfinished <= few.fits
     assert (few.decided != held.decided).any()
 
@@ -87,7 +87,7 @@ def test_noise_is_decided_at_chance():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
     fold = np.arange(400) // 4 % 5
-    held = decoding.cross_validate(rng.standard_normal((400, 10)), y, fold)
+    held = linear_decoding.cross_validate(rng.standard_normal((400, 10)), y, fold)
     right = (held.decided == y).mean()
     assert abs(right - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 400)
 
@@ -96,14 +96,14 @@ def test_exemplars_are_never_torn_and_every_class_is_in_every_fold():
     rng = np.random.default_rng(0)
     group = rng.permutation(np.repeat(np.arange(24), 5))
     y = group % 4
-    fold = decoding.deal_folds(y, group, most=5, seed=0, what="shape")
+    fold = linear_decoding.deal_folds(y, group, most=5, seed=0, what="shape")
     for one in range(24):
         assert len(set(fold[group == one])) == 1
     assert set(fold) == set(range(5))
     for one in range(4):
         assert set(fold[y == one]) == set(range(5))
     # Three exemplars a class are three folds.
-    fold = decoding.deal_folds(
+    fold = linear_decoding.deal_folds(
         y[group < 12], group[group < 12], most=5, seed=0, what="shape"
     )
     assert set(fold) == {0, 1, 2}
@@ -114,10 +114,10 @@ def test_too_few_exemplars_are_refused():
     with pytest.raises(
         ValueError, match=r"^a shape needs three pictures .*class 1 \(from 0\) has 2$"
     ):
-        decoding.deal_folds(
+        linear_decoding.deal_folds(
             y, np.array([0, 1, 2, 3, 4, 4]), most=5, seed=0, what="shape"
         )
     with pytest.raises(ValueError, match="each shape exemplar must be of one shape"):
-        decoding.deal_folds(
+        linear_decoding.deal_folds(
             y, np.array([0, 1, 2, 2, 3, 4]), most=5, seed=0, what="shape"
         )

@@ -14,9 +14,9 @@ from jbias.evals import (
     decisions,
     features,
     grad_cam,
-    predict,
+    inference,
     probe,
-    probes,
+    probe_registry,
     receptive_field,
 )
 from jbias.training import evaluator
@@ -121,7 +121,7 @@ def test_equal_logits_are_measured_and_told(suite, tmp_path, capsys):
 def stimuli(images=8):
     image = np.random.default_rng(0).integers(0, 256, (images, 32, 32, 3), np.uint8)
     number = np.arange(images, dtype=np.int32)
-    return predict.Batch(
+    return inference.Batch(
         image=jnp.asarray(image),
         index=number,
         label=number,
@@ -133,7 +133,7 @@ def stimuli(images=8):
 
 def bound(network, variables):
     net, _ = network
-    return predict.BoundNetwork(net.apply, variables, net=net)
+    return inference.BoundNetwork(net.apply, variables, net=net)
 
 
 def test_only_images_count_not_what_fills_a_batch_up(network):
@@ -142,28 +142,28 @@ def test_only_images_count_not_what_fills_a_batch_up(network):
     def apply(variables, image):
         return jnp.where(jnp.arange(8)[:, None] == variables, jnp.nan, jnp.ones((8, 3)))
 
-    rules = {"": predict.Rule(6)}
+    rules = {"": inference.Rule(6)}
     for row, refused in ((6, False), (2, True)):
         of = (
-            predict.BoundNetwork(apply, jnp.int32(row)),
-            probes.make_plain(),
+            inference.BoundNetwork(apply, jnp.int32(row)),
+            probe_registry.make_plain(),
             [stimuli()],
         )
         if not refused:
-            assert len(predict.run_probe(*of, rules)[""]["prediction"]) == 6
+            assert len(inference.run_probe(*of, rules)[""]["prediction"]) == 6
             continue
         with pytest.raises(
             probe.NotFiniteError, match="1 of the 6 .* image number 2 of"
         ):
-            predict.run_probe(*of, rules)
+            inference.run_probe(*of, rules)
 
 
 def test_logits_of_another_number_of_classes_are_refused(network):
-    of = bound(network, network[1]), probes.make_plain(), [stimuli()]
-    rules = {"": predict.Rule(6)}
-    predict.run_probe(*of, rules, classes=16)
+    of = bound(network, network[1]), probe_registry.make_plain(), [stimuli()]
+    rules = {"": inference.Rule(6)}
+    inference.run_probe(*of, rules, classes=16)
     with pytest.raises(ValueError, match="gives 16 logits for each image and has 10"):
-        predict.run_probe(*of, rules, classes=10)
+        inference.run_probe(*of, rules, classes=10)
 
 
 def test_gradients_that_are_not_finite_are_no_attack():
@@ -173,10 +173,10 @@ def test_gradients_that_are_not_finite_are_no_attack():
         mean = image.mean((1, 2, 3))[:, None] * jnp.arange(3.0)[None]
         return mean + 0 * jnp.sqrt(jnp.zeros(()) * image.sum())
 
-    made = probes.PROBES["fgsm"]()
-    net = predict.BoundNetwork(apply, ())
+    made = probe_registry.PROBES["fgsm"]()
+    net = inference.BoundNetwork(apply, ())
     with pytest.raises(probe.NotFiniteError, match="finite"):
-        predict.run_probe(net, made, [stimuli()], {"": predict.Rule(6)})
+        inference.run_probe(net, made, [stimuli()], {"": inference.Rule(6)})
 
 
 def test_what_looks_inside_refuses_features_that_are_not_finite(network):
@@ -221,7 +221,10 @@ def test_a_seed_in_training_has_no_number_where_it_decides_nothing():
     job = types.SimpleNamespace(
         tests=tests, stages=[stage], monitor=monitor, members=[entry], log=said.append
     )
-    fine, broken = np.zeros(3, np.int32), np.array([0, predict.UNDECIDED, 0], np.int32)
+    fine, broken = (
+        np.zeros(3, np.int32),
+        np.array([0, inference.UNDECIDED, 0], np.int32),
+    )
     decided = [decisions.Decisions(x, {"label": label}) for x in (fine, broken)]
     records = list(evaluator._records(job, stage, 2, entry, decided))
     rows = {
@@ -255,7 +258,7 @@ def test_other_faults_of_a_device_in_an_evaluation_stay_what_they_are():
 
 def test_a_decision_table_of_a_broken_seed_counts_as_no_class(tmp_path):
     """What is stored of it is -1, which is right about no image, not class 0."""
-    broken = np.array([predict.UNDECIDED] * 3, np.int32)
+    broken = np.array([inference.UNDECIDED] * 3, np.int32)
     one = decisions.Decisions(broken, {"label": np.zeros(3, np.int32)})
     decisions.write(tmp_path / "x.parquet", {0: one})
     (back,) = decisions.read(tmp_path / "x.parquet").values()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jbias import evals, models
-from jbias.evals import grad_cam, occlusion, predict, probe, probes
+from jbias.evals import grad_cam, inference, occlusion, probe, probe_registry
 from jbias.models import taps
 from tests import cases
 
@@ -29,7 +29,7 @@ def at(variables, image, site):
     return a, jnp.zeros_like(a).at[..., 0].set(variables)
 
 
-NETWORK = predict.BoundNetwork(
+NETWORK = inference.BoundNetwork(
     lambda variables, image: image.mean((1, 2)) * variables, jnp.float32(1), at
 )
 
@@ -37,8 +37,8 @@ NETWORK = predict.BoundNetwork(
 def shown(made, condition, rows=range(N)):
     rows = np.array(rows)
     label = np.zeros(len(rows), np.int32)
-    batch = predict.Batch(IMAGES[rows], rows, label, label, len(rows))
-    return np.asarray(predict.make_stimuli(NETWORK, made, batch, condition))
+    batch = inference.Batch(IMAGES[rows], rows, label, label, len(rows))
+    return np.asarray(inference.make_stimuli(NETWORK, made, batch, condition))
 
 
 def hidden(seen, instead=0.0, rows=range(N)):
@@ -142,11 +142,11 @@ def test_the_network_is_asked_for_a_map_once_a_batch():
         return at(*args)
 
     batches = [
-        predict.Batch(IMAGES[:4], np.arange(4), label, label, 4),
-        predict.Batch(IMAGES[2:], np.arange(2, 6), label, label, 4),
+        inference.Batch(IMAGES[:4], np.arange(4), label, label, 4),
+        inference.Batch(IMAGES[2:], np.arange(2, 6), label, label, 4),
     ]
-    network = predict.BoundNetwork(apply, NETWORK.variables, look)
-    predict.run_probe(network, made, batches, {"": predict.Rule(8)})
+    network = inference.BoundNetwork(apply, NETWORK.variables, look)
+    inference.run_probe(network, made, batches, {"": inference.Rule(8)})
     jax.effects_barrier()
     assert len(made.conditions) == 3
     assert (calls.count("asked"), calls.count("pulled")) == (2 * 3, 2)
@@ -166,8 +166,8 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
 
     network = NETWORK._replace(variables=variables, at=of)
     made, index = made_occlusion(masks=("grad_cam",), site="stage2"), np.arange(N)
-    batch = predict.Batch(IMAGES, index, index, index, N)
-    seen = predict.look_once(network, made, batch)
+    batch = inference.Batch(IMAGES, index, index, index, N)
+    seen = inference.look_once(network, made, batch)
     by_itself = jax.jit(lambda *args: grad_cam.image_maps(net, *args, "stage2"))
     saliency = by_itself(variables, image)
     order = np.argsort(-np.asarray(saliency).reshape(N, -1), 1, kind="stable")
@@ -175,7 +175,7 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
         count = math.ceil(fraction * SIDE**2)
         for way, places in (("most", order[:, :count]), ("least", order[:, -count:])):
             condition = f"grad_cam {way} {fraction}"
-            mask = hidden(predict.make_stimuli(network, made, batch, condition, seen))
+            mask = hidden(inference.make_stimuli(network, made, batch, condition, seen))
             np.testing.assert_array_equal(
                 np.sort(places, 1), [np.flatnonzero(one) for one in mask]
             )
@@ -242,7 +242,7 @@ def test_cut_occlusion_of_one_area_inside_the_image():
 def test_numbers_are_accuracies_and_interference(name):
     """By condition; a network that answers one class under distortion has 100 (K-1) %."""
     options = dict(fills=("black",)) if name == "cut_occlusion" else {}
-    made = probes.PROBES[name](classes=("a", "b"), **options)
+    made = probe_registry.PROBES[name](classes=("a", "b"), **options)
     label = np.array([0, 0, 1, 1])
     clean = evals.Decisions(np.array([0, 1, 1, 0]), {"label": label})
     biased = evals.Decisions(np.zeros(4, int), {"label": label})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias.evals import decisions, odd_one_out, predict, prepared_sets, probe
+from jbias.evals import decisions, inference, odd_one_out, prepared_sets, probe
 from jbias.models import taps
 from tests import cases
 
@@ -129,6 +129,6 @@ def test_draws_follow_the_image_alone():
 
 def test_a_network_without_sites_is_left_out_by_name():
     made = probe.Probe({"": ()}, probe.identity, decisions.each(iter), inside=True)
-    blind = predict.BoundNetwork(lambda variables, image: image, {})
+    blind = inference.BoundNetwork(lambda variables, image: image, {})
     with pytest.raises(ValueError, match="odd_one_out needs a network's sites inside"):
         prepared_sets.check_needs("odd_one_out", made, blind, None)

@@ -5,7 +5,7 @@ import types
 import numpy as np
 
 from jbias import evals
-from jbias.evals import probes
+from jbias.evals import probe_registry
 
 
 def test_conditions_of_a_measure_stay_beside_the_rule(monkeypatch):
@@ -18,7 +18,7 @@ def test_conditions_of_a_measure_stay_beside_the_rule(monkeypatch):
     known = types.MappingProxyType({**evals.MEASURES, "halves": halves})
     monkeypatch.setattr(evals, "MEASURES", known)
     one = evals.Decisions(np.zeros(4, int), {"label": np.zeros(4, int)})
-    made = probes.make_plain(measures=("accuracy", "halves"))
+    made = probe_registry.make_plain(measures=("accuracy", "halves"))
     told = made.numbers({"": one, "mean_logit": one})
     assert [(number.metric, number.condition) for number in told] == [
         ("accuracy", ""),

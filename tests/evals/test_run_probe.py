@@ -10,7 +10,14 @@ import pytest
 from etils import epath
 
 from jbias.data import labels, loader
-from jbias.evals import cue_conflict, journals, predict, prepared_sets, probe, probes
+from jbias.evals import (
+    cue_conflict,
+    inference,
+    journals,
+    prepared_sets,
+    probe,
+    probe_registry,
+)
 from jbias.runtime import mesh
 from tests import cases
 
@@ -22,13 +29,13 @@ def network(scale):
         means = image.mean((1, 2))
         return variables["scale"] * jnp.concatenate([means, -means], -1)
 
-    return predict.BoundNetwork(apply, {"scale": jnp.float32(scale)})
+    return inference.BoundNetwork(apply, {"scale": jnp.float32(scale)})
 
 
 def batches(n=8):
     image = np.random.default_rng(0).integers(0, 256, (n, 4, 4, 3), np.uint8)
     index = np.arange(n, dtype=np.int32)
-    return [predict.Batch(image, index, index % 2, index % 6, n)]
+    return [inference.Batch(image, index, index % 2, index % 6, n)]
 
 
 @cases.each("aggregate", labels.AGGREGATES)
@@ -39,11 +46,13 @@ def test_each_rule_is_as_sure_as_its_members_make_it(aggregate):
     if aggregate.startswith("mean"):
         matrix /= matrix.sum(0)
     asked, (batch,) = network(9.0), batches()
-    rule = predict.Rule(8, jnp.asarray(matrix), aggregate)
+    rule = inference.Rule(8, jnp.asarray(matrix), aggregate)
     shares = []
     for label in range(3):
         one = batch._replace(label=np.full(8, label, np.int32))
-        found = predict.run_probe(asked, probes.make_plain(), [one], {"": rule})[""]
+        found = inference.run_probe(
+            asked, probe_registry.make_plain(), [one], {"": rule}
+        )[""]
         shares.append(found["likelihood"])
     np.testing.assert_allclose(np.sum(shares, 0), 1, rtol=1e-6)
     assert (np.argmax(shares, 0) == found["prediction"]).all()
@@ -70,14 +79,14 @@ def test_stimuli_are_compiled_once_for_all_networks():
 
     made = probe.Probe({"": np.float32(0.5)}, darker, lambda found: [])
     for scale in (1.0, 2.0):
-        predict.run_probe(network(scale), made, batches(), {"": predict.Rule(8)})
+        inference.run_probe(network(scale), made, batches(), {"": inference.Rule(8)})
     assert len(traced) == 1
 
 
 @cases.each("room", (0, 8 * 48 * 4, 2**20))
 def test_slow_stimuli_are_made_once_for_all_networks(room):
     """As far as there is room; what networks answer is the same."""
-    made_of, store = [], predict.SlowStimuli(room)
+    made_of, store = [], inference.SlowStimuli(room)
 
     def keep(key, make):
         return store.get(key, lambda: made_of.append(key[-1]) or make())
@@ -90,7 +99,7 @@ def test_slow_stimuli_are_made_once_for_all_networks(room):
     (one,) = batches()
     for scale in (1.0, 2.0, 3.0):
         found, usual = (
-            predict.run_probe(network(scale), made, [batch], {"": predict.Rule(8)})
+            inference.run_probe(network(scale), made, [batch], {"": inference.Rule(8)})
             for batch in (one._replace(keep=keep), one)
         )
         jax.tree.map(np.testing.assert_array_equal, found, usual)
@@ -101,7 +110,7 @@ def test_slow_stimuli_are_made_once_for_all_networks(room):
 
 def test_slow_stimuli_are_of_their_images_and_conditions_alone():
     """Whatever was shown before: other batches, sets, classes, or a probe of one `show`."""
-    store = predict.SlowStimuli()
+    store = inference.SlowStimuli()
     asked = types.SimpleNamespace(
         devices=mesh.make(1),
         sources={"a": None, "b": None},
@@ -116,11 +125,13 @@ def test_slow_stimuli_are_of_their_images_and_conditions_alone():
     def shown(dataset, images, target, shade):
         index = np.arange(len(images), dtype=np.int32)
         columns = {"label": index}
-        of = dataset, images, index, columns, target, {"": predict.Rule(8)}, ()
+        of = dataset, images, index, columns, target, {"": inference.Rule(8)}, ()
         batches = prepared_sets.device_batches(asked, prepared_sets.PreparedSet(*of))
         made = probe.Probe({"x": np.float32(shade)}, darker, len, slow=("x",))
         found = [
-            np.asarray(predict.make_stimuli(network(1.0), made, one, "x"))[: one.count]
+            np.asarray(inference.make_stimuli(network(1.0), made, one, "x"))[
+                : one.count
+            ]
             for one in batches
         ]
         right = images / 255 * shade * (1 + target[:, None, None, None] % 2) / 2
@@ -166,8 +177,8 @@ def test_what_is_compiled_is_announced():
         {"b moved": 1},
         static=lambda condition: "b" in condition,
     )
-    rules = {"": predict.Rule(16)}
-    predict.run_probe(network(3.0), made, batches() * 2, rules, compiling=compiling)
+    rules = {"": inference.Rule(16)}
+    inference.run_probe(network(3.0), made, batches() * 2, rules, compiling=compiling)
     assert traced == [False, True, "moved"] and len(inside) == 6
 
 
@@ -176,15 +187,15 @@ def test_stimuli_that_ask_the_network_are_refused():
         {"": np.float32(0)}, lambda rows, _: rows.logits(rows.image), lambda found: []
     )
     with pytest.raises(ValueError, match="show must not ask the network"):
-        predict.run_probe(network(1.0), made, batches(), {"": predict.Rule(8)})
+        inference.run_probe(network(1.0), made, batches(), {"": inference.Rule(8)})
 
 
 def test_agreement_counts_images_and_no_padding():
-    (batch,), made = batches(), probes.make_plain()
+    (batch,), made = batches(), probe_registry.make_plain()
     one, other = network(1.0), network(-1.0)
-    (number,) = predict.agreement(one, one, made, [batch._replace(count=5)])
+    (number,) = inference.agreement(one, one, made, [batch._replace(count=5)])
     assert number[1:] == (1.0, 5, 5, "")
-    (number,) = predict.agreement(one, other, made, [batch])
+    (number,) = inference.agreement(one, other, made, [batch])
     assert number.value == 0.0
 
 
@@ -199,9 +210,9 @@ def test_agreement_is_of_the_first_and_the_last_stimuli():
     conditions = {"bright": np.float32(1), "": np.float32(1), "dark": np.float32(0.1)}
     made = probe.Probe(conditions, lambda rows, by: by * rows.image, lambda found: [])
     one, other = (
-        predict.BoundNetwork(apply, {"scale": jnp.float32(x)}) for x in (1, -1)
+        inference.BoundNetwork(apply, {"scale": jnp.float32(x)}) for x in (1, -1)
     )
-    found = predict.agreement(one, other, made, batches())
+    found = inference.agreement(one, other, made, batches())
     assert {n.condition: n[1:4] for n in found} == {
         "bright": (1.0, 8, 8),
         "dark": (0.0, 0, 8),
@@ -219,15 +230,15 @@ def test_a_step_may_look_into_the_network():
         x, gradient = rows.at(rows.image, "middle")
         return stimuli * 0 + x * gradient * params
 
-    made = probes.make_plain()._replace(
+    made = probe_registry.make_plain()._replace(
         conditions={"half": np.float32(0.5)}, move=darker, steps={"half": 1}
     )
     asked = network(1.0)._replace(at=at)
     (batch,) = batches()
-    seen = predict.make_stimuli(asked, made, batch, "half")
+    seen = inference.make_stimuli(asked, made, batch, "half")
     np.testing.assert_allclose(seen, batch.image / 510, rtol=1e-6)
     with pytest.raises(ValueError, match="must look into the network"):
-        predict.make_stimuli(asked._replace(at=None), made, batch, "half")
+        inference.make_stimuli(asked._replace(at=None), made, batch, "half")
 
 
 def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
@@ -239,15 +250,15 @@ def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
     image[:, :, 1:] = image[:, :, :1]
     rows = np.arange(40, dtype=np.int32)
     cues = {"rank_shape": rows % 4 - 1, "rank_texture": (rows + 1) % 4 - 1}
-    batch = predict.Batch(image, rows, rows % 3, rows % 3, 37, cues=cues)
+    batch = inference.Batch(image, rows, rows % 3, rows % 3, 37, cues=cues)
     rules = {
-        "": predict.Rule(37, jnp.asarray(matrix / matrix.sum(0))),
-        "sum_prob": predict.Rule(37, jnp.asarray(matrix), "sum_prob"),
-        "own": predict.Rule(37),
+        "": inference.Rule(37, jnp.asarray(matrix / matrix.sum(0))),
+        "sum_prob": inference.Rule(37, jnp.asarray(matrix), "sum_prob"),
+        "own": inference.Rule(37),
     }
     path, made = epath.Path(tmp_path / "kept.npy"), cue_conflict.make()
     asked, journal = network(1.0), journals.Journal(path, "x")
-    found = predict.run_probe(asked, made, [batch], rules, journal=journal)
+    found = inference.run_probe(asked, made, [batch], rules, journal=journal)
     logits = np.asarray(asked.apply(asked.variables, image / np.float32(255)))[:37]
     groups = [np.flatnonzero(of == c) for c in range(3)]
     for name, cue in cues.items():
@@ -255,7 +266,7 @@ def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
             ranks = cue_conflict.label_ranks(logits, cue[:37], members=members)
             np.testing.assert_array_equal(found[rule][name], ranks)
             assert len(set(ranks)) > 3
-    again = predict.run_probe(
+    again = inference.run_probe(
         asked, made, [], rules, journal=journals.Journal(path, "x")
     )
     for rule, columns in found.items():
@@ -269,15 +280,15 @@ def test_logits_that_are_no_numbers_are_refused():
     (batch,) = batches()
     batch = batch._replace(cues={"rank_shape": np.zeros(8, np.int32)})
     with pytest.raises(probe.NotFiniteError, match="8 of the 8 images"):
-        predict.run_probe(
-            network(np.nan), cue_conflict.make(), [batch], {"": predict.Rule(8)}
+        inference.run_probe(
+            network(np.nan), cue_conflict.make(), [batch], {"": inference.Rule(8)}
         )
 
 
 def test_a_class_without_members_has_no_rank():
     matrix = jnp.asarray([(1, 0, 0), (0, 0, 1)], jnp.float32)
     logits, label = jnp.asarray([(2, 1)] * 4, jnp.float32), jnp.asarray([0, 1, 2, -1])
-    (told,) = predict.decide_batch(
+    (told,) = inference.decide_batch(
         (logits,), matrix, label, {"rank_shape": label}, aggregate="sum_prob"
     )
     assert told.ranks["rank_shape"].tolist() == [1, 0, 2, 0]

@@ -22,13 +22,13 @@ from jbias.data import labels, loader, sources, tables
 from jbias.evals import (
     cue_conflict,
     decisions,
+    inference,
     networks,
     occlusion,
-    predict,
     prepared_sets,
-    probes,
+    probe_registry,
     runner,
-    suite,
+    suites,
 )
 from jbias.models import class_names, state_dicts
 from jbias.report import (
@@ -467,7 +467,7 @@ def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
     """Those that a file has, and those that are given; the pixels shown are the same."""
     rng = np.random.default_rng(0)
     image = rng.integers(1, 256, (4, 32, 32, 3), np.uint8)  # None of it is black.
-    batch = predict.Batch(jnp.asarray(image), *[jnp.arange(4)] * 3, count=4)
+    batch = inference.Batch(jnp.asarray(image), *[jnp.arange(4)] * 3, count=4)
     path, names = (one.partition("=")[2] for one in published[:2])
     options = dict(masks=("rectangle", "grad_cam"), orders=("most",), fractions=(0.3,))
     made = occlusion.make(fill="black", site="stage1", **options)
@@ -479,7 +479,7 @@ def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
         network = one.bind(jnp.float32, mesh.make(1))
         plain = one.net.clone(mean=(0.0,) * 3, std=(1.0,) * 3)
         for condition in ("rectangle 0.3", "grad_cam most 0.3"):
-            seen = np.asarray(predict.make_stimuli(network, made, batch, condition))
+            seen = np.asarray(inference.make_stimuli(network, made, batch, condition))
             hidden = (seen == 0).all(-1)
             assert 0.2 < hidden.mean() < 0.33
             whole = np.where(hidden[..., None], 0, image.astype(np.float32) / 255)
@@ -792,14 +792,14 @@ def test_a_network_that_fails_is_named_and_the_others_measured(
 def test_a_measure_that_fails_leaves_the_others(
     file, published, tmp_path, capsys, monkeypatch, fault
 ):
-    describe = predict.to_decisions
+    describe = inference.to_decisions
 
     def refuses(found, columns):
         if len(columns["index"]) == 16:
             raise fault
         return describe(found, columns)
 
-    monkeypatch.setattr(predict, "to_decisions", refuses)
+    monkeypatch.setattr(inference, "to_decisions", refuses)
     args = *published, f"--suite={file}", "--only=few,classes"
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
@@ -878,7 +878,7 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
         decide = lambda *at: net.apply(*at)
         subject = dataclasses.replace(subject, net=net, decide=decide)
     config = jc.load(str(file), ["--suite.run.precision=bfloat16"], flag="suite")
-    asked = suite.open_suite(config, lines.append, only=("few",))
+    asked = suites.open_suite(config, lines.append, only=("few",))
     assert not runner.run_suite(subject, asked, tmp_path, lines.append, whole=False)
     told = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
     assert told["precision"] == ("bfloat16" if plain else own)
@@ -923,7 +923,7 @@ def test_all_spellings_of_one_network_are_one(run, tmp_path, monkeypatch):
 
 def test_the_suite_of_biases_is_there_without_any_data():
     """All its sets on the embedded data, and options that its probes take."""
-    opened = suite.open_suite(biases.get_config("smoke"), lambda line: None)
+    opened = suites.open_suite(biases.get_config("smoke"), lambda line: None)
     assert not opened.missing
 
 
@@ -1038,7 +1038,7 @@ def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
     config = biases.get_config(f"data=imagenet,root=no,stimuli={tmp_path}/typo")
     said = []
     with pytest.raises(ValueError, match="none of its sets is there"):
-        suite.open_suite(config, said.append, only=("accuracy",))
+        suites.open_suite(config, said.append, only=("accuracy",))
     (line,) = (one for one in said if "typo" in one)
     assert line.startswith(
         "not here, so not measured: suite.sets.cue-conflict, edge, silhouette: stimuli= "
@@ -1051,7 +1051,7 @@ def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tm
     contrast(tmp_path)
     text = f"data=imagenet,root=no,others={tmp_path},humans={tmp_path}/nope"
     said = []
-    opened = suite.open_suite(biases.get_config(text), said.append)
+    opened = suites.open_suite(biases.get_config(text), said.append)
     (line,) = (one for one in said if "nope" in one)
     assert f"suite.measures.human: humans={tmp_path}/nope: must be a folder" in line
     assert "does not exist" in line
@@ -1059,11 +1059,13 @@ def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tm
     assert "accuracy" in left and "human" not in left
     assert "human@contrast" in opened.missing
     with pytest.raises(ValueError, match="nothing is left to measure"):
-        suite.open_suite(biases.get_config(text), said.append, only=("human",))
+        suites.open_suite(biases.get_config(text), said.append, only=("human",))
     (people,) = (tmp_path / "people").rglob("*.csv")
     people.write_text("subj,trial\n")  # A wrong file inside stays an error.
     with pytest.raises(ValueError, match=":1: the header must have"):
-        suite.open_suite(biases.get_config(text.replace("nope", "people")), said.append)
+        suites.open_suite(
+            biases.get_config(text.replace("nope", "people")), said.append
+        )
 
 
 @cases.each(
@@ -1078,7 +1080,7 @@ def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tm
 )
 def test_measures_that_need_an_argument_say_which(text, only, said):
     with pytest.raises(ValueError, match=f"^--only: .*{said}"):
-        suite.open_suite(biases.get_config(text), print, only=(only,))
+        suites.open_suite(biases.get_config(text), print, only=(only,))
 
 
 def test_people_are_compared_by_degree_of_distortion(tmp_path):
@@ -1089,7 +1091,7 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
     contrast(tmp_path)
     config.measures.human.root = str(tmp_path / "people")
     told = []
-    opened = suite.open_suite(config, told.append)
+    opened = suites.open_suite(config, told.append)
     assert sum("not here" in line for line in told) == 13  # All but this one.
     source = opened.sources["contrast"]
     label = source.columns["label"]
@@ -1220,13 +1222,13 @@ def test_measures_by_other_rules_share_the_answers(
     rules = "aggregates=('sum_prob', 'mean_logit'), sets=('cue_conflict',)"
     text = text.replace("few=dict(", f"shape_bias=dict({rules}), few=dict(")
     (tmp_path / "suite.py").write_text(text)
-    asked, decide = [], predict.run_probe
+    asked, decide = [], inference.run_probe
 
     def counted(network, made, batches, rules, **options):
         asked.append([*rules])
         return decide(network, made, batches, rules, **options)
 
-    monkeypatch.setattr(predict, "run_probe", counted)
+    monkeypatch.setattr(inference, "run_probe", counted)
     args = *published, f"--suite={tmp_path / 'suite.py'}"
     both = (
         "--only=accuracy,shape_bias",
@@ -1252,13 +1254,13 @@ def test_measures_by_other_rules_share_the_answers(
 
 def test_cues_have_ranks_among_logits(file, published, tmp_path, monkeypatch):
     """Of a file of weights: the records are those of its logits, and so is the page."""
-    seen, ask = [], predict.BoundNetwork.predict
+    seen, ask = [], inference.BoundNetwork.predict
 
     def kept(self, image, shown):
         seen.append(ask(self, image, shown))
         return seen[-1]
 
-    monkeypatch.setattr(predict.BoundNetwork, "predict", kept)
+    monkeypatch.setattr(inference.BoundNetwork, "predict", kept)
     text = file.read_text().replace(
         "few=dict(", "shape_bias=dict(sets=both[1:]), few=dict("
     )
@@ -1341,16 +1343,16 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
 
     def make(*, others):
         given.append(others)
-        return probes.make_plain()
+        return probe_registry.make_plain()
 
-    monkeypatch.setitem(suite.MAKERS, "mixed", make)
+    monkeypatch.setitem(suites.MAKERS, "mixed", make)
     config = jc.load(str(file), flag="suite")
     config.measures = dict(
         own=dict(probe="mixed", sets=("edge",)),
         cues=dict(probe="mixed", sets=("edge",), others="cue_conflict"),
         photos=dict(probe="mixed", sets=("edge",), others="photos"),
     )
-    asked = suite.open_suite(config, print)
+    asked = suites.open_suite(config, print)
     assert [(one.name, of) for one, of in asked.tasks()] == [
         ("cues", "edge"),
         ("own", "edge"),
@@ -1369,7 +1371,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
     told = [measuring.describe(task) for task in asked.tasks()]
     assert "others" not in told[1]["dataset"]
     assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
-    monkeypatch.setattr(suite, "OTHERS", (1, 2**28))
+    monkeypatch.setattr(suites, "OTHERS", (1, 2**28))
     assert asked.partners("edge").read().shape == (1, 32, 32, 3)
 
 
@@ -1377,7 +1379,7 @@ def test_other_images_for_a_probe_that_shows_none_are_refused(file):
     config = jc.load(str(file), flag="suite")
     config.measures.few.others = "cue_conflict"
     with pytest.raises(ValueError, match=r"few\.others: plain shows no other images"):
-        suite.open_suite(config, print)
+        suites.open_suite(config, print)
 
 
 @cases.each(
@@ -1428,7 +1430,7 @@ def test_any_model_that_answers_is_measured_and_what_it_has_not_is_left_out(
     (tmp_path / "suite.py").write_text(file.read_text().replace("few=dict(", more))
     config = jc.load(str(tmp_path / "suite.py"), flag="suite")
     config.run.precision = "bfloat16"  # It keeps its own, and is not compared.
-    asked = suite.open_suite(config, print)
+    asked = suites.open_suite(config, print)
     source = asked.sources["edge"]
     labels, seen = np.asarray(source.columns["label"]), set()
 
@@ -1535,7 +1537,7 @@ def test_images_of_another_form_than_those_of_training_are_refused(
         sources={"test": source},
         images={"test": images},
         config={"sets": {"test": {}}},
-        measures=[suite.Measure("a", "plain", ("test",), 0, ("mean_prob",), {})],
+        measures=[suites.Measure("a", "plain", ("test",), 0, ("mean_prob",), {})],
     )
     subject = types.SimpleNamespace(
         classes=source.classes,

@@ -10,7 +10,7 @@ import pytest
 from jbias import evaluate, models
 from jbias.configs.suites import shape
 from jbias.data.embedded import shapes
-from jbias.evals import suite
+from jbias.evals import suites
 from jbias.report import measured
 from jbias.runs import results
 from tests import cases
@@ -19,8 +19,8 @@ from tests import cases
 def asked(text):
     config = shape.get_config(text).to_dict()
     for name, options in config["measures"].items():
-        one = suite.read_measure(name, options, config["sets"])
-        suite.check_measure(one, config["size"])
+        one = suites.read_measure(name, options, config["sets"])
+        suites.check_measure(one, config["size"])
     return config
 
 

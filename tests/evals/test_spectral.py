@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from jbias import evals
-from jbias.evals import probe, probes, spectral, spectral_filter
+from jbias.evals import probe, probe_registry, spectral, spectral_filter
 from tests import cases
 
 # specs: the radii at 224 pixels of the published protocol.
@@ -202,7 +202,7 @@ def test_wrong_options_are_refused(wrong, complaint):
 
 
 def test_it_is_a_probe():
-    assert probes.PROBES["spectral"] is spectral_filter.make
+    assert probe_registry.PROBES["spectral"] is spectral_filter.make
 
 
 def test_conditions_of_different_images_are_refused():
@@ -221,7 +221,7 @@ def test_conditions_of_different_images_are_refused():
 )
 def test_each_rule_is_measured_by_its_own_decisions(name, options):
     """A second rule's numbers are those that it would have alone."""
-    made = probes.PROBES[name](side=28, draws=20, **options)
+    made = probe_registry.PROBES[name](side=28, draws=20, **options)
     rng, label = np.random.default_rng(0), np.arange(40) % 2
     one, other = (
         {

@@ -7,7 +7,7 @@ draws, numbers measured before it cannot stand beside new ones: then change thes
 import numpy as np
 import pytest
 
-from jbias.evals import predict, probe, probes
+from jbias.evals import inference, probe, probe_registry
 from tests import cases
 
 N, SIDE = 3, 8
@@ -15,11 +15,11 @@ IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
 
 
 def shown(name: str, condition: str, **options) -> np.ndarray:
-    made = probes.PROBES[name](**options)
-    network = predict.BoundNetwork(lambda _, image: image.mean((1, 2)), np.float32(1))
+    made = probe_registry.PROBES[name](**options)
+    network = inference.BoundNetwork(lambda _, image: image.mean((1, 2)), np.float32(1))
     rows = np.arange(N, dtype=np.int32)
-    batch = predict.Batch(IMAGES, rows, rows, rows, N)
-    return np.asarray(predict.make_stimuli(network, made, batch, condition))
+    batch = inference.Batch(IMAGES, rows, rows, rows, N)
+    return np.asarray(inference.make_stimuli(network, made, batch, condition))
 
 
 def hidden(*args, **options) -> list[str]:

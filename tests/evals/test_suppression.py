@@ -16,9 +16,9 @@ from jbias import config as jc
 from jbias import data, evals
 from jbias.evals import (
     decisions,
-    predict,
+    inference,
     probe,
-    probes,
+    probe_registry,
     suppression,
     suppression_stimuli,
 )
@@ -280,7 +280,7 @@ def test_two_cues_go_one_after_the_other():
 
 def test_the_filter_runs_once_for_all_that_begin_with_it(monkeypatch):
     """And gives the bytes that it gives to one condition alone, where it is the only one."""
-    ran, run = [], predict._stimuli
+    ran, run = [], inference._stimuli
 
     def counted(show, how, *own):
         ran.append(how)
@@ -289,9 +289,9 @@ def test_the_filter_runs_once_for_all_that_begin_with_it(monkeypatch):
     families = ("people", "bilateral", "bilateral_12_shuffle", "bilateral_grey")
     many, image = make(48, *families), np.stack([SMALL, SMALL[::-1]])
     index = np.arange(2, dtype=np.int32)
-    batch = predict.Batch(np.uint8(image), index, index, index, 2)
-    network = predict.BoundNetwork(lambda variables, image: image.mean((1, 2)), {})
-    of = functools.partial(predict.make_stimuli, network)
+    batch = inference.Batch(np.uint8(image), index, index, index, 2)
+    network = inference.BoundNetwork(lambda variables, image: image.mean((1, 2)), {})
+    of = functools.partial(inference.make_stimuli, network)
     kept = {}
     together = {name: of(many, batch, name, kept=kept) for name in many.conditions}
     assert {*kept} == {*suppression.FAMILIES["bilateral"]}
@@ -304,9 +304,9 @@ def test_the_filter_runs_once_for_all_that_begin_with_it(monkeypatch):
         found = np.asarray(of(alone, batch, condition))
         np.testing.assert_array_equal(found, together[condition])
         np.testing.assert_array_equal(found, of(many, batch, condition))
-    monkeypatch.setattr(predict, "_stimuli", counted)
-    of = network, many, [batch], {"": predict.Rule(3)}, contextlib.nullcontext
-    assert len([*predict._run_conditions(*of)]) == len(ran) == len(many.conditions)
+    monkeypatch.setattr(inference, "_stimuli", counted)
+    of = network, many, [batch], {"": inference.Rule(3)}, contextlib.nullcontext
+    assert len([*inference._run_conditions(*of)]) == len(ran) == len(many.conditions)
     assert [how.count("bilateral") for how in ran].count(1) == 6
     assert max(map(len, ran)) == 1
 
@@ -437,11 +437,11 @@ def test_wrong_options_are_refused(wrong, complaint):
 
 
 def test_it_is_a_probe_and_says_what_people_saw():
-    assert probes.PROBES["suppression"] is suppression_stimuli.make
+    assert probe_registry.PROBES["suppression"] is suppression_stimuli.make
     rights = dict(zip(suppression_stimuli.make().conditions, range(8, 0, -1)))
     told = suppression.numbers(decided(rights, 8), draws=2)
     said = "accuracy 1, shuffle 3 0.875, shuffle 6 0.75, bilateral 12 0.625, grey 1 0.5"
-    assert probes.summarize("suppression", told) == said
+    assert probe_registry.summarize("suppression", told) == said
 
 
 def test_published_shares_have_a_place_each():
@@ -535,7 +535,7 @@ def test_who_reads_colours_alone_needs_no_shape(tmp_path):
 
     only, asked = "suppression", "families=('people',)"
     found = jbias.measure(
-        predict,
+        inference,
         "jbias:suites/suppression:images=48",
         only=[only],
         changes=[f"--suite.measures.{only}.{asked}", "--suite.run.batch=48"],

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from jbias import export_stimuli
-from jbias.evals import suite
+from jbias.evals import suites
 from jbias.runtime import outputs
 
 
@@ -39,7 +39,7 @@ def test_stimuli_are_refused_before_their_sets_are_opened(
     def opened(*_, **__):
         raise AssertionError("sets were opened")
 
-    monkeypatch.setattr(suite, "open_suite", opened)
+    monkeypatch.setattr(suites, "open_suite", opened)
     words = ["--suite=jbias:suites/biases", f"--out={tmp_path}/new"]
     assert export_stimuli.main(words) == 2
     said = capsys.readouterr().err

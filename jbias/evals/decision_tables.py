@@ -39,11 +39,11 @@ from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import (
     image_names,
+    inference,
     networks,
-    predict,
     prepared_sets,
     probe,
-    suite,
+    suites,
     trials,
 )
 from jbias.untrusted import opening
@@ -63,7 +63,7 @@ _NO_ROW, _NO_ANSWER = -1, -2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
-    """A network of which decisions are all that is known, and a predict.Bound."""
+    """A network of which decisions are all that is known, and a inference.Bound."""
 
     # By an image's number in the set: a class, _NO_ROW or _NO_ANSWER.
     decided: Mapping[Shown, np.ndarray]
@@ -81,7 +81,7 @@ class DecidedNetwork(networks.Network):
             return None
         return np.all([table != _NO_ROW for table in tables], axis=0)
 
-    def predict(self, image: probe.Images, shown: predict.Shown) -> predict.Logits:
+    def predict(self, image: probe.Images, shown: inference.Shown) -> inference.Logits:
         """Infinite for the decided class: it is decided for, and no probability is known.
 
         NaN for all classes where the response is no answer. ValueError where some of these
@@ -108,13 +108,13 @@ class DecidedNetwork(networks.Network):
         return jnp.asarray(logits, jnp.float32)
 
 
-def stimuli(asked: suite.Suite) -> dict[Shown, suite.Task]:
+def stimuli(asked: suites.Suite) -> dict[Shown, suites.Task]:
     """What decisions can be about: of each set, each condition of a measure, once.
 
     What asks a network, as attacks do, is not among them. ValueError where two measures
     show other stimuli under one name.
     """
-    found: dict[Shown, suite.Task] = {}
+    found: dict[Shown, suites.Task] = {}
     for task in asked.tasks():
         made = asked.make_probe(*task, tuple(asked.sources[task.dataset].classes))
         if made.inside or made.move or made.look:
@@ -130,7 +130,7 @@ def stimuli(asked: suite.Suite) -> dict[Shown, suite.Task]:
     return found
 
 
-def _same_stimuli(asked, condition: str, *tasks: suite.Task) -> bool:
+def _same_stimuli(asked, condition: str, *tasks: suites.Task) -> bool:
     """Whether two measures show the same under a condition, by a few images."""
     dataset, shown = tasks[0].dataset, []
     count = min(_COMPARED, len(asked.sources[dataset]))
@@ -142,7 +142,7 @@ def _same_stimuli(asked, condition: str, *tasks: suite.Task) -> bool:
             shown.append(np.asarray(batch.image, np.float32) / 255)
             continue
         of = prepared_sets.NO_NETWORK, made, batch, condition
-        shown.append(np.asarray(predict.make_stimuli(*of)))
+        shown.append(np.asarray(inference.make_stimuli(*of)))
     return shown[0].shape == shown[1].shape and np.allclose(*shown, atol=1e-6)
 
 
@@ -182,7 +182,7 @@ def find_files(path: str) -> list[str]:
 
 def load(
     path: str,
-    asked: suite.Suite,
+    asked: suites.Suite,
     columns: Mapping[str, str],
     say: probe.Say = lambda line: None,
 ) -> Iterator[DecidedNetwork]:
@@ -256,7 +256,7 @@ class _LocatedRow(NamedTuple):
 def _located_rows(
     file: str,
     columns: Mapping[str, str],
-    asked: suite.Suite,
+    asked: suites.Suite,
     images: Mapping[str, "_Images"],
 ) -> Iterator[_LocatedRow]:
     """Yield the rows of a file that are about a stimulus to measure.
@@ -370,7 +370,7 @@ def _network(name, path, asked, decided) -> DecidedNetwork:
 class _Images:
     """The images of a set, to look up what a table of decisions calls them."""
 
-    def __init__(self, asked: suite.Suite, dataset: str, shown: Sequence[Shown]):
+    def __init__(self, asked: suites.Suite, dataset: str, shown: Sequence[Shown]):
         self.dataset, source = dataset, asked.sources[dataset]
         conditions = [condition for name, condition in shown if name == dataset]
         self.pairs = [*itertools.product(conditions, range(len(source)))]

@@ -5,7 +5,7 @@ import pytest
 from flax import linen as nn
 
 from jbias import data
-from jbias.evals import decoding, features
+from jbias.evals import features, linear_decoding
 from jbias.models import cnn, taps
 
 K, N = 4, 96
@@ -44,7 +44,7 @@ def planted():
 
 @pytest.fixture(scope="module")
 def told(planted):
-    numbers = decoding.measure(*planted, batch=40)
+    numbers = linear_decoding.measure(*planted, batch=40)
     by = {(one.metric, one.condition): one for one in numbers}
     assert len(by) == len(numbers)
     return by
@@ -85,7 +85,7 @@ def test_sites_come_in_the_networks_order(told):
 
 
 def test_numbers_are_the_same_again_and_do_not_depend_on_the_batch(planted, told):
-    again = decoding.measure(*planted, sites=("texture",), batch=17)
+    again = linear_decoding.measure(*planted, sites=("texture",), batch=17)
     for one in again:
         if one.condition:
             assert one.value == pytest.approx(told[one.metric, one.condition].value)
@@ -114,13 +114,15 @@ def test_a_known_exemplar_is_no_shape():
     variables = net.init(jax.random.key(0), jnp.zeros((1, 6, 6, 3)))
     columns = {"label": exemplar % K, "texture": rng.integers(0, K, 144)}
     leaked, *_ = _of(
-        "shape_decoding", decoding.measure(net, variables, images, columns)
+        "shape_decoding", linear_decoding.measure(net, variables, images, columns)
     )
     assert leaked.value == 1
     columns["shape_exemplar"] = exemplar
-    apart, *_ = _of("shape_decoding", decoding.measure(net, variables, images, columns))
+    apart, *_ = _of(
+        "shape_decoding", linear_decoding.measure(net, variables, images, columns)
+    )
     assert apart.value < 0.5
-    told = decoding.measure(net, variables, images, columns)
+    told = linear_decoding.measure(net, variables, images, columns)
     shuffled, *_ = _of("shape_decoding_shuffled", told)
     # 24 exemplars: so few are as good as that many images.
     assert abs(shuffled.value - 1 / K) < 4 * np.sqrt(1 / K * (1 - 1 / K) / 24)
@@ -184,7 +186,7 @@ def test_projections_keep_distances(plain):
 
 def test_turning_rows_changes_no_distance():
     x = np.random.default_rng(0).standard_normal((20, 50)) + 3
-    turned = decoding.normalize_features(x)
+    turned = linear_decoding.normalize_features(x)
     assert turned.shape == (20, 20)
     np.testing.assert_allclose(turned.mean(0), 0, atol=1e-7)
     assert (turned**2).sum(1).mean() == pytest.approx(1, rel=1e-6)
@@ -201,7 +203,7 @@ def test_an_untrained_network_tells_textures_of_the_embedded_set():
     source = data.load("shapes", "cue_conflict", n=240)
     net = cnn.CNN(16, width=16)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
-    told = decoding.measure(
+    told = linear_decoding.measure(
         net, variables, source.images, source.columns, sites=("stage1",)
     )
     by = {one.metric: one for one in told}
@@ -211,12 +213,12 @@ def test_an_untrained_network_tells_textures_of_the_embedded_set():
 
 
 def test_so_many_images_are_drawn(planted):
-    told = decoding.measure(*planted, sites=("shape",), most=60)
+    told = linear_decoding.measure(*planted, sites=("shape",), most=60)
     assert {one.n for one in told} == {60}
     net, variables, images, columns = planted
     unknown = np.where(columns["texture"] == 2, -1, columns["texture"])
     some = dict(columns, texture=unknown)
-    told = decoding.measure(net, variables, images, some, sites=("shape",))
+    told = linear_decoding.measure(net, variables, images, some, sites=("shape",))
     assert {one.n for one in told} == {N * 3 // 4}
     assert _of("texture_decoding_chance", told)[0].value == 1 / 3
 
@@ -224,21 +226,21 @@ def test_so_many_images_are_drawn(planted):
 def test_what_does_not_fit_is_refused(planted):
     net, variables, images, columns = planted
     with pytest.raises(ValueError, match="columns 'label' and 'texture', got .'label'"):
-        decoding.measure(net, variables, images, {"label": columns["label"]})
+        linear_decoding.measure(net, variables, images, {"label": columns["label"]})
     with pytest.raises(ValueError, match="sites must be of shape, texture, noise"):
-        decoding.measure(*planted, sites=("stage9",))
+        linear_decoding.measure(*planted, sites=("stage9",))
     told = "a shape needs three pictures of its own; "
     with pytest.raises(ValueError, match=rf"{told}class \d+ \(from 0\) has"):
-        decoding.measure(*planted, most=6)
+        linear_decoding.measure(*planted, most=6)
     named = [*map(str, range(7)), "cat", "n02012849", "c9", "c10"]
     with pytest.raises(
         ValueError, match=rf"{told}(cat|crane \(n02012849\)|c9|c10) has"
     ):
-        decoding.measure(*planted, most=6, classes=named)
+        linear_decoding.measure(*planted, most=6, classes=named)
     with pytest.raises(ValueError, match="folds must be at least 3, got 2"):
-        decoding.measure(*planted, folds=2)
+        linear_decoding.measure(*planted, folds=2)
     with pytest.raises(ValueError, match="strengths must be above 0"):
-        decoding.measure(*planted, strengths=(0.1, 0.0))
+        linear_decoding.measure(*planted, strengths=(0.1, 0.0))
     nothing = dict(columns, texture=np.full(N, -1))
     with pytest.raises(ValueError, match="no image has a shape and a texture"):
-        decoding.measure(net, variables, images, nothing)
+        linear_decoding.measure(net, variables, images, nothing)

@@ -5,7 +5,7 @@ import pytest
 from flax import linen as nn
 
 from jbias.data import labels, loader, tables
-from jbias.evals import predict
+from jbias.evals import inference
 from jbias.models import cnn
 from jbias.runtime import mesh
 from jbias.training import seed_axis
@@ -36,17 +36,17 @@ def many(apply, strategy):
     """What scores images with both nets; each is a tree by itself."""
     layout = seed_axis.SeedLayout(mesh.make(1), (2,))
     return seed_axis.map_seeds(
-        predict.scorer(apply), seed_axis.STRATEGIES[strategy], layout
+        inference.scorer(apply), seed_axis.STRATEGIES[strategy], layout
     )
 
 
 def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_prob"):
     net, variables, images = setting
-    (decided,) = predict.predict(
+    (decided,) = inference.predict(
         many(net.apply, strategy),
         variables,
         map(jnp.asarray, loader.batches([images], batch, loader.ReaderOptions(1))),
-        [predict.Rule(len(images), matrix, aggregate)],
+        [inference.Rule(len(images), matrix, aggregate)],
     )
     return decided
 
@@ -86,14 +86,14 @@ def test_one_program_of_the_network_serves_all_rules(setting):
         return net.apply(one, image)
 
     asked = [
-        predict.Rule(23),
-        predict.Rule(20, np.eye(5, 3, dtype=np.float32)),
-        predict.Rule(1, np.eye(5, 2, dtype=np.float32), "mean_logit"),
-        predict.Rule(2, np.eye(5, 3, dtype=np.float32), "max_prob"),
-        predict.Rule(9, np.eye(5, 3, dtype=np.float32)),
+        inference.Rule(23),
+        inference.Rule(20, np.eye(5, 3, dtype=np.float32)),
+        inference.Rule(1, np.eye(5, 2, dtype=np.float32), "mean_logit"),
+        inference.Rule(2, np.eye(5, 3, dtype=np.float32), "max_prob"),
+        inference.Rule(9, np.eye(5, 3, dtype=np.float32)),
     ]
     sets = [images[: rule.n] for rule in asked]
-    found = predict.predict(
+    found = inference.predict(
         many(apply, "looped"),
         variables,
         map(jnp.asarray, loader.batches(sets, 8, loader.ReaderOptions(1))),
@@ -120,14 +120,14 @@ def test_two_programs_decide_as_one(aggregate):
 
     @jax.jit
     def joint(one, image, matrix):
-        logits = predict.scorer(net.apply)(one, None, image, None)
-        return predict.decide_batch((logits,), matrix, aggregate=aggregate)
+        logits = inference.scorer(net.apply)(one, None, image, None)
+        return inference.decide_batch((logits,), matrix, aggregate=aggregate)
 
-    (ours,) = predict.predict(
+    (ours,) = inference.predict(
         many(net.apply, "threaded"),
         drawn,
         [jnp.asarray(images)],
-        [predict.Rule(64, matrix, aggregate)],
+        [inference.Rule(64, matrix, aggregate)],
     )
     for one, decided in zip(drawn, ours):
         np.testing.assert_array_equal(decided, joint(one, images, matrix)[0])
@@ -150,7 +150,7 @@ def test_means_of_logits_are_another_rule(setting):
 
 def by_logits(logits, matrix, aggregate):
     """Decides from given logits."""
-    (decided,) = predict.decide_batch((logits,), matrix, aggregate=aggregate)
+    (decided,) = inference.decide_batch((logits,), matrix, aggregate=aggregate)
     return np.asarray(decided)
 
 
@@ -236,7 +236,7 @@ def test_factors_are_not_rounded_on_accelerators():
     """Else they keep 8 or 11 bits, and near classes tie."""
     matrix = np.ones((3, 2), np.float32)
     for aggregate in ("mean_prob", "mean_logit"):
-        lowered = predict.decide_batch.lower(
+        lowered = inference.decide_batch.lower(
             (np.ones((2, 3), np.float32),), matrix, aggregate=aggregate
         ).as_text()
         products = [line for line in lowered.splitlines() if "dot_general" in line]
@@ -259,11 +259,11 @@ def test_a_confident_outside_class_does_not_drown_the_members(setting):
 def test_after_halting_no_set_comes(setting):
     net, variables, images = setting
     asked = []
-    decided = predict.predict(
+    decided = inference.predict(
         many(net.apply, "looped"),
         variables,
         map(jnp.asarray, loader.batches([images] * 3, 4, loader.ReaderOptions(1))),
-        [predict.Rule(len(images))] * 3,
+        [inference.Rule(len(images))] * 3,
         halt=lambda: asked.append(1) or len(asked) > 13,
     )
     assert len(list(decided)) == 1
@@ -276,14 +276,14 @@ def test_labels_bring_probabilities_of_each_image_whatever_the_batch(setting, st
     net, variables, images = setting
     label = np.arange(23) % 5
     label[3] = -1
-    found = predict.predict(
+    found = inference.predict(
         many(net.apply, strategy),
         variables,
         map(
             jnp.asarray,
             loader.batches([images[:9], images], 8, loader.ReaderOptions(1)),
         ),
-        [predict.Rule(9), predict.Rule(23, label=label)],
+        [inference.Rule(9), inference.Rule(23, label=label)],
     )
     plain, told = found
     for one, some, decided in zip(variables, plain, told, strict=True):
@@ -303,7 +303,9 @@ def test_probabilities_of_coarser_classes_sum_to_one():
     logits = jnp.array([[1.0, 0.5, 2.0, -1.0], [0.0, 0.0, 0.0, 9.0]])
     matrix = jnp.array([[0.5, 0], [0.5, 0], [0, 1], [0, 0]])
     both = [
-        predict.with_confidence(logits, jnp.full(2, k), matrix, "mean_prob").likelihood
+        inference.with_confidence(
+            logits, jnp.full(2, k), matrix, "mean_prob"
+        ).likelihood
         for k in (0, 1)
     ]
     np.testing.assert_allclose(sum(both), 1, rtol=1e-6)
@@ -325,10 +327,10 @@ def test_logits_that_are_not_finite_decide_nothing(value, aggregate):
     matrix, label = np.eye(3, dtype=np.float32), np.zeros(4, np.int32)
     for given in (None, matrix):
         of = (logits_with(value),), given
-        (plain,) = predict.decide_batch(*of, aggregate=aggregate)
-        (probable,) = predict.decide_batch(*of, label, {}, aggregate=aggregate)
+        (plain,) = inference.decide_batch(*of, aggregate=aggregate)
+        (probable,) = inference.decide_batch(*of, label, {}, aggregate=aggregate)
         for decided in (plain, probable.prediction):
-            assert decided.tolist() == [2, predict.UNDECIDED, 2, 2]
+            assert decided.tolist() == [2, inference.UNDECIDED, 2, 2]
         assert np.isnan(probable.confidence).tolist() == [False, True, False, False]
         assert np.isnan(probable.likelihood[1])
 
@@ -337,13 +339,13 @@ def test_logits_that_are_not_finite_decide_nothing(value, aggregate):
 def test_a_class_that_is_excluded_by_minus_infinity_is_never_decided_for(aggregate):
     matrix = np.eye(3, dtype=np.float32)
     for given in (None, matrix):
-        (decided,) = predict.decide_batch(
+        (decided,) = inference.decide_batch(
             (logits_with(-np.inf),), given, aggregate=aggregate
         )
         assert decided.tolist() == [2, 2, 2, 2]
     nothing = np.full((1, 3), -np.inf, np.float32)
-    (decided,) = predict.decide_batch((nothing,), None, aggregate=aggregate)
-    assert decided.tolist() == [predict.UNDECIDED]
+    (decided,) = inference.decide_batch((nothing,), None, aggregate=aggregate)
+    assert decided.tolist() == [inference.UNDECIDED]
 
 
 @cases.each("aggregate", labels.AGGREGATES)
@@ -351,19 +353,19 @@ def test_members_that_are_all_excluded_decide_nothing(aggregate):
     """A class that is no member may have the only finite logit of an image."""
     matrix = np.float32([[0, 0], [1, 0], [0, 1]])
     logits = np.float32([[1, -np.inf, -np.inf], [5, -np.inf, 1]])
-    (plain,) = predict.decide_batch((logits,), matrix, aggregate=aggregate)
+    (plain,) = inference.decide_batch((logits,), matrix, aggregate=aggregate)
     label = np.zeros(2, np.int32)
-    (probable,) = predict.decide_batch(
+    (probable,) = inference.decide_batch(
         (logits,), matrix, label, {}, aggregate=aggregate
     )
     for decided in (plain, probable.prediction):
-        assert decided.tolist() == [predict.UNDECIDED, 1]
+        assert decided.tolist() == [inference.UNDECIDED, 1]
     assert np.isnan(probable.confidence).tolist() == [True, False]
 
 
 def test_decisions_made_elsewhere_may_be_infinite_and_never_nan():
-    for value, expected in ((np.inf, 0), (np.nan, predict.UNDECIDED)):
-        (decided,) = predict.decide_batch(
+    for value, expected in ((np.inf, 0), (np.nan, inference.UNDECIDED)):
+        (decided,) = inference.decide_batch(
             (logits_with(value),), None, aggregate="mean_prob", infinite=True
         )
         assert decided[1] == expected

@@ -17,10 +17,10 @@ from jbias.evals import (
     critical_band_stimuli,
     cue_conflict,
     decisions,
-    decoding,
     edge_diffusion,
     grid_shuffle,
     human,
+    linear_decoding,
     mixing,
     occlusion,
     odd_one_out,
@@ -129,7 +129,7 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
 # their files (loader.LazyImages): they have a shape, and are asked for some at a time.
 INSIDE: Mapping[str, Callable[..., decisions.Numbers]] = types.MappingProxyType(
     {
-        "decoding": decoding.measure,
+        "decoding": linear_decoding.measure,
         "receptive_field": receptive_field.measure,
         "odd_one_out": odd_one_out.measure,
     }

@@ -34,7 +34,7 @@ from jaxtyping import Int, UInt8
 from jbias import build, evals, extensions
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
-from jbias.evals import predict, probe, probes
+from jbias.evals import inference, probe, probe_registry
 from jbias.runs import costs
 from jbias.runtime import mesh
 
@@ -58,7 +58,7 @@ class Measure(NamedTuple):
     @property
     def inside(self) -> bool:
         """Whether it looks into the network, and decides nothing."""
-        return self.probe in probes.INSIDE
+        return self.probe in probe_registry.INSIDE
 
     @property
     def takes_others(self) -> bool:
@@ -123,7 +123,7 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
 
 
 # Of what a measure may show, and of what may look inside.
-MAKERS: Mapping[str, Callable] = {**probes.PROBES, **probes.INSIDE}
+MAKERS: Mapping[str, Callable] = {**probe_registry.PROBES, **probe_registry.INSIDE}
 _REGISTRY = extensions.Registry(
     group="measures",
     known=MAKERS,
@@ -180,9 +180,9 @@ def build_probe(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
 @functools.cache
 def _cached_probe(name: str, shown: str, options: tuple) -> probe.Probe:
     where, options = f"suite.measures.{name}", dict(options)
-    if shown not in probes.INSIDE:
+    if shown not in probe_registry.INSIDE:
         return build.call_checked(where, _maker(where, shown), **options)
-    look = probes.INSIDE[shown]
+    look = probe_registry.INSIDE[shown]
     build.check_options(where, look, options, num_positional=4)
     jc.check_annotations(where, look, options)
     numbers = functools.partial(look, **options)
@@ -224,7 +224,7 @@ class Suite(NamedTuple):
     measures: tuple[Measure, ...]
     run: Mapping[str, Any]
     config: Mapping[str, Any]
-    stimuli: predict.SlowStimuli
+    stimuli: inference.SlowStimuli
 
     @property
     def devices(self) -> jax.sharding.Mesh:
@@ -354,7 +354,7 @@ def open_suite(
     images = loader.load_into_memory({}, found, say, gib=run["gib"], threads=threads)
     images = {name: images.get(name) for name in found}
     of = config["size"], found, images, missing, measures, run, config
-    suite = Suite(*of, predict.SlowStimuli())
+    suite = Suite(*of, inference.SlowStimuli())
     return _checked(suite, needs["measures"], say)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from jbias import config as jc
 from jbias import evals, evaluate, export_stimuli, models
 from jbias.data import labels
-from jbias.evals import decided, human, networks, runner, suite, trials
+from jbias.evals import decision_tables, human, networks, runner, suites, trials
 from jbias.evals import measured as results_of_model
 from tests import cases
 
@@ -57,7 +57,7 @@ def exported(tmp_path_factory):
 @pytest.fixture(scope="module")
 def network(exported):
     config = jc.load(f"{exported}/s.py", (), flag="suite")
-    asked = suite.open_suite(config, print, only=MINE)
+    asked = suites.open_suite(config, print, only=MINE)
     source = asked.sources["edge"]
     net = models.MODELS["cnn"](len(source.classes), width=4)
     variables = net.init(jax.random.key(1), jnp.zeros((1, 32, 32, 3)))
@@ -264,8 +264,8 @@ def test_the_set_is_known_by_the_images_names(tmp_path):
             },
             "measures": dict(accuracy=dict(probe="plain", sets=sets)),
         }
-        asked = suite.open_suite(config, lambda line: None)
-        (network,) = decided.load(str(table), asked, decided.COLUMNS)
+        asked = suites.open_suite(config, lambda line: None)
+        (network,) = decision_tables.load(str(table), asked, decision_tables.COLUMNS)
         return [dataset for dataset, _ in network.decided]
 
     every = ("edge", "silhouette", "other")
@@ -307,10 +307,10 @@ def test_empty_folders_and_files_cut_off_are_refused(
 
 
 def test_columns_are_named_by_a_flag():
-    found = decided.parse_columns("response=predicted,image=path")
+    found = decision_tables.parse_columns("response=predicted,image=path")
     assert found["response"] == "predicted" and found["network"] == "subj"
     with pytest.raises(ValueError, match="unknown 'respnse'; did you mean 'response'"):
-        decided.parse_columns("respnse=x")
+        decision_tables.parse_columns("respnse=x")
 
 
 PUBLISHED = pathlib.Path(os.environ.get("JBIAS_TEST_DATA", "nowhere"))
@@ -377,9 +377,9 @@ def test_people_have_the_published_shape_bias():
 def test_a_column_that_is_named_twice_is_refused(tmp_path):
     path = tmp_path / "edge_mine.csv"
     path.write_text("imagename,object_response,object_response\na.png,star,disc\n")
-    columns = {key: decided.COLUMNS[key] for key in decided.COLUMNS}
+    columns = {key: decision_tables.COLUMNS[key] for key in decision_tables.COLUMNS}
     with pytest.raises(ValueError, match="must name every column once"):
-        list(decided._rows(str(path), columns))
+        list(decision_tables._rows(str(path), columns))
 
 
 @pytest.mark.parametrize("name", ["/outside/evil", "../evil", "a/b"])
@@ -387,13 +387,13 @@ def test_a_set_that_is_named_as_a_path_is_refused(name):
     config = dict(size=32, run={}, sets={name: dict(data="shapes", split="edge", n=4)})
     config["measures"] = dict(accuracy=dict(probe="plain", sets=(name,)))
     with pytest.raises(ValueError, match="suite.sets: a name: must be a plain name"):
-        suite.open_suite(config, print)
+        suites.open_suite(config, print)
 
 
 def test_a_glob_names_several_tables(tmp_path):
     for name in ("a.csv", "b.csv", "c.txt"):
         (tmp_path / name).write_text("x\n")
-    files = decided.find_files(str(tmp_path / "*"))
+    files = decision_tables.find_files(str(tmp_path / "*"))
     assert files == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     with pytest.raises(ValueError, match="got nothing there"):
-        decided.find_files(str(tmp_path / "*.parquet"))
+        decision_tables.find_files(str(tmp_path / "*.parquet"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jbias.evals import critical_band, decisions, probes
+from jbias.evals import critical_band, decisions, probe_registry
 from jbias.evals.decisions import Number
 from tests import cases
 
@@ -66,7 +66,7 @@ from tests import cases
     ],
 )
 def test_words(shown, numbers, said):
-    assert probes.summarize(shown, numbers) == said
+    assert probe_registry.summarize(shown, numbers) == said
 
 
 def test_of_a_critical_band_the_band_is_said():
@@ -82,5 +82,5 @@ def test_of_a_critical_band_the_band_is_said():
     found = critical_band.bvg_numbers(
         dict.fromkeys(names, right), side=32, draws=2, seed=0, continuous=False
     )
-    said = probes.summarize("critical_band", found)
+    said = probe_registry.summarize("critical_band", found)
     assert said == "bandwidth none, center frequency none, peak noise sensitivity none"
