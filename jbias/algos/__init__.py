@@ -1,4 +1,4 @@
-"""Debiasing algorithms. ALGOS is the table of contents: name -> make(net, **options)."""
+"""Debiasing algorithms. ALGOS lists them: name -> make(net, **options)."""
 
 import types
 from collections.abc import Callable, Mapping

@@ -1,15 +1,21 @@
-"""What an algorithm is: named losses of one forward pass, and updates that use them.
+"""The interface of algorithms: named losses of one forward pass, and updates that use them.
 
-An algorithm never sees the seed axis, the optimiser or the config. Its `losses` get
-the train state's two trees, `params` and `stats`, both with one entry for the net and
-one for every part: {"net": ..., "style": ...}.
+An algorithm does not depend on the seed axis, the optimiser or the config. Its `losses` get
+the train state's two trees, `params` and `stats`, both with an entry for the net and one
+for every part: {"net": ..., "style": ...}.
 
-A batch is a dict. Always there: "image" in [0, 1] (b h w c), "target" (b k), soft.
-Sometimes: "weight" (b), and in a micro-batch "weight_sum", the whole batch's over the
-number of micro-batches; "views", a number: so many consecutive rows show one image;
-"consistency", a number; "binary", a truth value; "domain" (b), which of several sources;
-"other", the batch of a second source; "once", a key that is the same at every step;
-and the data set's own columns, such as "index" or "attribute".
+A batch is a dict. It always has "image" in [0, 1] (b h w c) and "target" (b k), soft
+labels. Optional entries:
+  "weight" (b): weights of the examples;
+  "weight_sum": in a micro-batch, the sum of the whole batch's weights over the number of
+    micro-batches;
+  "views": number of consecutive rows that show one image;
+  "consistency": factor of the divergence between views in the loss;
+  "binary": true if the classes are independent yes-or-no questions;
+  "domain" (b): number of the source of each example;
+  "other": the batch of a second source;
+  "once": a key that is the same at every step;
+  columns of the data set, such as "index" or "attribute".
 """
 
 import functools
@@ -29,32 +35,33 @@ Batch = Mapping[str, Any]
 
 
 def all_parameters(path: Path) -> bool:
-    """Selects every parameter."""
+    """Return True: the default `trains` of an update selects every parameter."""
     return True
 
 
 def no_static(step: int, steps: int) -> None:
-    """Says that the step's number changes nothing that the compiler must know."""
+    """Return None: the compiled program is the same at every step."""
 
 
 def as_updated(params: dict, stats: dict) -> dict:
-    """Leaves the weights as the updates made them."""
+    """Return params: the default `settle` keeps the weights of the updates."""
     return params
 
 
 class Aux(NamedTuple):
-    """What comes with the losses: the whole new `stats` tree, and scalars to log."""
+    """The second result of `losses`: the whole new `stats` tree, and scalars to log."""
 
     stats: dict
     metrics: dict
 
 
 class Update(NamedTuple):
-    """One optimiser: the loss it follows and the parameters it trains.
+    """One optimiser: the loss that it minimises and the parameters that it trains.
 
-    clip: largest global L2 norm of that loss's gradient over the trained parameters.
+    trains: path of a parameter -> whether this update trains it.
+    clip: largest global L2 norm of the loss's gradient over the trained parameters.
     plus: another loss, whose gradient is added after the clip.
-    decay: whether the weights that it trains decay in this update.
+    decay: whether weight decay applies to the trained parameters in this update.
     """
 
     loss: str
@@ -65,19 +72,19 @@ class Update(NamedTuple):
 
 
 class Algo(NamedTuple):
-    """A plain backbone, its losses, and which update of which weights uses which loss.
+    """A plain backbone, its losses, and the updates that use the losses.
 
     losses: (params, stats, batch, key, static=None) -> ({name: scalar}, Aux).
     parts: name -> init(key, image, net_variables) -> {"params": ..., "stats": ...},
-      the weights beside the net's; each has an initialisation stream of its own.
-    static: host function, (step, steps) of a stage -> what the compiler must know about
-      that step.
-    mix_group: how many neighbouring examples of a batch mix; they share a device.
-    whole_batch: whether a loss compares all examples of a batch, which then cannot be
-      cut into micro-batches. Others are means over examples, or over groups of them.
-    decide: (variables, image) -> logits in evaluation, where that is not the net's own.
-    settle: (params, stats) -> params, after all updates of a step: for weights that
-      follow from others.
+      additional weights; each part is initialised from a random stream of its own.
+    static: host function, (step, steps) of a stage -> a value that selects the compiled
+      program of that step; `losses` gets it as `static`.
+    mix_group: number of neighbouring examples of a batch that mix; they share a device.
+    whole_batch: whether a loss compares all examples of a batch, so that the batch cannot
+      be split into micro-batches. Otherwise losses are means over examples or mix groups.
+    decide: (variables, image) -> logits in evaluation; None uses the net's logits.
+    settle: (params, stats) -> params, called after all updates of a step, for weights that
+      are computed from other weights.
     """
 
     net: nn.Module
@@ -92,7 +99,7 @@ class Algo(NamedTuple):
 
 
 def parameters(net: nn.Module) -> Mapping[Path, tuple[int, ...]]:
-    """The shapes of the net's parameters, for images of some size."""
+    """Return the shapes of the net's parameters by path, for images of a default size."""
     shapes = {"net": taps.shapes(net).variables["params"]}
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     return {tuple(entry.key for entry in path): x.shape for path, x in leaves}
@@ -109,10 +116,13 @@ def forward(
     train: bool = True,
     **kw,
 ) -> tuple[Array, dict]:
-    """Runs the net, or one of its methods, on an image or a feature map.
+    """Run the net, or one of its methods, on images or a feature map.
 
-    Returns the output and the net's full statistics: those of layers that this
-    method does not visit are passed through.
+    method: name of a method, such as "features"; None is the whole net.
+    kw: further arguments of the method.
+
+    Returns the output and the net's full statistics; statistics of layers that the method
+    does not use are unchanged.
     """
     variables = {"params": params, "stats": stats}
     run = functools.partial(net.apply, variables, image, key, method=method, **kw)
@@ -125,41 +135,41 @@ def forward(
 def forward_features(
     net: nn.Module, *args: Any, train: bool = True
 ) -> tuple[Float[Array, "b k"], Float[Array, "b c"], dict]:
-    """Runs the net: its logits, what its linear layer reads, and new statistics.
+    """Return the net's logits, the input of its linear layer, and new statistics.
 
-    Of maps that is their mean, where a convolution of one pixel ends the net.
-    args: parameters, statistics, images and key, as of `forward`.
+    If a 1x1 convolution is the net's last layer, its input is averaged over the map.
+    args: parameters, statistics, images and key, as in `forward`.
     """
-    seen = []
+    inputs = []
 
-    def note(call, args, options, context):
+    def record_input(call, args, options, context):
         if context.method_name == "__call__" and context.module.path == ("fc",):
-            seen.append(args[0])
+            inputs.append(args[0])
         return call(*args, **options)
 
-    with nn.intercept_methods(note):
-        logits, new = forward(net, *args, train=train)
-    (h,) = seen
+    with nn.intercept_methods(record_input):
+        logits, new_stats = forward(net, *args, train=train)
+    (h,) = inputs
     h = jnp.mean(h, (1, 2)) if h.ndim == 4 else h
-    return logits, h.astype(jnp.float32), new
+    return logits, h.astype(jnp.float32), new_stats
 
 
 def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
-    """The class loss: sum_i w_i CE(z_i, target_i) / sum_i w_i, in float32.
+    """Return the class loss: sum_i w_i CE(z_i, target_i) / sum_i w_i, in float32.
 
-    Targets are distributions over the classes; without "weight" all w_i are 1. Where
-    the batch has a "consistency", that many times the divergence between the "views" of
-    each image is added.
+    Targets are distributions over the classes; without "weight" all w_i are 1. If the
+    batch has a "consistency", that factor times the divergence between the "views" of each
+    image is added.
     """
     loss = weighted_mean(example_losses(logits, batch), batch)
     return with_consistency(loss, logits, batch)
 
 
 def example_losses(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:
-    """CE(z_i, target_i) of every example, in float32.
+    """Return CE(z_i, target_i) of every example, in float32.
 
-    Where the batch is "binary", the classes are independent yes-or-no questions and CE
-    is the mean of their binary cross-entropies.
+    If the batch is "binary", the classes are independent yes-or-no questions and CE is the
+    mean of their binary cross-entropies.
     """
     logits = logits.astype(jnp.float32)
     if batch.get("binary"):
@@ -172,28 +182,30 @@ def example_losses(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b
 def with_consistency(
     loss: Float[Array, ""], logits: Float[Array, "b k"], batch: Batch
 ) -> Float[Array, ""]:
-    """Adds what a batch with a "consistency" asks of its views to a loss."""
+    """Return the loss plus "consistency" times the divergence of views, if in the batch."""
     if "consistency" not in batch:
         return loss
-    apart = divergence(logits.astype(jnp.float32), batch["views"])
-    return loss + batch["consistency"] * apart
+    view_divergence = divergence(logits.astype(jnp.float32), batch["views"])
+    return loss + batch["consistency"] * view_divergence
 
 
-def weighted_mean(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
-    """The mean over the batch's examples by their weights, if it has any.
+def weighted_mean(values: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
+    """Return the mean over the batch's examples, weighted if the batch has weights.
 
-    In a micro-batch it is its part of that mean: the mean of all parts is the whole's.
+    In a micro-batch the result is scaled so that its mean over all micro-batches is the
+    weighted mean of the whole batch.
     """
     weight = batch.get("weight")
     if weight is None:
-        return jnp.mean(each)
-    return jnp.sum(weight * each) / batch.get("weight_sum", jnp.sum(weight))
+        return jnp.mean(values)
+    return jnp.sum(weight * values) / batch.get("weight_sum", jnp.sum(weight))
 
 
 def divergence(logits: Float[Array, "b k"], views: int) -> Float[Array, ""]:
-    """Mean Jensen-Shannon divergence of `views` consecutive predictions, in nats.
+    """Return the mean Jensen-Shannon divergence of the predictions for views, in nats.
 
-    (1/v) sum_j KL(p_j || m), m the mean of the p_j within [1e-7, 1]; at most ln v.
+    views: number of consecutive rows that show one image.
+    (1/v) sum_j KL(p_j || m), m the mean of the p_j, clipped to [1e-7, 1]; at most ln v.
     Source: Hendrycks et al., AugMix, ICLR 2020, and its released code.
     """
     log_p = jax.nn.log_softmax(logits).reshape(-1, views, logits.shape[-1])

@@ -1,17 +1,16 @@
-"""Shape-texture debiased training: images in another's style, labelled by both.
+"""Shape-texture debiased training: stylised images, labelled by content and style.
 
 Source: Li et al., "Shape-Texture Debiased Neural Network Training", ICLR 2021,
 https://arxiv.org/abs/2010.05981.
 Reference code: https://github.com/LiYingwei/ShapeTextureDebiasedTraining at afdb8b7; of
 variant="biasbed" https://github.com/D1noFuzi/BiasBed at 499b912.
 Deviations: styles are drawn inside groups of `mix_group` images; features are computed
-once for content and style; the grid of sizes goes by the number of the step, the
-reference's by that of the batch in its epoch; auxiliary normalisation is right whatever
-the number of devices, which the reference's is in its multi-grid recipes only; a warm-up
-of W steps begins with rate 0, the reference's with 1 / W of the full one, as it moves its
-scheduler before each step (at PyTorch 1.4): step i + 1 here has its rate of step i.
-BiasBed's
-16-bit arithmetic, and its skipping of batches that it overflows in, are left out.
+once for content and style; the grid of sizes follows the number of the step, in the
+reference the number of the batch in its epoch; auxiliary normalisation is correct for any
+number of devices, in the reference only in its multi-grid recipes; a warm-up of W steps
+begins with rate 0, in the reference with 1 / W of the full rate, because it moves its
+scheduler before each step (at PyTorch 1.4): step i + 1 here has the reference's rate of
+step i. BiasBed's 16-bit arithmetic, which skips batches that overflow, is left out.
 """
 
 import functools
@@ -31,7 +30,7 @@ from jbias.augment import options, sampling
 from jbias.models import taps
 
 VARIANTS = ("", "biasbed")
-PICTURES = ("image", "renders")  # What a batch may hold of its images.
+PICTURES = ("image", "renders")  # Entries of a batch that are images.
 
 
 def make(
@@ -49,27 +48,28 @@ def make(
     variant: str = "",
     mix_group: int = 32,
 ) -> base.Algo:
-    """L = 1/2 [CE(z, y) + gamma CE(z', y) + (1 - gamma) CE(z', y')], z' of the stylised.
+    """Return debiased training, which learns from clean and stylised images.
 
-    Each image is also shown in the style of another of its group, whose label is y'.
+    L = 1/2 [CE(z, y) + gamma CE(z', y) + (1 - gamma) CE(z', y')], where z' are the logits
+    of the image in the style of another image of its group, whose label is y'.
 
-    transfer: (batch, permute, alpha) -> image, as models.TRANSFERS make; no gradient
-      passes it, and its output is not cut to [0, 1].
-    gamma: the share of the shape's label; 1 is the shape-biased variant, 0 the
-      texture-biased. alpha: how far features move to the style.
-    stylised: without, this is ERM.
-    aux_bn: the stylised images have batch norms of their own (scale, bias, statistics),
-      which evaluation does not use. Without, they follow the clean ones through the
-      net's; a net that has no batch norm must go without.
-    mix: (batch, key) -> batch for the clean half alone, as AUGMENTS make; in a config
+    transfer: (batch, permute, alpha) -> image, from models.TRANSFERS. Its output has no
+      gradient and is not clipped to [0, 1].
+    gamma: share of the content's label; 1 is the shape-biased variant, 0 the texture-biased.
+    alpha: strength of the style transfer.
+    stylised: False is ERM.
+    aux_bn: stylised images have separate batch norms (scale, bias, statistics), which
+      evaluation does not use. If False, they pass the net's batch norms after the clean
+      images. Must be False for a net without batch norm.
+    mix: (batch, key) -> batch, from AUGMENTS, applied to the clean images only; in a config
       such as dict(name="mixup", alpha=0.4), which gets this mix_group.
-    multi_grid: images are made smaller before they are stylised, their side divided by
-      sqrt(2) at even steps and by sqrt(2) in the first half of every phase of the
+    multi_grid: images are downsampled before they are stylised: their side is divided by
+      sqrt(2) at even steps, and again by sqrt(2) in the first half of every phase of the
       learning rate, but not below `min_size` pixels. Phases end at `milestones`, shares
       of the training.
-    variant: "biasbed" gives clean images, too, the label of a stranger: all 2n have
-      (1 + gamma) / 2 of y and (1 - gamma) / 2 of y'. The transfer gets images with the
-      net's mean and deviation taken off, and the net the transfer's output without.
+    variant: "biasbed" also gives clean images a second label: all 2n images have
+      (1 + gamma) / 2 of y and (1 - gamma) / 2 of y'. The transfer gets images normalised
+      by the net's mean and std, and the net does not normalise the transfer's output.
     """
     options.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
     options.check_choice("debiased", "variant", variant, VARIANTS)
@@ -91,85 +91,134 @@ def make(
             f"debiased: aux_bn must be False for {type(net).__name__}, which has no "
             "batch norm, got True"
         )
-    make_pair = _biasbed if variant else _pair
-    pair = functools.partial(make_pair, net, transfer, gamma, alpha, mix_group)
+
+    def stylise(batch, content, key) -> tuple[base.Batch, base.Batch]:
+        if variant:
+            return _biasbed_batches(
+                batch,
+                content,
+                key,
+                net=net,
+                transfer=transfer,
+                gamma=gamma,
+                alpha=alpha,
+                mix_group=mix_group,
+            )
+        styled = _stylise(
+            batch,
+            content,
+            key,
+            transfer=transfer,
+            gamma=gamma,
+            alpha=alpha,
+            mix_group=mix_group,
+        )
+        return batch, styled
 
     def losses(params, stats, batch, key, static=None):
         k_clean, k_styled, k_pair, k_mix = jax.random.split(key, 4)
-        clean, styled = pair(batch, _shrunk(batch, static or 0, min_size), k_pair)
+        content = _shrink(batch, static or 0, min_size)
+        clean, styled = stylise(batch, content, k_pair)
         if mix is not None:
             clean = mix(clean, k_mix)
-        plain = params["net"], stats["net"]
-        logits, seen = base.forward(net, *plain, clean["image"], k_clean)
-        weights, noted = params["net"], seen
+        logits, net_stats = base.forward(
+            net, params["net"], stats["net"], clean["image"], k_clean
+        )
+        styled_params, styled_stats = params["net"], net_stats
         if aux_bn:
-            weights, noted = _overlay(params["net"], params["aux"]), stats["aux"]
-        run = functools.partial(base.forward, net, weights, noted)
-        styled_logits, noted = run(styled["image"], k_styled)
-        new = {"net": seen, "aux": noted} if aux_bn else {"net": noted}
-        own = base.objective(logits, clean)
-        theirs = base.objective(styled_logits, styled)
-        metrics = {"loss_clean": own, "loss_stylised": theirs}
-        return {"class": (own + theirs) / 2}, base.Aux({**stats, **new}, metrics)
+            styled_params = _overlay(params["net"], params["aux"])
+            styled_stats = stats["aux"]
+        styled_logits, styled_stats = base.forward(
+            net, styled_params, styled_stats, styled["image"], k_styled
+        )
+        if aux_bn:
+            new_stats = {**stats, "net": net_stats, "aux": styled_stats}
+        else:
+            new_stats = {**stats, "net": styled_stats}
+        clean_loss = base.objective(logits, clean)
+        styled_loss = base.objective(styled_logits, styled)
+        metrics = {"loss_clean": clean_loss, "loss_stylised": styled_loss}
+        loss = (clean_loss + styled_loss) / 2
+        return {"class": loss}, base.Aux(new_stats, metrics)
 
-    static = functools.partial(_grid, milestones) if multi_grid else base.no_static
-    parts = {"aux": _init} if aux_bn else {}
+    static = base.no_static
+    if multi_grid:
+        static = functools.partial(_num_shrinks, milestones)
+    parts = {"aux": _init_aux} if aux_bn else {}
     return base.Algo(net, losses, parts=parts, static=static, mix_group=mix_group)
 
 
-def _pair(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
-    """The clean batch, and the stylised one with both labels."""
-    own, views = batch["target"], batch.get("views", 1)
+def _stylise(
+    batch, content, key, *, transfer, gamma, alpha, mix_group
+) -> dict[str, Any]:
+    """Return the stylised batch, with labels of content and style.
+
+    content: the batch with smaller images, which are the contents and the styles.
+    """
+    target, views = batch["target"], batch.get("views", 1)
     swap = functools.partial(sampling.permute, key=key, group=mix_group, views=views)
-    image = transfer(small, functools.partial(jax.tree.map, swap), alpha)
-    target = gamma * own + (1 - gamma) * swap(own)
+    image = transfer(content, functools.partial(jax.tree.map, swap), alpha)
+    target = gamma * target + (1 - gamma) * swap(target)
     image = jax.lax.stop_gradient(image)
-    return batch, {**batch, "image": image, "target": target}
+    return {**batch, "image": image, "target": target}
 
 
-def _biasbed(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
-    """The same in BiasBed: the mean of all losses meets the mean of all weights."""
+def _biasbed_batches(
+    batch, content, key, *, net, transfer, gamma, alpha, mix_group
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the clean and the stylised batch of BiasBed's variant; see `make`."""
     mean, std = np.float32([net.mean, net.std])[:, None, None, None]
-    small = {**small, "image": (small["image"] - mean) / std}
-    share = (1 + gamma) / 2
-    clean, styled = _pair(net, transfer, share, alpha, mix_group, batch, small, key)
-    # The net's first layer takes mean and deviation off again.
+    content = {**content, "image": (content["image"] - mean) / std}
+    styled = _stylise(
+        batch,
+        content,
+        key,
+        transfer=transfer,
+        gamma=(1 + gamma) / 2,
+        alpha=alpha,
+        mix_group=mix_group,
+    )
+    # This undoes the normalisation in the net's first layer.
     image = styled["image"] * std + mean
-    return {**clean, "target": styled["target"]}, {**styled, "image": image}
+    return {**batch, "target": styled["target"]}, {**styled, "image": image}
 
 
-def _grid(milestones: Sequence[float], step: int, steps: int) -> int:
-    """How often a step divides the side of its images by sqrt(2): 0, 1 or 2."""
+def _num_shrinks(milestones: Sequence[float], step: int, steps: int) -> int:
+    """Return how often a step divides the side of its images by sqrt(2): 0, 1 or 2."""
     ends = [0, *(math.floor(steps * share) for share in sorted(milestones)), steps]
     phases = itertools.pairwise(ends)
-    first = any(start <= step < (start + end) / 2 for start, end in phases)
-    return int(step % 2 == 0) + int(first)
+    in_first_half = any(start <= step < (start + end) / 2 for start, end in phases)
+    return int(step % 2 == 0) + int(in_first_half)
 
 
-def _shrunk(batch: base.Batch, halvings: int, least: int) -> dict[str, Any]:
-    """Makes the images of a batch smaller: pixel i is pixel floor(i old / new)."""
+def _shrink(batch: base.Batch, num_shrinks: int, min_size: int) -> dict[str, Any]:
+    """Return a batch with smaller images: pixel i is the old pixel floor(i old / new).
+
+    The side is divided by sqrt(2) `num_shrinks` times, but not below `min_size`.
+    """
     batch = dict(batch)
-    for name in PICTURES if halvings else ():
+    for name in PICTURES if num_shrinks else ():
         if name in batch:
             for axis in (-3, -2):
                 old = batch[name].shape[axis]
-                new = min(old, max(int(old / 2 ** (halvings / 2) + 0.5), least))
-                read = np.arange(new) * old // new
-                batch[name] = jnp.take(batch[name], read, axis=axis)
+                new = min(old, max(int(old / 2 ** (num_shrinks / 2) + 0.5), min_size))
+                indices = np.arange(new) * old // new
+                batch[name] = jnp.take(batch[name], indices, axis=axis)
     return batch
 
 
-def _init(key, image, net_variables) -> dict[str, Any]:
-    """Copies the net's batch norms: the modules that keep statistics."""
+def _init_aux(key, image, net_variables) -> dict[str, Any]:
+    """Return copies of the net's batch norms, the modules that have statistics."""
     stats = net_variables["stats"]
     params = traverse_util.flatten_dict(net_variables["params"])
     norms = {path[:-1] for path in traverse_util.flatten_dict(stats)}
-    own = {path: value for path, value in params.items() if path[:-1] in norms}
-    copied = {"params": traverse_util.unflatten_dict(own), "stats": stats}
-    return jax.tree.map(jnp.copy, copied)  # Donated buffers must not meet twice.
+    norm_params = {path: value for path, value in params.items() if path[:-1] in norms}
+    variables = {"params": traverse_util.unflatten_dict(norm_params), "stats": stats}
+    # Without a copy one buffer would be donated twice.
+    return jax.tree.map(jnp.copy, variables)
 
 
 def _overlay(tree: Mapping, top: Mapping) -> dict[str, Any]:
-    """Lays one tree over another; what it lacks stays."""
+    """Return a tree with the leaves of `top`, and those of `tree` that `top` lacks."""
     below, above = map(traverse_util.flatten_dict, (tree, top))
     return traverse_util.unflatten_dict({**below, **above})

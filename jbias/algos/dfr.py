@@ -1,13 +1,14 @@
-"""Deep feature reweighting: the last layer is fitted anew, on standardised features.
+"""Deep feature reweighting: the last layer is refitted on standardised features.
 
 Source: Kirichenko, Izmailov and Wilson, "Last Layer Re-Training is Sufficient for
 Robustness to Spurious Correlations", ICLR 2023, https://arxiv.org/abs/2204.02937.
 Reference code: https://github.com/PolinaKirichenko/deep_feature_reweighting at 46666e6,
 dfr_evaluate_spurious.py.
 Deviations: the reference fits logistic regressions to twenty group-balanced subsets of
-the held-out images and averages them; here one layer follows batches that are balanced,
-by proximal steps, and no image is left out. Features are standardised by those that it
-sees, the reference's by the training set's. The strength of L1 is not searched.
+the held-out images and averages them; here one layer is trained on group-balanced batches,
+by proximal steps, and no image is left out. Features are standardised by the statistics of
+the images that the layer is trained on, in the reference by those of the training set. The
+strength of L1 is not searched.
 """
 
 from typing import Any
@@ -21,38 +22,43 @@ from jbias.algos import base
 
 
 def make(net: nn.Module) -> base.Algo:
-    """z = W (h - m) / s + b, fitted from W = 0, takes the place of the linear layer.
+    """Return DFR, which replaces the linear layer by z = W (h - m) / s + b.
 
-    h is what the linear layer reads of a net that stands and runs as in evaluation, m and
-    s its mean and deviation over all examples seen so far (s = 1 where it does not vary).
-    It is to be a stage after another, on images of its own, with balance="group" and
-    without augmentation, as configs/dfr.py has it. The L1 penalty is the optimiser's,
-    config.optim.l1, and acts on W: its zeros are zeros of the net's layer, too.
+    W is trained from 0. h is the input of the linear layer in evaluation mode; the rest of
+    the net is frozen. m and s are the mean and deviation of h over all examples so far
+    (s = 1 for constant features). Use it as a second stage, on separate images, with
+    balance="group" and without augmentation, as in configs/dfr.py. The L1 penalty,
+    config.optim.l1 of the optimiser, acts on W; zeros of W are zeros of the net's layer.
 
     The metric "zeros" is the share of weights that are 0.
     """
-    weights = base.parameters(net).items()
-    axes = {path[2:]: len(x) for path, x in weights if path[:2] == ("net", "fc")}
-    if axes != {("kernel",): 2, ("bias",): 1}:
+    ranks = {
+        path[2:]: len(shape)
+        for path, shape in base.parameters(net).items()
+        if path[:2] == ("net", "fc")
+    }
+    if ranks != {("kernel",): 2, ("bias",): 1}:
         raise ValueError(
             f"dfr: needs a net that ends in a linear layer, got {type(net).__name__}; "
             "take another model"
         )
 
     def losses(params, stats, batch, key, static=None):
-        own = params["net"], stats["net"]
-        _, h, _ = base.forward_features(net, *own, batch["image"], None, train=False)
+        _, h, _ = base.forward_features(
+            net, params["net"], stats["net"], batch["image"], None, train=False
+        )
         h = jax.lax.stop_gradient(h)
-        seen = with_batch(stats["head"], h, batch.get("weight"))
-        mean, deviation = moments(seen)
+        sums = add_batch(stats["head"], h, batch.get("weight"))
+        mean, deviation = moments(sums)
         head = params["head"]
         z = (h - mean[None]) / deviation[None] @ head["kernel"] + head["bias"][None]
         metrics = {"zeros": jnp.mean((head["kernel"] == 0).astype(jnp.float32))}
         loss = base.objective(z, batch)
-        return {"class": loss}, base.Aux({**stats, "head": seen}, metrics)
+        return {"class": loss}, base.Aux({**stats, "head": sums}, metrics)
 
     def settle(params, stats):
-        linear = folded(params["head"], *moments(stats["head"]))
+        mean, deviation = moments(stats["head"])
+        linear = fold_standardisation(params["head"], mean, deviation)
         return {**params, "net": {**params["net"], "fc": linear}}
 
     def init(key, image, net_variables):
@@ -66,37 +72,38 @@ def make(net: nn.Module) -> base.Algo:
     return base.Algo(net, losses, updates, {"head": init}, settle=settle)
 
 
-def with_batch(
-    seen: dict[str, Array], h: Float[Array, "b c"], weight: Float[Array, "b"] | None
+def add_batch(
+    sums: dict[str, Array], h: Float[Array, "b c"], weight: Float[Array, "b"] | None
 ) -> dict[str, Any]:
-    """Adds a batch to the count, the mean and the sum of squares around the mean.
+    """Return "count", "mean" and "square" with a batch of features added.
 
-    By Chan, Golub and LeVeque, The American Statistician 1983, 37 (3): nothing cancels.
+    "square" is the sum of squares around the mean. The update of Chan, Golub and LeVeque,
+    The American Statistician 1983, 37 (3), has no cancellation.
     """
     weight = jnp.ones(len(h)) if weight is None else weight
     count = jnp.sum(weight)
     mean = jnp.sum(weight[:, None] * h, axis=0) / jnp.maximum(count, 1e-12)
     square = jnp.sum(weight[:, None] * jnp.square(h - mean[None]), axis=0)
-    total = seen["count"] + count
+    total = sums["count"] + count
     share = count / jnp.maximum(total, 1e-12)
-    apart = mean - seen["mean"]
+    shift = mean - sums["mean"]
     return {
         "count": total,
-        "mean": seen["mean"] + apart * share,
-        "square": seen["square"] + square + jnp.square(apart) * seen["count"] * share,
+        "mean": sums["mean"] + shift * share,
+        "square": sums["square"] + square + jnp.square(shift) * sums["count"] * share,
     }
 
 
-def moments(seen: dict[str, Array]) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
-    """Mean and deviation of what was seen; 1 where that does not vary."""
-    var = seen["square"] / jnp.maximum(seen["count"], 1e-12)
-    return seen["mean"], jnp.sqrt(jnp.where(var > 1e-12, var, 1))
+def moments(sums: dict[str, Array]) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
+    """Return mean and deviation of features; the deviation of a constant feature is 1."""
+    var = sums["square"] / jnp.maximum(sums["count"], 1e-12)
+    return sums["mean"], jnp.sqrt(jnp.where(var > 1e-12, var, 1))
 
 
-def folded(
+def fold_standardisation(
     head: dict[str, Array], mean: Float[Array, "c"], deviation: Float[Array, "c"]
 ) -> dict[str, Array]:
-    """The linear layer that gives of features what this gives of standardised ones."""
+    """Return the linear layer on plain features that equals `head` on standardised ones."""
     kernel = head["kernel"] / deviation[:, None]
     shift = jnp.matmul(mean, kernel, precision=jax.lax.Precision.HIGHEST)
     return {"kernel": kernel, "bias": head["bias"] - shift}

@@ -1,11 +1,11 @@
-"""DSU: feature statistics become uncertain, as far as they differ between images.
+"""DSU: adds noise to feature statistics, scaled by their spread between images.
 
 Source: Li, Dai, Ge, Liu, Shan and Duan, "Uncertainty Modeling for Out-of-Distribution
 Generalization", ICLR 2022, https://arxiv.org/abs/2202.03958.
 Reference code: https://github.com/lixiaotong97/DSU at 82a1de0.
-Deviation: how far statistics differ is taken inside groups of `mix_group` images, so
-that the meaning depends neither on the number of devices nor on the batch; the reference
-takes it over its batch of 64.
+Deviation: the spread of statistics is computed inside groups of `mix_group` images, so
+that it depends neither on the number of devices nor on the batch size; the reference
+computes it over its batch of 64.
 """
 
 import functools
@@ -35,15 +35,16 @@ def make(
     sites: Sequence[str] | None = None,
     mix_group: int = 32,
 ) -> base.Algo:
-    """ERM whose net disturbs the statistics of images at these sites, each with chance p.
+    """Return ERM with noise on feature statistics at some sites of the net.
 
-    factor: deviation of the noise, in deviations of the statistics.
-    sites: where, see models/taps.py; None is as in the reference: after the first
+    p: probability of noise, for the whole batch at each site.
+    factor: standard deviation of the noise, relative to the spread of the statistics.
+    sites: names of sites, see models/taps.py; None uses the reference's: after the first
       convolution (before any normalisation), the stem and each stage, as far as the net
-      has them. In a transformer the words of an image are its pixels.
+      has them. In a transformer the tokens of an image count as its pixels.
 
-    p and factor may be traced. With the number 0 for p this is ERM to the bit; with one
-    that is traced up to rounding, as stage 4 is averaged by another program.
+    p and factor may be traced. With p = 0 this is ERM: to the bit if p is a number, up to
+    rounding if p is traced (another program averages stage 4).
     """
     options.check_plain("dsu", "in [0, 1]", p=p)
     options.check_plain("dsu", "at least 0", factor=factor)
@@ -56,58 +57,70 @@ def make(
     if options.is_statically(p, 0):
         return erm.make(net)._replace(mix_group=mix_group)
 
-    change = functools.partial(disturb, factor=factor, group=mix_group)
-    tap = rescaling_tap(lambda x, site: site in sites, change, p, often=True)
+    tap = rescaling_tap(
+        lambda x, site: site in sites,
+        functools.partial(perturb, factor=factor, group=mix_group),
+        p=p,
+        often=True,
+    )
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
 
 
 def rescaling_tap(
-    acts_at: Callable, change: Callable, p: float, *, often: bool = False
+    is_active_at: Callable, change: Callable, *, p: float, often: bool = False
 ) -> taps.Tap:
-    """Return a tap where acts_at(x, site) says so: change(mean, var, key) -> a, b of a x + b.
+    """Return a tap that replaces x by a x + b, with probability p for the whole batch.
 
-    It acts with chance p, for the whole batch at a site.
-
-    often: on a TPU, reads the statistics in every step, where most steps need them: a
-      condition around a map costs there more than the statistics.
+    is_active_at: (x, site) -> whether the tap may act there.
+    change: (mean, var, key) -> a and b, given the moments of x.
+    often: whether most steps act. On a TPU the moments are then computed in every step,
+      because a condition around a map costs more than the moments.
     """
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
-        if not acts_at(x, site):
+        if not is_active_at(x, site):
             return x
-        gate, rest = jax.random.split(key)
-        acts = jax.random.bernoulli(gate, p)
+        k_gate, k_change = jax.random.split(key)
+        acts = jax.random.bernoulli(k_gate, p)
         read_always = often and xla.platform() == "tpu"
         affine = feature_stats.gated_affine(
-            x, acts, change, rest, read_always=read_always
+            x, acts, change, k_change, read_always=read_always
         )
-        return taps.Rescaled(x, *affine, None if read_always else acts)
+        return taps.Rescaled(
+            x,
+            scale=affine.scale,
+            shift=affine.shift,
+            mean=affine.mean,
+            var=affine.var,
+            acts=None if read_always else acts,
+        )
 
     return tap
 
 
 def default_sites(net: nn.Module) -> tuple[str, ...]:
-    """The net's first convolution, stem and stages, as far as it has them."""
-    there = taps.map_sites(net)
-    first = [site for site in there if "conv" in site][:1]
-    return (*first, *(site for site in there if re.fullmatch(r"stem|stage\d", site)))
+    """Return the sites of the net's first convolution, stem and stages, if it has them."""
+    sites = taps.map_sites(net)
+    first_conv = [site for site in sites if "conv" in site][:1]
+    stages = [site for site in sites if re.fullmatch(r"stem|stage\d", site)]
+    return (*first_conv, *stages)
 
 
-def disturb(
+def perturb(
     mean: Stats, var: Stats, key: PRNGKeyArray, *, factor: float, group: int
 ) -> tuple[Stats, Stats]:
-    """Moves each image's channel means and deviations by noise.
+    """Return a and b of a x + b that add noise to each image's means and deviations.
 
-    Returns a and b of a x + b = (x - m) / s * (s + e1 S) + m + e2 M, given the moments
-    of x, with s = sqrt(v + eps), S and M the deviations of s and of m between the images
-    of a group, sqrt(variance + eps) again, e1 and e2 normal for each image and channel,
-    eps = 1e-6 and all variances unbiased. Gradients pass all statistics.
+    a x + b = (x - m) / s * (s + e1 S) + m + e2 M, with the moments m and v of x,
+    s = sqrt(v + eps), S and M the deviations of s and of m between the images of a group,
+    sqrt(variance + eps) again, e1 and e2 normal with deviation `factor` for each image and
+    channel, eps = 1e-6 and all variances unbiased. Gradients pass through all statistics.
     """
-    own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
-    grouped = sampling.split_groups(own, group=group)
+    old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
+    grouped = sampling.split_groups(old, group=group)
     spread = jnp.var(grouped, axis=1, ddof=1, keepdims=True)
     spread = jnp.broadcast_to(jnp.sqrt(spread + _EPS), grouped.shape)
-    normal = functools.partial(jax.random.normal, shape=own.shape[1:])
-    noise = sampling.draw_each(normal, key, len(own))
-    new = own + factor * noise * spread.reshape(own.shape)
-    return feature_stats.affine_between(own, new)
+    normal = functools.partial(jax.random.normal, shape=old.shape[1:])
+    noise = sampling.draw_each(normal, key, len(old))
+    new = old + factor * noise * spread.reshape(old.shape)
+    return feature_stats.affine_between(old, new)

@@ -6,12 +6,13 @@ from jbias.algos import base
 
 
 def make(net: nn.Module) -> base.Algo:
-    """Trains all weights on the class loss."""
+    """Return ERM, which trains all weights on the class loss."""
 
     def losses(params, stats, batch, key, static=None):
-        own = params["net"], stats["net"]
-        logits, new = base.forward(net, *own, batch["image"], key)
+        logits, net_stats = base.forward(
+            net, params["net"], stats["net"], batch["image"], key
+        )
         loss = base.objective(logits, batch)
-        return {"class": loss}, base.Aux({**stats, "net": new}, {})
+        return {"class": loss}, base.Aux({**stats, "net": net_stats}, {})
 
     return base.Algo(net, losses)

@@ -1,7 +1,7 @@
-"""Random frozen filters: all spatial convolutions keep their first, random weights.
+"""Frozen random filters: all spatial convolutions keep their initial random weights.
 
-What is learned are the combinations of random filters: 1x1 convolutions,
-normalisations and the linear layer.
+The net learns combinations of random filters: 1x1 convolutions, normalisations and the
+linear layer.
 Source: Gavrikov and Keuper, "The Power of Linear Combinations: Learning with Random
 Convolutions", https://arxiv.org/abs/2301.11360.
 Reference code: https://github.com/paulgavrikov/tinytorchtrainer at 3333f63, option
@@ -18,10 +18,11 @@ from jbias.augment import options
 
 
 def make(net: nn.Module, *, area: int = 1) -> base.Algo:
-    """ERM that does not update convolutions over more than `area` pixels.
+    """Return ERM that does not train convolutions over more than `area` pixels.
 
-    They do not decay either. In a second stage, or from `config.init`, they keep the
-    weights that they come with. With no convolution of that size this is ERM to the bit.
+    Weight decay does not apply to them either. In a second stage, or with `config.init`,
+    they keep the weights that they start with. For a net without such convolutions this is
+    ERM to the bit.
     """
     options.check_plain("frozen_filters", "at least 1", area=area)
     spatial = functools.cache(lambda: spatial_kernels(net, area))
@@ -30,7 +31,7 @@ def make(net: nn.Module, *, area: int = 1) -> base.Algo:
 
 
 def spatial_kernels(net: nn.Module, area: int = 1) -> frozenset[base.Path]:
-    """The parameter paths of the convolutions over more than `area` pixels."""
+    """Return the paths of the kernels of convolutions over more than `area` pixels."""
     return frozenset(
         path
         for path, shape in base.parameters(net).items()

@@ -1,11 +1,11 @@
-"""Group DRO: the loss of the worst group, by weights that follow the losses.
+"""Group DRO: a weighted loss over groups, whose weights grow with the groups' losses.
 
 Source: Sagawa, Koh, Hashimoto and Liang, "Distributionally Robust Neural Networks for
 Group Shifts", ICLR 2020, https://arxiv.org/abs/1911.08731, algorithm 1.
 Reference code: https://github.com/kohpangwei/group_DRO at e80fe20, loss.py.
-Deviations: a group that a batch lacks keeps its share of the weights; in the reference
-an adjustment counts for it even then. Weights are kept as logarithms, so that none is
-ever lost to rounding.
+Deviations: the weight of a group without examples in a batch is not updated; in the
+reference its adjustment is still applied. Weights are stored as logarithms, so that none is
+rounded to 0.
 """
 
 import jax
@@ -27,18 +27,19 @@ def make(
     by: str = groups.GROUP,
     columns: groups.Columns | None = None,
 ) -> base.Algo:
-    """L = sum_g q_g L_g;  q_g <- q_g exp(eta (L_g + C / sqrt(n_g))) / (their sum).
+    """Return group DRO: L = sum_g q_g L_g;  q_g <- q_g exp(eta (L_g + C / sqrt(n_g))) / Z.
 
-    L_g is the batch's mean loss in group g, 0 where it has none of it, n_g the number of
-    training examples in it and C the `adjustment`. q starts with all groups equal, and
-    is updated before it weighs. Groups are those of a class and an attribute; other
-    columns may be named, joined by +. Authors draw batches with equal shares of the
-    groups: config.train.balance="group".
+    L_g is the batch's mean loss in group g, 0 without examples of it, n_g the number of
+    training examples in g, C the `adjustment`, and Z makes the sum of all q_g 1. All q_g
+    start equal, and are updated before the loss is computed. The authors draw batches with
+    equal shares of the groups: config.train.balance="group".
 
-    At eta=0 L is the mean over groups, which is ERM's where all have as many examples in
-    the batch. With one group this is ERM to the bit. `columns` are those of the training
-    data, which the frame fills in. Metrics: the worst group's loss in the batch, and the
-    largest weight.
+    by: columns that define the groups, joined by +; by default class and attribute.
+    columns: of the training data, which a run fills in.
+
+    At eta=0 L is the mean over groups, which is ERM's loss if all have equally many
+    examples in the batch. With one group this is ERM to the bit. Metrics: the worst
+    group's loss in the batch, and the largest weight.
     """
     options.check_plain("group_dro", "at least 0", eta=eta, adjustment=adjustment)
     if columns is None:
@@ -46,14 +47,15 @@ def make(
     known = groups.from_columns("group_dro: by", columns, by)
     if np.count_nonzero(known.counts) == 1:
         return erm.make(net)
-    seen = known.counts > 0
+    has_examples = known.counts > 0
     extra = adjustment / jnp.sqrt(jnp.maximum(known.counts, 1).astype(jnp.float32))
 
     def losses(params, stats, batch, key, static=None):
-        own = params["net"], stats["net"]
-        logits, new = base.forward(net, *own, batch["image"], key)
-        each = base.example_losses(logits, batch)
-        risks, present = groups.means(each, known.members(batch))
+        logits, net_stats = base.forward(
+            net, params["net"], stats["net"], batch["image"], key
+        )
+        example_losses = base.example_losses(logits, batch)
+        risks, present = groups.means(example_losses, known.members(batch))
         adjusted = jax.lax.stop_gradient(risks) + extra
         log_q = stats["groups"]["log_q"] + eta * adjusted * present
         log_q = jnp.maximum(jax.nn.log_softmax(log_q), _NEVER)
@@ -63,11 +65,12 @@ def make(
             "robust": base.with_consistency(jnp.sum(q * risks), logits, batch),
         }
         metrics = {"worst_group_loss": jnp.max(risks), "largest_weight": jnp.max(q)}
-        after = {**stats, "net": new, "groups": {"log_q": log_q}}
-        return named, base.Aux(after, metrics)
+        new_stats = {**stats, "net": net_stats, "groups": {"log_q": log_q}}
+        return named, base.Aux(new_stats, metrics)
 
     def init(key, image, net_variables):
-        return {"stats": {"log_q": jnp.where(seen, -jnp.log(jnp.sum(seen)), _NEVER)}}
+        uniform = -jnp.log(jnp.sum(has_examples))
+        return {"stats": {"log_q": jnp.where(has_examples, uniform, _NEVER)}}
 
     updates = (base.Update("robust"),)
     return base.Algo(net, losses, updates, {"groups": init}, whole_batch=True)

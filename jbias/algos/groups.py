@@ -1,7 +1,7 @@
-"""Groups of examples, by class and attribute or environment, and penalties on them.
+"""Groups of examples by the values of columns, and means over groups.
 
-A spec names the columns, joined by +, such as "class+attribute" or "domain", where "class"
-is the label and "group" short for "class+attribute".
+A specification names the columns, joined by +, such as "class+attribute" or "domain".
+"class" is the label, and "group" is short for "class+attribute".
 """
 
 import math
@@ -22,9 +22,10 @@ GROUP = "class+attribute"
 
 
 class Groups(NamedTuple):
-    """All combinations of the values of some columns, the last column's fastest.
+    """All combinations of the values of some columns; the last column varies fastest.
 
-    counts: training examples of each; of some there may be none.
+    names: of the columns. sizes: number of values of each column.
+    counts: training examples of each group, possibly 0.
     """
 
     names: tuple[str, ...]
@@ -32,34 +33,40 @@ class Groups(NamedTuple):
     counts: Int[np.ndarray, "g"]
 
     def number(self, batch: base.Batch) -> Int[Array, "b"]:
-        """The group of every example; its class is the target's largest."""
+        """Return the number of every example's group; its class is the target's argmax."""
         number = 0
         for name, size in zip(self.names, self.sizes, strict=True):
-            own = jnp.argmax(batch["target"], axis=1) if name == CLASS else batch[name]
-            number = number * size + own
+            if name == CLASS:
+                values = jnp.argmax(batch["target"], axis=1)
+            else:
+                values = batch[name]
+            number = number * size + values
         return number
 
     def members(self, batch: base.Batch) -> Float[Array, "b g"]:
-        """The weight of every example in its own group, and 0 in the others."""
-        of = jax.nn.one_hot(self.number(batch), len(self.counts))
-        return of * batch["weight"][:, None] if "weight" in batch else of
+        """Return the weight of every example in its own group, and 0 in other groups."""
+        one_hot = jax.nn.one_hot(self.number(batch), len(self.counts))
+        return one_hot * batch["weight"][:, None] if "weight" in batch else one_hot
 
 
 def from_columns(where: str, columns: Columns, by: str) -> Groups:
-    """Says which groups the training examples are of, by the columns that `by` names.
+    """Return the groups of the training examples, by the columns that `by` names.
 
-    ValueError, which begins with `where`, for a column that is not there.
+    ValueError, which begins with `where`, for an unknown column.
     """
-    names, numbers = select_columns(where, columns, by)
-    sizes = tuple(int(one.max()) + 1 for one in numbers)
-    flat = np.ravel_multi_index(numbers, sizes)
+    names, selected = select_columns(where, columns, by)
+    sizes = tuple(int(column.max()) + 1 for column in selected)
+    flat = np.ravel_multi_index(selected, sizes)
     return Groups(names, sizes, np.bincount(flat, minlength=math.prod(sizes)))
 
 
 def select_columns(
     where: str, columns: Columns, by: str
 ) -> tuple[tuple[str, ...], list[Int[np.ndarray, "n"]]]:
-    """The columns that `by` names, which have whole numbers from 0 on."""
+    """Return the names and values of the columns in `by`.
+
+    ValueError for a column that is unknown or does not have whole numbers from 0 on.
+    """
     by = GROUP if by == "group" else by
     known = {
         CLASS if name == "label" else name: x
@@ -77,39 +84,42 @@ def select_columns(
 
 
 def environments(where: str, columns: Columns, by: str) -> Groups:
-    """The environments of the training examples: by `by`, if it says anything.
+    """Return the environments of the training examples, by the columns that `by` names.
 
-    Else which of several sources they are from, or a set's own "domain"; where there is
-    none, their "attribute".
+    If `by` is empty, by "domain", the number of the source or the data set's own column,
+    or without such a column by "attribute".
     """
-    usual = "domain" if "domain" in columns else "attribute"
-    return from_columns(f"{where}: by", columns, by or usual)
+    default = "domain" if "domain" in columns else "attribute"
+    return from_columns(f"{where}: by", columns, by or default)
 
 
 def means(
-    each: Float[Array, "b"], members: Float[Array, "b g"]
+    values: Float[Array, "b"], members: Float[Array, "b g"]
 ) -> tuple[Float[Array, "g"], Float[Array, "g"]]:
-    """The mean of every group by weights, and 1 where the batch has some of it, else 0.
+    """Return the weighted mean of every group, and 1 for groups in the batch, else 0.
 
-    The mean of an absent group is 0.
+    members: weights of the examples in the groups, from Groups.members. The mean of a
+    group that is not in the batch is 0.
     """
     total = jnp.sum(members, axis=0)
-    present = (total > 0).astype(each.dtype)
-    summed = jnp.matmul(each, members, precision=jax.lax.Precision.HIGHEST)
+    present = (total > 0).astype(values.dtype)
+    summed = jnp.matmul(values, members, precision=jax.lax.Precision.HIGHEST)
     return summed / jnp.where(total > 0, total, 1), present
 
 
-def mean_present(each: Float[Array, "g"], there: Float[Array, "g"]) -> Float[Array, ""]:
-    """The mean over the groups that are present."""
-    return jnp.sum(each * there) / jnp.maximum(jnp.sum(there), 1)
+def mean_present(
+    values: Float[Array, "g"], present: Float[Array, "g"]
+) -> Float[Array, ""]:
+    """Return the mean over the groups that are in the batch; see `means`."""
+    return jnp.sum(values * present) / jnp.maximum(jnp.sum(present), 1)
 
 
 def evaluation_only(name: str, net: nn.Module) -> base.Algo:
-    """An algorithm that was told of no training data: it can be evaluated alone."""
+    """Return an algorithm without training data: its losses raise ValueError."""
 
     def losses(params, stats, batch, key, static=None):
         raise ValueError(
-            f"{name}: must be told the columns of the training data, got none; give "
+            f"{name}: training needs the columns of the training data, got none; give "
             "columns=..., as a run does"
         )
 

@@ -1,16 +1,17 @@
-"""InfoDrop: drops stem features where a patch looks like its neighbours, as texture does.
+"""InfoDrop: drops stem features where a patch resembles its neighbours, as in textures.
 
 Source: Shi, Zhang, Dai, Zhu, Mu and Wang, "Informative Dropout for Robust
 Representation Learning", ICML 2020, https://arxiv.org/abs/2008.04254.
 Reference code: https://github.com/bfshi/InfoDrop at 0dc1b24.
-The authors train with it and then fine-tune without it: a second stage of "erm".
-Deviations: never active in evaluation (the reference is, until fine-tuned; see
+The authors train with InfoDrop and then fine-tune without it: a second stage of "erm".
+Deviations: not active in evaluation (the reference is, until it is fine-tuned; see
 `variant`); a batch without any contrast drops uniformly instead of failing.
 """
 
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +24,22 @@ from jbias.models import resnet
 
 Map = Float[Array, "b h w c"]
 
-# Of the stem: kernel, stride, and whether a 3x3 max-pool of stride 2 follows.
-_STEMS = {"imagenet": (7, 2, True), "small": (3, 1, False)}
+
+class _Stem(NamedTuple):
+    """The convolution of a ResNet's stem.
+
+    has_pool: whether a 3x3 max-pool of stride 2 follows.
+    """
+
+    kernel: int
+    stride: int
+    has_pool: bool
+
+
+_STEMS = {
+    "imagenet": _Stem(kernel=7, stride=2, has_pool=True),
+    "small": _Stem(kernel=3, stride=1, has_pool=False),
+}
 
 
 def make(
@@ -38,16 +53,17 @@ def make(
     sampling: str = "exact",
     variant: str = "",
 ) -> base.Algo:
-    """ERM that zeroes stem features, most of all where the image repeats itself.
+    """Return ERM that zeroes stem features, most often where the image repeats itself.
 
-    For each image and channel, `rate` times as many positions as there are are drawn
-    with replacement, by `drop_shares`, and set to zero; the others keep their
-    scale. No gradient passes through the choice.
+    For each image and channel, `rate` times the number of positions are drawn with
+    replacement, with the probabilities of `drop_shares`, and set to zero; other positions
+    are not rescaled. The choice has no gradient.
 
-    sampling: "exact", or "fast": each position on its own, with the same chance.
-    variant: "biasbed" drops in evaluation too, as BiasBed's release does. There the
-      draws are always the same and D is an image's own, so that a decision is one of
-      the image and not of the batch that it comes in; the release's is of both.
+    temperature, radius, offsets, bandwidth: of `drop_shares`; `offsets` is its `count`.
+    sampling: "exact", or "fast": each position independently, with the same probability.
+    variant: "biasbed" also drops in evaluation, as BiasBed's release does. The draws are
+      then always the same and D is computed per image, so that a prediction does not
+      depend on the batch, unlike in the release.
 
     At rate = 0 this is ERM to the bit.
     """
@@ -58,27 +74,38 @@ def make(
             f"got {type(net).__name__}; take a model such as resnet18"
         )
     options.check_plain("infodrop", "at least 0", rate=rate)
-    positive = dict(temperature=temperature, bandwidth=bandwidth)
-    options.check_plain("infodrop", "positive", **positive)
+    options.check_plain(
+        "infodrop", "positive", temperature=temperature, bandwidth=bandwidth
+    )
     options.check_plain("infodrop", "at least 1", radius=radius, offsets=offsets)
     options.check_choice("infodrop", "sampling", sampling, SAMPLERS)
     options.check_choice("infodrop", "variant", variant, ("", "biasbed"))
     if options.is_statically(rate, 0):
         return erm.make(net)
-    shares = dict(positive, radius=radius, count=offsets)
-    drop = _dropper(net, SAMPLERS[sampling], rate, **shares)
+    drop = _make_drop(
+        net,
+        SAMPLERS[sampling],
+        rate=rate,
+        temperature=temperature,
+        bandwidth=bandwidth,
+        radius=radius,
+        count=offsets,
+    )
 
     def losses(params, stats, batch, key, static=None):
         k_drop, k_net = jax.random.split(key)
-        run = functools.partial(base.forward, net, params["net"])
-        stem, seen = run(stats["net"], batch["image"], k_net, method="features", stop=1)
+        forward = functools.partial(base.forward, net, params["net"])
+        stem, net_stats = forward(
+            stats["net"], batch["image"], k_net, method="features", stop=1
+        )
         stem = drop(stem, batch["image"], k_drop)
-        logits, seen = run(seen, stem, k_net, method="head_of", start=1)
+        logits, net_stats = forward(net_stats, stem, k_net, method="head_of", start=1)
         loss = base.objective(logits, batch)
-        return {"class": loss}, base.Aux({**stats, "net": seen}, {})
+        return {"class": loss}, base.Aux({**stats, "net": net_stats}, {})
 
     def decide(variables, image):
         stem = net.apply(variables, image, method="features", stop=1)
+        # The sum of an image's bytes selects its random draws.
         sums = jnp.sum(jnp.round(255 * image).astype(jnp.uint32), (1, 2, 3))
         stem = drop(stem, image, jax.random.key(0), sums)
         return net.apply(variables, stem, method="head_of", start=1)
@@ -86,32 +113,41 @@ def make(
     return base.Algo(net, losses, decide=decide if variant else None)
 
 
-def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callable:
-    """Builds (stem features, image, key, names) -> the features, some of them zero.
+def _make_drop(net: nn.Module, sample: Callable, *, rate: float, **options) -> Callable:
+    """Return drop(stem features, image, key, ids=None) -> the features, some set to zero.
 
-    Draws are by the images' names, if they have any, and else by their places.
+    ids: (b), numbers that select each image's random draws; D is then computed per image.
+      None selects them by the places in the batch.
+    options: of `drop_shares`.
     """
-    options |= dict(zip(("kernel", "stride", "pooled"), _STEMS[net.stem], strict=True))
+    stem_conv = _STEMS[net.stem]
     mean, std = (jnp.float32(v).reshape(1, 1, 1, -1) for v in (net.mean, net.std))
 
-    def drop(stem: Map, image: Map, key: PRNGKeyArray, names=None) -> Map:
+    def drop(stem: Map, image: Map, key: PRNGKeyArray, ids=None) -> Map:
         k_offsets, k_draws = jax.random.split(key)
-        x, alone = (image - mean) / std, names is not None
-        share = drop_shares(x, k_offsets, alone=alone, **options)
+        share = drop_shares(
+            (image - mean) / std,
+            k_offsets,
+            kernel=stem_conv.kernel,
+            stride=stem_conv.stride,
+            pooled=stem_conv.has_pool,
+            per_image=ids is not None,
+            **options,
+        )
         assert share.shape == stem.shape[:3], f"{share.shape} is not {stem.shape[:3]}"
         _, height, width, channels = stem.shape
         draws = int(rate * height * width)
 
-        def keep(share, key):
-            kept = sample(share.ravel(), key, draws=draws, channels=channels)
-            return kept.reshape(height, width, channels)
+        def sample_mask(share, key):
+            mask = sample(share.ravel(), key, draws=draws, channels=channels)
+            return mask.reshape(height, width, channels)
 
-        if names is None:
+        if ids is None:
             keys = sampling.keys(k_draws, len(stem))
         else:
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(k_draws, names)
-        kept = jax.vmap(keep)(share, keys)
-        return jnp.where(jax.lax.stop_gradient(kept), stem, 0)
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(k_draws, ids)
+        mask = jax.vmap(sample_mask)(share, keys)
+        return jnp.where(jax.lax.stop_gradient(mask), stem, 0)
 
     return drop
 
@@ -127,9 +163,9 @@ def drop_shares(
     radius: int = 3,
     count: int = 9,
     bandwidth: float = 1.0,
-    alone: bool = False,
+    per_image: bool = False,
 ) -> Float[Array, "b h2 w2"]:
-    """Shares out the drops over the positions of a convolution's output; sums to 1.
+    """Return the share of drops at each position of a convolution's output; sums to 1.
 
     With D_k(u) the squared distance between the patch at u and the one displaced by
     offset k, and D their mean over batch, offsets and positions:
@@ -137,19 +173,27 @@ def drop_shares(
         q(u) = mean_k exp(-D_k(u) / (2 bandwidth^2 D)),  share(u) ~ q(u)^(1/temperature)
 
     -log q is the self-information of a patch. The `count` offsets are uniform within
-    `radius` each way, with replacement, one draw for the whole batch. Where the
-    convolution is `pooled` (3x3 maximum, stride 2), q is pooled by its minimum.
-    x is the normalised image; the convolution pads by half its kernel, with zeros.
-    `alone` takes D of each image by itself.
+    `radius` in each direction, with replacement, one draw for the whole batch.
+
+    x: normalised images. kernel, stride: of the convolution, which pads by half its kernel
+      with zeros.
+    pooled: whether a 3x3 max-pool of stride 2 follows; q is then pooled by its minimum.
+    per_image: D is the mean over one image, not over the batch.
     """
     drawn = jax.random.randint(key, (count, 2), -radius, radius + 1)
     distances = _distances(x, drawn, radius, kernel=kernel, stride=stride)
-    mean = jnp.mean(distances, (0, 2, 3) if alone else None, keepdims=True)
+    mean = jnp.mean(distances, (0, 2, 3) if per_image else None, keepdims=True)
     scaled = jnp.where(mean > 0, distances / jnp.where(mean > 0, mean, 1), 0)
     log_q = jax.nn.logsumexp(-scaled / (2 * bandwidth**2), axis=0) - jnp.log(count)
     if pooled:
-        pool = (1, 3, 3), (1, 2, 2), ((0, 0), (1, 1), (1, 1))
-        log_q = jax.lax.reduce_window(log_q, jnp.inf, jax.lax.min, *pool)
+        log_q = jax.lax.reduce_window(
+            log_q,
+            jnp.inf,
+            jax.lax.min,
+            window_dimensions=(1, 3, 3),
+            window_strides=(1, 2, 2),
+            padding=((0, 0), (1, 1), (1, 1)),
+        )
     flat = log_q.reshape(len(x), -1) / temperature
     return jax.lax.stop_gradient(jax.nn.softmax(flat).reshape(log_q.shape))
 
@@ -157,29 +201,37 @@ def drop_shares(
 def _distances(
     x: Map, offsets: Array, radius: int, *, kernel: int, stride: int
 ) -> Float[Array, "k b h2 w2"]:
-    """Squared distances of each patch to itself displaced, for each offset."""
+    """Return the squared distance of each patch to the displaced patch, for each offset."""
     b, h, w, _ = x.shape
     pad = kernel // 2
-    around = ((0, 0), *((pad + radius, pad + radius),) * 2)
+    padding = ((0, 0), (pad + radius, pad + radius), (pad + radius, pad + radius))
     size = (b, h + 2 * pad, w + 2 * pad)
-    # Colours apart, padded once: a TPU would sum them across the rows of a register, and
-    # pad again for each offset.
-    colours = tuple(jnp.pad(x[..., i], around) for i in range(x.shape[-1]))
-    colours = jax.lax.optimization_barrier(colours)
-    within = slice(radius, -radius)
+    # Channels are separate arrays, padded once: a TPU would sum channels across the rows of
+    # a register, and pad again for each offset.
+    planes = tuple(jnp.pad(x[..., i], padding) for i in range(x.shape[-1]))
+    planes = jax.lax.optimization_barrier(planes)
+    inner = slice(radius, -radius)
 
     def distance(offset):
         start = (0, radius + offset[0], radius + offset[1])
-        each = sum(
-            (one[:, within, within] - jax.lax.dynamic_slice(one, start, size)) ** 2
-            for one in colours
+        total = sum(
+            (plane[:, inner, inner] - jax.lax.dynamic_slice(plane, start, size)) ** 2
+            for plane in planes
         )
-        # A box sum, one side after the other.
-        for down, across in ((1, 0), (0, 1)):
-            window, strides = ((1, n**down, n**across) for n in (kernel, stride))
-            box = window, strides, "VALID"
-            each = jax.lax.reduce_window(each, 0.0, jax.lax.add, *box)
-        return each
+        # The sum over a patch, along one axis after the other.
+        for window, strides in (
+            ((1, kernel, 1), (1, stride, 1)),
+            ((1, 1, kernel), (1, 1, stride)),
+        ):
+            total = jax.lax.reduce_window(
+                total,
+                0.0,
+                jax.lax.add,
+                window_dimensions=window,
+                window_strides=strides,
+                padding="VALID",
+            )
+        return total
 
     return jnp.stack([distance(offset) for offset in offsets])
 
@@ -187,53 +239,60 @@ def _distances(
 def sample_exact(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
 ) -> Bool[Array, "n channels"]:
-    """Keeps what none of `draws` draws with replacement hits, in each channel anew.
+    """Return True for positions that none of `draws` draws with replacement hits.
 
-    Draws come at times of a Poisson process of rate 1, so each position has a process of
-    its own, at the rate of its share, and the first hit of each is exponential. Hits after
-    the first are one process whose rate at any time is the share of what was hit before:
-    a Poisson count up to a time that is surely too early, one by one from there on. The
-    time of the last draw is then found by quartering; what was hit by then is dropped.
-    Neither sorts nor gathers, which are slow on TPUs. Exact but for float32 (times, and
-    jax's Poisson counts, whose keys must be threefry) and chances below 1e-7.
+    Channels are drawn independently.
+
+    Draws come at the times of a Poisson process of rate 1, so that hits of each position
+    are a Poisson process with its share as the rate, and the first hit has an exponential
+    time. Repeated hits of any position are one process, whose rate at any time is the total
+    share of the positions hit so far: they are counted by a Poisson variable up to a time
+    that is certainly too early, and one by one after it. The time of the last draw is then
+    found by quartering an interval; positions hit by that time are dropped. This avoids
+    sorting and gathering, which are slow on TPUs. It is exact except for float32 (times,
+    and jax's Poisson counts, whose keys must be threefry) and probabilities below 1e-7.
     """
     if not draws:
         return jnp.ones((len(share), channels), bool)
     share = ((share + 1e-8) / jnp.sum(share + 1e-8))[:, None]
     k_first, k_early, k_again = jax.random.split(key, 3)
     first = jax.random.exponential(k_first, (len(share), channels)) / share
-    # Else every comparison would draw them anew, which costs more than to read them.
+    # Without the barrier every comparison would recompute the times, which is slower than
+    # reading them.
     first = jax.lax.optimization_barrier(first)
     spread = 6 * math.sqrt(draws)
     early, late = max(0.0, draws - spread), draws + spread + 16
-    seen = jnp.sum(share * jnp.maximum(early - first, 0), axis=0)
-    wanted = draws - jax.random.poisson(k_early, seen)
-    later = (min(draws, math.ceil(2 * spread)), channels)
-    again = jnp.cumsum(jax.random.exponential(k_again, later), axis=0)
+    early_exposure = jnp.sum(share * jnp.maximum(early - first, 0), axis=0)
+    remaining = draws - jax.random.poisson(k_early, early_exposure)
+    shape = (min(draws, math.ceil(2 * spread)), channels)
+    repeats = jnp.cumsum(jax.random.exponential(k_again, shape), axis=0)
 
-    def enough(time):
+    def has_all_draws(time):
         time = time[None]
-        hit = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
-        seen = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)
-        hit += jnp.sum(again <= seen[None], axis=0, dtype=jnp.float32)
-        return hit >= wanted
+        hits = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
+        exposure = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)
+        hits += jnp.sum(repeats <= exposure[None], axis=0, dtype=jnp.float32)
+        return hits >= remaining
 
     low, high = jnp.full(channels, early), jnp.full(channels, late)
     for _ in range(math.ceil(math.log((late - early) / late * 2**24, 4))):
         step = (high - low) / 4
         times = [low + i * step for i in range(1, 4)]
-        reached = [enough(time) for time in times]
-        for time, there in zip(times, reached, strict=True):
-            low = jnp.where(there, low, time)
-        for time, there in zip(times[::-1], reached[::-1], strict=True):
-            high = jnp.where(there, time, high)
+        reached = [has_all_draws(time) for time in times]
+        for time, is_reached in zip(times, reached, strict=True):
+            low = jnp.where(is_reached, low, time)
+        for time, is_reached in zip(times[::-1], reached[::-1], strict=True):
+            high = jnp.where(is_reached, time, high)
     return first > high[None]
 
 
 def sample_fast(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
 ) -> Bool[Array, "n channels"]:
-    """Keeps each position on its own with the chance (1 - share)^draws of `sample_exact`."""
+    """Return True for kept positions, each with the probability (1 - share)^draws.
+
+    That is the probability in `sample_exact`; here positions are independent.
+    """
     share = (share + 1e-8) / jnp.sum(share + 1e-8)
     chance = jnp.exp(draws * jnp.log1p(-share))
     return jax.random.uniform(key, (len(share), channels)) < chance[:, None]

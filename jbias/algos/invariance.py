@@ -1,38 +1,39 @@
 """Invariance between environments: ERM with one of three penalties.
 
-IRMv1: one linear layer, multiplied by 1, should be the best in every environment.
+IRMv1: the same linear layer, scaled by 1, should be optimal in every environment.
 Source: Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization", 2019,
 https://arxiv.org/abs/1907.02893.
 Reference code: https://github.com/facebookresearch/InvariantRiskMinimization at 0db3fb2,
 code/colored_mnist/main.py.
-Deviations: of a batch the square of one gradient is larger than that of a whole set, by
-its variance over examples (DomainBed multiplies the gradients of two halves, which is not);
-the class loss is the mean over the batch's examples, which is the mean over
-environments where these have equal shares of it, as in the reference; a weight below 1
-is no larger at first.
+Deviations: the penalty of a batch exceeds that of the whole data set by the variance of the
+gradient over examples (DomainBed avoids this bias: it multiplies the gradients of two
+halves); the class loss is the mean over the batch's examples, which is the reference's mean
+over environments if all have equal shares of the batch; a weight below 1 is not raised to 1
+at first.
 
 V-REx: the losses of all environments should be equal.
 Source: Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation",
 ICML 2021, https://arxiv.org/abs/2003.00688.
-Reference codes: https://github.com/facebookresearch/DomainBed at 026d588, class VREx,
-and, for what is divided by the weight, the authors'
+Reference codes: https://github.com/facebookresearch/DomainBed at 026d588, class VREx;
+for the division by the weight, the authors'
 https://github.com/capybaralet/REx_code_release at 802da4a.
-Deviations: the class loss is the mean over the batch's examples, which is the mean over
-environments where these have equal shares of it, as in the references; the optimiser is
-not begun anew when the weight grows, as DomainBed's is. The authors' code adds
+Deviations: the class loss is the mean over the batch's examples, which is the references'
+mean over environments if all have equal shares of the batch; the optimiser is not reset
+when the weight grows, as in DomainBed. The authors' code adds
 weight * (R_1 - R_2)^2 to R_1 + R_2: beta is twice that weight.
 
-CORAL: features should have one mean and one covariance in all environments.
+CORAL: features should have the same mean and covariance in all environments.
 Source: Sun and Saenko, "Deep CORAL: Correlation Alignment for Deep Domain Adaptation",
-ECCV 2016 workshops, https://arxiv.org/abs/1607.01719; between all environments, and of
-means too, as in Gulrajani and Lopez-Paz, ICLR 2021, https://arxiv.org/abs/2007.01434.
+ECCV 2016 workshops, https://arxiv.org/abs/1607.01719; between all pairs of environments,
+and also of means, as in Gulrajani and Lopez-Paz, ICLR 2021,
+https://arxiv.org/abs/2007.01434.
 Reference code: https://github.com/facebookresearch/DomainBed at 026d588, class CORAL.
-Deviations: the class loss is the mean over the batch's examples, which is the mean over
-environments where these have equal shares of it, as in the reference; all environments
-pass the network together, and batch norm takes the statistics of all. The reference
-passes them one by one, which is the same there: its ResNets keep the statistics of their
-pretraining, and its small network has group norm. Only its code since July 2024 can
-take each environment's own, which makes the penalty smaller (docs/algorithms.md).
+Deviations: the class loss is the mean over the batch's examples, which is the reference's
+mean over environments if all have equal shares of the batch; all environments pass through
+the network together, and batch norm uses the statistics of all. The reference processes
+them one by one, which is equivalent there: its ResNets keep their pretraining statistics,
+and its small network has group norm. Only its code since July 2024 can use separate
+statistics per environment, which makes the penalty smaller (docs/algorithms.md).
 """
 
 import jax
@@ -46,8 +47,8 @@ from jbias.augment import options
 Batch = base.Batch
 Columns = groups.Columns
 Logits = Float[Array, "b k"]
-Features = Float[Array, "b c"]  # What the linear layer reads.
-Members = Float[Array, "b e"]  # Weights of the examples in their own environments.
+Features = Float[Array, "b c"]  # Inputs of the linear layer.
+Members = Float[Array, "b e"]  # Weights of the examples in their environments.
 Scalar = Float[Array, ""]
 
 
@@ -59,26 +60,36 @@ def irm(
     by: str = "",
     columns: Columns | None = None,
 ) -> base.Algo:
-    """L = R + weight * mean_e (d/dw R_e(w z) at w = 1)^2, over max(1, weight).
+    """Return IRMv1: L = [R + weight * mean_e (d/dw R_e(w z) at w = 1)^2] / max(1, weight).
 
     R_e is the mean loss of environment e in the batch, z the logits; the mean is over the
-    environments that the batch has. In the first share `anneal` of the stage the weight
-    is 1 (the reference: 100 of 501 steps; its weight is 10,000, on whole data sets as one
-    batch). Environments are the sources where there are several, or a set's own
-    "domain", else its "attribute", or the column that `by` names. With weight=0 this is
-    ERM to the bit. `columns` are those of the training data, which the frame fills in.
+    environments in the batch. With weight=0 this is ERM to the bit.
+
+    anneal: first share of the stage in which the weight is 1 (in the reference 100 of 501
+      steps; its weight is 10,000, with whole data sets as one batch).
+    by: column of the environments; by default the number of the source or the data set's
+      column "domain", or without it "attribute".
+    columns: of the training data, which a run fills in.
     """
     options.check_plain("irm", "at least 0", weight=weight)
-    return _penalised("irm", net, irm_penalty, weight, by, columns, anneal)
+    return _penalised(
+        "irm",
+        net,
+        penalty=irm_penalty,
+        weight=weight,
+        by=by,
+        columns=columns,
+        anneal=anneal,
+    )
 
 
 def irm_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
-    """mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2, p the softmax, t the targets."""
+    """Return mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2; p softmax, t targets."""
 
-    def scaled(w):
+    def scaled_losses(w):
         return base.example_losses(w * logits.astype(jnp.float32), batch)
 
-    _, slopes = jax.jvp(scaled, (1.0,), (1.0,))
+    _, slopes = jax.jvp(scaled_losses, (1.0,), (1.0,))
     mean, present = groups.means(slopes, members)
     return groups.mean_present(jnp.square(mean), present)
 
@@ -91,20 +102,28 @@ def vrex(
     by: str = "",
     columns: Columns | None = None,
 ) -> base.Algo:
-    """L = R + beta * mean_e (R_e - mean_e R_e)^2, over max(1, beta).
+    """Return V-REx: L = [R + beta * mean_e (R_e - mean_e R_e)^2] / max(1, beta).
 
-    R_e is the mean loss of environment e in the batch; means are over the environments
-    that the batch has. In the first share `anneal` of the stage beta is 1 at most.
-    Environments are the sources where there are several, or a set's own "domain", else
-    its "attribute", or the column that `by` names. With beta=0 this is ERM to the bit.
-    `columns` are those of the training data, which the frame fills in.
+    R_e is the mean loss of environment e in the batch; means are over the environments in
+    the batch. With beta=0 this is ERM to the bit.
+
+    anneal: first share of the stage in which beta is at most 1.
+    by, columns: as for `irm`.
     """
     options.check_plain("vrex", "at least 0", beta=beta)
-    return _penalised("vrex", net, vrex_penalty, beta, by, columns, anneal)
+    return _penalised(
+        "vrex",
+        net,
+        penalty=vrex_penalty,
+        weight=beta,
+        by=by,
+        columns=columns,
+        anneal=anneal,
+    )
 
 
 def vrex_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
-    """The variance of the losses of the environments that are there."""
+    """Return the variance of the losses of the environments in the batch."""
     risks, present = groups.means(base.example_losses(logits, batch), members)
     square = jnp.square(risks - groups.mean_present(risks, present))
     return groups.mean_present(square, present)
@@ -113,33 +132,37 @@ def vrex_penalty(logits: Logits, h: Features, batch: Batch, members: Members) ->
 def coral(
     net: nn.Module, *, gamma: float = 1.0, by: str = "", columns: Columns | None = None
 ) -> base.Algo:
-    """L = R + gamma * mean_(e < f) (mean_j (m_e - m_f)_j^2 + mean_ij (C_e - C_f)_ij^2).
+    """Return CORAL: ERM with a penalty on the moments of features.
 
-    m_e and C_e are the mean and the covariance (over n - 1) of what the linear layer
-    reads, over the batch's examples of environment e; the mean is over the pairs of
-    environments of which the batch has two examples or more. Environments are the
-    sources where there are several, or a set's own "domain", else its "attribute", or the
-    column that `by` names. With gamma=0 this is ERM to the bit. `columns` are those of
-    the training data, which the frame fills in.
+    L = R + gamma * mean_(e < f) (mean_j (m_e - m_f)_j^2 + mean_ij (C_e - C_f)_ij^2).
 
-    Covariances of all environments are summed over devices: that is what this algorithm
-    moves beside its gradients.
+    m_e and C_e are the mean and the covariance (over n - 1) of the linear layer's inputs,
+    over the batch's examples of environment e; the mean is over pairs of environments with
+    at least two examples in the batch. With gamma=0 this is ERM to the bit. Covariances are
+    summed over devices, in addition to gradients.
+
+    by, columns: as for `irm`.
     """
     options.check_plain("coral", "at least 0", gamma=gamma)
-    return _penalised("coral", net, coral_penalty, gamma, by, columns)
+    return _penalised(
+        "coral", net, penalty=coral_penalty, weight=gamma, by=by, columns=columns
+    )
 
 
 def coral_penalty(
     logits: Logits, h: Features, batch: Batch, members: Members
 ) -> Scalar:
-    """The mean over pairs: of e points, sum_(e < f) |x_e - x_f|^2 = e sum_e |x_e - x|^2."""
+    """Return the mean over pairs of environments of the distances between their moments.
+
+    For n points, sum_(e < f) |x_e - x_f|^2 = n sum_e |x_e - x|^2, x their mean.
+    """
     total = jnp.sum(members, axis=0)
     share = members / jnp.where(total > 0, total, 1)[None]
     exact = jax.lax.Precision.HIGHEST
     mean = jnp.einsum("be,bi->ei", share, h, precision=exact)
-    apart = h - jnp.matmul((members > 0).astype(h.dtype), mean, precision=exact)
-    square = jnp.einsum("be,bi,bj->eij", share, apart, apart, precision=exact)
-    # With shares s_i this is 1 - sum_i s_i^2, (n - 1) / n where all weigh the same.
+    centred = h - jnp.matmul((members > 0).astype(h.dtype), mean, precision=exact)
+    square = jnp.einsum("be,bi,bj->eij", share, centred, centred, precision=exact)
+    # 1 - sum_i s_i^2 for shares s_i; (n - 1) / n for equal weights.
     free = 1 - jnp.sum(jnp.square(share), axis=0)
     present = ((total > 0) & (free > 1e-6)).astype(jnp.float32)
     free = jnp.where(present > 0, free, 1)[:, None, None]
@@ -148,19 +171,19 @@ def coral_penalty(
 
 
 def _spread(x: Float[Array, "e *d"], present: Float[Array, "e"]) -> Float[Array, ""]:
-    """sum_e mean_d (x_e - x)^2 over the environments that are there, x their mean."""
+    """Return sum_e mean_d (x_e - x)^2 over the environments present, x their mean."""
     x = x.reshape(len(x), -1)
-    there = present[:, None]
-    centre = jnp.sum(there * x, axis=0, keepdims=True) / jnp.maximum(jnp.sum(there), 1)
-    return jnp.sum(there * jnp.square(x - centre)) / x.shape[1]
+    mask = present[:, None]
+    centre = jnp.sum(mask * x, axis=0, keepdims=True) / jnp.maximum(jnp.sum(mask), 1)
+    return jnp.sum(mask * jnp.square(x - centre)) / x.shape[1]
 
 
-def _penalised(name, net, penalty, weight, by, columns, anneal=None) -> base.Algo:
-    """ERM with weight * penalty(logits, features, batch, members) added to its loss.
+def _penalised(name, net, *, penalty, weight, by, columns, anneal=None) -> base.Algo:
+    """Return ERM with weight * penalty(logits, features, batch, members) in its loss.
 
-    anneal: in that first share of the stage's steps the weight is 1 at most, and the sum
-    is divided by the weight where that is above 1; None is neither. With weight 0 it is
-    ERM to the bit. `name` is what errors say.
+    name: start of error messages. With weight 0 this is ERM to the bit.
+    anneal: first share of the stage's steps in which the weight is at most 1; the loss is
+      divided by the weight if that is above 1. None does neither.
     """
     options.check_range(name, 0, 1, anneal=anneal)
     if options.is_statically(weight, 0):
@@ -170,8 +193,9 @@ def _penalised(name, net, penalty, weight, by, columns, anneal=None) -> base.Alg
     known = groups.environments(name, columns, by)
 
     def losses(params, stats, batch, key, static=None):
-        own = params["net"], stats["net"]
-        logits, h, new = base.forward_features(net, *own, batch["image"], key)
+        logits, h, net_stats = base.forward_features(
+            net, params["net"], stats["net"], batch["image"], key
+        )
         loss = base.objective(logits, batch)
         term = penalty(logits, h, batch, known.members(batch))
         strength = jnp.minimum(weight, 1) if static is False else weight
@@ -179,7 +203,7 @@ def _penalised(name, net, penalty, weight, by, columns, anneal=None) -> base.Alg
         if anneal is not None:
             total = total / jnp.maximum(strength, 1)
         named = {"class": loss, "penalty": term, "penalised": total}
-        return named, base.Aux({**stats, "net": new}, {})
+        return named, base.Aux({**stats, "net": net_stats}, {})
 
     def at_full_weight(step: int, steps: int) -> bool:
         return step >= round(anneal * steps)

@@ -1,4 +1,4 @@
-"""Linear probe: trains the linear layer alone, on the features of a net that stands.
+"""Linear probe: trains only the linear layer, on the features of a frozen net.
 
 As a stage after SimCLR it is the linear evaluation of Chen, Kornblith, Norouzi and
 Hinton, ICML 2020, https://arxiv.org/abs/2002.05709. Last-layer retraining against
@@ -14,23 +14,24 @@ from jbias.algos import base
 
 
 def make(net: nn.Module) -> base.Algo:
-    """Trains the linear layer on the class loss; all else stands still.
+    """Return an algorithm that trains the linear layer on the class loss, nothing else.
 
-    The net runs as in evaluation: batch norms use their running statistics and keep
-    them, and there is neither dropout nor a tap.
+    The net runs in evaluation mode: batch norms use their running statistics without
+    updating them, and there is neither dropout nor a tap.
     """
 
     def losses(params, stats, batch, key, static=None):
-        own = params["net"], stats["net"]
-        run = functools.partial(base.forward, net, *own, key=None, train=False)
-        f, _ = run(image=batch["image"], method="features", stop=5)
+        forward = functools.partial(
+            base.forward, net, params["net"], stats["net"], key=None, train=False
+        )
+        f, _ = forward(image=batch["image"], method="features", stop=5)
         f = jax.lax.stop_gradient(f)
-        logits, _ = run(image=f, method="head_of", start=5)
+        logits, _ = forward(image=f, method="head_of", start=5)
         return {"class": base.objective(logits, batch)}, base.Aux(dict(stats), {})
 
     return base.Algo(net, losses, (base.Update("class", in_linear),))
 
 
 def in_linear(path: base.Path) -> bool:
-    """Selects the net's linear layer."""
+    """Return whether a parameter belongs to the net's linear layer."""
     return path[:2] == ("net", "fc")

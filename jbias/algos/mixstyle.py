@@ -1,4 +1,4 @@
-"""MixStyle and EFDMix: mix the styles of images, as if there were more domains.
+"""MixStyle and EFDMix: mix the styles of images, to simulate new domains.
 
 MixStyle mixes the statistics of features.
 Source: Zhou, Yang, Qiao and Xiang, ICLR 2021, https://arxiv.org/abs/2104.02008.
@@ -9,9 +9,9 @@ Source: Zhang, Li, Li, Jia and Zhang, "Exact Feature Distribution Matching", CVP
 https://arxiv.org/abs/2203.07740.
 Reference code: https://github.com/YBZh/EFDM at 80e26bd.
 
-Deviations: partners are drawn inside groups of `mix_group` images, so that the meaning
-does not depend on the number of devices; the references draw them in the whole batch.
-Batches may be of any domains in any order; MixStyle's across domains are halves of two.
+Deviations: partners are drawn inside groups of `mix_group` images, so that results do not
+depend on the number of devices; the references draw them in the whole batch. A batch may
+have any domains in any order; MixStyle's cross-domain batches are halves of two domains.
 """
 
 import functools
@@ -47,33 +47,53 @@ def make(
     partners: str = "random",
     mix_group: int = 32,
 ) -> base.Algo:
-    """ERM whose net mixes statistics between images after these stages.
+    """Return ERM whose net mixes feature statistics between images after some stages.
 
-    With chance p a stage's output goes on as (x - m) / s * s" + m", each image's channel
-    means m and deviations s replaced by m" = a m + (1 - a) m' and s" = a s + (1 - a) s',
-    where m' and s' are a partner's and a ~ Beta(alpha, alpha) for each image. Gradients
-    see all statistics as constants. p and alpha may be traced; at p = 0 this is ERM to
-    the bit (after stage 4 with a traced p, up to rounding).
+    With probability p the output of a stage becomes (x - m) / s * s" + m": each image's
+    channel means m and deviations s are replaced by m" = a m + (1 - a) m' and
+    s" = a s + (1 - a) s', where m' and s' are a partner's and a ~ Beta(alpha, alpha) for
+    each image. Statistics are constants for gradients. p and alpha may be traced; at p = 0
+    this is ERM to the bit (after stage 4 with a traced p, up to rounding).
 
-    stages: of 1 to 4 those that the net has; the authors use (1, 2) and (1, 2, 3).
-    partners: "random", any image of the group, or "cross_domain", one of another domain
-      by batch["domain"]: the batches of several sources.
+    stages: some of 1 to 4; the authors use (1, 2) and (1, 2, 3).
+    partners: "random", any image of the group, or "cross_domain", an image of another
+      domain by batch["domain"], for batches of several sources.
     """
-    return _between_stages("mixstyle", net, mix, p, alpha, stages, partners, mix_group)
+    return _between_stages(
+        "mixstyle",
+        net,
+        mix=mix,
+        p=p,
+        alpha=alpha,
+        stages=stages,
+        partners=partners,
+        mix_group=mix_group,
+    )
 
 
 def mix(x: Map, acts: Bool[Array, ""], draw: Callable) -> taps.Rescaled:
-    """Keeps a share of each image's own statistics and takes the rest by an order."""
+    """Return x with statistics mixed between images if `acts`, else x.
+
+    draw: () -> order (groups group) of the partners, and each image's share (b 1 1 1) of
+      its own statistics.
+    """
 
     def change(mean, var):
         order, share = draw()
         share = share.reshape(-1, 1)
-        own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
-        mixed = share * own + (1 - share) * sampling.reorder(own, order)
-        return feature_stats.affine_between(own, mixed)
+        old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
+        mixed = share * old + (1 - share) * sampling.reorder(old, order)
+        return feature_stats.affine_between(old, mixed)
 
-    found = feature_stats.gated_affine(jax.lax.stop_gradient(x), acts, change)
-    return taps.Rescaled(x, *found, acts)
+    affine = feature_stats.gated_affine(jax.lax.stop_gradient(x), acts, change)
+    return taps.Rescaled(
+        x,
+        scale=affine.scale,
+        shift=affine.shift,
+        mean=affine.mean,
+        var=affine.var,
+        acts=acts,
+    )
 
 
 def efdmix(
@@ -85,15 +105,24 @@ def efdmix(
     partners: str = "random",
     mix_group: int = 32,
 ) -> base.Algo:
-    """ERM whose net mixes each channel's sorted values between images after stages.
+    """Return ERM whose net mixes each channel's sorted values between images.
 
-    With chance p a stage's output goes on as a x + (1 - a) x', where x' has the values
-    of a partner's channel in the places of x's ranks and a ~ Beta(alpha, alpha) for each
-    image. Gradients pass x whole and, as in the released code, reach the partner's
-    values. The options are MixStyle's, and so is what p = 0 means; the authors use
-    stages (1, 2, 3) for PACS.
+    With probability p the output of a stage becomes a x + (1 - a) x', where x' has the
+    values of a partner's channel, reordered to the ranks of x, and a ~ Beta(alpha, alpha)
+    for each image. The gradient of x is that of the identity; as in the released code,
+    gradients also reach the partner's values. Options and p = 0 are as in MixStyle; the
+    authors use stages (1, 2, 3) for PACS.
     """
-    return _between_stages("efdmix", net, _swap, p, alpha, stages, partners, mix_group)
+    return _between_stages(
+        "efdmix",
+        net,
+        mix=_swap,
+        p=p,
+        alpha=alpha,
+        stages=stages,
+        partners=partners,
+        mix_group=mix_group,
+    )
 
 
 def _swap(x: Map, acts: Bool[Array, ""], draw: Callable) -> Map:
@@ -248,11 +277,14 @@ def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
     return layout.with_layout_constraint(x, layout.Layout((0, 1, 2)))
 
 
-def _between_stages(name, net, mix, p, alpha, stages, partners, mix_group) -> base.Algo:
-    """ERM whose net applies mix(x, acts, draw) after these stages with chance p.
+def _between_stages(
+    name, net, *, mix, p, alpha, stages, partners, mix_group
+) -> base.Algo:
+    """Return ERM whose net applies mix(x, acts, draw) after some stages.
 
-    There is one gate a stage for the whole batch, which `acts` is; draw() gives orders
-    (groups, group) and shares (b, 1, 1, 1), as `make` tells. `name` is what errors say.
+    name: start of error messages. acts: whether a stage mixes in this step, with
+    probability p for the whole batch. draw: () -> orders (groups, group) and shares
+    (b, 1, 1, 1), distributed as in `make`.
     """
     options.check_plain(name, "in [0, 1]", p=p)
     options.check_plain(name, "positive", alpha=alpha)
@@ -264,21 +296,22 @@ def _between_stages(name, net, mix, p, alpha, stages, partners, mix_group) -> ba
     if options.is_statically(p, 0):
         return erm.make(net)._replace(mix_group=mix_group)
 
-    def draw(domain, count, share, order):
-        beta = functools.partial(jax.random.beta, a=alpha, b=alpha)
-        share = sampling.draw_each(beta, share, count)
-        if domain is None:
-            order = sampling.orders(order, count, group=mix_group)
-        else:
-            order = sampling.orders_across(domain, order, group=mix_group)
-        return order, share.reshape(-1, 1, 1, 1)
-
     def tap(domain, x: Map, site: str, key: PRNGKeyArray):
         if site not in sites:
             return x
-        gate, *keys = jax.random.split(key, 3)
-        acts = jax.random.bernoulli(gate, p)
-        return mix(x, acts, functools.partial(draw, domain, len(x), *keys))
+        k_gate, k_share, k_order = jax.random.split(key, 3)
+        acts = jax.random.bernoulli(k_gate, p)
+
+        def draw():
+            beta = functools.partial(jax.random.beta, a=alpha, b=alpha)
+            share = sampling.draw_each(beta, k_share, len(x))
+            if domain is None:
+                order = sampling.orders(k_order, len(x), group=mix_group)
+            else:
+                order = sampling.orders_across(domain, k_order, group=mix_group)
+            return order, share.reshape(-1, 1, 1, 1)
+
+        return mix(x, acts, draw)
 
     if partners == "random":
         algo = erm.make(net.clone(tap=functools.partial(tap, None)))

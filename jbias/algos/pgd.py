@@ -1,4 +1,4 @@
-"""PGD adversarial training: learns from images that were changed to raise its loss.
+"""PGD adversarial training: trains on images that were changed to increase the loss.
 
 Source: Madry, Makelov, Schmidt, Tsipras and Vladu, ICLR 2018,
 https://arxiv.org/abs/1706.06083.
@@ -25,15 +25,17 @@ def make(
     random_start: bool = False,
     keep_best: bool = True,
 ) -> base.Algo:
-    """ERM on images attacked within `eps`, in the norm "linf" or "l2".
+    """Return ERM on images that are attacked within a distance `eps`.
 
-    The attack runs the net as in evaluation, by its running statistics, and changes
-    none of them; the training pass that follows sees attacked images only. It raises
-    each image's own class loss, whatever weight that has in the batch.
+    The attack runs the net in evaluation mode, with its running statistics; the training
+    pass only uses attacked images. The attack increases each image's class loss without
+    the weights of examples.
 
-    eps: of images in [0, 1]; with the number 0 this is ERM to the bit.
-    step_size: None is 2/3 eps.
-    random_start, keep_best: those of adversarial.pgd; `keep_best` costs a forward pass.
+    norm: "linf" or "l2".
+    eps: largest distance, for images in [0, 1]; with the number 0 this is ERM to the bit.
+    steps: number of gradient steps.
+    step_size: of each step; None is 2/3 eps.
+    random_start, keep_best: see adversarial.pgd; `keep_best` costs a forward pass.
     """
     options.check_choice("pgd", "norm", norm, adversarial.BALLS)
     options.check_plain("pgd", "at least 0", eps=eps)
@@ -42,20 +44,28 @@ def make(
     if options.is_statically(eps, 0):
         return erm.make(net)
     step_size = 2 * eps / 3 if step_size is None else step_size
-    own = dict(steps=steps, step_size=step_size, random_start=random_start)
-    own |= dict(norm=norm, eps=eps, keep_best=keep_best)
     plain = erm.make(net)
 
     def losses(params, stats, batch, key, static=None):
         k_attack, k_net = jax.random.split(key)
-        # Held constant: else the ascent itself would be differentiated by them.
+        # Without stop_gradient, JAX would differentiate the attack by the weights.
         fixed = jax.lax.stop_gradient(params["net"])
 
         def loss(image):
             logits, _ = base.forward(net, fixed, stats["net"], image, None, train=False)
             return base.example_losses(logits, batch)
 
-        image = adversarial.pgd(loss, batch["image"], k_attack, **own)
+        image = adversarial.pgd(
+            loss,
+            batch["image"],
+            k_attack,
+            norm=norm,
+            eps=eps,
+            steps=steps,
+            step_size=step_size,
+            random_start=random_start,
+            keep_best=keep_best,
+        )
         return plain.losses(params, stats, {**batch, "image": image}, k_net, static)
 
     return base.Algo(net, losses)

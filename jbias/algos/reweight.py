@@ -1,4 +1,4 @@
-"""Reweighting: every example counts by how rare its group is in the training data.
+"""Reweighting: weights examples by the rarity of their group in the training data.
 
 The usual baseline for attribute shifts, such as in Sagawa, Raghunathan, Koh and Liang,
 "An Investigation of Why Overparameterization Exacerbates Spurious Correlations", ICML
@@ -21,15 +21,16 @@ def make(
     by: str = groups.GROUP,
     columns: groups.Columns | None = None,
 ) -> base.Algo:
-    """ERM on sum_i w_i CE_i / b, where w_i is as n_g^-power, of mean 1 over the data.
+    """Return ERM on sum_i w_i CE_i / b, w_i proportional to n_g^-power, with mean 1.
 
-    n_g is the number of training examples in the group of example i: those of its class
-    and attribute, or by the columns that `by` names, joined by +. With power=1 all groups
-    count alike, with 0, or where all are of one size, this is ERM to the bit. Weights
-    that a transform gave are multiplied. The mean is over the examples and not over their
-    weights, so that a batch with rare ones counts for more and the gradient is that of
-    the reweighted data. `columns` are those of the training data, which the frame fills
-    in.
+    n_g is the number of training examples in the group g of example i. With power=1 all
+    groups have the same total weight; with power=0, or if all groups have one size, this is
+    ERM to the bit. Weights of transforms are multiplied by w_i. The sum is divided by the
+    number of examples, not by their weights, so that the gradient is that of the
+    reweighted data.
+
+    by: columns that define the groups, joined by +; by default class and attribute.
+    columns: of the training data, which a run fills in.
     """
     options.check_plain("reweight", "at least 0", power=power)
     plain = erm.make(net)
@@ -53,7 +54,10 @@ def make(
 
 
 def weights(counts: np.ndarray, power: float) -> Float[jnp.ndarray, "g"]:
-    """n n_g^-power / sum_h n_h^(1 - power), and 0 for groups without examples."""
+    """Return the weight of each group's examples.
+
+    n n_g^-power / sum_h n_h^(1 - power), and 0 for groups without examples.
+    """
     n = jnp.asarray(counts, jnp.float32)
-    rare = jnp.where(n > 0, jnp.maximum(n, 1) ** -power, 0)
-    return jnp.sum(n) * rare / jnp.sum(n * rare)
+    unscaled = jnp.where(n > 0, jnp.maximum(n, 1) ** -power, 0)
+    return jnp.sum(n) * unscaled / jnp.sum(n * unscaled)

@@ -1,13 +1,16 @@
-"""SagNet: one head sees random styles, another random contents and misleads the trunk.
+"""SagNet: trains on random styles, and makes the trunk's styles uninformative.
+
+One head learns from features of random style. A second head learns from features of random
+content, and the trunk learns to confuse it.
 
 Source: Nam, Lee, Park, Yoon and Yoo, "Reducing Domain Gap by Reducing Style Bias",
 CVPR 2021, https://arxiv.org/abs/1910.11645.
 Reference code: https://github.com/hyeonseobnam/sagnet at f87161c.
-Deviations: all three gradients are taken at the same weights (the reference steps one
+Deviations: all three gradients are computed at the same weights (the reference steps one
 optimiser between two backward passes, which PyTorch refuses since 1.5); partners are
-drawn inside groups of `mix_group` images; a cosine of T steps begins with the full rate,
-the reference's, which moves its scheduler before each step, from PyTorch 1.1 on with that
-of step 1, and ends with 0 (under 1.0, which it names as well, it is as here).
+drawn inside groups of `mix_group` images; a cosine schedule of T steps begins with the full
+rate. The reference moves its scheduler before each step: from PyTorch 1.1 on it begins with
+the rate of step 1 and ends with 0; with PyTorch 1.0, which it also names, it is as here.
 """
 
 import functools
@@ -35,46 +38,48 @@ def make(
     variant: str = "",
     mix_group: int = 32,
 ) -> base.Algo:
-    """Splits the net before `style_stage` and trains a second, style, head on the trunk.
+    """Return SagNet: a second head, for style, on the net's trunk before `style_stage`.
 
-    Losses: "class" of the content head, which is the net's own, on features of random
-    style; "style", the class loss of the style head on features of random content;
-    "adv" = w_adv times the style head's distance from knowing nothing. "style" trains
-    the style head, "adv" the scales and biases of the trunk's batch norms with a
-    gradient of norm `clip` at most, "class" the net.
+    Losses: "class", the class loss of the content head, which is the net's head, on
+    features of random style; "style", the class loss of the style head on features of
+    random content; "adv", w_adv times the cross-entropy between the style head's prediction
+    and the uniform distribution. "style" trains the style head; "adv" the scales and biases
+    of the trunk's batch norms; "class" the net.
 
+    clip: largest norm of the gradient of "adv".
     dropout: rate before both linear layers.
-    double_decay: as in the reference, every weight that two optimisers hold decays in
-      both: the style head in that of the class loss too, and the trunk's batch norms.
-    copy_net: starts the style head's stages as copies of the net's (the reference does
-      so for pretrained weights); its linear layer is drawn.
-    variant: "biasbed" is the algorithm of BiasBed's release: contents are not swapped,
-      and the three gradients pile up, so that the style head learns to confuse itself,
-      the trunk follows all losses, and what two optimisers hold is stepped twice. Its
-      release has no dropout either. With its `distributed` it clips gradients that are
-      still multiplied by the loss scale, so that next to nothing of them is left; here
-      they are clipped as without.
+    randomise_style, randomise_content: whether each head's features are randomised.
+    double_decay: as in the reference, weights that belong to two optimisers decay in both:
+      the style head also in that of "class", and the trunk's batch norms.
+    copy_net: initialises the style head's stages as copies of the net's, as in the
+      reference for pretrained weights; its linear layer is random.
+    variant: "biasbed" is the algorithm of BiasBed's release: contents are not swapped, and
+      the three gradients accumulate, so that the style head learns to confuse itself, the
+      trunk follows all losses, and weights that belong to two optimisers are stepped twice.
+      The release has no dropout. Its `distributed` mode clips gradients that are still
+      multiplied by the loss scale, so that almost nothing remains; here they are clipped as
+      in its other mode.
 
-    A net without batch norm in its trunk is refused unless w_adv is 0: its adversary
-    would train nothing. As in the reference, no other normalisation counts; LayerNorm,
-    of transformers, scales the channels of each word by themselves.
+    ValueError for a net without batch norm in its trunk unless w_adv is 0, because "adv"
+    would train nothing. As in the reference, no other normalisation counts; a transformer's
+    LayerNorm normalises each token separately.
 
-    With w_adv = 0 the "adv" update is left out; with randomise_style=False and
-    dropout=0 too, the net learns as in ERM to the bit.
+    With w_adv = 0 the "adv" update is left out; with randomise_style=False and dropout=0,
+    too, the net is trained as in ERM to the bit.
     """
     options.check_plain("sagnet", "at least 0", w_adv=w_adv)
     options.check_plain("sagnet", "positive or None", clip=clip)
     options.check_plain("sagnet", "in [0, 1)", dropout=dropout)
     options.check_choice("sagnet", "variant", variant, ("", "biasbed"))
-    released = variant == "biasbed"
+    is_biasbed = variant == "biasbed"
 
     def in_trunk_norm(path: base.Path) -> bool:
-        trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
-        # "bn1" and "bn_proj" in blocks, "stage1_bn" where a net has none.
-        return trunk and any(part.startswith("bn") for part in path[-2].split("_"))
+        in_trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
+        # Names are "bn1" and "bn_proj" in blocks, "stage1_bn" in nets without blocks.
+        return in_trunk and any(word.startswith("bn") for word in path[-2].split("_"))
 
-    opposed = not options.is_statically(w_adv, 0)
-    if opposed and not any(map(in_trunk_norm, base.parameters(net))):
+    has_adversary = not options.is_statically(w_adv, 0)
+    if has_adversary and not any(map(in_trunk_norm, base.parameters(net))):
         raise ValueError(
             "sagnet: its adversary trains the batch norms before stage "
             f"{style_stage}, and {type(net).__name__} must have some, got none; take a "
@@ -87,65 +92,98 @@ def make(
 
     def losses(params, stats, batch, key, static=None):
         k_net, k_mix, k_swap, k_style = jax.random.split(key, 4)
-        own = params["net"], stats["net"]
-        trunk = dict(method="features", stop=style_stage)
-        f, seen = base.forward(net, *own, batch["image"], k_net, **trunk)
+        f, net_stats = base.forward(
+            net,
+            params["net"],
+            stats["net"],
+            batch["image"],
+            k_net,
+            method="features",
+            stop=style_stage,
+        )
         head = functools.partial(base.forward, method="head_of", start=style_stage)
         mixed = mix(f, k_mix) if randomise_style else f
-        content, seen = head(net, params["net"], seen, mixed, k_net)
-        swapped = swap(f, k_swap) if randomise_content and not released else f
-        texture, noted = head(style, params["style"], stats["style"], swapped, k_style)
+        content_logits, net_stats = head(net, params["net"], net_stats, mixed, k_net)
+        swapped = swap(f, k_swap) if randomise_content and not is_biasbed else f
+        style_logits, style_stats = head(
+            style, params["style"], stats["style"], swapped, k_style
+        )
         named = {
-            "class": base.objective(content, batch),
-            "style": base.objective(texture, batch),
-            "adv": w_adv * base.weighted_mean(confusion(texture), batch),
+            "class": base.objective(content_logits, batch),
+            "style": base.objective(style_logits, batch),
+            "adv": w_adv * base.weighted_mean(confusion(style_logits), batch),
         }
-        if released:
+        if is_biasbed:
             named["style_adv"] = named["style"] + named["adv"]
             named["all"] = named["style_adv"] + named["class"]
-        return named, base.Aux({**stats, "net": seen, "style": noted}, {})
+        return named, base.Aux({**stats, "net": net_stats, "style": style_stats}, {})
 
-    init = functools.partial(_init, style, style_stage, copy_net)
-    updates = _updates(in_trunk_norm, clip, double_decay, released)
-    # Kept, the weight decay of "adv" would still move the trunk.
-    updates = tuple(u for u in updates if opposed or u.loss != "adv")
+    def init(key, image, net_variables):
+        return _init_style_head(
+            key,
+            image,
+            net_variables,
+            style=style,
+            style_stage=style_stage,
+            copy_net=copy_net,
+        )
+
+    if is_biasbed:
+        updates = _biasbed_updates(in_trunk_norm, clip)
+    else:
+        updates = _updates(in_trunk_norm, clip=clip, double_decay=double_decay)
+    # The weight decay of an "adv" update would change the trunk even if w_adv is 0.
+    updates = tuple(u for u in updates if has_adversary or u.loss != "adv")
     return base.Algo(net, losses, updates, {"style": init}, mix_group=mix_group)
 
 
 def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:
-    """Returns mean_k -log(softmax(z)_k + 1e-5): least where all classes are equal."""
+    """Return mean_k -log(softmax(z)_k + 1e-5), least for uniform predictions."""
     return jnp.mean(-jnp.log(jax.nn.softmax(logits) + 1e-5), axis=-1)
 
 
-def _updates(in_trunk_norm, clip, double_decay, released) -> tuple[base.Update, ...]:
-    def in_style(path: base.Path) -> bool:
-        return path[0] == "style"
-
-    def by_class(path: base.Path) -> bool:
-        return double_decay or not in_style(path)
-
-    def elsewhere(path: base.Path) -> bool:
-        return not in_style(path) and not in_trunk_norm(path)
-
-    if released:
-        # The second of two equal ones is the class loss's optimiser.
-        norms = base.Update("style_adv", in_trunk_norm, clip, plus="class")
-        head = base.Update("all", in_style)
-        return (head, norms, head, norms, base.Update("all", elsewhere))
-    adversary = base.Update("adv", in_trunk_norm, clip, decay=double_decay)
-    return base.Update("style", in_style), adversary, base.Update("class", by_class)
+def _in_style(path: base.Path) -> bool:
+    return path[0] == "style"
 
 
-def _init(style, style_stage, copy_net, key, image, net_variables) -> dict:
-    """Draws the style head for features of the shape that this image gives."""
+def _updates(in_trunk_norm, *, clip, double_decay) -> tuple[base.Update, ...]:
+    """Return the updates of the style head, the trunk's batch norms and the net."""
+
+    def in_class_optimiser(path: base.Path) -> bool:
+        return double_decay or not _in_style(path)
+
+    return (
+        base.Update("style", _in_style),
+        base.Update("adv", in_trunk_norm, clip=clip, decay=double_decay),
+        base.Update("class", in_class_optimiser),
+    )
+
+
+def _biasbed_updates(in_trunk_norm, clip) -> tuple[base.Update, ...]:
+    """Return the updates of BiasBed's variant; see `make`."""
+
+    def is_other(path: base.Path) -> bool:
+        return not _in_style(path) and not in_trunk_norm(path)
+
+    norms = base.Update("style_adv", in_trunk_norm, clip=clip, plus="class")
+    head = base.Update("all", _in_style)
+    # The optimiser of the class loss repeats the updates of the other two.
+    return (head, norms, head, norms, base.Update("all", is_other))
+
+
+def _init_style_head(
+    key, image, net_variables, *, style, style_stage, copy_net
+) -> dict:
+    """Return initial variables of the style head, for images of this shape."""
     features = functools.partial(style.apply, method="features", stop=style_stage)
     f = jax.eval_shape(features, net_variables, image)
     zeros = jnp.zeros(f.shape, f.dtype)
-    drawn = style.init(key, zeros, method="head_of", start=style_stage)
+    variables = style.init(key, zeros, method="head_of", start=style_stage)
     if not copy_net:
-        return drawn
-    own = {kind: drawn[kind].keys() - {"fc"} for kind in ("params", "stats")}
-    return {
-        kind: {**drawn[kind], **{name: net_variables[kind][name] for name in names}}
-        for kind, names in own.items()
-    }
+        return variables
+    copied = {}
+    for kind in ("params", "stats"):
+        copied[kind] = dict(variables[kind])
+        for name in variables[kind].keys() - {"fc"}:
+            copied[kind][name] = net_variables[kind][name]
+    return copied

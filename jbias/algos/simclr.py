@@ -1,19 +1,19 @@
-"""SimCLR: learns features by which two views of one image find each other.
+"""SimCLR: contrastive learning of features that match two views of an image.
 
 Source: Chen, Kornblith, Norouzi and Hinton, "A Simple Framework for Contrastive
 Learning of Visual Representations", ICML 2020, https://arxiv.org/abs/2002.05709.
 Reference code: https://github.com/google-research/simclr at 383d414.
-Deviations: the loss is the paper's mean over all views, half of what the code has; the
-optimiser is the config's, where the authors' is LARS, which decays neither biases nor
-normalisations; the projection has the paper's two layers, where the code's later default
-is three. What is compared is what the linear layer reads, in any network: pooled maps,
+Deviations: the loss is the paper's mean over all views, half of the code's loss; the
+optimiser is the config's, the authors' is LARS, which decays neither biases nor
+normalisations; the projection has the paper's two layers, the code's later default is
+three. The compared features are the inputs of the linear layer in any network: pooled maps,
 hidden layers of a VGG, the class token of a transformer.
 """
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jbias.algos import base, linear_probe
 from jbias.augment import options
@@ -21,20 +21,20 @@ from jbias.models import layers
 
 
 def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> base.Algo:
-    """Trains all but the linear layer on the "contrast" loss; there is no class loss.
+    """Return SimCLR: trains all but the linear layer on the "contrast" loss only.
 
-    The batch needs two views of each image, as consecutive rows. A projection of what
-    the linear layer reads is compared between all images of the batch, wherever they
-    are: this is the algorithm that moves embeddings between devices. The metric
-    "contrast_accuracy" says how often a view's nearest other row is its partner.
+    The batch needs two views of each image, as consecutive rows. A projection of the
+    linear layer's inputs is compared between all images of the batch, on all devices:
+    this algorithm moves embeddings between devices. The metric "contrast_accuracy" is the
+    share of views whose nearest other row is their partner.
 
-    temperature: 0.1 suits large batches and long training, 0.5 small ones (the
-      authors' for CIFAR-10).
+    temperature: 0.1 suits large batches and long training, 0.5 small batches (the
+      authors' value for CIFAR-10).
     features: dimensions of the projection.
     """
     options.check_plain("simclr", "positive", temperature=temperature)
     options.check_plain("simclr", "at least 1", features=features)
-    # A transformer has no batch norm, and so no such option.
+    # A transformer has no batch norm, hence no norm_group.
     projection = Projection(features, vars(net).get("norm_group", 0))
 
     def losses(params, stats, batch, key, static=None):
@@ -43,39 +43,45 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
                 f"simclr: needs 2 views of each image, got {batch.get('views', 1)}; "
                 'put dict(name="views", views=2) first into config.inputs'
             )
-        own = params["net"], stats["net"]
-        _, h, seen = base.forward_features(net, *own, batch["image"], key)
-        own = params["projection"], stats["projection"]
-        z, noted = base.forward(projection, *own, h, None)
-        each, found = contrast(z, temperature)
-        metrics = {"contrast_accuracy": jnp.mean(found.astype(jnp.float32))}
-        new = {**stats, "net": seen, "projection": noted}
-        return {"contrast": base.weighted_mean(each, batch)}, base.Aux(new, metrics)
+        _, h, net_stats = base.forward_features(
+            net, params["net"], stats["net"], batch["image"], key
+        )
+        z, projection_stats = base.forward(
+            projection, params["projection"], stats["projection"], h, None
+        )
+        row_losses, is_matched = contrast(z, temperature)
+        metrics = {"contrast_accuracy": jnp.mean(is_matched.astype(jnp.float32))}
+        new_stats = {**stats, "net": net_stats, "projection": projection_stats}
+        loss = base.weighted_mean(row_losses, batch)
+        return {"contrast": loss}, base.Aux(new_stats, metrics)
 
     def init(key, image, net_variables):
-        def width(variables):
-            own = variables["params"], variables.get("stats", {})
-            return base.forward_features(net, *own, image, key, train=False)[1]
+        def features_of(variables):
+            params, stats = variables["params"], variables.get("stats", {})
+            return base.forward_features(net, params, stats, image, key, train=False)[1]
 
-        h = jax.eval_shape(width, net_variables)
+        h = jax.eval_shape(features_of, net_variables)
         return projection.init(key, jnp.zeros((1, h.shape[-1])))
 
-    updates = (base.Update("contrast", _trained),)
+    updates = (base.Update("contrast", _is_trained),)
     return base.Algo(net, losses, updates, {"projection": init}, whole_batch=True)
 
 
 class Projection(nn.Module):
-    """Linear, batch norm, ReLU, linear, batch norm; the hidden size is the input's."""
+    """The projection head: linear, batch norm, ReLU, linear, batch norm.
+
+    The hidden layer has as many features as the input. norm_group: as in the net.
+    """
 
     features: int
-    norm_group: int = 0  # As of the net.
+    norm_group: int = 0
 
     @nn.compact
     def __call__(self, h: Float[Array, "b c"], key=None, *, train: bool = False):
-        own = dict(use_bias=False, kernel_init=nn.initializers.normal(0.01))
+        init = nn.initializers.normal(0.01)
         for i, size in enumerate((h.shape[-1], self.features), 1):
             h = nn.relu(h) if i > 1 else h
-            h = nn.Dense(size, **own, name=f"linear{i}")(h)
+            h = nn.Dense(size, use_bias=False, kernel_init=init, name=f"linear{i}")(h)
             h = layers.BatchNorm(group=self.norm_group, name=f"bn{i}")(h, train=train)
         return h
 
@@ -83,21 +89,31 @@ class Projection(nn.Module):
 def contrast(
     z: Float[Array, "b d"], temperature: float
 ) -> tuple[Float[Array, "b"], Bool[Array, "b"]]:
-    """NT-Xent of each row, and whether its partner is the row most like it.
+    """Return the NT-Xent loss of each row, and whether its partner is its nearest row.
 
     -log(exp(s_ij / t) / sum_(k != i) exp(s_ik / t)), s the cosine similarities, j the
-    other of rows 2n and 2n + 1.
+    partner of i: rows 2n and 2n + 1 are partners.
     """
     rows = jnp.arange(len(z))
+
     length = jnp.sqrt(jnp.maximum(jnp.sum(jnp.square(z), 1, keepdims=True), 1e-12))
     z = z / length
-    # In full precision: the default of accelerators is off by a hundredth here.
+    # In full precision: the default precision of accelerators has errors of 0.01 here.
     similar = jnp.matmul(z, z.T, precision=jax.lax.Precision.HIGHEST)
     scores = jnp.where(rows[:, None] == rows[None, :], -jnp.inf, similar / temperature)
-    each = -jax.nn.log_softmax(scores)[rows, rows ^ 1]
-    return each, jnp.argmax(scores, axis=1) == rows ^ 1
+    losses = -jax.nn.log_softmax(scores)[rows, _partners(rows)]
+    return losses, jnp.argmax(scores, axis=1) == _partners(rows)
 
 
-def _trained(path: base.Path) -> bool:
-    """All but the linear layer, and the shift that the reference's last norm lacks."""
+def _partners(rows: Int[Array, "b"]) -> Int[Array, "b"]:
+    """Return the partner of each row: rows 2n and 2n + 1 are partners."""
+    return rows ^ 1
+
+
+def _is_trained(path: base.Path) -> bool:
+    """Return whether a parameter is trained: all but two.
+
+    These are the net's linear layer and the bias of the projection's last batch norm, which
+    the reference does not have.
+    """
     return not linear_probe.in_linear(path) and path != ("projection", "bn2", "bias")

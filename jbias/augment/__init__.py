@@ -1,6 +1,6 @@
-"""What happens to a batch on the device. AUGMENTS is the table of contents.
+"""Transforms of batches on the device. AUGMENTS lists them.
 
-Each entry makes a function (batch, key) -> batch from its options.
+Each entry is a function: options -> (batch, key) -> batch.
 """
 
 import types

@@ -1,10 +1,10 @@
-"""Adversarial images: steps up a loss, kept inside a ball around the image.
+"""Adversarial images by projected gradient ascent inside a ball around the image.
 
 Source: Madry, Makelov, Schmidt, Tsipras and Vladu, "Towards Deep Learning Models
 Resistant to Adversarial Attacks", ICLR 2018, https://arxiv.org/abs/1706.06083.
 Reference code: https://github.com/MadryLab/robustness at a954124.
-Deviation: the gradient is that of each image's own loss, where the reference takes the
-batch's mean; only the 1e-10 beside its length could tell them apart.
+Deviation: the gradient is of each image's own loss, in the reference of the batch's mean
+loss. The two differ only through the 1e-10 that is added to the gradient's length.
 """
 
 import functools
@@ -18,15 +18,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jbias.augment import options, sampling
 
 Images = Float[Array, "b h w c"]
-Image = Float[Array, "*b h w c"]  # Or several.
+Image = Float[Array, "*b h w c"]  # One image or a batch.
 
 
 class Ball(NamedTuple):
-    """Moves within a norm's ball; each of one image or of a batch.
+    """The functions that define an attack in one norm.
 
-    steepest: gradient -> the direction of size 1 that raises the loss most.
-    project: (difference, eps) -> the nearest difference of size eps or less.
-    draw: (key, shape) -> a random difference of size 1 or less, where attacks begin.
+    steepest: gradient -> the direction of norm 1 that increases the loss most.
+    project: (difference, eps) -> the nearest difference of norm eps or less.
+    draw: (key, shape) -> a random difference of norm 1 or less, the start of an attack.
     """
 
     steepest: Callable
@@ -47,21 +47,22 @@ def pgd(
     random_start: bool = False,
     keep_best: bool = False,
 ) -> Images:
-    """Raises each image's loss by projected gradient ascent from the image.
+    """Return images with increased loss, by projected gradient ascent.
 
     x <- clip(image + project(x + step_size * steepest(gradient) - image)), clip to
-    [0, 1]. The result is a constant to whatever differentiates further; what else the
-    loss depends on should be one, too, or the ascent is differentiated for nothing.
+    [0, 1]. The result has no gradient. Apply stop_gradient to the other inputs of `loss`,
+    or JAX also differentiates the attack by them.
 
-    loss: images in [0, 1] -> one loss for each of them.
-    norm: "linf", the largest change of a value, or "l2", of all values together.
-    eps, step_size: in that norm, of values in [0, 1].
-    steps: a number is written out step by step; an array, traced or not, makes a loop,
-      which compiles sooner and takes the same memory for any number.
-    start: where to begin, such as where an earlier call ended; None is the image.
-    random_start: begins where `starts` says, by places in the batch; needs `key`.
-    keep_best: returns the iterate of highest loss, the start included, for one more
-      evaluation of the loss; else the last one.
+    loss: images in [0, 1] -> one loss per image.
+    norm: "linf" or "l2".
+    eps, step_size: in that norm, for values in [0, 1].
+    steps: an int unrolls the steps; an array, traced or not, makes a loop, which compiles
+      faster and needs the same memory for any number of steps.
+    start: first iterate, such as the result of an earlier call; None is the image.
+    random_start: starts at the result of `starts`, with keys by the place in the batch;
+      needs `key`.
+    keep_best: returns the iterate of highest loss, the start included, which costs one more
+      evaluation of the loss; otherwise the last iterate is returned.
     """
     ball = _ball(norm)
     x = image if start is None else start
@@ -73,15 +74,15 @@ def pgd(
 
     def ascend(_, carry):
         x, *best = carry
-        g, each = gradient(x)
+        g, losses = gradient(x)
         if keep_best:
-            best = _better(x, each, *best)
+            best = _better(x, losses, *best)
         moved = x + step_size * ball.steepest(g)
         return jnp.clip(image + ball.project(moved - image, eps), 0, 1), *best
 
     carry = (x, x, jnp.full(image.shape[:1], -jnp.inf)) if keep_best else (x,)
     if isinstance(steps, int):
-        # On CPU gradients of convolutions are many times slower inside loops.
+        # On a CPU gradients of convolutions are many times slower inside loops.
         for step in range(steps):
             carry = ascend(step, carry)
     else:
@@ -93,50 +94,61 @@ def pgd(
 
 
 def starts(image: Images, keys: PRNGKeyArray, *, norm: str, eps: float) -> Images:
-    """Draws where attacks begin, by a key for each image.
+    """Return random starts of attacks, clipped to [0, 1], with one key per image.
 
-    Anywhere in the box for "linf", in a random direction at the full distance for "l2";
-    clipped to [0, 1].
+    A start is uniform in the box for "linf", and at distance eps in a random direction for
+    "l2".
     """
     draw = functools.partial(_ball(norm).draw, shape=image.shape[1:])
     return jnp.clip(image + eps * jax.vmap(draw)(keys), 0, 1)
 
 
-def _total(each: Float[Array, "b"]) -> tuple[Array, Array]:
-    each = each.astype(jnp.float32)
-    return jnp.sum(each), each
+def _total(losses: Float[Array, "b"]) -> tuple[Array, Array]:
+    """Return the sum of the losses, and the losses, in float32."""
+    losses = losses.astype(jnp.float32)
+    return jnp.sum(losses), losses
 
 
-def _better(x, each, best, highest) -> tuple[Array, Array]:
-    """Keeps, for each image, the iterate of higher loss; of equals the earlier."""
-    more = each > highest
-    return jnp.where(more.reshape(-1, 1, 1, 1), x, best), jnp.where(more, each, highest)
+def _better(x, losses, best, highest) -> tuple[Array, Array]:
+    """Return the iterate of higher loss for each image, and its loss; ties keep `best`."""
+    is_better = losses > highest
+    return (
+        jnp.where(is_better.reshape(-1, 1, 1, 1), x, best),
+        jnp.where(is_better, losses, highest),
+    )
 
 
 def _length(x: Image) -> Float[Array, "*b 1 1 1"]:
+    """Return the l2 norm of each image."""
     return jnp.sqrt(jnp.sum(jnp.square(x), (-3, -2, -1), keepdims=True))
 
 
-def _shortened(x: Image, eps: float) -> Image:
-    # As torch.renorm, which the reference uses.
+def _shorten(x: Image, eps: float) -> Image:
+    """Return x with l2 norms above eps reduced to eps."""
+    # The formula of torch.renorm, which the reference uses.
     length = _length(x)
     return jnp.where(length > eps, x * (eps / (length + 1e-7)), x)
 
 
 def _direction(x: Image) -> Image:
+    """Return x divided by its l2 norm."""
     return x / (_length(x) + 1e-10)
 
 
-_anywhere = functools.partial(jax.random.uniform, minval=-1, maxval=1)
+_draw_in_box = functools.partial(jax.random.uniform, minval=-1, maxval=1)
 
 
-def _any_direction(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+def _draw_direction(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
     return _direction(jax.random.normal(key, shape))
 
 
 BALLS: Mapping[str, Ball] = {
-    "linf": Ball(jnp.sign, lambda x, eps: jnp.clip(x, -eps, eps), _anywhere),
-    "l2": Ball(_direction, _shortened, _any_direction),
+    "linf": Ball(
+        steepest=jnp.sign,
+        project=lambda x, eps: jnp.clip(x, -eps, eps),
+        draw=_draw_in_box,
+    ),
+    "l2": Ball(steepest=_direction, project=_shorten, draw=_draw_direction),
 }
 
 

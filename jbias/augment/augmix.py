@@ -1,11 +1,11 @@
-"""AugMix: mixes chains of image operations, and asks views of an image to agree.
+"""AugMix: mixes chains of image operations, with a consistency loss between views.
 
 Source: Hendrycks, Mu, Cubuk, Zoph, Gilmer and Lakshminarayanan, ICLR 2020,
 https://arxiv.org/abs/1912.02781.
 Reference code: https://github.com/google-research/augmix at 9b9824c.
-Deviations: translations are by the image's own size, where the reference has one
-constant; shears are rounded to 2^-20; only the chains start from 8 bits, and the share
-1 - m is of the image as it came.
+Deviations: translations are relative to the image's size, in the reference to a constant;
+shears are rounded to 2^-20; only the inputs of the chains are rounded to 8 bits, not the
+image that has the share 1 - m.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,16 +17,25 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import compose, options, pillow, sampling
 
-OPERATIONS = ("autocontrast", "equalize", "posterize", "rotate", "solarize")
-OPERATIONS += ("shear_x", "shear_y", "translate_x", "translate_y")
-# The four that are also corruptions of ImageNet-C.
+OPERATIONS = (
+    "autocontrast",
+    "equalize",
+    "posterize",
+    "rotate",
+    "solarize",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+)
+# With the four operations that are also corruptions of ImageNet-C.
 ALL_OPERATIONS = (*OPERATIONS, "colour", "contrast", "brightness", "sharpness")
-_DEEPEST = 3
+_MAX_DEPTH = 3
 Image = Float[Array, "h w 3"]
 
 
 class Chains(NamedTuple):
-    """Several chains of operations; of each the first `depth` act, and its share."""
+    """Chains of operations: the first `depth` of each are applied; `share` is its weight."""
 
     kind: Int[Array, "*copies width slots"]
     amount: Float[Array, "*copies width slots"]
@@ -44,16 +53,18 @@ def make(
     js: float = 12.0,
     views: int = 3,
 ) -> Callable:
-    """Shows each image in `views` rows: itself, then augmented with weight 0.
+    """Return AugMix: each image becomes `views` rows, itself and augmented copies.
 
     An augmented image is (1 - m) x + m sum_i w_i chain_i(x), m ~ Beta(alpha, alpha),
     w ~ Dirichlet(alpha, ...) over `width` chains. A chain is `depth` operations (1 to 3
-    if negative), each drawn from the list, at a level from U(0.1, severity). The class
-    loss is that of the images themselves, and `js` times the Jensen-Shannon divergence
-    of each image's views is added to it (base.objective).
+    if negative), each drawn from the list, at a level from U(0.1, severity). Augmented
+    rows have weight 0 in the class loss; `js` times the Jensen-Shannon divergence of each
+    image's views is added to the loss (base.objective).
 
-    views=1, which needs js=0, puts the augmented image in the place of the image; with
-    depth=0 nothing is changed. A batch that shows views already is refused.
+    all_ops: uses ALL_OPERATIONS instead of OPERATIONS.
+    views: with 1, which needs js=0, the augmented image replaces the image.
+
+    With depth=0 images are not changed. ValueError for a batch that already has views.
     """
     options.check_range("augmix", 0.1, 10, severity=severity)
     options.check_range("augmix", 1, 100, width=width, views=views)
@@ -64,9 +75,17 @@ def make(
         raise ValueError(f"{must}, got {js}; set js=0 or views=3")
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
-    def one(image: Image, key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
-        copies, size = max(views - 1, 1), image.shape[:2]
-        chains, m = draw(key, copies, names, severity, width, depth, alpha, size)
+    def augment(image: Image, key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
+        chains, m = draw(
+            key,
+            copies=max(views - 1, 1),
+            names=names,
+            severity=severity,
+            width=width,
+            depth=depth,
+            alpha=alpha,
+            size=image.shape[:2],
+        )
         mix = jax.vmap(lambda chains: mixture(image, names, chains))(chains)
         m = m.reshape(-1, 1, 1, 1)
         return (1 - m) * image[None] + m * mix
@@ -79,11 +98,11 @@ def make(
         image = batch["image"]
         new = jnp.repeat(image[:, None], max(views - 1, 1), 1)
         if depth:
-            new = jax.vmap(one)(image, sampling.keys(key, len(image)))
+            new = jax.vmap(augment)(image, sampling.keys(key, len(image)))
         if views == 1:
             return {**batch, "image": new[:, 0]}
         both = jnp.concatenate([image[:, None], new], 1)
-        shown = compose.repeat_shown(batch, views)
+        shown = compose.repeat_unweighted(batch, views)
         shown["image"] = both.reshape(-1, *image.shape[1:])
         return shown if options.is_statically(js, 0) else {**shown, "consistency": js}
 
@@ -91,7 +110,7 @@ def make(
 
 
 def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
-    """sum_i share_i chain_i(image); chain i is the first depth_i of its operations."""
+    """Return sum_i share_i chain_i(image), by the first depth_i operations of chain i."""
     start = pillow.pack(image)
 
     def add(total, chain):
@@ -106,34 +125,37 @@ def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
 
 
 def draw(
-    key: PRNGKeyArray, copies, names, severity, width, depth, alpha, size
+    key: PRNGKeyArray, *, copies, names, severity, width, depth, alpha, size
 ) -> tuple[Chains, Float[Array, "copies"]]:
-    """Draws each copy's chains, and its m."""
-    slots, several = depth if depth > 0 else _DEEPEST, (copies, width)
-    shapes = (3, *several, slots), several, several, (copies,)
-    u_op, u_depth, u_share, m = sampling.uniforms(key, *shapes)
-    kind, amount = operations(u_op, names, severity, size)
-    deep = 1 + sampling.integers(u_depth, _DEEPEST)
-    deep = jnp.full_like(deep, depth) if depth > 0 else deep
+    """Return random chains and weights m for the copies of an image; see `make`."""
+    slots, chain_shape = depth if depth > 0 else _MAX_DEPTH, (copies, width)
+    u_op, u_depth, u_share, m = sampling.uniforms(
+        key, (3, *chain_shape, slots), chain_shape, chain_shape, (copies,)
+    )
+    kind, amount = operations(u_op, names, severity=severity, size=size)
+    depths = 1 + sampling.integers(u_depth, _MAX_DEPTH)
+    depths = jnp.full_like(depths, depth) if depth > 0 else depths
     share = -jnp.log1p(-u_share)
-    # The general way takes seconds more to compile.
+    # Gamma and beta samplers take seconds to compile, so alpha = 1 does without them.
     if not options.is_statically(alpha, 1):
         k_share, k_m = jax.random.split(jax.random.fold_in(key, 1))
-        share = jax.random.gamma(k_share, alpha, several)
+        share = jax.random.gamma(k_share, alpha, chain_shape)
         m = jax.random.beta(k_m, alpha, alpha, (copies,))
-    return Chains(kind, amount, deep, share / jnp.sum(share, 1, keepdims=True)), m
+    share = share / jnp.sum(share, 1, keepdims=True)
+    return Chains(kind, amount, depth=depths, share=share), m
 
 
 def operations(
-    u: Float[Array, "3 *shape"], names: Sequence[str], severity: float, size: tuple
+    u: Float[Array, "3 *shape"], names: Sequence[str], *, severity: float, size: tuple
 ) -> tuple[Int[Array, "*shape"], Float[Array, "*shape"]]:
-    """Operations, as their places in `names`, and amounts, of uniform numbers.
+    """Return operations, as indices in `names`, and their amounts, from uniform numbers.
 
-    A level is from U(0.1, severity); AMOUNTS says what it means for images of `size`.
+    A level is from U(0.1, severity); AMOUNTS converts it for images of `size`.
     """
-    which, level, side = u
-    kind = sampling.integers(which, len(names))
-    level, sign = 0.1 + (severity - 0.1) * level, jnp.where(side < 0.5, 1.0, -1.0)
+    u_kind, u_level, u_sign = u
+    kind = sampling.integers(u_kind, len(names))
+    level = 0.1 + (severity - 0.1) * u_level
+    sign = jnp.where(u_sign < 0.5, 1.0, -1.0)
     amount = jnp.zeros_like(level)
     for i, name in enumerate(names):
         if name in AMOUNTS:
@@ -141,7 +163,7 @@ def operations(
     return kind, amount
 
 
-# (level, sign, height, width) -> amount, as in `ops`.
+# (level, sign, height, width) -> amount, in the units of pillow.py.
 AMOUNTS: Mapping[str, Callable] = {
     "posterize": lambda level, sign, h, w: 4 - jnp.floor(4 * level / 10),
     "rotate": lambda level, sign, h, w: sign * jnp.floor(30 * level / 10),

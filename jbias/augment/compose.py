@@ -1,10 +1,10 @@
-"""Transforms of labels, and those built of others: views, halves, one of several.
+"""Transforms of labels, and transforms that combine others: views, halves, one of several.
 
     dict(name="views", views=2)  # Each image twice, for SimCLR.
     dict(name="half", which="top", mix=dict(name="flip"))
 
 `half` is for images stacked on top of each other, as in the data set `stacked`: each half
-gets its own crops, flips or mixing.
+can have its own crops, flips or mixing.
 
 `one_of` draws a mixing transform per batch. Source: MixUp or CutMix as in the training
 recipes of timm and torchvision, see Wightman, Touvron and Jegou, "ResNet strikes back",
@@ -21,6 +21,7 @@ Deviation: the loss is the mean over classes (`jbias.algos.base.objective`), as 
 Beyer et al. take the sum.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -31,10 +32,11 @@ from jbias.augment import cutmix, fmix, mixing, mixup, options
 
 
 def views(*, views: int = 2) -> Callable:
-    """Shows each image `views` times, in consecutive rows; sets batch["views"].
+    """Return a transform that repeats each image in `views` consecutive rows.
 
-    All that has a row an example is repeated, also in batch["other"]. Crops, flips and
-    noise that follow are drawn for each row; mixing keeps the rows of one together.
+    It sets batch["views"]. All entries with a row per example are repeated, also in
+    batch["other"]. Later crops, flips and noise are drawn for each row; mixing keeps the
+    rows of an image together.
     """
     options.check_plain("views", "1 or more", views=views)
 
@@ -45,19 +47,22 @@ def views(*, views: int = 2) -> Callable:
 
 
 def repeat_views(batch, views: int):
-    """Repeats every row of a batch; twice is as often as the product."""
+    """Return a batch with every row repeated; batch["views"] is multiplied by `views`."""
     if views == 1:
         return batch
     rows = {name: x for name, x in batch.items() if name != "other"}
-    again = lambda x: jnp.repeat(x, views, axis=0) if jnp.ndim(x) else x
-    repeated = jax.tree.map(again, rows)
+    repeat = lambda x: jnp.repeat(x, views, axis=0) if jnp.ndim(x) else x
+    repeated = jax.tree.map(repeat, rows)
     if "other" in batch:
         repeated["other"] = repeat_views(batch["other"], views)
     return {**repeated, "views": views * batch.get("views", 1)}
 
 
-def repeat_shown(batch, views: int):
-    """Repeats every row likewise; of each image's rows the first alone has its weight."""
+def repeat_unweighted(batch, views: int):
+    """Return a batch with every row repeated, where repeated rows have weight 0.
+
+    The first row of each image keeps its weight.
+    """
     rows = len(batch["image"])
     weight = batch.get("weight", jnp.ones(rows))
     batch = repeat_views({**batch, "weight": weight}, views)
@@ -69,32 +74,37 @@ HALVES = ("top", "bottom")
 
 
 def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
-    """Transforms one half, "top" or "bottom"; the other stays.
+    """Return a transform of one half of the images; the other half is unchanged.
 
-    mix: a batch transform that keeps the size; in a config `mix=dict(name="flip")`. Labels
-    and all else become what it makes of them. mix_group: of how many images it draws
-    partners.
+    which: "top" or "bottom".
+    mix: a batch transform that keeps the size; in a config `mix=dict(name="flip")`. It also
+      changes labels and other entries of the batch.
+    mix_group: number of images among which `mix` draws partners.
     """
     options.check_choice("half", "which", which, HALVES)
 
     def apply(batch, key):
-        if (height := batch["image"].shape[1]) % 2:
-            must = "half: images must have an even height"
-            raise ValueError(f"{must}, got {height}; change their size")
-        halves, place = jnp.split(batch["image"], 2, 1), HALVES.index(which)
-        shape = halves[place].shape
-        changed = mix({**batch, "image": halves[place]}, key)
+        height = batch["image"].shape[1]
+        if height % 2:
+            raise ValueError(
+                f"half: images must have an even height, got {height}; change their size"
+            )
+        halves, index = jnp.split(batch["image"], 2, 1), HALVES.index(which)
+        shape = halves[index].shape
+        changed = mix({**batch, "image": halves[index]}, key)
         if changed["image"].shape != shape:
-            must = f"half: the transform must keep the shape {shape}"
-            raise ValueError(f"{must}, got {changed['image'].shape}; take another")
-        halves[place] = changed["image"]
+            raise ValueError(
+                f"half: the transform must keep the shape {shape}, got "
+                f"{changed['image'].shape}; take another"
+            )
+        halves[index] = changed["image"]
         return {**changed, "image": jnp.concatenate(halves, 1)}
 
     return apply
 
 
 def replace() -> Callable:
-    """Replaces images by those of batch["other"]; labels stay."""
+    """Return a transform that replaces images by those of batch["other"], not labels."""
 
     def apply(batch, key):
         return {**batch, "image": mixing.other_images("replace", batch)}
@@ -102,9 +112,11 @@ def replace() -> Callable:
     return apply
 
 
-MIX_SAMPLERS: Mapping[str, Callable] = dict(
-    mixup=mixup.mix_sampler, cutmix=cutmix.mix_sampler, fmix=fmix.mix_sampler
-)
+MIX_SAMPLERS: Mapping[str, Callable] = {
+    "mixup": mixup.mix_sampler,
+    "cutmix": cutmix.mix_sampler,
+    "fmix": fmix.mix_sampler,
+}
 
 
 def one_of(
@@ -117,11 +129,14 @@ def one_of(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> Callable:
-    """Mixes a batch by kinds[i], of alphas[i], with probability shares[i].
+    """Return a transform that mixes a batch by one of several methods.
 
-    Kinds are "mixup", "cutmix" and "fmix" with their defaults; `shares` are divided by
-    their sum. reformulated and partner are theirs. p is the chance of a batch to be
-    mixed at all.
+    It uses kinds[i] with alphas[i] with probability shares[i].
+
+    kinds: some of "mixup", "cutmix" and "fmix", with their default options.
+    shares: divided by their sum.
+    reformulated, partner: options of these methods.
+    p: probability that a batch is mixed.
     """
     for kind in kinds:
         options.check_choice("one_of", "kinds", kind, MIX_SAMPLERS)
@@ -129,27 +144,36 @@ def one_of(
         must = "one_of: kinds, alphas and shares must be as many, at least one"
         got = f"got {len(kinds)}, {len(alphas)} and {len(shares)}"
         raise ValueError(f"{must}, {got}; give one of each a kind")
-    for alpha, part in zip(alphas, shares):
-        options.check_range("one_of", 1e-6, math.inf, alphas=alpha, shares=part)
-    ways = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]
+    for alpha, share in zip(alphas, shares):
+        options.check_range("one_of", 1e-6, math.inf, alphas=alpha, shares=share)
+    samplers = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]
 
-    def draw(key, batch, own):
+    def draw(key, batch, keep_label):
         k_which, k_draw = jax.random.split(key)
         _, height, width, _ = batch["image"].shape
 
-        def whole(way):
-            mask, lam = way(k_draw, batch, own)
+        def draw_by(sampler):
+            mask, lam = sampler(k_draw, batch, keep_label)
             return mixing.Mix(jnp.broadcast_to(mask, (1, height, width, 1)), lam)
 
-        chance = jnp.log(jnp.asarray(shares, jnp.float32))
-        which = jax.random.categorical(k_which, chance)
-        return jax.lax.switch(which, [lambda way=way: whole(way) for way in ways])
+        log_shares = jnp.log(jnp.asarray(shares, jnp.float32))
+        which = jax.random.categorical(k_which, log_shares)
+        branches = [functools.partial(draw_by, sampler) for sampler in samplers]
+        return jax.lax.switch(which, branches)
 
-    return mixing.make("one_of", draw, 1.0, reformulated, p, partner, mix_group)
+    return mixing.make(
+        "one_of",
+        draw,
+        alpha=1.0,
+        reformulated=reformulated,
+        p=p,
+        partner=partner,
+        mix_group=mix_group,
+    )
 
 
 def smooth_labels(*, smoothing: float = 0.1) -> Callable:
-    """target' = (1 - e) target + e / k for k classes, e the smoothing."""
+    """Return label smoothing: target' = (1 - e) target + e / k, k classes, e `smoothing`."""
     options.check_range("smooth_labels", 0, 1, smoothing=smoothing)
 
     def apply(batch, key):
@@ -163,10 +187,10 @@ def smooth_labels(*, smoothing: float = 0.1) -> Callable:
 
 
 def binary_targets(*, threshold: float | None = None) -> Callable:
-    """Trains with the binary cross-entropy of each class.
+    """Return a transform that selects the binary cross-entropy of each class as the loss.
 
-    With a threshold, targets above it become 1 and the others 0, so that after mixing
-    both classes are a yes.
+    threshold: targets above it become 1 and the others 0, so that after mixing both classes
+      have the target 1. None keeps the targets.
     """
     options.check_range("binary_targets", 0, 1, threshold=threshold)
 

@@ -1,17 +1,18 @@
-"""The corruptions of ImageNet-C and ImageNet-C-bar on the device: CORRUPTIONS, by name.
+"""The corruptions of ImageNet-C and ImageNet-C-bar on the device: CORRUPTIONS by name.
 
     settings = corruptions.settings("fog", 3, side=224)
     keys = sampling.keys(key, len(images))
     corrupt_batch(images, keys, "fog", settings)
 
-What each does is said in data.corruptions, whose images these are, draws aside: an image
-depends on its key, name and settings alone. `draw` takes numbers from a key, mostly of
-U(0, 1) or N(0, 1); `apply` is a function of bytes, these and the settings. Severities of
-a corruption have settings of the same shapes, so that they share a compiled program.
+data.corruptions documents the corruptions; images here are the same except for the random
+draws. An image depends only on its key, the corruption's name and the settings. `draw`
+returns random numbers, mostly U(0, 1) or N(0, 1); `apply` computes the image from bytes,
+these numbers and the settings. All severities of a corruption have settings of the same
+shapes, so that they share a compiled program.
 
 Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261; Mintun,
 Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
-Deviation: computed in float32, where the host computes in float64.
+Deviation: computed in float32, on the host in float64.
 """
 
 from collections.abc import Callable
@@ -27,19 +28,19 @@ from jbias.augment.imagenet_c import Image, Settings
 from jbias.data.corruptions import kernels as host
 
 
-class Corruption(NamedTuple):
-    """A corruption of one image.
+class DeviceCorruption(NamedTuple):
+    """A corruption of one image on the device.
 
-    draw: (key, side) -> all that is random, of shapes that only the side decides.
-    apply: (image, drawn, settings) -> image; values on the scale of bytes, whole before
-      and not yet cut to bytes after.
+    draw: (key, side) -> random numbers, whose shapes depend only on the side.
+    apply: (image, drawn, settings) -> image, on the scale of bytes; the input has whole
+      numbers, the result is not rounded or clipped.
     """
 
     draw: Callable[[PRNGKeyArray, int], tuple]
     apply: Callable[[Image, tuple, Settings], Image]
 
 
-# Draws and applies; a corruption has the name of the function that applies it.
+# Pairs of (draw, apply); the name of `apply` is the name of the corruption.
 _PAIRS = (
     (c.draw_normals, replay.from_host(host.gaussian_noise)),
     (c.draw_uniforms, c.shot_noise),
@@ -62,7 +63,7 @@ _PAIRS = (
     (c.draw_nothing, replay.from_host(host.saturate)),
     *imagenet_c_bar.PAIRS,
 )
-CORRUPTIONS = {apply.__name__: Corruption(draw, apply) for draw, apply in _PAIRS}
+CORRUPTIONS = {apply.__name__: DeviceCorruption(draw, apply) for draw, apply in _PAIRS}
 
 
 def corrupt_batch(
@@ -74,25 +75,26 @@ def corrupt_batch(
     quantise: bool = True,
     stored: Int[Array, "2 8 8"] | None = None,
 ) -> Float[Array, "b h w 3"]:
-    """Corrupts images in [0, 1], each by its own key.
+    """Return corrupted images, from images in [0, 1] and one key per image.
 
-    Images are rounded to bytes first, as what is published was made of bytes.
+    Images are first rounded to bytes, because the published sets were made from bytes.
 
-    settings: of data.corruptions, for this name, a severity and the images' side.
-    quantise: clips and cuts to bytes, as published sets are; else values are neither.
-    stored: tables of the JPEG that images go through after that, as those of ImageNet-C
-      did: corruptions.quantisation_tables(85).
+    name: key of CORRUPTIONS.
+    settings: from data.corruptions, for this name, a severity and the images' side.
+    quantise: clips and truncates the result to bytes, as in the published sets.
+    stored: JPEG tables; the result is then encoded and decoded as JPEG. ImageNet-C was
+      stored with corruptions.quantisation_tables(85). None stores nothing.
     """
     if stored is not None and not quantise:
         raise ValueError("augment.corrupt: stored images are bytes; set quantise=True")
     draw, apply = CORRUPTIONS[name]
     settings = jax.tree.map(jnp.asarray, settings)
 
-    def one(image: Image, key: PRNGKeyArray) -> Image:
+    def corrupt(image: Image, key: PRNGKeyArray) -> Image:
         x = jnp.round(jnp.clip(image, 0, 1) * 255)
         x = apply(x, draw(key, len(x)), settings)
         x = c.to_bytes(x) if quantise else x
         x = x if stored is None else jpeg.round_trip(x, stored)
         return x / 255
 
-    return jax.vmap(one)(images, keys)
+    return jax.vmap(corrupt)(images, keys)

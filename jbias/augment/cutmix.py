@@ -1,8 +1,8 @@
-"""CutMix: pastes a box of another image, and mixes the labels by area.
+"""CutMix: pastes a box of another image, and mixes labels by the area.
 
 Source: Yun et al., ICCV 2019, https://arxiv.org/abs/1905.04899.
-Reference code: https://github.com/clovaai/CutMix-PyTorch at 2d8eb68; of the variant
-"torchbearer", which FMix compares with, https://github.com/pytorchbearer/torchbearer at
+Reference code: https://github.com/clovaai/CutMix-PyTorch at 2d8eb68; for the variant
+"torchbearer", the baseline of FMix, https://github.com/pytorchbearer/torchbearer at
 0e8484c.
 Deviation: partners inside groups (`jbias.augment.mixing`). The reformulated loss of
 CutMix is defined as that of MixUp; no released code has it.
@@ -29,32 +29,38 @@ def make(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> Callable:
-    """Pastes a box of the partner's; lam ~ Beta(alpha, alpha) is the share outside.
+    """Return CutMix, which pastes a box of the partner's image into each image.
 
-    A box has sides s W and s H, s = sqrt(1 - lam), a centre uniform over the pixels,
-    and is cut at the border.
+    lam ~ Beta(alpha, alpha) is the share of pixels outside the box. The box has sides s W
+    and s H, s = sqrt(1 - lam), and a centre uniform over the pixels, and is cut at the
+    image's border.
 
-    variant="area", the authors': sides are rounded down, one box a batch, and the
-    label's weight is the share of pixels that truly stayed. variant="torchbearer":
-    sides are rounded, a centre for each image, and the label's weight is the lam drawn,
-    too small where boxes are cut.
-
-    reformulated: lam ~ Beta(alpha + 1, alpha), and the own label alone. partner: of the
-    same "batch", or of the "other" source, then always reformulated (inter-dataset
-    CutMix). p is the chance of a batch to be mixed: 1 on ImageNet, 0.5 on CIFAR.
+    variant: "area", the authors': sides are rounded down, one box per batch, and the
+      label's weight is the actual share of pixels outside. "torchbearer": sides are
+      rounded, one centre per image, and the label's weight is lam, which is too small if
+      the box is cut at the border.
+    reformulated, partner, p: see mixing.make. The authors use p = 1 on ImageNet and 0.5 on
+      CIFAR.
     """
     options.check_choice("cutmix", "variant", variant, VARIANTS)
-    sample = mix_sampler(alpha, variant)
-    return mixing.make("cutmix", sample, alpha, reformulated, p, partner, mix_group)
+    return mixing.make(
+        "cutmix",
+        mix_sampler(alpha, variant),
+        alpha=alpha,
+        reformulated=reformulated,
+        p=p,
+        partner=partner,
+        mix_group=mix_group,
+    )
 
 
 def mix_sampler(alpha: float, variant: str = "area") -> Callable:
-    """Builds (key, batch, own) -> Mix, with one box or one for each image."""
+    """Return draw(key, batch, keep_label) -> Mix, with one box per batch or per image."""
 
-    def draw(key, batch, own):
+    def draw(key, batch, keep_label):
         rows, height, width, _ = batch["image"].shape
         k_lam, k_place = jax.random.split(key)
-        lam = mixing.draw_lambda(k_lam, alpha, own)
+        lam = mixing.draw_lambda(k_lam, alpha, keep_label)
         sides = jnp.sqrt(1 - lam) * jnp.array([height, width], jnp.float32)
 
         def outside(key: PRNGKeyArray, sides: Int[Array, "2"]) -> Float[Array, "h w 1"]:
@@ -65,9 +71,9 @@ def mix_sampler(alpha: float, variant: str = "area") -> Callable:
         if variant == "area":
             mask = outside(k_place, jnp.floor(sides).astype(jnp.int32))[None]
             return mixing.Mix(mask, jnp.mean(mask))
-        one = functools.partial(outside, sides=jnp.round(sides).astype(jnp.int32))
+        draw_mask = functools.partial(outside, sides=jnp.round(sides).astype(jnp.int32))
         views = batch.get("views", 1)
-        mask = sampling.draw_each(one, k_place, rows // views)
+        mask = sampling.draw_each(draw_mask, k_place, rows // views)
         return mixing.Mix(jnp.repeat(mask, views, axis=0), lam)
 
     return draw
@@ -76,9 +82,9 @@ def mix_sampler(alpha: float, variant: str = "area") -> Callable:
 def box_mask(
     centre: Int[Array, "2"], sides: Int[Array, "2"], height: int, width: int
 ) -> Bool[Array, "h w"]:
-    """Marks the pixels from centre - side // 2 to below centre + side // 2.
+    """Return True for pixels from centre - side // 2 to below centre + side // 2.
 
-    So an odd side loses a pixel, as in the references.
+    An odd side loses a pixel, as in the references.
     """
     half = sides // 2
     return geometric.inside_box(centre - half, centre + half, height, width)

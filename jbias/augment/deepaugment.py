@@ -1,16 +1,16 @@
-"""DeepAugment: which images share a damaged network, and what its two networks share.
+"""DeepAugment: the order of images, and functions shared by its two networks.
 
-An image-to-image network whose weights and activations are damaged at random makes a
-second training set. Weights are damaged anew with chance 0.05 before each image, in a
-random order of the images; activations anew for every image.
+An image-to-image network with randomly damaged weights and activations makes a second
+training set. Images pass in random order; before each image the weights are damaged again
+with probability 0.05. Activations are damaged for every image.
 
-Weights are flat mappings in PyTorch's names and layout, numpy arrays here; nothing given
-is changed. A "row" is an entry of the first axis of a stored weight.
+Weights are flat mappings with PyTorch's names and layout, as NumPy arrays; arguments are
+not modified. A "row" is an entry of the first axis of a stored weight.
 
 Source: Hendrycks et al., ICCV 2021, https://arxiv.org/abs/2006.16241.
 Reference code: https://github.com/hendrycks/imagenet-r at 3131cac, folder DeepAugment.
-Deviation: everything follows from keys; in networks narrower than the published ones the
-numbers of damaged rows and channels shrink in proportion.
+Deviation: all randomness is determined by keys; in networks narrower than the published
+ones the numbers of damaged rows and channels are reduced in proportion.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,89 +21,95 @@ import numpy as np
 import scipy.special
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-RENEWAL = 0.05  # Chance before each image that the weights are damaged anew.
+RENEWAL = 0.05  # Probability that the weights are damaged again before an image.
 
 Weight = Float[np.ndarray, "o ..."]  # Kernels are (o, i, h, w).
 Weights = dict[str, Weight]
 Option = Callable[[Weights, np.random.Generator], None]  # Changes the mapping.
 
 
-class Order(NamedTuple):
-    """In which order the images are sent through, and with which weights."""
+class ImageOrder(NamedTuple):
+    """The order in which images pass the network, and where its weights change.
 
-    index: Int[np.ndarray, "n"]  # The images, in order.
-    renewed: Bool[np.ndarray, "n"]  # Whether the weights are damaged anew before it.
+    index: numbers of the images, in order.
+    renewed: whether the weights are damaged again before the image.
+    """
+
+    index: Int[np.ndarray, "n"]
+    renewed: Bool[np.ndarray, "n"]
 
     @property
     def runs(self) -> list[Int[np.ndarray, "m"]]:
-        """The images of each damaged network; its first one names it."""
+        """The images of each damaged network, which its first image identifies."""
         return np.split(self.index, np.flatnonzero(self.renewed)[1:])
 
 
-def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> Order:
-    """Draws the order of n images and where the weights are renewed.
+def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> ImageOrder:
+    """Return a random order of n images and where the weights are damaged again.
 
-    Image i has a uniform number and a coin of its own, whatever n is: the order is that
-    of the numbers, the coin renews. The first image in order always does.
+    Image i has a uniform number, which determines the order, and a coin, which renews the
+    weights; neither depends on n. The first image in order always renews them.
     """
     index = np.argsort(generator(key, 0).random(n), kind="stable")
     renewed = (generator(key, 1).random(n) < renewal)[index]
     renewed[:1] = True
-    return Order(index, renewed)
+    return ImageOrder(index, renewed)
 
 
 def generator(key: PRNGKeyArray, number: int) -> np.random.Generator:
-    """The host's random numbers of a key; another `number`, another stream."""
+    """Return NumPy's generator of a key; each `number` is a different stream."""
     words = np.asarray(jax.random.key_data(key)).tolist()
     return np.random.default_rng([*words, number])
 
 
-def make(known: Sequence[Option], draws: int) -> tuple[Callable, Callable]:
-    """Builds draw(key) -> options, and damage(weights, key, options=None) -> weights.
+def make(known: Sequence[Option], num_draws: int) -> tuple[Callable, Callable]:
+    """Return draw(key) -> options, and damage(weights, key, options=None) -> weights.
 
-    options: the places in `known` of what damages the weights, one after the other, each
-      with its own numbers; so many as `draws` are drawn unless they are given.
+    known: functions that change weights in place.
+    options: indices in `known`; the functions are applied one after the other, each with
+      its own random numbers. By default `num_draws` indices are drawn with replacement.
     """
 
     def draw(key: PRNGKeyArray) -> tuple[int, ...]:
-        return tuple(generator(key, 0).integers(len(known), size=draws).tolist())
+        return tuple(generator(key, 0).integers(len(known), size=num_draws).tolist())
 
     def damage(weights: Mapping, key: PRNGKeyArray, options=None) -> Weights:
-        found = {name: np.asarray(value) for name, value in weights.items()}
-        for turn, option in enumerate(draw(key) if options is None else options, 1):
-            known[option](found, generator(key, turn))
-        return found
+        damaged = {name: np.asarray(value) for name, value in weights.items()}
+        options = draw(key) if options is None else options
+        for number, option in enumerate(options, 1):
+            known[option](damaged, generator(key, number))
+        return damaged
 
     return draw, damage
 
 
 def scale_count(count: int, have: int, published: int) -> int:
-    """As many of `have` as `count` is of the published number, at least 1."""
+    """Return the share count / published of `have` items, rounded, at least 1."""
     return max(1, round(count * have / published))
 
 
 def gelu(x: Weight) -> Weight:
-    """x times the normal distribution function of x, exactly."""
+    """Return x times the normal distribution function of x, without approximation."""
     return (x * scipy.special.ndtr(x)).astype(x.dtype)
 
 
 def amplified(x: Weight, rng: np.random.Generator, most: float) -> Weight:
-    """Multiplies each element by 1 + most u U, with one u for all and U each, U(0, 1)."""
+    """Return x (1 + most u U), u and U uniform: u is one number, U one per element."""
     return (x * (1 + most * rng.random() * rng.random(x.shape))).astype(x.dtype)
 
 
 def masked(x: Weight, rng: np.random.Generator, low: float) -> Weight:
-    """Multiplies each element by 1 or `low`, with equal chance."""
+    """Return x with each element multiplied by 1 or `low`, with equal probability."""
     return x * np.where(rng.random(x.shape) < 0.5, 1, low).astype(x.dtype)
 
 
 def rotated(x: Weight, rng: np.random.Generator, axes: tuple = (2, 3)) -> Weight:
-    """Turns by 90, 180 or 270 degrees."""
+    """Return x rotated by 90, 180 or 270 degrees."""
     return np.rot90(x, rng.integers(1, 4), axes).copy()
 
 
 def with_rows(x: Weight, rows: Int[np.ndarray, "m"], change: Callable) -> Weight:
-    """Changes these rows, one after the other: a row named twice is changed twice."""
+    """Return x with change(row) in these rows; a row that occurs twice changes twice."""
     x = x.copy()
     for row in rows:
         x[row] = change(x[row])

@@ -1,7 +1,7 @@
-"""DeepAugment with the compressive autoencoder: its damaged weights and codes.
+"""DeepAugment with the compressive autoencoder: damage of its weights and codes.
 
 One of eight options damages the weights, one of nine the code of each image. As in the
-released code: option 0 reverses one layer although two are drawn (the second is reversed
+released code, option 0 reverses only one layer (it draws two and reverses the second
 twice), and a ninth option for weights is never drawn.
 
 Source, reference code and deviations: jbias.augment.deepaugment.
@@ -20,41 +20,60 @@ from jbias.augment import deepaugment
 
 Code = Float[Array, "h w c"]  # Of one image.
 
-# The layers that may be damaged, by their place in the network: rows when published.
-# d_up_conv_1.3 is transposed: its rows are input channels, fewer than its biases.
 _BLOCKS = ("d_block_1.1", "d_block_1.4", "d_block_2.1", "d_block_2.4", "d_block_3.1")
-_LAYERS = {"e_conv_3.0": 32, "d_up_conv_1.0": 64, "d_up_conv_1.3": 64}
-_LAYERS |= dict.fromkeys(_BLOCKS, 128)
-_MOST = tuple(_LAYERS)[:6]
-_PERMUTED = 10  # Channels of the code.
-_FLIPPED = 5
+# The layers that may be damaged, in the order of the network, and their published number
+# of rows. d_up_conv_1.3 is transposed: its rows are input channels, fewer than its biases.
+_LAYERS = {
+    "e_conv_3.0": 32,
+    "d_up_conv_1.0": 64,
+    "d_up_conv_1.3": 64,
+    "d_block_1.1": 128,
+    "d_block_1.4": 128,
+    "d_block_2.1": 128,
+    "d_block_2.4": 128,
+    "d_block_3.1": 128,
+}
+_FIRST_SIX = tuple(_LAYERS)[:6]
+_NUM_PERMUTED = 10  # Permuted channels of the code.
+_NUM_FLIPPED = 5  # Drawn channels of the code, which are flipped.
 
 
-def _layer(rng: np.random.Generator, names: Sequence[str] = _MOST) -> tuple[str, str]:
+def _draw_layer(
+    rng: np.random.Generator, names: Sequence[str] = _FIRST_SIX
+) -> tuple[str, str]:
+    """Return the names of the weight and the bias of a random layer."""
     name = names[rng.integers(len(names))]
     return f"{name}.weight", f"{name}.bias"
 
 
 def _reverse(weights, rng):
-    for name in _layer(rng, _BLOCKS):
+    """Reverse the rows of a layer."""
+    for name in _draw_layer(rng, _BLOCKS):
         weights[name] = weights[name][::-1].copy()
 
 
-def _change_rows(weights, rng, *, count, change, names=_MOST):
-    both = _layer(rng, names)
-    have, published = len(weights[both[0]]), _LAYERS[both[0].removesuffix(".weight")]
-    rows = rng.integers(have, size=deepaugment.scale_count(count, have, published))
-    for name in both:
+def _change_rows(weights, rng, *, count, change, names=_FIRST_SIX):
+    """Apply change(row) to random rows of a layer's weight and bias.
+
+    count: number of rows in the published network.
+    """
+    weight, bias = _draw_layer(rng, names)
+    num_rows, published = len(weights[weight]), _LAYERS[weight.removesuffix(".weight")]
+    count = deepaugment.scale_count(count, num_rows, published)
+    rows = rng.integers(num_rows, size=count)
+    for name in (weight, bias):
         weights[name] = deepaugment.with_rows(weights[name], rows, change)
 
 
 def _amplify(weights, rng):
-    for name, _ in (_layer(rng), _layer(rng)):  # May be one layer, twice.
+    """Amplify the weights of two random layers, which may be the same."""
+    for name, _ in (_draw_layer(rng), _draw_layer(rng)):
         weights[name] = deepaugment.amplified(weights[name], rng, 8)
 
 
 def _change(weights, rng, *, change):
-    name, _ = _layer(rng)
+    """Apply change(weight, rng) to the weight of a random layer."""
+    name, _ = _draw_layer(rng)
     weights[name] = change(weights[name], rng)
 
 
@@ -76,7 +95,7 @@ _OPTIONS = (
     _reverse,
     partial(_change_rows, count=12, change=np.negative),
     partial(_change_rows, count=25, change=np.zeros_like),
-    partial(_change_rows, count=25, change=_negative_gelu, names=_MOST[2:]),
+    partial(_change_rows, count=25, change=_negative_gelu, names=_FIRST_SIX[2:]),
     _amplify,
     partial(_change, change=_masked),
     partial(_change, change=deepaugment.rotated),
@@ -86,110 +105,129 @@ draw, damage = deepaugment.make(_OPTIONS, 1)
 
 
 class _Numbers(NamedTuple):
-    """Random numbers, U(0, 1), of an image: one option acts, so all may share them."""
+    """Random numbers U(0, 1) of an image; all options share them, since only one acts."""
 
     taps: Float[Array, "c c 3 3"]
     element: Code
 
-    def below(self, place: int, limit: int, count: int) -> Int[Array, "count"]:
-        """Whole numbers below `limit`, others at each `place`."""
-        start = place * 64
+    def integers(self, stream: int, *, limit: int, count: int) -> Int[Array, "count"]:
+        """Return `count` whole numbers below `limit`; each stream has different ones."""
+        start = stream * 64
         return (self.taps.reshape(-1)[start : start + count] * limit).astype(int)
 
 
 def latent(
     x: Float[Array, "b h w c"], keys: PRNGKeyArray, option: int | None = None
 ) -> tuple[Float[Array, "b h w c"], Float[Array, "b h w c"]]:
-    """Damages the code of each image, before its bits are drawn.
+    """Damage the code of each image, before its bits are drawn.
 
-    keys: (b), one for each image. `option` is drawn for each unless it is given.
-    Returns the code and what its bits, 0 or 1, are to be multiplied by.
-    Every option is computed for every image; together they cost a few per cent of the
-    network, since the code is small.
+    keys: (b), one for each image.
+    option: 0 to 8; by default drawn for each image.
+
+    Returns the code, and the gain by which its bits, 0 or 1, are to be multiplied. Every
+    option is computed for every image; since the code is small, this costs a few per cent
+    of the network.
     """
 
-    def one(x, key):
-        which, taps, element = jax.random.split(key, 3)
-        chosen = draw_latent(which) if option is None else jnp.asarray(option)
+    def damage_code(x, key):
+        k_option, k_taps, k_element = jax.random.split(key, 3)
+        chosen = draw_latent(k_option) if option is None else jnp.asarray(option)
         channels = x.shape[-1]
-        kernels = jax.random.uniform(taps, (channels, channels, 3, 3))
-        numbers = _Numbers(kernels, jax.random.uniform(element, x.shape))
+        taps = jax.random.uniform(k_taps, (channels, channels, 3, 3))
+        numbers = _Numbers(taps, jax.random.uniform(k_element, x.shape))
         gain = 3 + 4 * numbers.taps[0, 0, 0, 0] * numbers.element
-        return _code(x, chosen, numbers), jnp.where(chosen == 0, gain, 1)
+        return _apply_option(x, chosen, numbers), jnp.where(chosen == 0, gain, 1)
 
-    return jax.vmap(one)(x, keys)
+    return jax.vmap(damage_code)(x, keys)
 
 
 def draw_latent(key: PRNGKeyArray) -> Int[Array, ""]:
-    """Draws which option damages the code of an image."""
+    """Return a random option for the code of an image, 0 to 8."""
     return jax.random.randint(key, (), 0, 9)
 
 
-def _code(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
-    place = numbers.element[..., :1]
-    all_flipped = _flipped(x, numbers)
-    moved = (
+def _apply_option(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
+    """Return the code after an option; option 0 only has a gain."""
+    position = numbers.element[..., :1]
+    all_flipped = _flip(x, numbers)
+    first_six = (
         x,
-        jnp.where(place < 0.2, 0, x),
-        jnp.where(place < 0.1, -x, x),
-        _permuted(x, numbers),
-        jnp.where(_drawn_oddly(x.shape[-1], numbers), all_flipped, x),
+        jnp.where(position < 0.2, 0, x),
+        jnp.where(position < 0.1, -x, x),
+        _permute_channels(x, numbers),
+        jnp.where(_is_flipped(x.shape[-1], numbers), all_flipped, x),
         all_flipped,
     )
-    moved = jax.lax.select_n(jnp.where(option < 6, option, 0), *moved)
-    kernels = _noisy(numbers), _doubled(numbers), _shifted(numbers)
+    elementwise = jax.lax.select_n(jnp.where(option < 6, option, 0), *first_six)
+    kernels = (
+        _noisy_kernel(numbers),
+        _doubling_kernel(numbers),
+        _shifting_kernel(numbers),
+    )
     kernel = jax.lax.select_n(jnp.maximum(option - 6, 0), *kernels)
-    return jnp.where(option >= 6, _filtered(x, kernel), moved)
+    return jnp.where(option >= 6, _correlate(x, kernel), elementwise)
 
 
-def _permuted(x: Array, numbers: _Numbers) -> Array:
-    first = jnp.argsort(numbers.taps.reshape(-1)[:_PERMUTED])
-    return x[..., jnp.concatenate([first, jnp.arange(_PERMUTED, x.shape[-1])])]
+def _permute_channels(x: Array, numbers: _Numbers) -> Array:
+    """Return the code with its first ten channels permuted."""
+    first = jnp.argsort(numbers.taps.reshape(-1)[:_NUM_PERMUTED])
+    return x[..., jnp.concatenate([first, jnp.arange(_NUM_PERMUTED, x.shape[-1])])]
 
 
-def _flipped(x: Array, numbers: _Numbers) -> Array:
-    """Flips along two of (batch, height, width); the batch is one image, always."""
-    (way,) = numbers.below(0, 3, 1)
-    return jax.lax.select_n(way, x[::-1], x[:, ::-1], x[::-1, ::-1])
+def _flip(x: Array, numbers: _Numbers) -> Array:
+    """Return the code flipped along two of (batch, height, width); the batch is one."""
+    (axes,) = numbers.integers(0, limit=3, count=1)
+    return jax.lax.select_n(axes, x[::-1], x[:, ::-1], x[::-1, ::-1])
 
 
-def _drawn_oddly(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
-    """Which channels are drawn once, thrice ...: flipped twice is restored."""
-    times = jnp.zeros(channels, int).at[numbers.below(1, channels, _FLIPPED)].add(1)
+def _is_flipped(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
+    """Return True for channels that are drawn an odd number of times."""
+    drawn = numbers.integers(1, limit=channels, count=_NUM_FLIPPED)
+    times = jnp.zeros(channels, int).at[drawn].add(1)
     return (times % 2 == 1)[None, None, :]
 
 
 def _identity(channels: int) -> Float[Array, "c c 3 3"]:
-    """A kernel that changes nothing, [to, from, row, column]."""
+    """Return the identity kernel, [to, from, row, column]."""
     return jnp.zeros((channels, channels, 3, 3)).at[:, :, 1, 1].set(jnp.eye(channels))
 
 
-def _noisy(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
+def _noisy_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
+    """Return the identity kernel plus U(-0.1, 0.1)."""
     return _identity(len(numbers.taps)) + 0.2 * (numbers.taps - 0.5)
 
 
-def _doubled(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
-    """Gives half of the channels a second one; a tap that is there already stays 1."""
+def _doubling_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
+    """Return a kernel that adds a random shifted channel to half of the channels.
+
+    A tap of the identity that is drawn stays 1.
+    """
     channels = len(numbers.taps)
-    extra = numbers.below(0, 2, channels).astype(jnp.float32)
-    source = numbers.below(1, channels, channels)
-    row, column = (numbers.below(i, 3, channels) for i in (2, 3))
+    extra = numbers.integers(0, limit=2, count=channels).astype(jnp.float32)
+    source = numbers.integers(1, limit=channels, count=channels)
+    row, column = (numbers.integers(i, limit=3, count=channels) for i in (2, 3))
     return _identity(channels).at[jnp.arange(channels), source, row, column].max(extra)
 
 
-def _shifted(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
-    """Moves every channel; an offset holds until it is drawn anew, with chance 0.2."""
+def _shifting_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
+    """Return a kernel that shifts channels by up to one pixel.
+
+    Consecutive channels have the same offset until a new one is drawn, with probability
+    0.2 before each channel.
+    """
     channels = len(numbers.taps)
-    place = jnp.arange(channels)
-    renewed = numbers.below(0, 5, channels) == 0
-    drawn = numbers.below(1, 9, channels + 1)  # The last one begins.
-    latest = jax.lax.cummax(jnp.where(renewed, place, -1))
+    channel = jnp.arange(channels)
+    is_renewed = numbers.integers(0, limit=5, count=channels) == 0
+    # The last number is the offset before the first renewal.
+    drawn = numbers.integers(1, limit=9, count=channels + 1)
+    latest = jax.lax.cummax(jnp.where(is_renewed, channel, -1))
     row, column = jnp.divmod(drawn[latest], 3)
-    return jnp.zeros((channels, channels, 3, 3)).at[place, place, row, column].set(1)
+    empty = jnp.zeros((channels, channels, 3, 3))
+    return empty.at[channel, channel, row, column].set(1)
 
 
-def _filtered(x: Code, kernel: Float[Array, "c c 3 3"]) -> Array:
-    """Correlates with a kernel of the image's own, as products of matrices."""
+def _correlate(x: Code, kernel: Float[Array, "c c 3 3"]) -> Array:
+    """Return the code correlated with a kernel, by a product of matrices."""
     h, w, c = x.shape
     padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))
     taps = [padded[i : i + h, j : j + w] for i in range(3) for j in range(3)]

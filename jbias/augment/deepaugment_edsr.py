@@ -1,13 +1,12 @@
-"""DeepAugment with EDSR, the super-resolution network: damaged weights and features.
+"""DeepAugment with EDSR, the super-resolution network: damage of weights and features.
 
 Weights: three of seventeen options, drawn with replacement, are applied one after the
 other. `conv0` and `conv2` are a block's two convolutions; biases change only where stated.
 
 Activations: for every image one of four options before the body of residual blocks and one
-of five inside it. They plug into `before` and `body` of jbias.models.edsr.apply. As in the
-released code, unless asked otherwise: "swapping" two channels copies the second over the
-first, and "skipping layers" applies only the last layer that is not skipped, to the body's
-input.
+of five inside it, by the arguments `before` and `body` of jbias.models.edsr.apply. As in
+the released code, by default "swapping" two channels copies the second over the first, and
+"skipping layers" only applies the last layer that is not skipped, to the body's input.
 
 Source and reference code: jbias.augment.deepaugment.
 Deviation: networks of fewer than 16 blocks offer fewer places; otherwise as released.
@@ -31,12 +30,13 @@ _SQUARE = np.array([[-1, -1, -1], [-1, 8, -1], [-1, -1, -1]], np.float32)
 _THIRDS, _SECONDS, _FOURTHS = (0, 3, 6, 9), (1, 4, 7), (1, 5, 9)  # Blocks.
 
 
-def _blocks(weights) -> int:
+def _num_blocks(weights) -> int:
     return sum(name.endswith(".body.0.bias") for name in weights)
 
 
-def _block_of(weights, places: Sequence[int], rng) -> int:
-    places = [place for place in places if place < _blocks(weights)]
+def _draw_block(weights, places: Sequence[int], rng) -> int:
+    """Return a random block of `places` that the network has."""
+    places = [place for place in places if place < _num_blocks(weights)]
     return places[rng.integers(len(places))]
 
 
@@ -45,22 +45,26 @@ def _name(block: int, conv: int, kind: str = "weight") -> str:
 
 
 def _change(weights, rng, *, change, places=_THIRDS, convs=(0,), kinds=("weight",)):
-    """Changes weights of one block, each by change(weight, rng)."""
-    block = _block_of(weights, places, rng)
+    """Apply change(weight, rng) to weights of one random block of `places`."""
+    block = _draw_block(weights, places, rng)
     for name in (_name(block, conv, kind) for conv in convs for kind in kinds):
         weights[name] = change(weights[name], rng)
 
 
 def _change_any(weights, rng, *, change, convs=(0,), times=5):
-    """Changes one of these convolutions of any block but the last, so many times."""
+    """Apply change(weight, rng) to random convolutions, one after the other.
+
+    Each time, to one of `convs` of any block but the last.
+    """
     for _ in range(times):
-        block = rng.integers(_blocks(weights) - 1)
+        block = rng.integers(_num_blocks(weights) - 1)
         name = _name(block, rng.choice(convs) if len(convs) > 1 else convs[0])
         weights[name] = change(weights[name], rng)
 
 
 def _mirror(weights, rng):
-    block = _block_of(weights, _THIRDS, rng)
+    """Mirror the kernels of conv0 of a block and negate those of conv2."""
+    block = _draw_block(weights, _THIRDS, rng)
     weights[_name(block, 0)] = weights[_name(block, 0)][..., ::-1].copy()
     weights[_name(block, 2)] = -weights[_name(block, 2)]
 
@@ -103,14 +107,14 @@ def _largest_alone(x, rng):
 
 
 def _filtered(weight: Weight, bank: Float[np.ndarray, "p i 3 3"]) -> Weight:
-    """Correlates kernels, as if they were images of i channels, with a bank, pad 1."""
+    """Return kernels correlated with a bank, as if they were images of i channels."""
     height, width = weight.shape[2:]
     padded = np.pad(weight, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    found = 0
+    total = 0
     for i, j in itertools.product(range(3), repeat=2):
-        near = padded[:, :, i : i + height, j : j + width]
-        found += np.einsum("oihw,pi->ophw", near, bank[:, :, i, j], optimize=True)
-    return found.astype(np.float32)
+        shifted = padded[:, :, i : i + height, j : j + width]
+        total += np.einsum("oihw,pi->ophw", shifted, bank[:, :, i, j], optimize=True)
+    return total.astype(np.float32)
 
 
 _BOTH = ("weight", "bias")
@@ -138,102 +142,117 @@ draw, damage = deepaugment.make(_OPTIONS, 3)
 Map = Float[Array, "b h w c"]
 BEFORE = ("swap", "zero", "negate", "nothing")
 INSIDE = ("negate", "rectify", "flip", "skip", "nothing")
-_CHANNELS, _BLOCKS, _CUT = 64, 16, 5  # Of the published network; the cut after block 4.
-_SKIPPED = 3
-_NEVER_SKIPPED = 2  # The first so many layers.
+# Of the published network; activations are damaged before block 5.
+_CHANNELS, _BLOCKS, _CUT = 64, 16, 5
+_NUM_SKIPPED = 3
+_NEVER_SKIPPED = 2  # Number of layers at the start that are never skipped.
 
 
 def before(
     x: Map, keys: PRNGKeyArray, option: str | None = None, *, true_swaps: bool = False
 ) -> Map:
-    """Damages what enters the body.
+    """Return the damaged input of the body.
 
-    swap: five times, two random channels (without `true_swaps`, a copy); zero: each
-    element with chance 0.05; negate: each with chance 0.025.
-    keys: (b), one for each image; `option` is drawn for each unless it is given.
+    "swap": five times, two random channels (a copy unless `true_swaps`). "zero": each
+    element with probability 0.05. "negate": each element with probability 0.025.
+
+    keys: (b), one for each image.
+    option: one of BEFORE; by default drawn for each image.
     """
 
-    def one(x, key):
-        which, channel, element = jax.random.split(key, 3)
-        chosen = draw_before(which) if option is None else BEFORE.index(option)
-        order = _swaps(channel, x.shape[-1], true_swaps)
+    def damage_input(x, key):
+        k_option, k_channel, k_element = jax.random.split(key, 3)
+        chosen = draw_before(k_option) if option is None else BEFORE.index(option)
+        order = _draw_swaps(k_channel, x.shape[-1], true_swaps)
         x = jnp.where(chosen == 0, x[..., order], x)
-        u = jax.random.uniform(element, x.shape)
+        u = jax.random.uniform(k_element, x.shape)
         x = jnp.where((chosen == 1) & (u < 0.05), 0, x)
         return jnp.where((chosen == 2) & (u < 0.025), -x, x)
 
-    return jax.vmap(one)(x, keys)
+    return jax.vmap(damage_input)(x, keys)
 
 
 def body(
     layers, x: Map, keys: PRNGKeyArray, option=None, *, true_skips: bool = False
 ) -> Map:
-    """Runs the body's layers, functions, and damages what passes between them.
+    """Return the output of the body, with damaged features inside it.
 
-    After five of the 16 blocks, negate: all features; rectify: by a ReLU (1/3) or a
-    GELU (2/3); flip: channels and rows (1/3) or channels and columns (2/3).
-    skip: up to three random layers after the second are left out (without
-    `true_skips`, all but the last of the others are).
-    Every option is computed for every image: four layers more than the network has,
-    or none with `true_skips`.
+    After five of the 16 blocks, "negate": all features; "rectify": by a ReLU (1/3) or a
+    GELU (2/3); "flip": channels and rows (1/3) or channels and columns (2/3). "skip": up to
+    three random layers after the second are skipped (unless `true_skips`, all layers but
+    the last that is not skipped).
+
+    layers: functions of (b h w c). keys: (b), one for each image.
+    option: one of INSIDE; by default drawn for each image.
+
+    Every option is computed for every image, which costs four additional layers, or none
+    with `true_skips`.
     """
-    two = jax.vmap(jax.random.split)(keys)
-    which, how = two[:, 0], two[:, 1]
+    split_keys = jax.vmap(jax.random.split)(keys)
+    k_option, k_damage = split_keys[:, 0], split_keys[:, 1]
     if option is None:
-        chosen = jax.vmap(draw_inside)(which)
+        chosen = jax.vmap(draw_inside)(k_option)
     else:
         chosen = jnp.full(len(keys), INSIDE.index(option))
-    left_out = jax.vmap(lambda key: _left_out(key, len(layers)))(how)
-    left_out &= (chosen == INSIDE.index("skip"))[:, None]
-    found = x
+    is_skipped = jax.vmap(lambda key: _draw_skipped(key, len(layers)))(k_damage)
+    is_skipped &= (chosen == INSIDE.index("skip"))[:, None]
+    y = x
     for i, layer in enumerate(layers):
         if i == round((len(layers) - 1) * _CUT / _BLOCKS):
-            found = jax.vmap(_at_the_cut)(found, chosen, how)
-        after = layer(found)
+            y = jax.vmap(_damage_features)(y, chosen, k_damage)
+        new = layer(y)
         if true_skips and i >= _NEVER_SKIPPED:
-            after = jnp.where(left_out[:, i, None, None, None], found, after)
-        found = after
-    return found if true_skips else _last_alone(layers, x, found, chosen, left_out)
+            new = jnp.where(is_skipped[:, i, None, None, None], y, new)
+        y = new
+    if true_skips:
+        return y
+    return _apply_last(layers, x, y=y, option=chosen, is_skipped=is_skipped)
 
 
 def draw_before(key: PRNGKeyArray) -> Int[Array, ""]:
-    """Draws an option of BEFORE, by its place."""
+    """Return the index of a random option of BEFORE."""
     return jax.random.randint(key, (), 0, len(BEFORE))
 
 
 def draw_inside(key: PRNGKeyArray) -> Int[Array, ""]:
-    """Draws an option of INSIDE, by its place."""
+    """Return the index of a random option of INSIDE."""
     return jax.random.randint(key, (), 0, len(INSIDE))
 
 
-def _swaps(key: PRNGKeyArray, channels: int, true: bool) -> Int[Array, "c"]:
+def _draw_swaps(key: PRNGKeyArray, channels: int, true_swaps: bool) -> Int[Array, "c"]:
+    """Return the order of channels after five random swaps, or copies."""
     order = jnp.arange(channels)
     count = deepaugment.scale_count(5, channels, _CHANNELS)
     for first, second in jax.random.randint(key, (count, 2), 0, channels):
         old = order
         order = order.at[first].set(old[second])
-        if true:
+        if true_swaps:
             order = order.at[second].set(old[first])
     return order
 
 
-def _at_the_cut(x, option: Int[Array, ""], key: PRNGKeyArray) -> Array:
+def _damage_features(x, option: Int[Array, ""], key: PRNGKeyArray) -> Array:
+    """Return an image's features after an option of INSIDE; "skip" does not change them."""
     third = jax.random.uniform(key) < 1 / 3
     rectified = jnp.where(third, jax.nn.relu(x), jax.nn.gelu(x, approximate=False))
     flipped = jnp.where(third, x[::-1, :, ::-1], x[:, ::-1, ::-1])
     return jax.lax.select_n(option, -x, rectified, flipped, x, x)
 
 
-def _left_out(key: PRNGKeyArray, layers: int) -> Array:
-    drawn = jax.random.randint(key, (_SKIPPED,), _NEVER_SKIPPED, layers)
-    return jnp.zeros(layers, bool).at[drawn].set(True)
+def _draw_skipped(key: PRNGKeyArray, num_layers: int) -> Array:
+    """Return whether each layer is skipped, at most three."""
+    drawn = jax.random.randint(key, (_NUM_SKIPPED,), _NEVER_SKIPPED, num_layers)
+    return jnp.zeros(num_layers, bool).at[drawn].set(True)
 
 
-def _last_alone(layers, x, found, option, left_out) -> Array:
-    """Where layers are skipped, the last other one is applied to the body's input."""
-    skips = option == INSIDE.index("skip")
-    for i in range(len(layers) - 1 - _SKIPPED, len(layers)):
-        later = left_out[:, i + 1 :].all(1)
-        chosen = skips & later & ~left_out[:, i]
-        found = jnp.where(chosen[:, None, None, None], layers[i](x), found)
-    return found
+def _apply_last(layers, x, *, y, option, is_skipped) -> Array:
+    """Return y, but for images with "skip" the last layer not skipped, applied to x.
+
+    x, y: input and output of the body.
+    """
+    has_skips = option == INSIDE.index("skip")
+    for i in range(len(layers) - 1 - _NUM_SKIPPED, len(layers)):
+        all_later_skipped = is_skipped[:, i + 1 :].all(1)
+        is_last = has_skips & all_later_skipped & ~is_skipped[:, i]
+        y = jnp.where(is_last[:, None, None, None], layers[i](x), y)
+    return y

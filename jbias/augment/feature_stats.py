@@ -1,10 +1,10 @@
-"""Feature statistics of images, and ways to swap them between images.
+"""Feature statistics of images, and functions that mix them between images.
 
-Statistics are those of one image's channel over its pixels.
+Statistics are computed over the pixels of a channel of one image.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,19 +19,28 @@ Stats = Float[Array, "b c"]
 Gate = Bool[Array, ""]
 
 
-def wide(stats: Stats) -> Float[Array, "b 1 1 c"]:
-    """Statistics as what a map is scaled by or shifted.
+class Affine(NamedTuple):
+    """The map scale x + shift, and the mean and unbiased variance of x."""
 
-    Between maps they have two axes: a TPU lays what has four in eight times the memory.
+    scale: Stats
+    shift: Stats
+    mean: Stats
+    var: Stats
+
+
+def broadcastable(stats: Stats) -> Float[Array, "b 1 1 c"]:
+    """Return statistics with the rank of a map.
+
+    They are stored with two axes: with four a TPU uses eight times the memory.
     """
     return stats[:, None, None]
 
 
 def moments(x: Map) -> tuple[Stats, Stats]:
-    """Returns mean and unbiased variance over the pixels, in float32.
+    """Return mean and unbiased variance over the pixels, in float32.
 
-    Raises ValueError on maps of one pixel: their variance is 0/0 and would poison the
-    gradient even where it is not used.
+    ValueError for maps of one pixel: their variance is 0/0, which makes gradients NaN even
+    if it is not used.
     """
     if x.shape[1] * x.shape[2] < 2:
         must = "augment.feature_stats: statistics need maps of at least 2 pixels"
@@ -43,32 +52,37 @@ def moments(x: Map) -> tuple[Stats, Stats]:
 
 @jax.custom_vjp
 def gated_moments(x: Map, acts: Gate | None) -> tuple[Stats, Stats]:
-    """Return `moments` where the gate acts, else 0 and 1 without reading x.
+    """Return `moments` if the gate acts, else 0 and 1 without reading x.
 
-    acts: None reads x in any case.
+    acts: None always computes the moments.
     """
     return _gated_moments(x, acts)[0]
 
 
 def _gated_moments(x, acts):
-    def neither(x):
+    """Return the moments and the residuals for their gradient."""
+
+    def defaults(x):
         zeros = jnp.zeros((x.shape[0], x.shape[3]))
         return zeros, jnp.ones_like(zeros)
 
-    found = moments(x) if acts is None else jax.lax.cond(acts, moments, neither, x)
-    return found, (x, found[0])
+    if acts is None:
+        mean, var = moments(x)
+    else:
+        mean, var = jax.lax.cond(acts, moments, defaults, x)
+    return (mean, var), (x, mean)
 
 
-def _gated_moments_gradient(kept, given):
-    """dx = dm / n + 2 (x - m) dv / (n - 1): no more than a product and a sum.
+def _gated_moments_gradient(residuals, gradients):
+    """Return the gradient of x: dm / n + 2 (x - m) dv / (n - 1), one product and one sum.
 
-    Nothing is gated: what depends on moments that were not read has no gradient there.
+    No gate is needed: if the moments were not computed, their gradients are 0.
     """
-    (x, mean), (d_mean, d_var) = kept, given
+    (x, mean), (d_mean, d_var) = residuals, gradients
     count = x.shape[1] * x.shape[2]
     slope = 2 * d_var / (count - 1)
     level = d_mean / count - mean * slope
-    dx = x.astype(jnp.float32) * wide(slope) + wide(level)
+    dx = x.astype(jnp.float32) * broadcastable(slope) + broadcastable(level)
     return dx.astype(x.dtype), None
 
 
@@ -77,26 +91,30 @@ gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 def gated_affine(
     x: Map, acts: Gate, change: Callable, *args: Any, read_always: bool = False
-) -> tuple[Stats, ...]:
-    """Return a and b of a x + b, by change(mean, var, *args), and mean and var.
+) -> Affine:
+    """Return the affine map of change(mean, var, *args) -> (scale, shift).
 
-    Where the gate does not act, nothing is drawn, a is 1 and b is 0; nor is x read, and
-    mean and var are 0 and 1.
+    If the gate does not act, `change` is not computed, scale is 1 and shift is 0; and x is
+    not read, so that mean and var are 0 and 1.
 
-    read_always: takes mean and var of x outside the condition, which a compiler can fuse
-      with what makes x. Inside, x is copied to a layout of the branch.
+    read_always: computes mean and var outside the condition, so that the compiler can fuse
+      them with the computation of x. Inside, x is copied to the layout of the branch.
     """
     mean, var = gated_moments(x, None if read_always else acts)
 
-    def keep(mean, var, *args):
+    def identity(mean, var, *args):
         return jnp.ones_like(var), jnp.zeros_like(mean)
 
-    return *jax.lax.cond(acts, change, keep, mean, var, *args), mean, var
+    scale, shift = jax.lax.cond(acts, change, identity, mean, var, *args)
+    return Affine(scale, shift, mean=mean, var=var)
 
 
-def affine_between(own: Stats, new: Stats) -> tuple[Stats, Stats]:
-    """a and b of a x + b, which turns means and deviations, side by side, into new ones."""
-    (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, new))
+def affine_between(old: Stats, new: Stats) -> tuple[Stats, Stats]:
+    """Return a and b of the map a x + b that changes statistics from old to new.
+
+    old, new: means and standard deviations, concatenated, (b 2c).
+    """
+    (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (old, new))
     scale = new_std / std
     return scale, new_mean - mean * scale
 
@@ -104,14 +122,13 @@ def affine_between(own: Stats, new: Stats) -> tuple[Stats, Stats]:
 def permuted_adain(
     mean: Stats, var: Stats, key: PRNGKeyArray, *, group: int
 ) -> tuple[Stats, Stats]:
-    """Gives each image the channel means and deviations of another, held constant.
+    """Return a and b of a x + b that give each image the statistics of another image.
 
-    Returns a and b of a x + b, given the moments of x. It is
+    mean, var: moments of x. The map is
 
         (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m'
 
-    with eps = 1e-5, twice in the divisor; m' and v' are the partner's and carry no
-    gradient.
+    with eps = 1e-5, twice in the divisor; m' and v' are the partner's and have no gradient.
     Source: Nuriel, Benaim and Wolf, CVPR 2021; epsilons as in the released code.
     """
     style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
@@ -122,37 +139,41 @@ def permuted_adain(
 
 
 def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
-    """Moves each image's statistics a random part of the way to another's.
+    """Return x with each image's statistics mixed with those of another image.
 
     m'' = a m + (1 - a) m', v'' = a v + (1 - a) v' with a ~ U(0, 1) for each image; the
-    variance is mixed, not the deviation. Gradients reach both images' statistics.
+    variance is mixed, not the deviation. Gradients pass through both images' statistics.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
-    share, order = jax.random.split(key)
+    k_share, k_order = jax.random.split(key)
     mean, var = moments(x)
-    own = jnp.concatenate([mean, var], axis=1)
-    a = jax.vmap(jax.random.uniform)(sampling.keys(share, x.shape[0])).reshape(-1, 1)
-    mixed = a * own + (1 - a) * sampling.permute(own, order, group=group)
+    old = jnp.concatenate([mean, var], axis=1)
+    a = jax.vmap(jax.random.uniform)(sampling.keys(k_share, x.shape[0])).reshape(-1, 1)
+    mixed = a * old + (1 - a) * sampling.permute(old, k_order, group=group)
     new_mean, new_var = jnp.split(mixed, 2, axis=1)
-    return _styled(_content(x, mean, var), new_mean, new_var).astype(x.dtype)
+    return _with_stats(_normalise(x, mean, var), new_mean, new_var).astype(x.dtype)
 
 
 def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
-    """Gives each image's statistics the normalised content of another, held constant.
+    """Return another image's normalised content with each image's statistics.
 
-    Gradients flow only through the image's own mean and variance.
+    The content is held constant: gradients pass only through the image's mean and variance.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)
     order = sampling.orders(key, len(x), group=group)
     fixed = jax.lax.stop_gradient((x, mean, var))
-    content = _content(*(sampling.reorder(one, order) for one in fixed))
-    return _styled(content, mean, var).astype(x.dtype)
+    other_x, other_mean, other_var = (sampling.reorder(a, order) for a in fixed)
+    content = _normalise(other_x, other_mean, other_var)
+    return _with_stats(content, mean, var).astype(x.dtype)
 
 
-def _content(x, mean, var):
-    return (x.astype(jnp.float32) - wide(mean)) * jax.lax.rsqrt(wide(var) + _EPS)
+def _normalise(x, mean, var):
+    """Return (x - mean) / sqrt(var + eps) in float32."""
+    centred = x.astype(jnp.float32) - broadcastable(mean)
+    return centred * jax.lax.rsqrt(broadcastable(var) + _EPS)
 
 
-def _styled(content, mean, var):
-    return content * jnp.sqrt(wide(var) + _EPS) + wide(mean)
+def _with_stats(content, mean, var):
+    """Return content * sqrt(var + eps) + mean."""
+    return content * jnp.sqrt(broadcastable(var) + _EPS) + broadcastable(mean)

@@ -1,4 +1,4 @@
-"""FMix and RM: paste another image through a random mask of a few large patches.
+"""FMix and RM: paste another image by a random mask of a few large patches.
 
 FMix draws a mask for every batch.
 Source: Harris et al., "FMix: Enhancing Mixed Sample Data Augmentation", 2020,
@@ -12,8 +12,8 @@ RM (`random_masks`) is FMix with a few masks that are drawn once per run.
 Source: Marcu and Prügel-Bennett, "On the Effects of Artificial Data Modification", ICML
 2022 (before: "On the Effects of Data Distortion on Model Analysis and Training"),
 https://arxiv.org/abs/2110.13968.
-Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717 has it as
-bytecode only.
+Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, as bytecode
+only.
 Deviation: masks have the size of the images, not 32 pixels. The authors' masks have the
 "released" spectrum.
 
@@ -44,30 +44,38 @@ def make(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> Callable:
-    """x' = M x + (1 - M) x_partner, one mask M of 0 and 1 with mean lam a batch.
+    """Return FMix: x' = M x + (1 - M) x_partner, with one mask M of 0 and 1 per batch.
 
-    lam ~ Beta(alpha, alpha) also weighs the labels. decay, max_soft and spectrum shape
-    the mask (`field`, `binarise`).
+    The mean of M is lam ~ Beta(alpha, alpha), which also weights the labels.
 
-    reformulated: lam ~ Beta(alpha + 1, alpha), and the own label alone. partner: of the
-    same "batch", or of the "other" source, then always reformulated (inter-dataset
-    FMix). p is the chance of a batch to be mixed.
+    decay, max_soft, spectrum: shape of the mask; see `field` and `binarise`.
+    reformulated, partner, p: see mixing.make.
     """
-    sample = mix_sampler(alpha, decay, max_soft, spectrum)
-    return mixing.make("fmix", sample, alpha, reformulated, p, partner, mix_group)
+    return mixing.make(
+        "fmix",
+        mix_sampler(alpha, decay=decay, max_soft=max_soft, spectrum=spectrum),
+        alpha=alpha,
+        reformulated=reformulated,
+        p=p,
+        partner=partner,
+        mix_group=mix_group,
+    )
 
 
 def mix_sampler(
-    alpha: float, decay=3.0, max_soft=0.0, spectrum="isotropic", *, where="fmix"
+    alpha: float, *, decay=3.0, max_soft=0.0, spectrum="isotropic", where="fmix"
 ) -> Callable:
-    """Builds (key, batch, own) -> Mix with a mask of low frequencies."""
+    """Return draw(key, batch, keep_label) -> Mix, with a mask of low frequencies.
+
+    where: start of error messages.
+    """
     options.check_range(where, 0, 0.5, max_soft=max_soft)
     options.check_choice(where, "spectrum", spectrum, SPECTRA)
 
-    def draw(key, batch, own):
+    def draw(key, batch, keep_label):
         _, height, width, _ = batch["image"].shape
         k_lam, k_up, k_normal = jax.random.split(key, 3)
-        lam = mixing.draw_lambda(k_lam, alpha, own)
+        lam = mixing.draw_lambda(k_lam, alpha, keep_label)
         normal = jax.random.normal(k_normal, noise_shape(height, width, spectrum))
         grey = field(normal, height, width, decay=decay, spectrum=spectrum)
         mask = binarise(grey, lam, jax.random.bernoulli(k_up), max_soft=max_soft)
@@ -77,10 +85,10 @@ def mix_sampler(
 
 
 def noise_shape(height: int, width: int, spectrum: str) -> tuple[int, int, int]:
-    """The shape of the normal numbers that `field` wants."""
+    """Return the shape of the normal numbers that `field` needs."""
     if spectrum == "isotropic":
         return height, width // 2 + 1, 2
-    # For odd widths the release has one column too many, of a negative frequency.
+    # For odd widths the released code has an extra column, of a negative frequency.
     return 2, width // 2 + 1 + width % 2, 2
 
 
@@ -92,13 +100,14 @@ def field(
     decay: float = 3.0,
     spectrum: str = "isotropic",
 ) -> Float[Array, "h w"]:
-    """Makes a grey image in [0, 1] with random phases and large structures.
+    """Return a grey image in [0, 1] with random phases and large structures.
 
+    normal: N(0, 1) numbers n and n', of the shape of `noise_shape`.
     "isotropic": the inverse real FFT of (n + i n') / max(f, 1 / max(h, w))^decay, with
-    f = sqrt(fx^2 + fy^2) in cycles a pixel. "released": that of an array with nothing
-    beyond one cycle across, S[a, c] = n[0, a, c] / g(0, a) + i n[1, a, c] / g(1, a) for
-    a cycles down and c in {0, 1} across, where g(r, a) is the divisor above at
-    fy = r / h and fx = a / w.
+    f = sqrt(fx^2 + fy^2) in cycles a pixel. "released": the inverse real FFT of an array
+    without frequencies above one cycle across,
+    S[a, c] = n[0, a, c] / g(0, a) + i n[1, a, c] / g(1, a) for a cycles down and c in
+    {0, 1} across, where g(r, a) is the divisor above at fy = r / h and fx = a / w.
     """
     isotropic = spectrum == "isotropic"
     down, across = np.fft.fftfreq(height), np.fft.rfftfreq(width)
@@ -106,23 +115,26 @@ def field(
         down, across = down[:2], np.fft.fftfreq(width)[: normal.shape[1]]
     f = np.sqrt(down[:, None] ** 2 + across[None, :] ** 2)
     scale = np.maximum(f, 1 / max(height, width)) ** -decay
-    parts = jnp.asarray(scale, jnp.float32)[..., None] * normal
-    pair = (parts[..., 0], parts[..., 1]) if isotropic else (parts[0], parts[1])
-    grey = _inverse(jax.lax.complex(*pair), height, width)
+    scaled = jnp.asarray(scale, jnp.float32)[..., None] * normal
+    if isotropic:
+        real, imaginary = scaled[..., 0], scaled[..., 1]
+    else:
+        real, imaginary = scaled[0], scaled[1]
+    grey = _inverse_fft(jax.lax.complex(real, imaginary), height, width)
     grey = grey - jnp.min(grey)
     return grey / jnp.max(grey)
 
 
-def _inverse(spectral: Array, height: int, width: int) -> Float[Array, "h w"]:
-    """The inverse real FFT, cut or filled with zeros to the size.
+def _inverse_fft(spectral: Array, height: int, width: int) -> Float[Array, "h w"]:
+    """Return the inverse real FFT, cut or padded with zeros to the size.
 
-    What has to be real is made so: numpy does, but the FFTs of devices differ in what
-    they make of an imaginary part there.
+    Imaginary parts of coefficients that must be real are dropped, as numpy does; FFTs of
+    devices treat them differently.
     """
     half = jnp.fft.ifft(spectral, height, axis=0)
     half = half[:, : width // 2 + 1]
-    filled = width // 2 + 1 - half.shape[1]
-    half = jnp.pad(half, ((0, 0), (0, filled)))
+    missing = width // 2 + 1 - half.shape[1]
+    half = jnp.pad(half, ((0, 0), (0, missing)))
     real = np.zeros(half.shape[1], bool)
     real[0] = True
     real[-1] |= width % 2 == 0
@@ -133,10 +145,11 @@ def _inverse(spectral: Array, height: int, width: int) -> Float[Array, "h w"]:
 def binarise(
     grey: Grey, lam: Float[Array, ""], up: Bool[Array, ""], *, max_soft: float = 0.0
 ) -> Grey:
-    """Makes the lightest ceil(lam h w) pixels 1 (floor, unless `up`), the others 0.
+    """Return a mask: 1 for the lightest ceil(lam h w) pixels, 0 for the others.
 
-    Depends on ranks alone. With max_soft a ramp from 1 to 0 over the ranks replaces the
-    edge, 2 floor(h w min(max_soft, lam, 1 - lam)) pixels long.
+    up: floor instead of ceil if False.
+    max_soft: with a positive value a ramp from 1 to 0 over the ranks of pixels replaces the
+      edge, 2 floor(h w min(max_soft, lam, 1 - lam)) pixels long.
     """
     n = grey.size
     count = jnp.where(up, jnp.ceil(lam * n), jnp.floor(lam * n)).astype(jnp.int32)
@@ -151,7 +164,7 @@ def binarise(
 
 
 def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
-    """How many values are larger than each; of equal ones the first is the largest."""
+    """Return the number of larger values for each value; ties rank the first as larger."""
     return sampling.inverse(jnp.argsort(values, descending=True))
 
 
@@ -167,20 +180,34 @@ def random_masks(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> Callable:
-    """FMix whose (lam, mask) is one of `count`, each batch's chosen uniformly.
+    """Return RM: FMix with `count` fixed pairs of lam and mask, one chosen per batch.
 
-    They are functions of the seed (batch["once"]), the same at every step, and other
-    ones for other seeds. lam is uniform at alpha = 1, so a seed can have three very
-    unequal masks. reformulated, partner and p are those of FMix.
+    The pairs depend on the seed, by batch["once"], and are the same at every step. lam is
+    uniform at alpha = 1, so that a seed can have three very different masks. The other
+    options are as in FMix.
     """
     options.check_plain("random_masks", "1 or more", count=count)
-    sample = mix_sampler(alpha, decay, max_soft, spectrum, where="random_masks")
+    sample = mix_sampler(
+        alpha,
+        decay=decay,
+        max_soft=max_soft,
+        spectrum=spectrum,
+        where="random_masks",
+    )
 
-    def draw(key, batch, own):
+    def draw(key, batch, keep_label):
         if "once" not in batch:
             must = "random_masks: the batch must have the key 'once', got none"
             raise ValueError(f"{must}; add one that is the same at every step")
         choice = jax.random.randint(key, (), 0, count)
-        return sample(jax.random.fold_in(batch["once"], choice), batch, own)
+        return sample(jax.random.fold_in(batch["once"], choice), batch, keep_label)
 
-    return mixing.make("random_masks", draw, alpha, reformulated, p, partner, mix_group)
+    return mixing.make(
+        "random_masks",
+        draw,
+        alpha=alpha,
+        reformulated=reformulated,
+        p=p,
+        partner=partner,
+        mix_group=mix_group,
+    )

@@ -2,12 +2,13 @@
 
 `random_resized_crop` is torchvision's, with antialiasing. `random_erasing` hides a box.
 Source: Zhong et al., AAAI 2020, https://arxiv.org/abs/1708.04896; as in torchvision.
-Deviation: torchvision and timm erase after normalisation, where 0 is the training set's
-mean colour and noise is N(0, 1). Here images are in [0, 1]: the default `fill` is that mean
-colour, and noise is uniform, as in the paper.
+Deviation: torchvision and timm erase after normalisation, with 0 (the training set's mean
+colour) or N(0, 1) noise. Here images are in [0, 1]: the default `fill` is that mean colour,
+and noise is uniform, as in the paper.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ Range = tuple[float, float]
 
 
 def flip(*, p: float = 0.5) -> Callable:
-    """Mirrors each image with probability p."""
+    """Return a transform that mirrors each image with probability p."""
     options.check_range("flip", 0, 1, p=p)
 
     def mirrored(image, key):
@@ -30,7 +31,7 @@ def flip(*, p: float = 0.5) -> Callable:
 
 
 def pad_crop(*, pad: int = 4) -> Callable:
-    """Shifts each image by up to `pad` pixels each way; what comes in is black (0)."""
+    """Return a transform that shifts images by up to `pad` pixels per axis, over black."""
     options.check_plain("pad_crop", "at least 0", pad=pad)
 
     def window(image, key):
@@ -41,24 +42,27 @@ def pad_crop(*, pad: int = 4) -> Callable:
     return options.each_image(window)
 
 
-_TRIES = 10
+_NUM_TRIES = 10
 _ASPECT: Range = (3 / 4, 4 / 3)
 
 
 def random_resized_crop(
     *, size: int | None = None, area: Range = (0.08, 1.0), aspect: Range = _ASPECT
 ) -> Callable:
-    """Crops and resizes each image to `size` pixels square (None: as it came).
+    """Return a transform that crops a random window of each image and resizes it.
 
-    The window's share of the image is uniform in `area`, its width over height
-    log-uniform in `aspect`, its place uniform. As in torchvision, whose windows have
-    whole pixels: the first of ten draws that fits inside the image counts, and if none
-    does the largest central window of an allowed aspect. The resize is Pillow's
-    bilinear filter on the cut window, without its rounding to 8 bits.
+    size: side of the result in pixels; None keeps height and width.
+    area: range of the window's share of the image, uniform.
+    aspect: range of the window's width over height, log-uniform.
 
-    Where the batch has an "aspect" (b), the original's width over height, images are
-    canvases that whole originals were squeezed to: windows have the aspects in the
-    original, and whole pixels of the canvas.
+    As in torchvision, windows have whole pixels and uniform places; the first of ten draws
+    that fits inside the image is used, and if none fits, the largest central window of an
+    allowed aspect. The window is resized by Pillow's bilinear filter, without its rounding
+    to 8 bits.
+
+    If the batch has an "aspect" (b), the width over height of the original images, its
+    images are originals that were resized to squares: windows then have aspects in the
+    original, and whole pixels of the square.
     """
     options.check_plain("random_resized_crop", "at least 1", size=size)
     for name, (low, high) in (("area", area), ("aspect", aspect)):
@@ -71,55 +75,69 @@ def random_resized_crop(
         image = batch["image"]
         _, height, width, _ = image.shape
         rows, columns = (size, size) if size else (height, width)
-        squeezed = "aspect" in batch
+        is_squeezed = "aspect" in batch
 
-        def one(x, k, wide):
-            pixel = wide * height / width if squeezed else 1
-            window = dict(area=area, aspect=aspect, pixel=pixel)
-            top, left, h, w = draw_window(k, height, width, **window)
-            down = resize_matrix(rows, height, top, h)
-            across = resize_matrix(columns, width, left, w)
-            # Narrower than float32 these products would show in 8-bit images.
-            exact = dict(precision=jax.lax.Precision.HIGHEST)
-            return jnp.einsum("ih,hwc,jw->ijc", down, x, across, **exact)
+        def crop(x, k, original_aspect):
+            pixel = original_aspect * height / width if is_squeezed else 1
+            window = draw_window(
+                k, height, width, area=area, aspect=aspect, pixel=pixel
+            )
+            down = resize_matrix(rows, height, window.top, window.height)
+            across = resize_matrix(columns, width, window.left, window.width)
+            # Errors of products below float32 would be visible in 8-bit images.
+            exact = jax.lax.Precision.HIGHEST
+            return jnp.einsum("ih,hwc,jw->ijc", down, x, across, precision=exact)
 
         keys = sampling.keys(key, image.shape[0])
-        wide = batch["aspect"] if squeezed else jnp.ones(image.shape[0])
+        aspects = batch["aspect"] if is_squeezed else jnp.ones(image.shape[0])
         batch = {name: x for name, x in batch.items() if name != "aspect"}
-        return {**batch, "image": jax.vmap(one)(image, keys, wide)}
+        return {**batch, "image": jax.vmap(crop)(image, keys, aspects)}
 
     return apply
 
 
+class Window(NamedTuple):
+    """A rectangle of an image, in pixels."""
+
+    top: Int[Array, ""]
+    left: Int[Array, ""]
+    height: Int[Array, ""]
+    width: Int[Array, ""]
+
+
 def draw_window(
     key: PRNGKeyArray, height: int, width: int, *, area: Range, aspect: Range, pixel=1
-) -> tuple[Int[Array, ""], ...]:
-    """Draws top, left, height and width of a window, in pixels.
+) -> Window:
+    """Return a random window of an image; see `random_resized_crop`.
 
-    `pixel` is the width over height of one pixel in the image that `aspect` is of.
+    pixel: width over height of one pixel in the image to which `aspect` refers.
     """
     k_area, k_aspect, k_top, k_left = jax.random.split(key, 4)
-    w, h = _draw_sides((k_area, k_aspect), height * width, area, aspect, pixel)
+    w, h = _draw_sides(
+        (k_area, k_aspect), height * width, area=area, aspect=aspect, pixel=pixel
+    )
     fits = (0 < w) & (w <= width) & (0 < h) & (h <= height)
-    first, found = jnp.argmax(fits), fits.any()
-    whole_w = jnp.round(jnp.minimum(width, height * aspect[1] / pixel))
-    whole_h = jnp.round(jnp.minimum(height, width / aspect[0] * pixel))
-    w = jnp.where(found, w[first], whole_w.astype(jnp.int32))
-    h = jnp.where(found, h[first], whole_h.astype(jnp.int32))
+    first, any_fits = jnp.argmax(fits), fits.any()
+    central_w = jnp.round(jnp.minimum(width, height * aspect[1] / pixel))
+    central_h = jnp.round(jnp.minimum(height, width / aspect[0] * pixel))
+    w = jnp.where(any_fits, w[first], central_w.astype(jnp.int32))
+    h = jnp.where(any_fits, h[first], central_h.astype(jnp.int32))
 
-    def place(key: PRNGKeyArray, room: Int[Array, ""]) -> Int[Array, ""]:
-        return jnp.where(found, jax.random.randint(key, (), 0, room + 1), room // 2)
+    def draw_start(key: PRNGKeyArray, room: Int[Array, ""]) -> Int[Array, ""]:
+        return jnp.where(any_fits, jax.random.randint(key, (), 0, room + 1), room // 2)
 
-    return place(k_top, height - h), place(k_left, width - w), h, w
+    top, left = draw_start(k_top, height - h), draw_start(k_left, width - w)
+    return Window(top, left, height=h, width=w)
 
 
 def resize_matrix(
     out: int, length: int, start: Int[Array, ""], count: Int[Array, ""]
 ) -> Float[Array, "out length"]:
-    """Builds the matrix that resizes pixels start ... start + count - 1 to `out`.
+    """Return the matrix that resizes pixels start ... start + count - 1 to `out` pixels.
 
-    Each row is a triangle around its pixel's centre, as wide as the larger of the two
-    pixels and cut at the window's border; rows sum to 1.
+    length: number of pixels of the input. Each row is a triangle filter around the centre
+    of its pixel, as wide as the larger of an input and an output pixel and cut at the
+    window's border; rows sum to 1.
     """
     scale = count / out
     centre = (jnp.arange(out) + 0.5) * scale + start
@@ -137,11 +155,14 @@ def random_erasing(
     aspect: Range = (0.3, 3.3),
     fill: str | float | Sequence[float] = (0.485, 0.456, 0.406),
 ) -> Callable:
-    """Fills a box of each image, with chance p, with a grey, a colour or "random".
+    """Return a transform that fills a random box of each image with probability p.
 
-    The box's share of the image is uniform in `area`, its height over width log-uniform
-    in `aspect`, its place uniform inside the image. The first of ten draws that is
-    smaller than the image both ways counts; if none is, the image stays.
+    area: range of the box's share of the image, uniform.
+    aspect: range of the box's height over width, log-uniform.
+    fill: a grey value, a colour or "random" for uniform noise.
+
+    The place of the box is uniform inside the image. The first of ten draws that is smaller
+    than the image in both directions is used; if none is, the image is unchanged.
     """
     options.check_range("random_erasing", 0, 1, p=p)
     options.check_range("random_erasing", 0, 1, area=area[1])
@@ -171,9 +192,9 @@ def random_erasing(
 def draw_box(
     key: PRNGKeyArray, height: int, width: int, *, area: Range, aspect: Range
 ) -> Bool[Array, "h w"]:
-    """Draws a box and marks its pixels; none where no draw fits."""
-    *k_sides, k_place = jax.random.split(key, 3)
-    h, w = _draw_sides(k_sides, height * width, area, aspect)
+    """Return True for the pixels of a random box, for no pixel if no draw fits."""
+    k_area, k_aspect, k_place = jax.random.split(key, 3)
+    h, w = _draw_sides((k_area, k_aspect), height * width, area=area, aspect=aspect)
     fits = (h < height) & (w < width)
     first = jnp.argmax(fits)
     sides = jnp.stack([h[first], w[first]])
@@ -182,21 +203,30 @@ def draw_box(
     return inside_box(start, start + sides, height, width) & fits.any()
 
 
-def _draw_sides(keys, pixels, area, aspect, pixel=1) -> list[Int[Array, "tries"]]:
-    """Draws two sides, the first the longer where the ratio, log-uniform, is above 1."""
+def _draw_sides(keys, pixels, *, area, aspect, pixel=1) -> list[Int[Array, "tries"]]:
+    """Return ten draws of two sides, whose ratio, first over second, is log-uniform.
+
+    keys: for area and aspect. pixels: of the image.
+    """
     k_area, k_aspect = keys
-    pixels = pixels * jax.random.uniform(k_area, (_TRIES,), jnp.float32, *area)
+    pixels = pixels * jax.random.uniform(
+        k_area, (_NUM_TRIES,), jnp.float32, minval=area[0], maxval=area[1]
+    )
     low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
-    ratio = jnp.exp(jax.random.uniform(k_aspect, (_TRIES,), jnp.float32, low, high))
+    ratio = jnp.exp(
+        jax.random.uniform(
+            k_aspect, (_NUM_TRIES,), jnp.float32, minval=low, maxval=high
+        )
+    )
     ratio = ratio / pixel
-    sides = pixels * ratio, pixels / ratio
-    return [jnp.round(jnp.sqrt(side)).astype(jnp.int32) for side in sides]
+    squares = pixels * ratio, pixels / ratio
+    return [jnp.round(jnp.sqrt(square)).astype(jnp.int32) for square in squares]
 
 
 def inside_box(
     start: Int[Array, "2"], end: Int[Array, "2"], height: int, width: int
 ) -> Bool[Array, "h w"]:
-    """Marks the pixels from `start` (row, column) to below `end`."""
+    """Return True for the pixels from `start` (row, column) to below `end`."""
     down, across = jnp.arange(height), jnp.arange(width)
     rows = (down >= start[0]) & (down < end[0])
     columns = (across >= start[1]) & (across < end[1])

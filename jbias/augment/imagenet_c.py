@@ -1,13 +1,12 @@
 """The corruptions of ImageNet-C on the device: noise, blur, weather and digital.
 
-Each corruption is a pair of functions, one that draws an image's random numbers and one
-that applies them; `corrupt.CORRUPTIONS` lists them by name. Of those that are computed as on
-the host only the draws are here. What a corruption means is documented with its host version
-in jbias.data. Values are on the scale of bytes, 0 to 255,
-as float32.
+Each corruption is a pair of functions: one draws an image's random numbers, the other
+applies them; `corrupt.CORRUPTIONS` lists them by name. Corruptions that run the host's code
+have only their draws here. The host versions in jbias.data document the corruptions. Values
+are float32 on the scale of bytes, 0 to 255.
 
-Water in `spatter` is lit by what OpenCV's Canny, distance transform and equalisation make
-of the drops. Here they work on integers, so that equal drops give equal light.
+The light on water in `spatter` is computed by OpenCV's Canny, distance transform and
+equalisation. Here these work on integers, so that equal drops give equal light.
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 """
 
@@ -26,23 +25,23 @@ Image = Float[Array, "h w 3"]  # 0 to 255.
 Plane = Float[Array, "h w"]
 Field = Float[Array, "h w *c"]
 Number = Int[Array, ""]
-Settings = Mapping[str, Array]  # Of data.corruptions.
+Settings = Mapping[str, Array]  # From data.corruptions.
 
-# Float32 may miss a whole number by this; no corruption has steps as fine.
+# Largest rounding error of float32 at a whole number; steps of corruptions are larger.
 _ROUNDING = 1 / 8192
 
 
 def to_bytes(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Clips to 0 ... 255 and cuts fractions off, as the published sets were made.
+    """Return x clipped to 0 ... 255 and truncated, as in the published sets.
 
-    What is within 1/8192 below a whole number counts as that number, so that rounding
-    of float32 does not cost a level.
+    A value within 1/8192 below a whole number becomes that number, so that float32 rounding
+    does not change it by one level.
     """
     return jnp.floor(jnp.clip(x, 0, 255) + _ROUNDING)
 
 
 def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
-    """Multiplies columns and rows by a matrix: a filter along both axes of a square."""
+    """Return a square map filtered along both axes by a matrix."""
     rows = jnp.einsum("ij,jw...->iw...", matrix, x, precision="highest")
     return jnp.einsum("ij,hj...->hi...", matrix, rows, precision="highest")
 
@@ -50,16 +49,19 @@ def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
 def blur_along_line(
     field: Field, kernel: Float[Array, "k"], taps: Number, degrees: Array
 ) -> Field:
-    """Blurs along a line: data.corruptions.kernels.motion_blurred, the first `taps` of a kernel."""
+    """Return a map blurred along a line, as by data.corruptions.kernels.motion_blurred.
+
+    taps: number of entries of the kernel that are used. degrees: direction of the line.
+    """
     height, width = field.shape[:2]
     reach = len(kernel)
-    turn = jnp.deg2rad(degrees)
+    angle = jnp.deg2rad(degrees)
     pads = ((reach, reach), (reach, reach), (0, 0))[: field.ndim]
     padded = jnp.pad(field, pads, mode="edge")
 
     def add(i: Number, total: Array) -> Array:
-        right = jnp.ceil(i * jnp.cos(turn) - 0.5).astype(jnp.int32) + reach
-        down = jnp.ceil(i * jnp.sin(turn) - 0.5).astype(jnp.int32) + reach
+        right = jnp.ceil(i * jnp.cos(angle) - 0.5).astype(jnp.int32) + reach
+        down = jnp.ceil(i * jnp.sin(angle) - 0.5).astype(jnp.int32) + reach
         start = (down, right, 0)[: field.ndim]
         sizes = (height, width, 3)[: field.ndim]
         return total + kernel[i] * jax.lax.dynamic_slice(padded, start, sizes)
@@ -68,11 +70,11 @@ def blur_along_line(
     return (jnp.rint(total * 257).astype(jnp.int32) // 257).astype(jnp.float32)
 
 
-def bilinear(x: Image, rows: Plane, columns: Plane, border: str) -> Image:
-    """Mixes the four pixels that are nearest to the place that each one reads.
+def bilinear(x: Image, rows: Plane, columns: Plane, *, border: str) -> Image:
+    """Return an image sampled at positions (rows, columns) by bilinear interpolation.
 
-    border: "reflect" repeats the last pixel when mirrored, "reflect_101" does not,
-    "black" is 0 beyond it.
+    border: pixels outside are mirrored with ("reflect") or without ("reflect_101") a
+      repetition of the last pixel, or 0 ("black").
     """
     side, flat = len(x), x.reshape(-1, 3)
     top, left = jnp.floor(rows), jnp.floor(columns)
@@ -93,19 +95,23 @@ def bilinear(x: Image, rows: Plane, columns: Plane, border: str) -> Image:
 
 
 def _mirrored(i: Int[Array, "h w"], side: int, border: str) -> Int[Array, "h w"]:
-    again = border == "reflect"
-    last = 2 * side - 2 + again
-    i = i % (last + again)
+    """Return indices mirrored into [0, side)."""
+    repeats_last = border == "reflect"
+    last = 2 * side - 2 + repeats_last
+    i = i % (last + repeats_last)
     return jnp.minimum(i, last - i)
 
 
-def draw_each(law: Callable, *channels: int) -> Callable:
-    """Builds (key, side) -> one number a pixel, or a value, by jax.random's `law`."""
-    return lambda key, side: (law(key, (side, side, *channels)),)
+def draw_each(distribution: Callable, *channels: int) -> Callable:
+    """Return draw(key, side) -> one number per pixel, or per pixel and channel.
+
+    distribution: a function of jax.random, such as jax.random.normal.
+    """
+    return lambda key, side: (distribution(key, (side, side, *channels)),)
 
 
 def draw_numbers(count: int) -> Callable:
-    """Builds (key, side) -> so many numbers of U(0, 1) for an image."""
+    """Return draw(key, side) -> `count` numbers U(0, 1) per image."""
     return lambda key, side: tuple(jax.random.uniform(key, (count,)))
 
 
@@ -114,15 +120,16 @@ draw_uniforms = draw_each(jax.random.uniform, 3)
 
 
 def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Draws Poisson(count x / 255) photons: the first whose distribution is above u.
+    """Return the image with Poisson(count x / 255) photons in each value.
 
+    The photons are the first number whose distribution function is above u. Setting
     `photons` (256, n), n a power of two, is the distribution function for each byte.
     """
     photons = s["photons"]
-    most = photons.shape[1]
-    start = x.astype(jnp.int32) * most
+    table_size = photons.shape[1]
+    start = x.astype(jnp.int32) * table_size
     count = jnp.zeros_like(start)
-    step = most // 2
+    step = table_size // 2
     while step:
         below = take(photons.reshape(-1), start + count + step - 1) <= drawn[0]
         count += step * below
@@ -130,22 +137,22 @@ def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     return count * (255 / s["count"])
 
 
-_SWEEPS = 3  # The most there are.
+_MAX_SWEEPS = 3
 
 
 draw_nothing = draw_numbers(0)
 
 
 def gaussian_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Convolves with a Gaussian; edges repeat."""
+    """Return the image blurred by a Gaussian; edges repeat."""
     return filter_both_axes(x, s["blur"])
 
 
 def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Correlates with a disk; edges are mirrored.
+    """Return the image blurred by a disk; edges are mirrored.
 
-    `chords` (most, w, w) filter rows of pixels by the rows of the disk, from the middle
-    on; `count` of them are not 0. Above the middle the disk is as below.
+    Setting `chords` (n, w, w) has the filters of rows of pixels by the rows of the disk,
+    from the middle row on; the first `count` are not 0. The disk is symmetric.
     """
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
@@ -162,12 +169,15 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
-    """U(0, 1) for the columns and the rows to go, for each pixel in each sweep."""
-    return (jax.random.uniform(key, (_SWEEPS, side, side, 2)),)
+    """Return U(0, 1) for the column and row offset of each pixel in each sweep."""
+    return (jax.random.uniform(key, (_MAX_SWEEPS, side, side, 2)),)
 
 
 def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Blurs, displaces pixels in sweeps and blurs; copies as the reference does."""
+    """Return the image blurred, with pixels displaced in sweeps, and blurred again.
+
+    Sweeps copy pixels like the reference.
+    """
     side, reach = len(x), s["reach"]
     x = to_bytes(filter_both_axes(x, s["blur"])).reshape(-1, 3)
 
@@ -180,26 +190,27 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*w"]:
-    """Which pixel each one's value is from after a sweep of copies.
+    """Return the pixel from which each pixel's value comes after a sweep of copies.
 
-    Offsets are (columns, rows) to a neighbour. The sweep goes upwards from pixel
-    side - reach to reach + 1 along both axes, so that a neighbour above or left is still
-    its old self, one below or right already a copy: chains are followed by doubling.
+    offsets: (columns, rows) to the neighbour that is copied. The sweep goes upwards from
+      pixel side - reach to reach + 1 along both axes, so that a neighbour above or left
+      still has its old value, and a neighbour below or right is already a copy. Chains of
+      copies are resolved by pointer doubling.
     """
     side = len(offsets)
     pixels = jnp.arange(side * side).reshape(side, side)
     row, column = jnp.arange(side)[:, None], jnp.arange(side)[None, :]
 
-    def swept(row: Int[Array, "h w"], column: Int[Array, "h w"]) -> Array:
+    def is_swept(row: Int[Array, "h w"], column: Int[Array, "h w"]) -> Array:
         inside = (row > reach) & (row <= side - reach)
         return inside & (column > reach) & (column <= side - reach)
 
-    there_row, there_column = row + offsets[..., 1], column + offsets[..., 0]
-    there = there_row * side + there_column
-    earlier = swept(there_row, there_column) & (there > pixels)
-    # A value of n or more stands for what pixel - n has become.
+    source_row, source_column = row + offsets[..., 1], column + offsets[..., 0]
+    source = source_row * side + source_column
+    is_copy = is_swept(source_row, source_column) & (source > pixels)
+    # n + i stands for the new value of pixel i.
     n = side * side
-    links = jnp.where(swept(row, column), there + n * earlier, pixels).reshape(-1)
+    links = jnp.where(is_swept(row, column), source + n * is_copy, pixels).reshape(-1)
 
     def follow(links: Int[Array, "n"]) -> Int[Array, "n"]:
         return jnp.where(links < n, links, take(links, links % n))
@@ -208,12 +219,12 @@ def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*
 
 
 def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
+    """Return the image blurred along a line at U(-45, 45) degrees, by half a Gaussian."""
     return blur_along_line(x, s["kernel"], s["taps"], 90 * drawn[0] - 45)
 
 
 def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Averages the image and `count` of its zooms; zooms are matrices, (most, h, h)."""
+    """Return the mean of the image and `count` zooms; settings `zooms` (n, h, h) matrices."""
 
     def add(i: Number, total: Image) -> Image:
         return total + filter_both_axes(x, s["zooms"][i])
@@ -223,18 +234,18 @@ def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
-    """N(0, 1) for the flakes, U(0, 1) for where they fall to."""
+    """Return N(0, 1) for the flakes and U(0, 1) for their direction."""
     flakes, direction = jax.random.split(key)
     return jax.random.normal(flakes, (side, side)), jax.random.uniform(direction)
 
 
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Whitens the image and adds moved flakes, and the same turned upside down."""
+    """Return the whitened image with motion-blurred flakes, and the flakes rotated by 180."""
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135
     layer = blur_along_line(layer, s["kernel"], s["taps"], degrees)[..., None]
-    # Accelerators round the factors of a product unless told not to.
+    # Accelerators round the factors of a product by default.
     grey = jnp.matmul(x, jnp.array([0.299, 0.587, 0.114]), precision="highest")
     white = grey[..., None] * 1.5 + 127.5
     x = s["keep"] * x + (1 - s["keep"]) * jnp.maximum(x, white)
@@ -242,20 +253,22 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def frost(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Mixes keep x + add ice, a crop of one of the photographs `ice` (n, h, w, 3).
+    """Return keep x + add ice, with a random crop of one of the photographs `ice`.
 
-    They are padded to one size; `sizes` (n, 2) says how large each is.
+    Settings: `ice` (n, h, w, 3), padded to one size; `sizes` (n, 2) before the padding.
     """
     side = len(x)
-    which = sampling.integers(drawn[0], len(s["ice"]))
-    rooms = zip(drawn[1:], s["sizes"][which])
-    top, left = (sampling.integers(u, room - side) for u, room in rooms)
+    u_which, u_top, u_left = drawn
+    which = sampling.integers(u_which, len(s["ice"]))
+    height, width = s["sizes"][which]
+    top = sampling.integers(u_top, height - side)
+    left = sampling.integers(u_left, width - side)
     crop = jax.lax.dynamic_slice(s["ice"], (which, top, left, 0), (1, side, side, 3))
     return s["keep"] * x + s["add"] * crop[0].astype(jnp.float32)
 
 
 def draw_fog(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 n n"], ...]:
-    """U(0, 1) for centres, rights and lowers of each level of `plasma`."""
+    """Return U(0, 1) for the centres, right and lower edges of each level of `plasma`."""
     levels = (side - 1).bit_length()
     return tuple(sampling.uniforms(key, *((3, 1 << i, 1 << i) for i in range(levels))))
 
@@ -264,10 +277,10 @@ Integers = Int[Array, "h w"]
 
 _WATER = np.float32([[[175, 238, 238]]])
 _MUD = np.float32([[[63, 42, 20]]])
-_WEAK, _STRONG = 50, 150  # Gradients of an edge that goes on, and of one that begins.
-_FAR = 20  # Pixels; what lies further is as far.
-_UNIT = 1 << 16  # Of distances.
-# (rows, columns) and length of the steps a distance is made of: 1, 1.4 and 2.1969.
+_WEAK, _STRONG = 50, 150  # Gradients that continue and that start an edge.
+_FAR = 20  # Largest distance in pixels.
+_UNIT = 1 << 16  # Distances are in 2^-16 pixels.
+# Steps (rows, columns) of a path to an edge and their lengths: 1, 1.4 and 2.1969 pixels.
 _LENGTHS = {(0, 1): 65536, (1, 1): 91750, (1, 2): 143976}
 _STEPS = tuple(
     (i, j, _LENGTHS[step])
@@ -277,7 +290,7 @@ _STEPS = tuple(
 
 
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Splashes water, or mud, where blurred N(mean, sigma^2) is at least `least`."""
+    """Return the image with water or mud where blurred N(mean, sigma^2) >= `least`."""
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["blur"])
     layer = jnp.where(layer < s["least"], 0, layer)
 
@@ -296,7 +309,7 @@ def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def water_light(liquid: Integers) -> Plane:
-    """Light of drops, bytes, up to a factor."""
+    """Return the light on drops, up to a factor; `liquid` is their depth in bytes."""
     near = distance_to_edges(canny(liquid))
     depth = _sum(jnp.pad(near, 1, "reflect"), 3) // (9 * _UNIT)
     padded = jnp.pad(_equalised(depth), 1, "reflect")
@@ -308,7 +321,7 @@ def water_light(liquid: Integers) -> Plane:
 
 
 def canny(x: Integers) -> Bool[Array, "h w"]:
-    """Edges of bytes: thin, above _STRONG or joined to such and above _WEAK."""
+    """Return thin edges: gradients above _STRONG, or above _WEAK and connected to these."""
     a = _windows(jnp.pad(x, 1, "edge"), 3)
     dx = (a[0][2] + 2 * a[1][2] + a[2][2]) - (a[0][0] + 2 * a[1][0] + a[2][0])
     dy = (a[2][0] + 2 * a[2][1] + a[2][2]) - (a[0][0] + 2 * a[0][1] + a[0][2])
@@ -328,8 +341,9 @@ def canny(x: Integers) -> Bool[Array, "h w"]:
     def grow(state: tuple) -> tuple:
         edges, _ = state
         around = _windows(jnp.pad(edges, 1, "constant"), 3)
-        more = weak & jnp.any(jnp.stack([one for row in around for one in row]), 0)
-        return more, (more != edges).any()
+        neighbours = [window for row in around for window in row]
+        grown = weak & jnp.any(jnp.stack(neighbours), 0)
+        return grown, (grown != edges).any()
 
     edges = weak & (size > _STRONG)
     edges, _ = jax.lax.while_loop(lambda s: s[1], grow, (edges, edges.any()))
@@ -337,9 +351,9 @@ def canny(x: Integers) -> Bool[Array, "h w"]:
 
 
 def distance_to_edges(edges: Bool[Array, "h w"]) -> Integers:
-    """Length of the shortest way to an edge, at most 20 pixels, in 2^-16 pixels.
+    """Return the length of the shortest path to an edge, at most 20 pixels.
 
-    Ways go by steps to the 8 neighbours and as a knight does.
+    The unit is 2^-16 pixels. Paths have steps to the 8 neighbours and knight's moves.
     """
     far = _FAR * _UNIT
 
@@ -353,7 +367,7 @@ def distance_to_edges(edges: Bool[Array, "h w"]) -> Integers:
 
 
 def _equalised(x: Integers) -> Integers:
-    """Spreads whole numbers up to 20 over the bytes, the least to 0, as OpenCV does."""
+    """Return the histogram equalisation of whole numbers up to 20, as in OpenCV."""
     counts = jnp.stack([jnp.sum(x == value) for value in range(_FAR + 1)])
     first = jnp.argmax(counts > 0)
     left = x.size - counts[first]
@@ -363,19 +377,21 @@ def _equalised(x: Integers) -> Integers:
 
 
 def _windows(padded: Array, size: int) -> list[list[Array]]:
-    """Views of the padded array, size by size of them."""
+    """Return shifted views of a padded map: [i][j] starts at row i and column j."""
     h, w = (length - size + 1 for length in padded.shape)
     return [[padded[i : i + h, j : j + w] for j in range(size)] for i in range(size)]
 
 
 def _sum(padded: Integers, size: int) -> Integers:
-    return sum(one for row in _windows(padded, size) for one in row)
+    """Return the sum over size x size pixels around each pixel."""
+    return sum(window for row in _windows(padded, size) for window in row)
 
 
 def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Shrinks by a box filter and enlarges by the nearest, to Pillow's bytes.
+    """Return the image shrunk by a box filter and enlarged by nearest neighbours.
 
-    `boxes` (h, h) are of zeros and ones; `weights` (h) is 2^22 over their number.
+    The bytes are Pillow's. Settings: `boxes` (h, h), zeros and ones; `weights` (h), 2^22
+    over the number of ones.
     """
 
     def along(x: Image) -> Image:
@@ -388,36 +404,39 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def jpeg_compression(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Codes and decodes as JPEG."""
+    """Return the image after JPEG compression."""
     return jpeg.round_trip(x, s["tables"])
 
 
 def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
-    """U(0, 1) for the three points (x, y), and for the ways right and down."""
-    points, right, down = jax.random.split(key, 3)
-    ways = (jax.random.uniform(key, (side, side)) for key in (right, down))
-    return jax.random.uniform(points, (3, 2)), *ways
+    """Return U(0, 1) for three points (x, y), and for the fields right and down."""
+    k_points, k_right, k_down = jax.random.split(key, 3)
+    points = jax.random.uniform(k_points, (3, 2))
+    right = jax.random.uniform(k_right, (side, side))
+    down = jax.random.uniform(k_down, (side, side))
+    return points, right, down
 
 
 def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Maps affinely, then displaces each pixel by a smooth random field."""
+    """Return the image after a random affine map and a smooth random displacement."""
     side = len(x)
-    points, *ways = drawn
-    x = bilinear(x, *_affine(s["jitter"] * (2 * points - 1), side), "reflect_101")
-    fields = (filter_both_axes(2 * u - 1, s["smoother"]) for u in ways)
-    right, down = (s["alpha"] * field for field in fields)
+    points, *fields = drawn
+    rows, columns = _affine(s["jitter"] * (2 * points - 1), side)
+    x = bilinear(x, rows, columns, border="reflect_101")
+    smoothed = (filter_both_axes(2 * u - 1, s["smoother"]) for u in fields)
+    right, down = (s["alpha"] * field for field in smoothed)
     along = jnp.arange(side, dtype=jnp.float32)
-    return bilinear(x, along[:, None] + down, along[None, :] + right, "reflect")
+    return bilinear(x, along[:, None] + down, along[None, :] + right, border="reflect")
 
 
 def _affine(moves: Float[Array, "3 2"], side: int) -> tuple[Plane, Plane]:
-    """Where each pixel reads, rows and columns, when three points move like that.
+    """Return the positions (rows, columns) that pixels read when three points move.
 
     The points (x, y) are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the
-    side.
+    side; `moves` are their displacements.
     """
     centre, q = side // 2, side // 3
-    # What moves by `at` at the centre, and by `slopes` (x or y, for each of x and y).
+    # The displacement is `at` at the centre and grows by `slopes` per pixel.
     slopes = jnp.stack([moves[1] - moves[2], moves[0] - moves[1]], -1) / (2 * q)
     at = (moves[0] + moves[2]) / 2
     a, b = 1 + slopes[0, 0], slopes[0, 1]
@@ -425,9 +444,9 @@ def _affine(moves: Float[Array, "3 2"], side: int) -> tuple[Plane, Plane]:
     inverse = jnp.stack([d, -b, -c, a]).reshape(2, 2) / (a * d - b * c)
     offsets = jnp.arange(side, dtype=jnp.float32) - centre
 
-    def reading(which: int) -> Plane:
-        by_x, by_y = inverse[which]
+    def position(axis: int) -> Plane:
+        by_x, by_y = inverse[axis]
         x, y = offsets[None, :] - at[0], offsets[:, None] - at[1]
         return centre + by_x * x + by_y * y
 
-    return reading(1), reading(0)
+    return position(1), position(0)

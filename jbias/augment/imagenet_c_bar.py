@@ -1,7 +1,7 @@
-"""The corruptions of ImageNet-C-bar on the device: those of data.corruptions.bar.
+"""The corruptions of ImageNet-C-bar on the device, by the functions of data.corruptions.bar.
 
-Here is what each draws, in the order in which it asks for it. Light through water alone is
-cast in another way, since the host filters by SciPy.
+This module draws the random numbers of each corruption, in the order of its requests. Only
+the caustics have their own code, because the host filters them by SciPy.
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 """
 
@@ -15,33 +15,38 @@ from jbias.augment import imagenet_c, memory, replay, sampling
 from jbias.augment.imagenet_c import Image, Settings
 from jbias.data.corruptions import bar
 
-_FIELDS = 40  # The most of a checkerboard, along an axis.
-_RAYS = 199  # The most of a star.
+_MAX_FIELDS = 40  # Largest number of fields of a checkerboard along an axis.
+_MAX_RAYS = 199  # Largest number of rays of a star.
 
 
 def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Looks at the image through water of wavy light, and lights it."""
+    """Return the image refracted and lit by caustics, as seen through wavy water."""
     light = bar.draw_caustics(x, replay.Replay(drawn), memory.materialize)
     light = imagenet_c.filter_both_axes(light, s["blur"])
     rows, columns, lit = bar.water(light, s["level"])
     along = jnp.arange(len(x), dtype=jnp.float32)
-    place = along[:, None] + rows, along[None, :] + columns
-    return imagenet_c.bilinear(x, *place, "black") + 255 * lit[..., None]
+    refracted = imagenet_c.bilinear(
+        x, along[:, None] + rows, along[None, :] + columns, border="black"
+    )
+    return refracted + 255 * lit[..., None]
 
 
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:
-    """The centre (x, y); k; a and w."""
+    """Return U(0, 1) numbers for the centre (x, y); for k; for a and w."""
     u = jax.random.uniform(key, (5,))
     return u[:2], u[2], u[3:]
 
 
 def _draw_uniforms(*shapes: tuple[int, ...]) -> Callable:
-    """Numbers of these shapes."""
+    """Return draw(key, side) -> U(0, 1) arrays of these shapes."""
     return lambda key, side: tuple(sampling.uniforms(key, *shapes))
 
 
 def _draw_phases(*fields: int) -> Callable:
-    """For the phases of the left half of each field."""
+    """Return draw(key, side) -> U(0, 1) numbers for phases.
+
+    They are the phases of the left half of each field; no argument means one field.
+    """
 
     def draw(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "h half"], ...]:
         u = jax.random.uniform(key, (*fields, side, side - side // 2))
@@ -51,12 +56,15 @@ def _draw_phases(*fields: int) -> Callable:
 
 
 def _draw_stars(*stars: int) -> Callable:
-    """U(0, 1) for centres (row, column) and rays, N(0, 1) for lengths, of each star."""
+    """Return draw(key, side) -> random numbers for stars; no argument means one star.
+
+    U(0, 1) for the centres (row, column) and the rays, N(0, 1) for the lengths.
+    """
 
     def draw(key: PRNGKeyArray, side: int) -> tuple[Array, ...]:
-        places, lengths = jax.random.split(key)
-        centres, rays = sampling.uniforms(places, (*stars, 2), stars)
-        lengths = jax.random.normal(lengths, (*stars, _RAYS))
+        k_places, k_lengths = jax.random.split(key)
+        centres, rays = sampling.uniforms(k_places, (*stars, 2), stars)
+        lengths = jax.random.normal(k_lengths, (*stars, _MAX_RAYS))
         return centres, rays, *(lengths if stars else (lengths,))
 
     return draw
@@ -66,7 +74,7 @@ _DRAWS = (
     (_draw_phases(), bar.blue_noise_sample),
     (_draw_phases(3), bar.brownish_noise),
     # The angle, the size of a field, and each field.
-    (_draw_uniforms((), (), (_FIELDS, _FIELDS)), bar.checkerboard_cutout),
+    (_draw_uniforms((), (), (_MAX_FIELDS, _MAX_FIELDS)), bar.checkerboard_cutout),
     (_draw_rings, bar.cocentric_sine_waves),
     (_draw_stars(), bar.inverse_sparkles),
     # For the gradients, and for their order: from the least on.
@@ -77,7 +85,7 @@ _DRAWS = (
     (imagenet_c.draw_numbers(4), bar.single_frequency_greyscale),
     (_draw_stars(5), bar.sparkles),
 )
-PAIRS = (  # Draws and applies.
+PAIRS = (  # Of (draw, apply); see corrupt.DeviceCorruption.
     *((draw, replay.from_host(corruption)) for draw, corruption in _DRAWS),
     (imagenet_c.draw_numbers(2), caustic_refraction),  # Time and size.
 )

@@ -1,7 +1,7 @@
-"""JPEG on the device: what is left of an image that was coded and decoded.
+"""JPEG on the device: encodes and decodes an image.
 
-As Pillow by libjpeg does it: YCbCr, colours halved along both axes, cosines of 8 x 8
-pixels, quantised and back, colours interpolated, RGB: all in whole numbers, and theirs.
+The arithmetic is that of libjpeg in Pillow, in integers: YCbCr, chroma subsampled along
+both axes, cosine transform of 8 x 8 pixels, quantisation, and the inverse steps.
 Source: ITU-T T.81, https://www.w3.org/Graphics/JPEG/itu-t81.pdf; JFIF 1.02.
 Reference code: https://github.com/libjpeg-turbo/libjpeg-turbo.
 """
@@ -16,7 +16,7 @@ _HALF = 1 << 15  # Of a fraction of 16 bits.
 
 
 def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
-    """Codes and decodes bytes; `tables` are the steps of luma and of colour."""
+    """Return an image of bytes after JPEG; `tables` are quantisation steps, luma first."""
     h, w = x.shape[:2]
     x = jnp.pad(x.astype(jnp.int32), ((0, h % 2), (0, -w % 16), (0, 0)), mode="edge")
     red, green, blue = (x[..., i] for i in range(3))
@@ -35,13 +35,13 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
 
 
 def _halved(x: Integers) -> Integers:
-    """Means of 2 x 2, halves rounded up in every other column."""
+    """Return means of 2 x 2 pixels, with halves rounded up in every other column."""
     total = x[::2, ::2] + x[::2, 1::2] + x[1::2, ::2] + x[1::2, 1::2]
     return (total + 1 + jnp.arange(total.shape[1])[None] % 2) >> 2
 
 
 def _doubled(x: Integers) -> Integers:
-    """Twice as many rows and columns, three parts of the nearest and one of the next."""
+    """Return twice as many rows and columns: 3/4 of the nearest and 1/4 of the next."""
     wide = jnp.pad(x, 1, mode="edge")
     rows = jnp.stack([3 * x + wide[:-2, 1:-1], 3 * x + wide[2:, 1:-1]], 1)
     rows = rows.reshape(-1, x.shape[1])
@@ -63,16 +63,15 @@ _EVEN = (
     (8192, -8192, -8192, 8192),
     (4433, -10704, 10704, -4433),
 )
-# The other halves of these rows are mirrored.
+# The right half of each row mirrors the left half.
 _PAIRS = [np.array(_EVEN), np.fliplr(_EVEN), np.array(_ODD), -np.fliplr(_ODD)]
 _COSINES = np.int32(np.concatenate(_PAIRS, 1).reshape(8, 8))
 
 
 def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
-    """Quantises the cosines of 8 x 8 pixels and adds them up again.
+    """Return a channel after the quantisation of the cosines of each 8 x 8 block.
 
-    The last row is repeated for blocks that lack some: of colours, after they were
-    halved. Columns must have whole blocks.
+    The last row is repeated to fill the last blocks; the width must be a multiple of 8.
     """
     x = jnp.pad(x, ((0, -len(x) % 8), (0, 0)), mode="edge")
     h, w = x.shape
@@ -89,5 +88,5 @@ def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
 
 
 def _divided(x: Int[Array, "y i x j"], bits: int) -> Int[Array, "y i x j"]:
-    """Over 2^bits, rounded."""
+    """Return x / 2^bits, rounded."""
     return (x + (1 << (bits - 1))) >> bits

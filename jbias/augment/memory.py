@@ -1,4 +1,4 @@
-"""Keeps XLA from computing a value anew for everything that uses it."""
+"""Prevents XLA from recomputing a value for each of its uses."""
 
 from collections.abc import Callable
 
@@ -10,18 +10,18 @@ from jbias.runtime import xla
 
 
 def materialize(f: Callable, *args: PyTree) -> PyTree:
-    """f(*args), put into memory before it is used.
+    """Return f(*args), written to memory before it is used.
 
-    XLA on CPU fuses what it can into every use, gathers too, and computes it again for
-    each: a table once per pixel, which made `equalize` eight times slower. The border
-    of a loop stops it (an optimization_barrier does not). Other backends weigh the cost
-    of that themselves: there nothing is added.
+    XLA on a CPU fuses computations, also gathers, into every use and repeats them: a table
+    once per pixel, which made `equalize` eight times slower. The border of a loop prevents
+    this (an optimization_barrier does not). On other backends this is f(*args): they
+    consider the cost of fusion.
     """
     if xla.platform() != "cpu":
         return f(*args)
 
-    def turn(i: Array, out: PyTree) -> PyTree:
+    def compute_once(i: Array, out: PyTree) -> PyTree:
         return jax.lax.cond(i == 0, lambda _: f(*args), lambda out: out, out)
 
     start = jax.tree.map(jnp.zeros_like, jax.eval_shape(f, *args))
-    return jax.lax.fori_loop(0, 2, turn, start)
+    return jax.lax.fori_loop(0, 2, compute_once, start)

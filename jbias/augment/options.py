@@ -1,7 +1,10 @@
-"""Options of input transforms, checked unless traced, and the frame of many of them."""
+"""Checks of the options of transforms and algorithms, and a frame for transforms.
+
+Options that are traced are not checked.
+"""
 
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -10,51 +13,64 @@ from jbias.augment import sampling
 
 
 def check_range(where: str, low: float, high: float, **values: Any) -> None:
-    """Refuses plain numbers outside [low, high]."""
+    """Raise ValueError for numbers outside [low, high]; other values are not checked.
+
+    where: start of the message.
+    """
     for name, value in values.items():
         if isinstance(value, numbers.Real) and not low <= value <= high:
             must = f"{where}: {name} must be in [{low:g}, {high:g}]"
             raise ValueError(f"{must}, got {value}; change {name}")
 
 
-_MUST = dict.fromkeys(("at least 1", "1 or more"), lambda value: value >= 1)
-_MUST |= dict.fromkeys(("positive", "positive or None"), lambda value: value > 0)
-_MUST["at least 0"] = lambda value: value >= 0
-_MUST["in [0, 1]"] = lambda value: 0 <= value <= 1
-_MUST["in [0, 1)"] = lambda value: 0 <= value < 1
+_CONDITIONS: Mapping[str, Callable[[float], bool]] = {
+    "at least 1": lambda value: value >= 1,
+    "1 or more": lambda value: value >= 1,
+    "positive": lambda value: value > 0,
+    "positive or None": lambda value: value > 0,
+    "at least 0": lambda value: value >= 0,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+    "in [0, 1)": lambda value: 0 <= value < 1,
+}
 
 
-def check_plain(where: str, must: str, **values: Any) -> None:
-    """Refuses plain numbers that are not so, such as "positive"; others are taken."""
+def check_plain(where: str, condition: str, **values: Any) -> None:
+    """Raise ValueError for numbers that violate a condition such as "positive".
+
+    condition: a key of _CONDITIONS. Values that are not int or float are not checked.
+    """
     for name, value in values.items():
-        if isinstance(value, int | float) and not _MUST[must](value):
-            what = f"{where}: {name} must be {must}"
-            raise ValueError(f"{what}, got {value}; change {name}")
+        if isinstance(value, int | float) and not _CONDITIONS[condition](value):
+            raise ValueError(
+                f"{where}: {name} must be {condition}, got {value}; change {name}"
+            )
 
 
 def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> None:
-    """Refuses a word that is not known."""
+    """Raise ValueError unless the value is one of the known words."""
     if value not in known:
         must = f"{where}: {name} must be one of"
         words = ", ".join(x or repr(x) for x in known)
         raise ValueError(f"{must} {words}, got {value!r}; change {name}")
 
 
-def each_image(one: Callable, **idle: Any) -> Callable:
-    """Builds (batch, key) -> batch that puts one(image, key of its place) in each place.
+def each_image(transform: Callable, **strengths: Any) -> Callable:
+    """Return (batch, key) -> batch that applies transform(image, key) to each image.
 
-    idle: an option of which the plain number 0 leaves the batch as it is.
+    The key of an image depends on its place in the batch.
+    strengths: options; if one is the number 0, the batch is returned unchanged.
     """
 
     def apply(batch, key):
-        if any(is_statically(value, 0) for value in idle.values()):
+        if any(is_statically(value, 0) for value in strengths.values()):
             return batch
         image = batch["image"]
-        return {**batch, "image": jax.vmap(one)(image, sampling.keys(key, len(image)))}
+        new = jax.vmap(transform)(image, sampling.keys(key, len(image)))
+        return {**batch, "image": new}
 
     return apply
 
 
 def is_statically(value: Any, number: float) -> bool:
-    """Says whether the value is this number, known before anything is traced."""
+    """Return whether a value is a plain number, not traced, and equals `number`."""
     return isinstance(value, numbers.Real) and value == number

@@ -4,7 +4,7 @@ Sources and reference code, by transform:
 colour_jitter: the recipe of Szegedy et al. as in fb.resnet.torch and torchvision, and the
   colour distortion of SimCLR, https://arxiv.org/abs/2002.05709.
   torchvision.transforms.ColorJitter on float tensors, https://github.com/pytorch/vision at
-  0ffa6ae. Deviation: every image draws for itself, also in a batch.
+  0ffa6ae. Deviation: random numbers differ between the images of a batch.
 grayscale: SimCLR, Chen et al., ICML 2020, https://arxiv.org/abs/2002.05709.
   torchvision.transforms.RandomGrayscale, https://github.com/pytorch/vision at 0ffa6ae.
 lighting: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional
@@ -12,17 +12,16 @@ lighting: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep C
   5ee7b8d, train.py, with ImageNet's principal axes, which it has from fb.resnet.torch.
   Deviation: the result is clipped to [0, 1].
 standardise_as: networks here normalise all images by one mean and deviation, in their first
-  layer. Images of a second set with constants of their own go through this first.
+  layer. This transform is for images of a second set with other constants.
 blur: SimCLR, appendix A. https://github.com/google-research/simclr at 244e712,
   data_util.py. Deviation: images are mirrored at the border, as in torchvision; there they
   are black beyond it.
 gaussian_noise: Rusak et al., "A simple way to make neural networks robust against diverse
   image corruptions", ECCV 2020, https://arxiv.org/abs/2001.06057.
-  https://github.com/bethgelab/game-of-noise at 2989b43. Deviation: each image draws whether
-  it stays clean; there half of each batch does.
+  https://github.com/bethgelab/game-of-noise at 2989b43. Deviation: each image stays clean
+  with some probability; in the reference half of each batch does.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -49,20 +48,20 @@ def colour_jitter(
     hue: float = 0.1,
     p: float = 1.0,
 ) -> Callable:
-    """Jitters the colours of each image with chance p.
+    """Return a transform that jitters the colours of each image with probability p.
 
-    The first three draw a factor f from U(max(0, 1 - s), 1 + s), s the option, and take
-    f x + (1 - f) d, cut to [0, 1]: d is black, the image's mean grey, or each pixel's
-    grey. The hue turns by U(-hue, hue) of a full circle. One of the 24 orders is drawn
-    for each image. With all four at 0, or p=0, nothing is changed.
+    Brightness, contrast and saturation replace x by f x + (1 - f) d, clipped to [0, 1], with
+    f ~ U(max(0, 1 - s), 1 + s), s the option; d is black, the image's mean grey, or each
+    pixel's grey. The hue is rotated by U(-hue, hue) of a full circle. The order of the four
+    changes is random for each image. With all four at 0, or p=0, images do not change.
     """
     strengths = dict(brightness=brightness, contrast=contrast, saturation=saturation)
     options.check_range("colour_jitter", 0, math.inf, **strengths)
     options.check_range("colour_jitter", 0, 0.5, hue=hue)
     options.check_range("colour_jitter", 0, 1, p=p)
-    still = all(options.is_statically(s, 0) for s in (*strengths.values(), hue))
+    is_identity = all(options.is_statically(s, 0) for s in (*strengths.values(), hue))
 
-    def one(image: Image, key) -> Image:
+    def jitter(image: Image, key) -> Image:
         gate, share, turn, place = sampling.uniforms(key, (), (3,), (), (4,))
         s = jnp.stack([jnp.asarray(s, image.dtype) for s in strengths.values()])
         low = jnp.maximum(1 - s, 0)
@@ -75,31 +74,35 @@ def colour_jitter(
                 return new
             return jnp.where(order[i] == 3, rotate_hue(x, shift), new)
 
-        # One channel after the other: that is what vectors on CPU can be made of.
+        # Channels come first, because a CPU vectorises along the last axis.
         jittered = jax.lax.fori_loop(0, 4, step, jnp.moveaxis(image, -1, 0))
         return jnp.where(gate < p, jnp.moveaxis(jittered, 0, -1), image)
 
-    return options.each_image(one, p=0 if still else p)
+    return options.each_image(jitter, p=0 if is_identity else p)
 
 
 def luminance(planes: Planes) -> Float[Array, "h w"]:
-    """0.2989 R + 0.587 G + 0.114 B."""
+    """Return 0.2989 R + 0.587 G + 0.114 B."""
     return sum(share * plane for share, plane in zip(LUMA, planes))
 
 
 def blend(planes: Planes, which: Array, factor: Float[Array, ""]) -> Planes:
-    """f x + (1 - f) d, cut to [0, 1]; d by `which`: black, mean grey, grey, or x."""
-    own = luminance(planes)
-    away = jnp.where(which == 2, own, jnp.where(which == 1, jnp.mean(own), 0))
-    mixed = jnp.clip(factor * planes + (1 - factor) * away[None], 0, 1)
+    """Return f x + (1 - f) d, clipped to [0, 1].
+
+    which: 0 d is black, 1 the mean grey, 2 each pixel's grey; 3 returns x.
+    """
+    grey = luminance(planes)
+    d = jnp.where(which == 2, grey, jnp.where(which == 1, jnp.mean(grey), 0))
+    mixed = jnp.clip(factor * planes + (1 - factor) * d[None], 0, 1)
     return jnp.where(which == 3, planes, mixed)
 
 
 def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
-    """Turns the hue by a share of the circle; value and saturation stay.
+    """Return the image with its hue rotated by a share of the circle.
 
-    Each channel is v - (v - low) clip(min(k, 4 - k), 0, 1), k = (n + 6 h) mod 6 with
-    n = 5, 3, 1 for red, green, blue: the usual way to HSV and back, in one formula.
+    Value and saturation do not change. Each channel is
+    v - (v - low) clip(min(k, 4 - k), 0, 1), k = (n + 6 h) mod 6 with n = 5, 3, 1 for red,
+    green, blue: the conversion to HSV and back in one formula.
     """
     red, green, blue = planes
     high, low = jnp.max(planes, 0), jnp.min(planes, 0)
@@ -109,21 +112,24 @@ def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
 
     def channel(n: int) -> Array:
         k = n + sixth + 6 * shift
-        k = k - 6 * jnp.floor(k / 6)  # Remainders of floats are slow on CPU.
+        k = k - 6 * jnp.floor(k / 6)  # k % 6 is slow on a CPU.
         return high - (high - low) * jnp.clip(jnp.minimum(k, 4 - k), 0, 1)
 
     return jnp.stack([channel(n) for n in (5, 3, 1)])
 
 
 def grayscale(*, p: float = 0.2) -> Callable:
-    """Gives all channels 0.2989 R + 0.587 G + 0.114 B, with chance p an image."""
+    """Return a transform that makes each image grey with probability p.
+
+    Grey is 0.2989 R + 0.587 G + 0.114 B.
+    """
     options.check_range("grayscale", 0, 1, p=p)
 
-    def one(image, key):
-        colourless = luminance(jnp.moveaxis(image, -1, 0))[..., None]
-        return jnp.where(jax.random.bernoulli(key, p), colourless, image)
+    def to_grey(image, key):
+        grey = luminance(jnp.moveaxis(image, -1, 0))[..., None]
+        return jnp.where(jax.random.bernoulli(key, p), grey, image)
 
-    return options.each_image(one, p=p)
+    return options.each_image(to_grey, p=p)
 
 
 # Deviations of ImageNet's colours along each axis, and the axes, as columns.
@@ -136,32 +142,33 @@ _COLOUR_AXES = (
 
 
 def lighting(*, std: float = 0.1) -> Callable:
-    """x' = x + sum_i a_i l_i e_i, a_i ~ N(0, std) for each image.
+    """Return a transform that shifts colours: x' = x + sum_i a_i l_i e_i, clipped to [0, 1].
 
-    e_i are the axes of ImageNet's colours and l_i the values that belong to them.
+    a_i ~ N(0, std) for each image; e_i are the principal axes of ImageNet's colours and l_i
+    the deviations along them.
     """
     options.check_range("lighting", 0, math.inf, std=std)
     scaled = np.float32(_COLOUR_AXES) * np.float32(_COLOUR_DEVIATIONS)
 
-    def one(image, key):
+    def shift_colours(image, key):
         shift = jnp.sum(scaled * (std * jax.random.normal(key, (1, 3))), 1)
         return jnp.clip(image + shift[None, None], 0, 1)
 
-    return options.each_image(one, std=std)
+    return options.each_image(shift_colours, std=std)
 
 
 def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callable:
-    """x' = (x - mean) / std * as_std + as_mean, by channel; x' may leave [0, 1].
+    """Return a transform to x' = (x - mean) / std * as_std + as_mean, without clipping.
 
-    mean, std: the set's own. as_mean, as_std: the network's, which takes x' to
-    (x - mean) / std. Each has one value or three.
+    mean, std: of the data set. as_mean, as_std: of the network, whose first layer maps x'
+    to (x - mean) / std. Each has one value or one per channel.
     """
-    own = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
-    for name, values in own.items():
+    constants = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
+    for name, values in constants.items():
         if len(values) not in (1, 3) or ("std" in name and min(values) <= 0):
             must = f"standardise_as: {name} must be one or three numbers"
             raise ValueError(f"{must}, deviations above 0, got {values}; change {name}")
-    mean, std, as_mean, as_std = (jnp.float32([[[x]]]) for x in own.values())
+    mean, std, as_mean, as_std = (jnp.float32([[[x]]]) for x in constants.values())
 
     def apply(batch, key):
         return {**batch, "image": (batch["image"] - mean) / std * as_std + as_mean}
@@ -170,56 +177,59 @@ def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callabl
 
 
 def blur(*, sigma: Range = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5) -> Callable:
-    """Blurs each image with chance p, sigma ~ U(sigma[0], sigma[1]) pixels.
+    """Return a transform that blurs each image by a Gaussian with probability p.
 
-    The Gaussian is cut off: it has 2 r + 1 points a side, r = floor(h kernel) // 2 with
-    h the height, but at least 1.
+    sigma: range of the Gaussian's deviation in pixels, uniform.
+    kernel: the Gaussian has 2 r + 1 points a side, r = floor(h kernel) // 2 with h the
+      height, but at least 1.
     """
     options.check_range("blur", 1e-3, math.inf, sigma=sigma[0])
     options.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
     options.check_range("blur", 0, 1, kernel=kernel, p=p)
 
-    def one(image: Image, key) -> Image:
+    def blur_image(image: Image, key) -> Image:
         k_gate, k_sigma = jax.random.split(key)
         spread = jax.random.uniform(k_sigma, minval=sigma[0], maxval=sigma[1])
         radius = max(1, int(image.shape[0] * kernel) // 2)
         blurred = gaussian_blur(image, spread, radius)
         return jnp.where(jax.random.bernoulli(k_gate, p), blurred, image)
 
-    return options.each_image(one, p=p)
+    return options.each_image(blur_image, p=p)
 
 
 def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
-    """Convolves rows and columns with exp(-i^2 / 2 sigma^2), |i| <= radius, sum 1."""
+    """Return the map blurred by exp(-i^2 / 2 sigma^2), |i| <= radius, clipped to [0, 1]."""
     i = jnp.arange(-radius, radius + 1)
     weights = jnp.exp(-(i**2) / (2 * sigma**2))
     weights /= jnp.sum(weights)
     for axis in (0, 1):
         pad = [(radius, radius) if a == axis else (0, 0) for a in range(3)]
         length = image.shape[axis]
-        wide = jnp.pad(image, pad, mode="reflect")
-        cut = functools.partial(jax.lax.slice_in_dim, wide, axis=axis)
-        image = sum(w * cut(k, k + length) for k, w in enumerate(weights))
+        padded = jnp.pad(image, pad, mode="reflect")
+        image = sum(
+            weight * jax.lax.slice_in_dim(padded, k, k + length, axis=axis)
+            for k, weight in enumerate(weights)
+        )
     return jnp.clip(image, 0, 1)
 
 
 def gaussian_noise(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> Callable:
-    """x' = clip(x + sigma n, 0, 1), n ~ N(0, 1) a pixel and channel, with chance p.
+    """Return a transform to x' = clip(x + sigma n, 0, 1), n ~ N(0, 1), with probability p.
 
-    sigma is in units of the range of images; of several, each image draws one, all as
-    likely. Published are 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
+    sigma: for images in [0, 1]; of several values each image draws one, all equally likely.
+      The paper has 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
     """
-    several = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
-    for one in several:
-        options.check_range("gaussian_noise", 0, math.inf, sigma=one)
-    if not several:
+    sigmas = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
+    for value in sigmas:
+        options.check_range("gaussian_noise", 0, math.inf, sigma=value)
+    if not sigmas:
         must = "gaussian_noise: sigma must be a number or several"
         raise ValueError(f"{must}, got none; give one")
     options.check_range("gaussian_noise", 0, 1, p=p)
 
     def noisy(x, k):
         k_gate, k_sigma, k_noise = jax.random.split(k, 3)
-        scale = jax.random.choice(k_sigma, jnp.asarray(several, x.dtype))
+        scale = jax.random.choice(k_sigma, jnp.asarray(sigmas, x.dtype))
         noise = scale * jax.random.normal(k_noise, x.shape, x.dtype)
         return jnp.where(jax.random.bernoulli(k_gate, p), jnp.clip(x + noise, 0, 1), x)
 

@@ -1,29 +1,29 @@
-"""Pillow's image operations to the bit, a different one for each image of a batch.
+"""Pillow's image operations to the bit, a different operation for each image of a batch.
 
-Under vmap a `lax.switch` computes every operation for every image. So operations come in
-three kinds, and only numbers differ between images: warps take the coordinates they read
-from, tables the new value of each old one, blends a degenerate image and a factor. An image
-costs one warp, one table and one blend, whatever it draws: with the 13 operations of
-AugMix, on one CPU core, 13 us at 32 pixels and 50 at 64; a switch takes 150 and 730.
+Under vmap a `lax.switch` computes every operation for every image. Operations are therefore
+of three kinds that differ only in their arguments: warps take the positions that are read,
+tables the new value of each old value, blends a degenerate image and a factor. Every image
+costs one warp, one table and one blend: with the 13 operations of AugMix, on one CPU core,
+13 us at 32 pixels and 50 at 64; a switch takes 150 and 730.
 
 An image is one int32 per pixel: red + 256 green + 65536 blue (`pack`, `unpack`). Amounts
-are: of "rotate" whole degrees anticlockwise, -30 to 30; of shears pixels per pixel; of
-translations whole pixels by which the reading point moves right or down; of "posterize" the
-bits kept; of "solarize" the threshold; of blends the factor.
+are: for "rotate" whole degrees anticlockwise, -30 to 30; for shears pixels per pixel; for
+translations whole pixels by which the position that is read moves right or down; for
+"posterize" the bits kept; for "solarize" the threshold; for blends the factor.
 
-Pixels are those of Pillow 13.0 on x86-64, computed in integers and exact products alone, so
-that no backend differs. Rotations by 30 degrees, at odd sizes by 15, may be off by one
-level at a pixel in thousands: there interpolated values may be whole numbers, and Pillow's
-float64 falls to either side of them.
+Pixels are those of Pillow 13.0 on x86-64, computed only by integers and exact products, so
+that all backends agree. Rotations by 30 degrees, at odd sizes by 15, may differ by one
+level at a pixel in thousands: there interpolated values may be whole numbers, which
+Pillow's float64 rounds in either direction.
 
 Bilinear warps: an output pixel with centre (x + 1/2, y + 1/2) reads the input at (X, Y),
-measured from the upper left corner: X = a (x + 1/2) + b (y + 1/2) + c, Y alike. What reads
-outside [0, w) x [0, h) is black. Pillow computes in float64; here positions are multiples
-of 2^-42 of a pixel, in three limbs of 14 bits, which gives Pillow's pixels with or without
-fused multiply-adds. Sides are at most 1024, which keeps all products below 2^31.
+measured from the upper left corner: X = a (x + 1/2) + b (y + 1/2) + c, and Y likewise.
+Positions outside [0, w) x [0, h) give black. Pillow computes in float64; here positions are
+multiples of 2^-42 of a pixel, in three limbs of 14 bits, which gives Pillow's pixels with or
+without fused multiply-adds. Sides are at most 1024, which keeps all products below 2^31.
 
-Nearest warps use Pillow's 16 fractional bits: X = (a x + b y + c) >> 16 and Y alike, of
-integers.
+Nearest-neighbour warps use Pillow's 16 fractional bits: X = (a x + b y + c) >> 16, and Y
+likewise, in integers.
 """
 
 import functools
@@ -45,18 +45,20 @@ _NONE: Pair = (0.0, 0.0)
 Fraction = tuple[Array, Array, Array]  # Limbs of a number in [0, 1).
 
 MAX_ANGLE = 30  # Degrees.
-_SIDE = 1024
-_LIMB = 14
+_MAX_SIDE = 1024
+_LIMB = 14  # Bits.
 _MASK = (1 << _LIMB) - 1
 _SHEAR = 20  # Shears are multiples of 2^-20.
 
 
-class Sampler(NamedTuple):
-    """How to read between pixels: by operation, (h, w, amount) -> what `read` takes.
+class Interpolation(NamedTuple):
+    """A kind of interpolation: a function that reads images, and positions by operation.
 
-    "rotate" turns anticlockwise about the centre by whole degrees, from -30 to 30. The
-    shears are X = x + amount y and Y = y + amount x about the upper left corner. The
-    translations read `amount` whole pixels further right or down.
+    read: (image, positions) -> image.
+    maps: operation -> (h, w, amount) -> positions. "rotate" is anticlockwise about the
+      centre by whole degrees, from -30 to 30. Shears are X = x + amount y and
+      Y = y + amount x about the upper left corner. Translations read `amount` whole pixels
+      further right or down.
     """
 
     read: Callable[[Pixels, PyTree], Pixels]
@@ -64,7 +66,10 @@ class Sampler(NamedTuple):
 
 
 class Ramps(NamedTuple):
-    """Where pixels read: X = xx[:, x] + xy[:, y], Y = yx[:, x] + yy[:, y], in limbs."""
+    """The positions that pixels read, in limbs.
+
+    X = xx[:, x] + xy[:, y], Y = yx[:, x] + yy[:, y].
+    """
 
     xx: Int[Array, "3 w"]
     xy: Int[Array, "3 h"]
@@ -73,14 +78,15 @@ class Ramps(NamedTuple):
 
 
 def bilinear(image: Pixels, where: Ramps) -> Pixels:
-    """Mixes the four nearest pixels, those beyond the border clamped; cuts to bytes.
+    """Return the image at these positions, interpolated between the four nearest pixels.
 
+    Pixels beyond the border are clamped.
     p00 + (p01 - p00) u + (p10 - p00) v + (p11 - p10 - p01 + p00) u v, rounded down.
     """
     corners = memory.materialize(_corners, image, where)
-    inside_x, _, u = _read(where.xx, where.xy, image.shape[1])
-    inside_y, _, v = _read(where.yx, where.yy, image.shape[0])
-    weights = [_halves(part) for part in (u, v, _times(u, v))]
+    inside_x, _, u = _split_position(where.xx, where.xy, image.shape[1])
+    inside_y, _, v = _split_position(where.yx, where.yy, image.shape[0])
+    weights = [_to_two_limbs(fraction) for fraction in (u, v, _multiply(u, v))]
     out = jnp.zeros_like(image)
     for place in (0, 8, 16):
         a, b, c, d = ((corner >> place) & 255 for corner in corners)
@@ -92,29 +98,33 @@ def bilinear(image: Pixels, where: Ramps) -> Pixels:
 
 
 def take(table: Int[Array, "n"], index: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
-    """table[index], for indices that are known to be in range."""
+    """Return table[index], for indices that are known to be in range."""
     return table.at[index].get(mode="promise_in_bounds")
 
 
 def cosine_and_sine(degrees: int) -> tuple[float, float]:
-    """Cosine and sine to 15 decimals, as Pillow has them."""
+    """Return cosine and sine of minus an angle, to 15 decimals as in Pillow."""
     angle = -math.radians(degrees % 360)
     return round(math.cos(angle), 15), round(math.sin(angle), 15)
 
 
 def _corners(image: Pixels, where: Ramps) -> list[Pixels]:
-    """The four neighbours of every place that is read."""
+    """Return the four pixels around every position."""
     h, w = image.shape
-    left, top = _read(where.xx, where.xy, w)[1], _read(where.yx, where.yy, h)[1]
+    _, left, _ = _split_position(where.xx, where.xy, w)
+    _, top, _ = _split_position(where.yx, where.yy, h)
     columns = [jnp.clip(left + i, 0, w - 1) for i in (0, 1)]
     rows = [jnp.clip(top + i, 0, h - 1) * w for i in (0, 1)]
     return [take(image.reshape(-1), row + column) for row in rows for column in columns]
 
 
-def _read(
+def _split_position(
     across: Int[Array, "3 w"], down: Int[Array, "3 h"], length: int
 ) -> tuple[Array, Array, Fraction]:
-    """Whether a position is inside, the pixel before it, and how far behind that."""
+    """Return whether a position is inside, the pixel before it, and the distance to that.
+
+    across, down: summands of the position along one axis, in limbs.
+    """
     low = across[2][None, :] + down[2][:, None]
     middle = across[1][None, :] + down[1][:, None] + (low >> _LIMB)
     high = across[0][None, :] + down[0][:, None] + (middle >> _LIMB)
@@ -123,34 +133,40 @@ def _read(
     return inside, high >> _LIMB, (high & _MASK, middle & _MASK, low & _MASK)
 
 
-def _times(u: Fraction, v: Fraction) -> Fraction:
-    """The product, its limbs below 2^-42 cut off."""
+def _multiply(u: Fraction, v: Fraction) -> Fraction:
+    """Return the product, truncated to 2^-42."""
     low = u[0] * v[2] + u[1] * v[1] + u[2] * v[0]
     middle = u[0] * v[1] + u[1] * v[0] + (low >> _LIMB)
     high = u[0] * v[0] + (middle >> _LIMB)
     return high >> _LIMB, high & _MASK, middle & _MASK
 
 
-def _halves(part: Fraction) -> tuple[Array, Array]:
-    """Two limbs of 21 bits: 1020 of one, the most that steps sum to, fit in 31 bits."""
-    return (part[0] << 7) | (part[1] >> 7), ((part[1] & 127) << 14) | part[2]
+def _to_two_limbs(fraction: Fraction) -> tuple[Array, Array]:
+    """Return a fraction as two limbs of 21 bits.
+
+    1020 times a limb, the largest sum of differences of bytes, fits in 31 bits.
+    """
+    high, middle, low = fraction
+    return (high << 7) | (middle >> 7), ((middle & 127) << 14) | low
 
 
-def _fits(h: int, w: int) -> None:
-    if max(h, w) > _SIDE:
-        must = f"augment.pillow: sides must be at most {_SIDE} pixels"
+def _check_side(h: int, w: int) -> None:
+    """Raise ValueError for images above 1024 pixels a side."""
+    if max(h, w) > _MAX_SIDE:
+        must = f"augment.pillow: sides must be at most {_MAX_SIDE} pixels"
         raise ValueError(f"{must}, got {h} by {w}; use smaller images")
 
 
 def _rotate(h: int, w: int, degrees: Amount) -> Ramps:
-    _fits(h, w)
+    """Return the positions of a rotation."""
+    _check_side(h, w)
     index = degrees.astype(jnp.int32) + MAX_ANGLE
-    return Ramps(*(jnp.asarray(part)[index] for part in _turns(h, w)))
+    return Ramps(*(jnp.asarray(ramp)[index] for ramp in _rotation_ramps(h, w)))
 
 
 @functools.cache
-def _turns(h: int, w: int) -> tuple[Int[np.ndarray, "n 3 m"], ...]:
-    """The four ramps of each angle."""
+def _rotation_ramps(h: int, w: int) -> tuple[Int[np.ndarray, "n 3 m"], ...]:
+    """Return the four ramps for all angles."""
     angles = range(-MAX_ANGLE, MAX_ANGLE + 1)
     cos, sin = np.array([cosine_and_sine(degrees) for degrees in angles]).T
     x, y = np.arange(w) + 0.5 - w / 2, np.arange(h) + 0.5 - h / 2
@@ -160,14 +176,15 @@ def _turns(h: int, w: int) -> tuple[Int[np.ndarray, "n 3 m"], ...]:
 
 
 def _limbs(x: Float[np.ndarray, "n m"]) -> Int[np.ndarray, "n 3 m"]:
+    """Return numbers in limbs of 14 bits, rounded to 2^-42."""
     fixed = np.rint(x * 2.0 ** (3 * _LIMB)).astype(np.int64)
-    parts = fixed >> 2 * _LIMB, (fixed >> _LIMB) & _MASK, fixed & _MASK
-    return np.stack(parts, 1).astype(np.int32)
+    limbs = fixed >> 2 * _LIMB, (fixed >> _LIMB) & _MASK, fixed & _MASK
+    return np.stack(limbs, 1).astype(np.int32)
 
 
 def _linear(h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE) -> Ramps:
-    """X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1]."""
-    _fits(h, w)
+    """Return the positions X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1]."""
+    _check_side(h, w)
 
     def straight(length: int, pixels: Amount | float) -> Int[Array, "3 length"]:
         whole = jnp.asarray(pixels).astype(jnp.int32)
@@ -176,16 +193,23 @@ def _linear(h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE) -> Ramp
 
     def sloped(length: int, factor: Amount | float) -> Int[Array, "3 length"]:
         units = jnp.round(factor * 2.0**_SHEAR).astype(jnp.int32)
-        fixed = units * (2 * jnp.arange(length) + 1)  # Of 2^-21.
-        rest = _SHEAR + 1 - _LIMB
-        middle = (fixed & ((1 << rest) - 1)) << (_LIMB - rest)
-        return jnp.stack([fixed >> rest, middle, jnp.zeros_like(fixed)])
+        fixed = units * (2 * jnp.arange(length) + 1)  # In units of 2^-21.
+        low_bits = _SHEAR + 1 - _LIMB
+        middle = (fixed & ((1 << low_bits) - 1)) << (_LIMB - low_bits)
+        return jnp.stack([fixed >> low_bits, middle, jnp.zeros_like(fixed)])
 
-    x = straight(w, shift[0]), sloped(h, shear[0])
-    return Ramps(*x, sloped(w, shear[1]), straight(h, shift[1]))
+    return Ramps(
+        xx=straight(w, shift[0]),
+        xy=sloped(h, shear[0]),
+        yx=sloped(w, shear[1]),
+        yy=straight(h, shift[1]),
+    )
 
 
-def _sampler(read: Callable, rotate: Callable, linear: Callable) -> Sampler:
+def _make_interpolation(
+    read: Callable, *, rotate: Callable, linear: Callable
+) -> Interpolation:
+    """Return the interpolation of these functions; `linear` is for shears and shifts."""
     maps = {
         "rotate": rotate,
         "shear_x": lambda h, w, amount: linear(h, w, shear=(amount, 0.0)),
@@ -193,16 +217,16 @@ def _sampler(read: Callable, rotate: Callable, linear: Callable) -> Sampler:
         "translate_x": lambda h, w, amount: linear(h, w, shift=(amount, 0.0)),
         "translate_y": lambda h, w, amount: linear(h, w, shift=(0.0, amount)),
     }
-    return Sampler(read, maps)
+    return Interpolation(read, maps)
 
 
-BILINEAR = _sampler(bilinear, _rotate, _linear)
+BILINEAR = _make_interpolation(bilinear, rotate=_rotate, linear=_linear)
 
 _UNIT, _HALF = 1 << 16, 1 << 15
 
 
 def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
-    """Takes the pixel that is read."""
+    """Return the image at the positions of a matrix, without interpolation."""
     h, w = image.shape
     x, y = jnp.arange(w)[None, :], jnp.arange(h)[:, None]
     column = (matrix[0] * x + matrix[1] * y + matrix[2]) >> 16
@@ -215,7 +239,10 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
 def _linear_nearest(
     h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE
 ) -> Int[Array, "6"]:
-    """As `_linear`; a shear in 16 bits, and what it adds at half a pixel, are rounded."""
+    """Return the matrix of the positions of `_linear`.
+
+    A shear is rounded to 16 bits, and so is its product with half a pixel.
+    """
 
     def rounded(x: Amount) -> Int[Array, ""]:
         return jnp.floor(x + 0.5).astype(jnp.int32)
@@ -223,17 +250,19 @@ def _linear_nearest(
     slopes = [jnp.asarray(x) for x in shear]
     slope, start = ([rounded(x * unit) for x in slopes] for unit in (_UNIT, _HALF))
     whole = (jnp.asarray(pixels).astype(jnp.int32) for pixels in shift)
-    c, f = (_HALF + half + pixels * _UNIT for half, pixels in zip(start, whole))
+    c, f = (_HALF + offset + pixels * _UNIT for offset, pixels in zip(start, whole))
     return jnp.stack([jnp.int32(_UNIT), slope[0], c, slope[1], jnp.int32(_UNIT), f])
 
 
 def _rotate_nearest(h: int, w: int, degrees: Amount) -> Int[Array, "6"]:
-    return jnp.asarray(_nearest_turns(h, w))[degrees.astype(jnp.int32) + MAX_ANGLE]
+    """Return the matrix of the positions of a rotation."""
+    matrices = jnp.asarray(_rotation_matrices(h, w))
+    return matrices[degrees.astype(jnp.int32) + MAX_ANGLE]
 
 
 @functools.cache
-def _nearest_turns(h: int, w: int) -> Int[np.ndarray, "n 6"]:
-    """The matrix of each angle, by the additions that Pillow does in float64."""
+def _rotation_matrices(h: int, w: int) -> Int[np.ndarray, "n 6"]:
+    """Return the matrices of all angles, by Pillow's order of additions in float64."""
     rows = []
     for degrees in range(-MAX_ANGLE, MAX_ANGLE + 1):
         cos, sin = cosine_and_sine(degrees)
@@ -245,59 +274,59 @@ def _nearest_turns(h: int, w: int) -> Int[np.ndarray, "n 6"]:
     return np.array(rows, np.int32)
 
 
-NEAREST = _sampler(nearest, _rotate_nearest, _linear_nearest)
+NEAREST = _make_interpolation(nearest, rotate=_rotate_nearest, linear=_linear_nearest)
 
 Table = Int[Array, "3 256"]
 
 
 def pack(image: Float[Array, "h w 3"]) -> Pixels:
-    """Rounds [0, 1] to bytes."""
+    """Return an image in [0, 1] as packed bytes, rounded."""
     levels = jnp.clip(jnp.round(image * 255), 0, 255).astype(jnp.int32)
     return join_channels(levels[..., i] for i in range(3))
 
 
 def unpack(pixels: Pixels) -> Float[Array, "h w 3"]:
-    """Bytes as [0, 1]."""
+    """Return packed bytes as an image in [0, 1]."""
     return jnp.stack(split_channels(pixels), -1).astype(jnp.float32) / 255
 
 
 def split_channels(pixels: Pixels) -> tuple[Pixels, Pixels, Pixels]:
-    """The three channels, from 0 to 255."""
+    """Return the three channels, from 0 to 255."""
     return pixels & 255, (pixels >> 8) & 255, pixels >> 16
 
 
 def join_channels(channels) -> Pixels:
-    """One number per pixel of three channels."""
+    """Return three channels as one number per pixel."""
     red, green, blue = channels
     return red | (green << 8) | (blue << 16)
 
 
 def look_up(pixels: Pixels, table: Table) -> Pixels:
-    """Replaces each value by the table's."""
+    """Return the image with each value replaced by the table's entry."""
     channels = enumerate(split_channels(pixels))
     return join_channels(take(table[i], x) for i, x in channels)
 
 
 def identity_table() -> Table:
-    """Every value its own."""
+    """Return the table that keeps every value."""
     return jnp.broadcast_to(jnp.arange(256), (3, 256))
 
 
 def posterize(bits: Float[Array, ""]) -> Table:
-    """Keeps the highest bits."""
+    """Return the table that keeps the highest bits."""
     return identity_table() & (255 << (8 - bits.astype(jnp.int32)))
 
 
 def solarize(threshold: Float[Array, ""]) -> Table:
-    """Inverts values from the threshold on."""
-    same = identity_table()
-    return jnp.where(same < threshold, same, 255 - same)
+    """Return the table that inverts values from the threshold on."""
+    values = identity_table()
+    return jnp.where(values < threshold, values, 255 - values)
 
 
 def equalize(pixels: Pixels) -> Table:
-    """Spreads each channel's values, so that all are about as frequent.
+    """Return the table that equalises the histogram of each channel.
 
-    With n pixels, of which c are of the largest value, and s = (n - c) // 255:
+    With n pixels, c of them with the largest value, and s = (n - c) // 255:
     (s // 2 + pixels of smaller value) // s, at most 255; the identity where s is 0.
     """
     counts = jnp.stack([histogram(x) for x in split_channels(pixels)])
@@ -310,16 +339,16 @@ def equalize(pixels: Pixels) -> Table:
 
 
 def histogram(channel: Pixels) -> Int[Array, "256"]:
-    """How many pixels have each value."""
+    """Return the number of pixels with each value."""
     empty = jnp.zeros(256, jnp.int32)
     return empty.at[channel.reshape(-1)].add(1, mode="promise_in_bounds")
 
 
 def autocontrast(pixels: Pixels) -> Table:
-    """Stretches each channel to 0 ... 255; one of a single value stays as it is.
+    """Return the table that stretches each channel to 0 ... 255; one value is kept.
 
-    floor(255 (i - lo) / (hi - lo)), less one where Pillow's float64 falls below a whole
-    number that is the exact answer.
+    floor(255 (i - lo) / (hi - lo)), minus one where the exact result is a whole number and
+    Pillow's float64 is below it.
     """
     low = jnp.stack([jnp.min(x) for x in split_channels(pixels)])
     high = jnp.stack([jnp.max(x) for x in split_channels(pixels)])
@@ -336,18 +365,18 @@ def autocontrast(pixels: Pixels) -> Table:
 
 
 def _quotient(n: Int[Array, "3 256"], d: Int[Array, "3 1"]) -> Int[Array, "3 256"]:
-    """n // d, for answers below 2^20: whole numbers are slow to divide in vectors."""
+    """Return n // d, for results below 2^20; integer division is slow in vectors."""
     guess = jnp.floor(n * (1 / d.astype(jnp.float32))).astype(jnp.int32)
-    rest = n - guess * d
-    return guess + (rest >= d) - (rest < 0)
+    remainder = n - guess * d
+    return guess + (remainder >= d) - (remainder < 0)
 
 
 @functools.cache
 def _shortfalls() -> tuple[UInt32[np.ndarray, "256 256 2"], Int[np.ndarray, "256"]]:
-    """Where int(i s - lo s), s = 255 / (hi - lo) in float64, is below the exact floor.
+    """Return bits (words) where int(i s - lo s) is below the exact floor, and periods.
 
-    Bit t of entry (lo, hi) is of the t-th value whose answer is a whole number, which
-    come every `period` values from lo on.
+    s = 255 / (hi - lo) in float64. Bit t of entry (lo, hi) belongs to the t-th value with a
+    whole result; from lo on, every period-th value has one, by hi - lo.
     """
     periods = np.array([d // math.gcd(d, 255) for d in range(256)], np.int32)
     words = np.zeros((256, 256), np.uint64)
@@ -364,66 +393,73 @@ def _shortfalls() -> tuple[UInt32[np.ndarray, "256 256 2"], Int[np.ndarray, "256
 
 
 def luma(pixels: Pixels) -> Pixels:
-    """Grey of an image: 0.299 R + 0.587 G + 0.114 B in 16 bits, rounded."""
+    """Return the grey of an image: 0.299 R + 0.587 G + 0.114 B in 16 bits, rounded."""
     red, green, blue = split_channels(pixels)
     return (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
 
 
 def grey(pixels: Pixels) -> Pixels:
-    """The image without colour."""
+    """Return the image without colour."""
     return luma(pixels) * 0x010101
 
 
 def mean_grey(pixels: Pixels) -> Pixels:
-    """One grey all over: the mean luma, rounded."""
+    """Return a uniform image of the mean luma, rounded."""
     mean = (2 * jnp.sum(luma(pixels)) + pixels.size) // (2 * pixels.size)
     return jnp.broadcast_to(mean * 0x010101, pixels.shape)
 
 
 def smooth(pixels: Pixels) -> Pixels:
-    """The mean of 3 x 3 pixels, the central one five times, rounded; not at borders."""
+    """Return means of 3 x 3 pixels with weight 5 at the centre, rounded; borders stay."""
     h, w = pixels.shape
     if h < 3 or w < 3:
         return pixels
 
-    def one(channel: Pixels) -> Pixels:
+    def smooth_channel(channel: Pixels) -> Pixels:
         rows = channel[:-2] + channel[1:-1] + channel[2:]
         box = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
         double = 2 * (box + 4 * channel[1:-1, 1:-1]) + 13
-        return (double * 10083) >> 18  # Over 26, exactly, for all that bytes sum to.
+        return (double * 10083) >> 18  # Equals double // 26 for all sums of bytes.
 
-    inner = join_channels(one(x) for x in split_channels(pixels))
+    inner = join_channels(smooth_channel(x) for x in split_channels(pixels))
     return pixels.at[1:-1, 1:-1].set(inner)
 
 
 def blend(degenerate: Pixels, pixels: Pixels, factor: Float[Array, ""]) -> Pixels:
-    """degenerate + factor (image - degenerate), cut to bytes, in float32 as Pillow.
+    """Return degenerate + factor (image - degenerate), truncated to bytes.
 
-    The product is rounded before the sum is: it is put together of two exact ones, so
-    that fusing a multiplication with an addition changes nothing.
+    In float32, as in Pillow, where the product is rounded before the sum. Here it is the
+    sum of two exact products, so that fused multiply-adds give the same result.
     """
     factor = jnp.asarray(factor, jnp.float32)
-    bits = jax.lax.bitcast_convert_type(factor, jnp.int32) & ~0x1FF
-    coarse = jax.lax.bitcast_convert_type(bits, jnp.float32)
+    coarse = _clear_low_bits(factor)
     fine = factor - coarse
 
-    def one(start: Pixels, end: Pixels) -> Pixels:
+    def blend_channel(start: Pixels, end: Pixels) -> Pixels:
         step = (end - start).astype(jnp.float32)
         value = start.astype(jnp.float32) + (coarse * step + fine * step)
         return jnp.clip(value, 0, 255).astype(jnp.int32)
 
-    return join_channels(map(one, split_channels(degenerate), split_channels(pixels)))
+    return join_channels(
+        map(blend_channel, split_channels(degenerate), split_channels(pixels))
+    )
+
+
+def _clear_low_bits(x: Float[Array, ""]) -> Float[Array, ""]:
+    """Return x with the lowest 9 bits of its significand cleared."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.int32) & ~0x1FF
+    return jax.lax.bitcast_convert_type(bits, jnp.float32)
 
 
 WARPS = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-# (image, amount) -> the new value of each old one.
+# (image, amount) -> the new value of each old value.
 TABLES: Mapping[str, Callable[[Pixels, Amount], Table]] = {
     "autocontrast": lambda image, amount: autocontrast(image),
     "equalize": lambda image, amount: equalize(image),
     "posterize": lambda image, amount: posterize(amount),
     "solarize": lambda image, amount: solarize(amount),
 }
-# image -> what the factor leads away from.
+# image -> the degenerate image, the result for factor 0.
 BLENDS: Mapping[str, Callable[[Pixels], Pixels]] = {
     "colour": grey,
     "contrast": mean_grey,
@@ -433,31 +469,46 @@ BLENDS: Mapping[str, Callable[[Pixels], Pixels]] = {
 
 
 def apply(
-    image: Pixels, kind: Array, amount: Amount, names: Sequence[str], sampler=BILINEAR
+    image: Pixels,
+    kind: Array,
+    amount: Amount,
+    names: Sequence[str],
+    interpolation: Interpolation = BILINEAR,
 ) -> Pixels:
-    """Applies names[kind] as a warp, a table and a blend, two of which do nothing."""
+    """Return the image after operation names[kind] with this amount.
 
-    def pick(start: PyTree, known: Sequence[str], make: Callable) -> PyTree:
+    A warp, a table and a blend are applied; two of them do nothing.
+    """
+
+    def select(default: PyTree, known: Sequence[str], make: Callable) -> PyTree:
+        """Return make(names[kind]), or the default if that name is not in `known`."""
         for i, name in enumerate(names):
             if name in known:
                 choose = functools.partial(jnp.where, kind == i)
-                start = jax.tree.map(choose, make(name), start)
-        return start
+                default = jax.tree.map(choose, make(name), default)
+        return default
 
-    def place() -> PyTree:
-        still = sampler.maps["translate_x"](*image.shape, jnp.zeros_like(amount))
-        return pick(still, WARPS, lambda n: sampler.maps[n](*image.shape, amount))
+    maps = interpolation.maps
 
-    def table(image: Pixels) -> Table:
-        return pick(identity_table(), TABLES, lambda n: TABLES[n](image, amount))
+    def positions() -> PyTree:
+        identity = maps["translate_x"](*image.shape, jnp.zeros_like(amount))
+        return select(identity, WARPS, lambda name: maps[name](*image.shape, amount))
 
-    def blended(image: Pixels) -> Pixels:
-        return blend(pick(image, BLENDS, lambda n: BLENDS[n](image)), image, amount)
+    def make_table(image: Pixels) -> Table:
+        return select(
+            identity_table(), TABLES, lambda name: TABLES[name](image, amount)
+        )
+
+    def apply_blend(image: Pixels) -> Pixels:
+        degenerate = select(image, BLENDS, lambda name: BLENDS[name](image))
+        return blend(degenerate, image, amount)
 
     if set(names) & set(WARPS):
-        image = memory.materialize(sampler.read, image, memory.materialize(place))
+        where = memory.materialize(positions)
+        image = memory.materialize(interpolation.read, image, where)
     if set(names) & set(TABLES):
-        image = memory.materialize(look_up, image, memory.materialize(table, image))
+        table = memory.materialize(make_table, image)
+        image = memory.materialize(look_up, image, table)
     if set(names) & set(BLENDS):
-        image = memory.materialize(blended, image)
+        image = memory.materialize(apply_blend, image)
     return image

@@ -1,11 +1,11 @@
-"""PixMix: mixes images with fractals and with augmented copies of themselves.
+"""PixMix: mixes images with fractals and with augmented copies of the image.
 
 Source: Hendrycks, Zou, Mazeika, Tang, Li, Song and Steinhardt, CVPR 2022,
 https://arxiv.org/abs/2112.05135.
 Reference code: https://github.com/andyzoujm/pixmix at f867e87.
-Deviations: the mixing picture is whatever batch["other"] has for the image, in the
-order of that source, where the reference draws one each time; only what operations
-are applied to is in 8 bits; operations as in `augmix`.
+Deviations: the mixing picture is the row of batch["other"], in the order of that source; in
+the reference it is drawn each time; only the inputs of operations are rounded to 8 bits;
+operations as in `augmix`.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,16 @@ def make(
     all_ops: bool = True,
     start: float = 0.5,
 ) -> Callable:
-    """Mixes each image with its picture in batch["other"]; targets stay as they are.
+    """Return PixMix, which mixes each image with its picture in batch["other"].
 
-    Starts, with chance `start`, from the image after one operation of AugMix. Then 0 to
-    k rounds, each number as likely: with even chances the partner is the picture or the
-    image after a new operation, and the two are added or multiplied (`add`, `multiply`)
-    with coefficients drawn by `beta` (`coefficients`) and cut to [0, 1].
-    With k=0 and start=0 nothing is changed.
+    The first image is, with probability `start`, the image after one operation of AugMix,
+    else the image. Then 0 to k rounds follow, all numbers equally likely: with equal
+    probabilities the partner is the picture or the image after a new operation, and partner
+    and mixed image are added or multiplied (`add`, `multiply`), with `coefficients` that
+    depend on `beta`, and clipped to [0, 1]. Targets do not change. With k=0 and start=0
+    images do not change.
+
+    severity, all_ops: see augmix.make.
     """
     options.check_range("pixmix", 0, 100, k=k)
     options.check_range("pixmix", 0.1, 10, severity=severity)
@@ -43,25 +46,31 @@ def make(
     options.check_plain("pixmix", "positive", beta=beta)
     names = augmix.ALL_OPERATIONS if all_ops else augmix.OPERATIONS
 
-    def one(image: Image, picture: Image, key: PRNGKeyArray) -> Image:
+    def augment(image: Image, picture: Image, key: PRNGKeyArray) -> Image:
         shapes = (3, k + 1), (), (), (k,), (k,), (3, k)
-        u_op, u_first, u_rounds, u_own, u_sum, u_ab = sampling.uniforms(key, *shapes)
-        drawn = augmix.operations(u_op, names, severity, image.shape[:2])
+        u_op, u_first, u_rounds, u_copy, u_sum, u_ab = sampling.uniforms(key, *shapes)
+        operations = augmix.operations(
+            u_op, names, severity=severity, size=image.shape[:2]
+        )
         pixels = pillow.pack(image)
 
-        def copy(operation):
-            return pillow.unpack(pillow.apply(pixels, *operation, names))
+        def apply_operation(operation):
+            kind, amount = operation
+            return pillow.unpack(pillow.apply(pixels, kind, amount, names))
 
-        copies = jax.lax.map(copy, drawn)
-        taken = jnp.arange(k) < sampling.integers(u_rounds, k + 1)
+        copies = jax.lax.map(apply_operation, operations)
+        is_applied = jnp.arange(k) < sampling.integers(u_rounds, k + 1)
 
-        def mix(mixed, one_round):
-            copy, own, taken, *how = one_round
-            partner = jnp.where(own, copy, picture)
-            return jnp.where(taken, mix_two(mixed, partner, *how), mixed), None
+        def mix(mixed, drawn):
+            copy, use_copy, is_applied, a, b, is_sum = drawn
+            partner = jnp.where(use_copy, copy, picture)
+            new = mix_two(mixed, partner, a=a, b=b, is_sum=is_sum)
+            return jnp.where(is_applied, new, mixed), None
 
         mixed = jnp.where(u_first < start, copies[0], image)
-        rounds = copies[1:], u_own < 0.5, taken, *coefficients(u_ab, beta), u_sum < 0.5
+        round_copies, use_copy = copies[1:], u_copy < 0.5
+        a, b = coefficients(u_ab, beta)
+        rounds = (round_copies, use_copy, is_applied, a, b, u_sum < 0.5)
         return jax.lax.scan(mix, mixed, rounds)[0]
 
     def apply(batch, key):
@@ -74,36 +83,40 @@ def make(
             remedy = "set config.train.other to dict(data='fractals', split='train')"
             raise ValueError(f"{must} {got}; {remedy}")
         keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, other["image"], keys)}
+        return {**batch, "image": jax.vmap(augment)(image, other["image"], keys)}
 
     return apply
 
 
 def coefficients(u: Float[Array, "3 count"], beta: float) -> tuple[Share, Share]:
-    """a and b of uniform numbers: a convex-like pair, or one away from the partner.
+    """Return coefficients a and b of the image and its partner, from uniform numbers.
 
-    With even chances a ~ Beta(beta, 1) and b ~ Beta(1, beta), or a ~ 1 + Beta(1, beta)
-    and b ~ -Beta(1, beta), by the inverse of the distribution functions.
+    With equal probabilities a ~ Beta(beta, 1) and b ~ Beta(1, beta), towards the partner,
+    or a ~ 1 + Beta(1, beta) and b ~ -Beta(1, beta), away from it. Numbers are mapped by the
+    inverse distribution functions.
     """
-    which, *shares = u
-    convex = which < 0.5
+    u_kind, u_a, u_b = u
+    is_convex = u_kind < 0.5
     # In (0, 1], so that a is positive.
-    high_a, high_b = ((1 - share) ** (1 / beta) for share in shares)
+    high_a, high_b = (1 - u_a) ** (1 / beta), (1 - u_b) ** (1 / beta)
     low = 1 - high_b
-    return jnp.where(convex, high_a, 2 - high_a), jnp.where(convex, low, -low)
+    return jnp.where(is_convex, high_a, 2 - high_a), jnp.where(is_convex, low, -low)
 
 
-def mix_two(u: Image, v: Image, a: Share, b: Share, summed: Bool[Array, ""]) -> Image:
-    """Adds or multiplies two images, cut to [0, 1]."""
-    return jnp.clip(jnp.where(summed, add(u, v, a, b), multiply(u, v, a, b)), 0, 1)
+def mix_two(
+    u: Image, v: Image, *, a: Share, b: Share, is_sum: Bool[Array, ""]
+) -> Image:
+    """Return the sum or the product of two images, clipped to [0, 1]."""
+    mixed = jnp.where(is_sum, add(u, v, a=a, b=b), multiply(u, v, a=a, b=b))
+    return jnp.clip(mixed, 0, 1)
 
 
-def add(u: Image, v: Image, a: Share, b: Share) -> Image:
-    """a u + b v, where grey is zero: a (2u - 1) + b (2v - 1), brought back."""
+def add(u: Image, v: Image, *, a: Share, b: Share) -> Image:
+    """Return a u + b v for images with grey as zero: [a (2u - 1) + b (2v - 1) + 1] / 2."""
     return a * u + b * v + (1 - a - b) / 2
 
 
-def multiply(u: Image, v: Image, a: Share, b: Share) -> Image:
-    """u^a v^b, where grey is one: (2u)^a max(2v, 1e-37)^b / 2, for positive a."""
+def multiply(u: Image, v: Image, *, a: Share, b: Share) -> Image:
+    """Return u^a v^b for images with grey as one: (2u)^a max(2v, 1e-37)^b / 2; a > 0."""
     logs = a * jnp.log(2 * u) + b * jnp.log(jnp.maximum(2 * v, _SMALLEST))
     return jnp.where(u > 0, jnp.exp(logs) / 2, 0)

@@ -1,4 +1,4 @@
-"""RandAugment: a few random operations, all of one magnitude.
+"""RandAugment: a few random operations of one magnitude.
 
 Source: Cubuk, Zoph, Shlens and Le, "RandAugment: Practical automated data augmentation
 with a reduced search space", NeurIPS 2020, https://arxiv.org/abs/1909.13719.
@@ -16,29 +16,44 @@ from jaxtyping import Array, Float
 from jbias.augment import options, pillow, sampling
 from jbias.augment.pillow import NEAREST
 
-OPERATIONS = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate")
-OPERATIONS += ("brightness", "colour", "contrast", "sharpness")
-OPERATIONS += ("posterize", "solarize", "autocontrast", "equalize")
+OPERATIONS = (
+    "identity",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+    "rotate",
+    "brightness",
+    "colour",
+    "contrast",
+    "sharpness",
+    "posterize",
+    "solarize",
+    "autocontrast",
+    "equalize",
+)
 BINS = 31
 
 
 def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
-    """Applies num_ops operations to each image, each drawn from 14, repeats allowed.
+    """Return RandAugment, which applies `num_ops` of 14 operations to each image.
 
-    magnitude: 0 to 30. At 30, shears are by 0.3, translations by 150/331 of the side,
-    rotations by 30 degrees, factors 0.1 or 1.9, 4 bits are kept and all is inverted;
-    what has a direction takes either with even chances. Images become 8 bits.
+    Operations are drawn with replacement, and directions with equal probabilities. Images
+    are rounded to 8 bits.
+
+    magnitude: 0 to 30. At 30, shears are 0.3, translations 150/331 of the side, rotations
+      30 degrees, factors 0.1 or 1.9; posterize keeps 4 bits and solarize inverts all values.
     """
     options.check_range("rand_augment", 0, 100, num_ops=num_ops)
     if magnitude not in range(BINS):
         must = f"rand_augment: magnitude must be a whole number from 0 to {BINS - 1}"
         raise ValueError(f"{must}, got {magnitude}; change magnitude")
 
-    def one(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
+    def augment(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
         amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))
-        which, side = sampling.uniforms(key, (num_ops,), (num_ops,))
-        kind = sampling.integers(which, len(OPERATIONS))
-        side = sampling.integers(side, 2)
+        u_kind, u_side = sampling.uniforms(key, (num_ops,), (num_ops,))
+        kind = sampling.integers(u_kind, len(OPERATIONS))
+        side = sampling.integers(u_side, 2)
 
         def step(i, pixels):
             amount = amounts[side[i], kind[i]]
@@ -46,14 +61,17 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
 
         return pillow.unpack(jax.lax.fori_loop(0, num_ops, step, pillow.pack(x)))
 
-    return options.each_image(one, num_ops=num_ops)
+    return options.each_image(augment, num_ops=num_ops)
 
 
 def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
-    """The amount of every operation at a magnitude, to either side, as in `ops`."""
+    """Return the amounts of all operations at a magnitude, in both directions.
+
+    Units are those of pillow.py.
+    """
 
     def bin_of(first: float, last: float) -> float:
-        # As torch.linspace counts, in float32 and from the nearer end.
+        # torch.linspace computes in float32 and from the nearer end.
         first, last = np.float32(first), np.float32(last)
         step = (last - first) / np.float32(BINS - 1)
         if magnitude < BINS // 2:
@@ -65,14 +83,19 @@ def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
             return bin_of(0, 0.3), -bin_of(0, 0.3)
         if name.startswith("translate"):
             pixels = int(bin_of(0, 150 / 331 * (w if name == "translate_x" else h)))
-            return -pixels, pixels  # They move the image, `ops` the reading point.
+            # torchvision moves the image, pillow.py the position that is read.
+            return -pixels, pixels
         if name == "rotate":
             return bin_of(0, 30), -bin_of(0, 30)
         if name in pillow.BLENDS:
             return 1 + bin_of(0, 0.9), 1 - bin_of(0, 0.9)
         if name == "posterize":
-            return (8 - round(magnitude / ((BINS - 1) / 4)),) * 2
-        # Whole values are not below a threshold if they are not below the next number.
-        return (float(np.ceil(bin_of(255, 0))) if name == "solarize" else 0.0,) * 2
+            bits = 8 - round(magnitude / ((BINS - 1) / 4))
+            return bits, bits
+        if name == "solarize":
+            # Bytes are below a threshold if they are below the next whole number.
+            threshold = float(np.ceil(bin_of(255, 0)))
+            return threshold, threshold
+        return 0.0, 0.0
 
     return np.array([sides(name) for name in OPERATIONS], np.float32).T

@@ -1,11 +1,11 @@
-"""RandConv: filters images at random, which changes textures and keeps shapes.
+"""RandConv: random convolutions of images, which change textures and preserve shapes.
 
 Source: Xu et al., "Robust and Generalizable Visual Representation Learning via Random
 Convolutions", ICLR 2021, https://arxiv.org/abs/2007.13003.
 Reference code: https://github.com/wildphoton/RandConv at 861a231.
-Deviations: images are cut to [0, 1], by default (`clip`). The views are all made from
-the clean image, as the paper says; the released loop filters the first view again for
-the second and the third. They pass the network in one batch, not one after the other.
+Deviations: images are clipped to [0, 1] by default (`clip`). All views are made from the
+clean image, as in the paper; the released loop makes the second and third view from the
+first. Views pass through the network in one batch, not one after the other.
 """
 
 import math
@@ -34,19 +34,23 @@ def make(
     mean: Sequence[float] = (0.485, 0.456, 0.406),
     std: Sequence[float] = (0.229, 0.224, 0.225),
 ) -> Callable:
-    """Convolves normalised images with one random filter a batch and view.
+    """Return RandConv, which convolves normalised images with random filters.
 
-    x' = a F(x) + (1 - a) x with a ~ U(0, 1), one a batch and view; without `mix` a = 1.
-    F(x) has as many channels as x; its size k is one of `sizes`, all as likely, its
-    weights are N(0, 1 / (k^2 c)) for c channels. p is the chance of a view to be
-    filtered at all: 1 with `mix`, 0.5 without in the authors' runs.
+    x' = a F(x) + (1 - a) x with a ~ U(0, 1), one filter F and one a per batch and view.
+    F(x) has as many channels as x; the kernel size k of F is one of `sizes`, all equally
+    likely, and its weights are N(0, 1 / (k^2 c)) for c channels.
 
-    With several views the first has the label, and "consistency" times the
-    Jensen-Shannon divergence between all of them is added to the class loss; 10 is the
-    authors' with `mix`, 5 without. views=1 is the augmentation alone.
+    mix: a = 1 if False.
+    p: probability that a view is filtered; in the authors' runs 1 with `mix`, 0.5 without.
+    views: views of each image; only the first has weight in the class loss. With views=1
+      this is augmentation only.
+    consistency: factor of the Jensen-Shannon divergence between views in the loss; the
+      authors use 10 with `mix`, 5 without.
+    clip: clips the result to [0, 1]. The authors do not clip; use clip=False only in the
+      last transform.
+    mean, std: normalisation of images before the convolution.
 
-    At p = 0, a plain number, and views = 1 the batch is returned as it is. The authors
-    leave images as they come out: clip=False, to be the last transform.
+    If p is the number 0 and views = 1, the batch is returned unchanged.
     """
     if not sizes or any(size < 1 or size % 2 == 0 for size in sizes):
         must = "rand_conv: sizes must be odd and at least one"
@@ -79,21 +83,21 @@ def make(
             got = f"got {batch['views']}; use views=1"
             raise ValueError(f"{must}, {got} or drop the transform that repeats them")
         if views > 1:
-            shown = compose.repeat_shown(batch, views)
-            batch = {**shown, "consistency": consistency}
+            batch = compose.repeat_unweighted(batch, views)
+            batch = {**batch, "consistency": consistency}
         elif options.is_statically(p, 0):
             return batch
-        image, shown = batch["image"], batch.get("views", 1)
-        apart = image.reshape(-1, shown, *image.shape[1:])
-        keys = jax.random.split(key, shown)
-        each = [sometimes(apart[:, i], keys[i]) for i in range(shown)]
-        return {**batch, "image": jnp.stack(each, axis=1).reshape(image.shape)}
+        image, num_views = batch["image"], batch.get("views", 1)
+        by_view = image.reshape(-1, num_views, *image.shape[1:])
+        keys = jax.random.split(key, num_views)
+        new = [sometimes(by_view[:, i], keys[i]) for i in range(num_views)]
+        return {**batch, "image": jnp.stack(new, axis=1).reshape(image.shape)}
 
     return apply
 
 
 def draw_filter(key: PRNGKeyArray, sizes: Sequence[int], channels: int) -> Filter:
-    """Draws a filter of a random size, with zeros around it up to the largest."""
+    """Return a filter of a random size, padded with zeros to the largest size."""
     k_size, k_weights = jax.random.split(key)
     largest = max(sizes)
     size = jax.random.choice(k_size, jnp.asarray(sizes))
@@ -104,9 +108,14 @@ def draw_filter(key: PRNGKeyArray, sizes: Sequence[int], channels: int) -> Filte
 
 
 def convolve(image: Images, kernel: Filter) -> Images:
-    """Convolves at the same size, with zeros around the image."""
-    own = dict(dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    # As narrow as TF32 these products would show in 8-bit images; three products in
-    # bfloat16, which HIGH are on a TPU, do not.
-    own["precision"] = "high" if xla.platform() == "tpu" else "highest"
-    return jax.lax.conv_general_dilated(image, kernel, (1, 1), "SAME", **own)
+    """Return the convolution at the same size, with zeros around the image."""
+    # Errors of TF32 would be visible in 8-bit images. On a TPU "high" is three products in
+    # bfloat16, which is precise enough.
+    return jax.lax.conv_general_dilated(
+        image,
+        kernel,
+        window_strides=(1, 1),
+        padding="SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision="high" if xla.platform() == "tpu" else "highest",
+    )

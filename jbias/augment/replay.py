@@ -1,4 +1,4 @@
-"""Runs corruptions of the host on the device, with random numbers that were drawn before."""
+"""Runs corruptions of the host on the device, with random numbers drawn in advance."""
 
 import functools
 import inspect
@@ -11,7 +11,10 @@ from jbias.augment import memory, sampling
 
 
 class Replay:
-    """A generator that gives out numbers of U(0, 1) or N(0, 1), one array a call."""
+    """A stand-in for NumPy's generator that returns given arrays, one per call.
+
+    numbers: arrays of U(0, 1) or N(0, 1) numbers, in the order of the calls.
+    """
 
     def __init__(self, numbers: Sequence[Float[Array, "..."]]):
         self._numbers = iter(numbers)
@@ -31,7 +34,7 @@ class Replay:
         return low + sampling.integers(self.random(), high - low)
 
     def permutation(self, items: int | Sequence[Array]) -> Array:
-        """Orders numbers below `items` by one number each, or two things by one number."""
+        """Return a permutation of range(items), or of a sequence of two arrays."""
         if isinstance(items, int):
             return jnp.argsort(self.random())
         items = jnp.stack(items)
@@ -39,19 +42,20 @@ class Replay:
 
 
 def from_host(corruption: Callable) -> Callable:
-    """Makes a function of (image, drawn, settings) of one of the host.
+    """Return apply(image, drawn, settings) -> image from a corruption of the host.
 
-    Its numbers are the settings of their names; values are on the scale of bytes. One
-    that has `run` can have what many pixels use kept in memory.
+    corruption: (image, generator, **settings). A decorated corruption takes images in
+      [0, 1], others bytes; `apply` always takes bytes. If it has a parameter `run`, it
+      gets memory.materialize, to store values that many pixels use.
     """
     inner = inspect.unwrap(corruption)
-    white = 1 if inner is corruption else 255  # A wrapped one is of images in [0, 1].
+    white = 1 if inner is corruption else 255
     names = list(inspect.signature(inner).parameters)[2:]
     options = {"run": memory.materialize} if "run" in names else {}
 
     @functools.wraps(corruption)
     def apply(x, drawn, s):
-        row = {name: s[name] for name in names if name not in options}
-        return white * inner(x / white, Replay(drawn), **row, **options)
+        settings = {name: s[name] for name in names if name not in options}
+        return white * inner(x / white, Replay(drawn), **settings, **options)
 
     return apply

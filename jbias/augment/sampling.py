@@ -1,11 +1,11 @@
 """Random keys for the examples of a batch, partners within groups, and uniform numbers.
 
-Partners are drawn inside groups of consecutive examples, each group with a key derived from
-its position in the global batch, so that neither the number of devices nor their layout
-changes the meaning and no example leaves its device.
+Partners are drawn inside groups of consecutive examples. The key of a group depends on its
+position in the global batch, so that results do not depend on the number or layout of
+devices, and no example leaves its device.
 
-`uniforms` draws for several purposes in one call: a program of many small draws takes
-seconds to compile on CPU, mostly for the random bits of each; one call takes a fraction.
+`uniforms` draws arrays for several purposes in one call: a program of many small draws
+takes seconds to compile on a CPU, one call a fraction.
 """
 
 import math
@@ -17,82 +17,90 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Rows = Float[Array, "b *shape"]
-Orders = Int[Array, "groups group"]  # Of the members of each group.
+Orders = Int[Array, "groups group"]  # A permutation of the members of each group.
 
 
 def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
-    """Derives keys from places in the global batch, whatever its size or layout."""
+    """Return `count` keys that depend only on `key` and the place in the global batch."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
 
 
 def permute(x: Rows, key: PRNGKeyArray, *, group: int, views: int = 1) -> Rows:
-    """Permutes examples uniformly inside each `group` of consecutive ones.
+    """Return x with examples permuted uniformly inside each `group` of consecutive ones.
 
-    Fixed points may occur. With `views` an example has that many consecutive rows,
-    which stay together. Every array permuted with the same key is permuted alike.
-    Raises ValueError if the examples are not a multiple of `group`.
+    Fixed points may occur. Arrays permuted with the same key get the same permutation.
+    views: consecutive rows of one example, which stay together.
+
+    ValueError if the number of examples is not a multiple of `group`.
     """
     return reorder(x, orders(key, x.shape[0] // views, group=group), views=views)
 
 
 def orders(key: PRNGKeyArray, count: int, *, group: int) -> Orders:
-    """Draws a uniform order of the members of each group, for `reorder`.
+    """Return a uniform random permutation of each group's members, for `reorder`.
 
-    Raises ValueError if `count` is not a multiple of `group`.
+    ValueError if `count`, the number of examples, is not a multiple of `group`.
     """
-    _check(count, group)
+    _check_group(count, group)
     return draw_each(lambda k: jax.random.permutation(k, group), key, count // group)
 
 
 def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> Orders:
-    """Draws orders in which members stand at places of another domain.
+    """Return permutations of each group in which partners are of another domain.
 
-    Each group's members are lined up by domain, domains and members at random, twice;
-    the second line is turned by the size of the largest domain, and members of the
-    same place meet. Where a domain has more than half of a group, as few of its members
-    as possible meet their own.
+    domain: the domain of each example.
+
+    Each group's members are sorted twice by domain, with domains and members of a domain in
+    random order. The second sorted list is rotated by the size of the largest domain, and
+    members at the same position become partners. If a domain has more than half of a group,
+    as few of its members as possible get partners of the same domain.
     """
-    _check(domain.shape[0], group)
+    _check_group(domain.shape[0], group)
 
-    def one(k, domain):
-        k_domains, *k_lines = jax.random.split(k, 3)
+    def draw(k, domain):
+        k_domains, k_first, k_second = jax.random.split(k, 3)
         rank = jax.vmap(lambda d: jax.random.uniform(jax.random.fold_in(k_domains, d)))
-        place = rank(domain)
-        draws = (jax.random.uniform(k, (group,)) for k in k_lines)
-        taker, giver = (jnp.lexsort((draw, place)) for draw in draws)
+        domain_rank = rank(domain)
+        first = jnp.lexsort((jax.random.uniform(k_first, (group,)), domain_rank))
+        second = jnp.lexsort((jax.random.uniform(k_second, (group,)), domain_rank))
         largest = jnp.sum(domain[:, None] == domain[None, :], axis=1).max()
-        giver = giver[(jnp.arange(group) + largest) % group]
-        return jnp.zeros(group, giver.dtype).at[taker].set(giver)
+        second = second[(jnp.arange(group) + largest) % group]
+        return jnp.zeros(group, second.dtype).at[first].set(second)
 
     grouped = domain.reshape(-1, group)
-    return jax.vmap(one)(keys(key, grouped.shape[0]), grouped)
+    return jax.vmap(draw)(keys(key, grouped.shape[0]), grouped)
 
 
 def split_groups(x: Rows, *, group: int) -> Float[Array, "groups group *shape"]:
-    """Gives the groups an axis. Raises ValueError if they do not divide the batch."""
-    _check(x.shape[0], group)
+    """Return x with an axis of groups; ValueError if they do not divide the batch."""
+    _check_group(x.shape[0], group)
     return x.reshape(-1, group, *x.shape[1:])
 
 
 def reorder(x: Rows, order: Array, *, views: int = 1) -> Float[Array, "b2 *shape"]:
-    """Takes, inside each group, the members that `order` (groups, some) names."""
-    grouped = x.reshape(len(order), -1, *(views,) * (views > 1), *x.shape[1:])
-    taken = jax.vmap(lambda members, o: members[o])(grouped, order)
-    return taken.reshape(-1, *x.shape[1:])
+    """Return the members of each group that `order` (groups, any number) selects.
+
+    views: consecutive rows of one member, which stay together.
+    """
+    view_axis = (views,) if views > 1 else ()
+    grouped = x.reshape(len(order), -1, *view_axis, *x.shape[1:])
+    selected = jax.vmap(lambda members, o: members[o])(grouped, order)
+    return selected.reshape(-1, *x.shape[1:])
 
 
 def inverse(order: Int[Array, "n"]) -> Int[Array, "n"]:
-    """The order that undoes this one; cheaper than to sort it."""
+    """Return the inverse permutation; this is cheaper than an argsort."""
     place = jnp.arange(len(order), dtype=order.dtype)
     return jnp.zeros_like(order).at[order].set(place, unique_indices=True)
 
 
 def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
-    """Draws something for each member of the batch: draw(key of its place)."""
+    """Return draw(key) for each of `count` examples, by the key of its place."""
     return jax.vmap(draw)(keys(key, count))
 
 
-def _check(n: int, group: int) -> None:
+def _check_group(n: int, group: int) -> None:
+    """Raise ValueError unless n examples are a multiple of the group size."""
     if group < 1 or n % group:
         must = f"augment.sampling: the batch must be a multiple of mix_group={group}"
         got = f"got {n} examples"
@@ -100,13 +108,13 @@ def _check(n: int, group: int) -> None:
 
 
 def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
-    """Draws from [0, 1) one array of each shape."""
+    """Return an array of U[0, 1) numbers for each shape."""
     sizes = [math.prod(shape) for shape in shapes]
-    flat = jax.random.uniform(key, (sum(sizes),))
-    parts = jnp.split(flat, np.cumsum(sizes)[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes)]
+    numbers = jax.random.uniform(key, (sum(sizes),))
+    flat_arrays = jnp.split(numbers, np.cumsum(sizes)[:-1])
+    return [flat.reshape(shape) for flat, shape in zip(flat_arrays, shapes)]
 
 
 def integers(u: Float[Array, "*shape"], n: int) -> Int[Array, "*shape"]:
-    """Turns uniform numbers into whole ones from 0 to n - 1, as likely to 2^-23."""
+    """Return whole numbers from 0 to n - 1 from uniform ones; equally likely up to 2^-23."""
     return jnp.floor(u * n).astype(jnp.int32)

@@ -252,7 +252,7 @@ def test_mixing_is_for_the_clean_half(run, batch):
 def sides(algo, steps, side=224):
     batch = {"image": jnp.zeros((1, side, side, 3))}
     shapes = {
-        k: debiased._shrunk(batch, k, 0)["image"].shape[1]
+        k: debiased._shrink(batch, k, 0)["image"].shape[1]
         for k in {algo.static(step, 1000) for step in steps}
     }
     return [shapes[algo.static(step, 1000)] for step in steps]
@@ -274,12 +274,12 @@ def test_smaller_images_are_picked_pixels():
     """As torch's nearest: pixel i is floor(i old / new); sides alone, and renders too."""
     image = jnp.arange(224.0).reshape(1, 224, 1, 1) + jnp.zeros((1, 224, 64, 3))
     renders = jnp.zeros((1, 16, 224, 64, 3), jnp.uint8)
-    small = debiased._shrunk({"image": image, "renders": renders, "n": 1}, 1, 0)
+    small = debiased._shrink({"image": image, "renders": renders, "n": 1}, 1, 0)
     assert small["image"].shape == (1, 158, 45, 3)
     assert small["renders"].shape == (1, 16, 158, 45, 3)
     expected = np.floor(np.arange(158) * 224 / 158)
     np.testing.assert_array_equal(small["image"][0, :, 0, 0], expected)
-    assert debiased._shrunk({"image": image}, 2, 200)["image"].shape[1] == 200
+    assert debiased._shrink({"image": image}, 2, 200)["image"].shape[1] == 200
 
 
 @pytest.mark.slow

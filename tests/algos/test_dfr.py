@@ -81,7 +81,7 @@ def test_batches_add_up_to_the_moments_of_all(weighted):
     h, seen = FEATURES + 100, dict(count=0.0, mean=np.zeros(4), square=np.zeros(4))
     for start, stop in ((0, 7), (7, 8), (8, 60)):
         w = jnp.asarray(weight[start:stop]) if weighted else None
-        seen = dfr.with_batch(seen, jnp.asarray(h[start:stop], jnp.float32), w)
+        seen = dfr.add_batch(seen, jnp.asarray(h[start:stop], jnp.float32), w)
     mean, deviation = dfr.moments(seen)
     expected = np.average(h, axis=0, weights=weight)
     np.testing.assert_allclose(mean, expected, rtol=1e-6)

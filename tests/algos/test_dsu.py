@@ -33,7 +33,7 @@ def stats(x):
 
 
 def disturb(x, key, *, factor, group):
-    change = functools.partial(dsu.disturb, factor=factor, group=group)
+    change = functools.partial(dsu.perturb, factor=factor, group=group)
     acts = jnp.array(True)
     found = feature_stats.gated_affine(x, acts, change, key)
     return taps.Rescaled(x, *found, acts).value

@@ -94,6 +94,6 @@ _INVARIANT = [invariance.coral, invariance.irm, invariance.vrex]
 def test_without_the_training_data_it_is_for_evaluation(net, batch, make):
     algo = make(net)
     assert algo.net is net and algo.decide is None
-    with pytest.raises(ValueError, match="must be told the columns"):
+    with pytest.raises(ValueError, match="training needs the columns"):
         algo.losses({}, {}, batch, jax.random.key(0))
     assert erm.make(net).updates == algo.updates

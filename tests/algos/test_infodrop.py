@@ -123,7 +123,7 @@ def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws)
 @pytest.mark.parametrize("stem", ["small", "imagenet"])
 def test_gradient_reaches_what_is_kept_alone(stem):
     net = models.MODELS["resnet18"](5, width=4, stem=stem)
-    drop = infodrop._dropper(net, infodrop.sample_exact, 1.5)
+    drop = infodrop._make_drop(net, infodrop.sample_exact, rate=1.5)
     image = jnp.asarray(RNG.uniform(size=(2, 32, 32, 3)), jnp.float32)
     size = 32 if stem == "small" else 8
     f = jnp.asarray(RNG.normal(size=(2, size, size, 4)), jnp.float32)

@@ -1,5 +1,7 @@
 """AugMix: chains of operations, mixed, beside the image itself."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,7 +110,8 @@ def test_amounts_are_those_of_their_levels(severity):
     names, (h, w) = augmix.ALL_OPERATIONS, (224, 96)
     u = jax.random.uniform(KEY, (3, 26000))
     kind, amount = (
-        np.asarray(x) for x in augmix.operations(u, names, severity, (h, w))
+        np.asarray(x)
+        for x in augmix.operations(u, names, severity=severity, size=(h, w))
     )
     assert scipy.stats.chisquare(np.bincount(kind, minlength=13)).pvalue > 0.001
     top = severity / 10
@@ -138,9 +141,17 @@ def test_amounts_are_those_of_their_levels(severity):
 def drawn(depth=-1, alpha=1.0, width=3, count=2000):
     """Chains of many examples, without the axis of copies."""
     keys = sampling.keys(KEY, count)
-    args = 1, augmix.OPERATIONS, 1.0, width, depth, alpha, (8, 8)
-    draw = jax.jit(jax.vmap(lambda key: augmix.draw(key, *args)))
-    chains, m = draw(keys)
+    draw = functools.partial(
+        augmix.draw,
+        copies=1,
+        names=augmix.OPERATIONS,
+        severity=1.0,
+        width=width,
+        depth=depth,
+        alpha=alpha,
+        size=(8, 8),
+    )
+    chains, m = jax.jit(jax.vmap(draw))(keys)
     return [np.asarray(x)[:, 0] for x in (*chains, m)]
 
 

@@ -126,7 +126,7 @@ def test_adain_has_the_gradient_of_its_formula(acts):
     partner = partners(KEY, 8, 4)
 
     def formula(x):
-        mean, var = map(feature_stats.wide, feature_stats.moments(x))
+        mean, var = map(feature_stats.broadcastable, feature_stats.moments(x))
         style = jax.lax.stop_gradient((mean[partner], var[partner]))
         content = (x - mean) / (jnp.sqrt(var + 1e-5) + 1e-5)
         return content * jnp.sqrt(style[1] + 1e-5) + style[0] if acts else x

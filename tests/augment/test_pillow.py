@@ -145,7 +145,7 @@ def test_products_of_fractions_are_good_to_42_bits():
         [sum(int(x) << s for x, s in zip(w, (28, 14, 0))) for w in z.T] for z in (u, v)
     ]
     found = np.stack(
-        jax.jit(pillow._times)(tuple(jnp.asarray(u)), tuple(jnp.asarray(v)))
+        jax.jit(pillow._multiply)(tuple(jnp.asarray(u)), tuple(jnp.asarray(v)))
     )
     units = [sum(int(x) << s for x, s in zip(w, (28, 14, 0))) for w in found.T]
     rest = [(a * b >> 42) - c for a, b, c in zip(*whole, units)]
@@ -196,7 +196,7 @@ def test_each_image_gets_the_operation_it_draws(nearest):
     some = [list(amounts(name, h, w))[-1] for name in names]
     pixels = jnp.broadcast_to(image, (len(names), h, w))
     sampler = pillow.NEAREST if nearest else pillow.BILINEAR
-    apply = functools.partial(pillow.apply, names=names, sampler=sampler)
+    apply = functools.partial(pillow.apply, names=names, interpolation=sampler)
     kind, amount = jnp.arange(len(names)), jnp.asarray(some, jnp.float32)
     found = jax.jit(jax.vmap(apply))(pixels, kind, amount)
     for i, name in enumerate(names):

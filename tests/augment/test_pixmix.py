@@ -58,7 +58,7 @@ def test_starts_from_one_operation_of_augmix():
     u_op = u(sampling.keys(KEY, B))[0]
     names = augmix.ALL_OPERATIONS
     for i in range(B):
-        kind, amount = augmix.operations(u_op[i], names, 1, (SIZE, SIZE))
+        kind, amount = augmix.operations(u_op[i], names, severity=1, size=(SIZE, SIZE))
         pixels = pillow.apply(pillow.pack(IMAGE[i]), kind[0], amount[0], names)
         np.testing.assert_array_equal(start[i], pillow.unpack(pixels))
 
@@ -93,7 +93,8 @@ def test_mixes_by_the_papers_formulas():
     for a, b in ((0.7, 0.2), (1.3, -0.4), (2.0, -1.0), (0.05, 0.9)):
         args = (jnp.asarray(x, jnp.float32) for x in (u, v, a, b))
         u_, v_, a_, b_ = args
-        add, multiply = pixmix.add(u_, v_, a_, b_), pixmix.multiply(u_, v_, a_, b_)
+        add = pixmix.add(u_, v_, a=a_, b=b_)
+        multiply = pixmix.multiply(u_, v_, a=a_, b=b_)
         np.testing.assert_allclose(add, reference_add(u, v, a, b), atol=1e-6)
         np.testing.assert_allclose(
             np.clip(multiply, 0, 1),
@@ -107,13 +108,15 @@ def test_mixes_by_the_papers_formulas():
 def test_neutral_partners():
     """Adding none of the partner is the identity; multiplying by grey is a power."""
     u, v = IMAGE[0], PICTURE[0]
-    np.testing.assert_array_equal(pixmix.add(u, v, 1.0, 0.0), u)
+    np.testing.assert_array_equal(pixmix.add(u, v, a=1.0, b=0.0), u)
     grey = jnp.full_like(u, 0.5)
     for a, b in ((0.7, 0.3), (1.2, -0.9)):
         expected = (2 * np.asarray(u, np.float64)) ** a / 2
-        np.testing.assert_allclose(pixmix.multiply(u, grey, a, b), expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            pixmix.multiply(u, grey, a=a, b=b), expected, rtol=1e-5
+        )
     for summed in (True, False):
-        extreme = pixmix.mix_two(u, v, 2.0, -1.0, summed)
+        extreme = pixmix.mix_two(u, v, a=2.0, b=-1.0, is_sum=summed)
         assert 0 <= extreme.min() and extreme.max() <= 1
 
 
