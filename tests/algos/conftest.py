@@ -1,4 +1,4 @@
-"""A tiny net and compiled steps that the tests of algorithms share."""
+"""A tiny net and compiled steps, shared by the tests of algorithms."""
 
 import functools
 import math
@@ -45,7 +45,7 @@ def batch(image):
 
 
 def draw(shapes, seed=0):
-    """Weights like fresh ones, by numpy: jax's draws take long to compile."""
+    """Return weights like initial ones, by NumPy; jax takes long to compile."""
     rng = np.random.default_rng(seed)
 
     def one(path, x):
@@ -66,7 +66,7 @@ def variables(net, image):
 
 @pytest.fixture(scope="session")
 def begin(variables, image):
-    """begin(algo, txs) is a first train state, with the same net for all."""
+    """Return begin(algo, txs) -> an initial train state, with the same net for all."""
 
     def state(algo, txs):
         parts = {
@@ -89,7 +89,7 @@ def chains(algo, rate=0.1):
 
 @pytest.fixture(scope="session")
 def train(net, batch, begin):
-    """train(name, p=0.1) trains for 4 steps -> first losses, state, eval logits.
+    """Return train(name, p=0.1) -> first losses, state after 4 steps, eval logits.
 
     Options are traced where `traced` names them. The same arguments train once.
     """

@@ -20,13 +20,13 @@ NULLS = [(name, null) for name, method in METHODS.items() for null in method.nul
 
 
 def strong(name):
-    """The algorithm on the tiny net, doing the most that it can."""
+    """Return the algorithm on the tiny net, with its strongest options."""
     return METHODS[name].strong
 
 
 @cases.each("name", algos.ALGOS, quick=QUICK)
 def test_keeps_a_plain_net(name, net, image):
-    """Initialisation and evaluation are the plain net's: the same programs."""
+    """Initialisation and evaluation have the same programs as the plain net."""
     algo = algos.ALGOS[name](net, **strong(name))
     key = jax.random.key(3)
     variables = jax.eval_shape(net.init, key, image)
@@ -87,7 +87,7 @@ def test_differs_from_erm(name, train):
     quick=QUICK,
 )
 def test_null_setting_is_erm_to_the_bit(name, options, train):
-    """After four steps with momentum and decay: weights, statistics, outputs, loss."""
+    """Weights, statistics, outputs and loss are equal after four steps."""
     first, state, logits = train(name, **options)
     erm_first, erm_state, erm_logits = train("erm")
     equal = np.testing.assert_array_equal

@@ -1,4 +1,4 @@
-"""The class loss, and how the net's statistics pass through its parts."""
+"""The class loss, and the net's statistics in calls of its methods."""
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def test_binary_classes_are_asked_one_by_one():
 
 
 def test_views_add_their_divergence():
-    """Three views an image, of which the first alone has a label."""
+    """Three views of an image, of which only the first has a label."""
     weight = jnp.array([1.0, 0, 0, 1, 0, 0])
     batch = {"target": TARGET, "weight": weight, "views": 3, "consistency": 12.0}
     p = scipy.special.softmax(np.asarray(LOGITS, np.float64), -1).reshape(2, 3, 4)

@@ -1,4 +1,4 @@
-"""Debiased training: labels of both halves, whose statistics go where, and the grid."""
+"""Debiased training: labels of both halves, statistics of each norm, and the grid."""
 
 import functools
 
@@ -23,7 +23,7 @@ def make(net, **options):
 
 @pytest.fixture(scope="module")
 def run(net, variables, batch):
-    """run(image=..., gamma=...) is (loss, metrics, new stats, gradient)."""
+    """Return run(image=..., gamma=...) -> (loss, metrics, new stats, gradient)."""
 
     @functools.cache
     def go(transfer=methods.recoloured, batch=None, **options):
@@ -51,7 +51,7 @@ def run(net, variables, batch):
 
 @pytest.fixture(scope="module")
 def erm(net, variables):
-    """erm(image, target) is (mean loss, new stats, gradient) of the net alone."""
+    """Return erm(image, target) -> (mean loss, new stats, gradient) of the plain net."""
 
     @jax.jit
     def go(image, target):
@@ -72,7 +72,7 @@ def erm(net, variables):
 
 
 def partner(x):
-    """Each image's partner, as the losses draw it."""
+    """Return each image's partner, with the keys of the losses."""
     k_pair = jax.random.split(KEY, 4)[2]
     return sampling.permute(x, k_pair, group=GROUP)
 
@@ -96,7 +96,7 @@ def close(a, b, **tolerance):
 
 @pytest.mark.slow
 def test_shape_labels_and_one_norm_are_erm_on_both_halves(run, erm, batch):
-    """gamma = 1 without auxiliary norms: the mean of two plain losses."""
+    """With gamma = 1 and no auxiliary norms the loss is the mean of two plain losses."""
     loss, metrics, _, grads = run(gamma=1.0, aux_bn=False)
     clean = erm(batch["image"], batch["target"])
     stylised = erm(styled(batch), batch["target"])
@@ -143,7 +143,7 @@ def norms(tree):
 
 
 def test_each_half_has_its_own_norms(run, erm, batch):
-    """Main norms learn and remember the clean half, auxiliary ones the stylised."""
+    """The net's norms are trained on the clean half, auxiliary norms on the stylised."""
     _, _, stats, grads = run()
     target = 0.8 * batch["target"] + 0.2 * partner(batch["target"])
     clean = erm(batch["image"], batch["target"])
@@ -193,7 +193,7 @@ def test_auxiliary_norms_are_the_nets_norms_and_nothing_else(net, variables):
 
 
 def test_no_gradient_reaches_the_transfer(net, variables, batch):
-    """However the transfer is made: the stylised half is a constant."""
+    """The stylised half is a constant for any transfer."""
 
     def scaled(scale):
         def transfer(batch, permute, alpha):
@@ -208,7 +208,7 @@ def test_no_gradient_reaches_the_transfer(net, variables, batch):
 
 @pytest.mark.slow
 def test_biasbed_gives_every_image_both_labels(net, run, variables, batch):
-    """(1 + gamma)/2 and (1 - gamma)/2 of the mean losses of all 2n, by torch's rule."""
+    """Weights are (1 + gamma)/2 and (1 - gamma)/2 of the mean losses of all 2n images."""
     seen = {}
 
     def transfer(batch, permute, alpha):
@@ -243,7 +243,7 @@ def test_biasbed_gives_every_image_both_labels(net, run, variables, batch):
 
 @pytest.mark.slow
 def test_mixing_is_for_the_clean_half(run, batch):
-    """At lam = 0 (a large alpha gives 1/2): the stylised loss is as without."""
+    """At lam = 0 the stylised loss is unchanged (a large alpha would give 1/2)."""
     plain, mixed = run()[1], run(mix=mixup.make(alpha=1e6, mix_group=GROUP))[1]
     assert mixed["loss_stylised"] == pytest.approx(plain["loss_stylised"], rel=1e-6)
     assert abs(mixed["loss_clean"] - plain["loss_clean"]) > 1e-3
@@ -259,7 +259,7 @@ def sides(algo, steps, side=224):
 
 
 def test_the_grid_is_the_authors(net):
-    """Phases of 30, 30, 30 and 10 of 100: small in the first half, even steps smaller."""
+    """Phases of 30, 30, 30 and 10 of 100: small in first halves and at even steps."""
     algo = make(net, multi_grid=True)
     assert sides(algo, range(4)) == [112, 158, 112, 158]
     assert sides(algo, (148, 149, 150, 151)) == [112, 158, 158, 224]
@@ -271,7 +271,7 @@ def test_the_grid_is_the_authors(net):
 
 
 def test_smaller_images_are_picked_pixels():
-    """As torch's nearest: pixel i is floor(i old / new); sides alone, and renders too."""
+    """Pixels are torch's nearest, floor(i old / new); renders are resized, too."""
     image = jnp.arange(224.0).reshape(1, 224, 1, 1) + jnp.zeros((1, 224, 64, 3))
     renders = jnp.zeros((1, 16, 224, 64, 3), jnp.uint8)
     small = debiased._shrink({"image": image, "renders": renders, "n": 1}, 1, 0)

@@ -1,4 +1,4 @@
-"""Last-layer retraining: what stands, what is fitted, and what that helps."""
+"""Last-layer retraining: frozen and fitted weights, and the benefit for groups."""
 
 import functools
 
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 class Flat(nn.Module):
-    """A linear layer that reads the pixels, and one unit that is always 1."""
+    """A linear layer on the pixels, and one feature that is always 1."""
 
     tap: taps.Tap | None = None
 
@@ -92,7 +92,7 @@ def test_batches_add_up_to_the_moments_of_all(weighted):
 @pytest.mark.slow
 @cases.each("l1", [0.003, 0.03, 0.1])
 def test_it_rests_where_loss_and_penalty_are_least(l1):
-    """The conditions of optimality: the slope is -l1 sign(w), or at most l1 at zero."""
+    """Optimality: the gradient is -l1 sign(w), or at most l1 at zero weights."""
     state, metrics = fitted(l1)
     h = (FEATURES - FEATURES.mean(0)) / FEATURES.std(0)
     w, b = (np.asarray(state.params["head"][k], np.float64) for k in ("kernel", "bias"))
@@ -124,7 +124,7 @@ def test_it_starts_from_nothing_and_recovers_what_separates():
 
 @functools.cache
 def toy(n, agrees, seed):
-    """Labels by a weak feature, and a strong one that tells the attribute."""
+    """Return data with labels by a weak feature, and a strong feature for the attribute."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 2, n)
     attribute = np.where(rng.random(n) < agrees, label, 1 - label)
@@ -142,7 +142,7 @@ def worst(params):
 
 @pytest.mark.slow
 def test_it_helps_the_worst_group_where_an_attribute_misleads():
-    """A net of plain training, then its layer on balanced batches of held-out images."""
+    """ERM, then its layer refitted on balanced batches of held-out images."""
     x, label, attribute = toy(1000, 0.95, 0)
     whole = {"image": x[:, None, None], "target": jnp.eye(3)[label]}
     txs = (optax.sgd(0.5),)

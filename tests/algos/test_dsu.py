@@ -1,4 +1,4 @@
-"""DSU: how far statistics move, whose spread decides, and where."""
+"""DSU: the noise of statistics, the groups of its spread, and its sites."""
 
 import functools
 import itertools
@@ -40,13 +40,13 @@ def disturb(x, key, *, factor, group):
 
 
 def tap_of(net, **options):
-    """What passes, applied."""
+    """Return the tap of an algorithm with its result rescaled."""
     tap = dsu.make(net, **options).net.tap
     return lambda *args: getattr(passed := tap(*args), "value", passed)
 
 
 def spread(s, group):
-    """How far a statistic differs inside each image's group."""
+    """Return the deviation of a statistic inside each image's group."""
     grouped = s.reshape(-1, group, s.shape[-1])
     return np.repeat(np.sqrt(grouped.var(1, ddof=1) + 1e-6), group, axis=0)
 
@@ -54,7 +54,7 @@ def spread(s, group):
 @cases.each("scale", [1, 1e-3])
 @cases.each("group", [4, 8])
 def test_formula_with_the_authors_epsilons(scale, group):
-    """On nearly flat maps epsilon is most of every divisor."""
+    """On nearly flat maps epsilon dominates every divisor."""
     x = X * scale
     found = disturb(x, KEY, factor=1.0, group=group)
     noise = sampling.draw_each(lambda k: jax.random.normal(k, (2, 1, 4)), KEY, 8)
@@ -69,7 +69,7 @@ def test_formula_with_the_authors_epsilons(scale, group):
 
 @pytest.mark.slow
 def test_noise_is_normal_for_each_image_and_channel():
-    """In deviations of the statistic between the images of a group."""
+    """Noise is in units of the statistic's deviation between images of a group."""
     x = jnp.tile(X, (100, 1, 1, 1))
     found = disturb(x, KEY, factor=1.0, group=8)
     mean, std = stats(x)
@@ -109,7 +109,7 @@ def test_equal_images_hardly_move():
 
 
 def test_gradients_pass_all_statistics():
-    """Those of the images of a group, too."""
+    """Gradients also pass through the statistics of other images of the group."""
     x = X[:4, :3, :2, :2]
     jacobian = jax.jit(jax.jacrev(lambda x: disturb(x, KEY, factor=1.0, group=2)))(x)
     size = np.asarray(jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))) > 1e-4
@@ -173,7 +173,7 @@ def test_options_may_come_at_run_time(net):
 @pytest.mark.slow
 @cases.each("p", [0.0, 0.5, 1.0])
 def test_a_tpus_step_learns_the_same(p, net, variables, batch):
-    """Statistics read in every step: loss, statistics and gradients are a CPU's."""
+    """With statistics read in every step, loss, statistics and gradients are a CPU's."""
     algo = dsu.make(net, p=jnp.array(p), mix_group=4)  # An array: 0 is no ERM.
     stats = {"net": variables["stats"]}
 

@@ -1,4 +1,4 @@
-"""Random frozen filters: which weights stand still, and what that saves."""
+"""Frozen random filters: the frozen weights, and the saved computation."""
 
 import math
 
@@ -21,7 +21,7 @@ def chains(algo):
 
 
 def sizes(net):
-    """Numbers of frozen parameters and of all."""
+    """Return the numbers of frozen parameters and of all."""
     image = jnp.zeros((1, 32, 32, 3))
     shapes = jax.eval_shape(net.init, jax.random.key(0), image)["params"]
     leaves = jax.tree_util.tree_leaves_with_path({"net": shapes})
@@ -48,7 +48,7 @@ def test_freezes_the_stem_and_what_is_larger_than_a_pixel():
 
 @pytest.mark.slow
 def test_filters_keep_their_bits_and_all_else_learns(net, train, variables):
-    """Under momentum and weight decay."""
+    """Frozen filters keep their bits under momentum and weight decay."""
     _, state, _ = train("frozen_filters")
     still = frozen.spatial_kernels(net)
     leaves = jax.tree_util.tree_leaves_with_path(

@@ -1,4 +1,4 @@
-"""Group DRO and reweighting: what groups weigh, in closed form, and what that helps."""
+"""Group DRO and reweighting: weights of groups in closed form, and their benefit."""
 
 import functools
 
@@ -20,7 +20,7 @@ TOLD = Columns(label=LABEL, attribute=ATTRIBUTE)
 
 
 class Free(nn.Module):
-    """Logits that are weights, one row an example."""
+    """A net whose logits are parameters, one row per example."""
 
     @nn.compact
     def __call__(self, image, key=None, *, train=False):
@@ -37,7 +37,7 @@ def batch_of(which):
 
 
 def taken(algo, logits, log_q=None, which=range(60), **more):
-    """Losses, statistics, metrics and the gradients of the followed loss."""
+    """Return losses, statistics, metrics and the gradients of the trained loss."""
     stats = {name: part(KEY, None, None)["stats"] for name, part in algo.parts.items()}
     stats["net"] = {}
     if log_q is not None:
@@ -53,7 +53,7 @@ def taken(algo, logits, log_q=None, which=range(60), **more):
 
 
 def each_of(logits):
-    """Cross-entropies in numpy."""
+    """Return cross-entropies by NumPy."""
     z = np.asarray(logits, np.float64)
     return np.log(np.exp(z).sum(1)) - z[np.arange(len(z)), LABEL[: len(z)]]
 
@@ -65,7 +65,7 @@ RISKS = np.add.reduceat(each_of(LOGITS), STARTS) / COUNTS
 
 @pytest.mark.parametrize("adjustment", [0.0, 2.0])
 def test_weights_after_some_losses_are_the_closed_form(adjustment):
-    """After t steps at the same losses q is as exp(t eta (L_g + C / sqrt(n_g)))."""
+    """After t steps with equal losses q is proportional to exp(t eta (L_g + C / sqrt(n_g)))."""
     algo = group_dro.make(Free(), eta=0.3, adjustment=adjustment, columns=TOLD)
     log_q = None
     for _ in range(5):
@@ -112,7 +112,7 @@ def test_at_eta_zero_groups_of_one_size_give_erm():
 
 @pytest.mark.slow
 def test_groups_that_a_batch_lacks_keep_their_weights():
-    """Relative to each other; and one without training examples has none, ever."""
+    """Relative weights are kept; groups without training examples have weight 0."""
     told = Columns(label=[*LABEL, 1], attribute=[*ATTRIBUTE, 3])
     told = Columns({name: np.asarray(x) for name, x in told.items()})
     algo = group_dro.make(Free(), eta=0.5, adjustment=1.0, columns=told)
@@ -144,7 +144,7 @@ def test_weights_are_of_mean_one_and_as_the_power_says(power):
 
 
 def test_reweighted_groups_count_alike():
-    """Over all the data the loss is the mean over groups, and so is its gradient."""
+    """Over all data, loss and gradient are those of the mean over groups."""
     named, _, grad = taken(reweight.make(Free(), columns=TOLD), LOGITS)
     assert named["class"] == pytest.approx(RISKS.mean(), rel=1e-5)
     sums = np.add.reduceat(np.abs(grad[:, 0]), STARTS)
@@ -196,7 +196,7 @@ class Linear(nn.Module):
 
 
 def toy(n, agrees, seed):
-    """Labels by a weak feature, and a strong one that tells the attribute."""
+    """Return data with labels by a weak feature, and a strong feature for the attribute."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 2, n)
     attribute = np.where(rng.random(n) < agrees, label, 1 - label)
@@ -210,7 +210,7 @@ def toy(n, agrees, seed):
 
 
 def accuracies(params, batch):
-    """By class and attribute."""
+    """Return accuracies by class and attribute."""
     found = np.argmax(Linear().apply({"params": params}, batch["image"]), 1)
     label = np.argmax(batch["target"], 1)
     group = 2 * label + np.asarray(batch["attribute"])
@@ -219,7 +219,7 @@ def accuracies(params, batch):
 
 @functools.cache
 def worst(name):
-    """Worst-group accuracy on even groups, after training where 95 of 100 agree."""
+    """Return the worst group's accuracy on balanced data, after training on 95:5 data."""
     train, test = toy(1000, 0.95, 0), toy(4000, 0.5, 1)
     told = Columns(
         label=np.argmax(train["target"], 1), attribute=np.asarray(train["attribute"])

@@ -1,4 +1,4 @@
-"""Groups of examples: their numbers, their means, and what is refused."""
+"""Groups of examples: their numbers, their means, and errors."""
 
 import jax
 import jax.numpy as jnp

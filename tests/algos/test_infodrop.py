@@ -1,4 +1,4 @@
-"""InfoDrop: what it drops, how often, and what it leaves to learn from."""
+"""InfoDrop: the dropped positions, their number, and the remaining features."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ EDGE = jnp.zeros((1, 32, 32, 3)).at[:, :, 16:].set(1.0)
 
 
 def naive(x, offsets, *, kernel, stride, pooled, temperature):
-    """Patch by patch, in float64."""
+    """Return the shares patch by patch, in float64."""
     x, pad, reach = np.asarray(x, np.float64), kernel // 2, 3
     wide = np.pad(x, ((0, 0), *((pad + reach,) * 2,) * 2, (0, 0)))
     n = (x.shape[1] + 2 * pad - kernel) // stride + 1
@@ -159,7 +159,7 @@ def test_biasbeds_variant_drops_in_evaluation_and_always_alike(net, variables, i
 
 
 def test_biasbeds_variant_decides_about_an_image_by_itself(net, variables, image):
-    """Whatever comes in the batch with it, and wherever it stands there."""
+    """A prediction does not depend on the batch or on the place in it."""
     decide = infodrop.make(net, variant="biasbed").decide
     whole = decide(variables, image)
     # Sums of other shapes: a unit in the last place, but no other mask.

@@ -1,4 +1,4 @@
-"""The linear probe: what it trains, and on what."""
+"""The linear probe: its trained weights and its inputs."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jbias.algos import linear_probe
 
 
 def test_trains_the_linear_layer_alone(train, variables):
-    """The trunk and its running statistics keep their bits, under weight decay."""
+    """The trunk and its running statistics keep their bits under weight decay."""
     _, state, _ = train("linear_probe")
     before, after = variables["params"], state.params["net"]
     for name in before:
@@ -25,7 +25,7 @@ def test_trains_the_linear_layer_alone(train, variables):
 
 
 def test_learns_by_the_outputs_of_evaluation(net, variables, batch):
-    """Its loss is that of the net as it is evaluated; its gradient in closed form."""
+    """The loss is that of the net in evaluation; the gradient has a closed form."""
     net = net.clone(dropout=0.5, tap=lambda x, site, key: 0 * x)
     algo = linear_probe.make(net)
     # The linear layer of a fresh net is small enough here.

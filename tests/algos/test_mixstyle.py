@@ -1,4 +1,4 @@
-"""MixStyle: what becomes of the statistics, when, where, and with whose."""
+"""MixStyle: the mixed statistics, its gate, its sites, and its partners."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def stats(x):
 
 
 def mixed(x, share=SHARE):
-    """The statistics that images are given, in numpy."""
+    """Return the new statistics of images, by NumPy."""
     share = np.asarray(share, np.float64)
     mean, std = stats(x)
     std = np.sqrt(std**2 + 1e-6)
@@ -44,7 +44,7 @@ def mix(x, order, share):
 
 
 def tap_of(net, **options):
-    """What passes, applied."""
+    """Return the tap of an algorithm with its result rescaled."""
     tap = mixstyle.make(net, **options).net.tap
     return lambda *args: getattr(passed := tap(*args), "value", passed)
 
@@ -57,7 +57,7 @@ def test_output_has_the_mixed_means_and_deviations():
 
 
 def test_formula_with_the_authors_epsilon():
-    """On nearly flat maps it is most of the divisor."""
+    """On nearly flat maps epsilon dominates the divisor."""
     x = X * 1e-3
     mean, std = stats(x)
     new_mean, new_std = mixed(x)
@@ -161,7 +161,7 @@ def test_single_pixels_are_refused(net):
 
 @pytest.fixture(scope="module")
 def run(batch):
-    """run(algo, variables, domain=...) -> loss and statistics."""
+    """Return run(algo, variables, domain=...) -> loss and statistics."""
 
     def run(algo, variables, **columns):
         params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))

@@ -1,4 +1,4 @@
-"""Every algorithm on every network: it acts where it says, or is refused in one line."""
+"""Every algorithm on every network acts at its sites, or is refused in one line."""
 
 import functools
 import itertools
@@ -54,7 +54,7 @@ def made(algorithm, net, **more):
 
 @functools.cache
 def losses(algorithm, net, side, remedy):
-    """The shapes of an algorithm's losses on one batch; equal networks once."""
+    """Return the shapes of an algorithm's losses on one batch."""
     algo = made(algorithm, net, **dict(remedy))
     image = jax.ShapeDtypeStruct((BATCH, side, side, 3), jnp.float32)
     views = METHODS[algorithm].views
@@ -109,7 +109,7 @@ def test_has_the_losses_that_it_follows(algorithm, network):
 
 @functools.cache
 def acted(net, side):
-    """{algorithm: where its tap changes what passes}, by one trace."""
+    """Return {algorithm: sites where its tap changes features}, by one trace."""
     names = ("dsu", "efdmix", "mixstyle", "padain")
     by = {name: made(name, net).net.tap for name in names}
     found = {name: [] for name in names}

@@ -1,4 +1,4 @@
-"""Permuted AdaIN: when it acts, where, and what it leaves alone."""
+"""Permuted AdaIN: its gates, its sites, and the quantities that it keeps."""
 
 import functools
 
@@ -18,7 +18,7 @@ X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))
 
 
 def conv_sites():
-    """The sites of ResNet-50 with a convolution, from the net itself."""
+    """Return the sites of ResNet-50 after a convolution, from the net."""
     seen = []
 
     def tap(x, site, key):
@@ -38,7 +38,7 @@ def conv_sites():
 @pytest.mark.quick("0.3")
 @pytest.mark.parametrize("p", [0.01, 0.3])
 def test_active_sites_are_binomial(p, net):
-    """Over many forward passes: mean, spread and chance of none, at 49 sites."""
+    """Mean, deviation and probability of none over many forward passes, at 49 sites."""
     sites, passes = conv_sites(), 4000
     tap = padain.make(net, p=p, mix_group=2).net.tap
     keys = jax.random.split(jax.random.key(2), passes)
@@ -94,7 +94,7 @@ def test_swapping_with_oneself_is_erm_up_to_epsilon(net, variables, image):
 
 @cases.each("seed", range(6))
 def test_a_traced_chance_is_a_number(net, seed):
-    """The chance may come at run time; it draws what a constant one draws."""
+    """A traced probability gives the same draws as a constant."""
 
     def swap(p, key):
         return padain.make(net, p=p, mix_group=4).net.tap(X, "stem.conv", key).value
@@ -169,7 +169,7 @@ def test_seeds_in_one_program_take_the_plain_branch_together(
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{"binary": True}, {"views": 2, "consistency": 12.0}])
 def test_batches_say_what_is_no_array(more, net, variables, batch):
-    """Numbers that a loss is made by stay numbers within the condition."""
+    """Numbers in a batch that losses use stay Python numbers inside the condition."""
     algo, stats = padain.make(net, p=0.5, mix_group=4), {"net": variables["stats"]}
     batch = {**batch, **more}
 
@@ -186,7 +186,7 @@ def test_batches_say_what_is_no_array(more, net, variables, batch):
 
 
 def test_what_it_has_no_gradient_by_is_refused(net, variables, batch):
-    """Off the CPU: by the image, say, it would be silently zero."""
+    """Off the CPU a gradient by the image is refused; it would be zero without an error."""
     algo, stats = padain.make(net, p=0.5, mix_group=4), {"net": variables["stats"]}
 
     def loss(image):

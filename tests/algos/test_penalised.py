@@ -1,4 +1,4 @@
-"""IRM, V-REx and CORAL: the penalties against numpy, and when they count."""
+"""IRM, V-REx and CORAL: penalties against NumPy, and their schedules."""
 
 import itertools
 
@@ -28,13 +28,13 @@ OF = [ENVIRONMENT == e for e in (0, 1, 3)]
 
 
 def each_of(logits):
-    """Cross-entropies in numpy."""
+    """Return cross-entropies by NumPy."""
     z = np.asarray(logits, np.float64)
     return np.log(np.exp(z).sum(1)) - z[np.arange(20), LABEL]
 
 
 def irm_of(logits, h):
-    """One derivative an environment, in closed form."""
+    """Return IRM's penalty, one derivative per environment in closed form."""
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     slopes = ((p - np.eye(3)[LABEL]) * logits).sum(1)
     return np.mean([slopes[one].mean() ** 2 for one in OF])
@@ -45,7 +45,7 @@ def vrex_of(logits, h):
 
 
 def coral_of(logits, h):
-    """One pair at a time, by numpy's covariances."""
+    """Return CORAL's penalty pair by pair, by NumPy's covariances."""
     pairs = [
         ((h[a].mean(0) - h[b].mean(0)) ** 2).mean()
         + ((np.cov(h[a].T) - np.cov(h[b].T)) ** 2).mean()
@@ -78,7 +78,7 @@ def test_the_penalty_is_the_formula(name):
     ),
 )
 def test_its_gradient_is_that_of_the_formula(name):
-    """By differences in numpy, along one direction."""
+    """The gradient along a direction equals finite differences by NumPy."""
     _, penalty, expected = CASES[name]
 
     def of(z, h):
@@ -95,7 +95,7 @@ def test_its_gradient_is_that_of_the_formula(name):
 
 @cases.each("name", CASES)
 def test_rows_without_weight_are_not_there(name):
-    """As AugMix gives them: each row twice, the second with weight 0."""
+    """Rows of weight 0, as from AugMix, do not change the penalty."""
     _, penalty, expected = CASES[name]
     twice = {k: jnp.repeat(x, 2, axis=0) for k, x in BATCH.items()}
     twice["weight"] = jnp.arange(40) % 2 * -1.0 + 1
@@ -109,7 +109,7 @@ def test_rows_without_weight_are_not_there(name):
 
 
 def test_irm_asks_nothing_of_logits_of_the_best_scale():
-    """In every environment the scale is the one of the least loss: found by scipy."""
+    """If the scale minimises the loss in every environment, the penalty is 0."""
     z = np.array(LOGITS, np.float64)
     hits = z.argmax(1) == LABEL
     z[:] = 0
@@ -167,7 +167,7 @@ def test_environments_of_few_examples_or_none_leave_it_finite(name, which):
 
 
 class Free(nn.Module):
-    """Logits and features that are weights, one row an example."""
+    """A net whose logits and features are parameters, one row per example."""
 
     @nn.compact
     def __call__(self, image, key=None, *, train=False):
@@ -177,7 +177,7 @@ class Free(nn.Module):
 
 @cases.each("name", CASES)
 def test_it_is_added_by_its_weight_which_grows(name):
-    """At first 1 at most; where it is above 1 the sum is divided, but for CORAL."""
+    """The weight is at most 1 at first; above 1 the sum is divided, except in CORAL."""
     make, _, _ = CASES[name]
     word = {"irm": "weight", "vrex": "beta", "coral": "gamma"}[name]
     kernel = RNG.normal(size=(4, 3)).astype(np.float32)
@@ -211,7 +211,7 @@ def test_the_weight_is_whole_after_its_share_of_the_steps(make):
 
 
 class Linear(nn.Module):
-    """A linear classifier that begins at nothing."""
+    """A linear classifier that starts at zero."""
 
     @nn.compact
     def __call__(self, image, key=None, *, train=False):
@@ -220,7 +220,7 @@ class Linear(nn.Module):
 
 
 def learnt(make):
-    """What shape and colour weigh in the log odds, learnt from all of Colored MNIST.
+    """Return the log odds of shape and colour after training on Colored MNIST.
 
     As its authors draw it: shape agrees with the label in 75 of 100 images, colour in 80
     in one environment and 90 in the other. The batch has each case by its chance.

@@ -1,4 +1,4 @@
-"""Adversarial training: what is attacked, how, and what the attack leaves alone."""
+"""Adversarial training: the attacked images, and the state that attacks do not change."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ KEY = jax.random.key(2)
 
 @pytest.fixture(scope="module")
 def pull(variables, batch):
-    """pull(algo)(image) is the loss, the statistics and the gradient."""
+    """Return pull(algo)(image) -> the loss, the statistics and the gradient."""
     stats = {"net": variables["stats"]}
 
     def compiled(algo):
@@ -35,7 +35,7 @@ def plain(net, pull):
 
 @pytest.fixture
 def seen(net, variables, batch, monkeypatch):
-    """seen(**options) is what the training pass of such an attack sees."""
+    """Return seen(**options) -> the images of the training pass after such an attack."""
     real, taken = erm.make, []
 
     def noted(net):
@@ -95,7 +95,7 @@ def test_trains_on_images_of_higher_loss_within_the_ball(
 def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
     seen, net, variables, batch
 ):
-    """The gradient is that of the net by its running statistics."""
+    """The gradient is that of the net with its running statistics."""
     found = seen(norm="linf", eps=0.03, steps=1, step_size=0.03, keep_best=False)
 
     def loss(image):

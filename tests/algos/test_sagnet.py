@@ -1,4 +1,4 @@
-"""SagNet: which loss moves which weights, and what each head sees."""
+"""SagNet: the weights that each loss trains, and the features of each head."""
 
 import math
 
@@ -24,7 +24,7 @@ def count(tree):
 
 
 def moved(before, after):
-    """The paths of the leaves that differ."""
+    """Return the paths of the leaves that differ."""
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), before, after)
     leaves = jax.tree_util.tree_leaves_with_path(changed)
     return {tuple(k.key for k in path) for path, differs in leaves if differs}
@@ -54,7 +54,7 @@ def start(algo, begin):
 
 @pytest.fixture(scope="module")
 def pulled(algo, start, batch):
-    """{loss: its gradient by all weights}, the losses and the new statistics."""
+    """Return {loss: its gradient by all weights}, the losses and the new statistics."""
 
     @jax.jit
     def pull(params):
@@ -69,7 +69,7 @@ def pulled(algo, start, batch):
 
 @pytest.fixture(scope="module")
 def stepped(algo, begin, batch):
-    """stepped("adv", decay) is the state after a step of that update alone."""
+    """Return stepped("adv", decay) -> the state after a step of only that update."""
 
     def chains(rates, decay):
         return tuple(
@@ -123,7 +123,7 @@ def test_no_class_gradient_reaches_the_style_head(pulled):
 
 
 def test_selection_is_what_isolates(pulled):
-    """The style loss does reach the trunk, through means and variances."""
+    """The style loss has a gradient in the trunk, through means and variances."""
     grads, _, _ = pulled
     assert jnp.abs(grads["style"]["net"]["conv1"]["kernel"]).max() > 0
     assert all((x == 0).all() for x in jax.tree.leaves(grads["style"]["net"]["fc"]))
@@ -167,7 +167,7 @@ def test_adversarial_step_is_bounded(start, stepped, pulled, decay):
 
 @pytest.mark.slow
 def test_sizes_for_resnet50():
-    """As counted in the reference code at 1000 classes."""
+    """Numbers of parameters equal those of the reference code at 1000 classes."""
     net = models.MODELS["resnet50"](1000)
     algo = sagnet.make(net)
     image = jax.ShapeDtypeStruct((1, 64, 64, 3), jnp.float32)
@@ -199,7 +199,7 @@ def test_confusion_is_least_for_equal_classes():
 
 @pytest.mark.slow
 def test_losses_of_a_fresh_style_head(pulled):
-    """Near the logarithm of the classes both; the adversarial one times its weight."""
+    """Both are near the logarithm of the number of classes; "adv" times its weight."""
     _, losses, _ = pulled
     assert losses["style"] == pytest.approx(math.log(5), abs=0.5)
     assert 10 * math.log(5) - 0.01 < losses["adv"] < 10 * (math.log(5) + 0.5)
@@ -227,7 +227,7 @@ def test_each_norm_sees_its_own_features_once(net, start, pulled, batch):
 
 
 def test_style_head_is_drawn_apart(start):
-    """From its own stream: other weights than the net's, in the same places."""
+    """The style head has its own random stream, and the net's structure."""
     ours, style = start.params["net"], start.params["style"]
     same = {name: ours[name] for name in style}
     assert jax.tree.structure(same) == jax.tree.structure(style)
@@ -275,7 +275,7 @@ def test_refuses_features_of_one_pixel(net, variables, batch):
 
 
 def test_joins_permuted_adain_in_the_net_only(net, variables, batch):
-    """Taps stay in the net; the style head has none."""
+    """Taps are only in the net; the style head has none."""
     seen = []
     tapped = padain.make(net, p=0.5, mix_group=4).net
     tap = tapped.tap
@@ -384,7 +384,7 @@ def test_an_unknown_variant_is_refused(net):
 
 @pytest.mark.slow
 def test_the_trunk_of_a_plain_net_has_norms_too():
-    """Their names are "stage1_bn" there, and the adversary must move them."""
+    """Norms named "stage1_bn", in nets without blocks, belong to the trunk."""
     net = models.MODELS["cnn"](4, width=4)
     algo = sagnet.make(net, w_adv=0.1)
     (adv,) = (update for update in algo.updates if update.loss == "adv")

@@ -1,4 +1,4 @@
-"""SimCLR: the loss against brute force, the projection, and what learns."""
+"""SimCLR: the loss against brute force, the projection, and the trained weights."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def chains(algo):
 
 
 def brute_force(z, temperature):
-    """NT-Xent of each row, one term at a time."""
+    """Return NT-Xent of each row, term by term."""
     z = np.asarray(z, np.float64)
     similar = np.array(
         [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in z] for a in z]
@@ -89,7 +89,7 @@ def test_gradients_are_finite_and_attract_the_partner():
 
 @pytest.fixture(scope="module")
 def trained(net, begin, batch):
-    """The state before, after four steps, and the first metrics."""
+    """Return the state before and after four steps, and the first metrics."""
     algo = simclr.make(net, temperature=0.5, features=16)
     txs = chains(algo)
     before = begin(algo, txs)
@@ -118,7 +118,7 @@ def moved(before, after):
 
 @pytest.mark.slow
 def test_trains_all_but_the_linear_layer(trained):
-    """Nor the last normalisation's shift, which the reference does not have."""
+    """The last normalisation's bias is not trained, either."""
     before, after, _, _ = trained
     still = {
         path

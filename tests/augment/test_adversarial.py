@@ -1,4 +1,4 @@
-"""Attacks: PyTorch's trajectories, and what no attack may do."""
+"""Attacks equal PyTorch's trajectories and stay inside their ball."""
 
 import functools
 import pathlib
@@ -23,7 +23,7 @@ KEY = jax.random.key(4)
 
 
 def loss(image):
-    """The oracle's net: convolution, ReLU, mean pooling, linear, cross-entropy."""
+    """Return the oracle's net: convolution, ReLU, mean pooling, linear, cross-entropy."""
     kernel = jnp.transpose(ORACLE["kernel"], (2, 3, 1, 0))
     x = jax.lax.conv_general_dilated(
         image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -38,7 +38,7 @@ def loss(image):
 
 @functools.cache
 def compiled(norm, **options):
-    """All sizes and numbers of steps by one program."""
+    """Return one compiled attack for all sizes and numbers of steps."""
 
     @jax.jit
     def run(numbers):
@@ -86,7 +86,7 @@ def test_stays_in_the_ball_and_in_the_pixels(case, random_start):
 
 @pytest.mark.parametrize("case", ["linf", "l2"])
 def test_starts_at_random_within_the_ball(case):
-    """Every image for itself; l2 at the full distance, up to the clip to [0, 1]."""
+    """Starts differ between images; l2 is at the full distance, before clipping."""
     found = attacked(case, 0, random_start=True)
     norm, numbers = CASES[case]
     distance, eps = size(found, norm), numbers["eps"]
@@ -99,7 +99,7 @@ def test_starts_at_random_within_the_ball(case):
 
 
 def test_draws_by_place_in_the_batch():
-    """The first images of a batch start where they start without the others."""
+    """The starts of the first images do not depend on the rest of the batch."""
     norm, numbers = CASES["linf"]
     few = adversarial.pgd(
         lambda x: x.sum((1, 2, 3)),
@@ -145,7 +145,7 @@ def test_images_do_not_touch_each_other():
 
 
 def test_a_ball_of_size_zero_holds_the_image_alone():
-    """The size may come at run time."""
+    """With eps = 0, also traced, the image is unchanged."""
     numbers = {"eps": 0.0, "step_size": 0.1, "steps": 3}
     for norm in ("linf", "l2"):
         np.testing.assert_array_equal(compiled(norm)(numbers), IMAGE)

@@ -1,4 +1,4 @@
-"""Input transforms of each image alone: their laws, and what flips and crops mean."""
+"""Transforms of single images: laws of all, flips and crops."""
 
 import functools
 
@@ -33,7 +33,7 @@ ALONE = (
 
 @pytest.fixture(scope="module")
 def applied():
-    """{name: the transform of BATCH}."""
+    """Return {name: the transform of BATCH}."""
     return {name: jax.jit(augment.AUGMENTS[name]())(BATCH, KEY) for name in ALONE}
 
 
@@ -68,7 +68,7 @@ def test_changes_images_only(name, applied):
     ),
 )
 def test_an_example_is_changed_by_its_place_alone(name, applied):
-    """Half the batch alone gives what it gives in the whole."""
+    """Half the batch gives the same images as in the whole batch."""
     half = jax.tree.map(lambda x: x[:4], BATCH)
     found = jax.jit(augment.AUGMENTS[name]())(half, KEY)
     np.testing.assert_allclose(
@@ -131,7 +131,7 @@ WINDOWS = [(0, 0, 40, 30), (3, 5, 17, 9), (30, 2, 5, 28), (7, 7, 1, 1), (2, 1, 3
 @cases.each("window", WINDOWS)
 @cases.each("out", [8, 32])
 def test_resizes_a_window_as_pillow_does(window, out):
-    """Smaller and larger, on floats: Pillow's bilinear filter of the cut window."""
+    """Pillow's bilinear filter of the cut window, to smaller and larger sizes, on floats."""
     top, left, h, w = window
     image = np.random.default_rng(0).uniform(size=(40, 30)).astype(np.float32)
     cut = Image.fromarray(image[top : top + h, left : left + w])
@@ -174,7 +174,7 @@ def test_windows_are_uniform_in_area_log_aspect_and_place():
     [((30, 300), (0, 130, 30, 40)), ((300, 30), (130, 0, 40, 30))],
 )
 def test_what_never_fits_falls_back_to_the_centre(size, expected):
-    """An area of the whole fits in no long image: the largest window of 3:4 or 4:3."""
+    """In a long image, an area of 1 gives the largest window of 3:4 or 4:3."""
     for found, value in zip(draws(*size, count=50, area=(1.0, 1.0)), expected):
         np.testing.assert_array_equal(found, value)
 

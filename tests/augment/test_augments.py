@@ -41,7 +41,7 @@ QUIET = {"smooth_labels", "binary_targets", "views"}
 
 
 def made(name, rows=B, key=KEY):
-    """The transform of the first `rows` examples; groups have half of the batch."""
+    """Return the transform of the first `rows` examples; a group is half of the batch."""
     options = dict(OPTIONS.get(name, {}))
     if "mix_group" in (augment.AUGMENTS[name].__kwdefaults__ or {}):
         options["mix_group"] = B // 2
@@ -114,7 +114,7 @@ def test_is_a_function_of_the_key(name):
     ),
 )
 def test_an_example_knows_its_place_and_its_group_alone(name):
-    """The first half of a batch alone is what it is in company: the device law."""
+    """The first half of a batch gives the same results as in the whole batch."""
     whole, half = made(name), made(name, rows=B // 2)
     rows = len(half["image"])
     for part in ("image", "target"):

@@ -1,4 +1,4 @@
-"""AugMix: chains of operations, mixed, beside the image itself."""
+"""AugMix: mixed chains of operations, in a row after the image."""
 
 import functools
 
@@ -73,7 +73,7 @@ def test_an_image_is_changed_by_its_place_alone(shown):
 
 @pytest.mark.slow
 def test_a_share_of_nothing_gives_the_image(monkeypatch):
-    """m = 0: to the bit."""
+    """With m = 0 the image keeps its bits."""
     draw = augmix.draw
 
     def without(*args):
@@ -88,7 +88,7 @@ def test_a_share_of_nothing_gives_the_image(monkeypatch):
 
 @pytest.mark.slow
 def test_a_chain_is_its_operations_in_turn():
-    """The first two of three, and a chain without share, by Pillow."""
+    """The first two of three operations, and a chain of share 0, by Pillow."""
     names = augmix.OPERATIONS
     chain = [names.index(name) for name in ("posterize", "rotate", "equalize")]
     kind = jnp.asarray([chain, chain[::-1]])
@@ -139,7 +139,7 @@ def test_amounts_are_those_of_their_levels(severity):
 
 
 def drawn(depth=-1, alpha=1.0, width=3, count=2000):
-    """Chains of many examples, without the axis of copies."""
+    """Return the chains of many examples, without the axis of copies."""
     keys = sampling.keys(KEY, count)
     draw = functools.partial(
         augmix.draw,

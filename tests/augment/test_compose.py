@@ -1,4 +1,4 @@
-"""The choice between ways of mixing."""
+"""The random choice between methods of mixing."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ KEY = jax.random.key(5)
 
 
 def test_one_of_chooses_by_the_shares():
-    """MixUp leaves no pixel whole, CutMix and FMix leave all; FMix shows no box."""
+    """MixUp changes all pixels, CutMix and FMix paste pixels; FMix's masks are no boxes."""
     image = jnp.stack([jnp.zeros((16, 16, 1)), jnp.ones((16, 16, 1))])
     batch = {"image": image, "target": jnp.eye(2)}
     apply = compose.one_of(

@@ -1,4 +1,4 @@
-"""Corruptions on the device are those of the host, where both have the same draws."""
+"""Corruptions on the device equal those of the host for the same random draws."""
 
 import functools
 import pathlib
@@ -33,7 +33,7 @@ TIES = dict.fromkeys(
 
 
 class Scripted:
-    """A generator for the host that draws what the device drew, in the host's order."""
+    """A generator for the host that returns the device's draws, in the host's order."""
 
     def __init__(self, name, drawn, row):
         values = [np.asarray(x, float) for x in drawn]
@@ -72,7 +72,7 @@ class Scripted:
 
 @pytest.fixture(scope="module")
 def ice(tmp_path_factory):
-    """A folder of photographs of noise, of several sizes."""
+    """Write a folder of photographs of noise, of several sizes; return its path."""
     folder, rng = tmp_path_factory.mktemp("ice"), np.random.default_rng(0)
     for i, name in enumerate(kernels.FROSTS):
         image = rng.integers(0, 256, (330 + 5 * i, 350 - 5 * i, 3), np.uint8)
@@ -82,7 +82,7 @@ def ice(tmp_path_factory):
 
 @functools.cache
 def picture(side, seed):
-    """Smooth colours, edges and some noise, and a patch of grey, black and white."""
+    """Return an image with smooth colours, edges, noise, and a patch of greys."""
     rng = np.random.default_rng(seed)
     field = ndimage.gaussian_filter(rng.standard_normal((side, side, 3)), (4, 4, 0))
     field = 128 + 60 * field / field.std() + rng.normal(0, 4, field.shape)
@@ -97,7 +97,7 @@ def picture(side, seed):
 
 @functools.cache
 def program(name, side):
-    """(images, keys, settings) -> draws and bytes, compiled once for all severities."""
+    """Return (images, keys, settings) -> draws and bytes, compiled once for all severities."""
 
     def run(images, keys, settings):
         draw = functools.partial(corrupt.CORRUPTIONS[name].draw, side=side)
@@ -196,7 +196,7 @@ def test_alone_as_in_a_batch(name):
 
 
 def test_settings_of_the_host_are_taken():
-    """Not compiled: arrays of numpy are indexed by what is traced."""
+    """Settings may be NumPy arrays, indexed by traced values."""
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
     made = corruptions.settings("zoom_blur", 1, side=32)
@@ -212,7 +212,7 @@ def test_settings_of_the_host_are_taken():
     + ("zoom_blur",),
 )
 def test_is_the_released_codes(name):
-    """Samples of its answers, at every fifth pixel; the host's are as near."""
+    """Every fifth pixel is as near to the released code's as the host's."""
     with np.load(ORACLE) as stored:
         image, answers = stored["picture/32"], stored[f"32/{name}"]
     images, keys = np.stack([image] * 2), jax.random.split(jax.random.key(0), 2)
@@ -304,7 +304,7 @@ def test_jpeg_is_pillows(side):
 
 @cases.each("seed", range(4))
 def test_edges_and_distances_are_opencvs(seed):
-    """Drops with sharp and with soft borders; and none at all."""
+    """For drops with sharp and with soft borders, and without drops."""
     rng = np.random.default_rng(seed)
     layer = ndimage.gaussian_filter(rng.normal(size=(60, 60)), 1 + seed)
     drops = layer > layer.std()

@@ -1,4 +1,4 @@
-"""CutMix: boxes as slices, weights by the authors' rule and by torchbearer's."""
+"""CutMix: boxes by slices, and label weights of the authors and of torchbearer."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def test_boxes_are_slices_cut_at_the_border(sides):
 
 
 def weights(draw, batch, count=3000):
-    """Label weights and kept shares of the pixels of the first image."""
+    """Return label weights, and the share of kept pixels of the first image."""
     keys = jax.random.split(KEY, count)
 
     @jax.jit
@@ -39,7 +39,7 @@ def weights(draw, batch, count=3000):
 
 
 def test_cutmix_draws_as_the_authors_do():
-    """Weights against a simulation of their rule in numpy; their mean is over 1/2."""
+    """Weights are distributed as in a NumPy simulation; their mean is above 1/2."""
     height, width = 20, 32
     lam, kept = weights(
         cutmix.mix_sampler(1.0), {"image": np.zeros((1, height, width, 3))}
@@ -61,7 +61,7 @@ def test_cutmix_draws_as_the_authors_do():
 
 @pytest.mark.slow
 def test_torchbearer_s_weight_is_the_share_drawn():
-    """It is uniform; each image has a box of its own, of one size but for the border."""
+    """The weight is uniform; each image has its own box of the same size, cut at borders."""
     batch = {"image": np.zeros((4, 40, 40, 3))}
     draw = cutmix.mix_sampler(1.0, "torchbearer")
     lam, kept = weights(draw, batch)

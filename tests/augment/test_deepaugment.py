@@ -1,4 +1,4 @@
-"""Which images share a damaged network."""
+"""DeepAugment's order of images, and the images of each damaged network."""
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ def test_renewal_at_its_ends(renewal, runs):
 
 
 def test_images_of_a_run_are_no_neighbours():
-    """A set lies class by class: a damaged network must not be a class's own."""
+    """Images of a damaged network are not of one class in a set sorted by class."""
     order = deepaugment.draw_order(KEY, 5000)
     gaps = np.abs(np.diff(order.index))
     # Two uniform places are a third of the set apart.

@@ -1,4 +1,4 @@
-"""Damaged weights of DeepAugment's autoencoder: each option by its table."""
+"""Damaged weights of DeepAugment's autoencoder: each option against its table."""
 
 import jax
 import numpy as np
@@ -37,7 +37,7 @@ def weights():
 
 
 def damaged(weights, option):
-    """[(layers that changed, the damaged weights)] for all keys."""
+    """Return [(changed layers, damaged weights)] for all keys."""
     found = [deepaugment_cae.damage(weights, key, [option]) for key in KEYS]
     return [
         (
@@ -55,18 +55,18 @@ def damaged(weights, option):
 
 
 def reached(found, places):
-    """Whether the layers that some key changes are those of the table."""
+    """Return whether the layers that keys change are those of the table."""
     return {name for names, _ in found for name in names} == {LAYERS[i] for i in places}
 
 
 def pairs(found, weights, kind="weight"):
-    """(before, after) of the one layer that each key changes."""
+    """Return (before, after) of the layer that each key changes."""
     for (layer,), new in found:
         yield weights[f"{layer}.{kind}"], new[f"{layer}.{kind}"]
 
 
 def rows(before, after):
-    """Each row before and after, flat."""
+    """Return each row before and after, flattened."""
     return zip(before.reshape(len(before), -1), after.reshape(len(after), -1))
 
 

@@ -1,4 +1,4 @@
-"""Damage to the codes of DeepAugment's autoencoder: each option by its table."""
+"""Damaged codes of DeepAugment's autoencoder: each option against its table."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def flips(x):
 
 
 def shifted(x, row, column):
-    """The image (h w ...) moved so that each pixel sees the one at that offset."""
+    """Return the image (h w ...) in which each pixel is the one at that offset."""
     around = ((1, 1), (1, 1), *[(0, 0)] * (x.ndim - 2))
     return np.pad(x, around)[row : row + x.shape[0], column : column + x.shape[1]]
 
@@ -151,7 +151,7 @@ def test_options_for_codes_are_uniform_and_what_is_drawn_is_done():
 
 
 def test_an_image_s_code_is_damaged_alone():
-    """Its place in the batch has no say, nor has what lies beside it."""
+    """The result does not depend on the place in the batch or on other images."""
     found, gain = code(None)
     turned, again = code(None, X[::-1], KEYS[::-1])
     np.testing.assert_array_equal(turned, found[::-1])

@@ -1,4 +1,4 @@
-"""Damaged weights of the super-resolution network, each option by its table."""
+"""Damaged weights of the super-resolution network: each option against its table."""
 
 import jax
 import numpy as np
@@ -32,7 +32,7 @@ def changed(weights, new):
 
 
 def damaged(weights, option, blocks, *suffixes):
-    """[(block, new)] for all keys; holds which names change, all of one block."""
+    """Return [(block, new weight)] for all keys; check that one block changes."""
     found = []
     for key in KEYS:
         new = deepaugment_edsr.damage(weights, key, [option])
@@ -121,7 +121,7 @@ def test_8_shifts_each_input_one_way_for_all_outputs(weights):
 
 
 def identity(weights, number):
-    """Kernels that show the bank they are convolved with, mirrored."""
+    """Return kernels whose correlation is the mirrored bank."""
     kernel = np.zeros((FEATURES, FEATURES, 3, 3), np.float32)
     kernel[np.arange(FEATURES), np.arange(FEATURES), 1, 1] = 1
     return weights | {conv(block, number): kernel for block in range(16)}
@@ -155,7 +155,7 @@ def test_11_adds_noise(weights):
 
 
 def _unseen(weights, option):
-    """Blocks of 0..14 that these keys happen not to draw; never many."""
+    """Return the blocks of 0..14 that these keys do not draw, never many."""
     drawn = set()
     for key in KEYS:
         names = changed(weights, deepaugment_edsr.damage(weights, key, [option]))
@@ -165,7 +165,7 @@ def _unseen(weights, option):
 
 
 def several(weights, option, numbers):
-    """(name, before, after) of what five draws change; holds which it may be."""
+    """Return (name, before, after) of the changes of five draws; check their names."""
     _unseen(weights, option)
     for key in KEYS:
         new = deepaugment_edsr.damage(weights, key, [option])
@@ -230,7 +230,7 @@ def test_three_options_are_drawn_uniformly_with_replacement():
 
 
 def test_options_act_one_after_the_other(weights):
-    """Zeroed, then noisy: what is left is the noise alone."""
+    """Weights that are zeroed and then noisy equal the noise."""
     for key in KEYS:
         new = deepaugment_edsr.damage(weights, key, [2, 2, 1])
         zeroed = {b for b in THIRDS if not new[conv(b, 0)].any()}

@@ -1,4 +1,4 @@
-"""Damaged activations of the super-resolution network, each option by its table."""
+"""Damaged activations of the super-resolution network: each option by its table."""
 
 import functools
 
@@ -33,7 +33,7 @@ def body(option, x=INT, **flags):
 
 
 def sources(found):
-    """Which channel of X each channel is, by image."""
+    """Return the channel of X that each channel equals, by image."""
     same = (found[..., None, :] == np.asarray(X)[..., :, None]).all((1, 2))
     assert (same.sum(1) == 1).all()
     return same.argmax(1)
@@ -98,7 +98,7 @@ def test_body_flips_after_five_blocks():
 
 
 def run(found):
-    """Which layers were run, by image, from what they added."""
+    """Return the layers that were applied to each image, from their summands."""
     added = (found - np.asarray(INT)).astype(int)
     assert (added == added[:, :1, :1, :1]).all()
     return [{i for i in range(17) if number >> i & 1} for number in added[:, 0, 0, 0]]

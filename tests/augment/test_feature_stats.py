@@ -1,4 +1,4 @@
-"""Feature statistics: what each swap keeps, and where gradients flow."""
+"""Feature statistics: the quantities that each swap keeps, and its gradients."""
 
 import functools
 
@@ -53,7 +53,7 @@ def test_moments_are_float32_for_half_precision():
 
 
 def swapped(x, key, *, group):
-    """Where the gate is open."""
+    """Return the map after a swap with an open gate."""
     return gated(x, key, True, group)
 
 
@@ -77,7 +77,7 @@ def test_permutes_inside_groups():
 
 @pytest.mark.slow
 def test_groups_draw_for_themselves():
-    """A group's order is from its number: the same in a longer batch."""
+    """A group's order depends on its number, not on the length of the batch."""
     np.testing.assert_array_equal(partners(KEY, 64, 8)[:24], partners(KEY, 24, 8))
     within = partners(KEY, 64, 8).reshape(8, 8) % 8
     assert len({tuple(row) for row in within}) > 1
@@ -85,7 +85,7 @@ def test_groups_draw_for_themselves():
 
 @pytest.mark.slow
 def test_permutations_are_uniform():
-    """Each of the 6 orders of 3, in 3000 groups, by a chi-squared test."""
+    """The 6 orders of 3 are equally likely: chi-squared test over 3000 groups."""
     orders = partners(KEY, 9000, 3).reshape(-1, 3) % 3
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
@@ -108,7 +108,7 @@ def test_adain_takes_the_partners_statistics():
 
 
 def test_adain_has_the_authors_epsilons():
-    """On nearly flat maps they are most of the divisor: the formula, in numpy."""
+    """On nearly flat maps epsilons dominate the divisor: compared with NumPy."""
     x = np.asarray(X, np.float64) * 1e-3
     found = swapped(jnp.asarray(x, jnp.float32), KEY, group=8)
     mean, var = (v[:, None, None] for v in stats(x))
@@ -121,7 +121,7 @@ def test_adain_has_the_authors_epsilons():
 @pytest.mark.slow
 @pytest.mark.parametrize("acts", [True, False])
 def test_adain_has_the_gradient_of_its_formula(acts):
-    """Jax's own, of what it computes when the gate is open, and of nothing when shut."""
+    """The gradient is jax's own for an open gate, and zero for a closed one."""
     weight = jax.random.normal(KEY, X.shape)
     partner = partners(KEY, 8, 4)
 
@@ -140,7 +140,7 @@ def test_adain_has_the_gradient_of_its_formula(acts):
 
 @pytest.mark.slow
 def test_adain_holds_the_style_constant():
-    """Each output depends on its own image alone, as far as gradients know."""
+    """The gradient of each output by other images is zero."""
     x = X[:4, :3, :2, :2]
     jacobian = jax.jacrev(lambda x: swapped(x, KEY, group=4))(x)
     size = jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))
@@ -173,7 +173,7 @@ def test_style_with_oneself_is_the_identity_up_to_epsilon():
 
 @pytest.mark.slow
 def test_shares_of_style_are_uniform():
-    """Pairs of flat images 0 and 1 (plus a ripple) show the share as their mean."""
+    """The means of mixed flat images 0 and 1 (plus a ripple) are the shares."""
     ripple = jnp.array([-0.1, 0.1]).reshape(1, 1, 2, 1)
     x = jnp.tile(jnp.array([0.0, 1.0]), 2000).reshape(-1, 1, 1, 1) + ripple
     mean = stats(feature_stats.randomise_style(x, KEY, group=2))[0][:, 0]
@@ -209,7 +209,7 @@ def test_content_is_the_partners_and_statistics_ones_own():
 
 
 def directions():
-    """One random direction, and its part that moves no mean and no variance."""
+    """Return a random direction, and its part that changes no mean and no variance."""
     free = np.random.default_rng(1).normal(size=X.shape)
     mean = free.mean((1, 2), keepdims=True)
     centred = np.asarray(X) - np.asarray(X).mean((1, 2), keepdims=True)

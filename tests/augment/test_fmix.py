@@ -1,4 +1,4 @@
-"""FMix's masks: the release's to the pixel, the spectra, and what ranks decide."""
+"""FMix's masks: equal to the release's, spectra, and dependence on ranks."""
 
 import functools
 import pathlib
@@ -25,7 +25,7 @@ def oracle():
 @pytest.mark.slow
 @cases.each("case", range(11))
 def test_released_masks_are_the_release_s_to_the_pixel(case, oracle):
-    """Square, oblong, odd and wide, hard and soft, from its normal draws."""
+    """Square, oblong, odd and wide, hard and soft masks, from the release's draws."""
     height, width, decay, lam, up, max_soft = oracle["cases"][case]
     height, width = int(height), int(width)
     normal = oracle[f"{case}/normal"]
@@ -49,7 +49,7 @@ SIZES = [(32, 32), (24, 40), (17, 15)]
 
 @functools.cache
 def fields(height, width, decay=3.0, spectrum="isotropic"):
-    """600 grey images."""
+    """Return 600 grey images."""
     normal = jax.random.normal(KEY, (600, *fmix.noise_shape(height, width, spectrum)))
 
     @jax.jit
@@ -68,7 +68,7 @@ def power(greys):
 @cases.each("decay", [3.0, 1.5])
 @cases.each("size", SIZES[:2])
 def test_isotropic_power_falls_as_twice_the_decay(size, decay):
-    """log power is a line in log frequency, of slope -2 decay, in every direction."""
+    """Log power has slope -2 decay in log frequency, in every direction."""
     greys = fields(*size, decay)
     f = np.hypot(np.fft.fftfreq(size[0])[:, None], np.fft.rfftfreq(size[1])[None, :])
     seen = np.log(power(greys) + 1e-30).mean(0)
@@ -110,7 +110,7 @@ def grey():
 
 @cases.each("lam", [0.0, 1e-4, 0.3, 0.5, 0.99, 1.0])
 def test_masks_are_hard_with_the_mean_that_was_drawn(lam, grey):
-    """Rounded up or down to whole pixels, exactly; the lightest are the own."""
+    """Means are rounded to whole pixels; the lightest pixels are 1."""
     n = grey.size
     for up, whole in ((True, np.ceil), (False, np.floor)):
         mask = np.asarray(fmix.binarise(grey, jnp.float32(lam), up))

@@ -1,4 +1,4 @@
-"""Gaussian noise: how much, on how many, and where it ends."""
+"""Gaussian noise: its deviation, the share of images, and clipping."""
 
 import jax
 import jax.numpy as jnp

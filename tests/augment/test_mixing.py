@@ -1,4 +1,4 @@
-"""What mixes images: laws of all.
+"""Laws of all transforms that mix images.
 
 Image i of the batch is 1 in channel i and 0 in the others, so that the mean of a mixed
 image over its pixels says how much it has of whom.
@@ -47,7 +47,7 @@ def make(name, **options):
 
 @functools.cache
 def program(name, **options):
-    """(batch, keys) -> images and targets for each key, compiled once."""
+    """Return (batch, keys) -> images and targets for each key, compiled once."""
     apply = make(name, **options)
 
     def many(batch, keys, views):
@@ -61,13 +61,13 @@ def program(name, **options):
 
 
 def mixed(name, batch=BATCH, views=1, **options):
-    """BATCH, or another, mixed with each of 8 keys: images and targets."""
+    """Return images and targets of a batch, BATCH by default, mixed with 8 keys."""
     found = program(name, **options)(batch, jax.random.split(KEY, 8), views)
     return tuple(np.asarray(x) for x in found)
 
 
 def whole(share):
-    """Replaces the random share by a fixed one."""
+    """Replace the random share by a constant."""
     return lambda key, alpha, own: jnp.float32(share)
 
 
@@ -99,7 +99,7 @@ def test_a_share_of_one_leaves_every_bit(name, monkeypatch):
 
 @pytest.mark.slow
 def test_a_share_of_batches_is_mixed():
-    """A coin for the whole batch; tails, as at a traced p = 0, leave every bit."""
+    """One draw for the whole batch; batches that are not mixed keep every bit."""
 
     @jax.jit
     def kept(p):
@@ -129,7 +129,7 @@ def test_a_share_of_batches_is_mixed():
     ),
 )
 def test_labels_weigh_what_is_seen(name):
-    """As many parts of a label as of its pixels: all of this is in the batch's image."""
+    """The weight of a label is the share of its pixels in the image."""
     image, target = mixed(name)
     # Area's weight is exact; a mask's mean is lam in whole pixels.
     slack = {"mixup": 0, "cutmix": 0, "one_of": 0}.get(name, 1 / SIZE**2)
@@ -147,7 +147,7 @@ def test_labels_weigh_what_is_seen(name):
 @pytest.mark.slow
 @cases.each("name", MIXERS)
 def test_each_image_gives_and_takes_one_part_in_its_group(name):
-    """Partners are a permutation inside groups, the same for images and labels."""
+    """Partners are a permutation inside groups, equal for images and labels."""
     image, target = mixed(name)
     np.testing.assert_allclose(target.sum(1), 1, atol=1e-6)
     across = np.kron(1 - np.eye(ROWS // GROUP), np.ones((GROUP, GROUP)))
@@ -180,7 +180,7 @@ def test_all_else_stays(name):
 @pytest.mark.slow
 @cases.each("name", ["mixup", "cutmix_torchbearer"])
 def test_views_of_an_image_meet_the_same_view_of_the_partner(name):
-    """Four examples, two rows each, in groups of two: row 2 i + v meets 2 j + v."""
+    """With two rows per example, row 2 i + v is mixed with row 2 j + v."""
     image, target = mixed(name, views=2, mix_group=2)
     meets = (image.max((2, 3)) > 0) | (target > 0)
     expected = np.zeros((ROWS, ROWS), bool)
@@ -216,7 +216,7 @@ def test_the_reformulated_loss_has_the_own_label_only(name):
 
 
 def apart(image, label=tuple(range(ROWS))):
-    """BATCH with a second source."""
+    """Return BATCH with a second source."""
     return {**BATCH, "other": {"image": image, "label": jnp.array(label)}}
 
 
@@ -271,7 +271,7 @@ def test_refuses_options_without_meaning(name, options, words):
 
 @functools.cache
 def sampler(alpha=None):
-    """(keys, alpha, own) -> shares, for any alpha, or for a plain number."""
+    """Return (keys, alpha, own) -> shares, for a traced alpha or a number."""
 
     def many(keys, given, own):
         one = lambda k: mixing.draw_lambda(k, given if alpha is None else alpha, own)
@@ -311,7 +311,7 @@ def test_soft_targets_are_the_loss_with_two_labels():
 
 @pytest.mark.slow
 def test_the_share_of_one_is_the_rest_of_the_other(monkeypatch):
-    """Swapping the two and lam with 1 - lam leaves the images and labels of a pair."""
+    """Swapping the images of a pair, and lam with 1 - lam, gives the same result."""
     found = {}
     for lam in (0.25, 0.75):
         monkeypatch.setattr(mixing, "draw_lambda", whole(lam))

@@ -1,4 +1,4 @@
-"""Jitter, greys, blur and lighting: formulas, ends, and shares of images."""
+"""Jitter, greys, blur and lighting: formulas, limits, and shares of images."""
 
 import colorsys
 
@@ -49,7 +49,7 @@ def test_null_settings_change_nothing(name, options):
 @pytest.mark.slow
 @cases.each("name", ["colour_jitter", "grayscale", "blur"])
 def test_a_share_of_the_images_is_changed(name):
-    """And a chance of 0 that is drawn changes none, to the bit."""
+    """A traced probability of 0 changes no bit."""
     many = {"image": jnp.asarray(np.tile(IMAGE[:1], (2000, 1, 1, 1)))}
     changed = (applied(name, many, p=0.3) != IMAGE[0]).any((1, 2, 3))
     assert abs(changed.mean() - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 2000)
@@ -63,7 +63,7 @@ def blended(x, away, factor):
 
 
 def jittered(x, order, factors, shift):
-    """By the definitions, in float64; hues by colorsys."""
+    """Return the jittered image by the definitions, in float64 and colorsys."""
     x = x.astype(np.float64)
     for which in order:
         grey = (x * LUMA).sum(-1, keepdims=True)
@@ -81,7 +81,7 @@ def _turned(pixel, shift):
 
 
 def test_jitter_is_by_definition():
-    """All four, in the order and by the amounts that each image draws."""
+    """All four changes, in the order and with the amounts that each image draws."""
     strength = np.array([0.4, 0.5, 1.2])
     found = applied(
         "colour_jitter", brightness=0.4, contrast=0.5, saturation=1.2, hue=0.3
@@ -112,7 +112,7 @@ def test_greys_are_luma():
     ),
 )
 def test_blur_is_scipys(sigma, radius):
-    """A Gaussian cut off, mirrored without repeating the border."""
+    """SciPy's Gaussian with the same truncation and mirrored borders."""
     found = photometric.gaussian_blur(BATCH["image"][0], jnp.float32(sigma), radius)
     expected = ndimage.gaussian_filter(
         IMAGE[0].astype(float), sigma, mode="mirror", radius=radius, axes=(0, 1)
@@ -140,7 +140,7 @@ def test_blur_keeps_flat_images():
 
 
 def test_lighting_shifts_along_the_axes_of_colours():
-    """One shift an image; its coordinates on the axes are normal, scaled by theirs."""
+    """Coordinates of an image's shift on the axes are normal with their deviations."""
     grey = {"image": jnp.full((4000, 2, 2, 3), 0.5)}
     shift = applied("lighting", grey) - 0.5
     np.testing.assert_array_equal(shift, np.broadcast_to(shift[:, :1, :1], shift.shape))

@@ -1,4 +1,4 @@
-"""Image operations: the pixels of Pillow, to the bit."""
+"""Image operations equal Pillow's to the bit."""
 
 import functools
 
@@ -18,7 +18,7 @@ SIZES = [(32, 32), (21, 33), (2, 5)]  # Height, width.
 
 
 def images(h, w):
-    """Noise, a smooth picture of low contrast, blocks of few colours, one colour."""
+    """Return noise, a smooth picture of low contrast, blocks, and one colour."""
     rng = np.random.default_rng([h, w])
     yield rng.integers(0, 256, (h, w, 3), np.uint8)
     smooth = ndimage.gaussian_filter(rng.normal(size=(h, w, 3)), (3, 3, 0))
@@ -67,7 +67,7 @@ def by_pillow(name, image, amount, resample=Image.Resampling.BILINEAR):
 
 
 def amounts(name, h, w):
-    """Amounts at both ends and in between, all of them float32 numbers."""
+    """Return float32 amounts at both ends of the range and inside it."""
     shears = np.round(np.array([0, 1e-6, 0.01, -0.03, 0.1234, 0.3, -0.3]) * 2**20)
     factors = np.float32([0, 0.1, 0.118, 0.28, 0.5, 0.73, 0.999, 1, 1.27, 1.9, 3])
     shifts = [0, 1, -2, w // 3, -(h // 3), 2 * w]
@@ -94,7 +94,7 @@ def applied(name, nearest):
 
 
 def compare(name, h, w, some, resample=Image.Resampling.BILINEAR):
-    """Differences of all images at all amounts."""
+    """Return the differences of all images at all amounts."""
     some = [float(a) for a in some]
     each = applied(name, resample == Image.Resampling.NEAREST)
     for image in images(h, w):
@@ -122,7 +122,7 @@ def test_pixels_of_large_warps_are_pillows(name):
 @cases.each("size", [(32, 32), (33, 33)])
 @cases.each("degrees", [15, 30])
 def test_where_positions_are_rational_a_level_may_be_missed(degrees, size):
-    """There Pillow's float64 falls to either side of whole numbers."""
+    """Pillow's float64 is above or below whole numbers there."""
     for difference in compare("rotate", *size, [degrees, -degrees]):
         assert abs(difference).max() <= 1
         assert (difference != 0).mean() < 0.01
@@ -138,7 +138,7 @@ def test_nearest_pixels_are_pillows(name, size):
 
 
 def test_products_of_fractions_are_good_to_42_bits():
-    """Against whole numbers without bounds; what is cut is below two units."""
+    """Compared with Python integers; the error is below two units."""
     rng = np.random.default_rng(0)
     u, v = rng.integers(0, 1 << 14, (2, 3, 1000))
     whole = [
@@ -154,7 +154,7 @@ def test_products_of_fractions_are_good_to_42_bits():
 
 @cases.each("name", ["shear_x", "shear_y"])
 def test_nearest_shears_are_rounded_as_pillow_rounds(name):
-    """In 16 bits: floor(65536 x + 1/2), also of where the first pixel reads."""
+    """Slopes and the position of the first pixel are floor(65536 x + 1/2)."""
     for amount in np.float32(np.linspace(-0.3, 0.3, 61)):
         found = pillow.NEAREST.maps[name](9, 9, jnp.asarray(amount))
         a = float(amount)
@@ -165,7 +165,7 @@ def test_nearest_shears_are_rounded_as_pillow_rounds(name):
 
 
 def test_autocontrast_of_every_range_is_pillows():
-    """Of any lowest and highest value: Pillow's own arithmetic, in float64."""
+    """For every lowest and highest value, by Pillow's arithmetic in float64."""
     table = jax.jit(jax.vmap(lambda x: pillow.autocontrast(x)[0]))
     value, pairs = np.arange(256), np.argwhere(np.tri(256, k=-1).T)
     for low, high in np.split(pairs[::3].T, 10, axis=1):
@@ -178,7 +178,7 @@ def test_autocontrast_of_every_range_is_pillows():
 
 
 def test_blends_round_product_and_sum_apart():
-    """Every pair of values: numpy's float32, which fuses nothing."""
+    """For every pair of values, by NumPy's float32, which has no fused multiply-add."""
     start, end = (x.ravel() for x in np.mgrid[:256, :256].astype(np.int32))
     blend = jax.jit(pillow.blend)
     for factor in np.float32([0.1, 0.27, 0.73, 1 / 3, 1.27, 1.9]):
@@ -213,7 +213,7 @@ def test_sides_beyond_the_whole_numbers_are_refused():
 
 @pytest.mark.slow
 def test_what_keeps_values_in_memory_changes_none(monkeypatch):
-    """Other backends than CPU have no such borders."""
+    """Results are equal with and without memory.materialize."""
     names = (*pillow.TABLES, "rotate", "contrast")
     image, kind = packed(next(images(12, 12))), jnp.arange(len(names))
 
@@ -229,7 +229,7 @@ def test_what_keeps_values_in_memory_changes_none(monkeypatch):
 
 
 def test_only_named_operations_are_computed():
-    """Warps alone need no histogram, tables alone no reading of neighbours."""
+    """Programs of warps have no histogram, programs of tables no gather of neighbours."""
 
     def program(*names):
         apply = functools.partial(pillow.apply, names=names)

@@ -1,4 +1,4 @@
-"""PixMix: what is added and multiplied, how often, and with what."""
+"""PixMix: sums and products, their number, and their partners."""
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def test_without_rounds_and_start_nothing_is_changed():
 
 @pytest.mark.slow
 def test_starts_from_one_operation_of_augmix():
-    """With no rounds: each image is what some operation of the list makes of it."""
+    """Without rounds, each image is the result of some operation of the list."""
     start = mixed(k=0, start=1.0)["image"]
     u = jax.vmap(lambda k: sampling.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0)))
     u_op = u(sampling.keys(KEY, B))[0]
@@ -65,7 +65,7 @@ def test_starts_from_one_operation_of_augmix():
 
 @pytest.mark.slow
 def test_the_picture_matters_in_some_rounds_only(found):
-    """A picture is left out in 0.2 (1 + 1/2 + 1/4 + 1/8 + 1/16) of the images."""
+    """The picture is unused in 0.2 (1 + 1/2 + 1/4 + 1/8 + 1/16) of the images."""
     other = {**BATCH, "other": {"image": 1 - PICTURE}}
     many = jax.tree.map(
         lambda x: jnp.tile(x, (200, *(1,) * (x.ndim - 1))), (BATCH, other)
@@ -78,7 +78,7 @@ def test_the_picture_matters_in_some_rounds_only(found):
 
 
 def reference_add(u, v, a, b):
-    """As the paper's code: in [-1, 1] and back."""
+    """Return the sum by the paper's code: in [-1, 1] and back."""
     return (a * (2 * u - 1) + b * (2 * v - 1) + 1) / 2
 
 
@@ -106,7 +106,7 @@ def test_mixes_by_the_papers_formulas():
 
 
 def test_neutral_partners():
-    """Adding none of the partner is the identity; multiplying by grey is a power."""
+    """A sum with weight 0 is the identity; a product with grey is a power."""
     u, v = IMAGE[0], PICTURE[0]
     np.testing.assert_array_equal(pixmix.add(u, v, a=1.0, b=0.0), u)
     grey = jnp.full_like(u, 0.5)

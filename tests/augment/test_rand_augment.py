@@ -1,4 +1,4 @@
-"""RandAugment: operations and magnitudes as torchvision has them, Pillow's pixels."""
+"""RandAugment: torchvision's operations and magnitudes, Pillow's pixels."""
 
 import math
 
@@ -19,7 +19,7 @@ BATCH = {"image": jnp.asarray(BYTES, jnp.float32) / 255, "index": jnp.arange(B)}
 
 
 def pillow(image, name, magnitude, side):
-    """What torchvision's RandAugment does to a Pillow image, written out."""
+    """Return torchvision's RandAugment of a Pillow image, written out."""
     picture, m = Image.fromarray(image), magnitude / 30
     width, height = picture.size
 
@@ -54,7 +54,7 @@ def pillow(image, name, magnitude, side):
 
 
 def drawn(num_ops):
-    """Operations and sides of every image."""
+    """Return the operations and directions of every image."""
     keys = sampling.keys(KEY, B)
     draw = jax.vmap(lambda k: jnp.stack(sampling.uniforms(k, *[(num_ops,)] * 2)))
     which, side = np.moveaxis(np.asarray(draw(keys)), 1, 0)
@@ -64,7 +64,7 @@ def drawn(num_ops):
 @pytest.mark.slow
 @cases.each("magnitude", [9, 0, 30])
 def test_pixels_are_pillows(magnitude):
-    """Two operations in turn, of every image; all 14 occur, to both sides."""
+    """Two operations per image; all 14 occur, in both directions."""
     found = jax.jit(rand_augment.make(magnitude=magnitude))(BATCH, KEY)["image"]
     kinds, sides = drawn(2)
     assert set(kinds.ravel()) == set(range(14))

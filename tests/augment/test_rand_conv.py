@@ -75,7 +75,7 @@ def conv(image=IMAGE, key=KEY, batch=None, **options):
 
 
 def test_the_mean_colour_is_what_filters_see_as_nothing():
-    """Images are filtered relative to the mean, in deviations: a filter's zero."""
+    """An image of the mean colour is not changed by filters."""
     mean = jnp.broadcast_to(jnp.array([0.485, 0.456, 0.406]), IMAGE.shape)
     filtered = jax.jit(lambda key: conv(mean, key, mix=False, clip=False)["image"])
     for key in jax.random.split(KEY, 4):
@@ -84,7 +84,7 @@ def test_the_mean_colour_is_what_filters_see_as_nothing():
 
 @pytest.mark.slow
 def test_a_filter_keeps_the_spread_of_flat_images():
-    """Variance 1 in deviations of the set stays 1, on the average over filters."""
+    """The variance of normalised flat images is 1 on average over filters."""
     std = jnp.array([0.229, 0.224, 0.225])
     mean = jnp.array([0.485, 0.456, 0.406])
     image = jnp.broadcast_to(mean + std, (1, 9, 9, 3))
@@ -140,7 +140,7 @@ def test_is_cut_to_the_range_of_images_unless_told():
 
 @pytest.mark.slow
 def test_three_views_of_an_image_are_three_filters_of_it():
-    """The first has the label; each view is one of the augmentation alone."""
+    """The first view has the label; each view equals the augmentation with one view."""
     batch = {"weight": jnp.arange(1.0, 9.0)}
     found = conv(views=3, batch=batch)
     assert found["views"] == 3 and found["consistency"] == 10.0

@@ -1,4 +1,4 @@
-"""Random erasing: the boxes, on how many images, and what fills them."""
+"""Random erasing: the boxes, the share of images, and the fill."""
 
 import jax
 import jax.numpy as jnp

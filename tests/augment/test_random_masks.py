@@ -1,4 +1,4 @@
-"""RM: three masks a run."""
+"""RM: three masks per run."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ SIZE = 12
 
 
 def test_random_masks_are_three_a_run():
-    """Over batches: three pairs, each as often, others for another seed."""
+    """Three equally likely pairs over batches; other pairs for another seed."""
     apply = fmix.random_masks(mix_group=2)
     image = jnp.stack([jnp.zeros((SIZE, SIZE, 1)), jnp.ones((SIZE, SIZE, 1))])
 

@@ -1,4 +1,4 @@
-"""Who meets whom: orders inside groups, of any member or of another domain."""
+"""Partners: orders inside groups, of any member or of another domain."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ KEY = jax.random.key(8)
 
 
 def across(domain, group, key=KEY):
-    """Each example's partner, as its place in the group."""
+    """Return each example's partner, by its place in the group."""
     return np.asarray(sampling.orders_across(jnp.asarray(domain), key, group=group))
 
 
@@ -60,7 +60,7 @@ def test_one_domain_is_any_order():
 
 @pytest.mark.slow
 def test_partners_across_two_domains_are_uniform():
-    """Of 2 and 2 members: each side has 2 orders, whatever the other's."""
+    """With 2 and 2 members each domain has 2 equally likely, independent orders."""
     orders = across(np.tile([0, 1], 4000), 4)
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 4
@@ -76,7 +76,7 @@ def test_partners_across_three_domains_are_uniform():
 
 @pytest.mark.slow
 def test_groups_across_draw_for_themselves():
-    """A group's order is from its number: the same in a longer batch."""
+    """A group's order depends on its number, not on the length of the batch."""
     domain = np.tile([0, 1], 32)
     np.testing.assert_array_equal(across(domain, 8)[:3], across(domain[:24], 8))
 

@@ -1,4 +1,4 @@
-"""Stylised inputs: whose style, how many, and what stays."""
+"""Stylised inputs: the styles, the share of images, and the unchanged entries."""
 
 import collections
 
@@ -27,7 +27,7 @@ BATCH = {
 
 
 def pixels(*args, **kw):
-    """AdaIN of the pixels themselves."""
+    """Return a transfer that is AdaIN on the pixels."""
     return style_transfer.make_transfer(lambda x: x, lambda f: f)(*args, **kw)
 
 
@@ -36,7 +36,7 @@ def make(**options):
 
 
 def styles(image):
-    """Which of the 16 images each takes its level from."""
+    """Return which of the 16 images each image takes its level from."""
     means = np.asarray(image).mean((1, 2, 3))
     return np.abs(means[:, None] - np.asarray(LEVEL)).argmin(1)
 
@@ -58,7 +58,7 @@ def test_styles_are_exchanged_inside_groups():
 
 @pytest.mark.slow
 def test_style_tells_nothing_of_the_content():
-    """Over many batches each image takes each style of its group as often."""
+    """Over many batches each image gets each style of its group equally often."""
     apply = jax.jit(jax.vmap(make(mix_group=4), (None, 0)))
     rows = {name: x for name, x in BATCH.items() if name != "once"}
     images = np.asarray(apply(rows, jax.random.split(KEY, 500))["image"])
@@ -73,7 +73,7 @@ def test_style_tells_nothing_of_the_content():
 @pytest.mark.slow
 @cases.each("p", [0.25, 0.5, 1.0])
 def test_replaces_a_fixed_share_of_each_group(p):
-    """By a style that surely changes an image: which are changed is drawn anew."""
+    """The changed images of a group are drawn for each batch; their number is fixed."""
 
     def marks(batch, permute, alpha, style=None):
         return 0 * permute(batch["image"])
@@ -128,7 +128,7 @@ def test_styles_of_a_second_source():
 @pytest.mark.slow
 @pytest.mark.parametrize("p", [0.5, 1.0])
 def test_views_of_one_image_stay_together(p):
-    """Both rows of an example take the style of the same partner."""
+    """Both rows of an example get the style of the same partner."""
     twice = jax.tree.map(
         lambda x: jnp.repeat(x, 2, axis=0) if jnp.ndim(x) else x, BATCH
     )

@@ -1,4 +1,4 @@
-"""Labels and rows: smoothing, yes-or-no questions, and repeated images."""
+"""Labels and rows: smoothing, binary targets, and repeated images."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Files that attack who reads them, by name; tests say what reading them must do."""
+"""Hostile files by name, each with the words of the error that reading must raise."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ PROTO = b"\x80\x02"
 
 @contextlib.contextmanager
 def ending_within(seconds: int) -> Iterator[None]:
-    """End the tests where the inside takes longer, also in a loop of C."""
+    """End the test process if the body takes longer, also inside a loop of C code."""
     signal.alarm(seconds)
     try:
         yield
@@ -25,7 +25,7 @@ def ending_within(seconds: int) -> Iterator[None]:
 
 
 def doubled(kind: str) -> bytes:
-    """Push a list or tuple of twice the same, 59 times: its repr or hash has 2^59 items."""
+    """Return a pickle of a list or tuple nested 59 times: its repr or hash has 2^59 items."""
     start, end = {"list": (b"]", b"l"), "tuple": (b")", b"t")}[kind]
     steps = (b"q%c0(h%ch%c" % (i, i, i) + end for i in range(1, 60))
     return start + b"".join(steps)
@@ -36,12 +36,12 @@ def text(s: str) -> bytes:
 
 
 def called(module: str, name: str, argument: str) -> bytes:
-    """A pickle that calls module.name(argument)."""
+    """Return a pickle that calls module.name(argument)."""
     return PROTO + f"c{module}\n{name}\n".encode() + b"(" + text(argument) + b"tR."
 
 
 def stacked(module: str, name: str, argument: str) -> bytes:
-    """The same with the names from the stack."""
+    """Return a pickle that calls module.name(argument) with names from the stack."""
     short = b"".join(
         b"\x8c" + bytes([len(word)]) + word.encode() for word in (module, name)
     )
@@ -49,7 +49,7 @@ def stacked(module: str, name: str, argument: str) -> bytes:
 
 
 def storage(count: int = 4, kind: str = "FloatStorage") -> bytes:
-    """Pushes a storage of that size."""
+    """Return the opcodes that push a storage of that size."""
     return (
         b"("
         + text("storage")
@@ -67,7 +67,7 @@ def whole(n: int) -> bytes:
 
 
 def tensor(shape=(4,), strides=(1,), offset=0, count=4) -> bytes:
-    """Pushes a tensor."""
+    """Return the opcodes that push a tensor."""
     axes = [b"(" + b"".join(map(whole, axes)) + b"t" for axes in (shape, strides)]
     return (
         b"ctorch._utils\n_rebuild_tensor_v2\n("
@@ -79,13 +79,13 @@ def tensor(shape=(4,), strides=(1,), offset=0, count=4) -> bytes:
 
 
 def state(*pushed: bytes) -> bytes:
-    """A pickle of {"fc.weight": pushed[0], "x1": ...}."""
+    """Return a pickle of {"fc.weight": pushed[0], "x1": ...}."""
     items = b"".join(text(f"x{i}.weight") + one for i, one in enumerate(pushed))
     return PROTO + b"}(" + items + b"u."
 
 
 def archive(pickled: bytes, numbers: bytes = bytes(16), **others) -> bytes:
-    """A zip file as PyTorch writes it; `others` go to zipfile.writestr."""
+    """Return a zip file as PyTorch writes it; `others` are arguments of zipfile.writestr."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as members:
         members.writestr("x/data.pkl", pickled, **others)
@@ -94,7 +94,7 @@ def archive(pickled: bytes, numbers: bytes = bytes(16), **others) -> bytes:
 
 
 def stream(pickled: bytes, rest: bytes = b"") -> bytes:
-    """The older form."""
+    """Return a file of PyTorch before 1.6."""
     head = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
     return b"".join(pickle.dumps(x, protocol=2) for x in head) + pickled + rest
 
@@ -108,7 +108,7 @@ def members(*named: tuple[str, bytes], method=zipfile.ZIP_STORED) -> bytes:
 
 
 def changed(data: bytes, old: bytes, new: bytes, which: int = 0) -> bytes:
-    """Replaces one of the occurrences of some bytes, as long as they are."""
+    """Replace one occurrence of some bytes by other bytes of the same length."""
     assert len(old) == len(new)
     at = -1
     for _ in range(which + 1):
@@ -127,7 +127,7 @@ def entry(start: int, stop: int, shape=(4,), dtype="F32", **others) -> dict:
 
 
 def pickles(canary: str) -> dict[str, tuple[bytes, str]]:
-    """Pickles, and what the refusal says."""
+    """Return hostile pickles, and the words of their errors."""
     order = f"open({canary!r}, 'w')"
     touch = f"touch {canary}"
     deep = PROTO + b")" + b"\x85" * 30_000 + b"."
@@ -224,7 +224,7 @@ def pickles(canary: str) -> dict[str, tuple[bytes, str]]:
 
 
 def archives(canary: str) -> dict[str, tuple[bytes, str]]:
-    """Zip files that say one thing and hold another."""
+    """Return zip files whose directory and content differ, and the words of their errors."""
     good = state(tensor())
     sound = archive(good)
     evil = called("os", "system", f"touch {canary}")
@@ -280,7 +280,7 @@ def archives(canary: str) -> dict[str, tuple[bytes, str]]:
 
 
 def tables() -> dict[str, tuple[bytes, str]]:
-    """Files of safetensors that lie."""
+    """Return safetensors files with a wrong header, and the words of their errors."""
     good = {"a": entry(0, 16)}
     twice = b'{"a":%s,"a":%s}' % ((json.dumps(good["a"]).encode(),) * 2)
     places = "invalid offset for tensor"
@@ -330,7 +330,7 @@ def tables() -> dict[str, tuple[bytes, str]]:
 
 
 def npz_bomb() -> bytes:
-    """A small file that becomes 64 MB."""
+    """Return a small file that expands to 64 MB."""
     file = io.BytesIO()
     np.savez_compressed(file, cls=np.zeros(2**24, np.float32))
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""The network of two convolutions: sizes, cuts and taps as those of the ResNets."""
+"""Tests of the CNN of two convolutions: sizes, cuts and taps, as for the ResNets."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def net():
 
 @pytest.fixture(scope="module")
 def variables(net):
-    """Any weights: drawing them properly takes long to compile."""
+    """Return arbitrary weights; proper initialisation takes long to compile."""
     rng = np.random.default_rng(0)
     return jax.tree.map(
         lambda x: rng.uniform(0, 0.1, x.shape).astype(np.float32),

@@ -1,4 +1,4 @@
-"""The law of folding: a network with folded batch norms is the exact one, up to rounding."""
+"""A network with folded batch norms equals the exact network up to rounding."""
 
 import functools
 
@@ -19,7 +19,7 @@ STAYING = {"preact_resnet18": 4, "densenet121": 9}
 
 
 def drawn(net, side: int):
-    """Return weights and statistics that are far from those at the start."""
+    """Return weights and statistics that are far from the initial ones."""
     rng = np.random.default_rng(0)
     ranges = {"var": (0.2, 3), "mean": (-0.5, 0.5), "scale": (-1.5, 1.5)}
 
@@ -42,7 +42,7 @@ def images(side: int, count: int = 4):
 
 
 def norms_of(variables) -> int:
-    """Return the number of batch norms."""
+    """Return the number of batch norms of a network."""
     paths = jax.tree_util.tree_leaves_with_path(variables.get("stats", {}))
     return sum(path[-1].key == "var" for path, _ in paths)
 
@@ -64,7 +64,7 @@ def test_a_folded_network_is_the_exact_one_in_float32(name):
 
 
 class ConvolutionAndNorm(nn.Module):
-    """A convolution, a batch norm, and what else may read the map between them."""
+    """A convolution and a batch norm, with other readers of the map between them."""
 
     bias: bool = False
     shared: bool = False  # The convolution is called twice.
@@ -109,7 +109,7 @@ def test_a_folded_pair_has_no_arithmetic_on_the_map_but_one_sum():
 
 @cases.each("option", ("shared", "shortcut", "relu", "train"))
 def test_what_is_read_between_is_not_folded(option):
-    """Neither is a shared kernel, nor batch norm by the statistics of the batch."""
+    """A map with other readers, a shared kernel and a norm by batch statistics stay."""
     net = ConvolutionAndNorm(**{option: True})
     variables, image = drawn(net, 8), images(8, 2)
     if option == "train":
@@ -122,7 +122,7 @@ def test_what_is_read_between_is_not_folded(option):
 
 
 def test_sites_that_are_read_keep_their_maps():
-    """Where a function returns what passes the sites, nothing before them is folded."""
+    """If a function returns the features at sites, no norm before them is folded."""
     net, side = networks.small("resnet18")
     variables, image = drawn(net, side), images(side)
 
@@ -136,7 +136,7 @@ def test_sites_that_are_read_keep_their_maps():
 
 
 def test_an_algorithm_that_decides_in_its_own_way_is_folded():
-    """InfoDrop drops features between the stem and the rest, two calls of the network."""
+    """InfoDrop, which calls the network twice in evaluation, is folded, too."""
     net = models.MODELS["resnet18"](5, width=8, stem="small")
     decide = infodrop.make(net, variant="biasbed").decide
     variables, image = drawn(net, 16), images(16)

@@ -1,4 +1,4 @@
-"""Hostile files: each is refused in one line, quickly, in little memory; none runs."""
+"""Hostile files are refused in one line, quickly, in little memory; none runs code."""
 
 import ast
 import itertools
@@ -28,7 +28,7 @@ TABLES = MADE["tables"]()
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch):
-    """Reads a file where a canary could be planted, and says how it was refused."""
+    """Read a file in a folder with a canary; return the message of the refusal."""
     monkeypatch.chdir(tmp_path)
 
     def read(name: str, data: bytes, match: str, peak: int = 2**25) -> None:
@@ -71,7 +71,7 @@ def test_pickles(case, form, refused):
 
 
 def test_a_pickled_module_is_refused_with_advice_that_fits_one(refused):
-    """A module has no entry "state_dict": its method is named, and a file of Python."""
+    """The advice names state_dict() and a Python file, not an entry "state_dict"."""
     pickled = MADE["called"]("torchvision.models.resnet", "ResNet", "")
     advice = r"torchvision.models.resnet.ResNet.*x\.state_dict\(\).*module.*my.py:net"
     refused("x.pth", MADE["archive"](pickled), advice)
@@ -84,7 +84,7 @@ def test_a_storage_that_is_not_there(refused):
 
 
 def test_keys_of_storages_that_nest(tmp_path):
-    """To look for one would leave the stack of C."""
+    """Nested keys are refused without a hash, which would overflow C's stack."""
     keys = b"\x80\x02])" + b"\x85" * 200_000 + b"a."
     path = tmp_path / "x.pth"
     path.write_bytes(MADE["stream"](MADE["state"](), keys))
@@ -95,7 +95,7 @@ def test_keys_of_storages_that_nest(tmp_path):
 @cases.each("kind", ["list", "tuple"])
 @cases.each("place", ["keys", "key", "system", "magic", "storage"])
 def test_what_doubles_59_times_is_refused_soon(kind, place, tmp_path):
-    """Nothing takes the hash or the repr of what a pickle nests."""
+    """Neither hash nor repr of nested objects of a pickle is computed."""
     nested = hostile.doubled(kind)
     dumped = [pickle.dumps(x, 2) for x in (torch_files._MAGIC, torch_files._PROTOCOL)]
     system, tree = pickle.dumps({}, 2), pickle.dumps({"a": 1}, 2)
@@ -120,7 +120,7 @@ def test_what_doubles_59_times_is_refused_soon(kind, place, tmp_path):
 
 @pytest.mark.slow
 def test_damage_is_refused_or_read(tmp_path):
-    """Bytes changed anywhere: nothing but ValueError comes of it."""
+    """Changed bytes cause no error other than ValueError."""
     rng = np.random.default_rng(0)
     seen = {True: 0, False: 0}
     for form in ("published.pth.tar", "published_robust.pt") * 100:
@@ -160,14 +160,14 @@ CHAINS = ("".join(c) for c in itertools.product(state_dicts.PREFIXES[:7], repeat
     ],
 )
 def test_names_that_take_long_to_look_through(names, match, refused):
-    """Time must not grow faster than the file."""
+    """The time to read a file grows at most linearly with its size."""
     entries = {name: MADE["entry"](0, 0, shape=(0,)) for name in names}
     refused("x.safetensors", MADE["safetensors"](entries, b""), match, peak=2**28)
 
 
 @pytest.mark.slow
 def test_as_many_names_as_are_taken_are_looked_through_in_time(tmp_path):
-    """Each network is tried under each chain."""
+    """The largest accepted number of names and prefixes is matched in time."""
     chains = ["", *state_dicts.PREFIXES[:5]]
     chains += [
         "".join(pair) for pair in itertools.product(state_dicts.PREFIXES[:5], repeat=2)
@@ -186,13 +186,13 @@ def test_npz_that_grows(refused):
 
 
 def test_pairs_named_by_numbers(refused):
-    """As keys they could all collide; the machine counts those that it sets itself."""
+    """Keys that are numbers, which could all collide, are refused."""
     pickled = b"\x80\x02ccollections\nOrderedDict\n](K\x01N\x86e\x85R."
     refused("x.pth", MADE["archive"](pickled), "OrderedDict wrong arguments: TypeError")
 
 
 def test_the_sound_ones_are_read(tmp_path):
-    """What the hostile files are made from is read: they are not refused for their form."""
+    """The valid files from which the hostile files are made can be read."""
     good = MADE["state"](MADE["tensor"]())
     numbers = b"\x80\x02]X\x01\x00\x00\x000a." + (4).to_bytes(8, "little") + bytes(16)
     for name, data in {
@@ -206,7 +206,7 @@ def test_the_sound_ones_are_read(tmp_path):
 
 
 def test_one_state_in_many_places_is_one(tmp_path):
-    """Five dicts in each other, each with the next under every known name: millions."""
+    """Five nested dicts, each with the next under every known name, count once."""
     pickled = MADE["state"](MADE["tensor"]())[:-1]
     for level in range(5):
         put, get = b"q" + bytes([100 + level]), b"h" + bytes([100 + level])
@@ -218,7 +218,7 @@ def test_one_state_in_many_places_is_one(tmp_path):
 
 
 def test_stretched_tensors_take_no_memory(tmp_path):
-    """Strides of 0 let four numbers say they are 2^40; nothing copies them."""
+    """Tensors with strides of 0, four numbers shown as 2^40, are not copied."""
     path = tmp_path / "x.pth"
     stretched = MADE["tensor"](shape=(2**20, 2**20), strides=(0, 0))
     path.write_bytes(MADE["archive"](MADE["state"](stretched)))
@@ -249,7 +249,7 @@ def test_metadata_that_make_no_network(refused, options):
 
 
 def test_no_name_of_a_pickle_is_imported(monkeypatch):
-    """The machine that reads pickles has no import in it, and no call of theirs."""
+    """The module that reads pickles has no import and no call by a name of the pickle."""
     used = set()
     files = (torch_files.__file__, machine.__file__)
     texts = [pathlib.Path(file).read_text() for file in files]

@@ -1,4 +1,4 @@
-"""DeepAugment's networks against independent ones in PyTorch, and their weights."""
+"""DeepAugment's networks against PyTorch implementations, and their weight files."""
 
 import json
 import pathlib
@@ -167,7 +167,7 @@ def test_altered_files_are_refused(net, tmp_path):
 
 @pytest.mark.parametrize("net", NETS)
 def test_published_files_are_converted(net, tmp_path, monkeypatch, capsys):
-    """Files of that form that we made: every number arrives under its name."""
+    """Files of the published format: every number is converted under its name."""
     (file,) = NETS[net].PUBLISHED.files
     shutil.copy(ORACLES / f"deepaugment_{net}.pth", tmp_path / file)
     ids = {file: weight_files.blob_id(tmp_path / file)}

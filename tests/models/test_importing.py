@@ -1,4 +1,4 @@
-"""Published files become networks: by name, by shape, from any wrapping, and back."""
+"""Published files are imported by name and by shape, from any wrapper, and exported."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ TINY_VIT = dict(width=8, heads=2, depth=4)
 
 
 def expected(model, classes=5, **options):
-    """What a file of that network holds: {published name: entry}."""
+    """Return the entries of a file of that network: {published name: entry}."""
     drawn = registry.shapes(model, {"classes": classes, **options})
     return weight_names.entries(drawn, registry.dialects(model)[0])
 
@@ -31,13 +31,13 @@ def drawn(entries, draw=DRAW):
 
 @pytest.fixture(scope="module")
 def state():
-    """A small ResNet-18 under torchvision's names."""
+    """Return the state dict of a small ResNet-18 with torchvision's names."""
     return drawn(expected("resnet18", **SMALL))
 
 
 @pytest.fixture
 def saved(tmp_path):
-    """Writes a state dict; returns the path."""
+    """Write a state dict; return the path."""
 
     def save(state, name="x.safetensors", **metadata):
         whole = {k: np.asarray(v, np.float32) for k, v in state.items()}
@@ -48,7 +48,7 @@ def saved(tmp_path):
 
 
 def is_that(variables, state):
-    """Whether the variables are the drawn ones, each in its place and layout."""
+    """Return whether the variables equal the drawn ones, in our layout."""
     p, s = variables["params"], variables["stats"]
     pairs = [
         (p["conv1"]["kernel"].transpose(3, 2, 0, 1), "conv1.weight"),
@@ -87,7 +87,7 @@ def test_names_and_shapes_are_the_published_ones(model, listed):
 @cases.each("model", [None, "resnet18"], quick=("None",))
 @cases.each("form", ["published.pth.tar", "published_robust.pt"])
 def test_reads_what_pytorch_saved_of_a_training(form, model, state):
-    """Beside optimisers, counters, numpy's numbers; under DataParallel or an attacker."""
+    """Reads files with optimisers and counters, under DataParallel or an attacker."""
     net, variables = models.load(ORACLES / form, model)
     assert (net.classes, net.stem, net.width) == (5, "small", 2)
     assert is_that(variables, state)
@@ -126,7 +126,7 @@ def test_training_only_entries_are_left_out(state, saved):
 @pytest.mark.slow
 @cases.each("name", ["linear.", "fc.", "module.linear.", "head."])
 def test_a_head_of_its_own(name, state, saved):
-    """SwAV, MoCo, SimCLR and DINO publish the linear layer apart."""
+    """SwAV, MoCo, SimCLR and DINO publish the linear layer in a separate file."""
     body = {k: v for k, v in state.items() if not k.startswith("fc.")}
     body |= {"fc.0.weight": np.ones((16, 16)), "fc.0.bias": np.ones(16)}
     end = {f"{name}{k[3:]}": v for k, v in state.items() if k.startswith("fc.")}
@@ -190,7 +190,7 @@ def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_pa
 
 @pytest.mark.slow
 def test_simclr_has_names_of_its_own(state, saved):
-    """Those of its conversion from TensorFlow."""
+    """Reads the names of SimCLR's conversion from TensorFlow."""
     names = registry.dialects("resnet18")[1]
     shapes = registry.shapes("resnet18", {"classes": 5, **SMALL})
     theirs = weight_names.entries(shapes, names)
@@ -241,7 +241,7 @@ def test_reads_smaller_numbers(state, tmp_path):
 
 @pytest.mark.slow
 def test_augreg_files(tmp_path):
-    """Flax arrays: heads have an axis, kernels lie the other way round."""
+    """Reads Flax arrays, whose heads have an axis and whose kernels are transposed."""
     rng = np.random.default_rng(0)
 
     def normal(*shape):
@@ -326,7 +326,7 @@ def test_a_file_that_fits_nothing_says_what_it_has_and_what_is_wanted(saved):
 @pytest.mark.slow
 @cases.each("model", ["vit_base16", "resnet34", "alexnet"])
 def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
-    """Whatever of its own it is given, and however much of it fits."""
+    """The error names the model that fits, for any options and any number of matches."""
     options = {"patch": 8} if model == "vit_base16" else {}
     with pytest.raises(ValueError) as refusal:
         models.load(saved(state), model, **options)
@@ -371,7 +371,7 @@ def test_names_of_augreg_that_are_unknown_stay():
 
 
 def renamed(state, name):
-    """The state dict with its last layer under another name."""
+    """Return the state dict with its last layer under another name."""
     return {
         k.replace("fc.", name) if k[:3] == "fc." else k: v for k, v in state.items()
     }
@@ -383,7 +383,7 @@ def renamed(state, name):
     quick=("head.", "model.classifier.6."),
 )
 def test_a_head_under_another_name_is_the_head(name, state, saved):
-    """Alone, behind prefixes of the rest, and beside another head that is asked for."""
+    """Alone, after prefixes of the other names, and with another head given."""
     given = renamed(state, name)
     for prefix in ("", "module.", "_orig_mod.module."):
         wrapped = {f"{prefix}{key}": value for key, value in given.items()}
@@ -441,7 +441,7 @@ def test_a_layer_that_may_be_within_a_network_is_no_head_of_its_own(
 
 
 def test_a_layer_that_may_be_another_is_never_the_head(state, saved):
-    """Two layers, a projection's names or shape, another width: each with its remedy."""
+    """Two layers, a projection's names or shape, another width: each has its remedy."""
     body = {k: v for k, v in state.items() if k[:3] != "fc."}
     square = {"weight": np.ones((16, 16)), "bias": np.ones(16)}
     narrow = {"weight": np.ones((5, 8)), "bias": np.ones(5)}

@@ -1,4 +1,4 @@
-"""Batch normalisation: PyTorch's semantics, written out in numpy."""
+"""Batch normalisation has PyTorch's semantics, written out in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def test_evaluates_by_running_statistics(x):
 
 
 def test_gradients_pass_through_the_batch_statistics(x):
-    """Each normalised channel is blind to shifts of its input."""
+    """The gradient of a normalised channel is orthogonal to shifts of its input."""
     direction = jnp.broadcast_to(jnp.array([1.0, 2, 3]).reshape(1, 1, 1, 3), x.shape)
     _, moved = jax.jvp(lambda x: train(variables(), x)[0], (x,), (direction,))
     np.testing.assert_allclose(moved, 0, atol=1e-5)
@@ -55,7 +55,7 @@ def test_gradients_pass_through_the_batch_statistics(x):
 
 @pytest.mark.parametrize("offset", [1e3, -1e4])
 def test_large_means_cost_no_digits_once_remembered(x, offset):
-    """One pass around zero would lose all digits of a variance of 9 here."""
+    """One pass around zero would lose all digits of a variance of 9 in this test."""
     shifted = (x + np.float32(offset)).astype(np.float32)
     _, stats = train(variables(mean=offset, var=9.0), shifted)
     exact = shifted.astype(np.float64).var((0, 1, 2), ddof=1)
@@ -82,7 +82,7 @@ def test_refuses_to_train_on_one_value():
 
 
 def test_groups_are_normalised_by_themselves(x):
-    """As two batch norms that see two images each would; remembered is their mean."""
+    """Groups equal two batch norms of two images each; statistics are their mean."""
     y, stats = train(variables(mean=0.5, var=2.0), x, group=2)
     halves = [train(variables(mean=0.5, var=2.0), half)[0] for half in (x[:2], x[2:])]
     np.testing.assert_allclose(y, np.concatenate(halves), atol=1e-6)

@@ -1,4 +1,4 @@
-"""The table of networks in the documents is that of the code."""
+"""The table of networks in the documentation equals that of the code."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Laws of the networks that are no ResNet of ours: cuts, sites, taps, gradients."""
+"""Laws of the networks other than ResNets: cuts, sites, taps, gradients."""
 
 import functools
 
@@ -39,7 +39,7 @@ ALIKE = ("vgg11_bn", "preact_resnet18", "bagnet9")
 
 @functools.cache
 def made(name):
-    """A small network, any weights, and images."""
+    """Return a small network, arbitrary weights, and images."""
     options, side = SMALL[name]
     net = models.MODELS[name](5, **options)
     image = jax.random.uniform(jax.random.key(1), (4, side, side, 3))
@@ -63,7 +63,7 @@ def small(request):
 @pytest.mark.slow
 @pytest.mark.quick("alexnet")
 def test_parts_are_the_whole(small):
-    """One program for all cuts: compiling is what takes long."""
+    """features and head_of compose to the whole network, for all cuts."""
     net, variables, image = small
 
     @jax.jit
@@ -134,7 +134,7 @@ def test_training_with_dropout_needs_a_key(small):
 @pytest.mark.slow
 @pytest.mark.quick("densenet121", "preact_resnet18")
 def test_dropout_is_for_training_alone(small):
-    """Nothing but the key tells two training passes apart."""
+    """Two training passes differ only by the key; evaluation has no dropout."""
     net, variables, image = small
 
     shape = jax.eval_shape(
@@ -163,7 +163,7 @@ def test_the_last_linear_layer_is_fc(small):
 
 
 def test_norms_are_known_by_their_names(small):
-    """SagNet's trunk is found so."""
+    """Names of batch norms begin with "bn"; SagNet finds the norms of the trunk by them."""
     _, variables, _ = small
     stats = variables.get("stats", {})
     for path, _ in jax.tree_util.tree_leaves_with_path(stats):

@@ -1,4 +1,4 @@
-"""Networks that are no ResNet of ours learn the embedded set, in a few epochs."""
+"""Networks other than ResNets learn the embedded set in a few epochs."""
 
 import pytest
 

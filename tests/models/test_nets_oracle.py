@@ -62,7 +62,7 @@ def test_names_and_shapes_are_the_published_ones(name):
 
 
 def made(case):
-    """The network of a case, its weights as the oracle drew them, and images."""
+    """Return the network of a case, the oracle's weights, and images."""
     model, size, factor, options = MADE["CASES"][case]
     net = models.MODELS[model](DRAWN["CLASSES"], **options)
 
@@ -133,7 +133,7 @@ def test_the_first_batch_norm_remembers_as_theirs(name):
 
 
 def test_vgg_with_one_linear_layer_is_that_of_the_distortion_paper():
-    """Its VGG-16, an eighth as wide: batch norm, no hidden layer."""
+    """Its VGG-16 at an eighth of the width: batch norm, no hidden layer."""
 
     def name(net, path):
         return theirs(net, path).replace("classifier.6", "classifier")

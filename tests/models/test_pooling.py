@@ -1,4 +1,4 @@
-"""The stem's max-pool is XLA's, whichever gradient computes it."""
+"""The stem's max-pool equals XLA's, with either implementation of the gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def pooled(x):
 @cases.each("sides", [(8, 8), (7, 9), (1, 2), (2, 1), (3, 3), (5, 4)])
 @cases.each("levels", [0, 3])
 def test_maxima_are_equal_to_the_bit_and_gradients_to_rounding(dtype, sides, levels):
-    """levels: so many different values, most windows then have ties; 0: no two are equal."""
+    """levels: number of different values, so that most windows have ties; 0: no ties."""
     rng = np.random.default_rng(0)
     values = rng.standard_normal((2, *sides, 3))
     if levels:

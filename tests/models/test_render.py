@@ -1,4 +1,4 @@
-"""The transfer that draws again: exact, and only where there is a drawing."""
+"""Style transfer by renders is exact, and limited to textures with a render."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def test_styles_may_come_from_another_set(batch, transfer):
 
 
 def test_what_has_no_render_is_no_number(batch, transfer):
-    """A held-out texture must not pass for one of the sixteen."""
+    """A held-out texture gives NaN, not one of the sixteen renders."""
     style = {"attribute": batch["attribute"].at[3].set(16)}
     found = transfer(batch, lambda tree: tree, 1, style)
     assert np.isnan(found[3]).all() and not np.isnan(np.delete(found, 3, 0)).any()

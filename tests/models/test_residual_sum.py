@@ -1,4 +1,4 @@
-"""The ReLU of a residual sum is the plain one, whichever gradient computes it."""
+"""The ReLU of a residual sum equals nn.relu, with either implementation of the gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def summed(x, shortcut):
 @cases.each("dtype", ["float32", "bfloat16"])
 @cases.each("levels", [0, 2])
 def test_outputs_and_gradients_are_equal_to_the_bit(dtype, levels):
-    """levels: so many different values, so that many sums are zero; 0: no two are equal."""
+    """levels: number of different values, so that many sums are zero; 0: no ties."""
     rng = np.random.default_rng(0)
     x, shortcut, gradient = rng.standard_normal((3, 2, 5, 4, 3))
     if levels:

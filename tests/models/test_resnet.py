@@ -29,7 +29,7 @@ def tiny(**options):
 
 
 def drawn(net):
-    """Any weights: drawing them properly takes long to compile."""
+    """Return arbitrary weights; proper initialisation takes long to compile."""
     rng = np.random.default_rng(0)
     return jax.tree.map(
         lambda x: rng.uniform(0, 0.1, x.shape).astype(np.float32), shapes(net)
@@ -189,7 +189,7 @@ def test_dropout_is_scaled_and_for_training_only(variables):
 
 @pytest.mark.slow
 def test_normalises_images_first(variables):
-    """A net with other mean and std is the same net on a rescaled image."""
+    """A net with other mean and std equals the net on rescaled images."""
     net, raw = tiny(), tiny(mean=(0.0,) * 3, std=(1.0,) * 3)
     image = (IMAGE - jnp.array(net.mean).reshape(1, 1, 1, 3)) / jnp.array(
         net.std
@@ -251,7 +251,7 @@ def test_initialisation_is_torchvisions():
 
 @pytest.mark.slow
 def test_remat_computes_blocks_again_and_the_same():
-    """The same gradients; four blocks' convolutions stand twice in the program."""
+    """Gradients are equal; four blocks' convolutions occur twice in the program."""
     short = functools.partial(tiny, depths=(1, 1, 1, 1))
     variables = drawn(short())
 

@@ -1,4 +1,4 @@
-"""ResNets against an independent one in PyTorch (tests/oracles/resnet.py)."""
+"""ResNets against an independent implementation in PyTorch (tests/oracles/resnet.py)."""
 
 import pathlib
 import runpy
@@ -23,7 +23,7 @@ WORDS = {
 
 
 def torch_name(path) -> str:
-    """("stage1_block0", "bn1", "mean") is layer1.0.bn1.running_mean there."""
+    """Return PyTorch's name: ("stage1_block0", "bn1", "mean") is layer1.0.bn1.running_mean."""
     words = [entry.key for entry in path]
     words = [WORDS.get(word, word) for word in words]
     words[0] = words[0].replace("stage", "layer").replace("_block", ".")
@@ -31,7 +31,7 @@ def torch_name(path) -> str:
 
 
 def drawn(path, shape):
-    """The tensor that the oracle drew for that place, in our layout."""
+    """Return the oracle's tensor of a path, in our layout."""
     if len(shape) == 4:
         h, w, i, o = shape
         return DRAWN["draw"](torch_name(path), (o, i, h, w)).transpose(2, 3, 1, 0)
@@ -39,7 +39,7 @@ def drawn(path, shape):
 
 
 def run(case: str) -> dict[str, np.ndarray]:
-    """All that the oracle holds about a case, by its names, from our network."""
+    """Return the oracle's quantities of a case, by its names, from our network."""
     _, bottleneck, stem, size = DRAWN["CASES"][case]
     net = models.MODELS[case](DRAWN["CLASSES"], stem=stem)
     image = DRAWN["images"](size)

@@ -1,4 +1,4 @@
-"""The compact style transfer: its weights, its shapes, and what it does to pictures."""
+"""The small style transfer: weights, shapes, and results on drawn pictures."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def test_sizes_are_multiples_of_four(transfer):
 
 
 def test_colours_follow_the_style(transfer):
-    """Squares of one colour on another, given the two colours of another picture."""
+    """Squares on a ground get the two colours of another picture."""
     content, style = (
         np.array(plain(ground)).copy() for ground in ((0.2, 0.3, 0.7), (0.8, 0.6, 0.3))
     )
@@ -51,7 +51,7 @@ def test_colours_follow_the_style(transfer):
 
 @pytest.mark.slow
 def test_patterns_follow_the_style(transfer):
-    """A grey picture takes the rows of another: it changes down, hardly across."""
+    """A grey picture gets another's stripes: it varies down, hardly across."""
     tile = style.tiles()[0][:32, :32]
     rows = np.repeat((0.3 + 0.4 * tile)[None, :, :, None], 3, -1)
     found = transfer({"image": plain((0.5,) * 3, 1)}, kept, 1.0, {"image": rows})[0]
@@ -94,7 +94,7 @@ def test_refuses_other_weights(tmp_path):
 
 @pytest.mark.slow
 def test_the_decoder_sees_no_statistics_of_the_content():
-    """With the features' statistics taken out, only the style's remain."""
+    """The result does not depend on the means and deviations of the content."""
     arrays = weight_files.read_npz(style_transfer.SHIPPED)
     decode = style_transfer.SmallDecoder().apply
     weights = style_transfer.nest(arrays, "decoder")

@@ -1,4 +1,4 @@
-"""AdaIN: the published network against PyTorch (tests/oracles/adain.py), and its laws."""
+"""AdaIN: the published network against PyTorch (tests/oracles/adain.py), and laws."""
 
 import pathlib
 import runpy
@@ -17,7 +17,7 @@ X = jnp.asarray(RNG.normal(size=(6, 5, 7, 4)) * RNG.uniform(1, 3, (6, 1, 1, 4)) 
 
 
 def turned(tree):
-    """Each image takes the style of the one before it."""
+    """Return statistics in which each image has those of the previous image."""
     return jax.tree.map(lambda x: jnp.roll(x, 1, 0), tree)
 
 
@@ -27,7 +27,7 @@ def kept(tree):
 
 @pytest.fixture(scope="module")
 def arrays():
-    """The oracle's weights, in our layout."""
+    """Return the oracle's weights in our layout."""
     found = {}
     for name, shape in style_transfer.PUBLISHED.shapes.items():
         net, number, kind = name.split("/")
@@ -51,7 +51,7 @@ def weights(arrays, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DRAWN["SIZES"])
 def test_equals_pytorch(case, arrays, weights):
-    """Features and images; odd sides come out as the next multiple of 8."""
+    """Features and images are equal; odd sides become the next multiple of 8."""
     stored = np.load(ORACLES / "adain.npz")
     image = DRAWN["images"](case)
     encoder = style_transfer.VGGStack(style_transfer.VGG_ENCODER)
@@ -99,7 +99,7 @@ def test_single_pixels_are_refused():
 
 @pytest.fixture(scope="module")
 def pixels():
-    """A transfer whose features are the image: what AdaIN alone does."""
+    """Return a transfer whose features are the image, which is AdaIN on pixels."""
     return style_transfer.make_transfer(lambda x: x, lambda f: f)
 
 
@@ -117,7 +117,7 @@ def test_ones_own_style_is_the_identity(pixels, alpha):
 
 
 def test_styles_may_come_from_elsewhere(pixels):
-    """From images of another size, in an order that is not the contents'."""
+    """Styles from images of another size, in another order than the contents."""
     style = {"image": turned(X)}
     found = pixels({"image": X}, kept, 1.0, style)
     np.testing.assert_allclose(found, pixels({"image": X}, turned, 1.0), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Reading what passes the sites of a network, in evaluation."""
+"""Reading the features at the sites of a network in evaluation."""
 
 import functools
 
@@ -33,7 +33,7 @@ QUICK = ("preact_resnet18", "vgg11", "vit_small32")
     ],
 )
 def test_every_network_can_be_looked_into(name):
-    """Also where a part of it has the name of a site."""
+    """Sites can be read also if a submodule has the name of a site."""
     net = models.MODELS[name](5)
     image = jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.float32)
     variables = jax.eval_shape(net.init, KEY, image)
@@ -49,7 +49,7 @@ def test_every_network_can_be_looked_into(name):
 
 @pytest.mark.slow
 def test_reading_changes_no_logit(net):
-    """One program, in which what is computed alike is one number."""
+    """Logits with and without reading are equal to the bit in one program."""
     order, rng = [], np.random.default_rng(0)
     # Drawn by numpy: jax's draws take long to compile. Variances are positive.
     variables = jax.tree.map(
@@ -86,7 +86,7 @@ def test_variables_hold_nothing_that_was_read(net):
 
 @pytest.mark.slow
 def test_pulling_at_a_site_is_the_gradient_of_what_follows(net):
-    """Of a stage it is that of the network's own second half, to the bit."""
+    """At a stage the gradient equals that of head_of, to the bit."""
     variables = net.init(KEY, IMAGE)
 
     def score(logits):

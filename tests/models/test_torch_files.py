@@ -1,4 +1,4 @@
-"""Files of PyTorch: read whole, without PyTorch, and nothing in them is run."""
+"""Files of PyTorch are read completely, without PyTorch and without running code."""
 
 import io
 import os
@@ -19,7 +19,7 @@ FORMS = ("torch_zip.pth", "torch_stream.pth")
 
 @cases.each("form", FORMS)
 def test_reads_what_pytorch_wrote(form):
-    """Views, transposes, empty tensors, scalars and every type of number."""
+    """Reads views, transposes, empty tensors, scalars and every dtype."""
     found = torch_files.read(ORACLES / form)
     expected = np.load(ORACLES / "torch_files.npz")
     assert list(found) == expected.files  # In order; "steps", no tensor, is left out.
@@ -40,7 +40,7 @@ def test_refuses_what_is_cut_short(form, share, tmp_path):
 
 
 def test_refuses_damaged_numbers(tmp_path):
-    """The archive has check sums."""
+    """Damaged numbers violate the archive's checksums."""
     data = bytearray((ORACLES / "torch_zip.pth").read_bytes())
     numbers = np.load(ORACLES / "torch_files.npz")["float"].tobytes()
     data[data.index(numbers) + 7] ^= 1
@@ -51,7 +51,7 @@ def test_refuses_damaged_numbers(tmp_path):
 
 
 class Runs:
-    """Pickles as a call of os.mkdir."""
+    """An object whose pickle calls os.mkdir."""
 
     def __init__(self, path):
         self.path = path
@@ -97,7 +97,7 @@ def test_runs_nothing(form, tmp_path):
 def test_what_would_run_a_command_is_not_to_be_loaded_anywhere(
     named, is_hostile, tmp_path
 ):
-    """The recipe for others would run it."""
+    """The error does not advise torch.load, which would run the command."""
     path = tmp_path / "evil.pth"
     module, name = named.split()
     pickled = f"c{module}\n{name}\n.".encode()

@@ -1,4 +1,4 @@
-"""Networks of this project's runs, and imported ones as runs to start from."""
+"""Networks from runs of this project, and imported networks as starts of runs."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ OPTIONS = {"width": 2, "stem": "small"}
 
 
 def net_of(number):
-    """A network whose weights say which it is."""
+    """Return a network whose weights identify it."""
     net = models.MODELS["resnet18"](5, **OPTIONS)
     shapes = jax.eval_shape(net.init, jax.random.key(0), np.zeros((1, 32, 32, 3), "f4"))
     return net, jax.tree.map(lambda x: np.full(x.shape, number, np.float32), shapes)
@@ -40,7 +40,7 @@ def number_of(variables):
 
 @pytest.fixture
 def run(tmp_path):
-    """Writes a workdir with steps {number: (states, accuracies)}."""
+    """Write a workdir with steps {number: (states, accuracies)}."""
 
     def make(steps, **config):
         config = {
@@ -95,7 +95,7 @@ def test_each_seed_has_its_own_best_step(run):
 
 @pytest.mark.slow
 def test_later_stages_come_first_and_averages_are_read(run):
-    """The best of the last stage, though an earlier one was more accurate."""
+    """The best step of the last stage is read, even if an earlier stage was better."""
     found = run(
         {
             1: ((state(1, 7),), {"0/0": 0.9}),
@@ -127,7 +127,7 @@ def test_branches_have_states_of_their_own(run):
 
 @pytest.mark.slow
 def test_a_damaged_step_is_told_in_one_line(run):
-    """Whoever asks for it: to measure, to export, to start from."""
+    """A damaged step gives a one-line error in evaluation, export and initialisation."""
     found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
     for path in (found / "checkpoints" / "1" / "state").rglob("*"):
         if path.is_file():
@@ -184,7 +184,7 @@ def test_files_that_are_not_written_are_refused_before_anything_is_read(
 @pytest.mark.slow
 @pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
 def test_an_export_keeps_the_names_of_its_classes(out, run, tmp_path):
-    """From the run, and from one export into another."""
+    """Class names are copied from the run, and from one export to the next."""
     found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
     assert class_names.read(found) is None
     names = ["a", "b", "c", "d", "\u00e9"]

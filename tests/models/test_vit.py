@@ -1,4 +1,4 @@
-"""Vision transformers against timm, torchvision and transformers; their own laws."""
+"""Vision transformers against timm, torchvision and transformers, and their laws."""
 
 import pathlib
 import runpy
@@ -23,7 +23,7 @@ def small(classes=5, **options):
 
 
 def drawn(net, image):
-    """Weights by numpy: jax's draws take long to compile."""
+    """Return random weights by NumPy; jax's initialisation takes long to compile."""
     rng = np.random.default_rng(0)
 
     def one(path, x):

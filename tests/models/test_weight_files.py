@@ -1,4 +1,4 @@
-"""Published weights: known by their content, converted, or refused with the remedy."""
+"""Published weights are recognised by content, converted, or refused with a remedy."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ NAMES = {"vgg_normalised.pth": "adain_vgg.pth", "decoder.pth": "adain_decoder.pt
 
 @pytest.fixture
 def folder(tmp_path):
-    """Files of the published names and shapes, whose content we made."""
+    """Return a folder of files with the published names and shapes and our numbers."""
     for name, made in NAMES.items():
         shutil.copy(ORACLES / made, tmp_path / name)
     return tmp_path
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def ours(folder, monkeypatch):
-    """The published entry, as if what we made were it."""
+    """Return the description of published weights with the blob ids of our files."""
     files = {name: weight_files.blob_id(folder / name) for name in NAMES}
     entry = style_transfer.PUBLISHED._replace(files=files)
     monkeypatch.setattr(registry, "CONVERTERS", {"vgg_adain": entry})
@@ -51,7 +51,7 @@ def test_knows_the_published_files():
 
 
 def test_converts_to_our_layout(folder, ours):
-    """Every weight that is used, by its name, with input channels before output ones."""
+    """Every used weight is converted under its name, with input channels first."""
     found = weight_files.read_folder(ours, folder)
     assert {
         name: x.shape for name, x in found.items()
