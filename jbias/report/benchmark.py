@@ -72,6 +72,8 @@ def report(study: analysis_lib.Study) -> document.Report:
     placed = [*by_seeds, *_tables(analysis, varying), *fewer, *over]
     methods = prose.methods(analysis, seed_sections.methods(analysis))
     bib = prose.bib(methods.keys)
+    answer = prose.answer(analysis, seed_sections.answer(analysis))
+    biases = prose.shape_biases(made.shape_biases(study))
     several = tables.count(len(study.algorithms), "algorithm")
     metric = study.options.metric.replace("_", " ").capitalize()
     about = filter(None, (prose.demonstration(study), *study.understood))
@@ -84,7 +86,8 @@ def report(study: analysis_lib.Study) -> document.Report:
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
         subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report"
         + "".join(f"; {line}" for line in about),
-        answer=prose.answer(analysis, seed_sections.answer(analysis)),
+        answer=answer,
+        points=[*biases, *(prose.points(analysis) or answer[1:])],
         warnings=prose.warnings(analysis),
         facts=_facts(analysis),
         sections=document.sections(

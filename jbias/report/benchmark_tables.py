@@ -85,6 +85,7 @@ def scores(analysis: Analysis) -> tables.Table:
     if sizes:
         caption.append("n in the head counts images.")
     heads = [f"{name}{sizes.get(name, '')}" for name in datasets]
+    biases = shape_biases(study)
     of_runs = () if study.is_of_means else (study.repeats.capitalize(),)
     of_ranks = ("Mean rank",) if tested else ()
     return tables.Table(
@@ -96,6 +97,10 @@ def scores(analysis: Analysis) -> tables.Table:
         bold=frozenset(bold),
         under=frozenset(under),
         corner="Data set",
+        page_columns={
+            f"Shape bias, % ({dataset})": [cells.get(x, "–") for x in study.algorithms]
+            for dataset, cells in biases.items()
+        },
     )
 
 
@@ -212,6 +217,7 @@ _BESIDE_SHAPE_BIAS = {
 }
 
 
+@functools.lru_cache(maxsize=1)
 def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     """Shows shape bias with the counts that it is made of, and how often neither decides."""
     mine = study.selected[study.selected["metric"] == "shape_bias"]
@@ -244,6 +250,30 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     )
     columns["mean"] = "shape bias", spread, *_SPREAD[1:]
     return _table("shape_bias", caption, cells, columns)
+
+
+def shape_biases(study: analysis_lib.Study) -> dict[str, dict[str, str]]:
+    """Return the shape bias in % as the page shows it, by data set, then by algorithm.
+
+    Of decisions for either cue that guessing would give, it says "(chance)". Empty where the study is of shape bias itself, or of a table of scores.
+    """
+    is_asked = study.options.metric == "shape_bias"
+    table = None if is_asked or not study.is_runs else shape_bias(study)
+    if table is None:
+        return {}
+    place = table.head.index("shape bias")
+    guessed = {
+        (cell["algorithm"], cell["dataset"])
+        for cell in study.at_chance
+        if cell["metric"] == analysis_lib.CUES
+    }
+    biases: dict[str, dict[str, str]] = {}
+    for algorithm, dataset, row in zip(
+        table.data["algorithm"], table.data["dataset"], table.rows, strict=False
+    ):
+        chance = " (chance)" if (algorithm, dataset) in guessed else ""
+        biases.setdefault(dataset, {})[algorithm] = row[place] + chance
+    return biases
 
 
 def ranks(analysis: Analysis) -> tables.Table | None:
@@ -632,11 +662,23 @@ def variability(study: analysis_lib.Study, data: pd.DataFrame) -> tables.Table |
     data, show = data.dropna(subset=["within", "between"], how="all"), study.unit.show
     return _table(
         "variability",
-        f"How scores vary: inside a run over its last {data['evaluations'].max():.0f} "
-        "evaluations (root mean variance), and between the runs' means over these.",
+        _variability_caption(data["evaluations"].max()),
         data,
         tables.columns("algorithm dataset within between seeds:d")
         | {key: (f"{key} runs", show) for key in ("within", "between")},
+    )
+
+
+def _variability_caption(evaluations: float) -> str:
+    """Return the caption of the table of variability; evaluations: NaN if not known."""
+    if evaluations == 1:
+        return (
+            "How scores vary between runs, at the last evaluation of each. Nothing is known "
+            "of how they vary inside a run, which takes two evaluations or more."
+        )
+    return (
+        f"How scores vary: inside a run over its last {evaluations:.0f} evaluations (root "
+        "mean variance), and between the runs' means over these."
     )
 
 

@@ -117,7 +117,14 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     """Make the report; return what is to be printed."""
     # Only now: what is slow to import delays neither --help nor the first line.
     records = _read_while_importing(args.runs) if args.runs else None
-    from jbias.report import benchmark, document, inputs, tables
+    from jbias.report import (
+        benchmark,
+        benchmark_tables,
+        document,
+        inputs,
+        prose,
+        tables,
+    )
 
     given = {key: value for key, value in vars(args).items() if value is not None}
     asked = given.keys() & {one.name for one in dataclasses.fields(options.Options)}
@@ -141,7 +148,9 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
-    return iter([*report.answer, *left, *notes, written])
+    headline, basis = report.answer
+    biases = prose.shape_biases(benchmark_tables.shape_biases(study))
+    return iter([headline, *biases, basis, *left, *notes, written])
 
 
 def _read_while_importing(patterns: Sequence[str]):

@@ -66,6 +66,55 @@ def answer(
     return headline, basis
 
 
+def points(analysis: analysis_lib.Analysis) -> list[str]:
+    """Return what the answer rests on as short sentences, for the list on the page.
+
+    Empty where `answer` has no such list: where ranks differ, or tests are over seeds.
+    """
+    if analysis.friedman is None or analysis.by_seeds or analysis.rejects:
+        return []
+    result, n = analysis.friedman, len(analysis.datasets)
+    f = "" if math.isinf(result.statistic) else f", F = {three(result.statistic)}"
+    sentences = [
+        (
+            f"Test: Friedman's, over {tables.count(len(analysis.algorithms), 'algorithm')} and "
+            f"{tables.count(n, 'data set')}{f}, {p_by_permutation(analysis.permutation)} by "
+            "permutation."
+        ),
+        (
+            "This does not show that the algorithms are equal: here two differ significantly only "
+            f"if their mean ranks are {analysis.critical_difference:.2f} apart (α = "
+            f"{analysis.alpha:g})."
+        ),
+    ]
+    if analysis.runs is not None:
+        sentences.append(
+            "Nor does it say that they are equal on one data set. Choose one before you look "
+            "at scores, and test it with --datasets=NAME."
+        )
+    if reference := analysis.study.options.reference:
+        sentences.append(_against(analysis, reference))
+    return sentences
+
+
+def shape_biases(biases: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return a sentence for each data set that shape biases were measured on.
+
+    biases: the shape bias in % as text, by data set and algorithm. Of many algorithms the
+    first ones are named.
+    """
+    sentences = []
+    for dataset, cells in biases.items():
+        each = [f"{name} {cell}" for name, cell in cells.items()]
+        more = len(each) - _NAMED
+        each[_NAMED:] = [f"{more} more in the table of scores"] if more > 0 else []
+        sentences.append(
+            f"Shape bias in % on {dataset}: {', '.join(each)}. The tests here do not compare "
+            "shape biases; --metric=shape_bias does."
+        )
+    return sentences
+
+
 def _continued(headline: str) -> str:
     """Return the sentence as it goes after a colon; a name keeps its capital."""
     word, _, remainder = headline.partition(" ")

@@ -36,7 +36,8 @@ class Table:
 
     `bold` names cells (row, column) to set in bold, `under` those to underline; `shade`
     gives cells a depth from 0 to 1 (whatever it stands for, the cell also says in words).
-    The first column names the rows. The caption says what marks mean.
+    The first column names the rows. The caption says what marks mean. `page_columns` are
+    last columns, by their heads, that the page shows and files leave out.
     """
 
     name: str  # Of its files.
@@ -49,6 +50,7 @@ class Table:
     shade: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
     texts: int = 1  # How many leading columns hold words, not numbers.
     corner: str = ""  # Head of the first column where the page shows columns as rows.
+    page_columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         assert all(len(row) == len(self.head) for row in self.rows), self.name
@@ -72,10 +74,22 @@ class Table:
     @property
     def on_page(self) -> "Table":
         """Return the table as the page shows it: turned, if it is too wide and may be."""
-        if not self.corner or self.print_width <= FITS:
+        whole = self._with_page_columns()
+        if not whole.corner or whole.print_width <= FITS:
+            return whole
+        turned = whole._turned()
+        return turned if turned.print_width < whole.print_width else whole
+
+    def _with_page_columns(self) -> "Table":
+        if not self.page_columns:
             return self
-        turned = self._turned()
-        return turned if turned.print_width < self.print_width else self
+        cells = zip(self.rows, *self.page_columns.values(), strict=True)
+        return dataclasses.replace(
+            self,
+            head=(*self.head, *self.page_columns),
+            rows=tuple((*row, *more) for row, *more in cells),
+            page_columns={},
+        )
 
     def _turned(self) -> "Table":
         names, *columns = zip(*self.rows, strict=True)

@@ -1,6 +1,7 @@
 """The page opens with its answer, real warnings, scores and ranks; all else is folded."""
 
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -77,6 +78,22 @@ def test_the_headline_says_the_p_that_decides(tmp_path):
     )
     assert f"p = {exact:.3f} by permutation, which decides" in basis
     assert f"approximation gives p = {f:.3f}." in basis
+
+
+def test_where_no_difference_is_found_the_page_lists_what_that_rests_on(tmp_path):
+    """Each item is a sentence or two; results.json keeps them as one paragraph."""
+    made = benchmark.report(study(tmp_path, DISPUTED, runs=3))
+    assert len(made.points) == 3
+    assert all(len(point) < 200 for point in made.points)
+    p = prose.p_by_permutation(analysis.analyse(study(tmp_path, DISPUTED)).permutation)
+    assert f"{p} by permutation." in made.points[0]
+    document.write(made, tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count("<li>", 0, page.index("<dl")) >= 3
+    tree = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (tree["headline"], tree["basis"]) == made.answer
+    clear = benchmark.report(study(tmp_path, CLEAR))
+    assert [*clear.points] == [clear.answer[1]]
 
 
 def test_a_p_of_random_permutations_that_none_reaches_is_a_bound(tmp_path):

@@ -215,6 +215,38 @@ def test_shape_bias_has_its_counts(runs, tmp_path):
 
 
 @pytest.mark.slow
+def test_shape_biases_are_on_the_first_screen(runs, tmp_path, capsys):
+    """In the list below the headline, in the table of scores, and on the terminal."""
+    tree = run(runs, tmp_path / "out")
+    names = {x["algorithm"]: x for x in tree["shape_bias"]}
+    cells = ", ".join(
+        f"{name} {100 * x['mean']:.1f} ± {100 * x['std']:.1f}"
+        for name, x in names.items()
+    )
+    sentence = f"Shape bias in % on cue_conflict: {cells}."
+    page = (tmp_path / "out" / "index.html").read_text()
+    head, first_table, *_ = page.split("<table")
+    assert sentence in head.split('class="answer"')[1]
+    assert "Shape bias, % (cue_conflict)" in first_table
+    assert sentence in capsys.readouterr().out
+    assert "Shape bias" not in (tmp_path / "out" / "tables" / "scores.tex").read_text()
+    run(runs, tmp_path / "biases", "--metric=shape_bias")
+    page = (tmp_path / "biases" / "index.html").read_text()
+    assert "Shape bias in % on" not in page.split("<table")[0]
+
+
+def test_one_evaluation_is_said_as_one(runs, tmp_path):
+    """`--last=1` leaves nothing to say of how scores vary inside a run."""
+    run(runs, tmp_path / "one", "--selection=last_n", "--last=1")
+    one = (tmp_path / "one" / "tables" / "variability.md").read_text()
+    assert one.startswith(
+        "How scores vary between runs, at the last evaluation of each."
+    )
+    run(runs, tmp_path / "two", "--selection=last_n", "--last=2")
+    two = (tmp_path / "two" / "tables" / "variability.md").read_text()
+    assert two.startswith("How scores vary: inside a run over its last 2 evaluations (")
+
+
 def test_other_metrics_and_chosen_sets(runs, tmp_path, capsys):
     tree = run(runs, tmp_path / "one", "--metric=shape_bias")
     assert (tree["datasets"], tree["friedman"]) == (["cue_conflict"], None)
