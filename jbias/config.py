@@ -319,10 +319,14 @@ def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     a, b = flatten(identity(a)), flatten(identity(b))
     absent = object()
     return [
-        f"{key}: {a.get(key, 'absent')!r} != {b.get(key, 'absent')!r}"
+        f"{key}: {_show_entry(a, key)} != {_show_entry(b, key)}"
         for key in sorted(a.keys() | b.keys())
         if a.get(key, absent) != b.get(key, absent)
     ]
+
+
+def _show_entry(flat: Mapping[str, Any], key: str) -> str:
+    return repr(flat[key]) if key in flat else "absent"
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

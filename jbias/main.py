@@ -30,10 +30,12 @@ process fails, all stop with the same message. Only process 0 needs the workdir.
 """
 
 import contextlib
+import dataclasses
 import functools
 import io
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
@@ -80,14 +82,20 @@ _WAIT = flags.DEFINE_float(
 )
 
 
-def main(argv: list[str], stop_signal: signals.StopSignal) -> int:
-    """Train or check what the flags describe; return the exit code."""
+def main(
+    argv: list[str], stop_signal: signals.StopSignal, config_words: Sequence[str] = ()
+) -> int:
+    """Train or check what the flags describe; return the exit code.
+
+    config_words: the arguments that name the config and change its entries.
+    """
     if len(argv) > 1:
         return _fail(None, f"unknown argument {argv[1]!r}; see --help", 2)
     if _CONFIG.value is None:
         return _fail(None, "--config is missing, e.g. --config=jbias:erm", 2)
     try:
         spec = run_spec.RunSpec.from_config(_CONFIG.value)
+        spec = dataclasses.replace(spec, command=" ".join(config_words))
     except (ValueError, OSError) as error:
         return _fail(None, error, 2)
     spec.config["run"]["profile"] |= _PROFILE.value
@@ -213,11 +221,12 @@ def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
     return code
 
 
-def _parse(argv: list[str]) -> list[str]:
+def _parse(argv: list[str], config_words: list[str] | None = None) -> list[str]:
     """Parse flags and load the config; exit with code 2 and one line if they are wrong.
 
     Returns the arguments that are not flags. Afterwards `_CONFIG.value` is the config, with
-    the changes of --config.KEY=VALUE.
+    the changes of --config.KEY=VALUE, and `config_words` has the arguments that name and
+    change it.
     """
     if {"--help", "-help", "-h"} & set(argv[1:]):
         flags.FLAGS(argv[:1])
@@ -233,6 +242,8 @@ def _parse(argv: list[str]) -> list[str]:
         if changes and _CONFIG.value is None:
             raise ValueError(f"{changes[0]}: needs --config=FILE, too; add it")
         if _CONFIG.value is not None:
+            if config_words is not None:
+                config_words += [f"--config={_CONFIG.value}", *changes]
             with xla.naming_variables():  # Config files may import jax.
                 flags.FLAGS.config = jc.load(_CONFIG.value, changes, flag="config")
     except flags.UnrecognizedFlagError as error:
@@ -255,8 +266,12 @@ def command() -> None:
     heap.limit_arenas()
     with signals.listen() as stop_signal:  # First, before anything slow.
         try:
+            config_words: list[str] = []
             app.run(
-                functools.partial(main, stop_signal=stop_signal), flags_parser=_parse
+                functools.partial(
+                    main, stop_signal=stop_signal, config_words=config_words
+                ),
+                flags_parser=functools.partial(_parse, config_words=config_words),
             )
         except signals.Interrupted as stopped:
             code = _fail(None, stopped, signals.exit_code(stopped))

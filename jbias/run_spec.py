@@ -330,6 +330,7 @@ class RunSpec:
     branches: tuple[Branch, ...]
     members: tuple[Member, ...]  # What is trained side by side.
     name: str
+    command: str = ""  # The arguments that name the config; "": not known.
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:

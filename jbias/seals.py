@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
+from jbias.runtime import messages
 
 KEY = "run"  # Where a checkpoint's info holds its seal.
 _REMEDY = (
@@ -27,7 +28,7 @@ def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
     """Return the error that refuses a checkpoint, and says how it differs."""
     return ForeignError(
         f"checkpoint: {checkpoint} is of another run (checkpoint != this run): "
-        f"{'; '.join(differing)}; {_REMEDY}"
+        f"{messages.join_differences(differing)}; {_REMEDY}"
     )
 
 

@@ -63,7 +63,7 @@ def run(
             log_format = options.get("log", console.LOG_FORMATS[0])
             log = console.logger(workdir, log_format)
             stack.callback(console.flush, workdir)
-            claim = workdirs.claim(workdir, spec.config, log)
+            claim = workdirs.claim(workdir, spec.config, log, command=spec.command)
             check_lock = stack.enter_context(claim).check
             stack.enter_context(memory.explain_lack())
             for line in overridden:

@@ -6,6 +6,7 @@ import sys
 import types
 
 import pytest
+from absl import flags
 
 from jbias import main
 from jbias.runtime import lock
@@ -81,6 +82,22 @@ def test_what_is_wrong_is_told_in_one_line(args, message, tmp_path):
     assert done.stderr.startswith("jbias: ")
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_the_arguments_that_name_the_config_are_recorded_of_a_run():
+    words = []
+    argv = [
+        "jbias",
+        "--config",
+        "jbias:erm:smoke",
+        "--config.epochs=0.5",
+        "--workdir=x",
+    ]
+    try:
+        main._parse(argv, words)
+    finally:
+        flags.FLAGS.unparse_flags()
+    assert words == ["--config=jbias:erm:smoke", "--config.epochs=0.5"]
 
 
 def test_help_answers():

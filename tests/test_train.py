@@ -1,6 +1,7 @@
 """The whole loop: what a run leaves behind, and what it refuses."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias import build, train
+from jbias import build, run_spec, train
 from jbias import config as jc
 from jbias.runs import checkpoints, checksums, results, selection, workdirs
 from jbias.runtime import messages, signals
@@ -227,6 +228,26 @@ def test_another_config_is_refused_by_its_differing_keys(finished):
     assert "log_seconds" not in str(refused.value)
 
 
+def test_a_workdir_begun_with_another_preset_names_both_presets(tmp_path):
+    """The error is one line of the two commands, three differences and the count of others."""
+    config, workdir = smoke_runs.small(), tmp_path / "run"
+    config.epochs = 0.5
+    first, command = "--config=configs/erm.py:demo", "--config=configs/erm.py:small"
+    spec = run_spec.RunSpec.from_config(config)
+    assert train.run(dataclasses.replace(spec, command=first), workdir)
+    config.update(dict(epochs=1.0, size=16))
+    config.optim.update(dict(rate=0.5, momentum=0.5))
+    spec = run_spec.RunSpec.from_config(config)
+    with pytest.raises(ValueError, match="another config") as refused:
+        train.run(dataclasses.replace(spec, command=command), workdir)
+    assert str(refused.value) == (
+        f"workdir: {workdir} holds another config: it was started with {first}, not with "
+        f"{command}; 4 entries differ (started != given): epochs: 0.5 != 1.0; "
+        "optim.momentum: 0.9 != 0.5; optim.rate: 0.1 != 0.5; and 1 more; name another "
+        f"--workdir, or give {first} to resume the run"
+    )
+
+
 def test_report_reads_the_run(finished):
     _, workdir = finished
     table = selection.best_validation(results.read([workdir]))
@@ -309,7 +330,7 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
     assert facts["own_code"] == build.user_file_digests(held)
     checksums.check(workdir, lambda name: True)
     config.algo.site = "stage3"
-    with pytest.raises(ValueError, match="another config .*stage2.* != .*stage3"):
+    with pytest.raises(ValueError, match="another config.*stage2.* != .*stage3"):
         train.run(config, workdir)
 
 
@@ -382,7 +403,7 @@ def test_a_run_that_computed_anything_keeps_its_identity(tmp_path, made):
     followed = made.endswith("lock") and workdirs.claim_evaluation(workdir)
     with followed or contextlib.nullcontext():
         with (
-            pytest.raises(ValueError, match=r"another config .*seeds: \[0\] != \[1\]"),
+            pytest.raises(ValueError, match=r"another config.*seeds: \[0\] != \[1\]"),
             workdirs.claim(workdir, new),
         ):
             pass

@@ -176,7 +176,7 @@ class Measuring:
             if differing := jc.diff({key: before.get(key) for key in now}, now):
                 raise ValueError(
                     f"{self.folder}: holds measures of another network (then != now): "
-                    f"{'; '.join(differing)}; {_OTHER_FOLDER}"
+                    f"{messages.join_differences(differing)}; {_OTHER_FOLDER}"
                 )
 
     def _check_own(self) -> None:
@@ -230,7 +230,7 @@ class Measuring:
         if differing := jc.diff({key: held.get(key) for key in now}, now):
             raise ValueError(
                 f"{self.folder}: {task.name} was measured otherwise (then != now): "
-                f"{'; '.join(differing)}; name another --out, or the measure differently"
+                f"{messages.join_differences(differing)}; name another --out, or the measure differently"
             )
         return True
 

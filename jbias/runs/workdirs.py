@@ -35,9 +35,12 @@ def claim(
     workdir: epath.Path,
     config: Mapping[str, Any],
     say: messages.Say = messages.print_text,
+    *,
+    command: str = "",
 ) -> Iterator[lock.Lock]:
-    """Holds a workdir for this config and this process alone; a crash leaves its traceback.
+    """Hold a workdir for this config and this process alone; a crash leaves its traceback.
 
+    command: the arguments that name the config, for an error about another config.
     ValueError where it holds a run of another identity that has computed something,
     naming the keys that differ, where what it says of its run is damaged, or where
     another process is at work in it. `say` is told of a lock that is taken over.
@@ -45,14 +48,16 @@ def claim(
     if files.is_remote(workdir):
         _check_remote(workdir, config)
     checksums.check(workdir, checksums.is_fact)
-    _check_identity(workdir, config)
+    _check_identity(workdir, config, command)
     provenance(workdir)
     read_costs(workdir)
     with files.translate_os_errors(f"workdir {workdir}"):
         workdir.mkdir(parents=True, exist_ok=True)
     with lock.acquire(workdir / "lock", f"is at work in {workdir}", say) as held:
         try:
-            _check_identity(workdir, config)  # The one before may have begun a run.
+            _check_identity(
+                workdir, config, command
+            )  # The one before may have begun a run.
             yield held
         except OSError:
             files.stop_retrying(workdir)
@@ -132,7 +137,10 @@ def _never_ran(workdir: epath.Path) -> bool:
     return not begun and (workdir / "provenance.json").exists()  # No other's config.
 
 
-def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+def _check_identity(
+    workdir: epath.Path, config: Mapping[str, Any], command: str
+) -> None:
+    """Raise ValueError where a workdir holds a run of another config, or no run."""
     path = workdir / "config.json"
     if not path.exists():
         names = [p.name for p in workdir.iterdir()] if workdir.exists() else []
@@ -146,9 +154,31 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
     differing = jc.diff(held, config)
     if differing and not _never_ran(workdir):
         raise ValueError(
-            f"workdir: {workdir} holds another config (held != asked): "
-            f"{'; '.join(differing)}; name another --workdir"
+            _another_config(
+                workdir,
+                differing,
+                first=provenance(workdir).get("command", ""),
+                command=command,
+            )
         )
+
+
+def _another_config(
+    workdir: epath.Path, differing: list[str], *, first: str, command: str
+) -> str:
+    """Return the message that a workdir holds a run of another config.
+
+    first, command: the arguments that began the run, and those of now; "": not known.
+    """
+    begun = f"it was started with {first}" * bool(first)
+    begun += f", not with {command}" * bool(first and command)
+    remedy = f", or give {first} to resume the run" * bool(first)
+    plural = "entry differs" if len(differing) == 1 else "entries differ"
+    return (
+        f"workdir: {workdir} holds another config: {begun}{'; ' * bool(begun)}"
+        f"{len(differing)} {plural} (started != given): "
+        f"{messages.join_differences(differing)}; name another --workdir{remedy}"
+    )
 
 
 def read_done(workdir: epath.Path) -> str:
@@ -334,7 +364,7 @@ def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     if changed := jc.diff(data_identity(held), data_identity(facts)):
         raise ValueError(
             f"workdir: {workdir} was begun with other data or code (then != now): "
-            f"{'; '.join(changed)}; restore them or name another --workdir"
+            f"{messages.join_differences(changed)}; restore them or name another --workdir"
         )
     parts = ["code", "packages", "python", "device", "layout"]
     if "settings" in first:  # Runs begun before they were recorded have none.

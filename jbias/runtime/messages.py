@@ -347,6 +347,13 @@ def describe_array(array: Any) -> str:
     return "None" if value is None else f"a single {type(value).__name__}, no array"
 
 
+def join_differences(differences: Sequence[str], most: int = 3) -> str:
+    """Return the first `most` lines of differences on one line, and the number of the others."""
+    more = len(differences) - most
+    rest = [f"and {more} more"] if more > 0 else []
+    return "; ".join([*differences[:most], *rest])
+
+
 def notes(error: BaseException) -> list[str]:
     """Return the notes on an error, without jax's notes about hidden frames."""
     all_notes = getattr(error, "__notes__", [])

@@ -243,7 +243,7 @@ class JoinedGroup(ProcessGroup):
                 name = f"process {number} ({info['host']}, pid {info['pid']})"
                 return (
                     f"processes: process 0 and {name} have different settings "
-                    f"({'; '.join(differences)}); start all processes with the same "
+                    f"({messages.join_differences(differences)}); start all processes with the same "
                     "command, code and packages"
                 )
         self._hosts = infos

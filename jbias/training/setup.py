@@ -16,7 +16,7 @@ from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
 from jbias.runs import checkpoints, costs, evaluations, loggers, results, workdirs
-from jbias.runtime import console, files, mesh, xla
+from jbias.runtime import console, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
     autotune,
@@ -172,6 +172,8 @@ def open_run(
     imports = extensions.import_digests(config)
     if imports:
         facts["own_imports"] = imports
+    if spec.command:
+        facts["command"] = spec.command
     if follows:
         built = stages.build_stages(spec, plans, None, devices)
     else:
@@ -288,7 +290,7 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     if then and (differing := jc.diff({"data": then}, {"data": now})):
         raise ValueError(
             f"workdir: {workdir} is done, with other data (then != now): "
-            f"{'; '.join(differing)}; name another --workdir"
+            f"{messages.join_differences(differing)}; name another --workdir"
         )
 
 
@@ -299,7 +301,7 @@ def _check_alike(team: teams.ProcessGroup, facts: dict) -> None:
         if found := jc.diff(first, other):
             raise ValueError(
                 f"processes: process 0 and process {number} of {team.count} found "
-                f"different data or code ({'; '.join(found)}); give all the same files"
+                f"different data or code ({messages.join_differences(found)}); give all the same files"
             )
 
 
