@@ -41,8 +41,7 @@ endif
 
 # Minutes on two cores.
 demo: $(VENV)/.train
-	for algo in $(ALGOS); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo --workdir=runs/demo/$$algo || exit $$?; done
-	$(RUN) -m jbias.report --runs='runs/demo/*' --out=report
+	.ci/demo $(RUN) $(ALGOS)
 
 # The benchmark's eight, in an hour or more.
 eight: $(VENV)/.train

@@ -65,3 +65,27 @@ def test_an_environment_of_another_python_is_refused(tmp_path, asked):
         0,
         "",
     )  # Without PYTHON=... the environment is what is there.
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_demo_says_which_part_begins_and_how_long_the_rest_takes(tmp_path, code):
+    """A method that was done before takes no time, and so says nothing of the others."""
+    (tmp_path / "runs/demo/erm").mkdir(parents=True)
+    (tmp_path / "runs/demo/erm/done").touch()
+    python = script(
+        tmp_path / "python", f'sleep 1; case "$*" in *jbias.report*) exit {code};; esac'
+    )
+    done = subprocess.run(
+        [ROOT / ".ci/demo", python, "erm", "padain", "sagnet"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == code
+    assert done.stdout.splitlines() == [
+        "demo 1/4: training erm",
+        "demo 2/4: training padain",
+        "demo 3/4: training sagnet (about 1 min left)",
+        "demo 4/4: writing the report",
+    ]
