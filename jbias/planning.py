@@ -198,6 +198,7 @@ class CompiledStages(NamedTuple):
     programs: list[dict[int, Program]]  # By how many seeds are in one.
     free: int  # Bytes of each device that a run may use.
     name: str  # Of the strategy.
+    not_compared: tuple[str, ...] = ()  # Strategies that a run would time, too.
 
     @property
     def strategy(self) -> seed_axis.Strategy:
@@ -254,14 +255,32 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
     meshes = memory.candidate_stages(make, run, seeds, devices=asked.devices)
     for devices, planned in meshes:
         free = memory.free_bytes(devices, gib) or 2**62  # Where nobody says.
-        several = autotune.candidates(run["strategy"], devices, seeds, planned[-1].last)
-        if target.platform != "tpu" or found:
-            several = several[:1]
+        candidates = autotune.candidates(
+            run["strategy"], devices, seeds, planned[-1].last
+        )
+        is_compared = target.platform == "tpu" and not found
+        several = candidates if is_compared else candidates[:1]
         each = [_compile_by(asked, name, devices, planned, free) for name in several]
         found = min(each, key=CompiledStages.cycles) if each[1:] else each[0]
+        if target.platform == "gpu":
+            found = found._replace(not_compared=candidates[1:])
         if found.fit:
             break
     return found
+
+
+def _note_not_compared(made: CompiledStages) -> list[str]:
+    """Return the note on the strategies that a run would time and the plan leaves out."""
+    if not made.not_compared:
+        return []
+    names = " and ".join(made.not_compared)
+    return [
+        (
+            f"planned with {made.name}; a run times {names}, too, and takes the faster, so the "
+            "plan may be too dear: ten small networks took 0.4 to 0.6 of the time on an H100; "
+            f"--config.run.strategy={made.not_compared[0]} plans that"
+        )
+    ]
 
 
 def _compile_by(asked: PlanRequest, name: str, devices, built, free) -> CompiledStages:
@@ -413,6 +432,7 @@ def plan(
     asked = PlanRequest(spec, target, targets.devices(target), train, tests, say)
     with xla.compiling_for(target.platform):
         made = compile_stages(asked)
+        notes += _note_not_compared(made)
         times = _times(asked, made, notes)
         told = {"target": target.name, **_memory(asked, made), **times, "notes": notes}
         if not made.fit and remedies:

@@ -126,6 +126,44 @@ def test_a_gpu_takes_longer_without_a_graph_of_the_whole_step(capsys, monkeypatc
     assert kernels[0] == pytest.approx(kernels[1])
 
 
+@cases.each(
+    ("platform", "strategy", "is_noted"),
+    [
+        ("gpu", "auto", True),
+        ("gpu", "unrolled_convolutions", False),
+        ("cpu", "auto", False),
+    ],
+)
+def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
+    platform, strategy, is_noted, monkeypatch
+):
+    """Nothing but the usual one is compiled."""
+    compiled = []
+
+    def compile_by(asked, name, devices, planned, free):
+        compiled.append(name)
+        fits = [memory.Fit(2, 2, 0, 0)]
+        return planning.CompiledStages(devices, planned, fits, [{}], free, name)
+
+    monkeypatch.setattr(planning, "_compile_by", compile_by)
+    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
+    monkeypatch.setattr(autotune.xla, "platform", lambda: platform)
+    config = jc.to_dict(jc.load("jbias:erm:smoke,model=cnn,seeds=2", flag="config"))
+    config["run"]["strategy"] = strategy
+    spec = run_spec.RunSpec.from_config(config)
+    train_sets, tests, _ = planning.open_or_assume(spec, planning.NOTHING_ASSUMED)
+    target = targets.parse({"gpu": "h100"}.get(platform, platform))
+    request = planning.PlanRequest(
+        spec, target, jax.devices("cpu")[:1], train_sets, tests, print
+    )
+    made = planning.compile_stages(request)
+    assert len(compiled) == 1
+    notes = planning._note_not_compared(made)
+    assert len(notes) == is_noted
+    if is_noted:
+        assert "--config.run.strategy=unrolled_convolutions plans that" in notes[0]
+
+
 @pytest.mark.slow
 @needs_tpu
 def test_seeds_of_one_device_are_computed_as_costs_least(capsys, monkeypatch):
