@@ -18,6 +18,7 @@ _MIN_STEPS = 500  # Steps of a run that is worth a comparison.
 _MAX_SECONDS = 20.0  # For everything that the run does not need anyway.
 _MAX_SAVING = 0.5  # The largest share of a run's time that another strategy has saved.
 _TIMED_SECONDS = 3.0  # After which no further dispatch is timed.
+_MOST_STEPS = "most_steps"  # Of the runs for which a cached comparison holds.
 _STEPS, _ROUNDS = 2, 4  # Dispatched at once, and how often; the first round compiles.
 
 
@@ -78,7 +79,9 @@ def choose_strategy(
     with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
         cached = files.read_json(path, dict, "delete it")
         name = cached.get("strategy")
-        if name in several and all(one.count for one in placed.fits_by(name)):
+        fits = name in several and all(one.count for one in placed.fits_by(name))
+        # A comparison that left a candidate out holds for runs of as many steps.
+        if fits and steps <= cached.pop(_MOST_STEPS, steps):
             return cached
     say(f"auto: comparing {', '.join(several)} ...")
     costs: dict[str, float] = {}
@@ -113,10 +116,12 @@ def choose_strategy(
     each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
     say(f"auto: {found['strategy']}; {unit} of a seed's step: {each}")
     # What did not fit may fit another time, and a longer run has time to look at more.
-    if list(fitting) == list(several):
+    if list(fitting) == list(costs):
+        is_whole = list(costs) == list(several)
+        limits = {} if is_whole else {_MOST_STEPS: steps}
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            files.save(path, json.dumps(found))
+            files.save(path, json.dumps({**found, **limits}))
     return found
 
 

@@ -100,7 +100,7 @@ def timed(small, monkeypatch):
     return small, costs, seconds
 
 
-def test_a_run_that_ends_soon_compares_nothing_more(timed, monkeypatch):
+def test_a_run_that_ends_soon_compares_nothing_more(timed, monkeypatch, tmp_path):
     """Half of the run's time may be saved; looking at the other takes twice a lone step's."""
     (config, stage), costs, seconds = timed
     usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
@@ -116,28 +116,39 @@ def test_a_run_that_ends_soon_compares_nothing_more(timed, monkeypatch):
         f"--config.run.strategy={other} takes it"
     )
     seconds[usual] = 0.2
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "empty"))
     assert chosen(config, stage)["strategy"] == other
 
 
-def test_what_probably_takes_too_long_is_left_out_of_the_longest_run(timed):
+def test_what_probably_takes_too_long_is_left_out_of_the_longest_run(
+    timed, monkeypatch, tmp_path
+):
     (config, stage), costs, seconds = timed
     usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
     costs.update({usual: 1e6, other: 1.0})
     seconds.update({usual: autotune._MAX_SECONDS / 2 + 1, other: 1.0})
     assert chosen(config, stage)["strategy"] == usual
     seconds[usual] -= 2
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "empty"))
     assert chosen(config, stage) == {"strategy": other, "seconds": costs}
 
 
-def test_what_was_left_out_is_looked_at_by_a_longer_run(timed):
-    """Only a comparison of all is kept."""
+def test_what_was_left_out_is_looked_at_by_a_longer_run_alone(timed):
+    """A run of as many steps or fewer takes what was chosen, and looks at nothing."""
     (config, stage), costs, seconds = timed
     usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
     costs.update({usual: 0.01, other: 0.005})
     seconds.update({usual: 1e6, other: 1.0})
-    assert chosen(config, stage)["strategy"] == usual
-    seconds[usual] = 0.0
-    assert chosen(config, stage)["strategy"] == other
+    first = chosen(config, stage)
+    assert first["strategy"] == usual
+    seconds[usual], said = 0.0, []
+    assert chosen(config, stage, said=said) == first and not said
+    shorter, longer = (
+        dataclasses.replace(stage, last=stage.last + more) for more in (-1, 1)
+    )
+    assert chosen(config, shorter, said=said) == first and not said
+    assert chosen(config, longer)["strategy"] == other
+    assert chosen(config, stage, said=said)["strategy"] == other and not said
 
 
 def test_the_usual_one_that_does_not_fit_gives_way(timed):
