@@ -341,16 +341,22 @@ def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
     return starts
 
 
-def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
-    """Notes that this process begins to evaluate a run that another one trains.
+def record_follower(
+    workdir: epath.Path, facts: Mapping[str, Any], *, layout: Mapping[str, Any]
+) -> list[str]:
+    """Record that this process begins to evaluate a run that another process trains.
 
-    In a file of its own, evaluate.json: the other writes too. Returns as
-    `record_provenance` does.
+    In a file of its own, evaluate.json, as the other process writes too. layout: how this
+    process evaluates. Returns as `record_provenance` does, with what differs of `layout`.
     """
     path, at = workdir / "evaluate.json", messages.utc_now()
     differing = _differing(workdir, {**facts, **environment()})
+    trainer = (provenance(workdir).get("layout") or {}).get("folded_norms")
+    if trainer != layout.get("folded_norms"):
+        pair = {} if trainer is None else {"folded_norms": trainer}
+        differing += jc.diff({"layout": pair}, {"layout": dict(layout)})
     before = files.read_json(path, list, "delete it") if path.exists() else []
-    starts = [*before, {"at": at, "differing": differing}]
+    starts = [*before, {"at": at, "differing": differing, "layout": dict(layout)}]
     files.save(path, json.dumps(starts, indent=1))
     return differing
 

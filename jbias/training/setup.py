@@ -187,8 +187,7 @@ def open_run(
             chosen = autotune.choose_strategy(placed, before, say)
         devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
         facts["layout"] = _layout(built, devices, chosen["strategy"])
-        if norms := [x.foldable_norms for x in built if x.folds_norms(run)]:
-            facts["layout"]["folded_norms"] = max(norms)
+        facts["layout"] |= _folding(built, run)
         facts["chosen"] = chosen
     _check_alike(team, facts)
     nets = None
@@ -197,7 +196,9 @@ def open_run(
     guard()
     differing = []
     if main and follows:
-        differing = workdirs.record_follower(workdir, facts)
+        differing = workdirs.record_follower(
+            workdir, facts, layout=_folding(built, run)
+        )
     elif main:
         differing = workdirs.record_run(workdir, spec, facts)
     if differing:
@@ -303,6 +304,12 @@ def _check_alike(team: teams.ProcessGroup, facts: dict) -> None:
                 f"processes: process 0 and process {number} of {team.count} found "
                 f"different data or code ({messages.join_differences(found)}); give all the same files"
             )
+
+
+def _folding(stages: list, run: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of batch norms that evaluations fold; empty where none is folded."""
+    norms = [stage.foldable_norms for stage in stages if stage.folds_norms(run)]
+    return {"folded_norms": max(norms)} if norms else {}
 
 
 def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from etils import epath
 
 from jbias import evaluate, train
 from jbias.runs import checkpoints, checksums, results, selection, status, workdirs
@@ -355,3 +356,27 @@ def test_both_at_once_and_both_killed(here, tmp_path):
     assert second.returncode == 0, said
     assert measured(workdir) == measured(here)
     assert_same_end(here, workdir)
+
+
+def test_a_follower_records_that_it_folds_batch_norms(tmp_path):
+    """As the run itself does: their number, and how far that moves a logit."""
+    workdir = tmp_path / "run"
+    made = config("elsewhere")
+    made.epochs, made.run.eval_norm = 1.0, "folded"
+    assert train.run(made, workdir)
+    evaluator.follow(workdir, interval=0.1, once=True)
+    (start,) = json.loads((workdir / "evaluate.json").read_text())
+    assert start["layout"] == {"folded_norms": 2} and not start["differing"]
+    layout = json.loads((workdir / "provenance.json").read_text())["layout"]
+    assert layout["folded_norms"] == 2
+    metrics = [row["metric"] for row in smoke_runs.records(workdir)]
+    assert "folding_difference" in metrics
+
+
+def test_a_follower_says_that_it_folds_other_than_the_run(here):
+    """As where a CPU evaluates what an accelerator trains."""
+    workdir = epath.Path(here)
+    facts = {"config": json.loads((here / "config.json").read_text())}
+    differing = workdirs.record_follower(workdir, facts, layout={"folded_norms": 2})
+    (workdir / "evaluate.json").unlink()
+    assert "layout.folded_norms: absent != 2" in differing
