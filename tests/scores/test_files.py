@@ -274,7 +274,7 @@ def test_rows_of_seeds_and_a_column_an_algorithm_are_one_data_set(tmp_path):
 
 
 def test_a_column_without_any_number_is_no_data_set(tmp_path):
-    """Such as notes of an export, of which every one is a dash."""
+    """For example, notes of an export whose cells are all dashes."""
     text = "Name,config.method,Notes,photo,art\na,ERM,-,1.5,2\nb,RSC,-,3,n/a\n"
     reading = read_text(tmp_path, text)
     assert set(reading.tidy["dataset"]) == {"photo", "art"}

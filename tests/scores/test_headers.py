@@ -15,7 +15,7 @@ SETS = ("PACS", "VLCS", "TerraInc", "DomainNet")
 
 
 def runs():
-    """Return a tidy frame of three seeds, whose means lie far from their deviations."""
+    """Return a tidy frame of three seeds, whose means differ strongly from their deviations."""
     rng = np.random.default_rng(0)
     rows = [
         (method, dataset, seed, 70 + 3 * i + rng.normal(), rng.uniform(0.2, 0.9))
@@ -44,7 +44,7 @@ def write(frame, path):
 
 
 def source_of(frame, ending, folder):
-    """Return what `scores.read` takes: the frame, or its file with this ending."""
+    """Return an input of `scores.read`: the frame, or its file with this ending."""
     return frame if ending == "frame" else write(frame, folder / f"t.{ending}")
 
 
@@ -140,7 +140,7 @@ def test_a_data_set_may_end_as_a_deviation_does(tmp_path):
 
 
 def test_a_mean_beside_its_deviation_has_the_name_above(tmp_path):
-    """Also where another data set has no line of statistics."""
+    """Also if another data set has no line of statistics."""
     path = tmp_path / "t.csv"
     path.write_text(",PACS,PACS,VLCS\nmethod,mean,std,\nERM,70,1,60\nRSC,71,2,61\n")
     tidy = scores.read(path).tidy.set_index(["algorithm", "dataset"])

@@ -1,4 +1,4 @@
-"""Margins of tables, such as All of pandas, are no algorithms and no data sets."""
+"""Margins of tables, such as All of pandas, are neither algorithms nor data sets."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_margins_of_pandas_are_left_out_with_a_line(tmp_path, form, ending):
 
 @cases.each("axis", [0, 1])
 def test_a_margin_of_one_axis_has_two_readings(tmp_path, axis):
-    """Of rows with unequal numbers of seeds it is only near the mean of the others."""
+    """With unequal numbers of seeds it is only near the mean of the others."""
     frame = with_margins().drop("All", axis=axis)
     path = write(frame, tmp_path / "t.csv")
     with pytest.raises(
@@ -64,7 +64,7 @@ def test_a_margin_of_one_axis_has_two_readings(tmp_path, axis):
 def test_a_method_with_the_name_of_a_margin_is_one_where_its_scores_say_so(
     tmp_path, name
 ):
-    """An average of models is better than each; All has all parts of a method."""
+    """An average of models is better than each model; All combines all parts of a method."""
     path = tmp_path / "t.csv"
     path.write_text(f"method,PACS,VLCS\nERM,80.5,70\nRSC,81,72\n{name},85,76\n")
     assert name in set(scores.read(path).tidy["algorithm"])

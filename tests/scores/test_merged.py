@@ -1,4 +1,4 @@
-"""Names over several rows, of LaTeX and of Excel, stand in each of these rows."""
+"""Names merged over several rows, in LaTeX and in Excel, apply to each of these rows."""
 
 import pandas as pd
 import pytest

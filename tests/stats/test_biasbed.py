@@ -87,7 +87,7 @@ def test_published_statistics():
 
 @pytest.mark.parametrize("which", ["all", "strict"])
 def test_published_pairs_to_the_printed_digits(which):
-    """Our mean ranks give the printed p-values through the table that the authors used."""
+    """Our mean ranks give the printed p-values with the table that the authors used."""
     result = stats.nemenyi(
         scores_of(f"paper_configuration/{which}"), larger_is_better=True
     )
@@ -106,7 +106,7 @@ def test_published_pairs_to_the_printed_digits(which):
     [("all", 0.0226, 0.907), ("strict", 0.0268, 0.958)],
 )
 def test_published_pairs_against_exact_ones(which, largest, lowest_capped):
-    """That table is interpolated and ends at 0.9; no decision at 0.05 changes."""
+    """The authors' table is interpolated and ends at 0.9; no decision at 0.05 changes."""
     result = stats.nemenyi(
         scores_of(f"paper_configuration/{which}"), larger_is_better=True
     )
@@ -139,12 +139,12 @@ def test_which_pairs_differ():
     for which, wanted in expected.items():
         scores = scores_of(f"paper_configuration/{which}")
         pvalues = stats.nemenyi(scores, larger_is_better=True).pvalues
-        found = {
+        result = {
             (names[i], names[j]): pvalues[i, j]
             for i, j in zip(*np.triu_indices(8, 1), strict=True)
             if pvalues[i, j] < 0.05
         }
-        assert found == pytest.approx(wanted, abs=5e-5)
+        assert result == pytest.approx(wanted, abs=5e-5)
 
 
 @cases.each("name", PAIRS["inputs"])
@@ -162,9 +162,9 @@ def test_against_erm_gives_the_reference(which):
     matrix = pd.DataFrame(
         scores_of(f"paper_configuration/{which}"), columns=REFERENCE["algorithms"]
     )
-    asked = {"larger_is_better": True, "control": "ERM", "adjust": "holm"}
-    z = stats.bonferroni_dunn(matrix, **asked)
-    w = stats.wilcoxon(matrix, **asked)
+    options = {"larger_is_better": True, "control": "ERM", "adjust": "holm"}
+    z = stats.bonferroni_dunn(matrix, **options)
+    w = stats.wilcoxon(matrix, **options)
     assert list(z.algorithms) == list(w.algorithms) == list(expected["alg"])
     assert z.control == w.control == "ERM"
     np.testing.assert_allclose(z.statistics, expected["z"], atol=6e-5)
@@ -186,7 +186,7 @@ def test_wilcoxon_can_never_reject_here():
 
 
 def test_permutation_lies_between_f_and_chi2():
-    """Four million draws gave 0.000584 (strict): F says 0.00036, chi-squared 0.0023."""
+    """Four million draws gave 0.000584 (strict); F gives 0.00036, chi-squared 0.0023."""
     scores = scores_of("paper_configuration/strict")
     result = stats.friedman_permutation(
         scores, larger_is_better=True, permutations=100_000

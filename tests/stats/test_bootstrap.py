@@ -1,4 +1,4 @@
-"""Bootstrap intervals: rliable's formulas, explicit resampling, and coverage."""
+"""Bootstrap intervals against rliable's formulas, explicit resampling, and coverage."""
 
 import json
 import pathlib
@@ -29,9 +29,9 @@ def array():
 def test_aggregates_equal_rliable(case):
     scores = np.array(case["scores"])
     bounds = [(0, 1)] * len(scores)
-    found = stats.intervals(scores, larger_is_better=True, bounds=bounds, draws=100)
+    intervals = stats.intervals(scores, larger_is_better=True, bounds=bounds, draws=100)
     for name in ("mean", "iqm", "optimality_gap"):
-        value = getattr(found, name).value
+        value = getattr(intervals, name).value
         np.testing.assert_allclose(value, case[name], rtol=1e-12, atol=1e-15)
     wins = stats.probability_of_improvement(scores, larger_is_better=True, draws=100)
     expected = case["probability_of_improvement"]
@@ -40,7 +40,7 @@ def test_aggregates_equal_rliable(case):
 
 @pytest.mark.parametrize("datasets", [False, True])
 def test_intervals_equal_explicit_resampling(array, datasets):
-    """Every draw again by indices, one at a time, from another generator."""
+    """Intervals equal those of draws made one at a time by indices, with another generator."""
     rng, draws = np.random.default_rng(7), 4000
     low, high = array.min(axis=(1, 2)), array.max(axis=(1, 2))
     normal = (array - low[:, None, None]) / (high - low)[:, None, None]
@@ -53,7 +53,7 @@ def test_intervals_equal_explicit_resampling(array, datasets):
         x = np.sort(normal[rows, 0][:, rng.integers(0, 6, 6)], axis=None)
         middles.append(x[7:23].mean())  # 30 scores, 7 cut at either end.
     keywords = dict(larger_is_better=True, datasets=datasets, draws=draws)
-    found = stats.intervals(array, **keywords)
+    intervals = stats.intervals(array, **keywords)
     ends = np.quantile(means, [0.025, 0.975], axis=0)
     # With data sets, percentiles are moved from the value by `widening`.
     factor = resampling.widening(5, 0.95) if datasets else 1.0
@@ -65,9 +65,9 @@ def test_intervals_equal_explicit_resampling(array, datasets):
     wins = np.clip(value + factor * (np.array(wins) - value), 0, 1)
     # Quantiles of 4000 draws of deviation s err by about 0.04 s, twice, four times over.
     for got, expected in [
-        (np.stack([found.mean.low, found.mean.high]), ends),
+        (np.stack([intervals.mean.low, intervals.mean.high]), ends),
         (
-            np.stack([found.iqm.low[0], found.iqm.high[0]]),
+            np.stack([intervals.iqm.low[0], intervals.iqm.high[0]]),
             np.quantile(middles, [0.025, 0.975]),
         ),
     ]:
@@ -90,13 +90,13 @@ def test_widened_intervals_have_the_length_of_students(count, factor):
     differences = scipy.stats.norm.ppf((np.arange(count) + 0.5) / count)
     scores = np.zeros((count, 2, 3))
     scores[:, 0] = differences[:, None]
-    found = stats.mean_differences(
+    result = stats.mean_differences(
         scores, larger_is_better=True, datasets=True, draws=40_000
     ).pairs
     error = scipy.stats.sem(differences)
     half = scipy.stats.t.ppf(0.975, count - 1) * error
     # Sums of few draws have shorter tails than the normal distribution.
-    length = found.high[0, 1] - found.low[0, 1]
+    length = result.high[0, 1] - result.low[0, 1]
     assert length == pytest.approx(2 * half, rel=0.06)
 
 
@@ -104,10 +104,10 @@ def test_widened_intervals_stay_where_the_numbers_can_be():
     scores = np.zeros((4, 2, 3))
     scores[:3, 0] = 1
     scores[3, 1] = 1
-    found = stats.probability_of_improvement(
+    result = stats.probability_of_improvement(
         scores, larger_is_better=True, datasets=True
     ).pairs
-    assert found.low.min() == 0 and found.high.max() == 1
+    assert result.low.min() == 0 and result.high.max() == 1
     ranks = stats.rank_stability(scores, larger_is_better=True, datasets=True).ranks
     assert ranks.low.min() >= 1 and ranks.high.max() <= 2
     effects = stats.effect_sizes(scores, larger_is_better=True, datasets=True)
@@ -116,12 +116,12 @@ def test_widened_intervals_stay_where_the_numbers_can_be():
 
 @cases.each(("runs", "share"), [(3, 0.749), (5, 0.8455), (10, 0.9041)])
 def test_percentile_intervals_reach_as_far_as_they_say(runs, share):
-    """By draws of t: |t| sqrt(r / (r - 1)) < 1.96."""
+    """The stated coverage is the share of t draws with |t| sqrt(r / (r - 1)) < 1.96."""
     t = np.random.default_rng(0).standard_t(runs - 1, 400_000)
     drawn = (np.abs(t) < 1.959964 * np.sqrt((runs - 1) / runs)).mean()
-    told = resampling.percentile_coverage(runs)
-    assert told == pytest.approx(share, abs=1e-3)
-    assert told == pytest.approx(drawn, abs=0.003)  # 4 sigma.
+    coverage = resampling.percentile_coverage(runs)
+    assert coverage == pytest.approx(share, abs=1e-3)
+    assert coverage == pytest.approx(drawn, abs=0.003)  # 4 sigma.
 
 
 def test_the_coverage_page_prints_the_largest_standard_error_of_its_shares():
@@ -163,9 +163,9 @@ def test_simulated_coverages_are_those_of_the_stored_table():
 def test_runs_are_drawn_for_all_data_sets_together(array):
     """Effects of whole runs do not average out over data sets."""
     table = score_table.read(np.repeat(array[:1], 20, axis=0))
-    found = stats.intervals(table, larger_is_better=True)
-    width = found.mean.high - found.mean.low
-    np.testing.assert_allclose(width, (found.cells.high - found.cells.low)[0])
+    intervals = stats.intervals(table, larger_is_better=True)
+    width = intervals.mean.high - intervals.mean.low
+    np.testing.assert_allclose(width, (intervals.cells.high - intervals.cells.low)[0])
 
 
 def test_intervals_cover_the_truth():
@@ -175,26 +175,26 @@ def test_intervals_cover_the_truth():
     """
     rng, hits = np.random.default_rng(0), []
     for _ in range(40):
-        found = stats.intervals(
+        result = stats.intervals(
             rng.normal(size=(5, 4, 20)),
             larger_is_better=True,
             confidence=0.9,
             draws=500,
         ).cells
-        hits.append((found.low < 0) & (found.high > 0))
+        hits.append((result.low < 0) & (result.high > 0))
     assert np.mean(hits) == pytest.approx(0.88, abs=0.035)  # 3 sigma of 800 hits.
 
 
 def test_profiles_are_shares_of_scores():
     scores = np.random.default_rng(0).random((4, 2, 5))
     bounds = [(0, 1)] * 4
-    found = stats.performance_profiles(
+    profiles = stats.performance_profiles(
         scores, larger_is_better=True, bounds=bounds, thresholds=[0.3, 0.7], draws=500
     )
     expected = [(scores >= t).mean(axis=(0, 2)) for t in (0.3, 0.7)]
-    np.testing.assert_allclose(found.share.value, np.transpose(expected))
-    assert (found.share.low <= found.share.value).all()
-    assert (found.share.value <= found.share.high).all()
+    np.testing.assert_allclose(profiles.share.value, np.transpose(expected))
+    assert (profiles.share.low <= profiles.share.value).all()
+    assert (profiles.share.value <= profiles.share.high).all()
     # The mean is the area below the profile.
     whole = stats.performance_profiles(
         scores,
@@ -227,23 +227,23 @@ def test_direction_and_antisymmetry(array):
 
 def test_unequal_runs_and_the_same_seed():
     frame = pd.read_csv(RUNS)
-    found = stats.intervals(frame, larger_is_better=True, seed=3)
+    intervals = stats.intervals(frame, larger_is_better=True, seed=3)
     again = stats.intervals(frame, larger_is_better=True, seed=3)
-    np.testing.assert_array_equal(found.iqm.low, again.iqm.low)
+    np.testing.assert_array_equal(intervals.iqm.low, again.iqm.low)
     table = score_table.read(frame)
-    np.testing.assert_allclose(found.cells.value, table.means)
-    cae = found.algorithms.index("DeepAugERM-CAE")
+    np.testing.assert_allclose(intervals.cells.value, table.means)
+    cae = intervals.algorithms.index("DeepAugERM-CAE")
     assert table.counts[cae] == 9
     spread = table.stds[:, cae] * np.sqrt(8 / 9) / 3  # Of a bootstrap mean.
-    width = (found.cells.high - found.cells.low)[:, cae]
+    width = (intervals.cells.high - intervals.cells.low)[:, cae]
     np.testing.assert_allclose(width, 2 * 1.96 * spread, rtol=0.15)
-    assert (found.mean.low < found.mean.value).all()
-    assert (found.mean.value < found.mean.high).all()
+    assert (intervals.mean.low < intervals.mean.value).all()
+    assert (intervals.mean.value < intervals.mean.high).all()
 
 
 @cases.each("datasets", [False, True])
 def test_draws_in_which_neither_is_better_count_half(datasets):
-    """Whole numbers say which; tenths of them, and shares of 49 runs, are rounded."""
+    """Ties are exact for whole numbers, and within rounding for tenths and means of 49 runs."""
     n, k, r = 7, 3, 7
     points = np.random.default_rng(0).integers(0, 3, size=(n, k, r))
     keywords = dict(draws=500, seed=0, datasets=datasets)
@@ -256,9 +256,9 @@ def test_draws_in_which_neither_is_better_count_half(datasets):
         (stats.mean_differences, sums[:, :, None] - sums[:, None]),
         (stats.probability_of_improvement, wins),
     ]:
-        found = statistic(points / 10, larger_is_better=True, **keywords)
+        result = statistic(points / 10, larger_is_better=True, **keywords)
         expected = (np.sign(exact) + 1).mean(axis=0) / 2
-        np.testing.assert_allclose(found.better, expected, rtol=1e-12)
+        np.testing.assert_allclose(result.better, expected, rtol=1e-12)
         assert (exact[:, 0, 1] == 0).any()
 
 
@@ -280,11 +280,11 @@ def test_refusals(array):
 
 
 def test_widened_intervals_stay_within_what_is_possible():
-    """Of normalised scores 0 to 1, of gaps 0 and more, of means the bounds given."""
+    """Normalised scores stay in [0, 1], gaps at 0 or above, means within the bounds."""
     rng = np.random.default_rng(0)
     options = dict(datasets=True, larger_is_better=True, draws=500)
     scores = np.clip(rng.normal([[[0.97], [0.2], [0.5]]], 0.02, (5, 3, 5)), 0, 1)
-    found = stats.intervals(scores, **options)
+    intervals = stats.intervals(scores, **options)
     near_one = rng.beta(1.2, 0.05, (5, 3, 5))
     bounded = stats.intervals(near_one, bounds=[(0, 1)] * 5, **options)
     errors = stats.intervals(
@@ -292,12 +292,12 @@ def test_widened_intervals_stay_within_what_is_possible():
         bounds=[(1, 0)] * 5,
         **{**options, "larger_is_better": False},
     )
-    for result in (found, bounded, errors):
+    for result in (intervals, bounded, errors):
         for estimate in (result.iqm, result.optimality_gap):
             assert (estimate.low >= 0).all() and (estimate.high <= 1).all()
     for result in (bounded, errors):
         assert (result.mean.low >= 0).all() and (result.mean.high <= 1).all()
-    assert (found.iqm.high == 1).any() and (bounded.optimality_gap.low == 0).any()
+    assert (intervals.iqm.high == 1).any() and (bounded.optimality_gap.low == 0).any()
     assert (bounded.mean.high == 1).any() and (errors.mean.low == 0).any()
 
 
@@ -306,8 +306,8 @@ def test_bounds_that_scores_cross_do_not_cut_intervals():
     rng = np.random.default_rng(1)
     scores = rng.normal(1.5, 0.5, (5, 2, 4))
     options = dict(datasets=True, larger_is_better=True, draws=500)
-    found = stats.intervals(scores, bounds=[(0, 1)] * 5, **options)
-    assert (found.iqm.high > 1).all() and (found.mean.high > 1).all()
-    assert (found.optimality_gap.low >= 0).all()
+    intervals = stats.intervals(scores, bounds=[(0, 1)] * 5, **options)
+    assert (intervals.iqm.high > 1).all() and (intervals.mean.high > 1).all()
+    assert (intervals.optimality_gap.low >= 0).all()
     free = stats.intervals(scores, **options)
-    np.testing.assert_array_equal(free.mean.high, found.mean.high)
+    np.testing.assert_array_equal(free.mean.high, intervals.mean.high)

@@ -1,4 +1,4 @@
-"""Error consistency and how sure it is: published values, and what must hold for any."""
+"""Error consistency against published values, exact sums, invariants and coverage."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ RESNET, PEOPLE = 1, range(3, 13)
 
 
 def test_published_answers():
-    """ResNet-50 and ten people on all 1,280 cue conflicts, right where it is the shape."""
+    """ResNet-50 and ten people on all 1,280 cue conflicts; an answer is right if it is the shape."""
     with_people = [
         evals.error_consistency(CORRECT[RESNET], CORRECT[i]).kappa for i in PEOPLE
     ]
@@ -36,12 +36,12 @@ def test_bounds_and_symmetry():
     random = np.random.default_rng(0)
     for share in (0.1, 0.5, 0.9):
         a, b = random.random((2, 200)) < share
-        one, other = evals.error_consistency(a, b), evals.error_consistency(b, a)
-        assert one == other and one.kappa <= 1
+        forward, backward = evals.error_consistency(a, b), evals.error_consistency(b, a)
+        assert forward == backward and forward.kappa <= 1
         assert evals.error_consistency(a, a).kappa == 1
-        assert one.observed == (a == b).mean()
+        assert forward.observed == (a == b).mean()
         p, q = a.mean(), b.mean()
-        assert one.expected == pytest.approx(p * q + (1 - p) * (1 - q))
+        assert forward.expected == pytest.approx(p * q + (1 - p) * (1 - q))
 
 
 def test_always_right_agrees_with_always_right():
@@ -59,7 +59,7 @@ def test_independent_errors_are_not_consistent():
 
 @pytest.mark.slow
 def test_interval_covers():
-    """Of 200 pairs of a known kappa, 95 % of intervals hold it, up to chance."""
+    """95 % intervals contain kappa for 95 % of 200 pairs with a known kappa, within chance."""
     random = np.random.default_rng(2)
     common, n = 0.3, 400
     # With this share of images the second copies the first: kappa is that share.
@@ -75,7 +75,7 @@ def test_interval_covers():
 
 
 def test_conditions_count_the_same():
-    """Whatever their number of images; the value is the mean of theirs."""
+    """The value is the mean over conditions, independent of their numbers of images."""
     random = np.random.default_rng(3)
     correct = random.random((2, 90)) < 0.5
     names = np.array(["a"] * 60 + ["b"] * 30)
@@ -101,7 +101,7 @@ SEVEN, FOUR = marks("0100111111"), marks("0001011111")
 
 
 def test_small_samples():
-    """Of the authors' code."""
+    """Kappas of small samples equal those of the authors' code."""
     assert evals.error_consistency(SEVEN, FOUR).kappa == pytest.approx(0.3478261)
     kappa = evals.error_consistency(marks("0101111"), marks("0110000")).kappa
     assert kappa == pytest.approx(-0.2068966)
@@ -118,7 +118,7 @@ def test_bounds():
 
 
 def exact_p(a, b, prior, reaches):
-    """p of independence, summed over what either may have right, and both."""
+    """Return the p of independence, summed over the possible numbers of right answers."""
     n, seen = len(a), abs(evals.error_consistency(a, b).kappa)
     count, p = np.arange(n + 1), 0.0
     laws = [
@@ -136,13 +136,13 @@ def exact_p(a, b, prior, reaches):
 
 
 def test_independence_is_the_exact_sum():
-    """Whose variant without 1/2, without ties, is the authors' p."""
+    """p equals the exact sum; its variant without 1/2 and ties equals the authors' p."""
     # Theirs is NaN, and no hit, where both have all right: 0.008 of the draws.
     theirs = exact_p(SEVEN, FOUR, 0, lambda kappa, seen: (kappa > seen) & (kappa < 1))
     assert theirs == pytest.approx(0.193, abs=0.01)
     expected = exact_p(SEVEN, FOUR, 0.5, lambda kappa, seen: kappa >= seen - 1e-12)
-    found = consistency.independence_test(SEVEN, FOUR, draws=100_000)
-    assert found == pytest.approx(expected, abs=0.005)
+    result = consistency.independence_test(SEVEN, FOUR, draws=100_000)
+    assert result == pytest.approx(expected, abs=0.005)
 
 
 def test_independence_is_symmetric_and_always_defined():
@@ -163,7 +163,7 @@ def test_independence_has_its_size():
 
 
 def answers(n=120, seed=0):
-    """Two networks, of which the first errs as people do, and three people."""
+    """Return the marks of two networks and three people; the first network errs like people."""
     random = np.random.default_rng(seed)
     hard = random.random(n)
     people = random.random((3, n)) + hard < 1.3
@@ -172,58 +172,70 @@ def answers(n=120, seed=0):
 
 
 def with_people(network, people):
-    """Mean kappa, by the formula."""
+    """Return the mean kappa of a network with people, by the formula."""
     p, q = network.mean(), people.mean(axis=1)
     chance = p * q + (1 - p) * (1 - q)
     return np.mean(((network == people).mean(axis=1) - chance) / (1 - chance))
 
 
-def literal(one, draws):
-    """The published procedure, word by word: differences redrawn, and exchanged."""
-    random, found = np.random.default_rng(5), []
-    (a, b), n = one.networks, one.people.shape[1]
+def literal(experiment, draws):
+    """Return the result of the published procedure, written literally with loops."""
+    random, result = np.random.default_rng(5), []
+    (a, b), n = experiment.networks, experiment.people.shape[1]
     for _ in range(draws):
         rows = random.integers(n, size=n)
-        swap, people = random.random(n) < 0.5, one.people[:, rows]
+        swap, people = random.random(n) < 0.5, experiment.people[:, rows]
         own = a[rows], b[rows]
         pairs = own, (np.where(swap, *own), np.where(swap, *own[::-1]))
-        found.append(
+        result.append(
             [with_people(x, people) - with_people(y, people) for x, y in pairs]
         )
-    return np.array(found).T
+    return np.array(result).T
 
 
 def test_comparison_is_the_published_procedure():
-    for one in (answers(), answers(40, seed=3)):
-        redrawn, exchanged = literal(one, 1000)
-        found = consistency.compare_networks([one], draws=3000)
+    for experiment in (answers(), answers(40, seed=3)):
+        redrawn, exchanged = literal(experiment, 1000)
+        comparison = consistency.compare_networks([experiment], draws=3000)
         pairs = [(0, i + 1) for i in range(3)]
-        for network, kappa in zip(one.networks, found.kappas, strict=True):
-            mean = consistency.mean_kappa(np.vstack([network[None], one.people]), pairs)
+        for network, kappa in zip(experiment.networks, comparison.kappas, strict=True):
+            mean = consistency.mean_kappa(
+                np.vstack([network[None], experiment.people]), pairs
+            )
             assert kappa == pytest.approx(mean[0], abs=1e-12)
         ends = np.quantile(redrawn, (0.025, 0.975))
-        assert (found.low, found.high) == pytest.approx(ends, abs=0.04)
-        p = (np.abs(exchanged) >= abs(found.difference) - 1e-12).mean()
-        assert found.pvalue == pytest.approx(p, abs=0.04)
+        assert (comparison.low, comparison.high) == pytest.approx(ends, abs=0.04)
+        p = (np.abs(exchanged) >= abs(comparison.difference) - 1e-12).mean()
+        assert comparison.pvalue == pytest.approx(p, abs=0.04)
 
 
 def test_comparison_is_antisymmetric_and_of_identical_ones_nothing():
-    one = answers()
-    turned = dataclasses.replace(one, networks=one.networks[::-1])
-    found, other = (consistency.compare_networks([x], draws=500) for x in (one, turned))
-    assert other.difference == -found.difference and other.kappas == found.kappas[::-1]
-    assert other.pvalue == found.pvalue
-    same = dataclasses.replace(one, networks=one.networks[[0, 0]])
-    found = consistency.compare_networks([same], draws=500)
-    assert (found.difference, found.low, found.high, found.pvalue) == (0, 0, 0, 1)
+    experiment = answers()
+    turned = dataclasses.replace(experiment, networks=experiment.networks[::-1])
+    comparison, other = (
+        consistency.compare_networks([x], draws=500) for x in (experiment, turned)
+    )
+    assert (
+        other.difference == -comparison.difference
+        and other.kappas == comparison.kappas[::-1]
+    )
+    assert other.pvalue == comparison.pvalue
+    identical = dataclasses.replace(experiment, networks=experiment.networks[[0, 0]])
+    comparison = consistency.compare_networks([identical], draws=500)
+    assert (
+        comparison.difference,
+        comparison.low,
+        comparison.high,
+        comparison.pvalue,
+    ) == (0, 0, 0, 1)
 
 
 def test_comparison_averages_conditions_then_experiments():
-    """However many images, people and conditions each has."""
-    one, other = answers(60), answers(30, seed=1)
+    """Weights do not depend on the numbers of images, people and conditions."""
+    large, small = answers(60), answers(30, seed=1)
     two = [
         np.concatenate(x, axis=1)
-        for x in zip(*((x.networks, x.people) for x in (one, other)))
+        for x in zip(*((x.networks, x.people) for x in (large, small)))
     ]
     names = ["a"] * 60 + ["b"] * 30
     several = consistency.Experiment(*two, names)
@@ -231,17 +243,18 @@ def test_comparison_averages_conditions_then_experiments():
         answers(50, seed=2), people=answers(50, seed=2).people[:2]
     )
     each = [
-        consistency.compare_networks([x], draws=10).kappas for x in (one, other, alone)
+        consistency.compare_networks([x], draws=10).kappas
+        for x in (large, small, alone)
     ]
-    found = consistency.compare_networks([several, alone], draws=10).kappas
+    result = consistency.compare_networks([several, alone], draws=10).kappas
     expected = (np.mean(each[:2], axis=0) + each[2]) / 2
-    assert found == pytest.approx(expected, abs=1e-12)
+    assert result == pytest.approx(expected, abs=1e-12)
 
 
 def test_copy_model_of_the_authors():
-    found = consistency.copy_model(0.5, 0.8, 0.7)
-    assert (found.copied, found.latent) == pytest.approx((0.59375, 0.5538462))
-    assert consistency.copy_model(0.5, 0.7, 0.8) == found
+    model = consistency.copy_model(0.5, 0.8, 0.7)
+    assert (model.copied, model.latent) == pytest.approx((0.59375, 0.5538462))
+    assert consistency.copy_model(0.5, 0.7, 0.8) == model
 
 
 @cases.each("kappa", [-0.2, 0, 0.3, 0.55])
@@ -255,7 +268,7 @@ def test_copies_have_the_kappa_and_accuracies_asked_for(kappa):
 
 
 def test_ends_of_the_copy_model():
-    """All that two accuracies allow is a model; with all copied there is one kappa."""
+    """Every kappa that two accuracies allow has a model; if all is copied, kappa is unique."""
     for ends in ((0.9, 0.6), (0.3, 0.2), (0.8, 0.8)):
         for kappa in consistency.kappa_bounds(*ends):
             assert 0 <= consistency.copy_model(kappa, *ends).latent <= 1
@@ -273,7 +286,7 @@ WIDTHS = {
 
 @cases.each("of", list(WIDTHS))
 def test_trials_needed(of):
-    """The widths that the authors' code gives with 2,000 runs, to 0.02 as these vary."""
+    """Widths equal those of the authors' code with 2,000 runs, within 0.02."""
     kappa, accuracy = of
     model = consistency.copy_model(kappa, accuracy, accuracy)
     for n, width in zip((100, 200, 400, 800, 1600), WIDTHS[of], strict=True):
@@ -281,19 +294,19 @@ def test_trials_needed(of):
         assert np.ptp(np.quantile(drawn, (0.025, 0.975))) == pytest.approx(
             width, abs=0.025
         )
-    asked = dict(kappa=kappa, accuracies=(accuracy, accuracy))
-    n = consistency.trials_needed(WIDTHS[of][2], **asked)
+    options = dict(kappa=kappa, accuracies=(accuracy, accuracy))
+    n = consistency.trials_needed(WIDTHS[of][2], **options)
     assert 300 < n < 520
-    assert consistency.trials_needed(WIDTHS[of][2] / 2, **asked) == pytest.approx(
+    assert consistency.trials_needed(WIDTHS[of][2] / 2, **options) == pytest.approx(
         4 * n, rel=0.15
     )
 
 
 @cases.each("width", [0.1, 0.2])
 def test_those_who_hardly_err_need_many(width):
-    """On few images both are always right, and kappa is 1 whatever it is of many."""
-    of = dict(kappa=0.3, accuracies=(0.99, 0.99))
-    n = consistency.trials_needed(width, **of)
+    """With few images both are always right, so kappa is 1 whatever its true value."""
+    options = dict(kappa=0.3, accuracies=(0.99, 0.99))
+    n = consistency.trials_needed(width, **options)
     model = consistency.copy_model(0.3, 0.99, 0.99)
     for more, wide in ((0.8, True), (1.25, False), (4, False)):
         drawn = model.kappas(round(more * n), 10_000, np.random.default_rng(1))
@@ -303,9 +316,9 @@ def test_those_who_hardly_err_need_many(width):
 def test_conditions_may_be_an_array():
     correct = np.random.default_rng(0).random((3, 40)) < 0.8
     names = ["a", "b"] * 20
-    of = correct, ((0, 1), (0, 2))
-    found = consistency.mean_kappa(*of, np.array(names), draws=50)
-    assert found == consistency.mean_kappa(*of, names, draws=50)
+    arguments = correct, ((0, 1), (0, 2))
+    kappa = consistency.mean_kappa(*arguments, np.array(names), draws=50)
+    assert kappa == consistency.mean_kappa(*arguments, names, draws=50)
 
 
 @cases.each(

@@ -1,4 +1,4 @@
-"""Rank correlations: scipy, enumeration, invariances, null distributions, refusals."""
+"""Rank correlations against scipy, enumeration, invariances and null distributions."""
 
 import itertools
 import time
@@ -39,7 +39,7 @@ def test_statistic_is_scipys(name, ties, n):
 
 @cases.each("name", METHODS)
 def test_tiny_samples_are_enumerated(name):
-    """p is the share of all orders that go together as much."""
+    """p is the share of all orders with at least the observed |correlation|."""
     ours, theirs = METHODS[name]
     x, y = [1.0, 2.0, 2.0, 4.0, 5.0], [2.0, 1.0, 3.0, 3.0, 9.0]
     observed = abs(theirs(x, y).statistic)
@@ -53,10 +53,10 @@ def test_tiny_samples_are_enumerated(name):
 @pytest.mark.slow
 @cases.each("name", METHODS)
 def test_p_is_scipys_permutation_test(name):
-    """Within 5 standard errors of two samples of 20,000."""
+    """p equals scipy's within 5 standard errors of two samples of 20,000."""
     ours, theirs = METHODS[name]
     x, y = drawn(20, 2, seed=3).T
-    mine = ours(x, y, permutations=20_000).pvalue
+    pvalue = ours(x, y, permutations=20_000).pvalue
     other = scipy.stats.permutation_test(
         (y,),
         lambda z: theirs(x, z).statistic,
@@ -64,8 +64,8 @@ def test_p_is_scipys_permutation_test(name):
         n_resamples=2_000,
         rng=np.random.default_rng(1),
     ).pvalue
-    assert 0.01 < mine < 0.5
-    assert abs(mine - other) < 5 * np.sqrt(mine * (1 - mine) / 2_000)
+    assert 0.01 < pvalue < 0.5
+    assert abs(pvalue - other) < 5 * np.sqrt(pvalue * (1 - pvalue) / 2_000)
 
 
 @cases.each("name", METHODS)
@@ -88,13 +88,13 @@ def test_p_is_never_zero_and_one_where_nothing_differs():
 
 
 def test_p_is_uniform_under_the_null():
-    """Of 400 independent pairs 5 % reject at 5 %, within 4 standard errors."""
+    """5 % of 400 independent pairs are rejected at 5 %, within 4 standard errors."""
     rng = np.random.default_rng(0)
-    found = [
+    result = [
         stats.spearman(*rng.normal(size=(2, 10)), permutations=199, seed=i).pvalue
         for i in range(400)
     ]
-    assert abs(np.mean(np.asarray(found) <= 0.05) - 0.05) < 4 * np.sqrt(0.0475 / 400)
+    assert abs(np.mean(np.asarray(result) <= 0.05) - 0.05) < 4 * np.sqrt(0.0475 / 400)
 
 
 @cases.each("name", METHODS)
@@ -108,33 +108,33 @@ def test_constant_is_not_known(name):
 def test_cell_of_a_matrix_is_the_pair(name):
     ours, _ = METHODS[name]
     frame = pd.DataFrame(drawn(20, 5), columns=list("abcde"))
-    found = correlation.pairwise_matrix(
+    matrix = correlation.pairwise_matrix(
         frame, "ab", "cde", method=name, permutations=300, seed=4
     )
     for a, b in itertools.product("ab", "cde"):
-        one = ours(frame[a], frame[b], permutations=300, seed=4)
-        assert found.statistic.loc[a, b] == pytest.approx(one.statistic, abs=1e-14)
-        assert found.pvalue.loc[a, b] == one.pvalue
-    assert (found.n, found.family, found.draws, found.exact) == (20, 6, 300, False)
-    flat = found.pvalue.to_numpy().ravel()
+        pair = ours(frame[a], frame[b], permutations=300, seed=4)
+        assert matrix.statistic.loc[a, b] == pytest.approx(pair.statistic, abs=1e-14)
+        assert matrix.pvalue.loc[a, b] == pair.pvalue
+    assert (matrix.n, matrix.family, matrix.draws, matrix.exact) == (20, 6, 300, False)
+    flat = matrix.pvalue.to_numpy().ravel()
     for method in ("holm", "bh"):
-        table = getattr(found, method)
+        table = getattr(matrix, method)
         np.testing.assert_array_equal(table.to_numpy().ravel(), adjust(flat, method))
 
 
 def test_matrix_within_is_symmetric_and_counts_pairs_once():
     frame = pd.DataFrame(drawn(20, 4), columns=list("abcd"))
     frame["same"] = 1.0
-    found = correlation.pairwise_matrix(frame, permutations=200)
-    assert found.family == 6
+    matrix = correlation.pairwise_matrix(frame, permutations=200)
+    assert matrix.family == 6
     for name in ("statistic", "pvalue", "holm", "bh"):
-        table = getattr(found, name)
+        table = getattr(matrix, name)
         np.testing.assert_array_equal(table, table.T)
         assert table["same"].isna().all()
-    assert np.isnan(np.diag(found.pvalue)).all()
+    assert np.isnan(np.diag(matrix.pvalue)).all()
     upper = np.triu_indices(4, 1)
     np.testing.assert_array_equal(
-        found.holm.to_numpy()[upper], adjust(found.pvalue.to_numpy()[upper], "holm")
+        matrix.holm.to_numpy()[upper], adjust(matrix.pvalue.to_numpy()[upper], "holm")
     )
 
 
@@ -171,7 +171,7 @@ def test_partial_with_one_group_is_spearman():
 
 
 def test_partial_removes_what_groups_explain():
-    """Two groups far apart and no relation within: rho 0.75 becomes what is left."""
+    """Two distant groups without a relation within: rho drops from 0.75 to its residual."""
     rng = np.random.default_rng(2)
     groups = np.repeat([0, 1], 20)
     x, y = rng.normal(size=(2, 40)) + 9 * groups
@@ -182,16 +182,18 @@ def test_partial_removes_what_groups_explain():
 
 
 def test_partial_is_the_correlation_of_residuals():
-    """numpy's least squares on dummies and a covariate; NaN where they explain a measure."""
+    """Equals numpy's least squares on dummies and a covariate; NaN if these explain a measure."""
     x, y, z = drawn(24, 3, seed=2).T
     groups = np.arange(24) % 3
     ranked = [scipy.stats.rankdata(v) for v in (x, y, z)]
     design = np.column_stack([np.eye(3)[groups], ranked[2]])
     left, right = (v - design @ np.linalg.lstsq(design, v)[0] for v in ranked[:2])
     expected = left @ right / np.sqrt((left @ left) * (right @ right))
-    asked = dict(groups=groups, covariates=[z], permutations=9)
-    assert stats.partial(x, y, **asked).statistic == pytest.approx(expected, abs=1e-12)
-    result = stats.partial(groups, y, **asked)
+    options = dict(groups=groups, covariates=[z], permutations=9)
+    assert stats.partial(x, y, **options).statistic == pytest.approx(
+        expected, abs=1e-12
+    )
+    result = stats.partial(groups, y, **options)
     assert np.isnan([result.statistic, result.pvalue]).all()
 
 
@@ -206,7 +208,7 @@ def test_partial_reorders_within_groups_only():
 
 
 def test_partial_fits_the_covariate_to_every_order():
-    """All 720 orders of six residuals, added to the fit, and fitted again by numpy."""
+    """Equals all 720 orders of six residuals, added to the fit and fitted again by numpy."""
     x, y, z = drawn(6, 3, seed=4, ties=False).T
     design = np.column_stack([np.ones(6), scipy.stats.rankdata(z)])
 
@@ -227,7 +229,7 @@ def test_partial_fits_the_covariate_to_every_order():
 
 
 def test_partial_holds_its_level_with_a_covariate():
-    """Both measures follow the covariate: 5 % of 200 reject, within 4 errors."""
+    """Both measures follow the covariate: 5 % of 200 are rejected, within 4 standard errors."""
     rng = np.random.default_rng(0)
     found = []
     for i in range(200):
@@ -271,13 +273,17 @@ def test_interval_is_of_resampled_models():
     rows = np.random.default_rng(7).integers(15, size=(200, 15))
     expected = [scipy.stats.spearmanr(x[r], y[r]).statistic for r in rows]
     for level, ends in [(0.95, [0.025, 0.975]), (0.5, [0.25, 0.75])]:
-        found = correlation.bootstrap_interval(x, y, level=level, resamples=200, seed=7)
-        assert (found.low, found.high) == pytest.approx(np.quantile(expected, ends))
-        assert found.constant == 0
+        interval = correlation.bootstrap_interval(
+            x, y, level=level, resamples=200, seed=7
+        )
+        assert (interval.low, interval.high) == pytest.approx(
+            np.quantile(expected, ends)
+        )
+        assert interval.constant == 0
 
 
 def test_interval_given_a_covariate_is_of_the_textbooks_partial():
-    """(xy - xz yz) / sqrt((1 - xz^2) (1 - yz^2)) of scipy's rho in every resample."""
+    """Each resample has (xy - xz yz) / sqrt((1 - xz^2) (1 - yz^2)) of scipy's rho."""
     x, y, z = drawn(15, 3, seed=1).T
     rows = np.random.default_rng(7).integers(15, size=(200, 15))
     expected = []
@@ -287,16 +293,18 @@ def test_interval_given_a_covariate_is_of_the_textbooks_partial():
             for a, b in [(x, y), (x, z), (y, z)]
         )
         expected.append((xy - xz * yz) / np.sqrt((1 - xz**2) * (1 - yz**2)))
-    found = correlation.bootstrap_interval(x, y, covariates=[z], resamples=200, seed=7)
-    assert (found.low, found.high) == pytest.approx(
+    interval = correlation.bootstrap_interval(
+        x, y, covariates=[z], resamples=200, seed=7
+    )
+    assert (interval.low, interval.high) == pytest.approx(
         np.quantile(expected, [0.025, 0.975])
     )
     plain = stats.partial(x, y, covariates=[z], permutations=9)
-    assert found.statistic == pytest.approx(plain.statistic, abs=1e-12)
+    assert interval.statistic == pytest.approx(plain.statistic, abs=1e-12)
 
 
 def test_interval_given_several_covariates_is_of_residuals():
-    """Least squares in every resample; a covariate twice, or constant, adds nothing."""
+    """Equals least squares in every resample; a repeated or constant covariate adds nothing."""
     x, y, z, u = drawn(15, 4, seed=2).T
     rows = np.random.default_rng(7).integers(15, size=(50, 15))
     expected = []
@@ -306,21 +314,21 @@ def test_interval_given_several_covariates_is_of_residuals():
         left = [v - design @ np.linalg.lstsq(design, v)[0] for v in ranked[:2]]
         expected.append(np.corrcoef(*left)[0, 1])
     for covariates in ([z, u], [u, z, z, np.ones(15)]):
-        found = correlation.bootstrap_interval(
+        interval = correlation.bootstrap_interval(
             x, y, covariates=covariates, resamples=50, seed=7
         )
-        assert (found.low, found.high) == pytest.approx(
+        assert (interval.low, interval.high) == pytest.approx(
             np.quantile(expected, [0.025, 0.975])
         )
 
 
 def test_interval_leaves_out_resamples_whose_covariate_explains_all():
-    """x is z but for two models exchanged: without both of them nothing is left."""
+    """x equals z except for two exchanged models; without both, the residual is 0."""
     z = np.arange(6.0)
     x, y = z[[0, 1, 2, 3, 5, 4]], z[[3, 1, 5, 0, 2, 4]]
-    found = correlation.bootstrap_interval(x, y, covariates=[z], resamples=4_000)
+    interval = correlation.bootstrap_interval(x, y, covariates=[z], resamples=4_000)
     share = 2 * (5 / 6) ** 6 - (4 / 6) ** 6  # Either of them is not drawn.
-    assert abs(found.constant / 4_000 - share) < 4 * np.sqrt(0.25 / 4_000)
+    assert abs(interval.constant / 4_000 - share) < 4 * np.sqrt(0.25 / 4_000)
     whole = correlation.bootstrap_interval(z, y, covariates=[z], resamples=9)
     assert whole.constant == 9
     assert np.isnan([whole.statistic, whole.low, whole.high]).all()
@@ -335,14 +343,14 @@ def test_unexplained_is_what_scipys_regression_leaves():
 
 
 def test_interval_holds_the_truth():
-    """Of 200 samples of a normal pair 95 % intervals hold its rho in at least 88 %."""
+    """95 % intervals contain rho in at least 88 % of 200 samples of a normal pair."""
     rng = np.random.default_rng(0)
     truth = 6 / np.pi * np.arcsin(0.6 / 2)
     held = 0
     for i in range(200):
         x, y = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=40).T
-        found = correlation.bootstrap_interval(x, y, resamples=200, seed=i)
-        held += found.low <= truth <= found.high
+        interval = correlation.bootstrap_interval(x, y, resamples=200, seed=i)
+        held += interval.low <= truth <= interval.high
     assert 0.88 <= held / 200 <= 0.99
 
 
@@ -383,15 +391,15 @@ REFUSED = {
 
 @cases.each("name", REFUSED)
 def test_refuses(name):
-    call, told = REFUSED[name]
-    with pytest.raises(ValueError, match=told):
+    call, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
         call()
 
 
 @pytest.mark.slow
 @cases.each("name", METHODS)
 def test_no_p_is_below_the_least(name):
-    """Over all orders of few models, tied or not; without ties it is reached."""
+    """No order of few models has a smaller p, with or without ties; without ties it is reached."""
     ours, _ = METHODS[name]
     for permutations in (9, 99):
         least = correlation.smallest_pvalue(4, permutations)

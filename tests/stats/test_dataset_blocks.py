@@ -1,4 +1,4 @@
-"""Blocks of data sets: closed forms, scipy, every table by hand, and tables without effects."""
+"""Blocks of data sets: closed forms, scipy, explicit enumeration, and null distributions."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ def draw(*shape, seed=0):
 
 
 def correlations(scores, method):
-    """Numpy's, of ranks without ties."""
+    """Return numpy's correlations of ranks without ties."""
     ranks = scipy.stats.rankdata(scores, axis=1)
     kinds = dict(spearman=ranks, pearson=scores, deviations=ranks - ranks.mean(axis=0))
     return np.corrcoef(kinds[method])
@@ -33,9 +33,9 @@ def test_the_ratio_is_of_eigenvalues(method):
     for seed in range(5):
         scores = draw(6, 5, seed=seed)
         values = np.linalg.eigvalsh(correlations(scores, method))
-        found = stats.participation_ratio(scores, method=method)
-        assert found == pytest.approx(values.sum() ** 2 / np.sum(values**2), rel=1e-10)
-        assert stats.find_blocks(scores, method=method).participation_ratio == found
+        result = stats.participation_ratio(scores, method=method)
+        assert result == pytest.approx(values.sum() ** 2 / np.sum(values**2), rel=1e-10)
+        assert stats.find_blocks(scores, method=method).participation_ratio == result
 
 
 def test_one_data_set_again_and_again_amounts_to_one():
@@ -47,23 +47,23 @@ def test_one_data_set_again_and_again_amounts_to_one():
 def test_data_sets_that_have_nothing_in_common_amount_to_all():
     orthogonal = scipy.linalg.hadamard(8)[1:]
     for method in ("spearman", "pearson"):
-        found = stats.participation_ratio(orthogonal, method=method)
-        assert found == pytest.approx(7, rel=1e-10)
+        result = stats.participation_ratio(orthogonal, method=method)
+        assert result == pytest.approx(7, rel=1e-10)
 
 
 @cases.each("method", METHODS)
 def test_a_data_set_of_equal_scores_is_alike_to_none(method):
     scores = np.vstack([draw(3, 6), np.full(6, 0.1)])
-    found = stats.find_blocks(scores, method=method, blocks=2)
+    blocks = stats.find_blocks(scores, method=method, blocks=2)
     if method != "deviations":  # There it varies as the others' mean does.
-        np.testing.assert_allclose(found.correlations[3], [0, 0, 0, 1], atol=1e-11)
-    same = stats.find_blocks(np.tile(draw(6), (3, 1)), method="deviations")
-    np.testing.assert_array_equal(same.correlations, np.eye(3))
-    assert same.count == 3
+        np.testing.assert_allclose(blocks.correlations[3], [0, 0, 0, 1], atol=1e-11)
+    equal = stats.find_blocks(np.tile(draw(6), (3, 1)), method="deviations")
+    np.testing.assert_array_equal(equal.correlations, np.eye(3))
+    assert equal.count == 3
 
 
 def test_unrelated_data_sets_amount_to_less():
-    """Over all orders the mean of r^2 is 1 / (k-1); and by drawing, of deviations too."""
+    """The mean of r^2 over all orders is 1 / (k-1); and by drawing, also of deviations."""
     for k in (3, 4, 5):
         orders = np.array(list(itertools.permutations(range(k))))
         squares = np.corrcoef(orders)[0] ** 2
@@ -79,11 +79,11 @@ def test_unrelated_data_sets_amount_to_less():
 
 
 def test_agreement_of_data_sets_is_friedmans_statistic():
-    """Why scores correlate where algorithms differ: chi2 = (k-1) (1 + (n-1) mean r)."""
+    """Scores correlate where algorithms differ: chi2 = (k-1) (1 + (n-1) mean r)."""
     scores = draw(6, 5) + np.arange(5)
-    found = stats.find_blocks(scores).correlations[np.triu_indices(6, 1)].mean()
+    result = stats.find_blocks(scores).correlations[np.triu_indices(6, 1)].mean()
     chi2 = stats.friedman(scores, **UP).chi2
-    assert chi2 == pytest.approx(4 * (1 + 5 * found), rel=1e-10)
+    assert chi2 == pytest.approx(4 * (1 + 5 * result), rel=1e-10)
 
 
 def partition(labels):
@@ -97,24 +97,24 @@ def test_blocks_are_those_of_scipys_tree(method):
         apart = distance.squareform(1 - correlations(scores, method), checks=False)
         tree = hierarchy.linkage(apart, "average")
         for cut in (0.3, 0.5, 0.9, 2):
-            found = stats.find_blocks(scores, cut=cut, method=method)
+            blocks = stats.find_blocks(scores, cut=cut, method=method)
             expected = hierarchy.fcluster(tree, cut, "distance")
-            assert partition(found.labels) == partition(expected)
+            assert partition(blocks.labels) == partition(expected)
         for count in range(1, 10):
-            found = stats.find_blocks(scores, blocks=count, method=method)
+            blocks = stats.find_blocks(scores, blocks=count, method=method)
             expected = hierarchy.fcluster(tree, count, "maxclust")
-            assert partition(found.labels) == partition(expected)
-            assert found.count == count
-            steps = np.diff(found.labels[found.order]) != 0
+            assert partition(blocks.labels) == partition(expected)
+            assert blocks.count == count
+            steps = np.diff(blocks.labels[blocks.order]) != 0
             assert steps.sum() == count - 1  # They lie together.
-            assert found.labels[0] == 0
+            assert blocks.labels[0] == 0
 
 
 def test_a_correlation_at_the_cut_joins():
     scores = [[1, 2, 3], [2, 1, 3], [3, 2, 1]]  # r = 0.5, and -0.75 on average.
-    found = stats.find_blocks(scores)
-    assert found.labels.tolist() == [0, 0, 1]
-    np.testing.assert_allclose(found.tree[:, 2], [0.5, 1.75], rtol=1e-12)
+    blocks = stats.find_blocks(scores)
+    assert blocks.labels.tolist() == [0, 0, 1]
+    np.testing.assert_allclose(blocks.tree[:, 2], [0.5, 1.75], rtol=1e-12)
     assert stats.find_blocks(scores, cut=0.49).count == 3
     assert stats.find_blocks(scores, cut=1.75).count == 1
 
@@ -130,38 +130,38 @@ def test_every_exchange_of_blocks_by_hand(labels):
         for block, order in zip(blocks, orders, strict=True):
             moved[block] = ranks[block][:, order]
         hits.append(np.sum(moved.sum(axis=0) ** 2))
-    found = stats.friedman_blocked(scores, blocks=labels, **UP)
+    blocked = stats.friedman_blocked(scores, blocks=labels, **UP)
     seen = np.sum(ranks.sum(axis=0) ** 2)
-    assert found.exact and found.standard_error == 0
-    assert found.pvalue == pytest.approx(np.mean(np.array(hits) >= seen - 1e-9))
-    assert found.least == pytest.approx(1 / math.factorial(3) ** (len(blocks) - 1))
+    assert blocked.exact and blocked.standard_error == 0
+    assert blocked.pvalue == pytest.approx(np.mean(np.array(hits) >= seen - 1e-9))
+    assert blocked.least == pytest.approx(1 / math.factorial(3) ** (len(blocks) - 1))
     means = np.array([scores[block].mean(axis=0) for block in blocks])
     expected = stats.friedman_permutation(means, **UP)
-    assert found.means.pvalue == pytest.approx(expected.pvalue)
-    assert found.approximate.pvalue == stats.friedman(scores, **UP).pvalue
+    assert blocked.means.pvalue == pytest.approx(expected.pvalue)
+    assert blocked.approximate.pvalue == stats.friedman(scores, **UP).pvalue
 
 
 def test_draws_are_of_whole_blocks():
-    """Nine algorithms are too many for all orders: against numpy's draws."""
+    """Nine algorithms have too many orders to enumerate; compared with numpy's draws."""
     scores, labels = draw(6, 9) + 0.2 * np.arange(9), np.repeat([0, 1, 2], [3, 2, 1])
-    found = stats.friedman_blocked(scores, blocks=labels, **UP)
+    blocked = stats.friedman_blocked(scores, blocks=labels, **UP)
     ranks, rng = scipy.stats.rankdata(-scores, axis=1), np.random.default_rng(1)
     sums = np.array([ranks[labels == label].sum(axis=0) for label in range(3)])
     drawn = [np.sum(rng.permuted(sums, axis=1).sum(axis=0) ** 2) for _ in range(4000)]
     expected = np.mean(np.array(drawn) >= np.sum(ranks.sum(axis=0) ** 2) - 1e-9)
-    error = math.sqrt(expected * (1 - expected) / 4000) + found.standard_error
-    assert not found.exact and found.permutations == 10_000
-    assert abs(found.pvalue - expected) < 4 * error
-    assert found.least == 1 / 10_001
+    error = math.sqrt(expected * (1 - expected) / 4000) + blocked.standard_error
+    assert not blocked.exact and blocked.permutations == 10_000
+    assert abs(blocked.pvalue - expected) < 4 * error
+    assert blocked.least == 1 / 10_001
 
 
 def test_the_means_of_blocks_are_scipys():
     scores, labels = draw(7, 4), np.array([0, 1, 1, 2, 0, 3, 4])
     means = [scores[labels == label].mean(axis=0) for label in range(5)]
     expected = scipy.stats.friedmanchisquare(*np.transpose(means))
-    found = stats.friedman_blocked(scores, blocks=labels, **UP).means.approximate
-    assert found.chi2 == pytest.approx(expected.statistic, rel=1e-12)
-    assert found.chi2_pvalue == pytest.approx(expected.pvalue, rel=1e-12)
+    result = stats.friedman_blocked(scores, blocks=labels, **UP).means.approximate
+    assert result.chi2 == pytest.approx(expected.statistic, rel=1e-12)
+    assert result.chi2_pvalue == pytest.approx(expected.pvalue, rel=1e-12)
 
 
 def test_blocks_of_one_are_friedmans_test_and_a_single_block_tells_nothing():
@@ -184,8 +184,8 @@ def test_a_data_set_given_twice_adds_nothing():
     twice = stats.friedman_blocked(np.tile(scores, (2, 1)), blocks=2 * labels, **UP)
     assert (twice.pvalue, twice.means.pvalue) == (one.pvalue, one.means.pvalue)
     assert twice.approximate.pvalue < one.approximate.pvalue
-    found = stats.find_blocks(np.tile(scores, (2, 1)), cut=0, method="pearson")
-    assert found.labels.tolist() == 2 * labels
+    blocks = stats.find_blocks(np.tile(scores, (2, 1)), cut=0, method="pearson")
+    assert blocks.labels.tolist() == 2 * labels
 
 
 def rejections(effect, *, repeats, method=None, count=100):
@@ -202,8 +202,8 @@ def rejections(effect, *, repeats, method=None, count=100):
             scores = rng.normal(size=(4, 9))[made] + 0.3 * scores
         scores += np.linspace(0, effect, 9)
         labels = stats.find_blocks(scores, method=method).labels if method else made
-        found = stats.friedman_blocked(scores, blocks=labels, permutations=300, **UP)
-        pvalues = np.array([found.approximate.pvalue, found.pvalue])
+        blocked = stats.friedman_blocked(scores, blocks=labels, permutations=300, **UP)
+        pvalues = np.array([blocked.approximate.pvalue, blocked.pvalue])
         rejected += 100 * (pvalues <= 0.05) / count
     return rejected
 
@@ -213,13 +213,13 @@ def test_repeated_data_sets_reject_too_often_unless_they_are_blocks():
     plain, blocked = rejections(0, repeats=True)
     assert plain > 60
     assert blocked <= scipy.stats.binom.ppf(0.999, 100, 0.05)
-    found = rejections(0, repeats=True, method="deviations")[1]
-    assert found < plain / 4  # Not 5: the blocks are found in the same scores.
+    result = rejections(0, repeats=True, method="deviations")[1]
+    assert result < plain / 4  # Not 5: the blocks are found in the same scores.
 
 
 @pytest.mark.slow
 def test_blocks_by_scores_hide_what_blocks_by_deviations_show():
-    """Independent data sets, without and with true differences."""
+    """Independent data sets, without and with true differences of algorithms."""
     for method in ("spearman", "deviations"):
         assert rejections(0, repeats=False, method=method)[1] <= 5
     plain, hidden = rejections(4, repeats=False, method="spearman")

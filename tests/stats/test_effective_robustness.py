@@ -1,4 +1,4 @@
-"""Effective robustness: the authors' numbers, scipy's regression, invariants, refusals."""
+"""Effective robustness against the authors' numbers, scipy's regression, and invariants."""
 
 import pathlib
 
@@ -44,48 +44,50 @@ FIRST_FOUR = [True] * 4 + [False]
 def test_is_that_of_the_authors_data(
     ood, within, n_fit, slope, intercept, r_squared, robustness
 ):
-    """Fits and four networks' values, as the authors' code gives them."""
+    """Fits and the values of four networks equal those of the authors' code."""
     frame = AUTHORS.dropna(subset=[ood, within])
-    found = stats.effective_robustness(
+    result = stats.effective_robustness(
         frame[within], frame[ood], standard=frame["standard"], resamples=20
     )
-    assert found.n_fit == n_fit
-    line = found.slope[0], found.intercept, found.r_squared
+    assert result.n_fit == n_fit
+    line = result.slope[0], result.intercept, result.r_squared
     assert line == pytest.approx((slope, intercept, r_squared), abs=5e-5)
-    ours = found.robustness[frame.index.get_indexer(OTHERS)]
+    ours = result.robustness[frame.index.get_indexer(OTHERS)]
     assert ours == pytest.approx(robustness, abs=5e-4)
 
 
 def test_by_hand():
-    found = stats.effective_robustness(X, Y, standard=FIRST_FOUR)
-    assert (found.slope[0], found.intercept) == pytest.approx((1.0564731, -0.8237175))
-    assert found.robustness[4] == pytest.approx(9.232826, abs=5e-7)
-    assert found.residual[:4].sum() == pytest.approx(0, abs=1e-12)
-    assert abs(found.robustness[:4].sum()) > 0.01  # In points they need not.
-    assert not (found.extrapolated.any() or found.corrected.any())
+    robustness = stats.effective_robustness(X, Y, standard=FIRST_FOUR)
+    assert (robustness.slope[0], robustness.intercept) == pytest.approx(
+        (1.0564731, -0.8237175)
+    )
+    assert robustness.robustness[4] == pytest.approx(9.232826, abs=5e-7)
+    assert robustness.residual[:4].sum() == pytest.approx(0, abs=1e-12)
+    assert abs(robustness.robustness[:4].sum()) > 0.01  # In points they need not.
+    assert not (robustness.extrapolated.any() or robustness.corrected.any())
 
 
 def test_line_is_scipys_regression_of_probits():
     x, y = np.asarray(X), np.asarray(Y)
     theirs = scipy.stats.linregress(*scipy.stats.norm.ppf([x / 100, y / 100]))
-    found = stats.effective_robustness(x, y, scale="probit", resamples=10)
-    line = found.slope[0], found.intercept, found.r_squared
+    robustness = stats.effective_robustness(x, y, scale="probit", resamples=10)
+    line = robustness.slope[0], robustness.intercept, robustness.r_squared
     assert line == pytest.approx((theirs.slope, theirs.intercept, theirs.rvalue**2))
     on_line = scipy.stats.norm.ppf(x / 100) * theirs.slope + theirs.intercept
     expected = 100 * scipy.stats.norm.cdf(on_line)
-    np.testing.assert_allclose(found.predicted, expected)
-    np.testing.assert_allclose(found.robustness, y - expected)
+    np.testing.assert_allclose(robustness.predicted, expected)
+    np.testing.assert_allclose(robustness.robustness, y - expected)
 
 
 def test_a_model_on_the_line_has_none_and_one_beyond_is_told():
     odds = [0.2, 0.5, 1, 3, 40]
-    x = [100 * one / (1 + one) for one in odds]
-    y = [100 * one**2 / (2 + one**2) for one in odds]  # Twice the logit, less log 2.
-    found = stats.effective_robustness(x, y, standard=FIRST_FOUR)
-    np.testing.assert_allclose(found.robustness, 0, atol=1e-10)
-    np.testing.assert_allclose([found.low, found.high], 0, atol=1e-8)
-    assert found.extrapolated.tolist() == [False] * 4 + [True]
-    assert found.slope[0] == pytest.approx(2)
+    x = [100 * odd / (1 + odd) for odd in odds]
+    y = [100 * odd**2 / (2 + odd**2) for odd in odds]  # Twice the logit, less log 2.
+    robustness = stats.effective_robustness(x, y, standard=FIRST_FOUR)
+    np.testing.assert_allclose(robustness.robustness, 0, atol=1e-10)
+    np.testing.assert_allclose([robustness.low, robustness.high], 0, atol=1e-8)
+    assert robustness.extrapolated.tolist() == [False] * 4 + [True]
+    assert robustness.slope[0] == pytest.approx(2)
 
 
 def test_two_sets_in_distribution_are_a_plane():
@@ -93,14 +95,14 @@ def test_two_sets_in_distribution_are_a_plane():
     logits = rng.normal(size=(9, 2))
     x = 100 / (1 + np.exp(-logits))
     y = 100 / (1 + np.exp(1 - logits @ [0.5, 2]))
-    found = stats.effective_robustness(x, y, resamples=10)
-    assert found.slope == pytest.approx([0.5, 2])
-    assert found.intercept == pytest.approx(-1)
-    np.testing.assert_allclose(found.robustness, 0, atol=1e-10)
+    robustness = stats.effective_robustness(x, y, resamples=10)
+    assert robustness.slope == pytest.approx([0.5, 2])
+    assert robustness.intercept == pytest.approx(-1)
+    np.testing.assert_allclose(robustness.robustness, 0, atol=1e-10)
 
 
 def test_interval_is_of_lines_through_models_drawn_again():
-    """Numpy's polynomials on the same draws; those of one model alone give no line."""
+    """Equals numpy's polynomials on the same draws; draws of a single model give no line."""
     rows = np.random.default_rng(3).integers(4, size=(200, 4))
     logits = [np.log(np.asarray(v) / (100 - np.asarray(v))) for v in (X, Y)]
     drawn = []
@@ -109,26 +111,26 @@ def test_interval_is_of_lines_through_models_drawn_again():
             slope, intercept = np.polyfit(logits[0][row], logits[1][row], 1)
             drawn.append(100 / (1 + np.exp(-slope * logits[0] - intercept)))
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
-    asked = dict(standard=FIRST_FOUR, level=0.9, resamples=200, seed=3)
-    found = stats.effective_robustness(X, Y, **asked)
-    np.testing.assert_allclose(found.low, np.asarray(Y) - high, atol=1e-9)
-    np.testing.assert_allclose(found.high, np.asarray(Y) - low, atol=1e-9)
-    assert found.singular == 200 - len(drawn) > 0
+    options = dict(standard=FIRST_FOUR, level=0.9, resamples=200, seed=3)
+    robustness = stats.effective_robustness(X, Y, **options)
+    np.testing.assert_allclose(robustness.low, np.asarray(Y) - high, atol=1e-9)
+    np.testing.assert_allclose(robustness.high, np.asarray(Y) - low, atol=1e-9)
+    assert robustness.singular == 200 - len(drawn) > 0
 
 
 def test_half_an_image_is_added_at_the_ends_alone():
     y = [0, 42, 50, 100, 55]
-    asked = dict(ood_images=50, resamples=10)
-    found = stats.effective_robustness(X, y, **asked)
+    options = dict(ood_images=50, resamples=10)
+    robustness = stats.effective_robustness(X, y, **options)
     near = [100 * 0.5 / 51, 42, 50, 100 * 50.5 / 51, 55]
-    other = stats.effective_robustness(X, near, **asked)
-    np.testing.assert_allclose(found.predicted, other.predicted)
-    np.testing.assert_allclose(found.robustness, y - other.predicted)
-    assert found.corrected.tolist() == [True, False, False, True, False]
+    other = stats.effective_robustness(X, near, **options)
+    np.testing.assert_allclose(robustness.predicted, other.predicted)
+    np.testing.assert_allclose(robustness.robustness, y - other.predicted)
+    assert robustness.corrected.tolist() == [True, False, False, True, False]
 
 
-def call(x=X, y=Y, **asked):
-    return lambda: stats.effective_robustness(x, y, **asked)
+def call(x=X, y=Y, **options):
+    return lambda: stats.effective_robustness(x, y, **options)
 
 
 REFUSED = {
@@ -153,7 +155,7 @@ REFUSED = {
 
 @cases.each("name", REFUSED)
 def test_refuses_in_one_line(name):
-    make, told = REFUSED[name]
-    with pytest.raises(ValueError, match=told) as refused:
+    make, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message) as refused:
         make()
     assert "\n" not in str(refused.value)

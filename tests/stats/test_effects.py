@@ -1,4 +1,4 @@
-"""Effect sizes: scipy's U and Harrell-Davis medians, formulas by hand, invariants."""
+"""Effect sizes against scipy's U and Harrell-Davis medians, formulas, and invariants."""
 
 import math
 
@@ -51,9 +51,9 @@ def test_gamma_from_harrell_and_davis_medians(array, found):
 def test_gamma_is_cohens_d_of_normals():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(2, 2, 1500)) + np.array([[0.0], [0.8]])
-    found = stats.effect_sizes(scores, larger_is_better=True, draws=100)
+    result = stats.effect_sizes(scores, larger_is_better=True, draws=100)
     # Medians and MADs of 1500 err by 0.04 and 0.03.
-    assert found.gamma_median[1, 0] == pytest.approx(0.8, abs=0.12)
+    assert result.gamma_median[1, 0] == pytest.approx(0.8, abs=0.12)
 
 
 def test_rank_biserial_is_wilcoxons_statistic(array, found):
@@ -84,8 +84,8 @@ def test_hedges_g_of_two_data_sets_is_not_known(other):
     assert np.isnan(effects.hedges_g(np.array([[[3.0], [other]]])))
     scores = np.zeros((2, 2, 2))
     scores[:, 1] = [[3.0], [other]]
-    found = stats.effect_sizes(scores, larger_is_better=True, draws=100)
-    assert np.isnan(found.hedges_g.value[0, 1])
+    result = stats.effect_sizes(scores, larger_is_better=True, draws=100)
+    assert np.isnan(result.hedges_g.value[0, 1])
 
 
 def test_hedges_g_is_unbiased():
@@ -110,16 +110,16 @@ def test_direction_and_symmetry(array, found):
 def test_no_spread_is_told_as_infinite():
     scores = np.zeros((3, 2, 2))
     scores[:, 1] = 1
-    found = stats.effect_sizes(scores, larger_is_better=True, draws=100)
-    assert found.gamma[0, 1, 0] == np.inf
-    assert found.gamma[0, 0, 1] == -np.inf
-    assert found.hedges_g.value[1, 0] == np.inf
-    assert found.rank_biserial.low[1, 0] == 1
+    result = stats.effect_sizes(scores, larger_is_better=True, draws=100)
+    assert result.gamma[0, 1, 0] == np.inf
+    assert result.gamma[0, 0, 1] == -np.inf
+    assert result.hedges_g.value[1, 0] == np.inf
+    assert result.rank_biserial.low[1, 0] == 1
 
 
 def test_infinite_effects_of_both_signs_cancel():
     scores = np.zeros((4, 2, 2))
     scores[:2, 0] = scores[2:, 1] = 1
-    found = stats.effect_sizes(scores, larger_is_better=True, draws=100)
-    assert found.gamma[:, 0, 1].tolist() == [np.inf, np.inf, -np.inf, -np.inf]
-    assert found.gamma_median[0, 1] == 0
+    result = stats.effect_sizes(scores, larger_is_better=True, draws=100)
+    assert result.gamma[:, 0, 1].tolist() == [np.inf, np.inf, -np.inf, -np.inf]
+    assert result.gamma_median[0, 1] == 0

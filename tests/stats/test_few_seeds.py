@@ -1,4 +1,4 @@
-"""Few seeds: enumeration by hand, normal scores in closed form, and the runs of BiasBed."""
+"""Few seeds: explicit enumeration, closed forms for normal scores, and the runs of BiasBed."""
 
 import importlib
 import itertools
@@ -19,39 +19,39 @@ UP = dict(difference=10.0, larger_is_better=True)
 
 
 def normal(n, mean=0.0, deviation=1.0):
-    """So many quantiles, with exactly this mean and this standard deviation."""
+    """Return n normal quantiles with exactly this mean and standard deviation."""
     x = scipy.stats.norm.ppf((np.arange(n) + 0.5) / n)
     return mean + deviation * (x - x.mean()) / x.std(ddof=1)
 
 
 def test_groups_of_four_seeds_by_hand():
-    """Of 0, 0, 0, 40: singles differ in 6 of 12 orders, and the six pairs always."""
-    found = stats.few_seeds(
+    """Scores 0, 0, 0, 40: single seeds differ in 6 of 12 orders, pairs in all six."""
+    result = stats.few_seeds(
         [[0, 0, 0, 40], [1, 2, 3, 4]], **UP | {"difference": 19}, seeds=(1, 2, 3)
     )
-    assert found.apart[:, 0] == pytest.approx([0.5, 1, math.nan], nan_ok=True)
-    assert found.apart[:2, 1].tolist() == [0, 0]
+    assert result.apart[:, 0] == pytest.approx([0.5, 1, math.nan], nan_ok=True)
+    assert result.apart[:2, 1].tolist() == [0, 0]
     # The first has the larger mean, 10, and its groups without the 40 lie behind.
-    assert found.reversed[:, 0, 1] == pytest.approx([3 / 4, 1 / 2, 1 / 4])
-    assert (found.reversed[:, 0, 1] == found.reversed[:, 1, 0]).all()
-    assert np.isnan(found.reversed[:, [0, 1], [0, 1]]).all()
+    assert result.reversed[:, 0, 1] == pytest.approx([3 / 4, 1 / 2, 1 / 4])
+    assert (result.reversed[:, 0, 1] == result.reversed[:, 1, 0]).all()
+    assert np.isnan(result.reversed[:, [0, 1], [0, 1]]).all()
     best = 40 * 7 / 16 - 10, 20 * 3 / 4 - 10
     factors = math.sqrt(4 / 3), math.sqrt(2)  # sqrt(n / (n - s))
-    assert found.lead[:2, 0] == pytest.approx(np.multiply(best, factors))
-    assert np.isnan(found.lead[2]).all()
+    assert result.lead[:2, 0] == pytest.approx(np.multiply(best, factors))
+    assert np.isnan(result.lead[2]).all()
 
 
 def test_a_difference_of_just_so_much_is_none_and_a_tie_is_a_reversal():
-    found = stats.few_seeds([[0.1, 0.4], [0.4, 0.4]], **UP | {"difference": 0.3})
-    assert found.apart[0].tolist() == [0, 0]
-    assert found.reversed[0, 0, 1] == 0.5
+    result = stats.few_seeds([[0.1, 0.4], [0.4, 0.4]], **UP | {"difference": 0.3})
+    assert result.apart[0].tolist() == [0, 0]
+    assert result.reversed[0, 0, 1] == 0.5
     alike = stats.few_seeds([[1.0, 3.0], [2.0, 2.0]], **UP)
     assert np.isnan(alike.reversed).all() and alike.needed[0, 1] == math.inf
 
 
 @cases.each(("n", "s"), [(10, 3), (40, 5)])
 def test_squared_differences_of_groups_are_those_of_new_seeds(n, s):
-    """2 S^2 / s, exactly where all groups are there; one of 5,000 draws deviates by 2 %."""
+    """2 S^2 / s, exact if all groups are used, within 2 % for 5,000 draws."""
     x = np.random.default_rng(0).normal(size=n) ** 3
     order = few_seeds._groups(n, s, 5000, 0)
     first, other = x[order[:s]].mean(0), x[order[s : 2 * s]].mean(0)
@@ -64,22 +64,22 @@ def test_squared_differences_of_groups_are_those_of_new_seeds(n, s):
 
 @cases.each("s", [1, 3, 10])
 def test_normal_scores_have_closed_forms(s):
-    """Of 200 seeds drawn 20,000 times; three standard errors are 0.01."""
+    """200 seeds drawn 20,000 times; three standard errors are 0.01."""
     deviation, gap, k = 8.0, 5.0, 3
     scores = [normal(200, mean, deviation) for mean in (60, 60 - gap, 60 - 2 * gap)]
-    found = stats.few_seeds(scores, **UP, seeds=(s,), draws=20_000)
+    result = stats.few_seeds(scores, **UP, seeds=(s,), draws=20_000)
     error, cdf = deviation / math.sqrt(s), scipy.stats.norm.cdf
     apart = 2 * cdf(-10 / (error * math.sqrt(2)))
-    assert found.apart[0] == pytest.approx([apart] * k, abs=0.015)
+    assert result.apart[0] == pytest.approx([apart] * k, abs=0.015)
     reversed_ = cdf(-gap / (error * math.sqrt(2)))
-    assert found.reversed[0, 0, 1] == pytest.approx(reversed_, abs=0.015)
+    assert result.reversed[0, 0, 1] == pytest.approx(reversed_, abs=0.015)
     # The expected largest of three standard normals is 3 / (2 sqrt(pi)).
     lead = error * 3 / (2 * math.sqrt(math.pi))
-    assert found.lead[0] == pytest.approx([lead] * k, rel=0.03)
+    assert result.lead[0] == pytest.approx([lead] * k, rel=0.03)
     smaller = stats.few_seeds(scores, **UP | {"larger_is_better": False}, seeds=(s,))
     assert smaller.lead[0] == pytest.approx([lead] * k, rel=0.05)
     needed = stats.seeds_for_t(difference=gap, deviation=deviation)
-    assert found.needed[0, 1] == found.needed[1, 0] == needed
+    assert result.needed[0, 1] == result.needed[1, 0] == needed
 
 
 @cases.each(
@@ -90,21 +90,21 @@ def test_normal_scores_have_closed_forms(s):
     ],
 )
 def test_seeds_for_t_are_those_of_power_t_test(difference, target, expected):
-    """R 4: power.t.test(delta=..., sd=1, power=...)."""
-    found = stats.seeds_for_t(difference=difference, deviation=1, target=target)
-    assert found == math.ceil(expected)
+    """Equal to R 4: power.t.test(delta=..., sd=1, power=...)."""
+    result = stats.seeds_for_t(difference=difference, deviation=1, target=target)
+    assert result == math.ceil(expected)
 
 
 def test_seeds_for_t_are_the_fewest():
-    """By the noncentral t from two seeds on, and by Guenther's form alone above 1000."""
+    """Checked by the noncentral t from two seeds on, and by Guenther's formula above 1000."""
     for effect in np.geomspace(0.1, 20, 40):
-        found, n = stats.seeds_for_t(difference=effect, deviation=1), 2
+        result, n = stats.seeds_for_t(difference=effect, deviation=1), 2
         while True:
             t = scipy.stats.nct(2 * n - 2, effect * math.sqrt(n / 2))
             if t.sf(scipy.stats.t.isf(0.025, 2 * n - 2)) >= 0.8:
                 break
             n += 1
-        assert found == n
+        assert result == n
     assert stats.seeds_for_t(difference=0.01, deviation=1) == 156979
 
 
@@ -115,20 +115,22 @@ def biasbed():
         [row[np.isfinite(row)] for row in runs.values[i]]
         for i in range(len(runs.datasets))
     ]
-    found = [stats.few_seeds(one, **UP, seeds=(1, 3, 5)) for one in each]
-    return runs, found
+    result = [stats.few_seeds(one, **UP, seeds=(1, 3, 5)) for one in each]
+    return runs, result
 
 
 def test_pairs_with_erm_in_biasbed(biasbed):
-    """Its runs say otherwise of ERM in 12, 6 and 4 % of pairs of 1, 3 and 5 runs."""
-    runs, found = biasbed
+    """1, 3 and 5 runs reverse the comparison with ERM in 12, 6 and 4 % of pairs."""
+    runs, result = biasbed
     erm = runs.algorithms.index("ERM")
-    shares = np.nanmean([one.reversed[:, erm] for one in found], axis=(0, 2))
+    shares = np.nanmean(
+        [dataset_result.reversed[:, erm] for dataset_result in result], axis=(0, 2)
+    )
     assert [f"{share:.0%}" for share in shares] == ["12%", "6%", "4%"]
 
 
 def test_reversals_are_those_of_a_plain_count(biasbed):
-    runs, found = biasbed
+    runs, result = biasbed
     x, y = (runs.runs(name)[0] for name in ("SagNet", "pAdaIN"))
     i, j = (runs.algorithms.index(name) for name in ("SagNet", "pAdaIN"))
     means = [
@@ -136,16 +138,16 @@ def test_reversals_are_those_of_a_plain_count(biasbed):
     ]
     sign = np.sign(x.mean() - y.mean())
     same = [sign * (a - b) > 1e-9 for a, b in itertools.product(*means)]
-    assert found[0].reversed[1, i, j] == pytest.approx(1 - np.mean(same))
+    assert result[0].reversed[1, i, j] == pytest.approx(1 - np.mean(same))
 
 
 def test_three_seeds_of_the_study_here():
     """Two groups of three seeds of ERM differ in shape bias by over 10 points in 60 %."""
     seeds = pd.read_csv(ROOT / "docs/results/shapes/tables/seeds.csv").fillna("")
     erm = seeds[(seeds["algorithm"] == "erm") & (seeds["variant"] == "")]["value"]
-    found = stats.few_seeds([100 * erm], **UP)
-    assert found.apart[1, 0] == pytest.approx(0.6)
-    assert np.isnan(found.apart[3, 0])  # Two groups of ten do not fit into ten.
+    result = stats.few_seeds([100 * erm], **UP)
+    assert result.apart[1, 0] == pytest.approx(0.6)
+    assert np.isnan(result.apart[3, 0])  # Two groups of ten do not fit into ten.
 
 
 @cases.each("scores", [[], [[1.0]], [[1.0, math.nan]], [[[1.0, 2.0]]]])

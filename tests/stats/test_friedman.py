@@ -1,4 +1,4 @@
-"""Friedman's test: against scipy, against the published study, and by its invariants."""
+"""Friedman's test against scipy, the published study, and its invariants."""
 
 import math
 
@@ -106,7 +106,7 @@ def test_uncorrected_is_smaller_where_there_are_ties():
 
 
 def test_size_under_the_null():
-    """F rejects about 5 % of random rankings; tolerance is four binomial deviations."""
+    """F rejects about 5 % of random rankings, within four binomial deviations."""
     rng = np.random.default_rng(1)
     draws = rng.random((1000, 12, 5))
     results = (stats.friedman(draw, larger_is_better=True) for draw in draws)
@@ -148,14 +148,16 @@ def test_direction_must_be_said():
 def test_names_of_a_frames_columns_stay_with_its_results():
     names = ["SagNet", "ERM", "pAdaIN"]
     frame = pd.DataFrame([[3, 1, 2], [3, 2, 1], [9, 1, 5], [4, 2, 3]], columns=names)
-    found = stats.friedman(frame, larger_is_better=True)
-    best_first = found.to_frame()["rank"]
+    friedman = stats.friedman(frame, larger_is_better=True)
+    best_first = friedman.to_frame()["rank"]
     assert best_first.to_dict() == {"SagNet": 1.0, "pAdaIN": 2.25, "ERM": 2.75}
     assert [*best_first.index] == ["SagNet", "pAdaIN", "ERM"]
-    assert repr(found).startswith("Friedman F(2, 6) = ") and "ERM 2.75" in repr(found)
+    assert repr(friedman).startswith("Friedman F(2, 6) = ") and "ERM 2.75" in repr(
+        friedman
+    )
     pairs = stats.nemenyi(frame, larger_is_better=True)
     table = pairs.to_frame()
     assert [*table.index] == [*table.columns] == names
     assert table.loc["SagNet", "ERM"] == pairs.pvalues[0, 1] == table.min().min()
     assert repr(pairs).endswith(f"p {pairs.pvalues[0, 1]:.3g}, of SagNet and ERM")
-    assert "\n" not in repr(found) + repr(pairs)
+    assert "\n" not in repr(friedman) + repr(pairs)

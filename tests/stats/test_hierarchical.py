@@ -1,4 +1,4 @@
-"""The hierarchical t-test: Stan's answers, limits, coverage, and refusal."""
+"""The hierarchical t-test against Stan, limits, coverage, and refusals."""
 
 import json
 import pathlib
@@ -17,9 +17,9 @@ ORACLE = json.loads((ROOT / "tests" / "oracles" / "baycomp_tests.json").read_tex
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ORACLE["hierarchical"], ids=range(2))
 def test_equals_stan(case):
-    """baycomp's model, which a Hamiltonian sampler draws from."""
+    """The posterior equals that of baycomp's model sampled by Stan."""
     scores = np.stack([case["x"], case["y"]], axis=1)
-    found = stats.hierarchical_t(
+    result = stats.hierarchical_t(
         scores,
         rope=case["rope"],
         rho=case["rho"],
@@ -27,31 +27,31 @@ def test_equals_stan(case):
         larger_is_better=True,
         draws=3000,
     )
-    got = found.better[0, 1], found.rope[0, 1], found.better[1, 0]
+    got = result.better[0, 1], result.rope[0, 1], result.better[1, 0]
     # 2000 effective draws give 3 deviations of 0.033 where the chance is a half.
     np.testing.assert_allclose(got, case["probs"], atol=0.03)
-    assert found.rhat[0, 1] < 1.01
+    assert result.rhat[0, 1] < 1.01
 
 
 def test_much_noise_draws_data_sets_together():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(8, 2, 5)) * 3
     scores[:, 1] += 1
-    found = stats.hierarchical_t(scores, rope=0.5, larger_is_better=True)
+    result = stats.hierarchical_t(scores, rope=0.5, larger_is_better=True)
     raw = scores.mean(axis=2)
-    shrunk = found.by_dataset[:, 1, 0].std()
+    shrunk = result.by_dataset[:, 1, 0].std()
     assert shrunk < 0.7 * (raw[:, 1] - raw[:, 0]).std()
 
 
 @pytest.mark.slow
 def test_without_noise_it_is_a_t_model_of_means():
-    """d_i known: posterior of (d_0, s_0, nu) on a grid, by nothing but its density."""
+    """With known d_i, the posterior of (d_0, s_0, nu) equals its density on a grid."""
     d = np.array([0.2, 0.5, -0.3, 1.1, 0.6, 0.4, 3.0])
     noise = 1e-4 * np.array([-1, 0, 1])
     scores = np.stack([d[:, None] + noise, 0 * d[:, None] + noise], axis=1)
     options = dict(rope=0, larger_is_better=True, draws=20_000)
-    found = stats.hierarchical_t(scores, **options)
-    assert found.effective_draws[0, 1] > 20_000  # A hundredth of deviations, and less.
+    result = stats.hierarchical_t(scores, **options)
+    assert result.effective_draws[0, 1] > 20_000  # A hundredth of deviations, and less.
     d0 = np.linspace(-3, 4, 281)[:, None, None]
     s0 = np.exp(np.linspace(-5, 3, 161))[None, :, None]
     nu = (1 + hierarchical._GRID)[None, None, :]
@@ -61,30 +61,30 @@ def test_without_noise_it_is_a_t_model_of_means():
     density = np.exp(log - log.max())
     density /= density.sum()
     of_d0 = density.sum(axis=(1, 2))
-    assert found.difference.value[0, 1] == pytest.approx(of_d0 @ d0.ravel(), abs=0.015)
+    assert result.difference.value[0, 1] == pytest.approx(of_d0 @ d0.ravel(), abs=0.015)
     positive = of_d0[d0.ravel() > 0].sum()
-    assert found.positive[0, 1] == pytest.approx(positive, abs=0.004)
+    assert result.positive[0, 1] == pytest.approx(positive, abs=0.004)
     upto = np.cumsum(of_d0) - of_d0 / 2
     ends = np.interp([0.025, 0.975], upto, d0.ravel())
-    got = [found.difference.low[0, 1], found.difference.high[0, 1]]
+    got = [result.difference.low[0, 1], result.difference.high[0, 1]]
     np.testing.assert_allclose(got, ends, atol=0.025)
     of_s0 = density.sum(axis=(0, 2))
     middle = np.interp(0.5, np.cumsum(of_s0) - of_s0 / 2, s0.ravel())
-    assert found.between[0, 1] == pytest.approx(middle, rel=0.02)
-    np.testing.assert_allclose(found.by_dataset[:, 0, 1], d, atol=1e-3)
+    assert result.between[0, 1] == pytest.approx(middle, rel=0.02)
+    np.testing.assert_allclose(result.by_dataset[:, 0, 1], d, atol=1e-3)
 
 
 @pytest.mark.slow
 def test_intervals_cover():
-    """95 % intervals of d_0 of 45 pairs, each with its own truth."""
+    """95 % intervals of d_0 contain the truth for 45 pairs with different true values."""
     rng = np.random.default_rng(4)
     k, n, r = 10, 8, 4
     truth = rng.normal(0, 0.5, size=k)
     scores = truth[:, None] + rng.normal(0, 0.7, size=(n, k, 1))
     scores = scores + rng.normal(size=(n, k, r))
-    found = stats.hierarchical_t(scores, rope=0.1, larger_is_better=True)
+    result = stats.hierarchical_t(scores, rope=0.1, larger_is_better=True)
     expected = truth[:, None] - truth
-    inside = (found.difference.low <= expected) & (expected <= found.difference.high)
+    inside = (result.difference.low <= expected) & (expected <= result.difference.high)
     off = ~np.eye(k, dtype=bool)
     assert inside[off].mean() >= 0.85  # The pairs share their algorithms.
 

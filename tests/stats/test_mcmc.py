@@ -1,4 +1,4 @@
-"""R-hat and effective draws: autoregressive chains, of which both are known."""
+"""R-hat and effective draws of autoregressive chains, for which both are known."""
 
 import numpy as np
 import pytest
@@ -15,9 +15,9 @@ def autoregressive(phi, shape=(4, 20000), seed=0):
 
 @cases.each("phi", [-0.4, 0.0, 0.5, 0.9])
 def test_effective_draws_of_an_autoregression(phi):
-    """d (1 - phi) / (1 + phi), in the limit."""
-    found = mcmc.effective_draws(autoregressive(phi))
-    assert found == pytest.approx(80000 * (1 - phi) / (1 + phi), rel=0.15)
+    """d (1 - phi) / (1 + phi) in the limit of many draws."""
+    effective = mcmc.effective_draws(autoregressive(phi))
+    assert effective == pytest.approx(80000 * (1 - phi) / (1 + phi), rel=0.15)
 
 
 def test_chains_that_agree_and_chains_that_do_not():

@@ -1,4 +1,4 @@
-"""The mixed model: statsmodels' REML, exact special cases, null distribution, coverage."""
+"""The mixed model against statsmodels' REML, exact special cases, and coverage."""
 
 import json
 import pathlib
@@ -25,33 +25,33 @@ def simulate(rng, n, k, r, effects=0.0, cell=1.0, run=0.7, noise=0.5):
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_equals_statsmodels(case):
-    """REML is found there by search, to some 1e-4."""
-    found = stats.mixed_model(case["scores"], larger_is_better=True)
+    """Equal within 1e-4, the accuracy of statsmodels' search for REML."""
+    mixed = stats.mixed_model(case["scores"], larger_is_better=True)
     names = {"cell": "interaction", "dataset": "dataset", "run": "run"}
     for theirs, ours in names.items():
         expected = case["variances"][theirs]
-        assert found.variances[ours] == pytest.approx(expected, rel=2e-3)
-    assert found.variances["residual"] == pytest.approx(case["residual"], rel=1e-3)
+        assert mixed.variances[ours] == pytest.approx(expected, rel=2e-3)
+    assert mixed.variances["residual"] == pytest.approx(case["residual"], rel=1e-3)
     for j in range(1, len(case["errors"])):
-        assert found.difference.value[j, 0] == pytest.approx(case["effects"][j])
-        error = found.standard_error[j, 0]
+        assert mixed.difference.value[j, 0] == pytest.approx(case["effects"][j])
+        error = mixed.standard_error[j, 0]
         assert error == pytest.approx(case["errors"][j], rel=1e-3)
 
 
 def test_is_the_paired_t_test_where_runs_have_no_effect():
-    """Of two algorithms; runs that are alike on average have a mean square below E."""
+    """Two algorithms whose runs are equal on average have a mean square below E."""
     rng = np.random.default_rng(3)
     scores = simulate(rng, 9, 2, 6, run=0.0, cell=2.0)
     scores -= scores.mean(axis=0) - scores.mean(axis=(0, 2))[:, None]
-    found = stats.mixed_model(scores, larger_is_better=True)
-    assert found.variances["run"] == 0
+    mixed = stats.mixed_model(scores, larger_is_better=True)
+    assert mixed.variances["run"] == 0
     expected = scipy.stats.ttest_rel(*scores.mean(axis=2).T)
-    t = found.difference.value[0, 1] / found.standard_error[0, 1]
+    t = mixed.difference.value[0, 1] / mixed.standard_error[0, 1]
     assert t == pytest.approx(expected.statistic)
-    assert found.statistic == pytest.approx(expected.statistic**2)
-    assert found.df[1] == pytest.approx(8)
-    assert found.pvalue == pytest.approx(expected.pvalue)
-    assert found.pvalues[0, 1] == pytest.approx(expected.pvalue)
+    assert mixed.statistic == pytest.approx(expected.statistic**2)
+    assert mixed.df[1] == pytest.approx(8)
+    assert mixed.pvalue == pytest.approx(expected.pvalue)
+    assert mixed.pvalues[0, 1] == pytest.approx(expected.pvalue)
 
 
 @pytest.mark.slow
@@ -65,9 +65,9 @@ def test_null_distribution(run):
     rejected, covered, naive = 0, 0, 0
     for _ in range(600):
         scores = simulate(rng, 6, 3, 4, run=run, cell=0.5)
-        found = stats.mixed_model(scores, larger_is_better=True)
-        rejected += found.pvalue <= 0.05
-        covered += found.difference.low[0, 1] < 0 < found.difference.high[0, 1]
+        mixed = stats.mixed_model(scores, larger_is_better=True)
+        rejected += mixed.pvalue <= 0.05
+        covered += mixed.difference.low[0, 1] < 0 < mixed.difference.high[0, 1]
         naive += stats.friedman(scores, larger_is_better=True).pvalue <= 0.05
     # Three deviations of 600 tests are 0.027; Satterthwaite is an approximation.
     assert rejected / 600 == pytest.approx(0.05, abs=0.03)
@@ -77,11 +77,11 @@ def test_null_distribution(run):
 
 def test_components_are_unbiased():
     rng = np.random.default_rng(1)
-    found = [
+    result = [
         stats.mixed_model(simulate(rng, 8, 3, 5), larger_is_better=True).variances
         for _ in range(200)
     ]
-    means = pd.DataFrame(found).mean()
+    means = pd.DataFrame(result).mean()
     for name, expected in [("interaction", 1), ("run", 0.49), ("residual", 0.25)]:
         assert means[name] == pytest.approx(expected, rel=0.1)
     assert means["dataset"] == pytest.approx(9, rel=0.2)
@@ -89,12 +89,12 @@ def test_components_are_unbiased():
 
 def test_unequal_runs():
     frame = pd.read_csv(ROOT / "examples" / "biasbed_runs.csv")
-    found = stats.mixed_model(frame, larger_is_better=True)
-    cae = found.algorithms.index("DeepAugERM-CAE")
+    mixed = stats.mixed_model(frame, larger_is_better=True)
+    cae = mixed.algorithms.index("DeepAugERM-CAE")
     means = score_table.read(frame).means.mean(axis=0)
-    np.testing.assert_allclose(found.difference.value[cae], means[cae] - means)
-    assert found.standard_error[cae, 0] > found.standard_error[1, 0]
-    np.testing.assert_array_equal(found.pvalues, found.pvalues.T)
+    np.testing.assert_allclose(mixed.difference.value[cae], means[cae] - means)
+    assert mixed.standard_error[cae, 0] > mixed.standard_error[1, 0]
+    np.testing.assert_array_equal(mixed.pvalues, mixed.pvalues.T)
 
 
 def test_direction_and_no_spread():

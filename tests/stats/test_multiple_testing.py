@@ -1,4 +1,4 @@
-"""Adjusted p-values: by closed testing, by what pairs may be alike, and by invariants."""
+"""Adjusted p-values against closed testing, enumeration of true pairs, and invariants."""
 
 import itertools
 
@@ -11,12 +11,12 @@ from tests import cases
 
 
 def closed(p, local):
-    """Each hypothesis gets the largest local p of the intersections that hold it."""
-    found = np.zeros(len(p))
+    """Return the largest local p of the intersections that contain each hypothesis."""
+    result = np.zeros(len(p))
     for size in range(1, len(p) + 1):
         for some in itertools.combinations(range(len(p)), size):
-            found[list(some)] = np.maximum(found[list(some)], local(p[list(some)]))
-    return found
+            result[list(some)] = np.maximum(result[list(some)], local(p[list(some)]))
+    return result
 
 
 def bonferroni(p):

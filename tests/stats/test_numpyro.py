@@ -1,4 +1,4 @@
-"""Our samplers against NumPyro's NUTS, which is given the same models."""
+"""Our samplers against NumPyro's NUTS for the same models."""
 
 import math
 
@@ -20,20 +20,20 @@ FAR = 4  # Standard errors: one of 16,000 comparisons goes further by chance.
 
 
 def draw(model, draws=DRAWS, **sites):
-    """Draws of NUTS by site, (chains, draws, ...)."""
+    """Return draws of NUTS by site, (chains, draws, ...)."""
     kernel = infer.NUTS(model, target_accept_prob=0.98)
     options = dict(num_warmup=1000, num_samples=draws, num_chains=CHAINS)
     options |= dict(chain_method="vectorized", progress_bar=False)
     run = infer.MCMC(kernel, **options)
     with jax.numpy_rank_promotion("allow"):  # NumPyro's own code promotes.
         run.run(jax.random.key(0), extra_fields=("diverging",), **sites)
-    found = run.get_samples(group_by_chain=True)
+    result = run.get_samples(group_by_chain=True)
     assert run.get_extra_fields(group_by_chain=True)["diverging"].mean() < 0.002
-    return {name: np.asarray(x, np.float64) for name, x in found.items()}
+    return {name: np.asarray(x, np.float64) for name, x in result.items()}
 
 
 def share_error(p, draws, effective):
-    """The standard error of a share of both samples' draws."""
+    """Return the standard error of a share over both samples' draws."""
     both = 1 / diagnostics.effective_sample_size(draws) + 1 / effective
     return np.sqrt(np.maximum(p * (1 - p), 1e-4) * both)
 
@@ -45,14 +45,14 @@ def assert_equal_mean(ours, draws, effective):
 
 
 def assert_quantile(ours, q, draws, effective):
-    """Ours lies among theirs, of q give or take some standard errors of a share."""
+    """Assert that our value is NUTS' q quantile, within a few standard errors of a share."""
     some = FAR * share_error(q, draws, effective)
     low, high = np.quantile(draws, np.clip([q - some, q + some], 0, 1))
     assert low <= ours <= high, (q, low, ours, high)
 
 
 def assert_share(ours, inside, draws, effective):
-    """How often something holds; `inside` says so of each of their draws."""
+    """Assert that our share equals that of NUTS; `inside`: true for each draw that counts."""
     p = inside.mean(axis=(0, 1))
     assert np.all(np.abs(ours - p) <= FAR * share_error(p, draws, effective))
 
@@ -62,7 +62,7 @@ def flat(name, shape=(), support=dist.constraints.real):
 
 
 def scale_of_datasets():
-    """Degrees of freedom, centre and scale of what data sets are drawn from."""
+    """Sample degrees of freedom, centre and scale of the differences over data sets."""
     a = numpyro.sample("a", dist.Uniform(1, 2))
     b = numpyro.sample("b", dist.Uniform(0.01, 0.1))
     # On the grid of ours, whose ends cut 3 % of the prior off.
@@ -74,14 +74,14 @@ def scale_of_datasets():
 
 
 def between(n):
-    """d_i of n data sets."""
+    """Sample the differences d_i of n data sets."""
     nu, d0, s0 = scale_of_datasets()
     z = numpyro.sample("z", dist.StudentT(nu, 0, 1).expand([n]))
     return numpyro.deterministic("d", d0 + s0 * z)
 
 
 def paired_model(x, rho):
-    """Differences x (n, r) with equal correlations; the prior of s_i is flat."""
+    """Model differences x (n, r) with equal correlations; the prior of s_i is flat."""
     n, r = x.shape
     d, s = between(n), flat("s", (n,), dist.constraints.positive)
     within = jnp.linalg.cholesky((1 - rho) * jnp.eye(r) + rho)
@@ -92,7 +92,7 @@ def paired_model(x, rho):
 
 
 def unpaired_model(x, y):
-    """Runs x (n, r) and y (n, q) of two algorithms; the priors of log s_i are flat."""
+    """Model runs x (n, r) and y (n, q) of two algorithms; priors of log s_i are flat."""
     n = len(x)
     d, level = between(n), flat("level", (n,))
     for name, runs, mean in (("x", x, level + d), ("y", y, level)):
@@ -101,7 +101,7 @@ def unpaired_model(x, y):
 
 
 def scores(seed, runs):
-    """Two algorithms on nine data sets, one of which is unlike the others."""
+    """Return scores of two algorithms on nine data sets, one of which differs from the others."""
     rng = np.random.default_rng(seed)
     truth = 0.6 + 0.5 * rng.normal(size=9)
     truth[-1] += 3
@@ -121,21 +121,21 @@ def assert_same_posterior(found, theirs):
 
 
 def means_model(m):
-    """What runs without noise leave: m_i are the d_i."""
+    """Model runs without noise: the means m_i are the d_i."""
     nu, d0, s0 = scale_of_datasets()
     numpyro.sample("m", dist.StudentT(nu, d0, s0), obs=m)
 
 
 @pytest.mark.slow
 def test_hierarchical_t_of_runs_without_noise():
-    """Few unknowns, so that both can draw much: it sees what the others do not."""
+    """Few unknowns allow many draws, so this comparison is the most precise one."""
     m = np.array([0.2, 0.5, -0.3, 1.1, 0.6, 0.4, 3.0, 0.9, 0.1])
     noise = 1e-5 * np.array([-1, 0, 1])
     table = np.stack([m[:, None] + noise, np.zeros((9, 3))], axis=1)
     options = dict(rope=0.1, larger_is_better=True, draws=40_000)
-    found = stats.hierarchical_t(table, paired=True, **options)
+    result = stats.hierarchical_t(table, paired=True, **options)
     theirs = draw(means_model, draws=25_000, m=m)
-    assert_same_posterior(found, theirs)
+    assert_same_posterior(result, theirs)
 
 
 @pytest.mark.slow
@@ -143,19 +143,19 @@ def test_hierarchical_t_of_paired_runs():
     x, y = scores(0, (6, 6))
     table, rho = np.stack([x, y], axis=1), 0.2
     options = dict(rope=0.1, larger_is_better=True, draws=4000)
-    found = stats.hierarchical_t(table, paired=True, rho=rho, **options)
-    assert_same_posterior(found, draw(paired_model, x=x - y, rho=rho))
+    result = stats.hierarchical_t(table, paired=True, rho=rho, **options)
+    assert_same_posterior(result, draw(paired_model, x=x - y, rho=rho))
 
 
 @pytest.mark.slow
 def test_hierarchical_t_of_independent_runs():
-    """Five of one, seven of the other."""
+    """Five runs of one algorithm and seven of the other."""
     x, y = scores(1, (5, 7))
     table = np.full((9, 2, 7), math.nan)
     table[:, 0, :5], table[:, 1] = x, y
     options = dict(rope=0.1, larger_is_better=True, draws=4000)
-    found = stats.hierarchical_t(table, **options)
-    assert_same_posterior(found, draw(unpaired_model, x=x, y=y))
+    result = stats.hierarchical_t(table, **options)
+    assert_same_posterior(result, draw(unpaired_model, x=x, y=y))
 
 
 def strengths_model(wins):
@@ -172,7 +172,7 @@ def strengths_model(wins):
 
 @pytest.mark.slow
 def test_bradley_terry():
-    """Five algorithms on twelve data sets; the last loses always."""
+    """Five algorithms on twelve data sets; the last one always loses."""
     wins = np.array(
         [
             [0, 8, 7, 9, 12],
@@ -182,19 +182,19 @@ def test_bradley_terry():
             [0, 0, 0, 0, 0],
         ]
     )
-    found = stats.bradley_terry_of_wins(wins)
+    bradley_terry = stats.bradley_terry_of_wins(wins)
     theirs = draw(strengths_model, wins=wins)["b"]
-    effective = found.effective_draws
+    effective = bradley_terry.effective_draws
     rows, columns = np.triu_indices(len(wins), 1)
     odds = theirs[..., rows] - theirs[..., columns]
     p = 1 / (1 + np.exp(-odds))
-    assert_equal_mean(found.strengths.value, theirs, effective)
-    assert_equal_mean(found.p_win.value[rows, columns], p, effective)
-    assert_share(found.better[rows, columns], odds > 0, p, effective)
+    assert_equal_mean(bradley_terry.strengths.value, theirs, effective)
+    assert_equal_mean(bradley_terry.p_win.value[rows, columns], p, effective)
+    assert_share(bradley_terry.better[rows, columns], odds > 0, p, effective)
     close = (p >= 0.45) & (p <= 0.55)
-    assert_share(found.equivalent[rows, columns], close, p, effective)
-    inside = (p >= found.p_win.low[rows, columns]) & (
-        p <= found.p_win.high[rows, columns]
+    assert_share(bradley_terry.equivalent[rows, columns], close, p, effective)
+    inside = (p >= bradley_terry.p_win.low[rows, columns]) & (
+        p <= bradley_terry.p_win.high[rows, columns]
     )
     assert_share(0.89, inside, p, effective)
 

@@ -1,4 +1,4 @@
-"""Quade's test and aligned ranks: by other routes to the same numbers, and by invariants."""
+"""Quade's test and aligned ranks against equivalent formulas and invariants."""
 
 import math
 
@@ -33,12 +33,12 @@ def test_quade_is_the_analysis_of_variance_of_weighted_ranks(scores):
 def test_quade_of_two_orders_as_wilcoxon_does():
     """For k = 2 its statistic is a function of Wilcoxon's (Quade 1979)."""
     rng = np.random.default_rng(0)
-    found = []
+    result = []
     for _ in range(50):
         pair = rng.normal(size=(9, 2)) + [0, 0.3]
         w = scipy.stats.wilcoxon(*pair.T).statistic
-        found.append((w, stats.quade(pair, larger_is_better=True).statistic))
-    w, f = np.array(sorted(found)).T
+        result.append((w, stats.quade(pair, larger_is_better=True).statistic))
+    w, f = np.array(sorted(result)).T
     assert (np.diff(f) <= 1e-9).all()
 
 
@@ -49,9 +49,9 @@ def test_aligned_ranks_have_the_permutation_variance(tied):
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 4, (6, 4)) if tied else rng.normal(size=(6, 4))
     orders = np.array([rng.permuted(scores, axis=1) for _ in range(1500)])
-    found = [stats.aligned_ranks(s, larger_is_better=True).statistic for s in orders]
-    error = np.std(found) / math.sqrt(len(found))
-    assert np.mean(found) == pytest.approx(3, abs=4 * error)
+    result = [stats.aligned_ranks(s, larger_is_better=True).statistic for s in orders]
+    error = np.std(result) / math.sqrt(len(result))
+    assert np.mean(result) == pytest.approx(3, abs=4 * error)
 
 
 def test_aligned_ranks_by_garcias_formula(scores):
@@ -87,8 +87,8 @@ def test_invariants(test, scores):
 
 @pytest.mark.parametrize("test", BOTH)
 def test_edges(test):
-    same = test(np.ones((4, 3)), larger_is_better=True)
-    assert (same.statistic, same.pvalue) == (0, 1)
+    equal = test(np.ones((4, 3)), larger_is_better=True)
+    assert (equal.statistic, equal.pvalue) == (0, 1)
     scores = np.random.default_rng(0).random((4, 3))
     with pytest.raises(ValueError, match="tolerance: must be from 0 to a thousandth"):
         test(scores, larger_is_better=True, tolerance=0.01)
@@ -101,7 +101,7 @@ def test_edges(test):
 
 
 def test_quade_where_all_agree():
-    """In their order and in how far they spread it."""
+    """All data sets agree in their orders and in their ranges."""
     result = stats.quade([[1, 2, 3], [5, 6, 7], [2, 3, 4]], larger_is_better=True)
     assert (result.statistic, result.pvalue) == (math.inf, 0)
     assert result.ranks.tolist() == [3, 2, 1]
@@ -109,7 +109,7 @@ def test_quade_where_all_agree():
 
 @pytest.mark.parametrize("test", BOTH)
 def test_last_bits_do_not_break_ties(test):
-    """0.1 + 0.2 is not 0.3; ranges and aligned scores that should tie, tie."""
+    """0.1 + 0.2 ties with 0.3, also in ranges and aligned scores."""
     tenths = np.random.default_rng(2).integers(0, 30, size=(8, 4))
     whole = test(tenths, larger_is_better=True)
     noisy = tenths * 0.1 + np.arange(8)[:, None] * 0.7
@@ -121,7 +121,7 @@ def test_last_bits_do_not_break_ties(test):
 @pytest.mark.slow
 @pytest.mark.parametrize("test", BOTH)
 def test_size_under_the_null(test):
-    """Tolerance: four binomial deviations, and the little that 12 data sets leave."""
+    """Within four binomial deviations, and a small error of 12 data sets."""
     draws = np.random.default_rng(3).normal(size=(1500, 12, 5))
     rate = np.mean([test(d, larger_is_better=True).pvalue < 0.05 for d in draws])
     assert abs(rate - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 1500)

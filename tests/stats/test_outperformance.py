@@ -1,4 +1,4 @@
-"""P(A > B) and almost stochastic order: published values, scipy, and all resamples."""
+"""P(A > B) and almost stochastic order against published values, scipy, and all resamples."""
 
 import itertools
 import math
@@ -17,8 +17,11 @@ MORE = {"larger_is_better": True}
 
 
 def test_pairs_share_seeds_and_ties_are_no_wins():
-    found = stats.probability_of_outperforming(A, B, **MORE)
-    assert found.mean.value == found.share.value == 0.8 and found.pairs == 5
+    outperforming = stats.probability_of_outperforming(A, B, **MORE)
+    assert (
+        outperforming.mean.value == outperforming.share.value == 0.8
+        and outperforming.pairs == 5
+    )
     # All pairs of runs, whatever their seeds, are another number: scipy's U.
     u = scipy.stats.mannwhitneyu(A, B).statistic
     assert u / 25 == 0.82
@@ -52,17 +55,17 @@ def of_wins(wins: int, pairs: int, **options):
 
 
 def test_intervals_are_those_of_a_binomial():
-    """A data set's is exact; redrawn wins are binomial of as many pairs as there are."""
-    found = of_wins(28, 40, draws=20_000)
+    """The interval of a data set is exact; redrawn wins are binomial with r pairs."""
+    result = of_wins(28, 40, draws=20_000)
     exact = scipy.stats.binomtest(28, 40).proportion_ci(method="exact")
-    assert (found.share.low[0], found.share.high[0]) == pytest.approx(exact)
+    assert (result.share.low[0], result.share.high[0]) == pytest.approx(exact)
     redrawn = scipy.stats.binom.ppf([0.025, 0.975], 40, 0.7) / 40
-    assert [found.mean.low, found.mean.high] == pytest.approx(redrawn, abs=0.026)
+    assert [result.mean.low, result.mean.high] == pytest.approx(redrawn, abs=0.026)
 
 
 @cases.each("pairs", [2, 3, 5, 6, 10, 29])
 def test_equal_algorithms_are_seldom_told_apart(pairs):
-    """Of all 2^r outcomes; to win five of five says nothing at 95 %."""
+    """Over all 2^r outcomes; winning five of five is not significant at 95 %."""
     wins = [of_wins(k, pairs, draws=100) for k in range(pairs + 1)]
     chances = scipy.stats.binom.pmf(range(pairs + 1), pairs, 0.5)
     rate = chances[[one.significant[0] for one in wins]].sum()
@@ -72,11 +75,11 @@ def test_equal_algorithms_are_seldom_told_apart(pairs):
 
 @cases.each("runs", [3, 10, 50])
 def test_almost_stochastic_order_is_no_test_at_its_level(runs):
-    """Of equal distributions the bound is below 0.5 far more often than in 5 of 100."""
+    """The bound of equal distributions is below 0.5 far more often than in 5 of 100."""
     drawn = np.random.default_rng(0).normal(size=(2, 400, runs))
-    found = stats.almost_stochastic_order(*drawn, draws=100, **MORE)
-    assert (found.bound < 0.5).mean() > 0.12
-    assert found.better.mean() < 0.1
+    result = stats.almost_stochastic_order(*drawn, draws=100, **MORE)
+    assert (result.bound < 0.5).mean() > 0.12
+    assert result.better.mean() < 0.1
 
 
 @cases.each(
@@ -85,14 +88,19 @@ def test_almost_stochastic_order_is_no_test_at_its_level(runs):
 )
 def test_better_is_significant_and_meaningful(won, significant, better):
     first = (np.arange(40) < won * 40 / 40).astype(float)
-    found = stats.probability_of_outperforming(first, np.full(40, 0.5), **MORE)
-    assert (found.significant[0], found.better[0]) == (significant, better)
+    outperforming = stats.probability_of_outperforming(first, np.full(40, 0.5), **MORE)
+    assert (outperforming.significant[0], outperforming.better[0]) == (
+        significant,
+        better,
+    )
 
 
 def test_many_pairs_can_be_significant_and_not_meaningful():
     first = (np.arange(1000) < 560).astype(float)
-    found = stats.probability_of_outperforming(first, np.full(1000, 0.5), **MORE)
-    assert found.significant[0] and not found.better[0]
+    outperforming = stats.probability_of_outperforming(
+        first, np.full(1000, 0.5), **MORE
+    )
+    assert outperforming.significant[0] and not outperforming.better[0]
     lower = stats.probability_of_outperforming(
         first, np.full(1000, 0.5), gamma=0.55, **MORE
     )
@@ -100,12 +108,12 @@ def test_many_pairs_can_be_significant_and_not_meaningful():
 
 
 def test_data_sets_are_redrawn_together():
-    """The same seeds everywhere: equal rows leave the mean as unsure as one of them."""
+    """Seeds are the same on all data sets, so equal rows do not narrow the interval."""
     first, second = np.tile(A * 2, (3, 1)), np.tile(B * 2, (3, 1))
-    found = stats.probability_of_outperforming(first, second, **MORE)
+    outperforming = stats.probability_of_outperforming(first, second, **MORE)
     alone = stats.probability_of_outperforming(A * 2, B * 2, **MORE).mean
     ends = float(alone.low), float(alone.high)
-    assert (found.mean.low, found.mean.high) == pytest.approx(ends)
+    assert (outperforming.mean.low, outperforming.mean.high) == pytest.approx(ends)
 
 
 def test_noethers_number_of_pairs():
@@ -118,8 +126,8 @@ def test_noethers_number_of_pairs():
 
 
 def order(first, second, **options):
-    found = stats.almost_stochastic_order(first, second, **{**MORE, **options})
-    return found.violation[0], found.bound[0]
+    result = stats.almost_stochastic_order(first, second, **{**MORE, **options})
+    return result.violation[0], result.bound[0]
 
 
 def test_violations_of_both_directions_sum_to_one():
@@ -136,7 +144,7 @@ def test_violations_of_both_directions_sum_to_one():
 
 @cases.each("sizes", [(5, 5), (7, 4), (3, 10)])
 def test_the_integral_is_what_a_fine_grid_comes_to(sizes):
-    """Of deep-significance at 71b9e42, with its first point and a step of 1e-5."""
+    """Equals deep-significance at 71b9e42 with its first point and a step of 1e-5."""
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=n) for n in sizes)
     t = np.arange(1e-5, 1, 1e-5)
@@ -146,7 +154,7 @@ def test_the_integral_is_what_a_fine_grid_comes_to(sizes):
 
 
 def exact_deviation() -> float:
-    """Of the violation over all 126 x 126 resamples of five runs each, by multinomials."""
+    """Return the deviation of the violation over all 126 x 126 resamples of five runs each."""
     ways = list(itertools.combinations_with_replacement(range(5), 5))
     weights = []
     for way in ways:
@@ -163,7 +171,7 @@ def exact_deviation() -> float:
 
 
 def test_the_bound_is_that_of_all_resamples():
-    """And of deep-significance's 1,000 draws, seed 1234: 0.135."""
+    """And near that of deep-significance's 1,000 draws with seed 1234: 0.135."""
     z, deviation = scipy.stats.norm.ppf(0.95), exact_deviation()
     assert order(A, B, draws=100_000)[1] == pytest.approx(z * deviation, rel=0.02)
     assert z * deviation == pytest.approx(0.135, abs=0.02)
@@ -173,10 +181,10 @@ def test_the_bound_is_that_of_all_resamples():
 
 
 def test_almost_is_between_better_and_not():
-    """One run behind at the bottom violates the order a little."""
+    """One run that is worse at the lowest quantile violates the order a little."""
     a, b = [0.60, 0.81, 0.82, 0.83], [0.61, 0.71, 0.72, 0.73]
-    found = stats.almost_stochastic_order(a, b, **MORE)
-    assert found.violation[0] == pytest.approx(0.0001 / (0.0001 + 3 * 0.01))
+    result = stats.almost_stochastic_order(a, b, **MORE)
+    assert result.violation[0] == pytest.approx(0.0001 / (0.0001 + 3 * 0.01))
 
 
 @cases.each(
@@ -197,20 +205,20 @@ def test_what_cannot_be_compared_is_refused(first, second, paired):
 
 
 def test_frames_are_read_by_the_names_of_their_axes():
-    """Rows of seeds and a column a data set, as of a frame of (method, seed) rows."""
+    """Rows are seeds and columns data sets, as in a frame of (method, seed) rows."""
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 5, 3))
     names = dict(index="seed", columns="dataset")
     frames = [pd.DataFrame(x.T).rename_axis(**names) for x in (a, b)]
     options = dict(larger_is_better=True, draws=100)
     for test in (stats.probability_of_outperforming, stats.almost_stochastic_order):
-        expected, found = test(a, b, **options), test(*frames, **options)
+        expected, result = test(a, b, **options), test(*frames, **options)
         for name in ("share", "violation"):
             if hasattr(expected, name):
                 pick = lambda x, name=name: getattr(x, name)
-                mine, other = pick(expected), pick(found)
-                mine, other = (getattr(x, "value", x) for x in (mine, other))
-                np.testing.assert_array_equal(mine, other)
+                first, other = pick(expected), pick(result)
+                first, other = (getattr(x, "value", x) for x in (first, other))
+                np.testing.assert_array_equal(first, other)
     several = pd.DataFrame(a.T).rename_axis(index="method", columns="dataset")
     with pytest.raises(ValueError, match="scores of one algorithm each"):
         stats.probability_of_outperforming(several, several, **options)

@@ -1,4 +1,4 @@
-"""What other packages say of the same scores: the same, or why not (docs/statistics.md)."""
+"""Comparisons with other packages: equal, or different for a known reason (docs/statistics.md)."""
 
 import json
 import pathlib
@@ -39,7 +39,7 @@ def test_quade_equals_statds(case):
 
 @cases.each("case", CASES)
 def test_aligned_ranks_equal_statds_without_ties(case):
-    """With ties statds keeps the sum of squared ranks that holds without them."""
+    """With ties, statds uses the sum of squared ranks that is valid without ties."""
     result = stats.aligned_ranks(case["scores"], larger_is_better=True)
     if has_ties(case["scores"]):
         assert result.statistic > case["aligned"]["chi2"]
@@ -51,7 +51,7 @@ def test_aligned_ranks_equal_statds_without_ties(case):
 
 @cases.each("case", CASES)
 def test_wilcoxon_equals_scikit_posthocs_without_ties(case):
-    """With ties or zeros scipy's exact table, which it takes, is of other ranks."""
+    """With ties or zeros, scikit-posthocs uses scipy's exact table for ranks without ties."""
     scores = np.array(case["scores"])
     result = stats.wilcoxon(scores, larger_is_better=True)
     compared_pairs = 0
@@ -80,7 +80,7 @@ def test_shaffer_equals_statds(case):
 
 @cases.each("case", MADE["critical_distances"])
 def test_critical_difference_nears_autoranks(case):
-    """autorank interpolates a table of quantiles, to some four digits."""
+    """autorank interpolates a table of quantiles, to about four digits."""
     n, k = case["n"], case["k"]
     scores = np.random.default_rng(0).random((n, k))
     ours = stats.nemenyi(scores, larger_is_better=True).critical_difference
@@ -93,8 +93,8 @@ def test_critical_difference_nears_autoranks(case):
 @cases.each("case", MADE["cliques"])
 def test_groups_equal_scikit_posthocs(case):
     near = np.array(case["near"], dtype=bool)
-    found = posthoc.largest_groups(near, np.arange(len(near)))
-    assert [list(group) for group in found] == case["groups"]
+    groups = posthoc.largest_groups(near, np.arange(len(near)))
+    assert [list(group) for group in groups] == case["groups"]
 
 
 def test_quade_equals_r():

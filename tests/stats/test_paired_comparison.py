@@ -1,4 +1,4 @@
-"""Bradley-Terry: the reference's posteriors, quadrature for two, invariants."""
+"""Bradley-Terry model against the reference's posteriors, quadrature, and invariants."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ REFERENCE = json.loads(ORACLE.read_text())
 
 
 def paper(which):
-    """Means of the paper's configuration, and Table 2's deviations."""
+    """Return the means of the paper's configuration, and the deviations of Table 2."""
     frame = pd.read_csv(ROOT / "examples" / "biasbed_paper_configuration.csv")
     means = frame.pivot(index="dataset", columns="algorithm", values="score")
     order = REFERENCE["datasets"][which], REFERENCE["algorithms"]
@@ -41,13 +41,15 @@ def test_equals_the_reference(name):
     )
     np.testing.assert_array_equal(wins, expected["wins_after_ties"])
     np.testing.assert_array_equal(ties, expected["ties"])
-    found = stats.bradley_terry_of_wins(wins)
+    bradley_terry = stats.bradley_terry_of_wins(wins)
     # The reference's own Monte Carlo error is about 0.005.
-    np.testing.assert_allclose(found.p_win.value, expected["mean_pwin"], atol=0.005)
+    np.testing.assert_allclose(
+        bradley_terry.p_win.value, expected["mean_pwin"], atol=0.005
+    )
     better = np.array(expected["prob_pwin_gt_half"])
     np.fill_diagonal(better, 0.5)
-    np.testing.assert_allclose(found.better, better, atol=0.012)
-    assert found.effective_draws > 10000
+    np.testing.assert_allclose(bradley_terry.better, better, atol=0.012)
+    assert bradley_terry.effective_draws > 10000
 
 
 @pytest.mark.slow
@@ -66,28 +68,28 @@ def test_two_algorithms_by_quadrature(games):
     inside = ends < len(d)
     width = p[ends[inside]] - p[inside]
     low = p[inside][np.argmin(width)]
-    found = stats.bradley_terry_of_wins([[0, won], [lost, 0]])
-    assert found.p_win.value[0, 1] == pytest.approx(p @ density, abs=4e-3)
-    assert found.better[0, 1] == pytest.approx(density[d > 0].sum(), abs=6e-3)
+    bradley_terry = stats.bradley_terry_of_wins([[0, won], [lost, 0]])
+    assert bradley_terry.p_win.value[0, 1] == pytest.approx(p @ density, abs=4e-3)
+    assert bradley_terry.better[0, 1] == pytest.approx(density[d > 0].sum(), abs=6e-3)
     band = density[(p >= 0.45) & (p <= 0.55)].sum()
-    assert found.equivalent[0, 1] == pytest.approx(band, abs=6e-3)
-    assert found.p_win.low[0, 1] == pytest.approx(low, abs=0.015)
-    assert found.p_win.high[0, 1] == pytest.approx(low + width.min(), abs=0.015)
+    assert bradley_terry.equivalent[0, 1] == pytest.approx(band, abs=6e-3)
+    assert bradley_terry.p_win.low[0, 1] == pytest.approx(low, abs=0.015)
+    assert bradley_terry.p_win.high[0, 1] == pytest.approx(low + width.min(), abs=0.015)
 
 
 def test_reads_scores_in_any_direction():
     scores = np.random.default_rng(0).normal(size=(8, 4, 5)) + np.arange(4)[:, None]
-    found = stats.bradley_terry(scores, larger_is_better=True, local_rope=0.4)
+    bradley_terry = stats.bradley_terry(scores, larger_is_better=True, local_rope=0.4)
     turned = stats.bradley_terry(-scores, larger_is_better=False, local_rope=0.4)
-    np.testing.assert_array_equal(found.wins, turned.wins)
-    np.testing.assert_array_equal(found.p_win.value, turned.p_win.value)
-    assert found.algorithms == ("0", "1", "2", "3")
-    np.testing.assert_allclose(found.better + found.better.T, 1)
-    np.testing.assert_allclose(found.p_win.low + found.p_win.high.T, 1)
-    assert (np.diff(found.strengths.value) > 0).all()
-    several = found.wins + found.wins.T - 8
+    np.testing.assert_array_equal(bradley_terry.wins, turned.wins)
+    np.testing.assert_array_equal(bradley_terry.p_win.value, turned.p_win.value)
+    assert bradley_terry.algorithms == ("0", "1", "2", "3")
+    np.testing.assert_allclose(bradley_terry.better + bradley_terry.better.T, 1)
+    np.testing.assert_allclose(bradley_terry.p_win.low + bradley_terry.p_win.high.T, 1)
+    assert (np.diff(bradley_terry.strengths.value) > 0).all()
+    several = bradley_terry.wins + bradley_terry.wins.T - 8
     off = ~np.eye(4, dtype=bool)
-    np.testing.assert_array_equal(several[off], found.ties[off] % 2)
+    np.testing.assert_array_equal(several[off], bradley_terry.ties[off] % 2)
 
 
 def test_equal_means_tie():
@@ -122,23 +124,26 @@ def test_refusals():
 @cases.each("apart", [0, 3])
 @cases.each("n", [2, 20, 50])
 def test_many_algorithms(n, apart):
-    """Also those that hardly ever lose to the next: walls on one side, tails on the other."""
+    """Includes algorithms that hardly ever lose to the next: very skewed posteriors."""
     rng = np.random.default_rng(n)
     scores = rng.normal(size=(n, 12)) + apart * np.arange(12)
-    found = stats.bradley_terry(scores, larger_is_better=True)
-    assert found.effective_draws > 4000
+    bradley_terry = stats.bradley_terry(scores, larger_is_better=True)
+    assert bradley_terry.effective_draws > 4000
     # The likelihood does not know the sum of b, whose mean is the prior's.
-    assert abs(found.strengths.value.sum()) < 0.1 * np.ptp(found.strengths.value) + 0.1
+    assert (
+        abs(bradley_terry.strengths.value.sum())
+        < 0.1 * np.ptp(bradley_terry.strengths.value) + 0.1
+    )
     if apart:
-        assert (np.diff(found.strengths.value) > 0).all()
+        assert (np.diff(bradley_terry.strengths.value) > 0).all()
 
 
 @pytest.mark.slow
 def test_fifty_algorithms():
     scores = np.random.default_rng(0).normal(size=(50, 50)) + 3 * np.arange(50)
-    found = stats.bradley_terry(scores, larger_is_better=True)
-    assert found.effective_draws > 1500
-    assert (np.diff(found.strengths.value) > 0).all()
+    bradley_terry = stats.bradley_terry(scores, larger_is_better=True)
+    assert bradley_terry.effective_draws > 1500
+    assert (np.diff(bradley_terry.strengths.value) > 0).all()
 
 
 def test_no_games_leave_the_prior():

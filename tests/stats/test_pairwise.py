@@ -20,7 +20,7 @@ def frame():
 def test_a_pair_is_tested_over_the_models_with_both(frame, method):
     frame.loc[[0, 3], "a"] = np.nan
     frame.loc[[3, 7], "d"] = np.nan
-    found = correlation.pairwise_matrix(
+    matrix = correlation.pairwise_matrix(
         frame, ("a", "b"), ("d", "e"), method=method, **ASKED
     )
     test = getattr(correlation, method)
@@ -29,22 +29,22 @@ def test_a_pair_is_tested_over_the_models_with_both(frame, method):
         for y in ("d", "e"):
             both = frame[[x, y]].dropna()
             expected = test(both[x], both[y], **ASKED)
-            assert found.statistic.loc[x, y] == expected.statistic
-            assert found.pvalue.loc[x, y] == expected.pvalue
+            assert matrix.statistic.loc[x, y] == expected.statistic
+            assert matrix.pvalue.loc[x, y] == expected.pvalue
             ps.append(expected.pvalue)
-    assert (found.n, found.family) == (12, 4)
-    np.testing.assert_array_equal(found.holm.to_numpy().ravel(), adjust(ps, "holm"))
+    assert (matrix.n, matrix.family) == (12, 4)
+    np.testing.assert_array_equal(matrix.holm.to_numpy().ravel(), adjust(ps, "holm"))
 
 
 def test_among_measures_and_too_few(frame):
     frame.loc[2:, "a"] = np.nan  # Two models have it.
     frame.loc[0, "b"] = np.nan
-    found = correlation.pairwise_matrix(frame, ("a", "b", "c"), **ASKED)
-    assert found.statistic.loc["a"].drop("a").isna().all()
-    assert found.family == 1
-    assert found.statistic.loc["b", "c"] == found.statistic.loc["c", "b"]
-    assert found.pvalue.loc["b", "c"] == found.holm.loc["c", "b"]
-    assert np.isnan(found.pvalue.to_numpy().diagonal()).all()
+    matrix = correlation.pairwise_matrix(frame, ("a", "b", "c"), **ASKED)
+    assert matrix.statistic.loc["a"].drop("a").isna().all()
+    assert matrix.family == 1
+    assert matrix.statistic.loc["b", "c"] == matrix.statistic.loc["c", "b"]
+    assert matrix.pvalue.loc["b", "c"] == matrix.holm.loc["c", "b"]
+    assert np.isnan(matrix.pvalue.to_numpy().diagonal()).all()
     frame["b"] = np.nan
     nothing = correlation.pairwise_matrix(frame, ("a", "b"), ("d",), **ASKED)
     assert nothing.family == 0
@@ -52,10 +52,10 @@ def test_among_measures_and_too_few(frame):
 
 
 def test_given_measures_a_pair_is_a_partial_correlation(frame):
-    """Over the models that have x, y and all that is given; adjusted over the family."""
+    """Over the models that have x, y and all covariates; adjusted over the family."""
     frame.loc[0, "a"] = frame.loc[5, "e"] = np.nan
     frame.loc[3:, "c"] = np.nan  # Three models have it.
-    found = correlation.pairwise_matrix(
+    matrix = correlation.pairwise_matrix(
         frame, ("a", "c"), ("d",), given=("b", "e"), **ASKED
     )
     rest = frame[["a", "d", "b", "e"]].dropna()
@@ -63,15 +63,15 @@ def test_given_measures_a_pair_is_a_partial_correlation(frame):
     expected = correlation.partial(
         rest["a"], rest["d"], covariates=[rest["b"], rest["e"]], **ASKED
     )
-    assert found.statistic.loc["a", "d"] == expected.statistic
-    assert found.pvalue.loc["a", "d"] == found.holm.loc["a", "d"] == expected.pvalue
-    assert found.statistic.loc["c"].isna().all()
-    assert found.family == 1
+    assert matrix.statistic.loc["a", "d"] == expected.statistic
+    assert matrix.pvalue.loc["a", "d"] == matrix.holm.loc["a", "d"] == expected.pvalue
+    assert matrix.statistic.loc["c"].isna().all()
+    assert matrix.family == 1
 
 
 def test_given_measures_are_no_pairs(frame):
-    found = correlation.pairwise_matrix(frame, given=("e",), **ASKED)
-    assert list(found.statistic) == list("abcd")
+    matrix = correlation.pairwise_matrix(frame, given=("e",), **ASKED)
+    assert list(matrix.statistic) == list("abcd")
     with pytest.raises(ValueError, match="'e' twice"):
         correlation.pairwise_matrix(frame, ("a",), ("e",), given=("e",))
     with pytest.raises(ValueError, match="must be columns, got 'q'"):

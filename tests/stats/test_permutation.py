@@ -1,4 +1,4 @@
-"""Permutation tests: against every table by hand, scipy's tables, and the null itself."""
+"""Permutation tests against explicit enumeration, published tables, and null distributions."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from tests import cases
 
 
 def every_table(ranked):
-    """The rank sums of all (k!)^n tables, one by one."""
+    """Yield the rank sums of all (k!)^n tables."""
     rows = [list(itertools.permutations(row)) for row in ranked]
     return np.array([np.sum(table, axis=0) for table in itertools.product(*rows)])
 
@@ -39,7 +39,7 @@ def test_exact_is_every_table_by_hand(scores):
 
 @cases.each("scores", TABLES)
 def test_max_t_is_every_table_by_hand(scores):
-    """Westfall and Young's algorithm 2.8, word by word."""
+    """Equals Westfall and Young's algorithm 2.8 written literally."""
     ranked = scipy.stats.rankdata(-scores, axis=1)
     pairs = list(itertools.combinations(range(scores.shape[1]), 2))
     sums = every_table(ranked)
@@ -69,12 +69,12 @@ def test_exact_gives_friedmans_own_table():
         sums, chances = permutation.exact_rank_sums(
             np.tile(2 * np.arange(1, k + 1), (n, 1))
         )
-        found = 3 * np.sum(sums**2, axis=1) / (n * k * (k + 1)) - 3 * n * (k + 1)
-        assert chances[found >= chi2 - 1e-9].sum() == pytest.approx(p, abs=6e-4)
+        result = 3 * np.sum(sums**2, axis=1) / (n * k * (k + 1)) - 3 * n * (k + 1)
+        assert chances[result >= chi2 - 1e-9].sum() == pytest.approx(p, abs=6e-4)
 
 
 def test_draws_near_all():
-    """The same test by drawing, within four standard errors; so for pairs."""
+    """Random draws agree with the exact test within four standard errors, also for pairs."""
     rng = np.random.default_rng(0)
     scores = np.round(rng.normal(size=(7, 4)) + [0, 0.5, 0.5, 1], 1)
     twice = np.rint(2 * scipy.stats.rankdata(-scores, axis=1)).astype(int)
@@ -86,7 +86,7 @@ def test_draws_near_all():
 
 
 def test_draws_are_uniform():
-    """All orders of one data set, by chi-squared; sums of many by mean and variance."""
+    """Orders of one data set by chi-squared; sums of many by mean and variance."""
     sums = np.concatenate(
         [*permutation.draw_rank_sums(np.array([[0, 1, 2, 3]]), 24_000, 1)]
     )
@@ -112,12 +112,12 @@ def test_p_of_draws_is_never_zero_and_seeds_repeat():
     pairs = stats.max_t(scores, larger_is_better=True, permutations=99)
     assert pairs.adjusted.min() == pairs.least == pairs.least_adjusted == 0.01
     noise = np.random.default_rng(0).normal(size=(12, 10))
-    found = [
+    result = [
         stats.max_t(noise, larger_is_better=True, permutations=500, seed=seed).adjusted
         for seed in (0, 0, 1)
     ]
-    np.testing.assert_array_equal(found[0], found[1])
-    assert (found[0] != found[2]).any()
+    np.testing.assert_array_equal(result[0], result[1])
+    assert (result[0] != result[2]).any()
     p = stats.friedman_permutation(noise, larger_is_better=True, permutations=400)
     assert p.standard_error == pytest.approx(math.sqrt(p.pvalue * (1 - p.pvalue) / 400))
 
@@ -146,12 +146,12 @@ def test_invariants():
     again = stats.max_t(scores[:, order], larger_is_better=True)
     np.testing.assert_allclose(again.adjusted, pairs.adjusted[order][:, order])
     for k in (3, 12):  # All tie, so there is one order, whatever k.
-        same = stats.friedman_permutation(np.ones((4, k)), larger_is_better=True)
-        assert same.pvalue == 1
+        equal = stats.friedman_permutation(np.ones((4, k)), larger_is_better=True)
+        assert equal.pvalue == 1
 
 
 def test_least_of_exact_pairs_is_reached():
-    """One is always first and one always last: in the middle, orders differ."""
+    """Reached if one algorithm is always first and one last, with varying orders between."""
     scores = [[4, 3, 2, 1], [4, 2, 3, 1], [4, 3, 2, 1]]
     result = stats.max_t(scores, larger_is_better=True)
     assert result.pvalues[0, 3] == pytest.approx(result.least)
@@ -160,40 +160,43 @@ def test_least_of_exact_pairs_is_reached():
 
 @pytest.mark.slow
 def test_approximation_is_the_rate_of_rejection():
-    """By simulating what `friedman` says, and exactly where that is possible."""
+    """Equals simulated rejections of `friedman`, and exact values where possible."""
     rng = np.random.default_rng(2)
     for n, k in [(3, 3), (5, 4), (6, 8)]:
-        told = stats.type_1_error(n, k)
-        assert told.exact == (k < 8)
+        error_rates = stats.type_1_error(n, k)
+        assert error_rates.exact == (k < 8)
         results = [
             stats.friedman(draw, larger_is_better=True)
             for draw in rng.random((1500, n, k))
         ]
-        for rate, p in [(told.f, "pvalue"), (told.chi2, "chi2_pvalue")]:
+        for rate, p in [(error_rates.f, "pvalue"), (error_rates.chi2, "chi2_pvalue")]:
             found = np.mean([getattr(result, p) <= 0.05 for result in results])
-            error = math.sqrt(rate * (1 - rate) / 1500) + told.standard_error
+            error = math.sqrt(rate * (1 - rate) / 1500) + error_rates.standard_error
             assert found == pytest.approx(rate, abs=4 * error + 1e-12)
 
 
 def test_more_algorithms_than_a_factorial_of_floats_holds():
     for n, k in ((5, 171), (3, 200)):
-        found = stats.type_1_error(n, k, draws=200)
-        assert 0 <= found.f <= 1
-        assert found.least == 0
+        type_1_error = stats.type_1_error(n, k, draws=200)
+        assert 0 <= type_1_error.f <= 1
+        assert type_1_error.least == 0
 
 
 def test_approximation_of_few():
-    """Three data sets and algorithms: F rejects where chi2 is 4.67, six times too often."""
-    told = stats.type_1_error(3, 3)
-    assert told.exact
-    assert (told.f, told.chi2) == (pytest.approx(7 / 36), pytest.approx(1 / 36))
-    assert told.least == pytest.approx(1 / 36)
+    """With 3 data sets and algorithms F rejects at chi2 = 4.67, six times too often."""
+    error_rates = stats.type_1_error(3, 3)
+    assert error_rates.exact
+    assert (error_rates.f, error_rates.chi2) == (
+        pytest.approx(7 / 36),
+        pytest.approx(1 / 36),
+    )
+    assert error_rates.least == pytest.approx(1 / 36)
     assert stats.type_1_error(2, 2).least == 0.5
     assert stats.type_1_error(7, 8) is stats.type_1_error(7, 8)
 
 
 def test_size_under_the_null():
-    """An exact test rejects as often as its own steps allow, and no more than 5 %."""
+    """An exact test rejects as often as its discrete p-values allow, at most 5 %."""
     draws = np.random.default_rng(3).integers(0, 4, size=(400, 6, 4))
     rate = np.mean(
         [

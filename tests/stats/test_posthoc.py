@@ -1,4 +1,4 @@
-"""Tests of pairs by mean ranks: against scikit-posthocs, Demsar's tables, invariants."""
+"""Pairwise tests by mean ranks against scikit-posthocs, Demsar's tables, and invariants."""
 
 import json
 import math
@@ -125,8 +125,8 @@ def test_groups_of_a_relation_that_is_not_by_rank():
     near = np.eye(4, dtype=bool)
     for i, j in [(0, 2), (2, 3), (0, 3), (1, 2)]:
         near[i, j] = near[j, i] = True
-    found = posthoc.largest_groups(near, np.array([1.0, 2, 3, 4]))
-    assert found == ((0, 2, 3), (1, 2))
+    groups = posthoc.largest_groups(near, np.array([1.0, 2, 3, 4]))
+    assert groups == ((0, 2, 3), (1, 2))
     assert posthoc.largest_groups(np.eye(3, dtype=bool), np.arange(3)) == ()
 
 
@@ -137,9 +137,9 @@ def test_nemenyi_tells_what_it_is_made_of():
     np.testing.assert_array_equal(result.adjusted, result.pvalues)
     better = result.ranks[:, None] < result.ranks
     np.testing.assert_array_equal(result.statistics > 0, better)
-    same = stats.nemenyi(np.tile(np.arange(5.0), (6, 1)), larger_is_better=True)
-    assert same.pvalues.min() == pytest.approx(same.least)
-    assert same.least == result.least < result.pvalues.min()
+    equal = stats.nemenyi(np.tile(np.arange(5.0), (6, 1)), larger_is_better=True)
+    assert equal.pvalues.min() == pytest.approx(equal.least)
+    assert equal.least == result.least < result.pvalues.min()
 
 
 def test_conover_is_fishers_test_of_ranks():
@@ -161,8 +161,8 @@ def test_conover_where_no_variance_is_left():
     result = stats.conover([[3, 2, 2]] * 4, larger_is_better=True)
     assert result.pvalues.tolist() == [[1, 0, 0], [0, 1, 1], [0, 1, 1]]
     assert result.statistics[0].tolist() == [0, math.inf, math.inf]
-    same = stats.conover(np.ones((4, 3)), larger_is_better=True)
-    np.testing.assert_array_equal(same.adjusted, np.ones((3, 3)))
+    equal = stats.conover(np.ones((4, 3)), larger_is_better=True)
+    np.testing.assert_array_equal(equal.adjusted, np.ones((3, 3)))
 
 
 # Demsar 2006, table 5(b), k = 2 to 10; but for 9 it prints 2.724, where 2.734 is right.
@@ -186,10 +186,10 @@ def test_dunn_crosses_alpha_at_demsars_value(k):
 @cases.each("adjust", ["holm", "hochberg", "hommel", "bh"])
 def test_dunn_adjusts_as_asked(adjust):
     scores = np.random.default_rng(9).random((9, 5)) + np.linspace(0, 0.5, 5)
-    asked = {"larger_is_better": True, "control": 3}
-    result = stats.bonferroni_dunn(scores, adjust=adjust, **asked)
+    options = {"larger_is_better": True, "control": 3}
+    result = stats.bonferroni_dunn(scores, adjust=adjust, **options)
     np.testing.assert_allclose(result.adjusted, stats.adjust(result.pvalues, adjust))
-    plain = stats.bonferroni_dunn(scores, **asked)
+    plain = stats.bonferroni_dunn(scores, **options)
     assert (result.adjusted <= plain.adjusted).all()
     turned = stats.bonferroni_dunn(-scores, larger_is_better=False, control="3")
     np.testing.assert_array_equal(turned.adjusted, plain.adjusted)

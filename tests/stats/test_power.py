@@ -1,4 +1,4 @@
-"""Power: closed forms, studies simulated apart from the module, and honest verdicts."""
+"""Power against closed forms and independently simulated studies; texts of verdicts."""
 
 import math
 import pathlib
@@ -41,7 +41,7 @@ def power_at(scores, difference, *, runs, datasets, draws):
 
 @pytest.mark.slow
 def test_equals_studies_simulated_apart(large):
-    """New normal studies, and scipy's tests and our Nemenyi on each of them."""
+    """New normal studies, tested with scipy and with Nemenyi's test."""
     rng, difference, n, r, k = np.random.default_rng(1), 1.5, 10, 3, 4
     hits = np.zeros(3)
     studies = 600
@@ -55,22 +55,22 @@ def test_equals_studies_simulated_apart(large):
         hits[1] += ahead and scipy.stats.wilcoxon(d, method="exact").pvalue <= 0.05
         mean_ranks = score_table.rank(means, larger_is_better=True).mean(axis=0)
         hits[2] += mean_ranks[1] - mean_ranks[0] >= q
-    found = power_at(large, difference, runs=r, datasets=n, draws=2000)
-    got = [found[test] for test in power.TESTS]
+    result = power_at(large, difference, runs=r, datasets=n, draws=2000)
+    got = [result[test] for test in power.TESTS]
     # Three deviations of 600 studies and of 2000: 0.07.
     np.testing.assert_allclose(got, hits / studies, atol=0.07)
     assert 0.15 < min(got) and max(got) < 0.9
 
 
 def test_t_has_a_closed_form(large):
-    """Run effects shift all data sets alike and are left out of it."""
+    """Run effects shift all data sets equally and are not part of the closed form."""
     scores = large - large.mean(axis=0) + large.mean(axis=(0, 2))[:, None]
     for r in (2, 8):
         deviation = math.sqrt(2 * BETWEEN**2 + 2 * NOISE**2 / r)
         for n in (6, 15):
-            found = power_at(scores, 1.0, runs=r, datasets=n, draws=3000)
+            result = power_at(scores, 1.0, runs=r, datasets=n, draws=3000)
             expected = stats.power_of_t(difference=1.0, deviation=deviation, datasets=n)
-            assert found["t"] == pytest.approx(expected, abs=0.04)
+            assert result["t"] == pytest.approx(expected, abs=0.04)
 
 
 def test_closed_forms():
@@ -118,25 +118,28 @@ def test_wilcoxon_never_rejects_where_it_cannot():
     assert power._wilcoxon_critical(10, 0.05 / 25) == 55
     assert power._wilcoxon_critical(10, 0.05) == 55 - 8  # Every textbook's table.
     frame = pd.read_csv(ROOT / "examples" / "biasbed_runs.csv")
-    found = stats.power_of_design(frame, difference=2, seeds=[10], datasets=[10])
-    assert found.comparisons == 28
-    assert found.power["wilcoxon"].max() == 0
-    assert found.minimal["wilcoxon"] == math.inf
-    assert "With 10 data sets and 9 to 10 runs, a difference of 2 is" in found.verdict
-    assert "is no evidence against such a difference" in found.verdict
-    assert "none by Wilcoxon's" in found.verdict
+    power_result = stats.power_of_design(frame, difference=2, seeds=[10], datasets=[10])
+    assert power_result.comparisons == 28
+    assert power_result.power["wilcoxon"].max() == 0
+    assert power_result.minimal["wilcoxon"] == math.inf
+    assert (
+        "With 10 data sets and 9 to 10 runs, a difference of 2 is"
+        in power_result.verdict
+    )
+    assert "is no evidence against such a difference" in power_result.verdict
+    assert "none by Wilcoxon's" in power_result.verdict
 
 
 @pytest.mark.slow
 def test_more_finds_more(large):
-    found = stats.power_of_design(large[:12, :, :6], difference=1.5)
+    power_result = stats.power_of_design(large[:12, :, :6], difference=1.5)
     for test in power.TESTS:
-        assert found.power[test][-1, -1] > found.power[test][0, 0]
-        assert found.power[test].shape == (5, 4)
-        if math.isfinite(found.minimal[test]):
+        assert power_result.power[test][-1, -1] > power_result.power[test][0, 0]
+        assert power_result.power[test].shape == (5, 4)
+        if math.isfinite(power_result.minimal[test]):
             again = stats.power_of_design(
                 large[:12, :, :6],
-                difference=found.minimal[test],
+                difference=power_result.minimal[test],
                 seeds=[6],
                 datasets=[12],
             )
@@ -169,8 +172,8 @@ def test_one_pair_and_refusals(large):
 
 
 def test_a_table_without_spread_finds_everything():
-    found = stats.power_of_design(
+    power_result = stats.power_of_design(
         np.zeros((6, 2, 2)), difference=1, seeds=[1], datasets=[6], draws=100
     )
-    assert found.present == dict.fromkeys(power.TESTS, 1.0)
-    assert max(found.minimal.values()) < 1e-8
+    assert power_result.present == dict.fromkeys(power.TESTS, 1.0)
+    assert max(power_result.minimal.values()) < 1e-8

@@ -1,4 +1,4 @@
-"""What no test can answer is refused in one line, not answered with NaN or p = 0."""
+"""Input that no test can use raises a one-line error, instead of NaN or p = 0."""
 
 import math
 
@@ -126,10 +126,10 @@ def test_is_refused_in_one_line(call, message):
 
 
 def test_all_columns_are_correlated_by_default():
-    found = correlation.pairwise_matrix(HOLES)
+    matrix = correlation.pairwise_matrix(HOLES)
     named = correlation.pairwise_matrix(HOLES, ["a", "b", "c"])
-    pd.testing.assert_frame_equal(found.pvalue, named.pvalue)
-    assert found.family == 3
+    pd.testing.assert_frame_equal(matrix.pvalue, named.pvalue)
+    assert matrix.family == 3
 
 
 @pytest.mark.parametrize(

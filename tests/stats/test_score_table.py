@@ -1,4 +1,4 @@
-"""Tables of scores: every form gives the same, and what cannot be compared is refused."""
+"""Tables of scores: all forms give the same table, and invalid ones raise errors."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,10 +43,10 @@ def test_every_form_gives_the_same(array):
 def test_algorithms_may_have_different_numbers_of_runs(array):
     frame = tidy(array)
     frame = frame[(frame["algorithm"] != "b") | (frame["run"] > 1)]
-    found = score_table.read(frame)
-    assert found.counts.tolist() == [R, R - 2, R]
-    np.testing.assert_allclose(found.runs("b"), array[:, 1, 2:])
-    np.testing.assert_allclose(found.means[:, 1], array[:, 1, 2:].mean(axis=1))
+    table = score_table.read(frame)
+    assert table.counts.tolist() == [R, R - 2, R]
+    np.testing.assert_allclose(table.runs("b"), array[:, 1, 2:])
+    np.testing.assert_allclose(table.means[:, 1], array[:, 1, 2:].mean(axis=1))
 
 
 def test_missing_cells_are_listed_and_dropped_only_if_asked(array):
@@ -104,9 +104,9 @@ def test_refuses_doubled_cells_and_tables_too_small(array):
 def test_runs_of_algorithms_with_numbers_for_names(array):
     frame = tidy(array, algorithms=(1, 2, 3))
     left = score_table.drop_incomplete(frame.iloc[1:], drop="runs")
-    found = score_table.read(left)
-    assert found.algorithms == ("1", "2", "3")
-    assert found.counts.tolist() == [R - 1, R, R]
+    table = score_table.read(left)
+    assert table.algorithms == ("1", "2", "3")
+    assert table.counts.tolist() == [R - 1, R, R]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -123,8 +123,8 @@ def test_a_matrix_whose_axes_are_named_the_other_way_round_is_refused(array, axi
         np.testing.assert_array_equal(
             score_table.read(right, axis=axis).means, expected
         )
-        told = f"scores: with axis={axis} .*{methods or sets}.*; give .*read.scores, axis={1 - axis}"
-        with pytest.raises(ValueError, match=told):
+        message = f"scores: with axis={axis} .*{methods or sets}.*; give .*read.scores, axis={1 - axis}"
+        with pytest.raises(ValueError, match=message):
             score_table.read(wrong, axis=axis)
     other = means.rename_axis(index="picture", columns="network")
     assert score_table.read(other).algorithms == ("a", "b", "c")
@@ -262,7 +262,7 @@ def test_a_column_of_numbers_that_are_no_scores_is_no_algorithm(name):
     ],
 )
 def test_whole_numbers_with_a_name_of_bookkeeping_are_no_scores(name, values):
-    """As a column and as a row, beside scores with one decimal."""
+    """As a column and as a row, next to scores with one decimal."""
     frame = pd.DataFrame({"A": [61.3, 72.4, 58.9], name: values, "B": [60.2, 70.0, 59]})
     for matrix in (frame, frame.T):
         with pytest.raises(
@@ -275,7 +275,7 @@ def test_whole_numbers_with_a_name_of_bookkeeping_are_no_scores(name, values):
     "name", ["ID", "in_id", "train_id", "test_set", "fold", "method", "Index", "seed"]
 )
 def test_scores_may_have_a_name_of_bookkeeping(name):
-    """Their values say what they are; ID beside OOD is a data set in whole per cents."""
+    """Decided by values: ID next to OOD is a data set in whole per cents."""
     frame = pd.DataFrame({"A": [61.3, 72.4], name: [60.0, 70.1], "B": [60.2, 70.5]})
     assert score_table.read(frame).algorithms == ("A", name, "B")
     assert score_table.read(frame.T).datasets == ("A", name, "B")
@@ -343,14 +343,14 @@ def test_runs_are_paired_by_name_in_any_order_of_rows(array):
         table = score_table.read(frame.sample(frac=1, random_state=seed)).only(
             datasets="vwxyz", algorithms="abc"
         )
-        found = np.sort(table.values[:, 0] - table.values[:, 1], axis=1)
-        np.testing.assert_allclose(found, np.sort(differences, axis=1))
+        result = np.sort(table.values[:, 0] - table.values[:, 1], axis=1)
+        np.testing.assert_allclose(result, np.sort(differences, axis=1))
         better = stats.correlated_t(table, **options).better
         np.testing.assert_allclose(better, expected)
 
 
 def test_runs_to_drop_are_found_in_any_order_of_rows(array):
-    """One cell is missing, of run 2 of b: that run alone goes."""
+    """The cell of run 2 of b is missing: only that run is dropped."""
     frame = tidy(array)
     hole = (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
     run = (frame["algorithm"] == "b") & (frame["run"] == 2)
@@ -372,7 +372,7 @@ SCALARS = {
 
 @cases.each("kind", SCALARS)
 def test_scalars_of_array_libraries_are_read(kind):
-    """In lists, in frames and as a tidy column: the numbers that they hold."""
+    """In lists, in frames and in a tidy column."""
     matrix = np.array([[1.0, 2, 4], [8, 16, 32]])
     rows = [[SCALARS[kind](x) for x in row] for row in matrix]
     for scores in (rows, pd.DataFrame(rows)):
@@ -469,7 +469,7 @@ def test_runs_keep_their_names_in_the_order_of_their_scores():
 
 
 def test_tests_over_data_sets_refuse_a_table_of_one():
-    """Whether it is read as one, or a part of a larger table."""
+    """Also if the table is a part of a larger one."""
     table = score_table.read(as_tidy()).only(datasets=["D0"])
     for test in (stats.friedman, stats.nemenyi):
         with pytest.raises(ValueError, match="at least 2 data sets"):

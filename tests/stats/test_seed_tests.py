@@ -1,4 +1,4 @@
-"""Tests over the seeds of a data set: as scipy has them, exact, and of the right size."""
+"""Tests over the seeds of a data set against scipy, exact p-values, and simulated levels."""
 
 import fractions
 import itertools
@@ -63,14 +63,14 @@ def test_paired_t_interval_and_p_are_scipys(n):
 
 @cases.each("sizes", [(3, 3), (5, 5), (3, 6)])
 def test_p_by_permutation_is_the_share_of_all_splits(sizes):
-    """Each split's Welch t is that of scipy."""
+    """The Welch t of each split is that of scipy."""
     first, second = normal(*sizes, seed=1)
     pooled, n = np.concatenate([first, second]), sum(sizes)
 
     def size(chosen):
-        others = np.delete(pooled, chosen)
+        remaining = np.delete(pooled, chosen)
         return abs(
-            scipy.stats.ttest_ind(pooled[list(chosen)], others, equal_var=False)[0]
+            scipy.stats.ttest_ind(pooled[list(chosen)], remaining, equal_var=False)[0]
         )
 
     seen = size(range(sizes[0]))
@@ -92,7 +92,7 @@ def test_p_by_permutation_is_the_share_of_all_splits(sizes):
     ],
 )
 def test_p_by_permutation_is_exact_with_ties(first, second):
-    """As by fractions, in which equal statistics are equal; no spread is an infinite t."""
+    """Equals p by fractions, in which equal statistics are equal; no spread: infinite t."""
     first, second = (
         [fractions.Fraction(word) for word in text.split()] for text in (first, second)
     )
@@ -109,8 +109,8 @@ def test_p_by_permutation_is_exact_with_ties(first, second):
     pooled, seen = [*first, *second], square(first, second)
     every = []
     for chosen in itertools.combinations(range(len(pooled)), len(first)):
-        others = [x for i, x in enumerate(pooled) if i not in chosen]
-        every.append(square([pooled[i] for i in chosen], others) >= seen)
+        remaining = [x for i, x in enumerate(pooled) if i not in chosen]
+        every.append(square([pooled[i] for i in chosen], remaining) >= seen)
     test = compare(list(map(float, first)), list(map(float, second)))
     assert test.permutation_pvalue == pytest.approx(np.mean(every))
 
@@ -224,7 +224,7 @@ def test_rounding_moves_no_p():
 
 @cases.each("paired", [False, True])
 def test_only_differences_in_deviations_matter(paired):
-    """Scaled and shifted, p and g stay; with smaller better, the signs turn."""
+    """Scaling and shifting change neither p nor g; smaller-is-better turns the signs."""
     first, second = normal(4, 4, seed=5)
     plain = compare(first, second, paired=paired)
     scaled = compare(10 * first + 7, 10 * second + 7, paired=paired)
@@ -263,14 +263,16 @@ def test_pairs_are_runs_of_one_name_in_any_order():
     first, second = normal(5, 5, seed=7)
     frame = tidy({"a": first, "b": second})
     shuffled = frame.sample(frac=1, random_state=1)
-    found = [
+    result = [
         stats.compare_seeds(x, larger_is_better=True, paired=True, reference="b").tests[
             0
         ]
         for x in (frame, shuffled)
     ]
-    assert found[0].pvalue == pytest.approx(found[1].pvalue)
-    assert found[0].pvalue == pytest.approx(scipy.stats.ttest_rel(first, second).pvalue)
+    assert result[0].pvalue == pytest.approx(result[1].pvalue)
+    assert result[0].pvalue == pytest.approx(
+        scipy.stats.ttest_rel(first, second).pvalue
+    )
     with pytest.raises(ValueError, match="same runs, got none called 4 of b; leave"):
         stats.compare_seeds(frame[:-1], larger_is_better=True, paired=True)
 
@@ -339,9 +341,9 @@ def test_the_detectable_difference_is_at_the_level_that_tests_share():
 
 
 def test_the_minimal_difference_of_equal_deviations_is_that_of_students_test():
-    found = power.minimal_difference_of_welch(deviations=(2, 2), seeds=(6, 6))
+    result = power.minimal_difference_of_welch(deviations=(2, 2), seeds=(6, 6))
     critical = scipy.stats.t.isf(0.025, 10)
-    shift = found / (2 * math.sqrt(1 / 3))
+    shift = result / (2 * math.sqrt(1 / 3))
     assert scipy.stats.nct.sf(critical, 10, shift) == pytest.approx(0.8)
     with pytest.raises(ValueError, match="seeds: must be at least 2"):
         power.minimal_difference_of_welch(deviations=(2, 2), seeds=(1, 6))

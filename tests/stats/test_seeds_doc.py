@@ -1,4 +1,4 @@
-"""The examples of docs/statistics-seeds.md give what it says."""
+"""The examples of docs/statistics-seeds.md give the results on the page."""
 
 import doctest
 import pathlib
@@ -9,6 +9,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 def test_examples(monkeypatch):
     monkeypatch.chdir(ROOT)
     page = ROOT / "docs" / "statistics-seeds.md"
-    found = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
-    assert found.attempted > 20
-    assert found.failed == 0
+    result = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert result.attempted > 20
+    assert result.failed == 0

@@ -1,4 +1,4 @@
-"""Wilcoxon's test: by all sign flips, against scipy, and by its invariants."""
+"""Wilcoxon's test against all sign flips, scipy, and its invariants."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from tests import cases
 
 
 def by_hand(d, zeros):
-    """All 2^n signs, one by one."""
+    """Return the results of all 2^n signs, one by one."""
     ranked = scipy.stats.rankdata(np.abs(d))
     if zeros == "wilcox":
         ranked, d = scipy.stats.rankdata(np.abs(d[d != 0])), d[d != 0]
@@ -118,7 +118,7 @@ def test_control_is_a_row_of_the_pairs():
 
 
 def test_least_is_reached():
-    """All data sets rank alike: no smaller p is possible, and it is told before."""
+    """All data sets rank the same: the smallest possible p, which `least` states."""
     scores = np.arange(4) * np.arange(1, 7)[:, None]
     result = stats.wilcoxon(scores, larger_is_better=True)
     assert result.pvalues.min() == result.least == 2**-5
@@ -134,19 +134,19 @@ def test_last_bits_do_not_break_ties():
     tenths = np.random.default_rng(7).integers(0, 30, size=(10, 5))
     whole = stats.wilcoxon(tenths, larger_is_better=True)
     noisy = tenths * 0.1 + np.arange(10)[:, None] * 0.7
-    found = stats.wilcoxon(noisy, larger_is_better=True)
-    np.testing.assert_array_equal(found.pvalues, whole.pvalues)
+    wilcoxon = stats.wilcoxon(noisy, larger_is_better=True)
+    np.testing.assert_array_equal(wilcoxon.pvalues, whole.pvalues)
     raw = stats.wilcoxon(noisy, larger_is_better=True, tolerance=0)
     assert np.abs(raw.pvalues - whole.pvalues).max() > 0.01
 
 
 def test_ties_at_the_edge_of_rounding():
-    """1/1280 is halfway between two multiples of 1e-6 or next to it; rounding parts it."""
+    """1/1280 is halfway between two multiples of 1e-6, where rounding separates ties."""
     counts = np.random.default_rng(8).integers(0, 40, size=(12, 5)) * 2
     whole = stats.wilcoxon(counts, larger_is_better=True)
     shares = counts / 1280 + np.random.default_rng(9).uniform(0, 1e-9, counts.shape)
-    found = stats.wilcoxon(shares, larger_is_better=True)
-    np.testing.assert_array_equal(found.pvalues, whole.pvalues)
+    wilcoxon = stats.wilcoxon(shares, larger_is_better=True)
+    np.testing.assert_array_equal(wilcoxon.pvalues, whole.pvalues)
 
 
 def test_all_equal():
@@ -158,13 +158,13 @@ def test_all_equal():
 
 @pytest.mark.slow
 def test_size_under_the_null():
-    """Exact, so at most 5 %; and of the steps that 9 data sets allow, the largest."""
+    """At most 5 %, as the test is exact, and the largest level that 9 data sets allow."""
     steps = np.array([by_hand(d * np.arange(1, 10), "wilcox") for d in signs(9)])
     size = np.mean(steps <= 0.05)
     draws = np.random.default_rng(10).normal(size=(1500, 9, 2))
-    found = [stats.wilcoxon(d, larger_is_better=True).pvalues[0, 1] for d in draws]
+    result = [stats.wilcoxon(d, larger_is_better=True).pvalues[0, 1] for d in draws]
     assert size <= 0.05
-    assert np.mean(np.array(found) <= 0.05) == pytest.approx(
+    assert np.mean(np.array(result) <= 0.05) == pytest.approx(
         size, abs=4 * math.sqrt(0.05 / 1500)
     )
 

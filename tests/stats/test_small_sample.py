@@ -1,4 +1,4 @@
-"""Draws of a mean of few networks, and its test, against Student's t."""
+"""Draws of the mean of few networks, and the test of a mean, against Student's t."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from tests import cases
 def test_percentiles_of_a_mean_are_the_t_interval(s):
     x = np.random.default_rng(s).normal(size=s)
     drawn = two_sample.t_weights(s, 100_000, np.random.default_rng(0)) @ x
-    told = scipy.stats.t.interval(0.95, s - 1, x.mean(), x.std(ddof=1) / np.sqrt(s))
-    found = np.percentile(drawn, (2.5, 97.5))
-    np.testing.assert_allclose(found - x.mean(), told - x.mean(), rtol=0.05)
+    expected = scipy.stats.t.interval(0.95, s - 1, x.mean(), x.std(ddof=1) / np.sqrt(s))
+    result = np.percentile(drawn, (2.5, 97.5))
+    np.testing.assert_allclose(result - x.mean(), expected - x.mean(), rtol=0.05)
 
 
 @cases.each("s", [2, 3, 5])
@@ -43,8 +43,8 @@ def test_one_network_is_as_it_is():
 def test_a_test_of_networks_alone_is_scipy_s():
     x = np.array([0.3, 0.5, 0.45, 0.7])
     expected = scipy.stats.ttest_1samp(x, 0.2, alternative="greater").pvalue
-    found = two_sample.mean_exceeds(x.mean() - 0.2, (x.var(ddof=1) / 4, 3))
-    assert found == pytest.approx(expected)
+    result = two_sample.mean_exceeds(x.mean() - 0.2, (x.var(ddof=1) / 4, 3))
+    assert result == pytest.approx(expected)
     alone = two_sample.mean_exceeds(0.3, (0.0, 0), 0.01)
     assert alone == pytest.approx(scipy.stats.norm.sf(3))
     assert two_sample.mean_exceeds(0.3, (0.005, 3), 0.005) > alone

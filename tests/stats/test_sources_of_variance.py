@@ -1,4 +1,4 @@
-"""Sources of variance: closed forms, an analysis of variance, and how often intervals hold."""
+"""Sources of variance: closed forms, an analysis of variance, and coverage."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from tests import cases
 
 
 def one_at_a_time(rng, r, spread=(1.0, 2.0, 0.5), total=3.0):
-    """Of each source r runs, and r in which all vary; seed 0 where it is fixed."""
+    """Return r runs that vary each source, and r that vary all; a fixed source has seed 0."""
     rows = []
     for k, deviation in enumerate(spread):
         seeds = np.zeros((r, 3), int)
@@ -37,56 +37,56 @@ def crossed(rng, shape, spread, rest):
 def test_one_source_at_a_time_is_its_sample_variance():
     runs = one_at_a_time(np.random.default_rng(0), 6)
     runs["score"] += 70
-    found = stats.sources_of_variance(runs)
-    for k, name in enumerate(found.sources):
-        others = [one for one in found.sources if one != name]
-        group = runs[(runs[others] == 0).all(axis=1)]
-        assert len(group) == 6 and found.pairs[k] == 15
-        assert found.alone.value[k] == pytest.approx(group["score"].var())
+    sources = stats.sources_of_variance(runs)
+    for k, name in enumerate(sources.sources):
+        other_sources = [source for source in sources.sources if source != name]
+        group = runs[(runs[other_sources] == 0).all(axis=1)]
+        assert len(group) == 6 and sources.pairs[k] == 15
+        assert sources.alone.value[k] == pytest.approx(group["score"].var())
     whole = runs[runs["init"] >= 100]["score"].var()
-    assert found.total.value == pytest.approx(whole)
-    assert found.share.value == pytest.approx(found.alone.value / whole)
-    assert np.isnan(found.component).all() and np.isnan(found.noise)
+    assert sources.total.value == pytest.approx(whole)
+    assert sources.share.value == pytest.approx(sources.alone.value / whole)
+    assert np.isnan(sources.component).all() and np.isnan(sources.noise)
     # Seeds are names: other ones change nothing.
-    named = runs.astype({name: str for name in found.sources})
+    named = runs.astype({name: str for name in sources.sources})
     again = stats.sources_of_variance(named.sample(frac=1, random_state=0))
-    assert again.share.value == pytest.approx(found.share.value)
+    assert again.share.value == pytest.approx(sources.share.value)
 
 
 def test_components_of_crossed_seeds_are_those_of_an_analysis_of_variance():
     y, runs = crossed(np.random.default_rng(1), (5, 6), (2.0, 1.0), 0.5)
-    found = stats.sources_of_variance(runs, sources=("init", "order"))
+    sources = stats.sources_of_variance(runs, sources=("init", "order"))
     rest = y - y.mean(1, keepdims=True) - y.mean(0) + y.mean()
     noise = (rest**2).sum() / 20
     own = (
         (6 * y.mean(1).var(ddof=1) - noise) / 6,
         (5 * y.mean(0).var(ddof=1) - noise) / 5,
     )
-    assert found.component == pytest.approx(own)
-    assert found.total.value == pytest.approx(sum(own) + noise)
-    assert found.alone.value[0] == pytest.approx(y.var(axis=0, ddof=1).mean())
+    assert sources.component == pytest.approx(own)
+    assert sources.total.value == pytest.approx(sum(own) + noise)
+    assert sources.alone.value[0] == pytest.approx(y.var(axis=0, ddof=1).mean())
     # A source alone has its component, and the interactions.
-    assert found.alone.value - found.component == pytest.approx([noise, noise])
+    assert sources.alone.value - sources.component == pytest.approx([noise, noise])
 
 
 def test_runs_with_the_same_seeds_tell_the_noise():
     _, runs = crossed(np.random.default_rng(2), (3, 3), (1.0, 1.0), 0.0)
     twice = pd.concat([runs, runs.assign(score=runs["score"] + 0.2)])
-    found = stats.sources_of_variance(twice, sources=("init", "order"))
-    assert found.noise == pytest.approx(0.02)
+    sources = stats.sources_of_variance(twice, sources=("init", "order"))
+    assert sources.noise == pytest.approx(0.02)
 
 
 def test_intervals_hold_as_often_as_they_say():
-    """95 % of 400 studies, give or take three standard errors (0.033)."""
+    """95 % of 400 studies, within three standard errors (0.033)."""
     rng, held = np.random.default_rng(3), []
     spread = np.array([1.0, 2.0, 0.5])
     for _ in range(400):
         runs = one_at_a_time(rng, 5)
-        found = stats.sources_of_variance(runs)
-        share, true = found.share, spread**2 / 9
+        sources = stats.sources_of_variance(runs)
+        share, true = sources.share, spread**2 / 9
         held.append(
             [
-                (found.alone.low <= spread**2) & (spread**2 <= found.alone.high),
+                (sources.alone.low <= spread**2) & (spread**2 <= sources.alone.high),
                 (share.low <= true) & (true <= share.high),
             ]
         )
@@ -97,11 +97,11 @@ def test_crossed_seeds_have_intervals_that_are_wide_enough():
     rng, held = np.random.default_rng(4), []
     for _ in range(200):
         _, runs = crossed(rng, (5, 5), (1.0, 1.0), 1.0)
-        found = stats.sources_of_variance(runs, sources=("init", "order"))
+        sources = stats.sources_of_variance(runs, sources=("init", "order"))
         held.append(
             [
-                *((found.alone.low <= 2) & (2 <= found.alone.high)),
-                *((found.share.low <= 2 / 3) & (2 / 3 <= found.share.high)),
+                *((sources.alone.low <= 2) & (2 <= sources.alone.high)),
+                *((sources.share.low <= 2 / 3) & (2 / 3 <= sources.share.high)),
             ]
         )
     assert (np.mean(held, axis=0) > 0.92).all()

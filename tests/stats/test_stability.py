@@ -1,4 +1,4 @@
-"""How stable rankings are: explicit re-ranking, limits without noise and with noise alone."""
+"""Stability of rankings: explicit re-ranking, and limits without noise and with only noise."""
 
 import pathlib
 
@@ -22,9 +22,9 @@ def array():
 def test_pvalues_are_friedmans(array, ties):
     means = array.mean(axis=2).round(0 if ties else 6)
     ranked = score_table.rank(means, larger_is_better=True)
-    found = bootstrap.friedman_pvalues(np.stack([ranked, ranked[:, ::-1]]))
+    pvalues = bootstrap.friedman_pvalues(np.stack([ranked, ranked[:, ::-1]]))
     expected = stats.friedman(means, larger_is_better=True).pvalue
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(pvalues, expected, rtol=1e-9)
     agreed = np.tile(np.arange(1.0, 5), (1, 7, 1))
     assert bootstrap.friedman_pvalues(agreed)[0] == 0
     assert bootstrap.friedman_pvalues(np.full((1, 7, 4), 2.5))[0] == 1
@@ -48,32 +48,36 @@ def test_equals_explicit_resampling(array):
         )
         apart = [abs(r[0] - r[3]) >= cd for r in (again.ranks, observed.ranks)]
         moved += apart[0] != apart[1]
-    found = stats.rank_stability(array, larger_is_better=True, draws=3000)
+    stability = stats.rank_stability(array, larger_is_better=True, draws=3000)
     # Shares of 1500 and of 3000 draws differ by 0.016 at most; three times that.
-    assert found.friedman_flips == pytest.approx(flips / draws, abs=0.05)
-    np.testing.assert_allclose(found.best, best / draws, atol=0.05)
-    assert found.ranked_before[3, 1] == pytest.approx(before / draws, abs=0.05)
-    assert found.nemenyi_flips[0, 3] == pytest.approx(moved / draws, abs=0.05)
+    assert stability.friedman_flips == pytest.approx(flips / draws, abs=0.05)
+    np.testing.assert_allclose(stability.best, best / draws, atol=0.05)
+    assert stability.ranked_before[3, 1] == pytest.approx(before / draws, abs=0.05)
+    assert stability.nemenyi_flips[0, 3] == pytest.approx(moved / draws, abs=0.05)
 
 
 def test_without_noise_nothing_changes(array):
     still = np.repeat(array[:, :, :1], 5, axis=2)
-    found = stats.rank_stability(still, larger_is_better=True, draws=100)
-    assert (found.same_order, found.friedman_flips, found.any_flips) == (1, 0, 0)
-    np.testing.assert_array_equal(found.ranks.low, found.ranks.high)
-    np.testing.assert_allclose(found.places.sum(axis=0), 1)
+    stability = stats.rank_stability(still, larger_is_better=True, draws=100)
+    assert (stability.same_order, stability.friedman_flips, stability.any_flips) == (
+        1,
+        0,
+        0,
+    )
+    np.testing.assert_array_equal(stability.ranks.low, stability.ranks.high)
+    np.testing.assert_allclose(stability.places.sum(axis=0), 1)
     expected = stats.nemenyi(still, larger_is_better=True).pvalues <= 0.05
-    np.testing.assert_array_equal(found.nemenyi, expected)
+    np.testing.assert_array_equal(stability.nemenyi, expected)
 
 
 def test_ties_share_places():
     scores = np.zeros((4, 3, 2))
     scores[:, 2] = -1
-    found = stats.rank_stability(scores, larger_is_better=True, draws=100)
+    stability = stats.rank_stability(scores, larger_is_better=True, draws=100)
     np.testing.assert_array_equal(
-        found.places, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]
+        stability.places, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]
     )
-    assert found.ranked_before[0, 1] == 0.5
+    assert stability.ranked_before[0, 1] == 0.5
 
 
 def test_fewer_runs_and_other_data_sets_change_more(array):
@@ -84,14 +88,14 @@ def test_fewer_runs_and_other_data_sets_change_more(array):
     assert few.same_order < all_.same_order
     assert sets.same_order < all_.same_order
     np.testing.assert_allclose(all_.ranked_before + all_.ranked_before.T, 1)
-    for found in (few, all_, sets):
-        np.testing.assert_allclose(found.places.sum(axis=1), 1)
+    for result in (few, all_, sets):
+        np.testing.assert_allclose(result.places.sum(axis=1), 1)
 
 
 def test_the_published_study():
-    """CAE leads with any seeds, but which pairs pass Nemenyi's threshold does change."""
+    """CAE leads with any seeds, but the pairs that pass Nemenyi's threshold change."""
     frame = pd.read_csv(ROOT / "examples" / "biasbed_runs.csv")
-    found = stats.rank_stability(frame, larger_is_better=True)
-    assert found.best[found.algorithms.index("DeepAugERM-CAE")] > 0.99
-    assert found.friedman and found.friedman_flips == 0
-    assert found.any_flips > 0.5
+    stability = stats.rank_stability(frame, larger_is_better=True)
+    assert stability.best[stability.algorithms.index("DeepAugERM-CAE")] > 0.99
+    assert stability.friedman and stability.friedman_flips == 0
+    assert stability.any_flips > 0.5

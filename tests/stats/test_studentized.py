@@ -1,4 +1,4 @@
-"""The range of normals: against scipy, the normal itself, and the quantile's way back."""
+"""The range of normals against scipy, the normal distribution, and its own quantile."""
 
 import math
 
@@ -37,10 +37,10 @@ def test_tails_lie_below_bonferroni_and_near_it(k):
 
 
 def test_shape_and_ends():
-    found = posthoc.range_sf(np.array([[0, -1], [3, 1e9]]), 5)
-    assert found.shape == (2, 2)
-    assert found[0].tolist() == [1, 1]
-    assert found[1, 1] == 0
+    probabilities = posthoc.range_sf(np.array([[0, -1], [3, 1e9]]), 5)
+    assert probabilities.shape == (2, 2)
+    assert probabilities[0].tolist() == [1, 1]
+    assert probabilities[1, 1] == 0
     assert posthoc.range_sf(2.0, 5).shape == ()
 
 

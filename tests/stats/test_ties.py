@@ -1,4 +1,4 @@
-"""Ties: by one rule in every test, whatever the unit of the scores."""
+"""Ties follow the same rule in every test, in any unit of the scores."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from tests import cases
 
 
 def numbers(result, ignored=()):
-    """All arrays and numbers of a result, by name."""
+    """Yield all arrays and numbers of a result, with their names."""
     if isinstance(result, dict):
         items = result.items()
     elif dataclasses.is_dataclass(result):
@@ -30,7 +30,7 @@ def numbers(result, ignored=()):
 
 
 def results_of(table, unit):
-    """Every result that does not depend on the unit; its own numbers are scaled."""
+    """Yield results that do not depend on the unit; values in that unit are divided by it."""
     up = dict(larger_is_better=True)
     yield stats.friedman(table, **up)
     yield stats.quade(table, **up)
@@ -43,12 +43,12 @@ def results_of(table, unit):
     yield stats.correlated_t(table, rope=0.2 * unit, **up)
     yield stats.correlated_t(table, rope=0.2 * unit, paired=True, **up)
     yield stats.bradley_terry(table, local_rope=0.4, draws=2000, **up)
-    found = stats.power_of_design(
+    power_result = stats.power_of_design(
         table, difference=0.5 * unit, seeds=(1, 3), datasets=(6,), draws=200
     )
-    for name, value in found.minimal.items():
-        found.minimal[name] = value / unit
-    yield dataclasses.replace(found, difference=0)
+    for name, value in power_result.minimal.items():
+        power_result.minimal[name] = value / unit
+    yield dataclasses.replace(power_result, difference=0)
 
 
 @pytest.mark.parametrize("unit", [1e-11, 1e9])
@@ -57,26 +57,26 @@ def test_units_change_nothing(unit):
     table = (rng.normal(size=(8, 4, 3)) + 0.3 * np.arange(4)[:, None]).round(1)
     table[:2, 1] = table[:2, 0]
     table[2] = table[2, :, :1]
-    for one, other in zip(
+    for plain, scaled in zip(
         results_of(table, 1), results_of(unit * table, unit), strict=True
     ):
-        before, after = dict(numbers(one)), dict(numbers(other))
-        assert before.keys() == after.keys() and before
-        for name, value in before.items():
-            told = f"{type(one).__name__}.{name}"
+        plain_numbers, scaled_numbers = dict(numbers(plain)), dict(numbers(scaled))
+        assert plain_numbers.keys() == scaled_numbers.keys() and plain_numbers
+        for name, value in plain_numbers.items():
+            field = f"{type(plain).__name__}.{name}"
             np.testing.assert_allclose(
-                after[name],
+                scaled_numbers[name],
                 value,
                 rtol=1e-3 if "minimal" in name else 1e-6,
                 atol=1e-9,
-                err_msg=told,
+                err_msg=field,
             )
 
 
 @pytest.mark.slow
 @cases.each("unit", [1e-11, 1, 1e9])
 def test_means_that_differ_by_rounding_tie(unit):
-    """0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1."""
+    """0.1 + 0.2 + 0.3 differs from 0.3 + 0.2 + 0.1 in floats."""
     table = np.zeros((6, 3, 3))
     table[:, 0], table[:, 1] = [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]
     table *= unit
@@ -85,12 +85,12 @@ def test_means_that_differ_by_rounding_tie(unit):
     assert stats.friedman(table, **up).ranks.tolist() == [1.5, 1.5, 3]
     stable = stats.rank_stability(table, draws=100, **up)
     assert stable.ranks.value.tolist() == [1.5, 1.5, 3]
-    found = stats.bradley_terry(table, draws=2000, **up)
-    assert found.ties[0, 1] == 6 and found.wins[0].tolist() == [0, 3, 6]
-    found = stats.effect_sizes(table, draws=100, **up)
-    assert found.rank_biserial.value[0, 1] == found.hedges_g.value[0, 1] == 0
-    found = stats.bayesian_signed_rank(table, rope=0, draws=500, **up)
-    assert found.better[0, 1] == found.better[1, 0] == 0.5
+    result = stats.bradley_terry(table, draws=2000, **up)
+    assert result.ties[0, 1] == 6 and result.wins[0].tolist() == [0, 3, 6]
+    result = stats.effect_sizes(table, draws=100, **up)
+    assert result.rank_biserial.value[0, 1] == result.hedges_g.value[0, 1] == 0
+    result = stats.bayesian_signed_rank(table, rope=0, draws=500, **up)
+    assert result.better[0, 1] == result.better[1, 0] == 0.5
 
 
 @cases.each("unit", [1e-11, 1, 1e9])
@@ -98,14 +98,14 @@ def test_runs_that_differ_by_rounding_have_no_spread(unit):
     table = unit * np.ones((4, 1, 5)) * np.array([0.1, 0.3, 0.7])[:, None]
     signs = np.array([[0, -1, -1], [1, 0, -1], [1, 1, 0]])
     up = dict(larger_is_better=True)
-    found = stats.effect_sizes(table, draws=100, **up)
-    for gamma in found.gamma:
+    result = stats.effect_sizes(table, draws=100, **up)
+    for gamma in result.gamma:
         np.testing.assert_array_equal(np.sign(gamma), signs)
         assert np.isinf(gamma[signs != 0]).all()
     for paired in (False, True):
-        found = stats.correlated_t(table, rope=0, paired=paired, **up)
+        result = stats.correlated_t(table, rope=0, paired=paired, **up)
         expected = np.tile(signs > 0, (4, 1, 1))
-        np.testing.assert_allclose(found.better, expected, atol=1e-9)
+        np.testing.assert_allclose(result.better, expected, atol=1e-9)
 
 
 def test_the_rounding_of_a_mean_is_that_of_its_own_runs():
@@ -122,15 +122,15 @@ def scores_of_three():
 
 @pytest.mark.parametrize("huge", [1e8, 1e13, -1e13, 1e200, 1.7e308])
 def test_a_huge_score_of_one_method_leaves_the_tests_of_others_as_they_are(huge):
-    """Signed-rank p of two methods as scipy's; ranks of all as scipy's."""
+    """Signed-rank p of two methods, and ranks of all, equal scipy's."""
     scores = scores_of_three()
     expected = scipy.stats.wilcoxon(scores[:, 0], scores[:, 1]).pvalue
     scores[0, 2] = huge
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = stats.wilcoxon(scores, larger_is_better=False, adjust="none")
+        wilcoxon = stats.wilcoxon(scores, larger_is_better=False, adjust="none")
         ranks = score_table.rank(scores, larger_is_better=False)
-    assert found.pvalues[0, 1] == pytest.approx(expected, abs=1e-12)
+    assert wilcoxon.pvalues[0, 1] == pytest.approx(expected, abs=1e-12)
     np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
 
 
@@ -139,8 +139,8 @@ def test_a_huge_score_of_a_pair_leaves_the_order_of_its_other_differences(huge):
     scores = scores_of_three()
     scores[0, 1] = huge
     expected = scipy.stats.wilcoxon(scores[:, 0], scores[:, 1]).pvalue
-    found = stats.wilcoxon(scores, larger_is_better=False, adjust="none")
-    assert found.pvalues[0, 1] == pytest.approx(expected, abs=1e-12)
+    wilcoxon = stats.wilcoxon(scores, larger_is_better=False, adjust="none")
+    assert wilcoxon.pvalues[0, 1] == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_huge_score_leaves_effects_and_posteriors_of_others_as_they_are():
@@ -168,11 +168,12 @@ def test_scores_of_float32_tie_as_the_decimals_that_they_were():
     decimals = np.array([[73.2, 71.1], [64.3, 62.2], [58.9, 60.1], [80.4, 78.3]])
     single = decimals.astype(np.float32).astype(np.float64)
     options = dict(larger_is_better=True, adjust="none")
-    found = stats.wilcoxon(single, **options)
+    wilcoxon = stats.wilcoxon(single, **options)
     assert (
-        found.statistics[0, 1] == stats.wilcoxon(decimals, **options).statistics[0, 1]
+        wilcoxon.statistics[0, 1]
+        == stats.wilcoxon(decimals, **options).statistics[0, 1]
     )
-    assert found.pvalues[0, 1] == 2 * 2 / 2**4  # W = 3 + 3 + 3 - 1 of 10.
+    assert wilcoxon.pvalues[0, 1] == 2 * 2 / 2**4  # W = 3 + 3 + 3 - 1 of 10.
 
 
 @pytest.mark.parametrize("shape", [(10_000, 20), (3_000, 100)])
@@ -185,23 +186,23 @@ def test_sums_of_squares_of_large_tables_do_not_overflow(shape):
     s = weights[:, None] * (ranks - (k + 1) / 2)
     between = np.sum(s.sum(axis=0) ** 2) / n
     quade = (n - 1) * between / (np.sum(s**2) - between)
-    found = stats.quade(scores, larger_is_better=True, tolerance=0)
-    assert found.statistic == pytest.approx(quade, rel=1e-9)
+    result = stats.quade(scores, larger_is_better=True, tolerance=0)
+    assert result.statistic == pytest.approx(quade, rel=1e-9)
     aligned = scores - scores.mean(axis=1, keepdims=True)
     ranks = scipy.stats.rankdata(-aligned).reshape(n, k)
     rows, columns = ranks.sum(axis=1), ranks.sum(axis=0)
     between = np.sum((columns - n * (k * n + 1) / 2) ** 2)
     within = np.sum(ranks**2) - np.sum(rows**2) / k
-    found = stats.aligned_ranks(scores, larger_is_better=True, tolerance=0)
-    assert found.statistic == pytest.approx((k - 1) * between / within, rel=1e-9)
+    result = stats.aligned_ranks(scores, larger_is_better=True, tolerance=0)
+    assert result.statistic == pytest.approx((k - 1) * between / within, rel=1e-9)
 
 
 def test_one_huge_unit_leaves_the_order_of_exchanges_as_it_is():
-    """Groups of four that lie apart: p is 1 of the 70 ways, whatever the largest is."""
+    """Two groups of four without overlap: p is 1 of the 70 splits, for any largest value."""
     first, second = np.array([60.0, 61, 62, 63]), np.array([50.0, 51, 52, 53])
     for largest in (64.0, 1e8, 1e12):
-        found = two_sample.exchange(np.append(first[:3], largest), second)
-        assert found.greater == pytest.approx(1 / 70)
+        exchange = two_sample.exchange(np.append(first[:3], largest), second)
+        assert exchange.greater == pytest.approx(1 / 70)
 
 
 def test_a_method_with_huge_scores_leaves_groups_of_seeds_of_others_as_they_are():
@@ -226,10 +227,10 @@ def test_both_sides_of_welchs_test_keep_their_digits():
 
 @cases.each("unit", [1, 0.1, 1e-3, 1e-8 / 7])
 def test_runs_that_cancel_tie_in_every_unit(unit):
-    """Three tests of whole numbers are those of the same numbers divided by anything."""
+    """Tests of whole numbers do not change if all are divided by the same number."""
     rows = [[1, 2, -3], [2, -3, 1], [5, 4, 6], [3, 2, 4], [1, 1, 1], [6, 6, 6]]
-    others = [[0, 0, 0], [0, 0, 0], [2, 1, 3], [1, 2, 0], [3, 3, 3], [1, 1, 1]]
-    table = np.stack([rows, others], axis=1) * unit
+    other_rows = [[0, 0, 0], [0, 0, 0], [2, 1, 3], [1, 2, 0], [3, 3, 3], [1, 1, 1]]
+    table = np.stack([rows, other_rows], axis=1) * unit
     ties = [[1.5, 1.5]] * 2 + [[1, 2]] * 2 + [[2, 1], [1, 2]]
     up = dict(larger_is_better=True)
     assert score_table.rank(table, **up).tolist() == ties
@@ -249,7 +250,7 @@ def test_runs_that_cancel_tie_in_every_unit(unit):
 
 
 def near_zero_rows():
-    """Return a matrix with zeros that rounding has moved."""
+    """Return a matrix with zeros that have rounding errors."""
     return np.array(
         [[0.1 + 0.2 - 0.3, 0.0, 0.5], [0.3 - 0.2 - 0.1, 0.0, 0.5], [0.6, 0.4, 0.5]]
     )
@@ -266,16 +267,16 @@ def test_a_zero_that_rounding_moved_ties_with_zero(unit):
     whole = np.round(near_zero_rows(), 9)
     for test in (stats.quade, stats.aligned_ranks):
         assert test(scores, **up).pvalue == pytest.approx(test(whole, **up).pvalue)
-    found = stats.wilcoxon(scores, zeros="pratt", **up)
+    wilcoxon = stats.wilcoxon(scores, zeros="pratt", **up)
     expected = stats.wilcoxon(whole, zeros="pratt", **up)
-    np.testing.assert_array_equal(found.statistics, expected.statistics)
+    np.testing.assert_array_equal(wilcoxon.statistics, expected.statistics)
     stable = stats.rank_stability(scores[:, :, None].repeat(2, 2), draws=100, **up)
     assert stable.ranks.value.tolist() == pytest.approx([2, 2.6667, 1.3333], abs=1e-3)
 
 
 @cases.each("huge", [1e14, 1e16, 1e17, 1e20, 1e200])
 def test_a_huge_score_ties_no_small_ones(huge):
-    """Neither one of a data set, nor all of an algorithm far beyond float64's digits."""
+    """For one data set, and for all scores of an algorithm beyond float64's digits."""
     scores = scores_of_three()
     scores[0, 2] = huge
     ranks = score_table.rank(scores, larger_is_better=False)
@@ -287,7 +288,7 @@ def test_a_huge_score_ties_no_small_ones(huge):
 
 
 def test_data_sets_of_other_units_tie_no_scores():
-    """Scores of 1e-17 on one data set are scores, whatever the other data sets hold."""
+    """Scores of 1e-17 on one data set are not zeros, whatever the other data sets have."""
     scores = scores_of_three() * np.array([1e-17] * 2 + [1] * 3 + [1e17] * 3)[:, None]
     ranks = score_table.rank(scores, larger_is_better=False)
     np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
@@ -304,8 +305,8 @@ def test_narrow_scores_of_float32_tie_as_the_decimals_that_they_were():
             aligned = stats.aligned_ranks(decimals, **up).pvalue
             for scores in (decimals, decimals / 100):
                 single = scores.astype(np.float32)
-                found = stats.wilcoxon(single, **up)
-                np.testing.assert_array_equal(found.statistics, expected)
+                wilcoxon = stats.wilcoxon(single, **up)
+                np.testing.assert_array_equal(wilcoxon.statistics, expected)
                 assert stats.aligned_ranks(single, **up).pvalue == pytest.approx(
                     aligned
                 )
@@ -322,12 +323,12 @@ def test_means_over_runs_of_float32_tie_as_those_of_the_decimals():
 
 @cases.each("size", [70.0, 1e6, 2.0**22])
 def test_close_scores_of_float64_and_exact_ones_do_not_tie(size):
-    """Differences of 1e-9 of the size, whole numbers next to each other, and eighths."""
+    """Differences of 1e-9 of the size, neighbouring whole numbers, and eighths."""
     rng = np.random.default_rng(1)
     options = dict(larger_is_better=False, adjust="none")
     steps = rng.permutation(24).reshape(12, 2)
     for step in (1e-9 * size, 1.0, 0.125 if size < 1e5 else 1.0):
         scores = size + step * (steps - 12 + 100 * np.arange(12)[:, None] % 7)
         expected = scipy.stats.wilcoxon(steps[:, 0] - steps[:, 1]).statistic
-        found = stats.wilcoxon(scores, **options).statistics[0, 1]
-        assert 12 * 13 / 4 - abs(found) / 2 == expected
+        result = stats.wilcoxon(scores, **options).statistics[0, 1]
+        assert 12 * 13 / 4 - abs(result) / 2 == expected

@@ -1,4 +1,4 @@
-"""Tests of two groups of runs: exact, of the right size, and as scipy has them."""
+"""Tests of two groups of runs: exact levels, and agreement with scipy."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ from tests import cases
 def test_exchange_is_scipys_permutation_test(sizes):
     rng = np.random.default_rng(sum(sizes))
     first, second = (rng.normal(0.5 * i, 1, n) for i, n in enumerate(sizes))
-    found = two_sample.exchange(first, second)
-    for alternative, p in (("greater", found.greater), ("less", found.less)):
+    exchange = two_sample.exchange(first, second)
+    for alternative, p in (("greater", exchange.greater), ("less", exchange.less)):
         theirs = scipy.stats.permutation_test(
             (first, second),
             lambda a, b: np.mean(a) - np.mean(b),
@@ -21,14 +21,14 @@ def test_exchange_is_scipys_permutation_test(sizes):
             n_resamples=np.inf,
         )
         assert p == pytest.approx(theirs.pvalue)
-    assert found.exact and found.least == pytest.approx(
+    assert exchange.exact and exchange.least == pytest.approx(
         1 / scipy.special.comb(sum(sizes), sizes[0])
     )
-    assert found.difference == pytest.approx(first.mean() - second.mean())
+    assert exchange.difference == pytest.approx(first.mean() - second.mean())
 
 
 def test_exchange_is_exact_under_the_null():
-    """Of all ways to label eight values p <= k / 70 in exactly k of 70."""
+    """Of all ways to label eight values, exactly k of 70 have p <= k / 70."""
     values = np.random.default_rng(0).normal(size=8)
     ways = [np.array(c) for c in two_sample.itertools.combinations(range(8), 4)]
     p = [two_sample.exchange(values[c], np.delete(values, c)).greater for c in ways]
@@ -36,19 +36,19 @@ def test_exchange_is_exact_under_the_null():
 
 
 def test_exchange_takes_units_of_any_shape():
-    """The largest column's mean of rows: no mean of values by unit."""
+    """The statistic is the largest column mean, not a mean of numbers."""
     rng = np.random.default_rng(1)
     first, second = rng.random((4, 3)) + [0.6, 0, 0], rng.random((4, 3))
 
     def largest(rows):
         return rows.mean(axis=0).max()
 
-    found = two_sample.exchange(first, second, largest)
-    assert found.difference == pytest.approx(largest(first) - largest(second))
-    assert found.greater == 1 / 70 or found.greater > 1 / 70
+    exchange = two_sample.exchange(first, second, largest)
+    assert exchange.difference == pytest.approx(largest(first) - largest(second))
+    assert exchange.greater == 1 / 70 or exchange.greater > 1 / 70
     drawn = two_sample.exchange(first, second, largest, most=1, draws=999)
     assert not drawn.exact and drawn.least == 1 / 1000
-    assert drawn.greater == pytest.approx(found.greater, abs=0.05)
+    assert drawn.greater == pytest.approx(exchange.greater, abs=0.05)
 
 
 def test_margin_is_how_far_below_still_counts():
@@ -68,11 +68,11 @@ def test_rank_sum_is_exact_of_few():
 def test_welch_is_that_of_the_runs():
     rng = np.random.default_rng(2)
     first, second = rng.normal(1, 1, 5), rng.normal(0, 3, 7)
-    told = [(x.mean(), x.std(ddof=1), len(x)) for x in (first, second)]
+    summaries = [(x.mean(), x.std(ddof=1), len(x)) for x in (first, second)]
     theirs = scipy.stats.ttest_ind(
         first, second, equal_var=False, alternative="greater"
     )
-    greater, less = two_sample.welch(*told)
+    greater, less = two_sample.welch(*summaries)
     assert greater == pytest.approx(theirs.pvalue) and greater + less == 1
     nothing = two_sample.welch((1, 0, 5), (2, 0, 5))
     assert np.isnan(nothing).all()
@@ -85,7 +85,7 @@ def test_nothing_to_exchange_is_refused():
 
 @cases.each("unit", [1e-12, 1, 1e10, 1e13, 1e15, 1e100])
 def test_the_unit_of_the_scores_changes_no_p(unit):
-    """Of a mean, and of a mean over its deviation, which has no unit; ties stay ties."""
+    """For a mean, and for a mean over its deviation, which has no unit; ties remain."""
     rng = np.random.default_rng(0)
     first, second = rng.normal(1.5, 1, 6), rng.normal(0, 1, 6)
 
@@ -94,8 +94,8 @@ def test_the_unit_of_the_scores_changes_no_p(unit):
 
     for statistic in (np.mean, standardised):
         expected = two_sample.exchange(first, second, statistic)
-        found = two_sample.exchange(first * unit, second * unit, statistic)
-        assert (found.greater, found.less) == (expected.greater, expected.less)
+        exchange = two_sample.exchange(first * unit, second * unit, statistic)
+        assert (exchange.greater, exchange.less) == (expected.greater, expected.less)
     # Ways of equal sums, which 0.1 + 0.2 and 0.3 are up to rounding, count: 6 of 6.
     tied = two_sample.exchange(np.array([0.1, 0.2]) * unit, np.array([0.3, 0.0]) * unit)
     assert tied.greater == pytest.approx(4 / 6)
