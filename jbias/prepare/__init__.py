@@ -1,4 +1,4 @@
-"""Prepares data sets and weights: makes, samples, converts and trains them.
+"""Preparation of data sets and weights: make, sample, convert and train them.
 
     jbias prepare samples --data=shapes --out=docs/shapes.png
     jbias prepare check --src=data/photos
@@ -16,7 +16,7 @@
     jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
     jbias prepare samples --help
 
-Exit codes: 0 done, 1 `check` found damaged images, 2 what is asked cannot be done, in one line on standard error.
+Exit codes: 0: done; 1: `check` found damaged images; 2: an error, with one line on standard error.
 """
 
 import importlib
@@ -27,70 +27,73 @@ from collections.abc import Collection, Mapping, Sequence
 
 from jbias.runtime import cli, messages, outputs, switches
 
-# Each is a module here: `add` adds its arguments, `run` takes them and returns what it did. It
-# is imported when it is asked for, since most need JAX.
+# Subcommand -> help. Each is a module of this package: `add` adds its arguments to a parser,
+# `run` takes the parsed arguments and returns lines to print. A module is imported only for
+# its own subcommand, since most modules need JAX.
 COMMANDS: Mapping[str, str] = types.MappingProxyType(
     {
-        "samples": "a figure with samples of each split of a data set",
-        "check": "decodes every image of a set and counts them",
-        "inputs": "a figure of what each batch transform does to images",
-        "records": "images of any form into ArrayRecord shards",
-        "tfds": "a set of TensorFlow Datasets, to be read without TensorFlow",
-        "corrupt": "a set under common corruptions, as test sets",
-        "stylize": "a set in the style of other images, as a set to train on",
-        "colored-mnist": "digits in colours that tell their class, as arrays",
-        "clusters": "finds attributes: clusters of what a network sees in images",
-        "weights": "converts weights that others published",
-        "export": "a network for others, or for runs to start from",
-        "style": "trains the compact style transfer",
-        "autoencoder": "trains the small network that deepaugment damages",
-        "deepaugment": "images through damaged networks, as a set to train on",
+        "samples": "draw a figure with samples of each split of a data set",
+        "check": "decode and count every image of a data set",
+        "inputs": "draw a figure of the effect of each batch transform",
+        "records": "copy images of any form into ArrayRecord shards",
+        "tfds": "download a data set of TensorFlow Datasets",
+        "corrupt": "make test sets with common corruptions",
+        "stylize": "make a training set in the style of other images",
+        "colored-mnist": "write digits in colours correlated with their class",
+        "clusters": "find attributes: clusters of a network's features",
+        "weights": "convert published weights of other projects",
+        "export": "write a network to share, or to start runs from",
+        "style": "train the compact style transfer",
+        "autoencoder": "train the small network that deepaugment damages",
+        "deepaugment": "make a training set with damaged networks",
     }
 )
 
 
 class DamagedImages(Exception):
-    """Some images of a set are; the message is the lines to print."""
+    """Raised by `check` for damaged images; the argument is the lines to print."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand; returns the exit code."""
-    asked = sys.argv[1:] if argv is None else argv
-    args = parser(COMMANDS.keys() & set(asked[:1])).parse_args(asked)
+    """Run one subcommand and return the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    args = parser(COMMANDS.keys() & set(arguments[:1])).parse_args(arguments)
     try:
         out = getattr(args, "out", "") or ""
-        if pathlib.PurePath(out).suffix in outputs.KINDS:  # Before it is computed.
+        if pathlib.PurePath(out).suffix in outputs.KINDS:  # Fail before computing.
             outputs.check_file(out)
         _print_lines(args.command(args))
-    except DamagedImages as found:
+    except DamagedImages as error:
         with messages.stdout_errors_exit():
-            _print_lines(found.args[0])
+            _print_lines(error.args[0])
         return 1
     except Exception as error:
         if switches.is_on("JBIAS_TRACEBACK"):
             raise
-        known = isinstance(error, (ValueError, OSError))
-        told = messages.one_line(error if known else messages.describe_crash(error))
-        messages.print_text(f"jbias: {told}", to_stderr=True)
+        is_expected = isinstance(error, (ValueError, OSError))
+        line = messages.one_line(
+            error if is_expected else messages.describe_crash(error)
+        )
+        messages.print_text(f"jbias: {line}", to_stderr=True)
         return 2
     return 0
 
 
-def _print_lines(told: str | Sequence[str]) -> None:
-    """Prints a line, or several; names in them come from files."""
-    for line in [told] if isinstance(told, str) else told:
+def _print_lines(lines: str | Sequence[str]) -> None:
+    """Print a line or several, escaped, because names in them are from files."""
+    for line in [lines] if isinstance(lines, str) else lines:
         messages.print_text(messages.printable(line))
 
 
 def parser(names: Collection[str]) -> cli.Parser:
-    """Reads the arguments of these subcommands, and lists the others."""
-    made = cli.Parser("prepare", __doc__.splitlines()[0])
-    commands = made.add_subparsers(required=True, metavar="COMMAND")
-    for name, told in COMMANDS.items():
-        one = commands.add_parser(name, help=told)
+    """Return the parser of all subcommands, with arguments for those in `names`."""
+    top = cli.Parser("prepare", __doc__.splitlines()[0])
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for name, help_text in COMMANDS.items():
+        subparser = commands.add_parser(name, help=help_text)
         if name in names:
             module = importlib.import_module(f"jbias.prepare.{name.replace('-', '_')}")
-            one.description = module.__doc__
-            module.add(one)
-            one.set_defaults(command=module.run)
-    return made
+            subparser.description = module.__doc__
+            module.add(subparser)
+            subparser.set_defaults(command=module.run)
+    return top

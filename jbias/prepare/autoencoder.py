@@ -1,11 +1,11 @@
-"""Trains the small network that `prepare deepaugment` damages.
+"""Train the small network that `jbias prepare deepaugment` damages.
 
 jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
 jbias prepare autoencoder --net=edsr --data=folder --root=photos --out=edsr.npz
 
-cae learns to give images back through 2 bits a pixel, edsr to give them back from
-`scale` times smaller ones. Before, images are made `enlarge` times larger: the damage is
-as coarse as a code's pixel, and should be small beside what the image shows.
+cae learns to reconstruct images from a code of 2 bits a pixel, edsr from images `scale` times
+smaller. Images are first enlarged `enlarge` times: the damage is as coarse as a pixel of the
+code, and should be small compared with the objects in the image.
 """
 
 import argparse
@@ -31,22 +31,20 @@ Images = UInt8[np.ndarray, "n h w 3"]
 
 
 class Net(NamedTuple):
-    """A network from images to images.
+    """A network from images to images, and its training for small images.
 
-    apply(weights, image, keys, *, damaged): images in [0, 1], (b h w 3), to `scale`
-    times larger ones; `keys` (b).
+    apply(weights, image, keys, *, damaged): images in [0, 1], (b h w 3), to images `scale`
+    times larger; `keys` (b).
     """
 
-    model: types.ModuleType  # Its PUBLISHED weights, `init` and `sizes_of`.
-    unit: int  # Sides of what enters are a multiple of it.
+    model: types.ModuleType  # Has PUBLISHED (weights), `init` and `sizes_of`.
+    unit: int  # Sides of input images are multiples of this number.
     apply: Callable[..., Float[Array, "b scale*h scale*w 3"]]
     damage: Callable[..., dict[str, Any]]  # (weights, key) -> weights
-    loss: Callable[..., Float[Array, ""]]  # (found, image)
-    trained: Callable[[str], bool]  # By the name of a weight.
-    # For small images: sizes of the network, how many times they are enlarged, and
-    # how it is trained.
-    small: Mapping[str, int]
-    enlarge: int
+    loss: Callable[..., Float[Array, ""]]  # (output, image)
+    trained: Callable[[str], bool]  # Name of a weight -> whether it is trained.
+    small: Mapping[str, int]  # Sizes of the network for small images.
+    enlarge: int  # Factor by which small images are enlarged.
     steps: int
     rate: float
 
@@ -60,21 +58,23 @@ def same_size(
     enlarge: int = 1,
     **options,
 ) -> Float[Array, "b h w 3"]:
-    """Runs images through a network, `enlarge` times larger, and brings them back.
+    """Return the network's output for images enlarged `enlarge` times, in the input size.
 
-    Inside, the result is `enlarge` times as large as the image; it is cut to [0, 1]
-    before it is made smaller. `options` are those of net.apply.
+    The output is clipped to [0, 1] before it is resized. options: of net.apply.
     """
     scale = net.model.sizes_of(weights).get("scale", 1)
-    inside = _resized(image, image.shape[1] * enlarge // scale)
-    found = net.apply(weights, inside, keys, **options)
+    enlarged = _resized(image, image.shape[1] * enlarge // scale)
+    output = net.apply(weights, enlarged, keys, **options)
     if enlarge == 1:
-        return found
-    return _resized(jnp.clip(found, 0, 1), image.shape[1])
+        return output
+    return _resized(jnp.clip(output, 0, 1), image.shape[1])
 
 
 def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> None:
-    """Refuses images of a size that the network does not give back."""
+    """Raise ValueError for images of a size that the network's output would not have.
+
+    size: side in pixels. sizes: of the network, such as {"scale": 2}.
+    """
     multiple = net.unit * sizes.get("scale", 1)
     if enlarge < 1 or size * enlarge % multiple:
         must = f"prepare: --size times --enlarge must be a multiple of {multiple}"
@@ -83,27 +83,39 @@ def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> N
 
 
 def _resized(image: Float[Array, "b h w 3"], size: int) -> Array:
-    """Bilinear, with antialiasing."""
+    """Return images resized bilinearly, with antialiasing, to size x size pixels."""
     return jax.image.resize(image, (len(image), size, size, 3), "linear")
 
 
 def _cae(weights, image, keys, *, damaged: bool) -> Array:
-    bits, how = _two(keys)
-    damage = (lambda x: deepaugment_cae.latent(x, how)) if damaged else None
-    return cae.apply(weights, image, bits, damage=damage)
+    """Return the output of cae; `apply` of Net."""
+    bit_keys, damage_keys = _split_keys(keys)
+    if not damaged:
+        return cae.apply(weights, image, bit_keys, damage=None)
+    return cae.apply(
+        weights,
+        image,
+        bit_keys,
+        damage=lambda code: deepaugment_cae.latent(code, damage_keys),
+    )
 
 
 def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
+    """Return the output of edsr; `apply` of Net."""
     if not damaged:
         return edsr.apply(weights, image)
-    first, second = _two(keys)
-    law, partial = deepaugment_edsr, functools.partial
-    before = partial(law.before, keys=first, true_swaps=true_swaps)
-    body = partial(law.body, keys=second, true_skips=true_skips)
+    before_keys, body_keys = _split_keys(keys)
+    before = functools.partial(
+        deepaugment_edsr.before, keys=before_keys, true_swaps=true_swaps
+    )
+    body = functools.partial(
+        deepaugment_edsr.body, keys=body_keys, true_skips=true_skips
+    )
     return edsr.apply(weights, image, before=before, body=body)
 
 
-def _two(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+def _split_keys(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """Return two new keys for each key."""
     split = jax.vmap(jax.random.split)(keys)
     return split[:, 0], split[:, 1]
 
@@ -114,7 +126,7 @@ NETS: Mapping[str, Net] = {
         unit=4,
         apply=_cae,
         damage=deepaugment_cae.damage,
-        loss=lambda found, image: jnp.mean((found - image) ** 2),
+        loss=lambda output, image: jnp.mean((output - image) ** 2),
         trained=lambda name: True,
         small={"width": 32},
         enlarge=2,
@@ -126,7 +138,7 @@ NETS: Mapping[str, Net] = {
         unit=1,
         apply=_edsr,
         damage=deepaugment_edsr.damage,
-        loss=lambda found, image: jnp.mean(jnp.abs(found - image)),
+        loss=lambda output, image: jnp.mean(jnp.abs(output - image)),
         trained=edsr.is_trainable,
         small={"features": 32, "blocks": 8, "scale": 2},
         enlarge=1,
@@ -135,49 +147,56 @@ NETS: Mapping[str, Net] = {
     ),
 }
 
-_SIZES = {  # Of the networks, and what each is.
-    "width": "channels of cae, a multiple of 8; 128 when published",
-    "features": "channels of edsr; 64 when published",
-    "blocks": "of edsr, at least 4; 16 when published",
-    "scale": "of edsr, 2 or 4; 4 when published",
+# Flags for sizes of the networks -> help.
+_SIZES = {
+    "width": "channels of cae, a multiple of 8 (default: 32; published: 128)",
+    "features": "channels of edsr (default: 32; published: 64)",
+    "blocks": "blocks of edsr, at least 4 (default: 8; published: 16)",
+    "scale": "enlargement by edsr, 2 or 4 (default: 2; published: 4)",
 }
 _WHERE, BATCH, IMAGES = "prepare autoencoder", 8, 10_000
 _TEST_IMAGES = 256
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
+    absent = argparse.SUPPRESS  # No entry in the arguments: the network's default.
     add("--net", required=True, help=f"one of {', '.join(NETS)}")
-    dataset.add_options(parser, out="the file to write, .npz")
-    own = dict(default=argparse.SUPPRESS)
-    add("--steps", type=int, help="5000 for cae, 2000 for edsr", **own)
-    add("--batch", type=int, default=BATCH)
-    rate = "of Adam, which rises, then falls by a cosine"
-    add("--rate", type=float, help=f"{rate}; 0.004 for cae, 0.002 for edsr", **own)
-    enlarge = "times that images are made larger first; 2 for cae, 1 for edsr"
-    add("--enlarge", type=int, help=enlarge, **own)
-    add("--images", type=int, default=IMAGES, help="trains on at most so many")
-    add("--seed", type=int, default=0)
-    for name, text in _SIZES.items():
-        add(f"--{name}", type=int, help=text, **own)
+    dataset.add_options(parser, out="file to write, .npz")
+    steps_help = "training steps (default: 5000 for cae, 2000 for edsr)"
+    add("--steps", type=int, default=absent, help=steps_help)
+    add("--batch", type=int, default=BATCH, help=f"images a step (default: {BATCH})")
+    rate_help = "peak learning rate of Adam, with warm-up and a cosine decay "
+    rate_help += "(default: 0.004 for cae, 0.002 for edsr)"
+    add("--rate", type=float, default=absent, help=rate_help)
+    enlarge_help = "factor by which images are enlarged first "
+    enlarge_help += "(default: 2 for cae, 1 for edsr)"
+    add("--enlarge", type=int, default=absent, help=enlarge_help)
+    images_help = f"largest number of training images (default: {IMAGES})"
+    add("--images", type=int, default=IMAGES, help=images_help)
+    add("--seed", type=int, default=0, help="seed of the training (default: 0)")
+    for name, size_help in _SIZES.items():
+        add(f"--{name}", type=int, default=absent, help=size_help)
 
 
 def run(args: argparse.Namespace) -> str:
-    """Trains one network and writes its weights; returns what it did.
+    """Train a network and write its weights; return a line with its error.
 
-    Raises ValueError for an unknown network, set or option, one line.
+    Raises ValueError, one line, for an unknown network, data set or option.
     """
     jc.check_known(f"{_WHERE}: --net", args.net, NETS)
     net, source = NETS[args.net], dataset.open_source(args)
-    given = dataset.select(args, *_SIZES)
-    for name in given:
+    own_sizes = dataset.select(args, *_SIZES)
+    for name in own_sizes:
         if name not in net.small:
             must = f"{_WHERE}: --{name} is no size of {args.net}"
             raise ValueError(f"{must}, which has {', '.join(net.small)}; leave it out")
-    sizes = {**net.small, **given}
-    how = ("steps", "batch", "rate", "images", "enlarge", "seed")
-    weights, error = train_on_source(net, source, sizes, **dataset.select(args, *how))
+    sizes = {**net.small, **own_sizes}
+    training_options = dataset.select(
+        args, "steps", "batch", "rate", "images", "enlarge", "seed"
+    )
+    weights, error = train_on_source(net, source, sizes, **training_options)
     weight_files.write_npz(args.out, weights)
     words = ", ".join(f"{name} {value}" for name, value in sizes.items())
     error = f"error {error:.3f} (root mean square, of 1)"
@@ -193,31 +212,40 @@ def train_on_source(
     images: int = IMAGES,
     **options: Any,
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Trains on a set, or so many random images of it; returns weights and error.
+    """Return the trained weights and the root mean square error of the reconstruction.
 
-    options: of `train`, in the place of what is the network's own.
+    sizes: of the network. images: the largest number of training images, drawn at random.
+    options: of `train`; defaults are the network's. Raises ValueError if the error is not
+    below that of a single colour per image.
     """
-    usual = dict(steps=net.steps, batch=BATCH, rate=net.rate, enlarge=net.enlarge)
-    options, name = usual | options, net.model.PUBLISHED.name
-    check_size(net, source.size, sizes, options["enlarge"])
+    options = {
+        "steps": net.steps,
+        "batch": BATCH,
+        "rate": net.rate,
+        "enlarge": net.enlarge,
+        **options,
+    }
+    name = net.model.PUBLISHED.name
+    check_size(net, source.size, sizes=sizes, enlarge=options["enlarge"])
     steps, batch = options["steps"], options["batch"]
     if min(steps, batch, images) < 1:
         must = f"{_WHERE}: --steps, --batch and --images must be at least 1"
         raise ValueError(f"{must}, got {steps}, {batch} and {images}")
-    read = dataset.read_sample(source, images, seed)
+    train_images = dataset.read_sample(source, images, seed)
     key = prng.stream(prng.key(seed), "autoencoder")
-    weights = train(net, read, sizes, key, **options)
-    tested = read[:_TEST_IMAGES]
-    left = rms_error(net, weights, tested, options["enlarge"])
-    # Of one colour for each image, its mean.
-    flat = np.sqrt(np.mean(np.var(tested.astype(np.float32) / 255, axis=(1, 2))))
-    if not left < flat:
+    weights = train(net, train_images, sizes, key, **options)
+    test_images = train_images[:_TEST_IMAGES]
+    error = rms_error(net, weights, images=test_images, enlarge=options["enlarge"])
+    # The error of the mean colour of each image.
+    variance = np.var(test_images.astype(np.float32) / 255, axis=(1, 2))
+    flat_error = np.sqrt(np.mean(variance))
+    if not error < flat_error:
         must = f"{_WHERE}: {name} must give images back better than one"
-        got = f"colour for each does, got an error of {left:.3f} for {flat:.3f}"
+        got = f"colour for each does, got an error of {error:.3f} for {flat_error:.3f}"
         remedy = f"take a lower --rate than {options['rate']:g}, or other --images"
         use = "and give the result to deepaugment by --weights"
         raise ValueError(f"{must} {got} after {steps} steps; {remedy}, {use}")
-    return weights, left
+    return weights, error
 
 
 def train(
@@ -231,32 +259,40 @@ def train(
     rate: float,
     enlarge: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Trains a network to give the images back, by Adam; returns its weights.
+    """Return the weights of a network trained by Adam to reconstruct images.
 
-    Of enlarged images it sees random windows of the images' own size.
+    The network is trained on random windows, of the images' size, of enlarged images.
+
+    sizes: of the network. batch: images per step. rate: peak learning rate.
     """
-    init, order, numbers = (prng.stream(key, x) for x in ("init", "order", "steps"))
-    weights = net.model.init(init, **sizes)
-    falling = optax.warmup_cosine_decay_schedule(0, rate, min(steps // 10, 100), steps)
-    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(falling))
-    state, step = tx.init(weights), _step(net, tx, enlarge)
-    chosen = np.random.default_rng(np.asarray(jax.random.key_data(order)))
+    init_key, order_key, step_key = (
+        prng.stream(key, name) for name in ("init", "order", "steps")
+    )
+    weights = net.model.init(init_key, **sizes)
+    schedule = optax.warmup_cosine_decay_schedule(0, rate, min(steps // 10, 100), steps)
+    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+    state, step = tx.init(weights), _make_step(net, tx, enlarge)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(order_key)))
     for i in dataset.track(f"training {net.model.PUBLISHED.name}", range(steps)):
-        some = images[chosen.integers(len(images), size=batch)]
-        weights, state = step(weights, state, some, jax.random.fold_in(numbers, i))
+        step_images = images[rng.integers(len(images), size=batch)]
+        weights, state = step(
+            weights, state, step_images, jax.random.fold_in(step_key, i)
+        )
     return {name: np.asarray(value) for name, value in weights.items()}
 
 
-def _step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
+def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
+    """Return step(weights, state, images, key) -> (weights, state)."""
+
     @jax.jit
     def step(weights, state, images, key):
-        cut, bits = jax.random.split(key)
-        images = _windows(images.astype(jnp.float32) / 255, enlarge, cut)
-        keys = jax.random.split(bits, len(images))
+        window_key, network_key = jax.random.split(key)
+        images = _windows(images.astype(jnp.float32) / 255, enlarge, window_key)
+        keys = jax.random.split(network_key, len(images))
 
         def loss(weights):
-            found = same_size(net, weights, images, keys, damaged=False)
-            return net.loss(found, images)
+            output = same_size(net, weights, images, keys, damaged=False)
+            return net.loss(output, images)
 
         grads = jax.grad(loss)(weights)
         grads = {k: g if net.trained(k) else 0 * g for k, g in grads.items()}
@@ -267,7 +303,7 @@ def _step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
 
 
 def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
-    """Enlarges images and cuts a window of their former size out of each."""
+    """Return a random window of the original size of each image, after enlargement."""
     b, h, w, c = images.shape
     if enlarge == 1:
         return images
@@ -280,12 +316,13 @@ def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
 
 
 def rms_error(net: Net, weights: Mapping, images: Images, enlarge: int = 1) -> float:
-    """Root mean square of what images lose in the undamaged network, of 1."""
+    """Return the root mean square error of the undamaged network, for values in [0, 1]."""
     keys = jax.random.split(prng.key(0), len(images))
     images = images.astype(np.float32) / 255
 
     @jax.jit
-    def back(images):
+    def reconstruct(images):
         return same_size(net, weights, images, keys, damaged=False, enlarge=enlarge)
 
-    return float(np.sqrt(np.mean((np.clip(back(images), 0, 1) - images) ** 2)))
+    output = np.clip(reconstruct(images), 0, 1)
+    return float(np.sqrt(np.mean((output - images) ** 2)))

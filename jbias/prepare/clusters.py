@@ -1,15 +1,16 @@
-"""Finds attributes where none are given: clusters of what a network sees in images.
+"""Find attributes of unlabelled images: clusters of a network's features.
 
     jbias prepare clusters --checkpoint=resnet50.pth --data=folder --root=photos
     jbias prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
 
-Images go through the network; the features of each class are clustered by k-means (k-means++,
-the best of 10 starts), and its clusters sorted by size: D1 is the union of the largest of each
-class, D8 of the smallest (Hu, Sang, Wang and Jiang 2021, https://arxiv.org/abs/2111.09190).
-Writes OUT/<split>.csv, which the option columns=OUT/<split>.csv of that set reads back as
-its column `cluster`; and for each class OUT/<split>-<number>-<class>.png, a row a cluster with
-the images nearest to its centre. Features stay in OUT/features: a command that was
-stopped, or one with another --k and --out and these --features, begins from them. To train on D1 alone: shift=only-D1.
+The features of each class are clustered by k-means (k-means++, the best of 10 starts), and its
+clusters sorted by size: D1 is the union of the largest cluster of each class, D8 of the
+smallest (Hu, Sang, Wang and Jiang 2021, https://arxiv.org/abs/2111.09190).
+Writes OUT/<split>.csv, which the data set's option columns=OUT/<split>.csv reads as column
+`cluster`; and for each class OUT/<split>-<number>-<class>.png, with a row for each cluster of
+the images nearest to its centre. Features are cached in OUT/features: a command that was
+stopped, or one with another --k and --out and the same --features, uses them.
+To train on D1 alone: shift=only-D1.
 """
 
 import argparse
@@ -39,8 +40,8 @@ from jbias.prepare import dataset
 from jbias.runtime import cli, console
 
 _WHERE = "prepare clusters"
-_STEPS = 300
-_EXACT = 2000  # Rows up to which equal clusters are dealt out by the exact method.
+_MAX_STEPS = 300
+_MAX_EXACT_ROWS = 2000  # With more rows, balanced clusters are assigned greedily.
 
 
 Rows = Float[np.ndarray, "n d"]
@@ -48,7 +49,7 @@ Centres = Float[np.ndarray, "k d"]
 
 
 class Clusters(NamedTuple):
-    """Which cluster each row is in, and their centres."""
+    """The cluster of each row, and the centres of the clusters."""
 
     number: Int[np.ndarray, "n"]
     centres: Centres
@@ -56,19 +57,22 @@ class Clusters(NamedTuple):
 
     @property
     def sizes(self) -> Int[np.ndarray, "k"]:
+        """The number of rows in each cluster."""
         return np.bincount(self.number, minlength=len(self.centres))
 
 
 def kmeans(
     rows: Rows, k: int, *, restarts: int = 10, seed: Sequence[int] = (0,)
 ) -> Clusters:
-    """k-means: the clusters of least inertia of so many starts, the largest first.
+    """Return the k-means clusters of least inertia of several starts, the largest first.
 
     Source: Lloyd 1982, started as Arthur and Vassilvitskii, k-means++, SODA 2007: the
-    first centre is any row, each further one a row drawn by its squared distance to the
-    nearest.
-    In float64. Of clusters of one size the one with the first row comes first. A start
-    is a function of seed and its number: more of them never make it worse.
+    first centre is a random row, each further centre a row drawn with probability
+    proportional to its squared distance to the nearest centre.
+    In float64. Of clusters of equal size, the one with the first row comes first. A start
+    depends on the seed and the start's number alone, so that more starts are never worse.
+
+    rows: to cluster. k: number of clusters. restarts: number of starts.
     """
     rows = np.asarray(rows, np.float64)
     if not 1 <= k <= len(rows) or restarts < 1:
@@ -76,7 +80,7 @@ def kmeans(
         raise ValueError(f"{must} more, got {k} and {restarts}")
     rngs = (np.random.default_rng([*seed, start]) for start in range(restarts))
     starts = (lloyd(rows, plus_plus(rows, k, rng)) for rng in rngs)
-    best = min(starts, key=lambda found: found.inertia)
+    best = min(starts, key=lambda clusters: clusters.inertia)
     _, first = np.unique(best.number, return_index=True)
     order = np.lexsort((first, -best.sizes))
     number = np.argsort(order)[best.number].astype(np.int32)
@@ -84,88 +88,99 @@ def kmeans(
 
 
 def plus_plus(rows: Rows, k: int, rng: np.random.Generator) -> Centres:
-    """Draws the centres to start from."""
-    chosen = [int(rng.integers(len(rows)))]
-    nearest = squared_distances(rows, rows[chosen])[:, 0]
-    while len(chosen) < k:
+    """Return k rows drawn by k-means++ as initial centres."""
+    index = [int(rng.integers(len(rows)))]
+    nearest = squared_distances(rows, rows[index])[:, 0]
+    while len(index) < k:
         total = nearest.sum()
-        even = np.full(len(rows), 1 / len(rows))  # All rows are centres already.
-        share = nearest / total if total > 0 else even
-        chosen.append(int(rng.choice(len(rows), p=share)))
-        nearest = np.minimum(nearest, squared_distances(rows, rows[chosen[-1:]])[:, 0])
-    return rows[chosen]
+        if total > 0:
+            probability = nearest / total
+        else:  # Every row is equal to a centre.
+            probability = np.full(len(rows), 1 / len(rows))
+        index.append(int(rng.choice(len(rows), p=probability)))
+        nearest = np.minimum(nearest, squared_distances(rows, rows[index[-1:]])[:, 0])
+    return rows[index]
 
 
 def lloyd(rows: Rows, centres: Centres) -> Clusters:
-    """Moves centres until no row changes its cluster, or 300 times, by scikit-learn.
+    """Return the clusters after Lloyd's algorithm from these centres, by scikit-learn.
 
-    A cluster that is left without rows, as where many are alike, takes the row that is
-    farthest from its centre.
+    At most 300 steps. A cluster without rows, as may be if many rows are equal, takes the
+    row that is farthest from its centre.
     """
-    options = dict(init=centres, n_init=1, max_iter=_STEPS, tol=0)
-    with warnings.catch_warnings():  # Of rows that are alike.
+    model = cluster.KMeans(
+        len(centres), init=centres, n_init=1, max_iter=_MAX_STEPS, tol=0
+    )
+    with warnings.catch_warnings():  # About equal rows.
         warnings.simplefilter("ignore", exceptions.ConvergenceWarning)
-        found = cluster.KMeans(len(centres), **options).fit(rows)
-    number, centres = found.labels_, found.cluster_centers_
-    least = ((rows - centres[number]) ** 2).sum(1)
+        model.fit(rows)
+    number, centres = model.labels_, model.cluster_centers_
+    distances = ((rows - centres[number]) ** 2).sum(1)
     for empty in np.setdiff1d(np.arange(len(centres)), number):
-        alone = np.bincount(number, minlength=len(centres))[number] == 1
-        farthest = int(np.where(alone, -1, least).argmax())
-        number[farthest], centres[empty], least[farthest] = empty, rows[farthest], 0
-    return Clusters(number, centres, _inertia(rows, number, centres))
+        is_single = np.bincount(number, minlength=len(centres))[number] == 1
+        farthest = int(np.where(is_single, -1, distances).argmax())
+        number[farthest], centres[empty] = empty, rows[farthest]
+        distances[farthest] = 0
+    return Clusters(number, centres, inertia=_inertia(rows, number, centres))
 
 
-def balance(rows: Rows, found: Clusters) -> Clusters:
-    """The same centres with clusters whose sizes differ by one at most.
+def balance(rows: Rows, clusters: Clusters) -> Clusters:
+    """Return clusters with the same centres, whose sizes differ by one at most.
 
-    Of up to 2,000 rows the assignment with the least sum of squared distances; of more,
-    rows take the nearest centre that has room, those first that lose most by their
-    second nearest. Larger clusters of before have the place more; order stays.
+    For up to 2,000 rows, the assignment with the least sum of squared distances; for more,
+    rows take the nearest centre that has room, beginning with the rows for which the
+    second nearest centre is much farther. Earlier clusters get the surplus rows.
     """
     rows = np.asarray(rows, np.float64)
-    n, k = len(rows), len(found.centres)
+    n, k = len(rows), len(clusters.centres)
     room = np.full(k, n // k) + (np.arange(k) < n % k)
-    apart = squared_distances(rows, found.centres)
-    if n <= _EXACT:
-        place = np.repeat(np.arange(k), room)
-        _, column = optimize.linear_sum_assignment(apart[:, place])
-        number = place[column]
+    distances = squared_distances(rows, clusters.centres)
+    if n <= _MAX_EXACT_ROWS:
+        slots = np.repeat(np.arange(k), room)
+        _, column = optimize.linear_sum_assignment(distances[:, slots])
+        number = slots[column]
     else:
         number = np.full(n, -1)
-        near = np.sort(apart, 1)[:, :2]
-        for row in np.argsort(near[:, 0] - near[:, -1], kind="stable"):
-            number[row] = np.where(room > 0, apart[row], np.inf).argmin()
+        nearest = np.sort(distances, 1)[:, :2]
+        for row in np.argsort(nearest[:, 0] - nearest[:, -1], kind="stable"):
+            number[row] = np.where(room > 0, distances[row], np.inf).argmin()
             room[number[row]] -= 1
-    return Clusters(number, found.centres, _inertia(rows, number, found.centres))
+    inertia = _inertia(rows, number, clusters.centres)
+    return Clusters(number, clusters.centres, inertia=inertia)
 
 
 def squared_distances(rows: Rows, centres: Centres) -> Float[np.ndarray, "n k"]:
-    """Squared distances of every row to every centre, |x|^2 - 2 x.c + |c|^2."""
+    """Return squared distances of every row to every centre, |x|^2 - 2 x.c + |c|^2."""
     lengths = np.einsum("nd,nd->n", rows, rows)[:, None] + (centres**2).sum(1)
     return np.maximum(lengths - 2 * rows @ centres.T, 0)
 
 
 def _inertia(rows, number, centres) -> float:
+    """Return the sum of squared distances of rows to their centres."""
     return float(((rows - centres[number]) ** 2).sum())
 
 
-_BLOCK = 512  # Images of a file.
-_WIDTH = 8192  # Columns, beyond which features are projected to so many.
+_BLOCK = 512  # Images per file of features.
+_MAX_COLUMNS = 8192  # Wider features are projected to this number of columns.
 
 
 def provenance(subject: networks.FlaxNetwork, source: base.Source, site: str) -> dict:
-    """What features are made by: network, site and images.
+    """Return the network, site and images of features, for JSON.
 
-    site: "" is the last one. Raises ValueError for an unknown one.
+    site: "" is the last site. Raises ValueError for an unknown site.
     """
     known = taps.sites(subject.net, source.size)
     site = site or known[-1]
     if site not in known:
         nearest = jc.suggest(site, known, taps.abbreviate(known))
         raise ValueError(f"{_WHERE}: --site: unknown {site!r}; {nearest}")
-    about = {"source": source.name, "images_of": source.fingerprint}
-    about["preprocessing"] = source.preprocessing
-    return {"site": site, "identity": networks.identity(subject), **about}
+    return {
+        "site": site,
+        "identity": networks.identity(subject),
+        "source": source.name,
+        "images_of": source.fingerprint,
+        "preprocessing": source.preprocessing,
+    }
 
 
 def read_features(
@@ -174,11 +189,11 @@ def read_features(
     source: base.Source,
     made_by: Mapping[str, Any],
 ) -> list[Float[np.ndarray, "b d"]]:
-    """Features of all images, by blocks on disk; maps and tokens are averaged.
+    """Return the features of all images in blocks on disk; maps and tokens are averaged.
 
-    Each block is a file of `folder`, in a folder of its own for what it is made by; those
-    that are there are not made again. Raises ValueError for an image that does not
-    decode, a network that takes none of this size, and features that are no numbers.
+    Blocks are files in a folder of `folder` for this `made_by` (see `provenance`); existing
+    blocks are reused. Raises ValueError for an image that does not decode, a network that
+    does not take this size, and features that are not finite.
     """
     words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
     folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
@@ -189,8 +204,8 @@ def read_features(
 
 
 def _write_blocks(subject, source, site, paths) -> None:
-    """Makes the blocks that are missing."""
-    todo = [block for block, path in enumerate(paths) if not path.exists()]
+    """Write the missing blocks of features."""
+    missing = [block for block, path in enumerate(paths) if not path.exists()]
     net = subject.net.clone(dtype=jnp.float32)
 
     def rows(block: int) -> range:
@@ -199,22 +214,39 @@ def _write_blocks(subject, source, site, paths) -> None:
     def read(block: int) -> np.ndarray:
         return np.stack([source[i]["image"] for i in rows(block)])
 
-    title, size = f"{subject.name} on {source.name}", lambda block: len(rows(block))
-    bar = dict(size=size, done=len(source) - sum(map(size, todo)))
-    with dataset.map_ahead(title, read, todo, len(source), **bar) as blocks:
+    def size(block: int) -> int:
+        return len(rows(block))
+
+    with dataset.map_ahead(
+        f"{subject.name} on {source.name}",
+        read,
+        items=missing,
+        total=len(source),
+        size=size,
+        done=len(source) - sum(map(size, missing)),
+    ) as blocks:
         for block, images in blocks:
-            found = _read_block(net, subject, images, site)
-            if not np.isfinite(found).all():
+            block_features = _read_block(net, subject, images=images, site=site)
+            if not np.isfinite(block_features).all():
                 must = f"{_WHERE}: features must be numbers, {subject.name} at {site}"
                 raise ValueError(f"{must} gives others for images of {source.name}")
-            np.save(written := io.BytesIO(), found)
-            dataset.write_file(paths[block], written.getvalue())
+            buffer = io.BytesIO()
+            np.save(buffer, block_features)
+            dataset.write_file(paths[block], buffer.getvalue())
 
 
-def _read_block(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
-    options = dict(sites=[site], pool=1, columns=_WIDTH)
+def _read_block(net, subject, *, images, site: str) -> Float[np.ndarray, "b d"]:
+    """Return the features of images; ValueError if the network does not take their size."""
     try:
-        return features.read(net, subject.variables, images, **options)[site]
+        site_features = features.read(
+            net,
+            subject.variables,
+            images,
+            sites=[site],
+            pool=1,
+            columns=_MAX_COLUMNS,
+        )
+        return site_features[site]
     except errors.FlaxError as error:
         must = f"{_WHERE}: {subject.name} must take images of {images.shape[2]} pixels"
         got = str(error).partition(". ")[0]
@@ -222,31 +254,38 @@ def _read_block(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     cli.add_network_flags(parser)
-    pixels = "pixels; 0 is what a run was trained with, of others 224 (%(default)s)"
-    dataset.add_options(parser, size=0, pixels=pixels)
+    size_help = "pixels (default: those of the run, else 224)"
+    dataset.add_options(parser, size=0, size_help=size_help)
     add = parser.add_argument
-    add("--out", default="clusters", help="the folder to write into (%(default)s)")
-    add("--features", default="", help="where features are kept (OUT/features)")
-    add("--options", default="", help="further options of the set: label=Male,a=b")
-    add("--network", default="", help="which of several, by name; the first if empty")
-    add("--site", default="", help="where in it; by itself the last, pooled")
-    add("--k", type=int, default=8, help="clusters of each class (%(default)s)")
-    add("--restarts", type=int, default=10, help="of k-means (%(default)s)")
-    add("--seed", type=int, default=0, help="of k-means (%(default)s)")
-    add("--normalise", action="store_true", help="features to length 1 first")
-    add("--balanced", action="store_true", help="clusters of equal size")
-    add("--least", type=int, help="images of each cluster (as many as --k)")
-    add("--name", default="cluster", help="of the column (%(default)s)")
-    add("--shown", type=int, default=12, help="images a row of a picture; 0: none")
+    add("--out", default="clusters", help="folder to write into (default: clusters)")
+    features_help = "folder in which features are cached (default: OUT/features)"
+    add("--features", default="", help=features_help)
+    options_help = "further options of the data set: label=Male,a=b"
+    add("--options", default="", help=options_help)
+    network_help = "name of the network, if there are several (default: the first)"
+    add("--network", default="", help=network_help)
+    site_help = "site of the features in the network (default: the last, pooled)"
+    add("--site", default="", help=site_help)
+    add("--k", type=int, default=8, help="clusters of each class (default: 8)")
+    add("--restarts", type=int, default=10, help="starts of k-means (default: 10)")
+    add("--seed", type=int, default=0, help="seed of k-means (default: 0)")
+    normalise_help = "scale features to length 1 before clustering"
+    add("--normalise", action="store_true", help=normalise_help)
+    add("--balanced", action="store_true", help="make clusters of equal size")
+    least_help = "smallest number of images in a cluster (default: --k)"
+    add("--least", type=int, help=least_help)
+    add("--name", default="cluster", help="name of the column (default: cluster)")
+    shown_help = "images in a row of a picture (default: 12; 0: no pictures)"
+    add("--shown", type=int, default=12, help=shown_help)
 
 
 def run(args: argparse.Namespace) -> str:
-    """Clusters one split; returns what it did.
+    """Cluster a split, write its files and return lines about the clusters.
 
-    Raises ValueError, one line, for what is unknown, too few images in a class or a
-    cluster, and a folder that holds clusters of other settings.
+    Raises ValueError, one line, for unknown names, too few images in a class or a
+    cluster, and a folder with clusters of other settings.
     """
     rule = _rule(args)
     console.silence_warnings()
@@ -254,39 +293,51 @@ def run(args: argparse.Namespace) -> str:
     args.size = args.size or subject.about.get("config", {}).get("size", 224)
     options = dataset.options(args) | dataset.parse_options(_WHERE, args.options)
     name, split = args.name, args.split
-    source, whole, places = _source(args.data, split, options)
+    source, whole, positions = _source(args.data, split, options)
     members = _members(source, rule["k"])
     folder = pathlib.Path(args.out).expanduser()
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
     made_by = provenance(subject, source, args.site)
-    own = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
-    dataset.refuse_others(_WHERE, folder, path.name, own)
-    kept = pathlib.Path(args.features or folder / "features").expanduser()
-    blocks = read_features(kept, subject, source, made_by)
-    found = _cluster_classes(source.classes, members, blocks, rule)
+    settings = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
+    dataset.check_settings(_WHERE, folder, split=path.name, settings=settings)
+    cache_folder = pathlib.Path(args.features or folder / "features").expanduser()
+    blocks = read_features(cache_folder, subject, source=source, made_by=made_by)
+    clusters = _cluster_classes(source.classes, members, blocks=blocks, rule=rule)
     if args.shown:
-        _show(path.with_suffix(""), source, members, blocks, found, rule, args.shown)
+        _draw_classes(
+            path.with_suffix(""),
+            source,
+            members=members,
+            blocks=blocks,
+            clusters=clusters,
+            rule=rule,
+            num_shown=args.shown,
+        )
     cells = np.full(len(whole), "", object)
-    for index, one in zip(members, found, strict=True):
-        cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
-    about = {"network": subject.name, **own}
-    set_options.write_columns(str(path), whole, {name: cells}, **about)
-    return _summary(path, name, subject, made_by["site"], found)
+    for index, class_clusters in zip(members, clusters, strict=True):
+        names = [_cluster_name(i, rule["k"]) for i in class_clusters.number]
+        cells[positions[index]] = names
+    set_options.write_columns(
+        str(path), whole, {name: cells}, network=subject.name, **settings
+    )
+    return _summary(
+        path, name, subject=subject, site=made_by["site"], clusters=clusters
+    )
 
 
 def _rule(args: argparse.Namespace) -> dict[str, Any]:
-    """How to cluster; ValueError for numbers that mean nothing."""
+    """Return the settings of the clustering; ValueError for invalid numbers."""
     rule = dataset.select(args, "k", "restarts", "seed", "normalise", "balanced")
     rule["least"] = args.k if args.least is None else args.least
-    for key, least in (("k", 2), ("restarts", 1), ("seed", 0), ("least", 1)):
-        if rule[key] < least:
-            must = f"{_WHERE}: --{key} must be {least} or more"
+    for key, lowest in (("k", 2), ("restarts", 1), ("seed", 0), ("least", 1)):
+        if rule[key] < lowest:
+            must = f"{_WHERE}: --{key} must be {lowest} or more"
             raise ValueError(f"{must}, got {rule[key]}")
     return rule
 
 
 def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
-    """Opens the one that is asked for."""
+    """Return the network that --checkpoint and --network name."""
     if not args.checkpoint:
         raise ValueError(f"{_WHERE}: --checkpoint must name a network, got none")
     paths, names = networks.check_arguments(args, ".", {}), []
@@ -300,84 +351,106 @@ def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
 
 
 def _source(name, split, options):
-    """The images, the whole split that `columns` counts in, and where they are there."""
+    """Return the source, the source of its whole split, and the positions of the former.
+
+    The option `columns` numbers the images of the whole split.
+    """
     source = data.load(name, split, **options)
-    narrows = data.find(name).narrows
-    wide = {key: value for key, value in options.items() if key not in narrows}
-    if (base := split.partition("[")[0]) == split and wide == options:
+    narrows, split_name = data.find(name).narrows, split.partition("[")[0]
+    wide_options = {key: value for key, value in options.items() if key not in narrows}
+    if split_name == split and wide_options == options:
         return source, source, np.arange(len(source))
-    whole = data.load(name, base, **wide)
-    return source, whole, set_options.positions_in(source, split, whole, "clusters")
+    whole = data.load(name, split_name, **wide_options)
+    positions = set_options.positions_in(source, split, whole, option="clusters")
+    return source, whole, positions
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
-    """Numbers of the images of each class."""
+    """Return the indices of each class's images; ValueError for fewer than k."""
     labels = source.columns["label"]
     members = [np.flatnonzero(labels == i) for i in range(len(source.classes))]
-    few = min(range(len(members)), key=lambda i: len(members[i]))
-    if len(members[few]) < k:
+    smallest = min(range(len(members)), key=lambda i: len(members[i]))
+    if len(members[smallest]) < k:
         must = f"{_WHERE}: every class must have --k={k} images or more"
-        got = f"got {len(members[few])} of class {source.classes[few]!r}"
+        got = f"got {len(members[smallest])} of class {source.classes[smallest]!r}"
         raise ValueError(f"{must}, {got}; take a smaller --k")
     return members
 
 
-def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
-    """Clusters of each class, the largest first."""
-    found, each = [], [*enumerate(zip(classes, members, strict=True))]
-    # Products are thin: threads would wait for one another, and sum otherwise.
+def _cluster_classes(classes, members, *, blocks, rule) -> list[Clusters]:
+    """Return the clusters of each class, the largest first.
+
+    members: indices of each class's images. blocks: features. rule: see `_rule`.
+    """
+    all_clusters, items = [], [*enumerate(zip(classes, members, strict=True))]
+    # One thread: the matrices are thin, so that threads would wait for each other, and the
+    # order of sums would depend on their number.
     with threadpoolctl.threadpool_limits(1):
-        for k, (name, index) in dataset.track("clustering", each):
+        for label, (name, index) in dataset.track("clustering", items):
             rows = _class_features(blocks, index, rule)
-            seed = (rule["seed"], k)
-            one = kmeans(rows, rule["k"], restarts=rule["restarts"], seed=seed)
-            one = balance(rows, one) if rule["balanced"] else one
-            if one.sizes.min() < rule["least"]:
+            seed = (rule["seed"], label)
+            clusters = kmeans(rows, rule["k"], restarts=rule["restarts"], seed=seed)
+            if rule["balanced"]:
+                clusters = balance(rows, clusters)
+            smallest = clusters.sizes.min()
+            if smallest < rule["least"]:
                 must = f"{_WHERE}: every cluster must have {rule['least']} images"
-                got = f"class {name!r} has one of {one.sizes.min()} in {len(index)}"
+                got = f"class {name!r} has one of {smallest} in {len(index)}"
                 remedy = "take --balanced, a smaller --k, or another --least"
                 raise ValueError(f"{must}, {got}; {remedy}")
-            found.append(one)
-    return found
+            all_clusters.append(clusters)
+    return all_clusters
 
 
 def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
-    """Features of some images, in the order of their rising numbers, as clustered."""
-    number, place = np.divmod(index, _BLOCK)
-    parts = [blocks[b][place[number == b]] for b in np.unique(number)]
-    rows = np.concatenate(parts).astype(np.float64)
+    """Return the features of the images at `index` (ascending), as they are clustered."""
+    block, row = np.divmod(index, _BLOCK)
+    chunks = [blocks[b][row[block == b]] for b in np.unique(block)]
+    rows = np.concatenate(chunks).astype(np.float64)
     if rule["normalise"]:
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return rows
 
 
-def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) -> None:
-    """Writes a picture of each class: a row a cluster, nearest to the centre first."""
-    each = [*enumerate(zip(members, found, strict=True))]
-    for k, (index, one) in dataset.track("drawing", each):
-        apart = squared_distances(_class_features(blocks, index, rule), one.centres)
+def _draw_classes(
+    stem: pathlib.Path, source, *, members, blocks, clusters, rule, num_shown: int
+) -> None:
+    """Write a picture of each class: a row per cluster, nearest to the centre first.
+
+    stem: start of the paths. num_shown: images in a row. Others as in `_cluster_classes`.
+    """
+    items = [*enumerate(zip(members, clusters, strict=True))]
+    for k, (index, class_clusters) in dataset.track("drawing", items):
+        rows = _class_features(blocks, index, rule)
+        distances = squared_distances(rows, class_clusters.centres)
         pictures = {}
-        for number, size in enumerate(one.sizes):
-            own = np.flatnonzero(one.number == number)
-            nearest = own[np.argsort(apart[own, number], kind="stable")][:shown]
+        for number, size in enumerate(class_clusters.sizes):
+            in_cluster = np.flatnonzero(class_clusters.number == number)
+            order = np.argsort(distances[in_cluster, number], kind="stable")
+            nearest = in_cluster[order][:num_shown]
             images = [source[int(index[i])]["image"] for i in nearest]
-            pictures[f"{_named(number, rule['k'])} ({size:,})"] = images
+            pictures[f"{_cluster_name(number, rule['k'])} ({size:,})"] = images
         name = re.sub(r"[^\w.-]+", "_", source.classes[k])
-        path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
+        path = f"{stem}-{k:0{len(str(len(clusters) - 1))}d}-{name}.png"
         foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
         dataset.write_sheet(path, pictures, foot=foot)
 
 
-def _named(number: int, k: int) -> str:
+def _cluster_name(number: int, k: int) -> str:
+    """Return the name of a cluster of k, numbered from 0: "D1", ... or "D01", ..."""
     return f"D{number + 1:0{len(str(k))}d}"
 
 
-def _summary(path: pathlib.Path, name: str, subject, site: str, found) -> str:
-    """How many images each D_i has, and what to do with them."""
-    sizes = np.array([one.sizes for one in found])
+def _summary(path: pathlib.Path, name: str, *, subject, site: str, clusters) -> str:
+    """Return lines with the number of images in each D_i, and how to read the column.
+
+    name: of the column. clusters: of each class.
+    """
+    sizes = np.array([class_clusters.sizes for class_clusters in clusters])
     lines = []
     for i, column in enumerate(sizes.T):
-        each = f"{column.min():,} to {column.max():,} of a class"
-        lines += [f"{_named(i, sizes.shape[1])}: {column.sum():,} images, {each}"]
+        span = f"{column.min():,} to {column.max():,} of a class"
+        cluster_name = _cluster_name(i, sizes.shape[1])
+        lines.append(f"{cluster_name}: {column.sum():,} images, {span}")
     last = f"{path}: column {name!r} by {subject.name} at {site}"
     return "\n".join([*lines, f"{last}; read it with columns={str(path)!r}"])

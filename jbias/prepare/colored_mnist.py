@@ -1,12 +1,12 @@
-"""Writes Colored MNIST as arrays: for each split the images, and all that is known of them.
+"""Write Colored MNIST as arrays: the images and the columns of each split.
 
 jbias prepare colored-mnist --root=DIR --out=colored
 jbias prepare colored-mnist --root=DIR --out=half --form=conditional --correlation=0.5
 
-Writes OUT/<split>.npz with images, labels, classes and a column each for "digit",
-"attribute", the colour, and, of two classes, "domain", the environment; OUT/<split>.json,
-what it was made by; and OUT/<split>.png, some of it. To train on it: data='npz', root=OUT.
-Started again, the command makes the splits that are missing.
+Writes OUT/<split>.npz with images, labels, classes and the columns "digit", "attribute" (the
+colour) and, for two classes, "domain" (the environment); the settings OUT/<split>.json; and a
+sheet of samples OUT/<split>.png. To train on the result: data='npz', root=OUT.
+Started again, the command makes only the missing splits.
 """
 
 import argparse
@@ -27,54 +27,66 @@ _SETTINGS = ("correlation", "label_noise", "grey", "n", "seed")
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
-    parser.argument_default = argparse.SUPPRESS  # Left out: the set's default.
+    """Add the arguments of the subcommand."""
+    parser.argument_default = argparse.SUPPRESS  # Left out: the data set's default.
     add = parser.add_argument
-    add("--root", required=True, help="the folder of MNIST's published files")
-    add("--out", required=True, help="the folder to write into")
-    add("--splits", default="train+test", help=f"of {', '.join(forms.SPLITS)}")
-    add("--form", default="irm", help=f"one of {', '.join(forms.FORMS)}")
-    add("--correlation", type=float, help="how often colour agrees with the label")
-    add("--label-noise", type=float, help="how often a label of two classes is flipped")
-    add("--grey", action="store_true", help="show no colours")
-    add("--n", type=int, help="the first n images of each split")
-    add("--size", type=int, help="pixels; 14, 28 or 32 by the form")
-    add("--seed", type=int, default=0)
+    add("--root", required=True, help="folder of MNIST's published files")
+    add("--out", required=True, help="folder to write into")
+    splits_help = f"splits, as a+b, of {', '.join(forms.SPLITS)} (default: train+test)"
+    add("--splits", default="train+test", help=splits_help)
+    form_help = f"one of {', '.join(forms.FORMS)} (default: irm)"
+    add("--form", default="irm", help=form_help)
+    correlation_help = "rate at which colour and label agree (default: the form's)"
+    add("--correlation", type=float, help=correlation_help)
+    noise_help = "rate of flipped labels, for two classes (default: 0.25)"
+    add("--label-noise", type=float, help=noise_help)
+    add("--grey", action="store_true", help="draw without colours")
+    add("--n", type=int, help="use the first n images of each split (default: all)")
+    add("--size", type=int, help="pixels (default: 14, 28 or 32, by the form)")
+    add("--seed", type=int, default=0, help="seed of the colours (default: 0)")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Makes the missing splits; returns what it did.
+    """Write the missing splits; return a line about them.
 
-    Raises ValueError, one line, for what the data set refuses, and for a folder that
-    holds splits of other settings.
+    Raises ValueError, one line, for options that the data set refuses, and for a folder
+    with splits of other settings.
     """
-    folder, made = pathlib.Path(args.out).expanduser(), []
-    found, options = {}, dataset.select(args, "form", "size", *_SETTINGS)
+    folder, new_splits = pathlib.Path(args.out).expanduser(), []
+    options = dataset.select(args, "form", "size", *_SETTINGS)
+    split_sources = {}
     for split in dict.fromkeys(args.splits.split("+")):
         if listing.parse_split(_WHERE, split).base != split:
             raise ValueError(f"{_WHERE}: --splits must be whole ones, got {split!r}")
-        source = data.load("colored_mnist", split, root=args.root, **options)
-        found[split] = source, _settings(source, options)
-    for split, (_, own) in found.items():
+        split_sources[split] = data.load(
+            "colored_mnist", split, root=args.root, **options
+        )
+    for split, source in split_sources.items():
         path = folder / f"{split}.npz"
         if path.exists() and not path.with_suffix(".json").exists():
             must = f"{_WHERE}: {path} must be new"
             raise ValueError(f"{must}, got one made by something else; {dataset.OTHER}")
-        dataset.refuse_others(_WHERE, folder, split, own)
-    for split, (source, own) in found.items():
-        dataset.claim(_WHERE, folder, split, own)
+        dataset.check_settings(
+            _WHERE, folder, split=split, settings=_settings(source, options)
+        )
+    for split, source in split_sources.items():
+        dataset.claim(_WHERE, folder, split=split, settings=_settings(source, options))
         if not (folder / f"{split}.npz").exists():
-            _write(folder / f"{split}.npz", source)
-            made.append(split)
+            _write_arrays(folder / f"{split}.npz", source)
+            new_splits.append(split)
         foot = source.cite.partition(";")[0]
         dataset.write_sheet(str(folder / f"{split}.png"), _rows(source), foot=foot)
-    first, size = next(iter(found)), source.size
-    done = f"{'+'.join(made) or 'nothing'} made, {'+'.join(found)} in all"
-    them = f"data='npz', root={str(folder)!r}, split={first!r}, size={size}"
-    return f"{folder}: {done}; read them with {them}; {folder / first}.png shows some"
+    first, size = next(iter(split_sources)), source.size
+    counts = f"{'+'.join(new_splits) or 'nothing'} made"
+    counts += f", {'+'.join(split_sources)} in all"
+    entry = f"data='npz', root={str(folder)!r}, split={first!r}, size={size}"
+    return (
+        f"{folder}: {counts}; read them with {entry}; {folder / first}.png shows some"
+    )
 
 
 def _settings(source: base.Source, options: dict) -> dict:
+    """Return the settings of a split, for its JSON file."""
     return {
         "made_by": "jbias.prepare colored-mnist",
         "source": source.name,
@@ -85,22 +97,29 @@ def _settings(source: base.Source, options: dict) -> dict:
     }
 
 
-def _write(path: pathlib.Path, source: base.Source) -> None:
+def _write_arrays(path: pathlib.Path, source: base.Source) -> None:
+    """Write the images, labels, columns and classes of a source as .npz."""
     columns = dict(source.columns)
-    arrays = {"images": source.images, "labels": columns.pop("label"), **columns}
-    arrays["classes"] = np.array(source.classes)
-    np.savez_compressed(written := io.BytesIO(), **arrays)
-    dataset.write_file(path, written.getvalue())
+    labels = columns.pop("label")
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        images=source.images,
+        labels=labels,
+        **columns,
+        classes=np.array(source.classes),
+    )
+    dataset.write_file(path, buffer.getvalue())
 
 
 def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:
-    """The first images of each class, in each environment where there are several."""
+    """Return {row: first images} of each class, and of each environment if several."""
     label = source.columns["label"]
     domain = source.columns.get("domain", np.zeros_like(label))
     rows, domains = {}, np.unique(domain)
     for number, (k, name) in itertools.product(domains, enumerate(source.classes)):
-        chosen = np.flatnonzero((label == k) & (domain == number))[:_EXAMPLES]
-        if len(chosen):
+        index = np.flatnonzero((label == k) & (domain == number))[:_EXAMPLES]
+        if len(index):
             title = f"env {number}: {name}" if len(domains) > 1 else name
-            rows[title] = [*source.images[chosen]]
+            rows[title] = [*source.images[index]]
     return rows

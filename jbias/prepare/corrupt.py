@@ -1,13 +1,13 @@
-"""Corrupts a set as ImageNet-C or ImageNet-C-bar: a folder for each kind and severity.
+"""Corrupt a data set as in ImageNet-C or ImageNet-C-bar: a folder per corruption and severity.
 
 jbias prepare corrupt --data=folder --root=DIR --split=val --size=224 --out=DIR-c
 jbias prepare corrupt --names=fog+snow --severities=3 --size=64 --out=c
 
-Writes OUT/<corruption>/<severity>/<class>/<number>.png, which are sets to test on
-(data='folder', root=OUT/<corruption>, split=<severity>), OUT/<corruption>/<severity>.json,
-what they were made by, and OUT/sheet.png, the first image under all of them. Image i is a
-function of the set, the corruption, the severity, the seed and i: started again, the command
-makes what is missing, and refuses a folder with images of other settings.
+Writes test sets OUT/<corruption>/<severity>/<class>/<number>.png (data='folder',
+root=OUT/<corruption>, split=<severity>), their settings OUT/<corruption>/<severity>.json, and
+OUT/sheet.png, the first image under all corruptions. Image i depends on the data set, the
+corruption, the severity, the seed and i alone: started again, the command makes only the
+missing images. It refuses a folder with images of other settings.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import itertools
 import pathlib
 import zlib
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,81 +27,119 @@ from jbias.prepare import dataset
 
 _WHERE = "prepare corrupt"
 _KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
-# Without `frost`, which needs photographs.
-_USUAL = [name for name, one in corruptions.CORRUPTIONS.items() if not one.extra]
-_COMMON = [name for name in _USUAL if name != "frost"]
+_DEFAULT_NAMES = [
+    name
+    for name, corruption in corruptions.CORRUPTIONS.items()
+    if not corruption.extra and name != "frost"  # Frost needs photographs.
+]
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
-    dataset.add_options(parser, out="the folder to write into")
-    add("--names", default="+".join(_COMMON), help=f"of {', '.join(_KNOWN)}")
-    add("--severities", default="1+2+3+4+5")
-    add("--frost", default="", help="the folder of frost's photographs, for that alone")
-    table = "the side whose settings to use, 32, 64 or 224; by itself --size"
-    add("--table", type=int, default=None, help=table)
-    add("--jpeg", action="store_true", help="quality 85, as the published sets")
-    add("--seed", type=int, default=0)
+    dataset.add_options(parser, out="folder to write into")
+    names_help = f"corruptions, as fog+snow, of {', '.join(_KNOWN)} (default: the "
+    names_help += "fifteen common ones except frost)"
+    add("--names", default="+".join(_DEFAULT_NAMES), help=names_help)
+    severities_help = "severities from 1 to 5, as 1+3 (default: all)"
+    add("--severities", default="1+2+3+4+5", help=severities_help)
+    add("--frost", default="", help="folder of photographs, for the corruption frost")
+    table_help = "side whose settings to use, 32, 64 or 224 (default: --size)"
+    add("--table", type=int, default=None, help=table_help)
+    jpeg_help = "write JPEG of quality 85, as the published data sets, not PNG"
+    add("--jpeg", action="store_true", help=jpeg_help)
+    add("--seed", type=int, default=0, help="seed of the corruptions (default: 0)")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Makes the missing images; returns what it did.
+    """Make the missing images; return a line about them.
 
     Raises ValueError, one line, for an unknown corruption or severity, a size without
     settings, and damaged images.
     """
     names, severities = args.names.split("+"), args.severities.split("+")
     jc.check_all_known(f"{_WHERE}: --names", names, _KNOWN)
-    for one in severities:
-        if not numerals.is_count(one):
+    for severity in severities:
+        if not numerals.is_count(severity):
             must = f"{_WHERE}: --severities must be like 1+3+5"
             raise ValueError(f"{must}, got {args.severities!r}")
-        if int(one) not in corruptions.SEVERITIES:
-            raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {one}")
-    chosen = [*itertools.product(names, map(int, severities))]
+        if int(severity) not in corruptions.SEVERITIES:
+            raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {severity}")
+    conditions = [*itertools.product(names, map(int, severities))]
     source, folder = dataset.open_source(args), pathlib.Path(args.out).expanduser()
     ending = "jpg" if args.jpeg else "png"
-    about = {"made_by": "jbias.prepare corrupt", **dataset.made_of(source)}
-    about |= dataset.select(args, "seed", "table", "jpeg")
-    places = {one: folder.joinpath(*map(str, one)) for one in chosen}
+    shared_settings = {
+        "made_by": "jbias.prepare corrupt",
+        **dataset.describe_source(source),
+        **dataset.select(args, "seed", "table", "jpeg"),
+    }
     paths = {
-        one: dataset.image_paths(place, source, ending, out=folder)
-        for one, place in places.items()
+        (name, severity): dataset.image_paths(
+            folder / name / str(severity), source, ending, out=folder
+        )
+        for name, severity in conditions
     }
     options = {"table": args.table, "frost": args.frost or None}
-    # What cannot be is refused before anything is written.
-    for name, severity in chosen:
+    # Everything is checked before anything is written.
+    for name, severity in conditions:
         corruptions.settings(name, severity, side=source.size, **options)
-    for claim in (dataset.refuse_others, dataset.claim):  # All or none.
-        for name, severity in chosen:
-            own = {**about, "corruption": name, "severity": severity}
-            claim(_WHERE, folder / name, str(severity), own)
-    tasks = ((i, *one, p) for one, those in paths.items() for i, p in enumerate(those))
-    work = [task for task in tasks if not task[-1].exists()]
-    kind = {"kind": "JPEG", "quality": 85} if args.jpeg else {"kind": "PNG"}
+    for check_or_claim in (dataset.check_settings, dataset.claim):
+        for name, severity in conditions:
+            settings = {**shared_settings, "corruption": name, "severity": severity}
+            check_or_claim(
+                _WHERE, folder / name, split=str(severity), settings=settings
+            )
+    missing = [
+        _Task(i, name, severity=severity, path=path)
+        for (name, severity), condition_paths in paths.items()
+        for i, path in enumerate(condition_paths)
+        if not path.exists()
+    ]
+    format_options = {"kind": "PNG"}
+    if args.jpeg:
+        format_options = {"kind": "JPEG", "quality": 85}
 
-    def make(task: tuple) -> None:
-        i, name, severity, path = task
-        rng = np.random.default_rng([args.seed, zlib.crc32(name.encode()), severity, i])
-        image = corruptions.corrupt(source[i]["image"], name, severity, rng, **options)
-        dataset.write_image(path, image, **kind)
+    def make(task: _Task) -> None:
+        seed = [args.seed, zlib.crc32(task.name.encode()), task.severity, task.index]
+        image = corruptions.corrupt(
+            source[task.index]["image"],
+            task.name,
+            severity=task.severity,
+            rng=np.random.default_rng(seed),
+            **options,
+        )
+        dataset.write_image(task.path, image, **format_options)
 
-    with dataset.map_ahead("corrupting", make, work, len(work), ahead=16) as made:
-        collections.deque(made, maxlen=0)
-    _sheet(folder / "sheet.png", source, paths)
-    done = f"{folder}: {len(work)} images made, {len(paths) * len(source)} in all"
-    first, level = chosen[0]
-    root, split, space = f"{folder}/{first}", str(level), source.space
-    them = f"data='folder', {root=}, {split=}, {space=}"
-    return f"{done}; test on them with {them}; {folder / 'sheet.png'} shows some"
+    with dataset.map_ahead(
+        "corrupting", make, items=missing, total=len(missing), ahead=16
+    ) as results:
+        collections.deque(results, maxlen=0)
+    _write_samples(folder / "sheet.png", source, paths)
+    total = len(paths) * len(source)
+    counts = f"{folder}: {len(missing)} images made, {total} in all"
+    name, severity = conditions[0]
+    root, split, space = f"{folder}/{name}", str(severity), source.space
+    entry = f"data='folder', {root=}, {split=}, {space=}"
+    return f"{counts}; test on them with {entry}; {folder / 'sheet.png'} shows some"
 
 
-def _sheet(path: pathlib.Path, source: base.Source, paths: Mapping) -> None:
-    """Draws the first image under every corruption, a column for each severity."""
+class _Task(NamedTuple):
+    """An image to corrupt and write."""
+
+    index: int
+    name: str  # Of the corruption.
+    severity: int
+    path: pathlib.Path
+
+
+def _write_samples(path: pathlib.Path, source: base.Source, paths: Mapping) -> None:
+    """Write a sheet of the first image: a row per corruption, a column per severity.
+
+    paths: {(corruption, severity): paths of its images}.
+    """
     rows: dict[str, list] = {}
     severities = sorted({severity for _, severity in paths})
-    for name, severity in sorted(paths, key=lambda one: one[1]):
+    for name, severity in sorted(paths, key=lambda condition: condition[1]):
         rows.setdefault(name, []).append(dataset.read_image(paths[name, severity][0]))
     titles = [f"severity {severity}" for severity in severities]
     dataset.write_sheet(str(path), rows, titles=titles, foot=source.cite)

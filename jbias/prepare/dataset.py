@@ -1,8 +1,7 @@
-"""Data sets as the subcommands read and write them.
+"""Reading and writing of data sets by the subcommands of `jbias prepare`.
 
-The flags that name a set, its images read ahead of their use, the files of images that
-are made of them, and the settings that a folder of made images was made by, which are
-noted beside it and checked; and contact sheets of images.
+Flags that name a data set, reading ahead, image files, the JSON file with the settings of a
+folder of made images, and contact sheets of images.
 """
 
 import argparse
@@ -29,47 +28,55 @@ from jbias.untrusted import opening
 WORKERS = 4
 Picture = UInt8[np.ndarray, "h w 3"]
 Pictures = UInt8[np.ndarray, "m h w 3"]
-Sheet = Mapping[str, Sequence[Picture]]  # Rows of pictures, by name.
+Sheet = Mapping[str, Sequence[Picture]]  # Name of a row -> its pictures.
 
 
-def add_options(to, *, out: str = "", size: int = 32, pixels: str = "pixels") -> None:
-    """Adds what names a set; those left out have the set's own defaults.
+def add_options(
+    parser, *, out: str = "", size: int = 32, size_help: str = "pixels (default: 32)"
+) -> None:
+    """Add the flags of a data set to a parser; flags left out have its own defaults.
 
-    out: what --out names, which must be given then.
+    out: help of the required flag --out; "" adds no --out. size, size_help: of --size.
     """
-    add = to.add_argument
+    add = parser.add_argument
+    absent = argparse.SUPPRESS  # No entry in the arguments: the data set's default.
     if out:
         add("--out", required=True, help=out)
-    add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
-    add("--split", default="train", help="such as train or train[:90%%]")
-    add("--size", type=int, default=size, help=pixels)
-    left_out = dict(default=argparse.SUPPRESS)
-    add("--root", help="the folder of a data set of files", **left_out)
-    add("--space", help="what class folders are named by, folder only", **left_out)
-    add("--n", type=int, help="how many images, shapes only", **left_out)
-    correlation = "of texture and class, shapes only"
-    add("--correlation", type=float, help=correlation, **left_out)
-    add("--data-seed", type=int, help="of the drawing, shapes only", **left_out)
+    names = ", ".join(data.DATASETS)
+    add("--data", default="shapes", help=f"one of {names} (default: shapes)")
+    split_help = "such as train[:90%%] (default: train)"
+    add("--split", default="train", help=split_help)
+    add("--size", type=int, default=size, help=size_help)
+    add("--root", default=absent, help="folder of a data set of files")
+    space_help = "kind of class names: names, wnid or entry16; data=folder only"
+    add("--space", default=absent, help=space_help)
+    add("--n", type=int, default=absent, help="number of images; data=shapes only")
+    correlation_help = "rate at which texture and class agree; data=shapes only"
+    add("--correlation", type=float, default=absent, help=correlation_help)
+    seed_help = "seed of the drawing; data=shapes only"
+    add("--data-seed", type=int, default=absent, help=seed_help)
 
 
 def open_source(args: argparse.Namespace) -> base.Source:
-    """Opens the set that the arguments name."""
+    """Return the source of the data set that the arguments name."""
     return data.load(args.data, args.split, **options(args))
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
-    """The set's options among the arguments."""
-    found = select(args, "size", "root", "space", "correlation", "n")
-    return found | ({"seed": args.data_seed} if "data_seed" in args else {})
+    """Return the data set's options among the arguments."""
+    set_options = select(args, "size", "root", "space", "correlation", "n")
+    if "data_seed" in args:
+        set_options["seed"] = args.data_seed
+    return set_options
 
 
 def select(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those arguments that were given, or have a default."""
+    """Return {name: value} of the named arguments that are present."""
     return {name: getattr(args, name) for name in names if name in args}
 
 
 def parse_options(where: str, text: str) -> dict[str, Any]:
-    """Reads options of a set's own, "a=b,c=True,d=2": words, switches, whole numbers."""
+    """Return the options in "a=b,c=True,d=2": strings, booleans and integers."""
     pairs = [item.partition("=") for item in text.split(",") if item]
     for key, sign, _ in pairs:
         if not sign:
@@ -80,7 +87,7 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
 
 
 def read_sample(source: base.Source, count: int, seed: int) -> Pictures:
-    """Reads all images of a set, or so many random ones of it."""
+    """Return all images of a source, or `count` random ones if there are more."""
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             return loader.decode_all(source, workers=WORKERS, progress=progress)
@@ -99,21 +106,21 @@ def map_ahead(
     size: Callable[[Any], int] = lambda item: 1,
     done: int = 0,
 ) -> Iterator[Iterator[tuple[Any, Any]]]:
-    """Opens an iterator over (item, function(item)), called in threads, under a bar.
+    """Open an iterator over (item, function(item)), computed in threads, with a progress bar.
 
-    ahead: calls under way beyond what was taken. size: how far an item moves the bar,
-    which ends at `total` and begins at `done`.
+    title: of the bar. ahead: number of calls that run ahead of the iterator. size(item):
+    the progress of an item. total, done: end and start of the bar.
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
-        so_far, calls = done, ((item, pool.submit(function, item)) for item in items)
-        waiting = collections.deque(itertools.islice(calls, ahead + 1))
-        while waiting:
-            item, future = waiting.popleft()
+        num_done, calls = done, ((item, pool.submit(function, item)) for item in items)
+        pending = collections.deque(itertools.islice(calls, ahead + 1))
+        while pending:
+            item, future = pending.popleft()
             yield item, future.result()
-            waiting.extend(itertools.islice(calls, 1))
-            so_far += size(item)
-            progress(so_far, total)
+            pending.extend(itertools.islice(calls, 1))
+            num_done += size(item)
+            progress(num_done, total)
 
     with (
         futures.ThreadPoolExecutor(WORKERS) as pool,
@@ -123,7 +130,7 @@ def map_ahead(
 
 
 def track(title: str, items: Sequence) -> Iterator[Any]:
-    """Gives out items under a bar that each one moves."""
+    """Yield items with a progress bar."""
     with console.progress_bar(title, len(items)) as progress:
         for count, item in enumerate(items, 1):
             yield item
@@ -133,11 +140,11 @@ def track(title: str, items: Sequence) -> Iterator[Any]:
 def image_paths(
     folder: pathlib.Path, source: base.Source, ending: str, *, out: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Return the file of each image made of a set: folder/<class>/<number>.<ending>.
+    """Return the path of each image to make from a source: folder/<class>/<number>.<ending>.
 
-    out: the folder that the user named, `folder` or above it; it alone may be a link.
-    ValueError where the name of a class, which may come out of others' files, leads
-    elsewhere, and where a folder below `out` is a link: nothing is written through it.
+    out: the folder that the user named, `folder` or above it; only `out` may be a link.
+    Raises ValueError if a class name, which may be from a downloaded file, leads to another
+    folder, and if a folder below `out` is a link: nothing is written through links.
     """
     for name in source.classes:
         if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
@@ -153,68 +160,84 @@ def image_paths(
 
 
 def write_image(path: pathlib.Path, image: Picture, kind: str, **options: Any) -> None:
-    """Writes a file that is whole or not there, by Pillow's format and its options."""
-    Image.fromarray(image).save(encoded := io.BytesIO(), kind, **options)
-    write_file(path, encoded.getvalue())
+    """Write an image file atomically, in Pillow's format `kind` with Pillow's options."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, kind, **options)
+    write_file(path, buffer.getvalue())
 
 
 def write_file(path: pathlib.Path, content: str | bytes) -> None:
-    """Writes a file that is whole or not there, in a folder that may be new."""
+    """Write a file atomically, and create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, content, lasting=False)
 
 
 def read_image(path: pathlib.Path) -> Picture:
-    """Reads back what was made."""
+    """Return an image file in RGB."""
     with opening.open_image(path) as image:
         return np.asarray(image.convert("RGB"))
 
 
-def made_of(source: base.Source) -> dict[str, str]:
-    """What the settings of a folder say of the set that it was made of."""
-    keys = ("fingerprint", "preprocessing", "cite")
-    return {"source": source.name, **{key: getattr(source, key) for key in keys}}
+def describe_source(source: base.Source) -> dict[str, str]:
+    """Return the entries about the original data set in a folder's settings."""
+    return {
+        "source": source.name,
+        "fingerprint": source.fingerprint,
+        "preprocessing": source.preprocessing,
+        "cite": source.cite,
+    }
 
 
-def summary(folder: pathlib.Path, split: str, made: int, source: base.Source) -> str:
-    """How many images of a split were made, and how to read them."""
+def summary(
+    folder: pathlib.Path, split: str, num_made: int, source: base.Source
+) -> str:
+    """Return a line with the number of images made, and how to read them."""
     root, space = str(folder), source.space
-    done = f"{folder / split}: {made} images made, {len(source)} in all"
-    return f"{done}; read them with data='folder', {root=}, {split=}, {space=}"
+    counts = f"{folder / split}: {num_made} images made, {len(source)} in all"
+    return f"{counts}; read them with data='folder', {root=}, {split=}, {space=}"
 
 
 OTHER = "name another --out"
 
 
-def refuse_others(where: str, folder: pathlib.Path, split: str, own: Mapping) -> None:
-    """Refuses folder/split if it holds images of anything but these settings."""
+def check_settings(
+    where: str, folder: pathlib.Path, split: str, settings: Mapping
+) -> None:
+    """Raise ValueError if folder/split has images of other settings.
+
+    Settings of existing images are in folder/<split>.json; an existing folder without this
+    file is refused, too.
+    """
     path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
     if not path.exists():
         if (folder / split).exists():
             got = "got a folder made by something else"
             raise ValueError(f"{must} be new, {got}; {OTHER}")
         return
-    kinds = OSError, ValueError, TypeError, RecursionError
     with base.explain_errors(
         f"{path}: must be the settings of {folder / split}, got ",
-        *kinds,
+        OSError,
+        ValueError,
+        TypeError,
+        RecursionError,
         remedy=f"; {OTHER}",
         reason=base.describe_error,
     ):
         with opening.open_text(path) as file:
-            held = json.load(file)
-        if not isinstance(held, dict):
-            raise TypeError(f"must be an object, not {type(held).__name__}")
-    for key, here in own.items():
-        if (there := held.get(key)) != here:
-            got = f"got others: {key} is {there!r} there, {here!r} here"
+            stored = json.load(file)
+        if not isinstance(stored, dict):
+            raise TypeError(f"must be an object, not {type(stored).__name__}")
+    for key, value in settings.items():
+        stored_value = stored.get(key)
+        if stored_value != value:
+            got = f"got others: {key} is {stored_value!r} there, {value!r} here"
             raise ValueError(f"{must} hold images of these settings, {got}; {OTHER}")
 
 
-def claim(where: str, folder: pathlib.Path, split: str, own: Mapping) -> None:
-    """Notes the settings in folder/split.json, once it is sure that none are others."""
-    refuse_others(where, folder, split, own)
-    write_file(folder / f"{split}.json", json.dumps(own, indent=1) + "\n")
+def claim(where: str, folder: pathlib.Path, split: str, settings: Mapping) -> None:
+    """Write the settings of folder/split to folder/<split>.json, after `check_settings`."""
+    check_settings(where, folder, split=split, settings=settings)
+    write_file(folder / f"{split}.json", json.dumps(settings, indent=1) + "\n")
 
 
 _DPI = 100
@@ -223,32 +246,35 @@ _DPI = 100
 def write_sheet(
     path: str, rows: Sheet, *, titles: Sequence[str] = (), foot: str = ""
 ) -> None:
-    """Writes a contact sheet, pixel for pixel: a named row of images for each entry, titles over the columns."""
+    """Write a contact sheet without resampling: a named row of images for each entry.
+
+    titles: of the columns. foot: a line below.
+    """
     from matplotlib import figure, text
 
     outputs.check_file(path)
     rows = {messages.printable(name): images for name, images in rows.items()}
     titles = [messages.printable(title) for title in titles]
     cell = next(iter(rows.values()))[0].shape[0]
-    cell *= max(1, 64 // cell)  # Whole pixels on whole pixels: nothing is resampled.
+    cell *= max(1, 64 // cell)  # By an integer, so that nothing is resampled.
     columns = max(len(images) for images in rows.values())
     # A letter of this font is at most nine pixels wide.
     left, top, gap = max(90, 9 * max(map(len, rows)) + 12), 24 if titles else 6, 3
-    wide = left + columns * (cell + gap)
-    high = top + len(rows) * (cell + gap) + 18
-    drawing = figure.Figure(figsize=(wide / _DPI, high / _DPI), dpi=_DPI)
+    width = left + columns * (cell + gap)
+    height = top + len(rows) * (cell + gap) + 18
+    sheet = figure.Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
     for i, (name, images) in enumerate(rows.items()):
         for j, image in enumerate(images):
-            x, y = left + j * (cell + gap), high - top - cell - i * (cell + gap)
-            ax = drawing.add_axes((x / wide, y / high, cell / wide, cell / high))
+            x, y = left + j * (cell + gap), height - top - cell - i * (cell + gap)
+            ax = sheet.add_axes((x / width, y / height, cell / width, cell / height))
             ax.imshow(image, interpolation="nearest")
             ax.set_axis_off()
             if i == 0 and titles:
                 ax.set_title(titles[j], fontsize=8, pad=4)
-        middle = (y + cell / 2) / high
-        drawing.text((left - 6) / wide, middle, name, ha="right", va="center", size=9)
-    drawing.text(1 - 4 / wide, 5 / high, foot, ha="right", size=5)
-    for label in drawing.findobj(text.Text):
+        middle = (y + cell / 2) / height
+        sheet.text((left - 6) / width, middle, name, ha="right", va="center", size=9)
+    sheet.text(1 - 4 / width, 5 / height, foot, ha="right", size=5)
+    for label in sheet.findobj(text.Text):
         label.set_parse_math(False)  # A name with dollars is no formula.
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    drawing.savefig(path, dpi=_DPI)
+    sheet.savefig(path, dpi=_DPI)

@@ -1,24 +1,24 @@
-r"""Sends a set through damaged networks: DeepAugment's second training set.
+r"""Make DeepAugment's second training set: images after damaged networks.
 
 jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
 jbias prepare deepaugment --net=edsr --data=shapes --out=prepared/edsr
 jbias prepare deepaugment --net=cae --weights=cae.npz --short=512 \
     --format=jpeg --data=folder --space=wnid --root=/data/imagenet --out=/data/cae
 
-The first two train a small network on the set first, OUT/<net>.npz (see `prepare
-autoencoder`); the third takes the published one (see `prepare weights`) and feeds it as
-its authors did, but for the long side, which is rounded to a sixteenth of the short one
-(512 pixels for cae, 128 for edsr), so that few programs are compiled. Writes
-OUT/<split>/<class>/<number>.png, where the number is the image's place in the set, and
-OUT/<split>.json, what they were made by. Image i is a function of the set, the options
-and i: started again, or in parts, the command makes what is missing.
+The first two commands train a small network on the data set first, OUT/<net>.npz (see `prepare
+autoencoder`); the third uses the published network (see `prepare weights`) with images of the
+authors' size (--short=512 for cae, 128 for edsr), except that the long side is rounded to a
+sixteenth of the short side, so that few programs are compiled. Writes
+OUT/<split>/<class>/<number>.png, where the number is the image's index, and the settings
+OUT/<split>.json. Image i depends on the data set, the options and i alone: started again, or
+in parts, the command makes only the missing images.
 """
 
 import argparse
-import functools
 import pathlib
 from collections.abc import Callable
 from concurrent import futures
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,39 +35,46 @@ from jbias.prepare import autoencoder, dataset
 from jbias.training import prng
 
 _WHERE = "prepare deepaugment"
-_TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
+_BATCH = 8  # Images per call of the network; a damaged network has 20 on average.
 _FORMATS = {"png": {}, "jpeg": {"quality": 75}}
 _FLAGS = ("true_swaps", "true_skips")  # Of edsr.
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(autoencoder.NETS)}")
-    dataset.add_options(parser, out="the folder to write into")
-    add("--weights", default="", help="of the network, .npz; empty: trains a small one")
-    short = "short side that files are resized to, uncropped; 0: --size decides"
-    add("--short", type=int, default=0, help=short)
-    enlarge = "times that images of --size are larger in the network; cae 2, edsr 1"
-    add("--enlarge", type=int, default=None, help=enlarge)
-    add("--format", default="png", help="png, or jpeg of quality 75 as the authors")
-    add("--renewal", type=float, default=law.RENEWAL, help="chance of new weights")
-    add("--seed", type=int, default=0, help="of training and damage")
-    add("--part", default="1/1", help="makes the k-th of n parts: k/n")
-    for flag in _FLAGS:
-        name = f"--{flag.replace('_', '-')}"
-        add(name, action="store_true", help="edsr: as meant, not as released")
+    dataset.add_options(parser, out="folder to write into")
+    weights_help = "file with the network's weights, .npz (default: train a small one)"
+    add("--weights", default="", help=weights_help)
+    short_help = "short side in pixels to which files are resized, without a crop "
+    short_help += "(default: 0: squares of --size)"
+    add("--short", type=int, default=0, help=short_help)
+    enlarge_help = "factor by which images of --size are enlarged for the network "
+    enlarge_help += "(default: 2 for cae, 1 for edsr)"
+    add("--enlarge", type=int, default=None, help=enlarge_help)
+    format_help = "png, or jpeg of quality 75 as the authors' (default: png)"
+    add("--format", default="png", help=format_help)
+    renewal_help = "probability of a newly damaged network after an image "
+    renewal_help += f"(default: {law.RENEWAL})"
+    add("--renewal", type=float, default=law.RENEWAL, help=renewal_help)
+    add("--seed", type=int, default=0, help="seed of training and damage (default: 0)")
+    add("--part", default="1/1", help="make the k-th of n parts, k/n (default: 1/1)")
+    swaps_help = "edsr: swap channels as the paper says, not as the released code does"
+    add("--true-swaps", action="store_true", help=swaps_help)
+    skips_help = "edsr: skip blocks as the paper says, not as the released code does"
+    add("--true-skips", action="store_true", help=skips_help)
 
 
-# What an image depends on beside its set and number.
+# Arguments that determine an image, with its data set and index.
 _SETTINGS = ("net", "short", "enlarge", "format", "renewal", "seed", "flags")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Makes the images of one split; returns what it did.
+    """Make the missing images of a split; return a line about them.
 
-    Raises ValueError, one line, for an unknown option or set, damaged images, or a
-    folder that holds images of other settings.
+    Raises ValueError, one line, for an unknown option or data set, damaged images, or a
+    folder with images of other settings.
     """
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
@@ -78,25 +85,30 @@ def run(args: argparse.Namespace) -> str:
     if args.enlarge is None and not args.short:
         args.enlarge = net.enlarge
     part, folder = _part(args.part), pathlib.Path(args.out).expanduser()
-    own = {"made_by": "jbias.prepare deepaugment", **dataset.select(args, *_SETTINGS)}
-    own |= dataset.made_of(source)
+    settings = {
+        "made_by": "jbias.prepare deepaugment",
+        **dataset.select(args, *_SETTINGS),
+        **dataset.describe_source(source),
+    }
     if args.short:
-        own["preprocessing"] = f"Pillow bilinear: short side {args.short}"
-    dataset.refuse_others(_WHERE, folder, split, own)
+        settings["preprocessing"] = f"Pillow bilinear: short side {args.short}"
+    dataset.check_settings(_WHERE, folder, split=split, settings=settings)
     paths = dataset.image_paths(folder / split, source, args.format, out=folder)
-    weights = args.weights or _small(net, source, folder, args)
-    stored = weight_files.load(net.model.PUBLISHED, weights)
+    weights_path = args.weights or _train_small(net, source, folder=folder, args=args)
+    weights = weight_files.load(net.model.PUBLISHED, weights_path)
     if not args.short:
-        sizes = net.model.sizes_of(stored)
-        autoencoder.check_size(net, source.size, sizes, args.enlarge)
-    own["weights"] = listing.digest_named(stored)
-    dataset.claim(_WHERE, folder, split, own)
-    made = _make(net, stored, source, paths, args, part)
-    return dataset.summary(folder, split, made, source)
+        sizes = net.model.sizes_of(weights)
+        autoencoder.check_size(net, source.size, sizes=sizes, enlarge=args.enlarge)
+    settings["weights"] = listing.digest_named(weights)
+    dataset.claim(_WHERE, folder, split=split, settings=settings)
+    num_made = _make_images(
+        net, weights, source=source, paths=paths, args=args, part=part
+    )
+    return dataset.summary(folder, split, num_made=num_made, source=source)
 
 
 def _check(source: base.Source, args: argparse.Namespace) -> None:
-    """Refuses options that do not fit."""
+    """Raise ValueError for options that do not fit together."""
     base.check_choice(f"{_WHERE}: --format", args.format, _FORMATS)
     wrong, flags = "", ", ".join(args.flags)
     if not 0 <= args.renewal <= 1:
@@ -114,6 +126,7 @@ def _check(source: base.Source, args: argparse.Namespace) -> None:
 
 
 def _part(text: str) -> tuple[int, int]:
+    """Return k - 1 and n of "k/n"; ValueError for another form."""
     match text.split("/"):
         case [k, n] if (
             numerals.is_count(k) and numerals.is_count(n) and 1 <= int(k) <= int(n)
@@ -122,81 +135,116 @@ def _part(text: str) -> tuple[int, int]:
     raise ValueError(f"{_WHERE}: --part must be like 1/4, got {text!r}")
 
 
-def _small(net, source, folder, args) -> pathlib.Path:
-    """Trains the small network, or takes that of an earlier call; where it lies."""
+def _train_small(net, source, *, folder, args) -> pathlib.Path:
+    """Return the path of the small network's weights, trained now or in an earlier call."""
     path = folder / f"{args.net}.npz"
     if not path.exists():
         if args.short:
             must = f"{_WHERE}: --short must come with --weights, got none"
             raise ValueError(f"{must}; small networks are trained at --size")
-        how = dict(seed=args.seed, enlarge=args.enlarge)
-        weights, _ = autoencoder.train_on_source(net, source, net.small, **how)
+        weights, _ = autoencoder.train_on_source(
+            net, source, net.small, seed=args.seed, enlarge=args.enlarge
+        )
         weight_files.write_npz(path, weights)
     return path
 
 
-def _make(net, weights, source, paths, args, part) -> int:
-    """Makes the missing images of a part; returns how many."""
+class _Block(NamedTuple):
+    """Images that go through one damaged network together."""
+
+    network: int  # The number from which the damage is drawn.
+    index: np.ndarray  # Of the images.
+
+
+def _make_images(net, weights, *, source, paths, args, part) -> int:
+    """Write the missing images of a part, (k - 1, n), and return their number."""
     root = prng.key(args.seed)
-    drawn, n = prng.stream(root, "order"), len(source)
-    order = law.draw_order(drawn, n, renewal=args.renewal)
-    damages, changes = (prng.stream(root, name) for name in ("weights", "features"))
+    order_key, n = prng.stream(root, "order"), len(source)
+    order = law.draw_order(order_key, n, renewal=args.renewal)
+    weight_key, feature_key = (prng.stream(root, x) for x in ("weights", "features"))
     run, read = _program(net, args), _reader(source, args.short)
-    kind, options = args.format.upper(), _FORMATS[args.format]
-    write = functools.partial(dataset.write_image, kind=kind, **options)
-    together = 1 if args.short else _TOGETHER
-    blocks = [  # Of the runs of one damaged network: its name, images.
-        (int(those[0]), those[start : start + together])
-        for those in order.runs
-        for start in range(0, len(those), together)
-    ][part[0] :: part[1]]
-    todo = [block for block in blocks if not all(paths[i].exists() for i in block[1])]
-    made, owner, damaged = 0, None, None
-    title, size = f"{args.net} {source.name}", lambda block: len(block[1])
-    total = sum(map(size, todo))
+    batch = 1 if args.short else _BATCH
+    blocks = [
+        _Block(int(run_index[0]), run_index[start : start + batch])
+        for run_index in order.runs
+        for start in range(0, len(run_index), batch)
+    ]
+    first, step = part
+    missing = [
+        block
+        for block in blocks[first::step]
+        if not all(paths[i].exists() for i in block.index)
+    ]
+
+    def write(path: pathlib.Path, image: np.ndarray) -> None:
+        kind, options = args.format.upper(), _FORMATS[args.format]
+        dataset.write_image(path, image, kind, **options)
+
+    num_made, network, damaged = 0, None, None
     with (
         futures.ThreadPoolExecutor(dataset.WORKERS) as writers,
-        dataset.map_ahead(title, lambda b: read(b[1]), todo, total, size=size) as ready,
+        dataset.map_ahead(
+            f"{args.net} {source.name}",
+            lambda block: read(block.index),
+            items=missing,
+            total=sum(len(block.index) for block in missing),
+            size=lambda block: len(block.index),
+        ) as results,
     ):
-        for (first, index), images in ready:
-            if first != owner:
-                key = jax.random.fold_in(damages, first)
-                owner, damaged = first, net.damage(weights, key)
+        for block, images in results:
+            if block.network != network:
+                key = jax.random.fold_in(weight_key, block.network)
+                network, damaged = block.network, net.damage(weights, key)
                 damaged = jax.tree.map(jnp.asarray, damaged)
-            filled = np.resize(index, together)  # Again from the first where too few.
-            images = images[np.arange(together) % len(index)]
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(changes, filled)
-            found = np.asarray(run(damaged, images, keys))
-            new = [(paths[i], x) for i, x in zip(index, found) if not paths[i].exists()]
-            list(writers.map(lambda one: write(*one), new))
-            made += len(new)
-    return made
+            # Short blocks repeat images, so that all blocks use one compiled program.
+            padded = np.resize(block.index, batch)
+            images = images[np.arange(batch) % len(block.index)]
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(feature_key, padded)
+            changed = np.asarray(run(damaged, images, keys))
+            new_paths, new_images = [], []
+            for i, image in zip(block.index, changed):
+                if not paths[i].exists():
+                    new_paths.append(paths[i])
+                    new_images.append(image)
+            list(writers.map(write, new_paths, new_images))
+            num_made += len(new_paths)
+    return num_made
 
 
 def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
-    enlarged = functools.partial(autoencoder.same_size, net, enlarge=args.enlarge)
-    apply = net.apply if args.short else enlarged
+    """Return run(weights, images, keys) -> images after the network, as bytes."""
 
     @jax.jit
     def run(weights, images, keys):
         images = images.astype(jnp.float32) / 255
-        found = apply(weights, images, keys, damaged=True, **args.flags)
-        # Cut off, not rounded, as the authors' images are.
-        return jnp.floor(jnp.clip(found, 0, 1) * 255).astype(jnp.uint8)
+        if args.short:
+            changed = net.apply(weights, images, keys, damaged=True, **args.flags)
+        else:
+            changed = autoencoder.same_size(
+                net,
+                weights,
+                images,
+                keys,
+                enlarge=args.enlarge,
+                damaged=True,
+                **args.flags,
+            )
+        # Truncated, not rounded, as the authors' images.
+        return jnp.floor(jnp.clip(changed, 0, 1) * 255).astype(jnp.uint8)
 
     return run
 
 
-def _reader(source: base.Source, least: int) -> Callable:
-    """Makes the function from indices to images (m h w 3); least: their short side."""
-    if not least:
+def _reader(source: base.Source, short: int) -> Callable:
+    """Return read(index) -> images (m h w 3); short: their short side, 0: the source's."""
+    if not short:
         return lambda index: np.stack([source[int(i)]["image"] for i in index])
 
-    def short(image: Image.Image) -> Image.Image:
-        unit = max(least // 16, 4)  # Few sizes: each is a program to compile.
-        long = round(least * max(image.size) / min(image.size) / unit) * unit
-        wide = image.width > image.height
-        size = (long, least) if wide else (least, long)
-        return decoding.resize(image, *size)
+    def resize(image: Image.Image) -> Image.Image:
+        unit = max(short // 16, 4)  # Each size needs a program to compile.
+        long = round(short * max(image.size) / min(image.size) / unit) * unit
+        is_wide = image.width > image.height
+        width, height = (long, short) if is_wide else (short, long)
+        return decoding.resize(image, width, height)
 
-    return lambda index: np.stack([source.image(int(i), short) for i in index])
+    return lambda index: np.stack([source.image(int(i), resize) for i in index])

@@ -1,11 +1,11 @@
-"""Writes a network for others, or for runs to start from.
+"""Write a network to a file or workdir, to share it or to start runs from it.
 
     jbias prepare export --checkpoint=runs/erm --seed=0 --out=erm.safetensors
     jbias prepare export --checkpoint=resnet50.pth --out=imported
 
-A name that ends with .safetensors makes such a file, under the names that the network is
-published with; any other name makes a workdir, which `--config.init` can name. Other
-files of weights, such as x.pth, are read and not written.
+With --out=x.safetensors, writes a file whose arrays have the names of the published network;
+any other name is a new workdir, for `--config.init`. Other files of weights, such as x.pth, are
+read but not written.
 """
 
 import argparse
@@ -18,27 +18,28 @@ from jbias.runtime import console
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
-    network = "a file that models.load reads, or the workdir of a run"
-    add("--checkpoint", required=True, help=network)
-    file = "x.safetensors, or a new workdir, under any name that is no file's"
-    add("--out", required=True, help=file)
+    checkpoint_help = "file of weights, or workdir of a run"
+    add("--checkpoint", required=True, help=checkpoint_help)
+    out_help = "file to write, .safetensors, or a new workdir"
+    add("--out", required=True, help=out_help)
     add("--model", help=f"one of {', '.join(models.MODELS)}")
-    add("--head", help="a second file, with the linear layer")
-    add("--entry", help="the state dict to take, where there are several")
-    add("--seed", type=int, help="of a run (default: its only one)")
+    add("--head", help="second file, with the linear layer")
+    add("--entry", help="name of the state dict in the file, if there are several")
+    add("--seed", type=int, help="seed of the run (default: the only one)")
     add("--step", help="of a run: best (default), latest or a number")
-    names = dict(default="published", choices=("published", "own"))
-    add("--names", help="of the arrays in the file", **names)
-    add("--overwrite", action="store_true", help="replaces a file that is there")
+    names_help = "names of the arrays in the file: the published network's, or our own "
+    names_help += "(default: published)"
+    add("--names", default="published", choices=("published", "own"), help=names_help)
+    add("--overwrite", action="store_true", help="replace an existing file")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Writes the network; returns what it did. Raises what models.load raises.
+    """Write the network; return a line about it.
 
-    ValueError, before anything is read, where `out` is there already, or is named as a
-    file of another kind; `overwrite` replaces a file, never a workdir.
+    Raises the errors of models.load, and ValueError, before anything is read, if OUT exists
+    or has the ending of another kind of file; --overwrite replaces a file, never a workdir.
     """
     out = args.out
     _check_new(pathlib.Path(out), args.overwrite)
@@ -55,20 +56,21 @@ def run(args: argparse.Namespace) -> str:
         models.save_safetensors(out, module, variables, args.names, classes)
     else:
         models.save_run(out, module, variables, classes)
-    what = f"{type(module).__name__} of {module.classes} classes"
-    return f"{out}: {what} from {args.checkpoint}"
+    network = f"{type(module).__name__} of {module.classes} classes"
+    return f"{out}: {network} from {args.checkpoint}"
 
 
 def _check_new(out: pathlib.Path, overwrite: bool) -> None:
+    """Raise ValueError if `out` exists, or has the ending of another kind of file."""
     ending = out.suffix.lower()
     if ending in state_dicts.SUFFIXES and out.suffix != ".safetensors":
         must = "prepare export: --out must end with .safetensors, or be a folder's name"
         remedy = f"no {ending} is written, and PyTorch reads safetensors"
         raise ValueError(f"{must}, got {out}; {remedy}")
     if out.suffix == ".safetensors" and not out.is_dir():
-        problem, remedy = out.exists() and not overwrite, " or give --overwrite"
+        is_taken, remedy = out.exists() and not overwrite, " or give --overwrite"
     else:
-        problem, remedy = out.is_file() or (out.is_dir() and any(out.iterdir())), ""
-    if problem:
+        is_taken, remedy = out.is_file() or (out.is_dir() and any(out.iterdir())), ""
+    if is_taken:
         got = f"got {out}, which is there; name another{remedy}"
         raise ValueError(f"prepare export: --out must be new, {got}")

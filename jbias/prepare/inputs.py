@@ -1,4 +1,4 @@
-"""Figures of what each batch transform makes of images: one file a method.
+"""Draw a figure of the effect of each batch transform on images.
 
 jbias prepare inputs --out=docs/inputs
 jbias prepare inputs --data=folder --root=DIR --split=val --out=figures
@@ -19,11 +19,17 @@ from jbias import config as jc
 from jbias.prepare import dataset
 
 _WHERE = "prepare inputs"
-# They change no pixel, or serve others: a half, a second set.
-WITHOUT_FIGURE = ("smooth_labels", "binary_targets", "views")
-WITHOUT_FIGURE += ("half", "replace", "standardise_as")
+# Transforms that change no pixel, or need a second data set or half of a batch.
+WITHOUT_FIGURE = (
+    "smooth_labels",
+    "binary_targets",
+    "views",
+    "half",
+    "replace",
+    "standardise_as",
+)
 
-# Beside the defaults: what a method needs, or what shows it.
+# Options of transforms for which the defaults show no effect, or are not enough.
 OPTIONS: Mapping[str, Mapping] = {
     "random_erasing": {"p": 1.0},
     "grayscale": {"p": 1.0},
@@ -35,58 +41,68 @@ _BATCH, _DRAWS = 32, 3
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
-    add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
-    add("--split", default="train", help="of that data set")
-    add("--root", help="the folder of a data set of files")
-    add("--out", required=True, help="the folder of the figures")
-    add("--methods", default="", help="a+b+c; all if empty")
-    add("--size", type=int, default=64, help="pixels")
-    add("--columns", type=int, default=8, help="images in a figure")
-    usual = f"of stylize, {', '.join(models.TRANSFERS)}; render on shapes, else small"
-    add("--transfer", default="", help=usual)
-    add("--weights", default="", help="the file of that transfer")
-    add("--seed", type=int, default=0, help="of all draws")
+    names = ", ".join(data.DATASETS)
+    add("--data", default="shapes", help=f"one of {names} (default: shapes)")
+    add("--split", default="train", help="split of the data set (default: train)")
+    add("--root", help="folder of a data set of files")
+    add("--out", required=True, help="folder of the figures")
+    add("--methods", default="", help="transforms, as a+b+c (default: all)")
+    add("--size", type=int, default=64, help="pixels (default: 64)")
+    columns_help = "number of images in a figure (default: 8)"
+    add("--columns", type=int, default=8, help=columns_help)
+    transfer_help = f"style transfer of stylize: {', '.join(models.TRANSFERS)} "
+    transfer_help += "(default: render for data=shapes, else small)"
+    add("--transfer", default="", help=transfer_help)
+    add("--weights", default="", help="file with the weights of the transfer")
+    add("--seed", type=int, default=0, help="seed of all draws (default: 0)")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Writes out/<method>.png for each method; returns what it did.
+    """Write OUT/<method>.png for each transform; return a line about them.
 
-    ValueError for an unknown data set, split or method, and for too few images.
+    Raises ValueError for an unknown data set, split or transform, and for too few images.
     """
     visible = [name for name in augment.AUGMENTS if name not in WITHOUT_FIGURE]
-    chosen, columns = args.methods.split("+") if args.methods else visible, args.columns
-    jc.check_all_known(f"{_WHERE}: --methods", chosen, visible)
+    names, columns = args.methods.split("+") if args.methods else visible, args.columns
+    jc.check_all_known(f"{_WHERE}: --methods", names, visible)
     if not 1 <= columns <= _BATCH:
         raise ValueError(f"{_WHERE}: --columns must be 1 to {_BATCH}, got {columns}")
-    style = {"name": args.transfer or ("render" if args.data == "shapes" else "small")}
-    style |= {"weights": args.weights} if args.weights else {}
-    shown = {**OPTIONS, "stylize": {"transfer": style}}
-    options = {"size": args.size, **({"root": args.root} if args.root else {})}
-    batch, cite = _batch(args.data, args.split, options)
-    for name in dataset.track("drawing", chosen):
-        options = {"name": name, **shown.get(name, {})}
-        rows = _rows(options, batch, columns, jax.random.key(args.seed))
+    default_transfer = "render" if args.data == "shapes" else "small"
+    transfer = {"name": args.transfer or default_transfer}
+    if args.weights:
+        transfer["weights"] = args.weights
+    options_of = {**OPTIONS, "stylize": {"transfer": transfer}}
+    set_options = {"size": args.size}
+    if args.root:
+        set_options["root"] = args.root
+    batch, cite = _batch(args.data, args.split, set_options)
+    for name in dataset.track("drawing", names):
+        options = {"name": name, **options_of.get(name, {})}
+        rows = _rows(options, batch, columns=columns, key=jax.random.key(args.seed))
         dataset.write_sheet(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
-    return f"{args.out}: {len(chosen)} figures of {args.data}"
+    return f"{args.out}: {len(names)} figures of {args.data}"
 
 
 def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
-    """The first images of each class in turn, with all that a transform may ask for."""
+    """Return a batch with all entries that transforms use, and the citation.
+
+    The images are the first of each class, then the second, and so on.
+    """
     if name == "shapes":
         options["renders"] = True
     source = data.load(name, split, **options)
     labels = source.columns["label"]
-    turn = pd.Series(labels).groupby(labels).cumcount()  # Which of its class each is.
+    turn = pd.Series(labels).groupby(labels).cumcount()  # Rank within the class.
     index = np.lexsort((labels, turn))[:_BATCH]
     if len(index) < _BATCH:
         must = f"{_WHERE}: {source.name} must have at least {_BATCH} images"
         raise ValueError(f"{must}, got {len(index)}")
     images = np.stack([source[int(i)]["image"] for i in index])
     other = data.load("fractals", "train", size=options["size"], n=_BATCH)
-    known = {**source.columns, **source.arrays}
-    batch = {key: jnp.asarray(column[index]) for key, column in known.items()}
+    entries = {**source.columns, **source.arrays}
+    batch = {key: jnp.asarray(column[index]) for key, column in entries.items()}
     label = batch.pop("label")
     return {
         **batch,
@@ -97,7 +113,11 @@ def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
     }, source.cite
 
 
-def _rows(options, batch, columns, key) -> dict[str, list[np.ndarray]]:
+def _rows(options, batch, *, columns, key) -> dict[str, list[np.ndarray]]:
+    """Return {row: images}: the originals, then draws of a transform, or all its views.
+
+    options: of the transform. columns: number of images.
+    """
     (transform,) = build.transforms(_WHERE, [options])
 
     @jax.jit
@@ -106,18 +126,21 @@ def _rows(options, batch, columns, key) -> dict[str, list[np.ndarray]]:
 
     rows = {"image": _bytes(batch["image"])[:columns]}
     for i in range(_DRAWS):
-        found = _bytes(apply(batch, jax.random.fold_in(key, i)))
-        views = len(found) // _BATCH
-        if views > 1:  # Consecutive rows show one image.
-            shown = (list(found[v::views][:columns]) for v in range(views))
-            return rows | {f"view {v}": one for v, one in enumerate(shown, 1)}
-        rows[f"draw {i + 1}"] = list(found[:columns])
+        images = _bytes(apply(batch, jax.random.fold_in(key, i)))
+        num_views = len(images) // _BATCH
+        if num_views > 1:  # Views of an image are consecutive.
+            for view in range(num_views):
+                rows[f"view {view + 1}"] = list(images[view::num_views][:columns])
+            return rows
+        rows[f"draw {i + 1}"] = list(images[:columns])
     return rows
 
 
 def _floats(images: UInt8[np.ndarray, "b h w 3"]) -> Float[Array, "b h w 3"]:
+    """Return images of bytes on the scale of [0, 1]."""
     return jnp.asarray(images, jnp.float32) / 255
 
 
 def _bytes(images: Float[Array, "b h w 3"]) -> UInt8[np.ndarray, "b h w 3"]:
+    """Return images in [0, 1] as bytes."""
     return np.rint(np.clip(np.asarray(images), 0, 1) * 255).astype(np.uint8)

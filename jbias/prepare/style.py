@@ -1,17 +1,17 @@
-"""Trains the compact style transfer, the `small` of models.TRANSFERS.
+"""Train the compact style transfer, `small` of models.TRANSFERS.
 
 jbias prepare style --out=small_adain.npz
 jbias prepare style --data=folder --root=DIR --size=64 --out=mine.npz
 
-It learns from pictures drawn with a known texture, so that the target of every pair is
-exact: the one's shapes in the other's colours, under the other's pattern. With --data a
-third of the pictures are windows of 32 pixels of that set's images, smoothed, under drawn
-patterns: the network then knows their shapes and colours as well.
+The network learns from pictures drawn with a known texture, so that the target of every pair
+is exact: the shapes of one picture in the colours and under the pattern of the other. With
+--data a third of the pictures are windows of 32 pixels of the data set's images, smoothed,
+under drawn patterns: the network then learns their shapes and colours as well.
 """
 
 import argparse
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import cv2
@@ -33,7 +33,7 @@ SIDE = 32  # Of a picture.
 PERIOD = 48  # Of a tile, a multiple of nearly all patterns' periods.
 SCALES = (1, 2)  # Patterns as the embedded set has them at 32 and at 64 pixels.
 _PATTERNS = tuple(shape_scenes.TEXTURES.values())
-NO_PATTERN = len(SCALES) * len(_PATTERNS)  # The pattern that is none.
+NO_PATTERN = len(SCALES) * len(_PATTERNS)  # Number for pictures without a pattern.
 _LEAVES = 6
 
 Planes = Float[np.ndarray, "n h w"]
@@ -42,24 +42,24 @@ Photos = UInt8[np.ndarray, "m h w 3"]
 
 
 class Pictures(NamedTuple):
-    """n pictures whose texture is known apart from what they show.
+    """n pictures with a known texture, and the same pictures without it.
 
-    `carrier` is `image` without its texture and noise. A style transfer can learn from
-    them exactly: the target is what one shows, in its flat colours moved to another's,
-    under the other's pattern. Half are scenes of the embedded set; the others are layers
-    of shapes in flat colours over the whole frame, after the dead leaves model, which
-    hold edges, sizes and colours of all kinds.
+    `carrier` is `image` without its texture and noise. The exact target of a style transfer
+    is one picture's carrier with its colours moved to another's, under the other's pattern.
+    Half are scenes of the embedded data set; the others are layers of shapes in flat
+    colours over the whole frame, after the dead leaves model, with edges, sizes and colours
+    of all kinds.
     """
 
     image: UInt8[np.ndarray, "n h w 3"]
     carrier: UInt8[np.ndarray, "n h w 3"]
     pattern: Int[np.ndarray, "n"]  # A row of `tiles`, or NO_PATTERN.
-    strength: Float[np.ndarray, "n"]  # How far its two tones lie apart, of 1.
+    strength: Float[np.ndarray, "n"]  # Difference of its two tones, from 0 to 1.
 
 
 @functools.cache
 def tiles() -> Float[np.ndarray, "patterns side side"]:
-    """Draws every pattern at every scale, and NO_PATTERN, as shares of the second tone."""
+    """Return each pattern at each scale, then NO_PATTERN, as shares of the second tone."""
     table = np.random.default_rng(7).uniform(-1, 1, (1, 32, 32)).astype(np.float32)
     ticks = np.arange(PERIOD, dtype=np.float32) + np.float32(0.5)
     x, y = np.meshgrid(ticks, -ticks)
@@ -73,16 +73,15 @@ def tiles() -> Float[np.ndarray, "patterns side side"]:
 
 
 def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
-    """Draws n pictures in a random order, a third from `photos` where there are some.
+    """Return n random pictures, a third of them windows of `photos`, if given.
 
-    Photographs of at least SIDE pixels give windows, whose fine detail is taken out
-    before a pattern is put on.
+    photos: of at least SIDE pixels. Fine detail is removed before a pattern is added.
     """
     kinds = [_scenes, _leaves]
     if photos is not None:
         kinds.append(functools.partial(_windows, photos))
     counts = np.bincount(np.arange(n) % (2 * len(kinds)), minlength=2 * len(kinds))
-    parts = []
+    drawn = []
     for i, count in enumerate(counts):
         scale = i % len(SCALES)
         texture = rng.integers(0, len(_PATTERNS), count)
@@ -90,51 +89,82 @@ def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
         pattern = np.where(strength > 0, texture + scale * len(_PATTERNS), NO_PATTERN)
         noise = rng.standard_normal(image.shape, np.float32)
         image = image + noise * rng.uniform(0, 0.03, (count, 1, 1, 1))
-        quantised = (shape_scenes.quantise(x) for x in (image, carrier))
-        parts.append((*quantised, pattern, strength))
+        drawn.append(
+            Pictures(
+                image=shape_scenes.quantise(image),
+                carrier=shape_scenes.quantise(carrier),
+                pattern=pattern.astype(np.int32),
+                strength=strength.astype(np.float32),
+            )
+        )
     order = rng.permutation(n)
-    joined = (np.concatenate(x)[order] for x in zip(*parts, strict=True))
-    image, carrier, pattern, strength = joined
-    numbers = pattern.astype(np.int32), strength.astype(np.float32)
-    return Pictures(image, carrier, *numbers)
+    joined = _concatenate(drawn)
+    return Pictures(
+        image=joined.image[order],
+        carrier=joined.carrier[order],
+        pattern=joined.pattern[order],
+        strength=joined.strength[order],
+    )
+
+
+def _concatenate(several: Sequence[Pictures]) -> Pictures:
+    """Return the pictures of several sets, one set after the other."""
+    return Pictures(
+        image=np.concatenate([pictures.image for pictures in several]),
+        carrier=np.concatenate([pictures.carrier for pictures in several]),
+        pattern=np.concatenate([pictures.pattern for pictures in several]),
+        strength=np.concatenate([pictures.strength for pictures in several]),
+    )
 
 
 def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
-    """Scenes of the embedded set; in those the texture may fill the shape alone."""
+    """Return images, carriers and strengths of scenes of the embedded data set.
+
+    scale: of the pattern, of SCALES. texture: number of each picture's pattern.
+    """
     size, n = SIDE * scale, len(texture)
     scenes, shape = shape_scenes.draw(rng, n), rng.integers(0, 16, n)
     share = shape_scenes.shares(scenes, texture, size)
     plain = np.full_like(share, 0.5)
-    drawn = (shape_scenes.composed(scenes, shape, s, size) for s in (share, plain))
-    image, carrier = _cut(rng, *drawn)
+    image = shape_scenes.composed(scenes, shape, share, size)
+    carrier = shape_scenes.composed(scenes, shape, plain, size)
+    image, carrier = _cut(rng, image, carrier)
     strength = 0.6 * np.abs(scenes.tones[:, 1] - scenes.tones[:, 0])
     return image, carrier, strength + 0.4 * np.abs(scenes.echo)
 
 
 def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
-    """Shapes of any size over each other, each in a colour of its own, and shading."""
+    """Return images, carriers and strengths of layers of shapes in flat colours.
+
+    Arguments as of `_scenes`.
+    """
     size, n = SIDE * scale, len(texture)
     x, y = shape_scenes.axes(n, size)
     carrier = _colour(rng, n) * np.ones((n, size, size, 1), np.float32)
     for _ in range(_LEAVES):
         shape = rng.integers(0, 16, n)
-        pose = dict(
+        field = shape_scenes.fields(
+            shape,
+            size,
             scale=np.exp(rng.uniform(np.log(0.12), 0, n)).astype(np.float32),
             angle=rng.uniform(0, 2 * np.pi, n).astype(np.float32),
             shift=rng.uniform(-1, 1, (n, 2)).astype(np.float32),
         )
-        field = shape_scenes.fields(shape, size, **pose)
-        there = rng.random((n, 1, 1)) < 0.7
-        over = (shape_scenes.coverage(field, size) * there)[..., None]
-        carrier = carrier * (1 - over) + over * _colour(rng, n)
+        is_drawn = rng.random((n, 1, 1)) < 0.7
+        cover = (shape_scenes.coverage(field, size) * is_drawn)[..., None]
+        carrier = carrier * (1 - cover) + cover * _colour(rng, n)
     slope = rng.uniform(-0.15, 0.15, (2, n, 1, 1)).astype(np.float32)
     carrier = carrier + (slope[0] * x + slope[1] * y)[..., None]
     share = shape_scenes.shares(shape_scenes.draw(rng, n), texture, size)
-    return _patterned(rng, *_cut(rng, carrier, share))
+    carrier, share = _cut(rng, carrier, share)
+    return _add_pattern(rng, carrier, share)
 
 
 def _windows(photos, rng, scale: int, texture: Int[np.ndarray, "n"]):
-    """Windows of photographs, smoothed inside their edges."""
+    """Return images, carriers and strengths of windows of photographs, smoothed.
+
+    Arguments as of `_scenes`.
+    """
     n, (height, width) = len(texture), photos.shape[1:3]
     which = rng.integers(0, len(photos), n)
     top, left = rng.integers(0, (height - SIDE + 1, width - SIDE + 1), (n, 2)).T
@@ -144,24 +174,26 @@ def _windows(photos, rng, scale: int, texture: Int[np.ndarray, "n"]):
         smooth = cv2.pyrMeanShiftFiltering(np.ascontiguousarray(window), 4, 24)
         carrier[i] = smooth.astype(np.float32) / 255
     share = shape_scenes.shares(shape_scenes.draw(rng, n), texture, SIDE * scale)
-    return _patterned(rng, carrier, *_cut(rng, share))
+    (share,) = _cut(rng, share)
+    return _add_pattern(rng, carrier, share)
 
 
-def _patterned(rng, carrier: Images, share: Planes):
-    """Puts a pattern on the whole of a picture, on some not."""
+def _add_pattern(rng, carrier: Images, share: Planes):
+    """Return carriers with a pattern, carriers, and strengths, of which 15 % are 0."""
     n = len(carrier)
     strength = rng.uniform(0.05, 0.6, n) * (rng.random(n) < 0.85)
-    lighter = (strength[:, None, None] * (share - 0.5))[..., None]
-    return carrier + lighter, carrier, strength
+    change = (strength[:, None, None] * (share - 0.5))[..., None]
+    return carrier + change, carrier, strength
 
 
 def _colour(rng: Rng, n: int) -> Images:
+    """Return n random colours (n 1 1 3)."""
     tint = shape_scenes.tints(rng, n, ((0.0, 360.0),), -1.0)
     return (rng.uniform(0, 1, (n, 1)) * tint).astype(np.float32)[:, None, None]
 
 
 def _cut(rng: Rng, *planes: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Cuts the same random window of SIDE pixels out of each."""
+    """Return the same random windows of SIDE pixels of all arrays (n h w ...)."""
     n, size = planes[0].shape[:2]
     corner = rng.integers(0, size - SIDE + 1, (n, 2, 1))
     rows, columns = (corner + np.arange(SIDE)).swapaxes(0, 1)
@@ -170,29 +202,31 @@ def _cut(rng: Rng, *planes: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 STEPS, BATCH, RATE, PICTURES = 9000, 32, 1e-3, 16_384
-_READING_STEPS, _DRAW_SIZE = 600, 512  # Steps that read only; pictures of a draw.
+_PATTERN_STEPS = 600  # First steps, with the loss of the pattern only.
+_DRAW_SIZE = 512  # Pictures drawn at a time.
 _PHOTOS, _TEST_PICTURES = 10_000, 256
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
-    dataset.add_options(parser, out="the file to write, .npz")
-    add("--steps", type=int, default=STEPS, help="of Adam")
-    add("--pictures", type=int, default=PICTURES, help="how many are drawn")
-    add("--seed", type=int, default=0)
+    dataset.add_options(parser, out="file to write, .npz")
+    add("--steps", type=int, default=STEPS, help=f"training steps (default: {STEPS})")
+    pictures_help = f"number of pictures that are drawn (default: {PICTURES})"
+    add("--pictures", type=int, default=PICTURES, help=pictures_help)
+    add("--seed", type=int, default=0, help="seed of the training (default: 0)")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Trains the network and writes its weights; returns what it did.
+    """Train the network and write its weights; return a line with its error.
 
-    Raises ValueError for an unknown set or option, one line.
+    Raises ValueError, one line, for an unknown data set or option.
     """
     steps, seed, photos = args.steps, args.seed, None
     if steps < 1 or args.pictures < BATCH:
         must = f"prepare style: --steps must be at least 1 and --pictures {BATCH}"
         raise ValueError(f"{must}, got {steps} and {args.pictures}")
-    if args.data != "shapes":  # Those are drawn in any case.
+    if args.data != "shapes":  # Scenes of shapes are drawn for any data set.
         if args.size < SIDE:
             must = f"prepare style: --size must be at least {SIDE} pixels"
             raise ValueError(f"{must}, got {args.size}")
@@ -203,44 +237,50 @@ def run(args: argparse.Namespace) -> str:
     arrays = style_transfer.flatten(params)
     arrays = {k: np.asarray(v, np.float16) for k, v in arrays.items()}
     weight_files.write_npz(args.out, arrays)
-    wrong = mean_error(params, _draw_many(rng, _TEST_PICTURES, photos))
-    return f"{args.out}: {steps} steps, error {wrong:.3f} (mean absolute, of 1)"
+    error = mean_error(params, _draw_many(rng, _TEST_PICTURES, photos))
+    return f"{args.out}: {steps} steps, error {error:.3f} (mean absolute, of 1)"
 
 
 def _draw_many(rng: Rng, n: int, photos) -> Pictures:
-    parts = []
+    """Return n pictures of `draw`, drawn in smaller sets, with a progress bar."""
+    drawn = []
     with console.progress_bar("drawing pictures", n) as progress:
         for start in range(0, n, _DRAW_SIZE):
-            parts.append(draw(rng, min(_DRAW_SIZE, n - start), photos))
-            progress(start + len(parts[-1].image), n)
-    return Pictures(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+            drawn.append(draw(rng, min(_DRAW_SIZE, n - start), photos))
+            progress(start + len(drawn[-1].image), n)
+    return _concatenate(drawn)
 
 
 def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any]:
-    """Trains on pairs of the pictures; returns the parameters of encoder and decoder.
+    """Return the parameters of encoder and decoder, trained on pairs of pictures.
 
-    First the statistics learn to tell the pattern, since a decoder that meets blind
-    ones learns flat colours and stays there; then all learns the targets.
+    In the first steps the style's code learns to predict the pattern, since a decoder that
+    is trained with uninformative codes learns flat colours only; then all parameters are
+    trained on the targets.
     """
-    init, head, order = (prng.stream(key, name) for name in ("init", "head", "order"))
-    params = style_transfer.init_small(init)
-    head = 0.05 * jax.random.normal(head, (style_transfer.CODE, len(tiles())))
+    init_key, head_key, order_key = (
+        prng.stream(key, name) for name in ("init", "head", "order")
+    )
+    params = style_transfer.init_small(init_key)
+    head = 0.05 * jax.random.normal(head_key, (style_transfer.CODE, len(tiles())))
     state = {"net": params, "head": head}
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
-    reads = min(_READING_STEPS, steps // 4)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(order_key)))
+    pattern_steps = min(_PATTERN_STEPS, steps // 4)
     for i in dataset.track("training small_adain", range(steps)):
-        if i in (0, reads):
-            count = reads if i < reads else steps - reads
-            loss, warm = _reading_loss if i < reads else _loss, min(count // 10, 50)
-            rate = optax.warmup_cosine_decay_schedule(0, RATE, warm, count)
+        if i in (0, pattern_steps):  # A new stage starts.
+            is_first = i < pattern_steps
+            loss = _first_stage_loss if is_first else _loss
+            count = pattern_steps if is_first else steps - pattern_steps
+            warmup = min(count // 10, 50)
+            rate = optax.warmup_cosine_decay_schedule(0, RATE, warmup, count)
             tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-            opt, step = tx.init(state), _step(tx, loss)
+            opt, step = tx.init(state), _make_step(tx, loss)
         state, opt = step(state, opt, batch(rng, pictures))
     return jax.tree.map(np.asarray, state["net"])
 
 
 def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
-    """Takes pictures, an order for their styles, and where the tiles begin."""
+    """Return random pictures, the order of their styles, and the origin of the tiles."""
     rows = rng.integers(len(pictures.image), size=BATCH)
     return {
         **{name: x[rows] for name, x in pictures._asdict().items()},
@@ -250,9 +290,9 @@ def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
 
 
 def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
-    """The carriers in the colours of others', under the others' patterns.
+    """Return the carriers in the colours and under the patterns of their style pictures.
 
-    A channel's colours are moved as AdaIN moves features, on the carrier's pixels.
+    The colours of a channel are moved as AdaIN moves features, on the carrier's pixels.
     """
     carrier = batch["carrier"].astype(jnp.float32) / 255
     order, side = batch["order"], carrier.shape[1]
@@ -266,7 +306,9 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
     return jnp.clip(moved + (strength * shares)[..., None], 0, 1)
 
 
-def _step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
+def _make_step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
+    """Return step(state, opt, batch) -> (state, opt)."""
+
     @jax.jit
     def step(state, opt, batch):
         updates, opt = tx.update(jax.grad(loss)(state, batch), opt)
@@ -276,40 +318,52 @@ def _step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
 
 
 def _features(state: dict, batch: dict) -> tuple[Array, style_transfer.Statistics]:
+    """Return the encoder's features of the images, and their statistics."""
     image = batch["image"].astype(jnp.float32) / 255
     f = style_transfer.SmallEncoder().apply({"params": state["net"]["encoder"]}, image)
     return f, style_transfer.statistics(f)
 
 
-def _pattern_loss(state, own, pattern) -> Array:
-    """Cross-entropy of the pattern that a style's code tells."""
+def _pattern_loss(state, statistics, pattern) -> Array:
+    """Return the cross-entropy of the pattern predicted from a style's code."""
     code = {"params": state["net"]["decoder"]["code"]}
-    logits = style_transfer.StyleCode().apply(code, own) @ state["head"]
+    logits = style_transfer.StyleCode().apply(code, statistics) @ state["head"]
     return optax.softmax_cross_entropy_with_integer_labels(logits, pattern).mean()
 
 
-def _reading_loss(state: dict, batch: dict) -> Float[Array, ""]:
-    return _pattern_loss(state, _features(state, batch)[1], batch["pattern"])
+def _first_stage_loss(state: dict, batch: dict) -> Float[Array, ""]:
+    """Return the loss of the first steps: that of the pattern."""
+    _, statistics = _features(state, batch)
+    return _pattern_loss(state, statistics, batch["pattern"])
 
 
 def _loss(state: dict, batch: dict) -> Float[Array, ""]:
-    f, own = _features(state, batch)
-    wrong = _wrong(state["net"], f, own, batch)
-    return 10 * wrong + 0.3 * _pattern_loss(state, own, batch["pattern"])
+    """Return the loss of the later steps: the error of the targets, and the pattern's."""
+    f, statistics = _features(state, batch)
+    error = _absolute_error(state["net"], f, statistics=statistics, batch=batch)
+    return 10 * error + 0.3 * _pattern_loss(state, statistics, batch["pattern"])
 
 
-def _wrong(net: dict, f: Array, own: style_transfer.Statistics, batch: dict) -> Array:
+def _absolute_error(
+    net: dict, f: Array, *, statistics: style_transfer.Statistics, batch: dict
+) -> Array:
+    """Return the mean absolute error of the stylised pictures, of features f."""
     moved = style_transfer.adain(
-        f, own, tuple(x[batch["order"]] for x in own), alpha=1.0
+        f, statistics, tuple(x[batch["order"]] for x in statistics), alpha=1.0
     )
     decoder = style_transfer.SmallDecoder()
-    found = decoder.apply({"params": net["decoder"]}, moved, batch["origin"])
-    return jnp.mean(jnp.abs(found - target(batch)))
+    output = decoder.apply({"params": net["decoder"]}, moved, batch["origin"])
+    return jnp.mean(jnp.abs(output - target(batch)))
 
 
 def mean_error(params: dict[str, Any], pictures: Pictures) -> float:
-    """Mean absolute error of pairs of other pictures, of 1."""
+    """Return the mean absolute error on pairs of pictures, for values in [0, 1]."""
     rng, state = np.random.default_rng(0), {"net": params}
-    wrong = jax.jit(lambda batch: _wrong(params, *_features(state, batch), batch))
+
+    @jax.jit
+    def error(batch):
+        f, statistics = _features(state, batch)
+        return _absolute_error(params, f, statistics=statistics, batch=batch)
+
     rounds = len(pictures.image) // BATCH
-    return float(np.mean([wrong(batch(rng, pictures)) for _ in range(rounds)]))
+    return float(np.mean([error(batch(rng, pictures)) for _ in range(rounds)]))

@@ -1,15 +1,15 @@
-r"""Stylises a set once and for all, as Stylized-ImageNet is made.
+r"""Make a stylised copy of a data set on disk, as Stylized-ImageNet.
 
 jbias prepare stylize --data=folder --root=photos --size=224 --out=photos-stylized
 jbias prepare stylize --data=folder --root=photos --size=224 --style=paintings \
     --transfer=vgg --weights=vgg_adain.npz --out=photos-stylized
 
---style is a folder of images, at any depth, or "self": other images of the set. Writes
-OUT/<split>/<class>/<number>.png, OUT/<split>.json, what they were made by, and
-OUT/<split>.png, some of them. Image i is a function of the set, the styles, the options and
-i: started again, the command makes what is missing. To train on it: data='folder',
-root=OUT. The style transfer `small` knows colours and sixteen textures, under which photographs
-are hard to read: look at the sheet, lower --alpha, or take `vgg`, the published one.
+--style is a folder of images, at any depth, or "self": other images of the data set. Writes
+OUT/<split>/<class>/<number>.png, the settings OUT/<split>.json, and a sheet of samples
+OUT/<split>.png. Image i depends on the data set, the styles, the options and i alone: started
+again, the command makes only the missing images. To train on the result: data='folder',
+root=OUT. The style transfer `small` has colours and sixteen textures, under which photographs
+are hard to recognise: look at the sheet, lower --alpha, or use `vgg`, the published transfer.
 """
 
 import argparse
@@ -27,51 +27,74 @@ from jbias.data.forms import listing
 from jbias.models import weight_files
 from jbias.prepare import dataset
 
-_WHERE, _TOGETHER, _EXAMPLES = "prepare stylize", 16, 8
+_WHERE = "prepare stylize"
+_BATCH = 16  # Images per call of the transfer.
+_EXAMPLES = 8  # Images on the sheet.
 SELF = "self"
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
-    dataset.add_options(parser, out="the folder to write into")
-    add("--style", default=SELF, help="a folder of images, or self")
-    add("--transfer", default="small", help="small, or vgg with --weights")
-    add("--weights", default="", help="the file of that transfer")
-    add("--alpha", type=float, default=1.0, help="how far to go, from 0 to 1")
-    add("--seed", type=int, default=0, help="of who gets which style")
+    dataset.add_options(parser, out="folder to write into")
+    style_help = "folder of style images, or self (default: self)"
+    add("--style", default=SELF, help=style_help)
+    transfer_help = "style transfer: small, or vgg with --weights (default: small)"
+    add("--transfer", default="small", help=transfer_help)
+    add("--weights", default="", help="file with the weights of the transfer")
+    alpha_help = "strength of the style, from 0 to 1 (default: 1)"
+    add("--alpha", type=float, default=1.0, help=alpha_help)
+    seed_help = "seed of the assignment of styles to images (default: 0)"
+    add("--seed", type=int, default=0, help=seed_help)
 
 
 def run(args: argparse.Namespace) -> str:
-    """Makes the missing images of one split; returns what it did.
+    """Make the missing images of a split; return a line about them.
 
-    Raises ValueError, one line, for an unknown set, transfer or option, damaged images,
-    and a folder that holds images of other settings.
+    Raises ValueError, one line, for an unknown data set, transfer or option, damaged
+    images, and a folder with images of other settings.
     """
     alpha, seed, weights = args.alpha, args.seed, args.weights
     if not 0 <= alpha <= 1:
         raise ValueError(f"{_WHERE}: --alpha must be in [0, 1], got {alpha}")
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
-    options = {"name": args.transfer} | ({"weights": weights} if weights else {})
+    options = {"name": args.transfer}
+    if weights:
+        options["weights"] = weights
     transfer = build.resolve_functions(_WHERE, {"transfer": options})
     styles = _Styles(args.style, source)
     folder = pathlib.Path(args.out).expanduser()
-    own = {"made_by": "jbias.prepare stylize", **dataset.made_of(source)}
-    own |= dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer)
-    own["weights"] = (
-        weight_files.blob_id(weights) if os.path.isfile(weights) else weights
-    )
+    settings = {
+        "made_by": "jbias.prepare stylize",
+        **dataset.describe_source(source),
+        "style": styles.digest,
+        "alpha": alpha,
+        "seed": seed,
+        "transfer": args.transfer,
+        "weights": (
+            weight_files.blob_id(weights) if os.path.isfile(weights) else weights
+        ),
+    }
     paths = dataset.image_paths(folder / split, source, "png", out=folder)
-    dataset.claim(_WHERE, folder, split, own)
-    made = _make(transfer["transfer"], source, styles, paths, alpha, seed)
-    _show(folder / f"{split}.png", source, styles, paths, seed)
-    summary = dataset.summary(folder, split, made, source)
+    dataset.claim(_WHERE, folder, split=split, settings=settings)
+    num_made = _make_images(
+        transfer["transfer"],
+        source,
+        styles=styles,
+        paths=paths,
+        alpha=alpha,
+        seed=seed,
+    )
+    _write_samples(
+        folder / f"{split}.png", source, styles=styles, paths=paths, seed=seed
+    )
+    summary = dataset.summary(folder, split, num_made=num_made, source=source)
     return f"{summary}; {folder / split}.png shows some"
 
 
 class _Styles:
-    """Images to take styles from, by number."""
+    """The images whose style is used: those of a folder, or of the data set itself."""
 
     def __init__(self, style: str, source: base.Source):
         self._source, self._paths = source, []
@@ -79,13 +102,13 @@ class _Styles:
         if style != SELF:
             style = os.path.expanduser(style)
             root = listing.require_folder(_WHERE, style, "--style")
-            above, name = os.path.split(os.path.abspath(root))
-            files = listing.scan(_WHERE, above, (name,), ignore=("*",))
-            self._paths = [os.path.join(above, file) for file in files.names]
+            parent, name = os.path.split(os.path.abspath(root))
+            files = listing.scan(_WHERE, parent, classes=(name,), ignore=("*",))
+            self._paths = [os.path.join(parent, file) for file in files.names]
             self.digest = listing.digest(files)
 
-    def chosen(self, index: int, seed: int) -> int:
-        """Which style an image gets; of the set itself never its own."""
+    def choose(self, index: int, seed: int) -> int:
+        """Return the number of a random style for an image, never the image itself."""
         rng = np.random.default_rng([seed, index])
         if self._paths:
             return int(rng.integers(len(self._paths)))
@@ -93,14 +116,17 @@ class _Styles:
         return int((index + rng.integers(1, max(n, 2))) % n)
 
     def image(self, style: int) -> np.ndarray:
-        """Decodes a style."""
+        """Return the image of a style."""
         if not self._paths:
             return self._source[style]["image"]
         return decoding.read(self._paths[style], decoding.preprocess(self._source.size))
 
 
-def _make(transfer, source, styles, paths, alpha, seed) -> int:
-    """Makes the missing images; returns how many."""
+def _make_images(transfer, source, *, styles, paths, alpha, seed) -> int:
+    """Write the missing images; return their number.
+
+    transfer: the style transfer. paths: of all images of the source.
+    """
 
     @jax.jit
     def run(content, style):
@@ -111,25 +137,32 @@ def _make(transfer, source, styles, paths, alpha, seed) -> int:
 
     def read(block: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         content = np.stack([source[i]["image"] for i in block])
-        style = np.stack([styles.image(styles.chosen(i, seed)) for i in block])
+        style = np.stack([styles.image(styles.choose(i, seed)) for i in block])
         return content, style
 
-    todo = [i for i, path in enumerate(paths) if not path.exists()]
-    blocks = [todo[i : i + _TOGETHER] for i in range(0, len(todo), _TOGETHER)]
-    with dataset.map_ahead("stylising", read, blocks, len(todo), size=len) as pairs:
-        for block, images in pairs:
-            # The last block is filled up, so that all are of one program.
-            whole = (np.resize(x, (_TOGETHER, *x.shape[1:])) for x in images)
-            for i, image in zip(block, np.asarray(run(*whole)).astype(np.uint8)):
+    missing = [i for i, path in enumerate(paths) if not path.exists()]
+    blocks = [missing[i : i + _BATCH] for i in range(0, len(missing), _BATCH)]
+    with dataset.map_ahead(
+        "stylising", read, items=blocks, total=len(missing), size=len
+    ) as results:
+        for block, (content, style) in results:
+            # The last block is padded, so that all blocks use one compiled program.
+            shape = (_BATCH, *content.shape[1:])
+            stylised = run(np.resize(content, shape), np.resize(style, shape))
+            for i, image in zip(block, np.asarray(stylised).astype(np.uint8)):
                 dataset.write_image(paths[i], image, "PNG")
-    return len(todo)
+    return len(missing)
 
 
-def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None:
-    chosen = np.linspace(0, len(source) - 1, min(_EXAMPLES, len(source))).astype(int)
+def _write_samples(
+    path: pathlib.Path, source, *, styles: _Styles, paths, seed: int
+) -> None:
+    """Write a sheet with evenly spaced images, their styles and the results."""
+    count = min(_EXAMPLES, len(source))
+    index = np.linspace(0, len(source) - 1, count).astype(int).tolist()
     rows = {
-        "image": [source[i]["image"] for i in chosen.tolist()],
-        "style": [styles.image(styles.chosen(i, seed)) for i in chosen.tolist()],
-        "made": [dataset.read_image(paths[i]) for i in chosen],
+        "image": [source[i]["image"] for i in index],
+        "style": [styles.image(styles.choose(i, seed)) for i in index],
+        "made": [dataset.read_image(paths[i]) for i in index],
     }
     dataset.write_sheet(str(path), rows, foot=source.cite)

@@ -1,12 +1,11 @@
-"""Downloads a set of TensorFlow Datasets and writes it so that it is read without TensorFlow.
+"""Download a data set of TensorFlow Datasets, to be read without TensorFlow.
 
 jbias prepare tfds --name=imagenette/320px
 
-Writes ArrayRecord shards below --root, by itself where TFDS has its sets: $TFDS_DATA_DIR, or
-~/tensorflow_datasets. A set that is there already stays as it is. Where there is no network,
-which is told after some minutes of trying, run the same command where there is one, and copy
-the folder. Most sets are written by TensorFlow (`pip install 'jbias[prepare]'`), which nothing
-needs to read them.
+Writes ArrayRecord shards below --root. A data set that exists is not changed. Without a
+network, the command fails after some minutes: run it on a machine with one, and copy the
+folder. Most data sets need TensorFlow to be written (`pip install 'jbias[prepare]'`), but not
+to be read.
 """
 
 import argparse
@@ -20,18 +19,20 @@ from jbias.runtime import messages
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
-    about = "as TFDS's catalogue has it, such as mnist or imagenette/320px"
-    add("--name", required=True, help=about)
-    add("--root", default="", help="the folder of the sets; by itself that of TFDS")
+    name_help = "name in TFDS's catalogue, such as mnist or imagenette/320px"
+    add("--name", required=True, help=name_help)
+    root_help = "folder of TFDS's data sets (default: $TFDS_DATA_DIR, else "
+    root_help += "~/tensorflow_datasets)"
+    add("--root", default="", help=root_help)
 
 
 def run(args: argparse.Namespace) -> str:
-    """Prepares the set; returns what it has.
+    """Download the data set; return a line with its counts and how to read it.
 
-    Raises ValueError, one line, for a set that TFDS does not know, a package that is not
-    installed, and where nothing can be downloaded.
+    Raises ValueError, one line, for a data set that TFDS does not know, a package that is
+    not installed, and if nothing can be downloaded.
     """
     import requests
     import tensorflow_datasets as tfds
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> str:
     base.check_known(f"{where}: --name must be in the catalogue of TFDS", name, known)
     command = f"jbias prepare tfds --name={args.name} --root={root}"
     try:
-        # What it says of packages that lack is said below.
+        # TFDS prints about missing packages; the error below has the same information.
         with contextlib.redirect_stdout(io.StringIO()):
             builder = tfds.builder(args.name, data_dir=root, file_format="array_record")
             builder.download_and_prepare()
@@ -51,11 +52,11 @@ def run(args: argparse.Namespace) -> str:
         remedy = "pip install 'jbias[prepare]'"
         raise ValueError(f"{needed}, which is not installed; {remedy}") from error
     except requests.RequestException as error:
-        what = f"{where}: {args.name} cannot be downloaded here"
+        problem = f"{where}: {args.name} cannot be downloaded here"
         remedy = f"run `{command}`, and copy {os.path.join(root, name)} from there"
         reason = f"({messages.one_line(error)[:200]}); where there is a network"
-        raise ValueError(f"{what} {reason}, {remedy}") from error
+        raise ValueError(f"{problem} {reason}, {remedy}") from error
     splits = builder.info.splits.values()
-    counts = ", ".join(f"{one.name} {one.num_examples:,}" for one in splits)
-    them = f"data='tfds', {root=}, builder={args.name!r}"
-    return f"{builder.data_dir}: {counts}; read them with {them}"
+    counts = ", ".join(f"{split.name} {split.num_examples:,}" for split in splits)
+    entry = f"data='tfds', {root=}, builder={args.name!r}"
+    return f"{builder.data_dir}: {counts}; read them with {entry}"

@@ -1,4 +1,4 @@
-"""Converts published weights, after checking that they are these.
+"""Convert published weights, after checking that the files are the published ones.
 
 jbias prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
 """
@@ -10,17 +10,18 @@ from jbias.models import registry, weight_files
 
 
 def add(parser) -> None:
-    """Adds the arguments of the subcommand."""
+    """Add the arguments of the subcommand."""
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(registry.CONVERTERS)}")
-    add("--src", required=True, help="the folder of the published files")
-    add("--out", required=True, help="the file to write, .npz")
+    add("--src", required=True, help="folder of the published files")
+    add("--out", required=True, help="file to write, .npz")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Converts the weights of one network; returns what it did.
+    """Convert the weights of one network; return a line about them.
 
-    Raises ValueError, with where they are published, if a file is missing or another.
+    Raises ValueError, with the address of the published files, if a file is missing or is
+    not the published one.
     """
     jc.check_known("prepare weights: --net", args.net, registry.CONVERTERS)
     source = registry.CONVERTERS[args.net]

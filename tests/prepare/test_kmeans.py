@@ -103,7 +103,7 @@ def test_equal_clusters_are_the_best_of_all_and_greedy_ones_near(monkeypatch):
     many = rng.normal(size=(600, 4))
     found = clusters.kmeans(many, 6, restarts=2)
     best = clusters.balance(many, found).inertia
-    monkeypatch.setattr(clusters, "_EXACT", 0)
+    monkeypatch.setattr(clusters, "_MAX_EXACT_ROWS", 0)
     monkeypatch.setattr(optimize, "linear_sum_assignment", None)
     greedy = clusters.balance(many, found).inertia
     assert best <= greedy < 1.2 * best

@@ -42,7 +42,7 @@ def test_gives_a_set_of_the_same_classes_and_numbers(made):
 def test_nobody_gets_its_own_style():
     source = data.load("shapes", "valid", size=32, n=32)
     styles = stylize._Styles("self", source)
-    chosen = [styles.chosen(i, seed) for i in range(32) for seed in range(10)]
+    chosen = [styles.choose(i, seed) for i in range(32) for seed in range(10)]
     assert all(one != i // 10 for i, one in enumerate(chosen)) and len(set(chosen)) > 15
 
 
