@@ -30,9 +30,8 @@ from jbias.runtime import xla
 
 _EPS = 1e-6
 _LANES = 128  # Values of the innermost axis in a TPU's vector register.
-_GATHERED_BYTES = (
-    2**19
-)  # Of a slice; the compiler copies what it gathers in larger ones.
+# Largest slice that is gathered; the compiler copies larger ones.
+_MAX_GATHERED_BYTES = 2**19
 
 Map = Float[Array, "b h w c"]
 Places = Int[Array, "b n c"]
@@ -126,7 +125,7 @@ def efdmix(
 
 
 def _swap(x: Map, acts: Bool[Array, ""], draw: Callable) -> Map:
-    """Matches each image to the one of an order, a share of the way, where it acts."""
+    """Return x matched to the partners that `draw` returns if `acts`, else x."""
     if xla.platform() == "tpu":
         return _gated_match(x, acts, *draw())
     return jax.lax.cond(acts, lambda x: match(x, *draw()), lambda x: x, x)
@@ -135,10 +134,12 @@ def _swap(x: Map, acts: Bool[Array, ""], draw: Callable) -> Map:
 def match(
     x: Map, order: Int[Array, "groups group"], share: Float[Array, "b 1 1 1"]
 ) -> Map:
-    """Keeps this share of each image's own values and takes the rest by `order`.
+    """Return x with its channels' sorted values mixed with those of partners.
 
-    x + (1 - share) (x' - x), the last x held constant; among equal values the earlier
-    place has the lower rank.
+    x + (1 - share) (x' - x), the last x held constant; x' has the partner's values, in the
+    order of the ranks of x. Among equal values the earlier place has the lower rank.
+
+    order: the partner of each image in its group. share: share of the image's own values.
     """
     if xla.platform() == "tpu":
         return _gated_match(x, None, order, share)
@@ -151,14 +152,14 @@ def match(
 
 @jax.custom_vjp
 def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
-    """Each channel's values in their order, and where they were."""
+    """Return each channel's values in sorted order, and their places."""
     places = jnp.argsort(x, axis=1)
     return jnp.take_along_axis(x, places, axis=1), places
 
 
 @jax.custom_vjp
 def _placed(values: Shaped[Array, "b n c"], places: Places) -> Shaped[Array, "b n c"]:
-    """Puts each channel's values at these different places."""
+    """Return each channel's values moved to these places, a permutation."""
     ranks = jax.vmap(jax.vmap(sampling.inverse, in_axes=1, out_axes=1))(places)
     return jnp.take_along_axis(values, ranks, axis=1)
 
@@ -175,8 +176,8 @@ _placed.defvjp(
 )
 
 
-# A TPU takes single values from anywhere in a map at one or two a cycle; it sorts many
-# times faster. Elsewhere to sort is what takes the time.
+# A TPU gathers single values of a map at one or two per cycle, and sorts many times faster.
+# On other devices sorting takes most of the time.
 @jax.custom_vjp
 def _gated_match(
     x: Map,
@@ -184,31 +185,33 @@ def _gated_match(
     order: Int[Array, "groups group"],
     share: Float[Array, "b 1 1 1"],
 ) -> Map:
-    """Return `match` for a TPU, by sorts alone, where the gate acts; else x.
+    """Return `match` if the gate acts, else x; computed for a TPU only by sorting.
 
-    Values are mixed in the order of their ranks, so that x is read once. The gradient
-    sorts x again: ranks that outlive a condition would be written by both its branches.
+    Values are mixed in sorted order, so that x is read once. The gradient sorts x again:
+    ranks stored from inside a condition would have to be written by both branches.
 
-    acts: None matches in any case.
+    acts: None always matches.
     """
 
     def matched(x):
         values, places = _sort_channels(x)
-        others = _images_of(values, order)
-        change = (1 - share[:, 0]) * (others - values).astype("f4")
+        partner_values = _images_of(values, order)
+        change = (1 - share[:, 0]) * (partner_values - values).astype("f4")
         return _sort_back(values + change.astype(x.dtype), places).reshape(x.shape)
 
     return matched(x) if acts is None else jax.lax.cond(acts, matched, lambda x: x, x)
 
 
-def _gated_match_gradient(kept, dy):
-    x, acts, order, share = kept
+def _gated_match_gradient(residuals, dy):
+    """Return the gradient of x: that of the identity, plus that of the partner's values."""
+    x, acts, order, share = residuals
 
     def matched(x, dy):
-        moved = ((1 - share) * dy.astype("f4")).astype(x.dtype)
-        _, places, moved = _sort_channels(x, moved)
-        takers = jax.vmap(sampling.inverse)(order)
-        return dy + _sort_back(_images_of(moved, takers), places).reshape(x.shape)
+        d_partner = ((1 - share) * dy.astype("f4")).astype(x.dtype)
+        _, places, d_partner = _sort_channels(x, d_partner)
+        inverse = jax.vmap(sampling.inverse)(order)
+        d_sorted = _images_of(d_partner, inverse)
+        return dy + _sort_back(d_sorted, places).reshape(x.shape)
 
     if acts is None:
         dx = matched(x, dy)
@@ -226,19 +229,22 @@ _gated_match.defvjp(
 )
 
 
-def _sort_channels(x: Map, *others: Map) -> Sequence[Shaped[Array, "b n c"]]:
-    """Return x with the values of each channel in order, their places, and `others` alike."""
-    flat, *others = (_channels_innermost(_flat(a)) for a in (x, *others))
+def _sort_channels(x: Map, *maps: Map) -> Sequence[Shaped[Array, "b n c"]]:
+    """Return the sorted values of each channel of x, their places, and sorted `maps`.
+
+    maps: are sorted by the values of x.
+    """
+    flat, *flat_maps = (_channels_innermost(_flat(a)) for a in (x, *maps))
     places = jax.lax.broadcasted_iota(jnp.int32, flat.shape, 1)
-    ranked = jax.lax.sort((flat, places, *others), dimension=1, num_keys=1)
+    ranked = jax.lax.sort((flat, places, *flat_maps), dimension=1, num_keys=1)
     return [_channels_innermost(a) for a in ranked]
 
 
 def _sort_back(
     values: Shaped[Array, "b n c"], places: Places
 ) -> Shaped[Array, "b n c"]:
-    """Put the values of each channel at these different places."""
-    # Places differ: a stable sort would carry a third array for nothing.
+    """Return each channel's values moved to these places, a permutation."""
+    # No two places are equal, so that a stable sort would only carry a third array.
     pair = (places, values)
     return jax.lax.sort(pair, dimension=1, num_keys=1, is_stable=False)[1]
 
@@ -246,21 +252,21 @@ def _sort_back(
 def _images_of(
     values: Shaped[Array, "b n c"], order: Int[Array, "groups group"]
 ) -> Shaped[Array, "b n c"]:
-    """Take whole images by `order`, in slices that are no larger than a TPU gathers.
+    """Return whole images in another order, gathered in slices of limited size.
 
-    Each image is taken once.
+    order: a permutation of each group.
     """
     b, n, c = values.shape
     slices = next(
         k
         for k in range(1, n + 1)
         if k == n
-        or (n % k == 0 and n // k * c * values.dtype.itemsize <= _GATHERED_BYTES)
+        or (n % k == 0 and n // k * c * values.dtype.itemsize <= _MAX_GATHERED_BYTES)
     )
     rows = order[..., None] * slices + jnp.arange(slices)[None, None]
     sliced = values.reshape(b * slices, n // slices, c)
-    taken = sampling.reorder(sliced, rows.reshape(len(order), -1))
-    return _channels_innermost(taken.reshape(b, n, c))
+    reordered = sampling.reorder(sliced, rows.reshape(len(order), -1))
+    return _channels_innermost(reordered.reshape(b, n, c))
 
 
 def _flat(x: Map) -> Float[Array, "b n c"]:
@@ -268,9 +274,10 @@ def _flat(x: Map) -> Float[Array, "b n c"]:
 
 
 def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
-    """Lay x out as a TPU sorts it; else the compiler changes layouts around each sort.
+    """Return x in the layout in which a TPU sorts.
 
-    Fewer channels than a TPU has lanes stay as they are: lanes would be empty.
+    Without this the compiler changes the layout before and after each sort. With fewer
+    channels than lanes, x is returned unchanged, because lanes would be empty.
     """
     if x.shape[-1] < _LANES:
         return x

@@ -182,8 +182,9 @@ def _flip(x: Array, numbers: _Numbers) -> Array:
 
 def _is_flipped(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
     """Return True for channels that are drawn an odd number of times."""
+    times = jnp.zeros(channels, int)
     drawn = numbers.integers(1, limit=channels, count=_NUM_FLIPPED)
-    times = jnp.zeros(channels, int).at[drawn].add(1)
+    times = times.at[drawn].add(1)
     return (times % 2 == 1)[None, None, :]
 
 

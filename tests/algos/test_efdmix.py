@@ -106,7 +106,7 @@ def test_a_tpus_images_come_whole_in_slices(monkeypatch):
         return y, *pull(jnp.arange(X.size, dtype=X.dtype).reshape(X.shape))
 
     expected = matched()
-    monkeypatch.setattr(mixstyle, "_GATHERED_BYTES", 5 * 4 * 4)
+    monkeypatch.setattr(mixstyle, "_MAX_GATHERED_BYTES", 5 * 4 * 4)
     with xla.compiling_for("tpu"):
         program = str(jax.make_jaxpr(matched)())
         sliced = matched()
