@@ -8,9 +8,9 @@ images before it.
 
 Settings have five severities for each name and side: 224 for ImageNet-C, 64 for
 Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C, 0 for all sides of ImageNet-C-bar. The
-function of that name documents what the numbers of a row mean. The third number of frost
-scales the photographs; those of elastic_transform were multiplied by the side, with 244 for
-224 as in the reference.
+numbers of a row are documented by the function of the corruption's name. The third number of
+frost scales the photographs; those of elastic_transform were multiplied by the side, with 244
+for 224 as in the reference.
 
 Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, numbers of
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
@@ -19,7 +19,7 @@ Deviations: the published sets hold other draws of the same corruptions; those o
 and 64 pixels were stored as JPEG of quality 85. CIFAR-10-C-bar is made of
 another ten corruptions and levels, so BAR at 32 pixels is not that set.
 
-`settings` gives them as arrays, for corrupting images on a device:
+`settings` returns them as arrays, for corrupting images on a device:
 
     settings("fog", 3, side=224)  # {"thick": 2.5, "decay": 1.7}
 
@@ -53,36 +53,62 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 @dataclasses.dataclass(frozen=True)
 class Corruption:
-    """A function of (image, generator, *settings), before its values are cut to bytes."""
+    """A corruption: its function, family and settings.
+
+    apply(image, generator, *settings) -> image, before its values are clipped to bytes.
+    """
 
     apply: Callable[..., Image]
     family: str
-    settings: Mapping[int, Rows]  # By side; 0: the same for all.
-    extra: bool = False  # Beside the fifteen whose mean is reported.
+    settings: Mapping[int, Rows]  # By side; 0: the same for all sides.
+    extra: bool = False  # Not one of the fifteen whose mean is reported.
 
 
-def _listed(*functions: Callable[..., Image]) -> dict[str, Corruption]:
-    """By name, with what tables/corruptions.json says of each."""
-    rows, found = tables.read("corruptions"), {}
-    for one in functions:
-        row = rows[one.__name__]
-        sides = {int(k): tuple(map(tuple, v)) for k, v in row.pop("settings").items()}
-        found[one.__name__] = Corruption(one, settings=sides, **row)
-    return found
+def _by_name(*functions: Callable[..., Image]) -> dict[str, Corruption]:
+    """Return {name: corruption} with the rows of tables/corruptions.json."""
+    rows, corruptions = tables.read("corruptions"), {}
+    for function in functions:
+        row = rows[function.__name__]
+        settings = {
+            int(side): tuple(map(tuple, side_rows))
+            for side, side_rows in row.pop("settings").items()
+        }
+        corruptions[function.__name__] = Corruption(function, settings=settings, **row)
+    return corruptions
 
 
-CORRUPTIONS: Mapping[str, Corruption] = _listed(
-    *(kernels.gaussian_noise, kernels.shot_noise, kernels.impulse_noise),
-    *(kernels.defocus_blur, kernels.glass_blur, kernels.motion_blur, kernels.zoom_blur),
-    *(kernels.snow, kernels.frost, kernels.fog, kernels.brightness),
-    *(kernels.contrast, kernels.elastic_transform, kernels.pixelate),
-    *(kernels.jpeg_compression, kernels.speckle_noise, kernels.gaussian_blur),
-    *(kernels.spatter, kernels.saturate),
+CORRUPTIONS: Mapping[str, Corruption] = _by_name(
+    kernels.gaussian_noise,
+    kernels.shot_noise,
+    kernels.impulse_noise,
+    kernels.defocus_blur,
+    kernels.glass_blur,
+    kernels.motion_blur,
+    kernels.zoom_blur,
+    kernels.snow,
+    kernels.frost,
+    kernels.fog,
+    kernels.brightness,
+    kernels.contrast,
+    kernels.elastic_transform,
+    kernels.pixelate,
+    kernels.jpeg_compression,
+    kernels.speckle_noise,
+    kernels.gaussian_blur,
+    kernels.spatter,
+    kernels.saturate,
 )
-BAR: Mapping[str, Corruption] = _listed(
-    *(bar.blue_noise_sample, bar.brownish_noise, bar.caustic_refraction),
-    *(bar.checkerboard_cutout, bar.cocentric_sine_waves, bar.inverse_sparkles),
-    *(bar.perlin_noise, bar.plasma_noise, bar.single_frequency_greyscale, bar.sparkles),
+BAR: Mapping[str, Corruption] = _by_name(
+    bar.blue_noise_sample,
+    bar.brownish_noise,
+    bar.caustic_refraction,
+    bar.checkerboard_cutout,
+    bar.cocentric_sine_waves,
+    bar.inverse_sparkles,
+    bar.perlin_noise,
+    bar.plasma_noise,
+    bar.single_frequency_greyscale,
+    bar.sparkles,
 )
 
 
@@ -95,13 +121,13 @@ def corrupt(
     table: int | None = None,
     frost: Path = None,
 ) -> Image:
-    """Corrupts one image by the name of a corruption, at severity 1 to 5.
+    """Return an image with the named corruption at severity 1 to 5.
 
-    Settings of CORRUPTIONS are those of the image's side, 32, 64 or 224 pixels. Other
-    sides, from 32 on, are only taken with `table`, the side whose settings to use, as
-    they are: lengths in pixels do not grow. Those of BAR follow any side by themselves.
-    `frost` is the folder of photographs that the corruption of that name needs. Raises
-    ValueError for anything else.
+    table: the side whose settings to use for CORRUPTIONS: 32, 64 or 224. Default: the
+      image's side; images of other sides, from 32 on, need `table`. Lengths in pixels do
+      not grow with the image. Settings of BAR fit all sides.
+    frost: the folder of photographs for the corruption "frost".
+    Raises ValueError for other arguments.
     """
     entry = _entry(name)
     row = severity_settings(name, _side(image), table)[severity_index(severity)]
@@ -110,7 +136,7 @@ def corrupt(
 
 
 def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
-    """Gives the settings of all severities; `table` as in `corrupt`."""
+    """Return the rows of settings of all severities for a side; `table` as in `corrupt`."""
     sides = _entry(name).settings
     if name in BAR:
         return sides[0]
@@ -125,7 +151,7 @@ def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
 
 
 def severity_index(severity: int) -> int:
-    """Gives the place of a severity among SEVERITIES. Raises ValueError for others."""
+    """Return the index of a severity in SEVERITIES; ValueError for other numbers."""
     if severity not in SEVERITIES:
         must = f"data.corrupt: severity must be one of {SEVERITIES}, got {severity!r}"
         raise ValueError(f"{must}; 0 would be the image itself")
@@ -133,19 +159,21 @@ def severity_index(severity: int) -> int:
 
 
 def _entry(name: str) -> Corruption:
+    """Return the corruption of a name; ValueError if unknown."""
     known = {**CORRUPTIONS, **BAR}
     base.check_known("data.corrupt: the corruption must be a known one", name, known)
     return known[name]
 
 
 def _side(image: Image) -> int:
-    array, least = isinstance(image, np.ndarray), min(SIDES)
-    shape = image.shape if array else ()
-    square = len(shape) == 3 and shape[0] == shape[1] >= least and shape[2] == 3
-    if not square or image.dtype != np.uint8:
-        got = f"{image.dtype} {shape}" if array else f"a {type(image).__name__}"
+    """Return the side of a square image; ValueError for other arrays."""
+    is_array, smallest = isinstance(image, np.ndarray), min(SIDES)
+    shape = image.shape if is_array else ()
+    is_square = len(shape) == 3 and shape[0] == shape[1] >= smallest and shape[2] == 3
+    if not is_square or image.dtype != np.uint8:
+        got = f"{image.dtype} {shape}" if is_array else f"a {type(image).__name__}"
         must = "data.corrupt: an image must be a uint8 array (h, w, 3) with h = w of at"
-        raise ValueError(f"{must} least {least}, got {got}; crop or resize it first")
+        raise ValueError(f"{must} least {smallest}, got {got}; crop or resize it first")
     return shape[0]
 
 
@@ -158,41 +186,41 @@ _DISK = 21
 def settings(
     name: str, severity: int, *, side: int, table: int | None = None, frost: Path = None
 ) -> Arrays:
-    """Gives the arrays of a corruption at a severity for images of `side` pixels.
+    """Return the arrays of a corruption at a severity for images of `side` pixels.
 
-    table, frost: as of data.corruptions.corrupt. Raises ValueError as that does.
+    Arguments and errors as of `corrupt`.
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]
     names = [*inspect.signature(_entry(name).apply).parameters][2:]
-    made = {key: np.float32(value) for key, value in zip(names, row)}
+    arrays = {key: np.float32(value) for key, value in zip(names, row)}
     if name == "frost":
-        return made | _ice(tuple(kernels.photographs(frost)), row[2], side)
+        return arrays | _ice(tuple(kernels.photographs(frost)), row[2], side)
     if name in _BUILDERS:
-        made |= _BUILDERS[name](side, *row)
+        arrays |= _BUILDERS[name](side, *row)
     if name == "zoom_blur":
-        missing = int(max(count for _, count in rows)) - len(made["zooms"])
-        made["zooms"] = np.pad(made["zooms"], ((0, missing), (0, 0), (0, 0)))
+        missing = int(max(count for _, count in rows)) - len(arrays["zooms"])
+        arrays["zooms"] = np.pad(arrays["zooms"], ((0, missing), (0, 0), (0, 0)))
     if name == "shot_noise":
-        made["photons"] = _photons(row[0], int(max(count for (count,) in rows)))
-    return made
+        arrays["photons"] = _photons(row[0], int(max(count for (count,) in rows)))
+    return arrays
 
 
 def _gaussian(side: int, sigma: float, mode: str = "nearest") -> np.ndarray:
-    """Gives the matrix of a Gaussian filter, cut at 4 sigma."""
+    """Return the matrix of a Gaussian filter, cut at 4 sigma."""
     matrix = ndimage.gaussian_filter(np.eye(side), (sigma, 0), mode=mode, truncate=4.0)
     return matrix.astype(np.float32)
 
 
 def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
-    """Gives the distribution function of Poisson(count x / 255) of each byte x."""
+    """Return the distribution function of Poisson(count x / 255) of each byte x."""
     length = 1 << int(most + 8 * most**0.5).bit_length()
     means = np.arange(256)[:, None] * (count / 255)
     return special.pdtr(np.arange(length), means).astype(np.float32)
 
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
-    """Gives filters of rows, mirrored at the edges, by the lower half of the disk."""
+    """Return filters of rows, mirrored at the edges, by the lower half of the disk."""
     disk = kernels.disk(radius, alias)
     reach = len(disk) // 2
     chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
@@ -202,19 +230,22 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
 
 
 def _motion(radius: int, sigma: float) -> Arrays:
+    """Return the kernel of a motion blur, padded with zeros, and its length."""
     kernel = kernels.motion_kernel(radius, sigma).astype(np.float32)
     padded = np.pad(kernel, (0, _KERNEL - len(kernel)))
     return {"kernel": padded, "taps": np.int32(len(kernel))}
 
 
 def _zoom(side: int, step: float, count: int) -> Arrays:
+    """Return the matrices of the zooms of a zoom blur, and their number."""
     factors = kernels.zoom_factors(step, count)
-    one = np.eye(side, dtype=np.float32)
-    zooms = np.stack([kernels.magnified(one, factor) for factor in factors])
+    identity = np.eye(side, dtype=np.float32)
+    zooms = np.stack([kernels.magnified(identity, factor) for factor in factors])
     return {"zooms": zooms, "count": np.int32(count)}
 
 
 def _snow(side: int, *row: float) -> Arrays:
+    """Return the matrix of the zoom of snow, and the kernel of its motion."""
     _, _, zoom, _, radius, blur, _ = row
     zoomed = kernels.magnified(np.eye(side), zoom).astype(np.float32)
     return {"zoom": zoomed, **_motion(radius, blur)}
@@ -222,26 +253,27 @@ def _snow(side: int, *row: float) -> Arrays:
 
 @functools.lru_cache(maxsize=2)
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
-    """Gives the photographs padded to one size, the same arrays for all severities."""
+    """Return the photographs padded to one size, the same arrays for all severities."""
     photographs = [kernels.ice(path, scale, side) for path in paths]
-    sizes = np.int32([one.shape[:2] for one in photographs])
+    sizes = np.int32([photograph.shape[:2] for photograph in photographs])
     padded = np.zeros((len(paths), *sizes.max(0), 3), np.uint8)
-    for to, one in zip(padded, photographs, strict=True):
-        to[: one.shape[0], : one.shape[1]] = one
+    for i, photograph in enumerate(photographs):
+        height, width = photograph.shape[:2]
+        padded[i, :height, :width] = photograph
     return {"ice": padded, "sizes": sizes}
 
 
 def _spatter(side: int, *row: float) -> Arrays:
+    """Return the filters of spatter, and whether it is mud."""
     _, _, blur, _, strength, mud = row
     border = _gaussian(side, strength if mud else 0)
     return {"blur": _gaussian(side, blur), "border": border, "mud": np.bool_(mud)}
 
 
 def _pixelate(side: int, scale: float) -> Arrays:
-    """Gives which pixels each one is a mean of, and 2^22 over their number.
+    """Return the mask of the pixels averaged for each pixel, and 2^22 over their number.
 
-    Pillow shrinks and enlarges by a box filter: by the way of either, an entry of a
-    picture is 1 at one pixel and 0 elsewhere.
+    Found by Pillow's box filter on the rows of an identity matrix, shrunk and enlarged.
     """
     small = int(side * scale)
     box = PIL.Image.Resampling.BOX
@@ -254,7 +286,7 @@ def _pixelate(side: int, scale: float) -> Arrays:
 
 @functools.cache
 def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
-    """Gives the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
+    """Return the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
     stream = io.BytesIO()
     PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
     with opening.open_image(stream) as picture:

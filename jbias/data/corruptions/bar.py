@@ -1,9 +1,9 @@
 """Corruptions of ImageNet-C-bar: random fields, and shapes that cover or bend.
 
-Each is a function of an image (h, w, 3) of bytes, a generator and a level, and gives values
-on the scale of bytes, to be cut to them. Arrays are NumPy's or JAX's, as the image is; on a
-device the generator replays what was drawn before (augment.imagenet_c_bar), and `run` keeps
-what many pixels use in memory. Lengths scale with the side of the image.
+A corruption is a function of an image (h, w, 3) of bytes, a generator and a level. It returns
+values on the scale of bytes, to be clipped. Arrays are NumPy's or JAX's, as the image is; on a
+device the generator replays earlier draws (augment.imagenet_c_bar), and `run` calls functions
+so that intermediate arrays stay small. Lengths scale with the side of the image.
 
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273. Reference
 code: https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of
@@ -28,21 +28,22 @@ Gradients, Order = Float[Any, "256 2"], Int[Any, "256"]
 Run = Callable[..., Any]
 
 
-_ROUNDS = 6  # The most of plasma_noise.
+_ROUNDS = 6  # The largest number in plasma_noise.
 
 
 def _call(function: Callable, *args: Any) -> Any:
+    """Return function(*args): the default of `run`."""
     return function(*args)
 
 
 def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
-    """Gives the row and the column of each pixel."""
+    """Return the row and the column of each pixel."""
     along = xp.arange(side)
     return along[:, None], along[None, :]
 
 
 def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
-    """Adds 19.6 level sin(u x + v y + phase), the same to each channel.
+    """Add 19.6 level sin(u x + v y + phase), the same to each channel.
 
     One of u, v, either evenly, is drawn from U(-pi, pi), the other from U within plus
     and minus its size.
@@ -57,7 +58,7 @@ def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
 
 
 def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
-    """Adds 12.8 level (((d + a sin(k t)) mod w) / w - 1/2): wavy rings about a point.
+    """Add 12.8 level (((d + a sin(k t)) mod w) / w - 1/2): wavy rings about a point.
 
     d and t, polar about U(0, side)^2, t from the y axis; k of U(0, 10), a and w of
     U(0, side / 10). The name is spelled as published.
@@ -73,7 +74,7 @@ def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
 
 
 def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]:
-    """Gives coordinates (x, y) that were moved by sines of themselves, several times.
+    """Return coordinates (x, y) that were moved by sines of themselves, several times.
 
     In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + t / q),
     sin(p x + t / q)) / s; then p, q and s grow by 1.93, 1.15 and 2.25 - sharpness. The
@@ -92,7 +93,7 @@ def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]
 
 
 def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
-    """Mixes (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
+    """Mix (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
 
     The waves are three sines, in [-1, 1], of coordinates that are `warped_grid`'s.
     """
@@ -110,7 +111,7 @@ def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 
 
 def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
-    """Draws gradients of length 1, and their order, of a noise after Perlin 1985.
+    """Draw gradients of length 1, and their order, of a noise after Perlin 1985.
 
     Gradients go towards points spread evenly in a square, not a circle.
     """
@@ -124,7 +125,7 @@ def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
 def lattice_noise(
     xp: ModuleType, side: int, octave: int, gradients: Gradients, order: Order
 ) -> Plane:
-    """Gives 1.5 times the noise at 7 octave / side (row, column), 0 where these are whole.
+    """Return 1.5 times the noise at 7 octave / side (row, column), 0 where these are whole.
 
     Rows of pixels are columns of the lattice of 256 x 256 cells, which is periodic. All
     columns of gradients are one permuted list, from different places on, as in the
@@ -152,7 +153,7 @@ def lattice_noise(
 
 
 def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
-    """Mixes (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
+    """Mix (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
 
     t is the sum of abs(noise(f p)) / f over f = 1, 2, 4, 8, 16; p in sevenths of the side.
     """
@@ -168,7 +169,7 @@ def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 
 
 def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
-    """Draws a field of unit deviation with these amplitudes, the mean's at the middle.
+    """Draw a field of unit deviation with these amplitudes, the mean's at the middle.
 
     Phases are U(0, 2 pi) in the left half; the right half is the left one turned about
     the middle of the array, and the imaginary part of the sum is dropped, as in the
@@ -185,25 +186,25 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 
 
 def frequency(side: int) -> Float[np.ndarray, "h w"]:
-    """Gives periods a side, 0 at the middle: the amplitude of blue noise."""
+    """Return periods a side, 0 at the middle: the amplitude of blue noise."""
     y, x = np.mgrid[:side, :side] - side / 2
     return np.hypot(x, y)
 
 
 def brownish(side: int) -> Float[np.ndarray, "h w"]:
-    """Gives 1 / (f^2 + 1) of the frequency f; noise of it has a random mean, too."""
+    """Return 1 / (f^2 + 1) of the frequency f; noise of it has a random mean, too."""
     return 1 / (frequency(side) ** 2 + 1)
 
 
 def blue_noise_sample(image: Values, rng: Rng, level: float) -> Values:
-    """Blackens the pixels where blue noise is not above 0.3 level - 2.5."""
+    """Blacken the pixels where blue noise is not above 0.3 level - 2.5."""
     xp = image.__array_namespace__()
     keep = spectral_noise(xp, rng, frequency(len(image))) > 0.3 * level - 2.5
     return xp.where(keep[..., None], image, 0)
 
 
 def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
-    """Adds 6.4 level times brownish noise, another to each channel."""
+    """Add 6.4 level times brownish noise, another to each channel."""
     xp, amplitude = image.__array_namespace__(), brownish(len(image))
     fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
     return image + 6.4 * level * xp.stack(fields, -1)
@@ -213,7 +214,7 @@ INDEX = 4.0  # Of refraction.
 
 
 def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
-    """Gives the light [0, 1] on the floor of a pool of `size` pixels, periodic."""
+    """Return the light [0, 1] on the floor of a pool of `size` pixels, periodic."""
     y, x = (along / size % 1 * (2 * np.pi) - 250 for along in _grid(xp, side))
     down, right = y, x
     total = 1.0
@@ -229,14 +230,14 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
 
 
 def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
-    """Draws the light on an image of its size."""
+    """Draw the light on an image of its size."""
     side = len(image)
     times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
     return run(functools.partial(caustics, image.__array_namespace__(), side), *times)
 
 
 def refraction(down: Plane, right: Plane) -> Plane:
-    """Gives how far a vertical ray of length 1 goes aside in a surface, over its slope.
+    """Return the sideways displacement of a vertical ray of length 1, over the slope.
 
     The ray leaves at sin(o) = sin(i) / INDEX to the normal, i the normal's angle to the
     vertical: sin(i - o) along the slope; 0 where cos(i) is at least 0.999.
@@ -250,7 +251,7 @@ def refraction(down: Plane, right: Plane) -> Plane:
 
 
 def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
-    """Gives from how far aside each pixel is fetched, rows and columns, and its light.
+    """Return the displacement of each pixel's source, rows and columns, and its light.
 
     Slopes are central differences, not halved, of `light`, 0 outside the image. Pixels
     are fetched from level side / 20 times the ray's way aside; the light, on the scale
@@ -266,7 +267,7 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
 
 
 def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
-    """Looks at the image through water of wavy light, and lights it.
+    """Refract the image as seen through water with caustics, and add their light.
 
     The light is blurred by 1 pixel; pixels are fetched bilinearly, black outside.
     """
@@ -278,7 +279,7 @@ def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
 
 
 def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
-    """Fills level / 10 of one colour of a turned checkerboard with the grey 128.
+    """Fill level / 10 of one colour of a turned checkerboard with the grey 128.
 
     Fields of U(0.1, 0.25) side, turned by U(0, 2 pi) about the first pixel. A field and
     the one across an axis through that pixel share their draw, as in the reference.
@@ -300,7 +301,7 @@ def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
 def star(
     side: int, centre: Pair, lengths: Float[Any, "most"], rays: int, amount: float
 ) -> Plane:
-    """Gives the strength [0, 1] of a star with rays of these lengths in pixels.
+    """Return the strength [0, 1] of a star with rays of these lengths in pixels.
 
     clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1) at distance
     d, u between two rays, of which L is interpolated. `centre` is (row, column).
@@ -317,12 +318,12 @@ def star(
 
 
 def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
-    """Draws lengths of N(radius, (radius / 4)^2) pixels."""
+    """Draw lengths of N(radius, (radius / 4)^2) pixels."""
     return radius * (1 + 0.25 * rng.standard_normal(rays))
 
 
 def sparkles(image: Values, rng: Rng, level: float) -> Values:
-    """Lays five white stars at U(0, side)^2 over it, of 50 to 199 rays each.
+    """Add five white stars of 50 to 199 rays at U(0, side)^2.
 
     Their lengths are about level side / 100, with a deviation of a quarter.
     """
@@ -336,7 +337,7 @@ def sparkles(image: Values, rng: Rng, level: float) -> Values:
 
 
 def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
-    """Whitens all but a star at U(side / 4, 3 side / 4)^2 of 50 to 199 rays.
+    """Whiten all but a star at U(side / 4, 3 side / 4)^2 of 50 to 199 rays.
 
     Their lengths are about side / 4; its amount is 100 - 6.5 level.
     """

@@ -1,7 +1,7 @@
 """Corruptions of ImageNet-C in NumPy: noise, blur, weather and digital.
 
-Each is a function of an image (h, w, 3) of bytes, a generator and its settings. Those that
-ask the image for its namespace serve JAX as well (augment.replay).
+A corruption is a function of an image (h, w, 3) of bytes, a generator and its settings.
+Functions that use the image's array namespace work with JAX, too (augment.replay).
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 Reference code: https://github.com/hendrycks/robustness at 8190fe3. Deviation of all:
 another generator; with the same draws the images are the same. As in the code that made the
@@ -33,17 +33,17 @@ Field = Float[np.ndarray, "h w *c"]  # A plane, or channels of one.
 
 
 def unit(image: Image, dtype: type = np.float64) -> Float[np.ndarray, "h w 3"]:
-    """Scales bytes to [0, 1]."""
+    """Scale bytes to [0, 1]."""
     return image.astype(dtype) / dtype(255)
 
 
 def quantise(image: Float[np.ndarray, "h w 3"]) -> Image:
-    """Scales [0, 1] to bytes; what lies outside is clipped, fractions are cut off."""
+    """Scale [0, 1] to bytes: values outside are clipped, fractions truncated."""
     return (np.clip(image, 0, 1) * 255).astype(np.uint8)
 
 
 def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
-    """Decorates a function of an image in [0, 1] to be one of bytes, and to give bytes."""
+    """Return a decorator that lets a function of images in [0, 1] take and return bytes."""
 
     def decorate(corruption: Callable) -> Callable:
         @functools.wraps(corruption)
@@ -56,13 +56,13 @@ def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
 
 
 def blurred(field: Field, sigma: float) -> Field:
-    """Convolves with a Gaussian, sigma in pixels, cut at 4 sigma; edges repeat."""
+    """Convolve with a Gaussian, sigma in pixels, cut at 4 sigma; edges repeat."""
     sigmas = (sigma, sigma, 0)[: field.ndim]
     return ndimage.gaussian_filter(field, sigmas, mode="nearest", truncate=4.0)
 
 
 def _stretched(field: Field, count: int, start: int, side: int) -> Field:
-    """Interpolates the first axis at `count` even places, and keeps `side` of them."""
+    """Interpolate the first axis at `count` even places, and keeps `side` of them."""
     place = (start + np.arange(side)) * ((len(field) - 1) / (count - 1))
     low = np.minimum(place.astype(int), len(field) - 2)
     share = (place - low).astype(field.dtype)
@@ -71,7 +71,7 @@ def _stretched(field: Field, count: int, start: int, side: int) -> Field:
 
 
 def magnified(field: Field, factor: float) -> Field:
-    """Enlarges the middle of the first axis to the whole: linear, ends on ends.
+    """Enlarge the middle of the first axis to the whole: linear, ends on ends.
 
     The middle has ceil(side / factor) entries and grows to round(factor times that); of
     those the middle `side` are kept, and an odd one too many is trimmed at the end.
@@ -84,20 +84,20 @@ def magnified(field: Field, factor: float) -> Field:
 
 
 def zoomed(field: Field, factor: float) -> Field:
-    """Enlarges the centre to the whole square: `magnified` along both axes."""
+    """Enlarge the centre to the whole square: `magnified` along both axes."""
     rows = np.swapaxes(magnified(field, factor), 0, 1)
     return np.swapaxes(magnified(rows, factor), 0, 1)
 
 
 def motion_kernel(radius: int, sigma: float) -> Float[np.ndarray, "k"]:
-    """Gives exp(-i^2 / (2 sigma^2)), i = 0 .. 2 radius, over their sum: one-sided."""
+    """Return exp(-i^2 / (2 sigma^2)), i = 0 .. 2 radius, over their sum: one-sided."""
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2))
     return weights / weights.sum()
 
 
 def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> Field:
-    """Blurs as a camera moving in a direction does; values on the scale of bytes.
+    """Blur as a camera moving in a direction does; values on the scale of bytes.
 
     out(x, y) = sum_i k_i in(x + ceil(i cos a - 1/2), y + ceil(i sin a - 1/2)); edges
     repeat; y points down. As ImageMagick 6 does it, by which the published sets were
@@ -119,36 +119,36 @@ def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> F
 
 @on_unit_scale()
 def gaussian_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
-    """Adds N(0, sigma^2), on the scale of [0, 1], to each value."""
+    """Add N(0, sigma^2), on the scale of [0, 1], to each value."""
     return x + rng.normal(0, sigma, x.shape)
 
 
 @on_unit_scale()
 def shot_noise(x: Unit, rng: Rng, count: float) -> Unit:
-    """Draws Poisson(count x) / count: white is `count` photons."""
+    """Draw Poisson(count x) / count: white is `count` photons."""
     return rng.poisson(x * count) / count
 
 
 def impulse_noise(image: Image, rng: Rng, chance: float) -> Image:
-    """Sets each value, with this chance and alone, to 0 or 255, evenly."""
+    """Set each value, independently with probability `chance`, to 0 or 255, evenly."""
     xp, draw = image.__array_namespace__(), rng.random(image.shape)
     return xp.where(draw < chance, xp.where(draw < chance / 2, 0, 255), image)
 
 
 @on_unit_scale()
 def speckle_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
-    """Adds x N(0, sigma^2) to each value x."""
+    """Add x N(0, sigma^2) to each value x."""
     return x + x * rng.normal(0, sigma, x.shape)
 
 
 @on_unit_scale()
 def gaussian_blur(x: Unit, rng: Rng, sigma: float) -> Unit:
-    """Convolves with a Gaussian of `sigma` pixels; edges repeat."""
+    """Convolve with a Gaussian of `sigma` pixels; edges repeat."""
     return blurred(x, sigma)
 
 
 def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
-    """Gives a disk of even weight, its border softened by a Gaussian of `alias` pixels.
+    """Return a disk of even weight, its border softened by a Gaussian of `alias` pixels.
 
     The Gaussian has 3 x 3 points, 5 x 5 for a radius beyond 8. A disk that touches the
     kernel's border (radius 8 or 10) is mirrored there, so that the sum is 1.013 or 1.011
@@ -163,14 +163,14 @@ def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
 
 @on_unit_scale()
 def defocus_blur(x: Unit, rng: Rng, radius: float, alias: float) -> Unit:
-    """Correlates with a disk of `radius` pixels; edges are mirrored."""
+    """Correlate with a disk of `radius` pixels; edges are mirrored."""
     return cv2.filter2D(x, -1, disk(radius, alias))
 
 
 def glass_origins(
     rows: Int[np.ndarray, "m n"], columns: Int[np.ndarray, "m n"], reach: int, side: int
 ) -> Int[np.ndarray, "side*side"]:
-    """Gives the pixel that each pixel's value is from after one sweep.
+    """Return the pixel that each pixel's value is from after one sweep.
 
     The sweep goes over y and x from side - reach down to reach + 1 and copies to each
     pixel the one `rows` below and `columns` to the right, which by then may itself be a
@@ -180,12 +180,13 @@ def glass_origins(
     pixels = np.arange(side * side)
     grid = pixels.reshape(side, side)
     place = slice(side - reach, reach, -1)
-    here = grid[place, place]
-    there = here + rows * side + columns
-    inner = np.zeros(side * side, bool)
-    inner[here] = True
+    target = grid[place, place]
+    neighbour = target + rows * side + columns
+    is_inner = np.zeros(side * side, bool)
+    is_inner[target] = True
     new = pixels.copy()
-    new[here] = there + side * side * (inner[there] & (there > here))
+    is_earlier = is_inner[neighbour] & (neighbour > target)
+    new[target] = neighbour + side * side * is_earlier
     links = np.concatenate([pixels, new])  # Nodes: old values, then new ones.
     while (links >= side * side).any():
         links = links[links]
@@ -193,7 +194,7 @@ def glass_origins(
 
 
 def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) -> Image:
-    """Blurs, displaces each pixel by up to `reach` pixels, `sweeps` times, and blurs.
+    """Blur, displaces each pixel by up to `reach` pixels, `sweeps` times, and blurs.
 
     Offsets are drawn evenly from -reach to reach - 1. The reference means to swap a
     pixel with its neighbour, but its arrays share memory and it copies the neighbour,
@@ -209,19 +210,19 @@ def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) ->
 
 
 def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
-    """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
+    """Blur along a line at U(-45, 45) degrees by a one-sided Gaussian."""
     return motion_blurred(image, radius, sigma, rng.uniform(-45, 45)).astype(np.uint8)
 
 
 def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
-    """Gives 1, 1 + step ...: `count` of them, to the last digit of the reference's."""
+    """Return 1, 1 + step ...: `count` of them, to the last digit of the reference's."""
     # Not 1 + k step: the last digit decides where a side of 32.5 pixels is rounded to.
     return np.arange(1, 1 + (count - 0.5) * step, step)
 
 
 @on_unit_scale(np.float32)
 def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
-    """Averages the image and its zooms by 1, 1 + step ...: `count` of them.
+    """Average the image and its zooms by 1, 1 + step ...: `count` of them.
 
     The first factor is 1, so that the image itself counts twice: as in the reference.
     Deviation: interpolated in float32, which a few bytes in a thousand show, by 1.
@@ -234,7 +235,7 @@ def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
 
 @on_unit_scale()
 def brightness(x: Unit, rng: Rng, more: float) -> Unit:
-    """Adds `more` to the value V of HSV, which is cut at 1; hue and saturation stay.
+    """Add `more` to the value V of HSV, which is cut at 1; hue and saturation stay.
 
     So each colour is scaled by V' / V, and black turns to the grey of `more`. Deviation:
     rounding differs before fractions are cut off. Of twenty photographs at 224 pixels 0.5
@@ -250,7 +251,7 @@ def brightness(x: Unit, rng: Rng, more: float) -> Unit:
 
 @on_unit_scale()
 def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
-    """Makes the saturation S of HSV clip(S times + plus, 0, 1); hue and value stay.
+    """Make the saturation S of HSV clip(S times + plus, 0, 1); hue and value stay.
 
     A grey has the hue 0: with a `plus` it turns red, as in the reference. Deviation: as
     for brightness, 3.6 % at severity 3 and at most 10 % of one's, else 0.5 to 0.7 %.
@@ -265,13 +266,13 @@ def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
 
 @on_unit_scale()
 def contrast(x: Unit, rng: Rng, scale: float) -> Unit:
-    """Scales the distance of each value to the mean of its channel."""
+    """Scale the distance of each value to the mean of its channel."""
     mean = x.mean((0, 1), keepdims=True)
     return (x - mean) * scale + mean
 
 
 def pixelate(image: Image, rng: Rng, scale: float) -> Image:
-    """Shrinks the side to int(side scale) and back, by Pillow's box filter."""
+    """Shrink the side to int(side scale) and back, by Pillow's box filter."""
     side, box = len(image), PIL.Image.Resampling.BOX
     small = (int(side * scale),) * 2
     picture = PIL.Image.fromarray(image).resize(small, box).resize((side, side), box)
@@ -279,7 +280,7 @@ def pixelate(image: Image, rng: Rng, scale: float) -> Image:
 
 
 def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
-    """Gives what Pillow reads of the JPEG it wrote, 4:2:0, with its standard tables."""
+    """Return the image after Pillow's JPEG compression, 4:2:0, with the standard tables."""
     stream = io.BytesIO()
     PIL.Image.fromarray(image).save(stream, "JPEG", quality=quality)
     with opening.open_image(stream) as picture:
@@ -288,25 +289,26 @@ def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
 
 @functools.cache
 def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
-    """Gives the matrix of a Gaussian filter, mirrored at the edges, cut at 3 sigma.
+    """Return the matrix of a Gaussian filter, mirrored at the edges, cut at 3 sigma.
 
     A matrix, for with the largest sigma (171 pixels of 224) the filter's support is
     1025 long.
     """
-    wide = dict(mode="reflect", truncate=3.0)
-    matrix = ndimage.gaussian_filter(np.eye(side), (sigma, 0), **wide)
+    matrix = ndimage.gaussian_filter(
+        np.eye(side), (sigma, 0), mode="reflect", truncate=3.0
+    )
     matrix.flags.writeable = False
     return matrix
 
 
 def _displacement(rng, side, alpha, sigma) -> Plane:
-    """Draws alpha times smoothed U(-1, 1): one component (side, side) in pixels."""
+    """Draw alpha times smoothed U(-1, 1): one component (side, side) in pixels."""
     matrix = smoother(side, sigma)
     return np.float32(alpha * (matrix @ rng.uniform(-1, 1, (side, side)) @ matrix.T))
 
 
 def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
-    """Maps affinely by moving three points U(-jitter, jitter) pixels each way.
+    """Map affinely by moving three points U(-jitter, jitter) pixels each way.
 
     They are the centre, half the side, plus (q, q), (q, -q) and (-q, -q), q a third.
     """
@@ -320,7 +322,7 @@ def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
 
 @on_unit_scale(np.float32)
 def elastic_transform(x: Unit, rng: Rng, alpha, sigma, jitter) -> Unit:
-    """Maps affinely, then displaces each pixel by a smooth random field.
+    """Map affinely, then displaces each pixel by a smooth random field.
 
     Lengths in pixels: `jitter` of the affine map's points, `sigma` of the smoothing of
     U(-1, 1), times `alpha`. Bilinear, mirrored at the edges.
@@ -332,7 +334,7 @@ def elastic_transform(x: Unit, rng: Rng, alpha, sigma, jitter) -> Unit:
 
 
 def sampled(x: Unit, place: Float[np.ndarray, "2 h w"], mode: str) -> Unit:
-    """Reads each pixel at a place, bilinearly; `mode` as of SciPy says how x goes on."""
+    """Return x read at `place` (rows, columns), bilinearly; mode: SciPy's, at the edges."""
     read = functools.partial(ndimage.map_coordinates, order=1, mode=mode)
     return np.stack([read(x[..., channel], place) for channel in range(3)], -1)
 
@@ -346,7 +348,7 @@ _KINK = np.float32([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 @on_unit_scale(np.float32)
 def snow(x: Unit, rng: Rng, mean, sigma, zoom, least, radius, blur, keep) -> Unit:
-    """Whitens the image and adds flakes that fall, and the same turned upside down.
+    """Whiten the image and add falling flakes, and the same flakes upside down.
 
     Flakes: N(mean, sigma^2), zoomed, set to 0 below `least`, moved by (radius, blur) at
     U(-135, -45) degrees. Image: keep x + (1 - keep) max(x, 1.5 grey + 0.5).
@@ -363,7 +365,7 @@ def snow(x: Unit, rng: Rng, mean, sigma, zoom, least, radius, blur, keep) -> Uni
 
 @functools.lru_cache(maxsize=len(FROSTS))
 def _frost(path: pathlib.Path, scale: float) -> Image:
-    """Reads a photograph as RGB, bilinearly scaled without antialias."""
+    """Read a photograph as RGB, bilinearly scaled without antialias."""
     if (photograph := cv2.imread(str(path))) is None:
         raise ValueError(f"{path}: must be an image, got a file that cannot be decoded")
     if scale != 1:
@@ -372,7 +374,7 @@ def _frost(path: pathlib.Path, scale: float) -> Image:
 
 
 def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
-    """Gives the files of frost's photographs. Raises ValueError without them."""
+    """Return the paths of frost's photographs; ValueError if `folder` lacks one."""
     source = "ImageNet-C/create_c of https://github.com/hendrycks/robustness"
     remedy = f"pass a folder with {', '.join(FROSTS)}, found in {source}"
     if folder is None:
@@ -387,7 +389,7 @@ def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
 
 
 def ice(path: pathlib.Path, scale: float, side: int) -> Image:
-    """Gives a photograph, scaled. Raises ValueError if `side` pixels do not fit in."""
+    """Return a photograph, scaled. Raises ValueError if `side` pixels do not fit in."""
     photograph = _frost(path, scale)
     if min(photograph.shape[:2]) <= side:
         must = f"data.corrupt: photographs of frost must be larger than {side} pixels"
@@ -397,7 +399,7 @@ def ice(path: pathlib.Path, scale: float, side: int) -> Image:
 
 
 def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
-    """Mixes keep x + add ice, a random crop of one of five photographs in `folder`.
+    """Mix keep x + add ice, a random crop of one of five photographs in `folder`.
 
     The photographs are first scaled by `scale`. Raises ValueError without them.
     """
@@ -410,7 +412,7 @@ def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
 
 
 def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
-    """Draws a fractal height map on a torus, [0, 1], of 2^levels pixels a side.
+    """Draw a fractal height map on a torus, [0, 1], of 2^levels pixels a side.
 
     Diamond-square: squares, then diamonds, get the mean of four neighbours plus
     U(-w^2, w^2); w is 100 at first and falls by `decay` each time the step halves. That
@@ -434,7 +436,7 @@ def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
 
 @on_unit_scale()
 def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
-    """Adds `thick` times a plasma and scales by max(x) / (max(x) + thick).
+    """Add `thick` times a plasma and scales by max(x) / (max(x) + thick).
 
     The plasma's side is the least power of two that holds the image: 256 for 224.
     """
@@ -446,7 +448,7 @@ def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
 
 @on_unit_scale(np.float32)
 def spatter(x: Unit, rng: Rng, mean, sigma, blur, least, strength, mud) -> Unit:
-    """Splashes water, or mud, where blurred N(mean, sigma^2) is at least `least`.
+    """Splash water, or mud, where blurred N(mean, sigma^2) is at least `least`.
 
     `strength` is the brightness of water, the blur of mud's borders in pixels. Water
     above 1 (rare, and only on small images) wraps around to 0, as in the reference.
@@ -466,7 +468,7 @@ def spatter(x: Unit, rng: Rng, mean, sigma, blur, least, strength, mud) -> Unit:
 
 
 def _shine(liquid: np.ndarray) -> Plane:
-    """Gives the light (h, w) of drops (h, w) of bytes, up to a factor.
+    """Return the light (h, w) of drops (h, w) of bytes, up to a factor.
 
     Distances to the drops' edges, cut at 20 pixels, equalised, and lit from one side.
     """

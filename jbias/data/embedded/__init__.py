@@ -1,1 +1,1 @@
-"""Sets that are drawn by code and need no download."""
+"""Data sets that are drawn by code and need no download."""

@@ -2,13 +2,13 @@
 
 Meant for the configural shape score (Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
 https://arxiv.org/abs/2507.00493), whose authors had a diffusion model paint pairs of
-animals: these are not their stimuli, only made after the same idea, without a network.
+animals: these are not their stimuli, but follow the same idea without a network.
 
-Shapes are those of the embedded set, in its poses, black on white. For two of them, tiles
-are assigned to each other so that the squares of their differences sum to the least, and a
-tile is the mean of the two: grey where they differ. Of many poses those are taken whose
-pictures are told apart best: by the margin, in squares, that either is nearer to its own
-shape than to any other, in whatever pose. It is the same search for every size.
+Shapes are those of the embedded data set, in its poses, black on white. For two shapes, tiles
+are assigned to each other so that the sum of squared differences is minimal, and a tile is the
+mean of the two: grey where they differ. Of many poses, the pair is selected whose pictures are
+most distinct: with the largest margin, in squared distances, by which each picture is nearer to
+its own shape than to any other shape in any pose. The search is the same for every size.
 """
 
 import itertools
@@ -24,35 +24,35 @@ VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SPLITS = ("test",)
 GRID = 4
 POSES = 32  # Of each shape in a block.
-TRIES = 32  # Pairs of poses that are matched, those with the least bound of all.
-DRAFT = 32  # Pixels at which poses are chosen and tiles matched.
+TRIES = 32  # Pairs of poses that are matched: those with the lowest bounds.
+DRAFT = 32  # Pixels at which poses are selected and tiles matched.
 PAIRS = tuple(itertools.combinations(range(len(shapes.CLASSES)), 2))  # In a block.
 
 Tiles = Float[np.ndarray, "n t s s"]
 
 
 def cut(planes: Float[np.ndarray, "n h w"]) -> Tiles:
-    """The tiles of each plane, row by row."""
+    """Return the tiles of each plane, row by row."""
     n, side = len(planes), planes.shape[1] // GRID
     tiles = planes.reshape(n, GRID, side, GRID, side).swapaxes(2, 3)
     return tiles.reshape(n, GRID**2, side, side)
 
 
 def join(tiles: Tiles) -> Float[np.ndarray, "n h w"]:
-    """Planes of tiles, row by row."""
+    """Return planes from their tiles, which are given row by row."""
     n, _, side, _ = tiles.shape
     rows = tiles.reshape(n, GRID, GRID, side, side).swapaxes(2, 3)
     return rows.reshape(n, GRID * side, GRID * side)
 
 
 def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Source:
-    """Draws, or reads from the cache, n pictures, of each two shapes as many pairs.
+    """Return the source of n pictures, drawn or from the cache; equally many per two shapes.
 
-    Column "pair" numbers the pairs; the two pictures of one follow each other. n is a
-    multiple of 240, size one of 4; picture i does not depend on n. Raises ValueError, one
+    Column "pair" numbers the pairs; the two pictures of a pair are consecutive. n is a
+    multiple of 240, size of 4; picture i does not depend on n. Raises ValueError, one
     line, for arguments outside their range.
     """
-    shapes.check_drawing("anagrams", split, SPLITS, size, seed)
+    shapes.check_drawing("anagrams", split, splits=SPLITS, size=size, seed=seed)
     for name, value, unit in (("n", n, 2 * len(PAIRS)), ("size", size, GRID)):
         base.check_int(f"anagrams: {name}", value, 1)
         if value % unit:
@@ -61,13 +61,16 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
             raise ValueError(f"anagrams: {must}, got {value}; try {near}")
     words = f"anagrams {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("anagrams", words, _draw, n, size, seed)
-    about = shapes.describe("anagrams", split, size, arrays, words)
-    about["columns"] = {key: arrays[key] for key in ("label", "pair")}
-    note = "after the idea of the authors' object anagrams, not these"
-    return sources.ArraySource(classes=shapes.CLASSES, note=note, **about)
+    return sources.ArraySource(
+        **shapes.source_fields("anagrams", split, size, arrays, words),
+        classes=shapes.CLASSES,
+        columns={key: arrays[key] for key in ("label", "pair")},
+        note="after the idea of the authors' object anagrams, not these",
+    )
 
 
 def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
+    """Return n images and their columns."""
     images = [_block(block, size, seed) for block in range(n // (2 * len(PAIRS)))]
     label = np.tile(np.ravel(PAIRS), len(images))
     columns = {"label": label, "pair": np.arange(n) // 2}
@@ -76,20 +79,23 @@ def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _block(block: int, size: int, seed: int) -> np.ndarray:
+    """Return the images of a block: a pair for each two shapes."""
     rng = np.random.default_rng([seed, zlib.crc32(b"anagrams"), block])
     poses = shape_scenes.draw(rng, POSES)
-    draft, drawn = (_drawn(poses, side) for side in (DRAFT, size))
-    found = []
+    draft, tiles_of = _pose_tiles(poses, DRAFT), _pose_tiles(poses, size)
+    pictures = []
     for a, b in PAIRS:
         p, q, order = _match(draft, a, b)
-        tiles = (drawn[a, p] + drawn[b, q][order]) / 2
-        found += [tiles, tiles[np.argsort(order)]]
-    planes = 1 - join(np.stack(found))
+        tiles = (tiles_of[a, p] + tiles_of[b, q][order]) / 2
+        pictures += [tiles, tiles[np.argsort(order)]]
+    planes = 1 - join(np.stack(pictures))
     return shape_scenes.quantise(np.repeat(planes[..., None], 3, -1))
 
 
-def _drawn(poses: shape_scenes.Scenes, size: int) -> Float[np.ndarray, "k p t s s"]:
-    """The tiles of each shape in each pose, 1 inside."""
+def _pose_tiles(
+    poses: shape_scenes.Scenes, size: int
+) -> Float[np.ndarray, "k p t s s"]:
+    """Return the tiles of each shape in each pose, 1 inside the shape."""
     k = len(shapes.CLASSES)
     rows, shape = np.tile(np.arange(POSES), k), np.repeat(np.arange(k), POSES)
     field = shape_scenes.outlines(poses[rows], shape, size)
@@ -100,26 +106,32 @@ def _drawn(poses: shape_scenes.Scenes, size: int) -> Float[np.ndarray, "k p t s 
 def _match(
     draft: Float[np.ndarray, "k p t s s"], a: int, b: int
 ) -> tuple[int, int, Int[np.ndarray, "t"]]:
-    """Poses of two shapes, and which tile of the second goes with each of the first."""
-    from scipy import optimize  # Takes 0.2 s, which no start of training waits for.
+    """Return a pose of shape a, a pose of shape b, and b's tile for each tile of a.
+
+    draft: tiles of each shape in each pose, at a low resolution.
+    """
+    from scipy import optimize  # Slow to import; only needed to draw.
 
     draft = draft.reshape(*draft.shape[:3], -1)
-    one, other = draft[a], draft[b]
-    squares = [(x**2).sum(-1) for x in (one, other)]
-    both = np.einsum("pit,qjt->pqij", one, other, optimize=True)
-    cost = squares[0][:, None, :, None] + squares[1][:, None] - 2 * both
-    bound = np.maximum(*(cost.min(axis).sum(-1) for axis in (2, 3)))
+    first, second = draft[a], draft[b]
+    first_squares, second_squares = (first**2).sum(-1), (second**2).sum(-1)
+    product = np.einsum("pit,qjt->pqij", first, second, optimize=True)
+    cost = first_squares[:, None, :, None] + second_squares[:, None] - 2 * product
+    bound = np.maximum(cost.min(2).sum(-1), cost.min(3).sum(-1))
     pictures = draft.reshape(*draft.shape[:2], -1)
-    length, best = (pictures**2).sum(-1), (-np.inf,)
+    squares = (pictures**2).sum(-1)
 
-    def margin(tiles: np.ndarray, own: int) -> float:
-        away = (length - 2 * pictures @ tiles.ravel()).min(1)
-        return np.delete(away, own).min() - away[own]
+    def margin(tiles: np.ndarray, shape: int) -> float:
+        """Return how much nearer a picture is to its shape than to any other shape."""
+        distance = (squares - 2 * pictures @ tiles.ravel()).min(1)
+        return np.delete(distance, shape).min() - distance[shape]
 
-    for at in np.argsort(bound, axis=None, kind="stable")[:TRIES]:
-        p, q = divmod(int(at), POSES)
+    best_margin, best = -np.inf, None
+    for index in np.argsort(bound, axis=None, kind="stable")[:TRIES]:
+        p, q = divmod(int(index), POSES)
         _, order = optimize.linear_sum_assignment(cost[p, q])
-        tiles = (one[p] + other[q][order]) / 2
-        worse = min(margin(tiles, a), margin(tiles[np.argsort(order)], b))
-        best = max(best, (worse, p, q, order), key=lambda found: found[0])
-    return best[1:]
+        tiles = (first[p] + second[q][order]) / 2
+        smaller = min(margin(tiles, a), margin(tiles[np.argsort(order)], b))
+        if smaller > best_margin:
+            best_margin, best = smaller, (p, q, order)
+    return best

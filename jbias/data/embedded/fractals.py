@@ -1,10 +1,10 @@
-"""Pictures of fractals, to be mixed with images: an embedded set, drawn by code.
+"""Pictures of fractals, to be mixed with images: an embedded data set, drawn by code.
 
 Three kinds, in turn: flames (functions iterated on points at random), Julia sets, and
-parts of the Mandelbrot set (z -> z^p + c until it escapes). Each has palettes of its own and
+parts of the Mandelbrot set (z -> z^p + c until it escapes). A picture has random palettes and
 structure at many scales. Meant for PixMix (Hendrycks et al., CVPR 2022,
 https://arxiv.org/abs/2112.05135), whose authors gathered about 14,000 fractals and feature
-visualisations: this is not their set, only one like it, and has no feature visualisations.
+visualisations: this is a similar set, without feature visualisations.
 Fractals by formula as data: Kataoka et al., ACCV 2020, https://arxiv.org/abs/2101.08515;
 contractions with singular values bounded in sum, as here: Anderson and Farrell, WACV 2022,
 https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase, "The fractal flame algorithm",
@@ -34,7 +34,7 @@ DRAFT = 24  # Pixels of a draft.
 
 
 def random_palette(rng: Rng) -> Callable[[Plane], Image]:
-    """Colours of numbers, once around per unit: m + s cos(2 pi (f t + phase)) / 2."""
+    """Return a random map from numbers t to colours: m + s cos(2 pi (f t + phase)) / 2."""
     phase, middle = rng.random(3), rng.uniform(0.35, 0.65, 3)
     strength = rng.uniform(0.3, 1, 3) * rng.uniform(0.4, 1)
     waves = rng.integers(1, 3, 3)
@@ -47,21 +47,21 @@ def random_palette(rng: Rng) -> Callable[[Plane], Image]:
 
 
 def downsample(image: Image, factor: int) -> Image:
-    """The means of squares of `factor` pixels."""
+    """Return an image with the means of squares of factor x factor pixels."""
     size = len(image) // factor
     return image.reshape(size, factor, size, factor, 3).mean((1, 3))
 
 
 def supersampling(size: int) -> int:
-    """How many times finer a picture is drawn before it is averaged."""
+    """Return the factor by which a picture is drawn larger, before it is averaged."""
     return 2 if size <= 112 else 1
 
 
 def _escape(z, c, power, steps):
-    """Iterates until |z| > 32; returns the smooth count (steps if never) and a trap.
+    """Iterate z^p + c until |z| > 32; return the smooth count (steps if never) and a trap.
 
-    The count is n + 1 - log_p(log|z| / log 32); the trap is the smallest distance that
-    z ever had from the axes.
+    The count is n + 1 - log_p(log|z| / log 32); the trap is the smallest distance of z to
+    the axes during the iteration.
     """
     z, c = (x.copy() for x in np.broadcast_arrays(z, c))
     count, trap = np.full(z.size, float(steps)), np.full(z.size, np.inf)
@@ -82,19 +82,23 @@ def _escape(z, c, power, steps):
 
 
 def _grid(centre: complex, half: float, angle: float, size: int) -> np.ndarray:
+    """Return the complex numbers of the pixels of a square with half side `half`, flat."""
     ticks = ((np.arange(size) + 0.5) * (2 / size) - 1) * half
     return centre + np.exp(1j * angle) * (ticks[None, :] + 1j * ticks[:, None]).ravel()
 
 
 def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
-    """The share of neighbours in a draft that escape at different times."""
+    """Return the share of neighbours in a draft that escape at different times."""
     plane = np.log1p(count).reshape(DRAFT, DRAFT)
     edges = [np.abs(np.diff(plane, axis=axis)) > 0.05 for axis in (0, 1)]
     return np.mean([edge.mean() for edge in edges]) * (1 - (count >= steps).mean())
 
 
 def _painted(rng, draw, size, steps) -> Image:
-    """Colours counts on a scale of their own, and what never escapes by its trap."""
+    """Return a picture coloured by the count, or by the trap where points never escape.
+
+    draw(size, steps) -> count and trap of each pixel.
+    """
     outside, inside = random_palette(rng), random_palette(rng)
     waves, offset = rng.uniform(0.5, 2.5), rng.random()
     finer = supersampling(size)
@@ -109,7 +113,7 @@ def _painted(rng, draw, size, steps) -> Image:
 
 
 def julia(rng: Rng, size: int) -> Image:
-    """z^p + c of a c near the border of the Mandelbrot set, seen at some scale."""
+    """Return a picture of a Julia set, z^p + c with c near the Mandelbrot set's border."""
 
     def view():
         power = int(rng.choice([2, 2, 2, 3, 4]))
@@ -123,7 +127,7 @@ def julia(rng: Rng, size: int) -> Image:
 
 
 def mandelbrot(rng: Rng, size: int) -> Image:
-    """A part of the border of the Mandelbrot set, 3 to 3000 times enlarged."""
+    """Return a part of the border of the Mandelbrot set, enlarged 3 to 3000 times."""
 
     def view():
         half = 1.5 / 10 ** rng.uniform(0.5, 3.5)
@@ -135,24 +139,28 @@ def mandelbrot(rng: Rng, size: int) -> Image:
 
 
 def _busiest(view: Callable[[], Callable]) -> Callable:
-    """The first view whose draft is busy enough, else the busiest of a few."""
-    steps, best, chosen = 80, -1.0, None
+    """Return the first view whose draft is busy enough, else the busiest of TRIES.
+
+    view() -> draw(size, steps), a random view of the fractal.
+    """
+    steps, most_busy, best = 80, -1.0, None
     for _ in range(TRIES):
         draw = view()
-        if (busy := _busy(draw(DRAFT, steps)[0], steps)) > best:
-            best, chosen = busy, draw
-        if best > 0.4:
+        busy = _busy(draw(DRAFT, steps)[0], steps)
+        if busy > most_busy:
+            most_busy, best = busy, draw
+        if most_busy > 0.4:
             break
-    return chosen
+    return best
 
 
 def _border(rng: Rng, power: int) -> complex:
-    """A number just outside the set of those that never escape, by bisection."""
-    way = np.exp(1j * rng.uniform(0, 2 * np.pi)).item()
+    """Return a number just outside the set of numbers that never escape, by bisection."""
+    direction = np.exp(1j * rng.uniform(0, 2 * np.pi)).item()
     low, high = 0.0, 2.0
     for _ in range(12):
         middle = (low + high) / 2
-        z, c = 0j, middle * way
+        z, c = 0j, middle * direction
         for _ in range(250):
             z = z**power + c
             if abs(z) > 4:
@@ -160,7 +168,7 @@ def _border(rng: Rng, power: int) -> complex:
                 break
         else:
             low = middle
-    return high * (1 + 10 ** -rng.uniform(1.5, 3)) * way
+    return high * (1 + 10 ** -rng.uniform(1.5, 3)) * direction
 
 
 Points = Float[np.ndarray, "2 n"]
@@ -194,9 +202,10 @@ _VARIATIONS = (np.sin, _sphere, _swirl, _horseshoe, _polar, _disc)
 
 
 def _contractions(rng, k):
-    """Draws k affine maps whose singular values s1 >= s2 sum as Anderson and Farrell's.
+    """Return k random affine maps: matrices (k 2 2) and shifts (k 2 1).
 
-    sum (s1 + 2 s2) is between (5 + k) / 2 and (6 + k) / 2.
+    Singular values as Anderson and Farrell's: sum (s1 + 2 s2), s1 >= s2, is between
+    (5 + k) / 2 and (6 + k) / 2.
     """
     first = rng.random((4000, k))
     second = first * rng.random((4000, k))
@@ -211,7 +220,7 @@ def _contractions(rng, k):
 
 
 def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
-    """Draws some functions; gives one that makes points walk by them."""
+    """Return walk(walkers, steps) -> points and tints, iterating random functions."""
     k = int(rng.integers(2, 5))
     linear, shift = _contractions(rng, k)
     bend = _VARIATIONS[rng.integers(len(_VARIATIONS))]
@@ -222,7 +231,7 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
     seed = int(rng.integers(2**32))
 
     def walk(walkers: int, steps: int) -> tuple[Points, Plane]:
-        """Points and their colours, of so many steps after the first twelve."""
+        """Return the points and tints of `steps` steps, after twelve unused ones."""
         rng = np.random.default_rng(seed)
         p, tint = rng.uniform(-1, 1, (2, walkers)), np.full(walkers, 0.5)
         order = rng.permutation(walkers)
@@ -244,8 +253,8 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
 
 
 def flame(rng: Rng, size: int) -> Image:
-    """The attractor of a few bent contractions, coloured by the last steps to it."""
-    finer, best, chosen = supersampling(size), -1.0, None
+    """Return the attractor of a few bent contractions, coloured by the last steps."""
+    finer, best, best_view = supersampling(size), -1.0, None
     for _ in range(TRIES):
         walk = _walk(rng)
         points, _ = walk(1024, 6)
@@ -253,11 +262,14 @@ def flame(rng: Rng, size: int) -> Image:
         reach = np.quantile(np.abs(points - centre), 0.9) * rng.uniform(0.5, 1)
         filled = len(np.unique(_pixels(points, centre, reach, DRAFT)[0]))
         if filled > best:
-            best, chosen = filled, (walk, centre, reach)
+            best, best_view = filled, (walk, centre, reach)
         if best > 0.4 * DRAFT**2:
             break
-    walk, centre, reach = chosen
-    points, tint = walk(*((4096, 16) if size <= 64 else (8192, 64)))
+    walk, centre, reach = best_view
+    if size <= 64:
+        points, tint = walk(4096, 16)
+    else:
+        points, tint = walk(8192, 64)
     index, inside = _pixels(points, centre, reach, size * finer)
     shape = size * finer, size * finer
     count = np.bincount(index, minlength=shape[0] ** 2)
@@ -267,7 +279,10 @@ def flame(rng: Rng, size: int) -> Image:
 
 
 def _pixels(points, centre, reach, size):
-    """Places of the points in an image, row by row, and which are inside."""
+    """Return the pixel index of the points inside the image, and the mask of these points.
+
+    reach: half the side of the image, in the units of the points.
+    """
     place = np.floor(((points - centre) / reach + 1) * (size / 2))
     inside = ((place >= 0) & (place < size)).all(0)
     x, y = place[:, inside].astype(int)
@@ -275,7 +290,7 @@ def _pixels(points, centre, reach, size):
 
 
 def _glow(rng: Rng, count: Plane, tint: Plane) -> Image:
-    """Brightness by the logarithm of the density, on a ground that is dark or light."""
+    """Return a picture lit by the log density of points, on a dark or light ground."""
     palette = random_palette(rng)
     ground = palette(np.full((1, 1), rng.random())) * rng.choice([0.15, 0.3, 0.9])
     wide, offset = rng.uniform(0.5, 2), rng.random()
@@ -291,22 +306,25 @@ KINDS: Mapping[str, Callable] = {f.__name__: f for f in (flame, julia, mandelbro
 
 
 def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Source:
-    """Draws, or reads from the cache, n pictures; the label is the kind.
+    """Return the source of n pictures, drawn or from the cache; the label is the kind.
 
     Picture i does not depend on n.
     Raises ValueError, one line, for arguments outside their range.
     """
-    shapes.check_drawing("fractals", split, SPLITS, size, seed)
+    shapes.check_drawing("fractals", split, splits=SPLITS, size=size, seed=seed)
     base.check_int("fractals: n", n, 1)
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("fractals", words, _draw, n, size, seed)
-    about = shapes.describe("fractals", split, size, arrays, words)
-    about["columns"] = {"label": (np.arange(n) % len(KINDS)).astype(np.int32)}
-    note = "in the spirit of PixMix's mixing set, not that set"
-    return sources.ArraySource(classes=tuple(KINDS), note=note, **about)
+    return sources.ArraySource(
+        **shapes.source_fields("fractals", split, size, arrays, words),
+        classes=tuple(KINDS),
+        columns={"label": (np.arange(n) % len(KINDS)).astype(np.int32)},
+        note="in the spirit of PixMix's mixing set, not that set",
+    )
 
 
 def _draw(n: int, size: int, seed: int) -> dict[str, UInt8[np.ndarray, "n ..."]]:
+    """Return the first n pictures."""
     images = []
     for i, kind in zip(range(n), itertools.cycle(KINDS)):
         rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), i])

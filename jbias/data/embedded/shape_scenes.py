@@ -1,23 +1,21 @@
-"""Textures as two-tone patterns: sixteen tied to the classes, eight held out.
+"""Scenes of the embedded data set: sixteen shapes with pose, colours and texture, in styles.
 
-A pattern is a function of points in units of its period (x to the right, y up) and of
-a table of random numbers per image; it gives roughly the signed distance, in periods,
-to the border between its two tones. About half of the plane has each tone, which tone
-is the lighter one is drawn per image, and periods are alike, so that neither the mean
-colour nor the contrast nor a frequency band tells a texture: its geometry does.
+Textures are two-tone patterns, sixteen for the classes and eight held out. A pattern is a
+function of points in units of its period (x to the right, y up) and of a table of random
+numbers per image; its value is about the signed distance, in periods, to the border between
+its two tones. Each tone covers about half of the plane, the lighter tone is drawn per image,
+and periods are similar, so that neither the mean colour nor the contrast nor a frequency band
+identifies a texture, only its geometry.
 After those of Hermann and Lampinen 2020, https://arxiv.org/abs/2006.12433.
 
-
-Draws scenes of the embedded set: sixteen shapes, with pose, colours and pattern, in styles.
-
 A shape is a signed distance field: for points of the plane (x to the right, y up) the
-distance to the outline, negative inside. One field serves the filled shape, its outline,
+distance to the outline, negative inside. The field is used for the filled shape, its outline,
 strokes along it and antialiasing at any resolution. Every shape fits a circle of radius 1.2.
 Distance to a polygon after Inigo Quilez, https://iquilezles.org/articles/distfunctions2d.
 
 Lengths are in half frames: the frame is [-1, 1] by [-1, 1], x to the right and y up, so
-that a picture is the same at every resolution but for its sensor noise. Antialiasing
-takes the distance to a border, in pixels, as coverage.
+that a picture is the same at every resolution except for its sensor noise. For antialiasing,
+the distance to a border, in pixels, is the coverage.
 """
 
 import dataclasses
@@ -38,7 +36,7 @@ _DIAGONAL = np.float32(np.sqrt(0.5))
 
 
 def _centred(x: Points) -> Points:
-    """Gives the signed distance to the nearest integer, in [-0.5, 0.5]."""
+    """Return the signed distance to the nearest integer, in [-0.5, 0.5]."""
     return x - np.round(x)
 
 
@@ -47,7 +45,10 @@ def _stripe(x: Points) -> Points:
 
 
 def noise(x: Points, y: Points, table: Table) -> Points:
-    """Interpolates a table of random numbers, one per integer point, repeating."""
+    """Return values interpolated from a table of random numbers at integer points.
+
+    The table repeats.
+    """
     size = table.shape[1]
     left, low = np.floor(x), np.floor(y)
     u, v = x - left, y - low
@@ -183,7 +184,7 @@ def _disc(x, y, radius, cx=0.0, cy=0.0) -> Points:
 
 
 def _polygon(vertices: Sequence[tuple[float, float]]) -> Field:
-    """Makes the exact signed distance to a simple polygon, of either orientation."""
+    """Return the field of exact signed distances to a simple polygon of any orientation."""
     corners = [tuple(map(np.float32, corner)) for corner in vertices]
 
     def field(x: Points, y: Points) -> Points:
@@ -215,7 +216,7 @@ def _star_corners(points: int, outer: float, inner: float) -> list[tuple[float, 
 
 
 def _mirrored(right: Sequence[tuple[float, float]]) -> Field:
-    """Closes a right half, listed from the top down, with its mirror image."""
+    """Return the field of a polygon from its right half, listed from the top down."""
     return _polygon([*right, *((-x, y) for x, y in reversed(right) if x)])
 
 
@@ -261,7 +262,7 @@ Ids = Int[np.ndarray, "n"]  # Of each image, that of its shape or texture.
 def signed_distance(
     kind: str, x: Plane, y: Plane, *, scale: Row, angle: Row, shift: Pair
 ) -> Plane:
-    """Gives the field of a shape that is scaled, turned, then shifted.
+    """Return the signed distances to a shape that is scaled, turned, then shifted.
 
     Lengths in the units of x and y, angles in radians, counter-clockwise.
     """
@@ -282,7 +283,7 @@ CORRUPTIONS = ("noise", "impulse", "blur", "contrast", "brightness", "pixelate")
 
 @dataclasses.dataclass(frozen=True)
 class Scenes:
-    """What is random in n images; every field has n rows."""
+    """The random properties of n images; every field has n rows."""
 
     scale: Float[np.ndarray, "n"]
     angle: Float[np.ndarray, "n"]  # Radians, of the shape.
@@ -303,7 +304,10 @@ class Scenes:
 
 
 def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"]:
-    """Draws colours of value 1: a hue in `hues`, a saturation from `least` to 0.9."""
+    """Return n random colours of value 1, with hues in `hues`.
+
+    Saturations are from `least` to 0.9; if `least` is negative, four in ten are 0.
+    """
     widths = np.array([high - low for low, high in hues])
     which = rng.choice(len(hues), n, p=widths / widths.sum())
     low, high = np.array(hues)[which].T
@@ -316,11 +320,11 @@ def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"
 
 
 def _tones(rng: Rng, contrast: Row, echo: Row) -> Image:
-    """Draws brightnesses (n, 3): two of the texture; the background beyond both.
+    """Return random brightnesses (n, 3): two of the texture, then the background's.
 
-    The background is above or below, the second tone of the texture too: a coin each.
-    Faint textures, dark shapes on white and light ones on black are all in the range,
-    so that a network that knows shapes knows them filled in plain black as well.
+    The background is brighter or darker than both tones, the second tone than the first,
+    each with probability 1/2. Faint textures, dark shapes on white and light ones on black
+    all occur, so that a network that has learned shapes recognises plain black ones.
     """
     n = len(contrast)
     gap = rng.uniform(0.1, 0.3, n)
@@ -334,12 +338,12 @@ def _tones(rng: Rng, contrast: Row, echo: Row) -> Image:
 
 
 def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> Scenes:
-    """Draws n scenes; a negative `least` saturation lets four in ten tints be grey.
+    """Return n random scenes; hues and least saturation as in `tints`.
 
-    Seven in ten backgrounds repeat the texture in other tones (`echo`), as those of
-    stylised photographs do, which makes texture the easier cue by far. On an earlier
-    drawing (plain backgrounds, turns of 15 degrees at most, shapes a little larger) the
-    same network learned shape instead, with a shape bias of 0.91.
+    Seven in ten backgrounds repeat the texture in other tones (`echo`), as in stylised
+    photographs, which makes texture the easier cue by far. On an earlier drawing (plain
+    backgrounds, turns of 15 degrees at most, shapes a little larger) the same network
+    learned shape instead, with a shape bias of 0.91.
     """
     scale = rng.uniform(0.6, 0.9, n)
     contrast = rng.uniform(0.2, 0.6, n)
@@ -364,57 +368,64 @@ def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> S
 
 
 def axes(n: int, size: int) -> tuple[Plane, Plane]:
-    """Gives x and y of every pixel's centre."""
+    """Return x and y of every pixel's centre, for n images."""
     ticks = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
     x, y = np.broadcast_arrays(ticks, -ticks[:, None])
     return np.broadcast_to(x, (n, size, size)), np.broadcast_to(y, (n, size, size))
 
 
 def coverage(distance: Plane, size: int) -> Plane:
-    """Gives the share of each pixel inside a border at a signed distance."""
+    """Return the share of each pixel inside a border at a signed distance."""
     return np.clip(0.5 - distance * (size / 2), 0, 1)
 
 
 def outlines(scenes: Scenes, shape: Ids, size: int) -> Plane:
-    """Gives the signed distance to the outline of each image's shape."""
-    pose = dict(scale=scenes.scale, angle=scenes.angle, shift=scenes.shift)
-    return fields(shape, size, **pose)
+    """Return the signed distance of each pixel to the outline of the image's shape."""
+    return fields(
+        shape, size, scale=scenes.scale, angle=scenes.angle, shift=scenes.shift
+    )
 
 
-def fields(shape: Ids, size: int, **pose: np.ndarray) -> Plane:
-    """Gives the signed distance to shapes in poses, as of `signed_distance`."""
+def fields(shape: Ids, size: int, *, scale: Row, angle: Row, shift: Pair) -> Plane:
+    """Return signed distances to shapes in poses; see `signed_distance`."""
     field = np.empty((len(shape), size, size), np.float32)
     for k, kind in enumerate(SHAPES):
         rows = np.flatnonzero(shape == k)
-        some = {name: value[rows] for name, value in pose.items()}
-        field[rows] = signed_distance(kind, *axes(len(rows), size), **some)
+        x, y = axes(len(rows), size)
+        field[rows] = signed_distance(
+            kind, x, y, scale=scale[rows], angle=angle[rows], shift=shift[rows]
+        )
     return field
 
 
 def shares(scenes: Scenes, texture: Ids, size: int) -> Plane:
-    """Gives the share of the second tone in each pixel of the texture."""
+    """Return the share of the second tone in each pixel of the texture."""
     share = np.empty((len(texture), size, size), np.float32)
     for k in np.unique(texture):
         rows = np.flatnonzero(texture == k)
-        some = scenes[rows]
+        subset = scenes[rows]
         x, y = axes(len(rows), size)
-        period = (PERIOD * some.grain)[:, None, None]
-        cos, sin = np.cos(some.turn)[:, None, None], np.sin(some.turn)[:, None, None]
-        u = (cos * x + sin * y) / period + some.phase[:, :1, None]
-        v = (cos * y - sin * x) / period + some.phase[:, 1:, None]
-        share[rows] = coverage(PATTERNS[k](u, v, some.table) * period, size)
+        period = (PERIOD * subset.grain)[:, None, None]
+        cos = np.cos(subset.turn)[:, None, None]
+        sin = np.sin(subset.turn)[:, None, None]
+        u = (cos * x + sin * y) / period + subset.phase[:, :1, None]
+        v = (cos * y - sin * x) / period + subset.phase[:, 1:, None]
+        share[rows] = coverage(PATTERNS[k](u, v, subset.table) * period, size)
     return share
 
 
 def textured(scenes: Scenes, shape: Ids, texture: Ids, size: int, rng: Rng) -> Image:
-    """Draws each shape filled with its texture on a shaded background, with noise."""
+    """Return images of shapes filled with textures on a shaded background, with noise."""
     image = composed(scenes, shape, shares(scenes, texture, size), size)
     grain = rng.standard_normal(image.shape, np.float32)
     return image + grain * scenes.sensor[:, None, None, None]
 
 
 def composed(scenes: Scenes, shape: Ids, share: Plane, size: int) -> Image:
-    """Fills shapes and their background by shares of the second tone, without noise."""
+    """Return images of shapes and backgrounds with a given texture, without noise.
+
+    share: of the second tone in each pixel, as of `shares`.
+    """
     inside = coverage(outlines(scenes, shape, size), size)
     first, second, paper = (t[:, None, None] for t in scenes.tones.T)
     x, y = axes(len(shape), size)
@@ -426,21 +437,22 @@ def composed(scenes: Scenes, shape: Ids, share: Plane, size: int) -> Image:
 
 
 def _grey(plane: Plane) -> Image:
+    """Return images with three equal channels."""
     return np.repeat(plane[..., None], 3, -1)
 
 
 def silhouette(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Draws black shapes on white."""
+    """Return images of black shapes on white."""
     return _grey(1 - coverage(outlines(scenes, shape, size), size))
 
 
 def edge(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Draws outlines, black strokes of even width on white."""
+    """Return images of outlines: black strokes of constant width on white."""
     return _grey(1 - coverage(np.abs(outlines(scenes, shape, size)) - STROKE, size))
 
 
 def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Draws by an unsteady hand: two wobbly, broken grey strokes and some hatching."""
+    """Return images of sketches: two wobbly, broken grey strokes and some hatching."""
     field = outlines(scenes, shape, size)
     x, y = axes(len(shape), size)
     ink = np.zeros_like(field)
@@ -448,8 +460,8 @@ def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
         wobble = noise(2.2 * x + stroke, 2.2 * y, scenes.table)
         pressure = noise(3 * x + 17, 3 * y + stroke, scenes.table)
         width = STROKE * np.clip(1.1 + 1.3 * pressure, 0, 1.2)
-        here = coverage(np.abs(field + 0.06 * wobble) - width, size)
-        ink = np.maximum(ink, strength * here * (width > 0))
+        cover = coverage(np.abs(field + 0.06 * wobble) - width, size)
+        ink = np.maximum(ink, strength * cover * (width > 0))
     hatch = np.abs((x + y) / 0.36 - np.round((x + y) / 0.36)) * 0.25 - 0.03
     patches = noise(1.3 * x + 5, 1.3 * y + 5, scenes.table) > 0.05
     hatch = coverage(np.maximum(hatch, field + 0.08), size) * patches * 0.45
@@ -457,6 +469,7 @@ def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
 
 
 def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
+    """Return images with one of CORRUPTIONS."""
     size = image.shape[1]
     if kind == "noise":
         return image + 0.12 * rng.standard_normal(image.shape, np.float32)
@@ -477,9 +490,9 @@ def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
 
 
 def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
-    """Applies to each image one of CORRUPTIONS, by its position in that list.
+    """Return images, each with the corruption of index `kind` in CORRUPTIONS.
 
-    Each corruption has its own generator, so that more images change none before them.
+    Each corruption has its own generator, so that images do not depend on later ones.
     """
     out = np.empty_like(image)
     for k, name in enumerate(CORRUPTIONS):
@@ -489,5 +502,5 @@ def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
 
 
 def quantise(image: Image) -> UInt8[np.ndarray, "n h w 3"]:
-    """Rounds [0, 1] to bytes; what lies outside is cut."""
+    """Return images in [0, 1] as bytes, rounded and clipped."""
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
