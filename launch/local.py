@@ -1,7 +1,8 @@
-"""Runs trials on this machine: as many at a time as there are slots for.
+"""Executor that runs trials on this machine, one per slot at a time.
 
-A trial's process writes to a log of its own; why it ended is noted in the run's log, where
-the run itself could not.
+A slot is a GPU or a share of the cores. The output of a trial's process goes to a log file
+of the search. If a process ends without an explanation in its run's log, the executor
+writes one.
 """
 
 import collections
@@ -11,108 +12,133 @@ import pathlib
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from jbias.launch import trials
 from jbias.runs import status
 from jbias.runtime import signals
 
 OPTIONS = {"jobs": 0, "devices": ""}
-RETRIES = 1  # How often a trial goes on whose process was killed.
-ENDED_CODES = (0, 3)  # Exit codes of a run that has ended by itself.
-STOP_CODES = tuple(-one for one in signals.STOP_SIGNALS)  # Before it could save.
-# Beside these: asked to stop, or a peer was lost.
+MAX_RETRIES = 1  # Restarts of a trial whose process was killed.
+ENDED_CODES = (0, 3)  # Exit codes of a run that is finished.
+# Exit codes of a process that a signal ended before the run could save.
+STOP_CODES = tuple(-number for number in signals.STOP_SIGNALS)
+# Also of runs that were stopped, or that lost a process.
 EXPECTED_CODES = (*ENDED_CODES, *STOP_CODES, signals.EXIT_LOST, 130, 143)
 
-# Where one job at a time runs: what is in its environment, and what begins its command.
-Slot = tuple[Mapping[str, str], tuple[str, ...]]
+
+class Slot(NamedTuple):
+    """A GPU or a share of the cores for one job at a time."""
+
+    environment: Mapping[str, str]  # Variables for the job.
+    prefix: tuple[str, ...]  # The start of the job's command.
 
 
 def slots(jobs: int = 0, devices: str = "") -> list[Slot]:
-    """One place for each GPU; without any, `jobs` equal shares of the cores.
+    """Return a slot per GPU; without GPUs, `jobs` slots with equal shares of the cores.
 
-    jobs: 0 is one for each GPU, or one. devices: such as 0+2, of all GPUs otherwise; where
-    there are more than cores, all share these.
+    jobs: number of slots; 0: one per GPU, or one. devices: GPUs to use, such as "0+2"; ""
+    for all GPUs. With more slots than cores, the slots share all cores.
     """
-    named = devices.split("+") if devices else _gpus()
+    gpus = devices.split("+") if devices else _gpus()
     cores = sorted(os.sched_getaffinity(0))
-    count = jobs or len(named) or 1
-    if not 1 <= count <= len(named or cores):
-        there = f"{len(named)} GPUs" if named else f"{len(cores)} cores"
-        raise ValueError(f"--on=local: jobs must be 1 to {there}, got {jobs}")
-    where = [{"CUDA_VISIBLE_DEVICES": name} for name in named] or [{}] * count
-    shares = (",".join(map(str, cores[i::count])) for i in range(count))
-    pins = (("taskset", "--cpu-list", share) for share in shares)
-    return [
-        *zip(where, pins if 1 < count <= len(cores) else [()] * count, strict=False)
-    ]
+    count = jobs or len(gpus) or 1
+    if not 1 <= count <= len(gpus or cores):
+        maximum = f"{len(gpus)} GPUs" if gpus else f"{len(cores)} cores"
+        raise ValueError(f"--on=local: jobs must be 1 to {maximum}, got {jobs}")
+    prefixes: list[tuple[str, ...]] = [()] * count
+    if 1 < count <= len(cores):
+        shares = [",".join(map(str, cores[i::count])) for i in range(count)]
+        prefixes = [("taskset", "--cpu-list", share) for share in shares]
+    environments = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{}] * count
+    # There may be more GPUs than slots.
+    return [Slot(*pair) for pair in zip(environments, prefixes, strict=False)]
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process may use."""
+    """Return the GPUs that this process may use."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [one for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if one]
+        return [gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu]
     return [str(i) for i, _ in enumerate(glob.glob("/dev/nvidia[0-9]*"))]
 
 
 def log_path(trial: trials.Trial) -> pathlib.Path:
-    """Where a trial's process writes what it would show on a terminal."""
+    """Return the file for the output of a trial's process."""
     return trial.workdir.parent / ".sweep" / "logs" / f"{trial.name}.log"
 
 
+class _LocalJob(NamedTuple):
+    """A running process of a trial."""
+
+    trial: trials.Trial
+    process: subprocess.Popen
+    slot: Slot
+    log_size: int  # Of the run's log, in bytes, when the process started.
+
+
 class Executor:
-    """The jobs of this machine."""
+    """Jobs on this machine.
+
+    stop: name of the signal that stopped the search, or ""; all jobs then save and exit.
+    """
 
     poll_seconds = 0.5
-    stop = ""  # The signal that ends this; jobs save and leave.
+    stop = ""
 
-    def __init__(self, where: Sequence[Slot], say: Callable[[str], None]):
-        self._free, self._say = collections.deque(where), say
-        self._jobs: dict[str, tuple[trials.Trial, subprocess.Popen, Slot, int]] = {}
-        self._killed = collections.Counter[str]()
-        self._sent: set[str] = set()  # Who was asked to save: a second time is fatal.
+    def __init__(self, slots: Sequence[Slot], say: Callable[[str], None]):
+        self._free_slots, self._say = collections.deque(slots), say
+        self._jobs: dict[str, _LocalJob] = {}
+        self._num_retries = collections.Counter[str]()
+        # Trials that were asked to save; a second signal would kill them.
+        self._asked_to_stop: set[str] = set()
 
-    def alive(self) -> dict[str, str]:
-        """The trials at work, by name."""
-        for name, (trial, process, slot, size) in [*self._jobs.items()]:
-            if (code := process.poll()) is not None:
+    def active_trials(self) -> dict[str, str]:
+        """Return the names of the running trials, each with ""; restart killed trials."""
+        for name, job in [*self._jobs.items()]:
+            code = job.process.poll()
+            if code is not None:
                 del self._jobs[name]
-                self._free.append(slot)
-                log_exit(trial.workdir, code, log_path(trial), size)
-                again = code == -signal.SIGKILL and name not in self._sent
-                if again and self._killed[name] < RETRIES and self.room():
-                    self._killed[name] += 1
+                self._free_slots.append(job.slot)
+                trial = job.trial
+                log_exit(trial.workdir, code, log_path(trial), old_size=job.log_size)
+                was_killed = code == -signal.SIGKILL and name not in self._asked_to_stop
+                may_retry = self._num_retries[name] < MAX_RETRIES and self.num_free()
+                if was_killed and may_retry:
+                    self._num_retries[name] += 1
                     self.start([trial])
             elif self.stop:
-                self.end(trial)
+                self.end(job.trial)
         return dict.fromkeys(self._jobs, "")
 
-    def room(self) -> int:
-        """How many trials may be started."""
-        return 0 if self.stop else len(self._free)
+    def num_free(self) -> int:
+        """Return the number of trials that may be started."""
+        return 0 if self.stop else len(self._free_slots)
 
     def start(self, todo: Sequence[trials.Trial]) -> None:
-        """Starts trials, each in a free slot."""
+        """Start trials in free slots; there must be enough."""
         for trial in todo:
             trials.clear_stopped(trial.workdir)
-            slot, log = self._free.popleft(), log_path(trial)
+            slot, log = self._free_slots.popleft(), log_path(trial)
             self._say(f"starting {trial.name}, its output in {log}")
-            size = log_size(trial.workdir)
-            words = (*slot[1], *trials.command(trial))
-            process = start_process(words, log, slot[0])
-            self._jobs[trial.name] = (trial, process, slot, size)
+            old_size = log_size(trial.workdir)
+            command = (*slot.prefix, *trials.command(trial))
+            process = start_process(command, log, environment=slot.environment)
+            self._jobs[trial.name] = _LocalJob(
+                trial, process, slot=slot, log_size=old_size
+            )
 
     def end(self, trial: trials.Trial) -> None:
-        """Asks a run to save and leave, once."""
-        if trial.name not in self._sent:
-            self._sent.add(trial.name)
-            self._jobs[trial.name][1].terminate()
+        """Ask a running trial, once, to save and exit."""
+        if trial.name not in self._asked_to_stop:
+            self._asked_to_stop.add(trial.name)
+            self._jobs[trial.name].process.terminate()
 
     def close(self) -> None:
-        """Lets what runs still, after an error, save and leave."""
-        for trial, *_ in self._jobs.values():
-            self.end(trial)
-        for _, process, *_ in self._jobs.values():
-            process.wait()
+        """Let running trials save, and wait until they have ended."""
+        for job in self._jobs.values():
+            self.end(job.trial)
+        for job in self._jobs.values():
+            job.process.wait()
 
 
 def start_process(
@@ -120,44 +146,57 @@ def start_process(
     log: pathlib.Path,
     environment: Mapping[str, str],
     *,
-    apart: bool = True,
+    new_session: bool = True,
 ) -> subprocess.Popen:
-    """Starts a command that writes to `log`.
+    """Start a command whose output is appended to the file `log`.
 
-    apart: in a session of its own, so that Ctrl-C of the terminal does not reach it.
+    environment: variables in addition to this process's.
+    new_session: whether Ctrl-C in the terminal does not reach the process.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    options = dict(env={**os.environ, **environment}, start_new_session=apart)
-    with log.open("ab") as out:
-        streams = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
-        return subprocess.Popen(command, **streams, **options)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=new_session,
+        )
 
 
 def log_size(workdir: pathlib.Path) -> int:
-    """How long a run's log is."""
+    """Return the size of a run's log in bytes; 0 without a log."""
     path = workdir / "log.txt"
     return path.stat().st_size if path.exists() else 0
 
 
-def log_exit(workdir: pathlib.Path, code: int, log: pathlib.Path, before: int) -> None:
-    """Tells in a run's log why its process ended, where the run itself could not.
+def log_exit(
+    workdir: pathlib.Path, code: int, log: pathlib.Path, old_size: int
+) -> None:
+    """Append the reason why a process ended to its run's log, unless the run gave one.
 
-    before: how long that log was when the process began.
+    code: the exit code. log: the file with the process's output.
+    old_size: of the run's log, in bytes, when the process started.
     """
     if status.is_running(workdir):
-        return  # It is another's, who was there before.
+        return  # Another process trains the run.
     try:
-        why = status.read(workdir).from_log
+        has_reason = status.read(workdir).from_log
     except (ValueError, OSError):
-        why = False  # What is damaged there ends no search.
-    if code not in ENDED_CODES and not (why and log_size(workdir) > before):
+        has_reason = False  # Damaged files must not end the search.
+    has_new_reason = has_reason and log_size(workdir) > old_size
+    if code not in ENDED_CODES and not has_new_reason:
         workdir.mkdir(parents=True, exist_ok=True)
         with (workdir / "log.txt").open("a") as file:
             file.write(f"jbias: {exit_reason(code, log)}\n")
 
 
 def exit_reason(code: int, log: pathlib.Path) -> str:
-    """Why a process ended: its own last word, or the signal that killed it."""
+    """Return why a process ended: the last line of its output, or the signal.
+
+    code: the exit code, negative for a signal. log: the file with the process's output.
+    """
     if code in STOP_CODES:
         name = signal.Signals(-code).name
         return f"{name} before there was anything to save; {status.RESUMES}"
@@ -166,7 +205,8 @@ def exit_reason(code: int, log: pathlib.Path) -> str:
         return f"ended by {signal.Signals(-code).name}{hint}"
     output = log.read_bytes()[-4096:].decode("utf-8", "replace") if log.exists() else ""
     lines = [line for line in map(str.strip, output.splitlines()) if line]
-    own = [line for line in lines if line.startswith("jbias: ")]
-    if own and (code != 1 or own[-1] == lines[-1]):
-        return own[-1].removeprefix("jbias: ")
+    jbias_lines = [line for line in lines if line.startswith("jbias: ")]
+    # Exit code 1 is an unexpected error, whose traceback may follow an earlier line.
+    if jbias_lines and (code != 1 or jbias_lines[-1] == lines[-1]):
+        return jbias_lines[-1].removeprefix("jbias: ")
     return ": ".join([f"exit code {code}", *lines[-1:]])

@@ -1,4 +1,4 @@
-"""What `jbias sweep` does: starts, hands over or shows the trials of a search."""
+"""The work of `jbias sweep`: run the trials of a search, or show their status."""
 
 import argparse
 import collections
@@ -25,106 +25,133 @@ EXECUTORS = types.MappingProxyType({"local": local, "slurm": slurm, **CLOUDS})
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    """Does what the arguments say; returns the exit code."""
+    """Carry out the parsed arguments of `jbias sweep`; return the exit code."""
     workdir, say = pathlib.Path(args.workdir), console.logger(None)
     if "\n" in args.workdir or "://" in args.workdir:
         raise ValueError(
-            f"--workdir: must be a directory here, got {args.workdir!r}; where runs are in "
-            "a cloud says --on=...:runs="
+            f"--workdir: must be a directory on this machine, got {args.workdir!r}; set "
+            "the cloud folder of the runs by --on=...:runs="
         )
-    asked = search.resolve(args, workdir)
-    where, options = parse_executor(args.on)
-    if where in CLOUDS and asked.search == "tpe":
-        raise ValueError(f"--on={where}: tpe needs results, which are not seen here")
-    shown = args.what == "status" or args.dry_run
-    keep = not shown and where not in CLOUDS
-    planned = study.plan(asked, workdir)
-    # The phases of trials that are to be started.
-    words = ["not started", "interrupted"] + ["failed"] * (args.what == "retry")
-    words += ["stopped"] * (args.stopped or asked.stop == "never")
-    if not shown:
-        search.save(asked, workdir)
+    settings = search.resolve(args, workdir)
+    executor_name, options = parse_executor(args.on)
+    if executor_name in CLOUDS and settings.search == "tpe":
+        raise ValueError(
+            f"--on={executor_name}: tpe needs results, which are not available on this "
+            "machine; use another --sampler"
+        )
+    is_read_only = args.what == "status" or args.dry_run
+    runs_here = not is_read_only and executor_name not in CLOUDS
+    planned = study.plan(settings, workdir)
+    phases_to_start = ["not started", "interrupted"]
+    if args.what == "retry":
+        phases_to_start.append("failed")
+    if args.stopped or settings.stop == "never":
+        phases_to_start.append("stopped")
+    if not is_read_only:
+        search.save(settings, workdir)
     with contextlib.ExitStack() as stack:
-        if keep:
+        if runs_here:
             path = epath.Path(workdir) / ".sweep/lock"
             stack.enter_context(lock.acquire(path, "runs this search", say))
-        opened = study.open_study(asked, workdir, keep=keep)
-        ledger = study.Ledger(asked, workdir, opened, planned)
+        optuna_study = study.open_study(settings, workdir, keep=runs_here)
+        ledger = study.Ledger(settings, workdir, study=optuna_study, planned=planned)
         if args.what == "status":
-            return 0 * _conclude(ledger, args, messages.print_text)
-        if not keep:
-            return _hand_over(ledger, words, where, options, dry=shown)
-        if where == "slurm":
-            most = options["parallel"] if asked.search == "tpe" else sys.maxsize
-            executor = slurm.Executor(options, opened, say, most)
+            _conclude(ledger, args, messages.print_text)
+            return 0
+        if not runs_here:
+            return _hand_over(
+                ledger,
+                phases_to_start,
+                executor_name=executor_name,
+                options=options,
+                is_dry_run=is_read_only,
+            )
+        if executor_name == "slurm":
+            is_sequential = settings.search == "tpe"
+            max_jobs = options["parallel"] if is_sequential else sys.maxsize
+            executor = slurm.Executor(options, optuna_study, say=say, max_jobs=max_jobs)
         else:
             executor = local.Executor(local.slots(**options), say)
             stack.enter_context(signals.listen()).attach(executor)
             stack.enter_context(contextlib.closing(executor))
             args.wait = True
-        _drive(ledger, executor, words, args, say)
+        _run_trials(ledger, executor, phases_to_start, args=args, say=say)
         code = _conclude(ledger, args, say) if args.wait else 0
     if executor.stop:
-        say(f"{executor.stop}: all trials have saved; the same command goes on")
+        say(f"{executor.stop}: all trials have saved; the same command resumes them")
         return 130 if executor.stop == "SIGINT" else 143
     return code
 
 
-def _drive(
+def _run_trials(
     ledger: study.Ledger,
     executor: local.Executor | slurm.Executor,
-    words: list[str],
+    phases_to_start: list[str],
+    *,
     args: argparse.Namespace,
     say: Callable[[str], None],
 ) -> None:
-    """Starts what there is room for, each trial once; waits until none is left or at work.
+    """Start all trials of the given phases, and wait until they have ended.
 
-    Tells the study what comes out, and ends what its pruner says.
+    Reports evaluations to the study, and stops the trials that its pruner rejects. A trial
+    is started at most once. Without `args.wait`, returns once all trials are started.
     """
-    ledger.begin(words)
-    opened, begun = dict[str, trials.Trial](), set[str]()
-    seen: dict[str, tuple] = {}  # What was told of a trial.
-    said = began = time.monotonic()
-    looks, queued = ledger.look(), len(executor.alive())
-    first, count = trials.fraction_done(looks), ledger.undrawn + len(looks)
-    todo = ledger.undrawn + sum(one.state.phase in words for one in looks)
-    say(f"{todo} of {count} trials to run, {queued} are queued already")
+    ledger.prepare(phases_to_start)
+    open_trials, started = dict[str, trials.Trial](), set[str]()
+    last_states: dict[str, tuple] = {}  # By trial: the state in its last status line.
+    start_time = last_line_time = time.monotonic()
+    statuses, num_queued = ledger.statuses(), len(executor.active_trials())
+    start_fraction = trials.fraction_done(statuses)
+    num_trials = ledger.num_undrawn + len(statuses)
+    num_to_run = ledger.num_undrawn + sum(
+        trial_status.state.phase in phases_to_start for trial_status in statuses
+    )
+    say(f"{num_to_run} of {num_trials} trials to run, {num_queued} are queued already")
     while True:
-        at_work, ready = executor.alive(), list[trials.Trial]()
-        waiting = collections.deque(opened.values())
-        while waiting or len(ready) < executor.room():
-            if not (trial := waiting.popleft() if waiting else ledger.take()):
+        active, ready = executor.active_trials(), list[trials.Trial]()
+        waiting = collections.deque(open_trials.values())
+        while waiting or len(ready) < executor.num_free():
+            trial = waiting.popleft() if waiting else ledger.next_trial()
+            if not trial:
                 break
-            name, look, word = trial.name, trials.look(trial), at_work.get(trial.name)
-            phase, opened[name] = look.state.phase, trial
-            live = word is not None or phase == "running"
-            before, now = seen.get(name), (word, phase, look.state.evaluated)
-            if word != "" and now != before and (live or before):
-                say(trials.status_line(look, word or ""))
-            seen[name] = now
-            if word is not None:
-                stopped = (trial.workdir / status.STOPPED_FILE).exists()
-                if not stopped and (why := ledger.report(look)):
-                    trials.mark_stopped(trial.workdir, why)
+            name = trial.name
+            open_trials[name] = trial
+            trial_status = trials.read_status(trial)
+            phase = trial_status.state.phase
+            job_state = active.get(name)  # None: no job; "": no state of a scheduler.
+            is_active = job_state is not None or phase == "running"
+            last_state = last_states.get(name)
+            state = (job_state, phase, trial_status.state.evaluated)
+            is_changed = state != last_state and (is_active or last_state)
+            if job_state != "" and is_changed:
+                say(trials.status_line(trial_status, job_state or ""))
+            last_states[name] = state
+            if job_state is not None:
+                is_stopped = (trial.workdir / status.STOPPED_FILE).exists()
+                reason = "" if is_stopped else ledger.report(trial_status)
+                if reason:
+                    trials.mark_stopped(trial.workdir, reason)
                     executor.end(trial)
-            elif phase in words and name not in begun:
+            elif phase in phases_to_start and name not in started:
                 ready.append(trial)
-            elif not live:  # Else it is another process's.
-                ledger.settle(look)
-                del opened[name]
-        ready = ready[: executor.room()]
+            elif not is_active:  # Otherwise another process runs the trial.
+                ledger.finish(trial_status)
+                del open_trials[name]
+        ready = ready[: executor.num_free()]
         executor.start(ready)
-        begun |= {trial.name for trial in ready}
-        if not (args.wait and opened) or executor.stop and not at_work:
+        started |= {trial.name for trial in ready}
+        has_open_trials = args.wait and open_trials
+        if not has_open_trials or executor.stop and not active:
             return
-        if time.monotonic() - said >= args.every:
-            said = time.monotonic()
-            say(trials.progress(ledger.look(), first, said - began))
+        if time.monotonic() - last_line_time >= args.every:
+            last_line_time = time.monotonic()
+            seconds = last_line_time - start_time
+            say(trials.progress(ledger.statuses(), start_fraction, seconds))
         time.sleep(executor.poll_seconds)
 
 
 def parse_executor(text: str) -> tuple[str, dict[str, Any]]:
-    """The executor's name and its options."""
+    """Return the executor's name and options from --on=NAME:OPTION=VALUE,..."""
     name, _, arg = text.partition(":")
     jc.check_known("--on", name, EXECUTORS)
     executor = EXECUTORS[name]
@@ -139,35 +166,37 @@ def parse_executor(text: str) -> tuple[str, dict[str, Any]]:
 
 def _hand_over(
     ledger: study.Ledger,
-    words: list[str],
-    where: str,
-    options: Mapping[str, Any],
+    phases_to_start: list[str],
     *,
-    dry: bool,
+    executor_name: str,
+    options: Mapping[str, Any],
+    is_dry_run: bool,
 ) -> int:
-    """Gives trials to a cloud; dry: prints what would be started anywhere."""
+    """Start trials in a cloud, or print the commands in a dry run; return the exit code."""
     say, todo = console.logger(None), []
-    for look in ledger.look():
-        if look.state.phase in words:
-            todo.append(look.trial)
-        elif dry:
-            say(trials.status_line(look))
+    for trial_status in ledger.statuses():
+        if trial_status.state.phase in phases_to_start:
+            todo.append(trial_status.trial)
+        elif is_dry_run:
+            say(trials.status_line(trial_status))
     if not todo:
         say("nothing to start")
-    elif where == "local":
+    elif executor_name == "local":
         commands = (shlex.join(trials.command(trial)) for trial in todo)
         messages.print_text("\n".join(commands))
-    elif dry:
-        messages.print_text(EXECUTORS[where].script(todo, options), end="")
-    elif where == "sky":
+    elif is_dry_run:
+        messages.print_text(EXECUTORS[executor_name].script(todo, options), end="")
+    elif executor_name == "sky":
         sky.start(todo, options, say)
     else:
-        if not shutil.which(program := CLOUDS[where].PROGRAM):
+        program = CLOUDS[executor_name].PROGRAM
+        if not shutil.which(program):
             raise ValueError(
-                f"--on={where}: no {program} here; --dry-run shows the script"
+                f"--on={executor_name}: needs the program {program}, which is not "
+                "installed; --dry-run shows the script"
             )
-        path = ledger.workdir / ".sweep" / f"{where}.sh"
-        files.write(path, CLOUDS[where].script(todo, options))
+        path = ledger.workdir / ".sweep" / f"{executor_name}.sh"
+        files.write(path, CLOUDS[executor_name].script(todo, options))
         say(f"running {path}")
         return min(1, subprocess.run(["bash", str(path)], check=False).returncode)
     return 0
@@ -176,32 +205,40 @@ def _hand_over(
 def _conclude(
     ledger: study.Ledger, args: argparse.Namespace, say: Callable[[str], None]
 ) -> int:
-    """Keeps the table, tells of what is not done and the best; gives the exit code."""
-    looks, listed, there = ledger.look(), args.what == "status", {}
-    phases = [one.state.phase for one in looks]
+    """Write trials.csv, and log the counts, the best trial and problems.
+
+    Returns the exit code: 0 if all trials have ended, else 1. `status` logs all trials.
+    """
+    statuses, is_status = ledger.statuses(), args.what == "status"
+    phases = [trial_status.state.phase for trial_status in statuses]
+    jobs = {}
     try:
-        there = slurm.active(ledger.study) if listed else {}
+        jobs = slurm.active(ledger.study) if is_status else {}
     except ValueError as error:
-        say(f"{error}; what follows is what the workdirs tell")
-    for look in looks:
-        if listed or look.state.phase == "damaged":
-            say(trials.status_line(look, there.get(look.trial.name, ("",))[0]))
-    say(trials.count_line(looks))
-    if ledger.undrawn:
-        say(f"{ledger.undrawn} more to be drawn")
+        say(f"{error}; the following lines are from the workdirs only")
+    for trial_status in statuses:
+        if is_status or trial_status.state.phase == "damaged":
+            job_state, _ = jobs.get(trial_status.trial.name, ("", ""))
+            say(trials.status_line(trial_status, job_state))
+    say(trials.count_line(statuses))
+    if ledger.num_undrawn:
+        say(f"{ledger.num_undrawn} more to be drawn")
     if "failed" in phases:
-        again = shlex.quote(args.workdir)
-        say(f"again: jbias sweep retry --workdir={again}")
+        workdir = shlex.quote(args.workdir)
+        say(f"to run failed trials again: jbias sweep retry --workdir={workdir}")
     if count := phases.count("damaged"):
-        say(f"{count} damaged: neither run again nor compared until mended, see above")
-    if best := trials.best(looks):
+        say(
+            f"{count} damaged: neither run again nor compared until repaired, see the "
+            "lines above"
+        )
+    if best := trials.best(statuses):
         (value, step), workdir = best.best, best.trial.workdir
         say(f"best in validation: {100 * value:.2f} at step {step}, {workdir}")
         say(shlex.join(trials.command(best.trial, "python")))
     else:
         say("no trial is done yet")
-    if looks and ledger.workdir.is_dir():
-        files.write(ledger.workdir / "trials.csv", trials.to_csv(looks))
+    if statuses and ledger.workdir.is_dir():
+        files.write(ledger.workdir / "trials.csv", trials.to_csv(statuses))
     if args.importance:
         study.write_importance(ledger, say)
     return 1 if {*phases} - {*trials.ENDED} else 0

@@ -1,4 +1,4 @@
-"""What is searched: by the command line, a file with `get_sweep`, or a folder begun before."""
+"""The settings of a search: from the command line, a sweep file, or the search's folder."""
 
 import argparse
 import dataclasses
@@ -18,22 +18,25 @@ from jbias.runtime import files, switches
 SAMPLERS = ("grid", "random", "tpe")
 PRUNERS = ("never", "median", "hyperband", "asha")
 _FILE = ".sweep/search.json"
-CONFIG = "config"  # Of several configs, the parameter that says which.
+CONFIG = "config"  # The parameter that selects a config, if there are several.
 
 
 @dataclasses.dataclass
 class Search:
-    """What is searched, as the folder keeps it; ValueError for what cannot be."""
+    """The settings of a search, as in its folder; ValueError for invalid settings.
+
+    fixed: the changes that hold for all trials. axes: the distributions of the changes that
+    differ between trials, by key such as "optim.rate".
+    """
 
     config: list[str]
-    changes: list[
-        str
-    ]  # Such as "--config.epochs=2.0"; an axis where that lists values.
-    search: str = "grid"  # One of SAMPLERS.
-    trials: int = 10  # Draws for each config; a grid has its own.
-    seed: int = 0  # Of the draws.
-    stop: str = "never"  # One of PRUNERS.
-    fewest: int = 3  # Trials that must be done before the median stops any.
+    # Such as "--config.epochs=2.0"; a list of values, for example, makes an axis.
+    changes: list[str]
+    search: str = "grid"  # The sampler, one of SAMPLERS.
+    trials: int = 10  # Number per config; a grid has all combinations.
+    seed: int = 0  # Of the random draws.
+    stop: str = "never"  # The pruner, one of PRUNERS.
+    fewest: int = 3  # Trials that must be done before the median stops any trial.
     grace: int = 0  # No trial is stopped up to this step.
     storage: str = ""  # Of Optuna: a database's URL, or the path of a journal.
 
@@ -46,31 +49,32 @@ class Search:
             raise ValueError(f"--trials: must be at least 1, got {self.trials}")
         if not self.config:
             raise ValueError("--config is missing, e.g. --config=jbias:erm")
-        # What holds for all trials, and what differs, by key, such as "optim.rate".
         self.fixed: list[str] = []
         self.axes: dict[str, distributions.BaseDistribution] = {}
         keys = []
         for change in self.changes:
             key, _, text = change.removeprefix("--config.").partition("=")
             keys.append(key)
-            if not (axis := search_space.parse(key, text)):
+            axis = search_space.parse(key, text)
+            if not axis:
                 self.fixed.append(change)
                 continue
             self.axes[key] = axis
             if self.search == "grid" and not hasattr(axis, "choices"):
                 raise ValueError(
-                    f"--config.{key}: a grid has listed values, got {text}; take "
+                    f"--config.{key}: must be a list of values in a grid, got {text}; take "
                     "--sampler=random, or tpe"
                 )
-        if twice := [key for key in self.axes if keys.count(key) > 1]:
+        repeated = [key for key in self.axes if keys.count(key) > 1]
+        if repeated:
             raise ValueError(
-                f"--config.{twice[0]}: is given twice, once as an axis; list all its "
-                "values in one"
+                f"--config.{repeated[0]}: is given twice, once as an axis; list all its "
+                "values in one flag"
             )
 
     @property
     def space(self) -> dict[str, distributions.BaseDistribution]:
-        """The axes, and before them the configs where there are several."""
+        """The axes by key; if there are several configs, they are the first axis."""
         configs = distributions.CategoricalDistribution(self.config)
         return {CONFIG: configs} | self.axes if len(self.config) > 1 else self.axes
 
@@ -79,32 +83,34 @@ _KINDS = {field.name: field.type for field in dataclasses.fields(Search)}
 
 
 def resolve(args: argparse.Namespace, workdir: pathlib.Path) -> Search:
-    """What was asked for now, else what the folder was begun with."""
+    """Return the settings in the arguments, or without a config those in the folder."""
     if args.config and args.sweep:
         raise ValueError("--sweep: the file names the configs; leave --config out")
     if args.sweep:
-        told = _read_sweep_file(args.sweep)
+        settings = _read_sweep_file(args.sweep)
     elif args.config:
-        told = {"config": args.config, "changes": []}
+        settings = {"config": args.config, "changes": []}
     else:
-        told = dataclasses.asdict(_saved(workdir / _FILE))
+        settings = dataclasses.asdict(_load(workdir / _FILE))
         if args.changes:
             raise ValueError(f"{args.changes[0]}: needs --config, or --sweep")
-    told["changes"] = [*told["changes"], *args.changes]
-    given = {
-        name: getattr(args, name) for name in _KINDS.keys() - {"config", "changes"}
-    }
-    return Search(**told | {key: one for key, one in given.items() if one is not None})
+    settings["changes"] = [*settings["changes"], *args.changes]
+    for name in _KINDS.keys() - {"config", "changes"}:
+        value = getattr(args, name)
+        if value is not None:
+            settings[name] = value
+    return Search(**settings)
 
 
-def _saved(path: pathlib.Path) -> Search:
-    """Return the search that a folder was begun with; code that others named is not run.
+def _load(path: pathlib.Path) -> Search:
+    """Return the settings in a search's folder.
 
-    ValueError where it is damaged, or names files of code and was not begun here.
+    ValueError if they are damaged, or if they name code and another user or machine wrote
+    them: such code must not run.
     """
     if not path.exists():
         raise ValueError(
-            f"{path.parents[1]}: no search was begun there; name it: "
+            f"{path.parents[1]}: has no search; describe a search, for example by "
             "--config=configs/erm.py --config.optim.rate=[0.03,0.1]"
         )
     text = path.read_text()
@@ -114,19 +120,21 @@ def _saved(path: pathlib.Path) -> Search:
         raise ValueError(
             f"{path}: must be the JSON of a search; remove it, and give --config again"
         ) from None
-    foreign = _named_code(search)
-    if foreign and not (_mark(path, text).exists() or switches.is_on("JBIAS_OWN_CODE")):
+    code_names = _code_names(search)
+    is_trusted = _mark(path, text).exists() or switches.is_on("JBIAS_OWN_CODE")
+    if code_names and not is_trusted:
         raise ValueError(
-            f"{path}: was not begun by you here, and names code that would be run: "
-            f"{foreign[0]}; give --config again, or set JBIAS_OWN_CODE=1 if you trust it"
+            f"{path}: was not written by you on this machine, and names code that would be "
+            f"run: {code_names[0]}; give --config again, or set JBIAS_OWN_CODE=1 if you "
+            "trust it"
         )
     return search
 
 
-def _named_code(search: Search) -> list[str]:
-    """Return the configs, the storage and the changes by which code outside jbias runs.
+def _code_names(search: Search) -> list[str]:
+    """Return the configs, storage and changes that would run code outside jbias.
 
-    Names that installed packages offer are not among these: their code is this user's.
+    Code of installed packages is not included: this user installed it.
     """
     names = [
         config
@@ -143,9 +151,9 @@ def _named_code(search: Search) -> list[str]:
 
 
 def _has_file(value: Any) -> bool:
-    """Return whether a value of a change has a name such as mine.py:make anywhere.
+    """Return whether a value of a change contains a name such as mine.py:make.
 
-    Texts are read as literals until they are none any more, as axes and flags read them.
+    Texts are parsed as literals repeatedly, as axes and flags parse them.
     """
     if isinstance(value, dict):
         return any(_has_file(item) for item in (*value.keys(), *value.values()))
@@ -162,39 +170,46 @@ def _has_file(value: Any) -> bool:
 
 
 def _mark(path: pathlib.Path, text: str) -> pathlib.Path:
-    """What stands in this user's cache once a search of these words was begun there."""
-    words = hashlib.sha256(f"{path.resolve()}\n{text}".encode()).hexdigest()
-    return files.cache_path("searches") / words
+    """Return the file in this user's cache that marks a search as written by this user.
+
+    path: of the search's settings. text: their content.
+    """
+    digest = hashlib.sha256(f"{path.resolve()}\n{text}".encode()).hexdigest()
+    return files.cache_path("searches") / digest
 
 
-def _read_sweep_file(named: str) -> dict[str, Any]:
-    """What a file's get_sweep gives, with its axes as changes."""
-    path, _, arg = jc.resolve_preset(named, "sweep").partition(":")
+def _read_sweep_file(name: str) -> dict[str, Any]:
+    """Return the settings from a file's get_sweep, with its axes added to the changes.
+
+    name: FILE:ARGUMENTS.
+    """
+    path, _, arg = jc.resolve_preset(name, "sweep").partition(":")
     if not pathlib.Path(path).is_file():
-        raise ValueError(f"--sweep: no file {path!r}")
-    told = jc.call_in_file("sweep", path, "get_sweep", arg)
-    if not isinstance(told, Mapping):
+        raise ValueError(f"--sweep: no file {path!r}; check the path for mistakes")
+    sweep = jc.call_in_file("sweep", path, "get_sweep", arg)
+    if not isinstance(sweep, Mapping):
         raise ValueError(  # noqa: TRY004
-            f"--sweep: {path}: get_sweep must return a dict, got {told!r}"
+            f"--sweep: {path}: get_sweep must return a dict, got {sweep!r}"
         )
-    told = {"config": (), "changes": {}, "axes": {}, **told}
+    settings = {"config": (), "changes": {}, "axes": {}, **sweep}
     kinds = {**_KINDS, "config": str | list[str], "changes": dict, "axes": dict}
-    for key, value in told.items():
+    for key, value in settings.items():
         jc.check_known("--sweep", key, kinds, "key")
         jc.check_type(f"--sweep: {key}", value, kinds[key])
-    configs, axes = told["config"], told.pop("axes")
+    configs, axes = settings["config"], settings.pop("axes")
     for key, values in axes.items():
         axes[key] = repr([*values]) if isinstance(values, list | tuple) else values
         if not isinstance(axes[key], str) or not search_space.parse(key, axes[key]):
             raise ValueError(
                 f"--sweep: axes: {key}: must be a list of values, got {values!r}"
             )
-    told["config"] = [configs] if isinstance(configs, str) else [*configs]
-    return {**told, "changes": search_space.as_flags(told["changes"] | axes)}
+    settings["config"] = [configs] if isinstance(configs, str) else [*configs]
+    settings["changes"] = search_space.as_flags(settings["changes"] | axes)
+    return settings
 
 
 def save(search: Search, workdir: pathlib.Path) -> None:
-    """Keeps the search, for `status` and `retry`."""
+    """Write the settings to the search's folder, for `status` and `retry`."""
     text = json.dumps(dataclasses.asdict(search), indent=1) + "\n"
     path = workdir / _FILE
     mark = _mark(path, text)

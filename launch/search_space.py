@@ -1,6 +1,6 @@
-"""Axes of a search as text: an entry of a config, and the values that it is tried with.
+"""Axes of a search: config entries with the values to try, as text such as "[0.1, 0.2]".
 
-`parse` makes Optuna's distributions of them.
+`parse` converts an axis to one of Optuna's distributions.
 """
 
 import ast
@@ -11,30 +11,30 @@ from optuna import distributions
 
 from jbias import config as jc
 
-_DIGITS = 4  # Significant ones of a drawn number, so that commands can be read.
-_MOST = 1e300  # No end of a range lies beyond.
+_DIGITS = 4  # Significant digits of a drawn number, for readable commands.
+_MAX_BOUND = 1e300  # Of the bounds of a range.
 
 
 def choice(*values: Any) -> str:
-    """For sweep files: one of these values; a list says the same."""
+    """Return the axis of these values, for sweep files; a list means the same."""
     return repr([*values])
 
 
 def uniform(low: float, high: float) -> str:
-    """For sweep files: a number between the two."""
+    """Return the axis of numbers from low to high, drawn uniformly, for sweep files."""
     return f"uniform({low!r}, {high!r})"
 
 
 def log_uniform(low: float, high: float) -> str:
-    """For sweep files: a number between the two whose logarithm is drawn evenly."""
+    """Return the axis of numbers from low to high, drawn log-uniformly, for sweep files."""
     return f"log_uniform({low!r}, {high!r})"
 
 
 def parse(key: str, text: str) -> distributions.BaseDistribution | None:
-    """The axis that a text such as `[0.1, 0.2]` or `uniform(0, 1)` is; None for a value.
+    """Return the distribution of an axis such as `[0.1, 0.2]` or `uniform(0, 1)`.
 
-    Names and literals of Python are read, and nothing is run. What there is to choose from
-    are texts, as flags have them. ValueError for an axis by which nothing can be tried.
+    None for a text that is a value. The choices of a list are texts, as in flags. The text
+    is parsed as a Python expression, but not evaluated. ValueError for an invalid axis.
     """
     kind, text = "choice", text.strip()
     try:
@@ -48,31 +48,34 @@ def parse(key: str, text: str) -> distributions.BaseDistribution | None:
         sources = [ast.get_source_segment(text, node) for node in nodes]
         values = [*map(jc.parse_value, sources)]
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return None  # What no axis is, the config's flags refuse.
+        return None  # The config's flags reject invalid values.
     if kind == "choice":
         texts = [*map(as_text, values)]
         if texts and len({*texts}) == len(texts):
             return distributions.CategoricalDistribution(texts)
         must = "must list different values, at least one"
     elif kind in ("uniform", "log_uniform"):
-        log = kind == "log_uniform"
+        is_log = kind == "log_uniform"
         match values:
             case [int() | float() as low, int() | float() as high]:
-                if -_MOST < low < high < _MOST and (low > 0 or not log):
-                    return distributions.FloatDistribution(low, high, log=log)
-        must = "must have two finite numbers, the lower first" + ", above 0" * log
+                is_range = -_MAX_BOUND < low < high < _MAX_BOUND
+                if is_range and (low > 0 or not is_log):
+                    return distributions.FloatDistribution(low, high, log=is_log)
+        must = "must have two finite numbers, the lower first"
+        if is_log:
+            must += ", above 0"
     else:
         return None
     raise ValueError(f"--config.{key}: {kind}: {must}, got {values}")
 
 
-def as_text(value: Any, *, drawn: bool = False) -> str:
-    """A value as a flag has it."""
-    if drawn and isinstance(value, float):
+def as_text(value: Any, *, is_drawn: bool = False) -> str:
+    """Return a value as text for a flag; round a drawn float."""
+    if is_drawn and isinstance(value, float):
         value = float(f"{value:.{_DIGITS}g}")
     return value if isinstance(value, str) else repr(value)
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """The values as arguments of `jbias train`."""
+    """Return the values, by key, as flags --config.KEY=VALUE of `jbias train`."""
     return [f"--config.{key}={as_text(value)}" for key, value in values.items()]

@@ -1,7 +1,8 @@
-"""Runs trials as managed jobs of SkyPilot, which finds machines and replaces lost ones.
+"""Executor that runs trials as managed jobs of SkyPilot, which finds machines for them.
 
-One task for all of them, queued once for each: a job's rank says which run it is.
-Source: https://docs.skypilot.co/en/stable/reference/yaml-spec.html. Never run against a cloud; docs/launch.md says what was tried.
+One task serves all trials: it is queued once per trial, and a job's rank selects the trial.
+Source: https://docs.skypilot.co/en/stable/reference/yaml-spec.html. Not tested in a cloud;
+docs/launch.md lists the tests.
 """
 
 import importlib.util
@@ -14,37 +15,42 @@ import yaml
 from jbias.launch import trials
 
 OPTIONS = {
-    "bucket": "",  # Mounted at /runs, where workdirs are: gs://bucket or s3://bucket.
+    "bucket": "",  # gs://BUCKET or s3://BUCKET, mounted at /runs, for the workdirs.
     "accelerators": "H100:1",  # Or tpu-v6e-8.
-    "extra": "gpu",  # Of the installation: gpu or tpu.
-    "infra": "",  # Such as gcp/us-east5; "" is wherever it is cheapest.
+    "extra": "gpu",  # Extra of jbias to install: gpu or tpu.
+    "infra": "",  # Such as gcp/us-east5; "": the cheapest.
     "spot": True,
-    "pool": "",  # Whose machines, which stay and have the bucket and jbias, run the jobs.
+    "pool": "",  # A pool of machines that have the bucket and jbias already.
 }
 NEEDED = ("bucket",)
 _RUNS = "/runs"
 
 
 def task(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> dict[str, Any]:
-    """All trials as a SkyPilot task, for as many jobs."""
+    """Return a SkyPilot task that runs the trial of the job's rank."""
     kind = options["accelerators"]
-    trials.check_devices(todo, f"sky:accelerators={kind}", trials.host_count(kind))
+    trials.check_devices(
+        todo, f"sky:accelerators={kind}", hosts=trials.host_count(kind)
+    )
     resources = {"accelerators": kind, "use_spot": options["spot"]}
-    resources |= {"infra": options["infra"]} if options["infra"] else {}
-    commands = (shlex.join(trials.command(one, "python", _RUNS)) for one in todo)
+    if options["infra"]:
+        resources["infra"] = options["infra"]
+    commands = [
+        shlex.join(trials.command(trial, "python", runs=_RUNS)) for trial in todo
+    ]
     cases = [f"{rank}) {command} ;;" for rank, command in enumerate(commands)]
     run = "\n".join(['case "$SKYPILOT_JOB_RANK" in', *cases, "esac", ""])
     name = trials.label(todo[0]) if len(todo) == 1 else "jbias"
-    made = {"name": name, "resources": resources, "run": run}
+    config = {"name": name, "resources": resources, "run": run}
     if not options["pool"]:
-        made["workdir"] = "."
-        made["file_mounts"] = {_RUNS: {"source": options["bucket"], "mode": "MOUNT"}}
-        made["setup"] = f"pip install -q {shlex.quote('.[' + options['extra'] + ']')}"
-    return made
+        config["workdir"] = "."
+        config["file_mounts"] = {_RUNS: {"source": options["bucket"], "mode": "MOUNT"}}
+        config["setup"] = f"pip install -q {shlex.quote('.[' + options['extra'] + ']')}"
+    return config
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
-    """The task as YAML, as `sky jobs launch --num-jobs` takes it."""
+    """Return the task as YAML for `sky jobs launch --num-jobs`."""
     pool = f" --pool={shlex.quote(options['pool'])}" if options["pool"] else ""
     head = f"# sky jobs launch --num-jobs={len(todo)}{pool} task.yaml\n"
     return head + yaml.safe_dump(task(todo, options), sort_keys=False, width=10**6)
@@ -53,15 +59,17 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
 def start(
     todo: Sequence[trials.Trial], options: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Queues a managed job for each trial."""
+    """Queue a managed job for each trial, and log the numbers of the jobs."""
     if not importlib.util.find_spec("sky"):
         raise ValueError("--on=sky: needs SkyPilot; pip install 'jbias[sky]'")
     import sky
 
-    made = sky.Task.from_yaml_config(task(todo, options))
-    pool, count = options["pool"] or None, len(todo)
+    sky_task = sky.Task.from_yaml_config(task(todo, options))
+    pool = options["pool"] or None
     try:
-        numbers, _ = sky.get(sky.jobs.launch(made, pool=pool, num_jobs=count))
-    except Exception as error:  # Of clouds, credentials, the server of SkyPilot's API.
+        request = sky.jobs.launch(sky_task, pool=pool, num_jobs=len(todo))
+        numbers, _ = sky.get(request)
+    # Errors of clouds, credentials and SkyPilot's API server have no common type.
+    except Exception as error:
         raise ValueError(f"--on=sky: {type(error).__name__}: {error}") from error
     say(f"managed jobs: {numbers}; sky jobs queue shows them")

@@ -1,8 +1,8 @@
-"""A search as an Optuna study: which trial is next, which is to stop, what came out.
+"""A search as an Optuna study, which samples trials and decides which trials to stop.
 
-The workdirs say how far each trial is; the study is told of it, for its sampler, its pruner
-and whoever looks at it (optuna-dashboard). A study that is lost is made anew from the
-workdirs. One process at a time asks and tells.
+The workdirs have the state of the trials. It is reported to the study, for Optuna's sampler
+and pruner, and for optuna-dashboard. A lost study is created again from the workdirs. Only
+one process at a time uses the study.
 """
 
 import collections
@@ -27,7 +27,7 @@ from jbias.launch import trials
 from jbias.launch.search import CONFIG, Search
 from jbias.runtime import messages
 
-# Attributes of a study's trial: whose workdir, and the how manieth draw, from 0.
+# Attributes of a study's trial: the name of our trial, and the number of the draw.
 _RUN, _DRAW = "run", "draw"
 _PHASES = {
     TrialState.COMPLETE: ("done", "diverged"),
@@ -37,16 +37,21 @@ _PHASES = {
 
 
 def open_study(search: Search, workdir: pathlib.Path, *, keep: bool) -> optuna.Study:
-    """The study of a search; without `keep` the one that is there, or one in memory.
+    """Load or create the study of a search.
 
-    Its name is the same whatever the number of trials and the pruner. ValueError where its
-    storage cannot be read.
+    keep: whether to create the study in its storage; otherwise a missing study is created
+    in memory.
+    The study's name depends on configs, axes and seed, not on the number of trials and the
+    pruner. ValueError if the storage cannot be read.
     """
     axes = {k: distributions.distribution_to_json(v) for k, v in search.space.items()}
-    configs = (trials.read_config(one, tuple(search.fixed)) for one in search.config)
-    told = json.dumps([[*map(jc.identity, configs)], axes, search.seed])
-    name = f"{search.search}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
-    # Whole: Optuna looks for a stale lock by this name.
+    fixed = tuple(search.fixed)
+    identities = [
+        jc.identity(trials.read_config(name, fixed)) for name in search.config
+    ]
+    identity = json.dumps([identities, axes, search.seed])
+    name = f"{search.search}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+    # Absolute, because Optuna finds a stale lock by the path.
     path = pathlib.Path(search.storage or workdir / ".sweep/study.log").absolute()
     storage = search.storage
     try:
@@ -54,23 +59,29 @@ def open_study(search: Search, workdir: pathlib.Path, *, keep: bool) -> optuna.S
             if not keep and not path.exists():
                 return optuna.create_study()
             path.parent.mkdir(parents=True, exist_ok=True)
-            if keep and path.exists():  # A killed process may have left half a line.
+            # A killed process may have left an incomplete line.
+            if keep and path.exists():
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             backend = journal.JournalFileBackend(str(path))
             storage = optuna.storages.JournalStorage(backend)
         if name in optuna.get_all_study_names(storage):
             return optuna.load_study(study_name=name, storage=storage)
-    except Exception as error:  # Of SQLAlchemy, of drivers, of what a file holds.
+    # Errors of SQLAlchemy, of drivers and of damaged files have no common type.
+    except Exception as error:
         raise ValueError(
-            f"--storage: the study cannot be read ({messages.one_line(error)}); mend it, "
-            "or move it away: trials that are done are found by their workdirs"
+            f"--storage: the study cannot be read ({messages.one_line(error)}); repair or "
+            "move it: finished trials are found by their workdirs"
         ) from error
-    storage, name = (storage, name) if keep else (None, None)
+    if not keep:
+        return optuna.create_study(direction="maximize")
     return optuna.create_study(study_name=name, storage=storage, direction="maximize")
 
 
 class Ledger:
-    """The trials of a search and its study, which is asked for them and told of them."""
+    """The trials of a search, synchronised with its study.
+
+    trials: the known trials by name. study: the Optuna study.
+    """
 
     def __init__(
         self,
@@ -80,180 +91,198 @@ class Ledger:
         planned: Mapping[str, trials.Trial],
     ):
         self.study, self.workdir, self._search = study, workdir, search
-        self.trials = {**planned}  # By name.
-        self._asked: dict[str, optuna.Trial] = {}
-        self._todo = collections.deque[optuna.trial.FrozenTrial]()
-        known = study.get_trials()
-        self._drawn = {one.user_attrs[_RUN] for one in known if _RUN in one.user_attrs}
-        draws = [one.user_attrs.get(_DRAW, -1) for one in known]
-        self._next = 1 + max(draws, default=-1)
-        self._count, self._grid = search.trials * len(search.config), []
+        self.trials = {**planned}
+        self._open: dict[str, optuna.Trial] = {}  # The study's running trials.
+        self._queue = collections.deque[optuna.trial.FrozenTrial]()
+        old_trials = study.get_trials()
+        self._drawn = {
+            old.user_attrs[_RUN] for old in old_trials if _RUN in old.user_attrs
+        }
+        draws = [old.user_attrs.get(_DRAW, -1) for old in old_trials]
+        self._next_draw = 1 + max(draws, default=-1)
+        self._num_trials, self._grid = search.trials * len(search.config), []
         if search.search == "grid":
-            choices = (axis.choices for axis in search.space.values())
+            choices = [axis.choices for axis in search.space.values()]
             self._grid = [*itertools.product(*choices)]
-        for one in known if search.search == "tpe" else ():
-            if one.params.keys() == search.space.keys():
-                trial = trials.make(search, workdir, one.params)
-                self.trials[trial.name] = trial
+        elif search.search == "tpe":
+            for old in old_trials:
+                if old.params.keys() == search.space.keys():
+                    trial = trials.make(search, workdir, params=old.params)
+                    self.trials[trial.name] = trial
 
     @property
-    def undrawn(self) -> int:
-        """How many trials there will be beside those that are known."""
-        tpe = self._search.search == "tpe"
-        return tpe * max(0, self._count - len(self.trials))
+    def num_undrawn(self) -> int:
+        """Number of trials that tpe is still to draw; 0 for other samplers."""
+        if self._search.search != "tpe":
+            return 0
+        return max(0, self._num_trials - len(self.trials))
 
-    def look(self) -> list[trials.TrialStatus]:
-        """Looks once into the folder of each trial."""
-        return [*map(trials.look, self.trials.values())]
+    def statuses(self) -> list[trials.TrialStatus]:
+        """Read and return the status of all trials."""
+        return [*map(trials.read_status, self.trials.values())]
 
-    def begin(self, words: Collection[str]) -> None:
-        """Readies what `take` gives: what the study has open, or has not yet.
+    def prepare(self, phases_to_start: Collection[str]) -> None:
+        """Queue, for `next_trial`, the open trials of the study.
 
-        What it has as ended comes again where its phase is one of `words`, or another than
-        the study was told.
+        Trials that are finished in the study are queued again if their phase is one of
+        `phases_to_start`, or has changed since it was reported.
         """
-        latest = {one.user_attrs.get(_RUN): one for one in self.study.get_trials()}
+        latest = {old.user_attrs.get(_RUN): old for old in self.study.get_trials()}
         for name, trial in self.trials.items():
-            if name in latest and (state := latest[name].state).is_finished():
-                phase = trials.look(trial).state.phase
-                if phase in words or phase not in _PHASES[state]:
-                    self.study.enqueue_trial(latest[name].params, {_RUN: name})
+            old = latest.get(name)
+            if old and old.state.is_finished():
+                phase = trials.read_status(trial).state.phase
+                if phase in phases_to_start or phase not in _PHASES[old.state]:
+                    self.study.enqueue_trial(old.params, {_RUN: name})
         for state in (TrialState.RUNNING, TrialState.WAITING):
-            self._todo.extend(self.study.get_trials(states=(state,)))
+            self._queue.extend(self.study.get_trials(states=(state,)))
 
-    def take(self) -> trials.Trial | None:
-        """The next trial, which the study has as running from now on; None without any."""
+    def next_trial(self) -> trials.Trial | None:
+        """Return the next trial, and mark it as running in the study; None if none is left."""
         for _ in range(10 * (len(self._drawn) + 10)):
-            old = self._todo.popleft() if self._todo else None
-            if not old:
-                drawn, count = len(self._drawn), self._count
+            queued = self._queue.popleft() if self._queue else None
+            if not queued:
                 if self._grid:
-                    drawn, count = self._next, len(self._grid)
-                if drawn >= count:
+                    is_complete = self._next_draw >= len(self._grid)
+                else:
+                    is_complete = len(self._drawn) >= self._num_trials
+                if is_complete:
                     return None
-                self._enqueue()
-            if old and old.state is TrialState.RUNNING:
-                asked = optuna.Trial(self.study, old._trial_id)
+                self._enqueue_draw()
+            if queued and queued.state is TrialState.RUNNING:
+                optuna_trial = optuna.Trial(self.study, queued._trial_id)
             else:
-                asked = self.study.ask()
-            trial, again = self._suggested(asked), _RUN in asked.user_attrs
+                optuna_trial = self.study.ask()
+            trial = self._sample(optuna_trial)
+            is_known = _RUN in optuna_trial.user_attrs
             first = self.trials.setdefault(trial.name, trial)
-            if trial.name in (self._asked if again else self._drawn):
-                self.study.tell(asked, state=TrialState.FAIL)  # It was drawn before.
+            if trial.name in (self._open if is_known else self._drawn):
+                # The same combination was drawn before.
+                self.study.tell(optuna_trial, state=TrialState.FAIL)
                 trials.refuse_second(first, trial)
                 continue
-            if not again:
-                asked.set_user_attr(_RUN, trial.name)
+            if not is_known:
+                optuna_trial.set_user_attr(_RUN, trial.name)
                 self._drawn.add(trial.name)
-            self._asked[trial.name] = asked
+            self._open[trial.name] = optuna_trial
             return first
-        self._count = len(self._drawn)  # All that there is.
+        # No new combinations are drawn any more.
+        self._num_trials = len(self._drawn)
         return None
 
-    def _enqueue(self) -> None:
-        """Has the study ask for another draw, the next of the grid or of a config."""
-        number, configs, fixed = self._next, self._search.config, {}
-        self._next += 1
+    def _enqueue_draw(self) -> None:
+        """Enqueue the next draw in the study: of the grid, or of the next config."""
+        draw, configs, fixed_params = self._next_draw, self._search.config, {}
+        self._next_draw += 1
         if self._grid:
-            fixed = dict(zip(self._search.space, self._grid[number], strict=True))
+            fixed_params = dict(zip(self._search.space, self._grid[draw], strict=True))
         elif len(configs) > 1:
-            fixed = {CONFIG: configs[number % len(configs)]}
-        self.study.enqueue_trial(fixed, {_DRAW: number})
+            fixed_params = {CONFIG: configs[draw % len(configs)]}
+        self.study.enqueue_trial(fixed_params, {_DRAW: draw})
 
-    def _suggested(self, asked: optuna.Trial) -> trials.Trial:
-        """The trial that the study asks for: a function of seed, number and key.
+    def _sample(self, optuna_trial: optuna.Trial) -> trials.Trial:
+        """Sample the parameters of a study's trial, and return our trial.
 
-        So more draws begin with the same ones, whichever process made them.
+        The random seed depends on the search's seed, the draw and the key only. So a longer
+        search starts with the same trials, whichever process draws them.
         """
         params = {}
-        number = asked.user_attrs.get(_DRAW, 0) // len(self._search.config)
+        draw = optuna_trial.user_attrs.get(_DRAW, 0) // len(self._search.config)
+        is_tpe = self._search.search == "tpe"
+        sampler_type = samplers.TPESampler if is_tpe else samplers.RandomSampler
         for key, axis in self._search.space.items():
-            words = [self._search.seed, number, zlib.crc32(key.encode())]
-            seed = int(np.random.SeedSequence(words).generate_state(1)[0])
-            tpe = self._search.search == "tpe"
-            kind = samplers.TPESampler if tpe else samplers.RandomSampler
-            self.study.sampler = kind(seed=seed)
+            entropy = [self._search.seed, draw, zlib.crc32(key.encode())]
+            seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+            self.study.sampler = sampler_type(seed=seed)
             if isinstance(axis, distributions.CategoricalDistribution):
-                params[key] = asked.suggest_categorical(key, axis.choices)
+                params[key] = optuna_trial.suggest_categorical(key, axis.choices)
             else:
-                params[key] = asked.suggest_float(
+                params[key] = optuna_trial.suggest_float(
                     key, axis.low, axis.high, log=axis.log
                 )
-        return trials.make(self._search, self.workdir, params)
+        return trials.make(self._search, self.workdir, params=params)
 
-    def report(self, look: trials.TrialStatus) -> str:
-        """Tells the study of what is evaluated; why the pruner stops the trial, or ""."""
-        asked, curve = self._asked[look.trial.name], look.curve
-        told = self.study.get_trials(deepcopy=False)[asked.number].intermediate_values
-        for step in sorted(curve.keys() - told.keys()):
-            asked.report(curve[step], step)
+    def report(self, trial_status: trials.TrialStatus) -> str:
+        """Report new evaluations to the study; return why its pruner stops the trial, or ""."""
+        optuna_trial = self._open[trial_status.trial.name]
+        curve = trial_status.curve
+        old_trials = self.study.get_trials(deepcopy=False)
+        reported = old_trials[optuna_trial.number].intermediate_values
+        for step in sorted(curve.keys() - reported.keys()):
+            optuna_trial.report(curve[step], step)
             self.study.pruner = _pruner(self._search, max(1, min(curve)))
-            if asked.should_prune():
+            if optuna_trial.should_prune():
                 return (
                     f"{self._search.stop}: its validation accuracy at step {step}, "
-                    f"{100 * curve[step]:.1f}, is too low beside the others'"
+                    f"{100 * curve[step]:.1f}, is too low compared with other trials"
                 )
         return ""
 
-    def settle(self, look: trials.TrialStatus) -> None:
-        """Tells the study how a trial has ended; one that was interrupted stays open."""
-        self.report(look)
-        asked, phase = self._asked.pop(look.trial.name), look.state.phase
-        for ended, phases in _PHASES.items():
+    def finish(self, trial_status: trials.TrialStatus) -> None:
+        """Report to the study that a trial has ended; an interrupted trial stays open."""
+        self.report(trial_status)
+        optuna_trial = self._open.pop(trial_status.trial.name)
+        phase, best = trial_status.state.phase, trial_status.best
+        for state, phases in _PHASES.items():
             if phase in phases:
-                value = look.best[0] if look.best and phase == "done" else 0.0
-                done = ended is TrialState.COMPLETE
-                self.study.tell(asked, value if done else None, ended)
+                value = best[0] if best and phase == "done" else 0.0
+                is_complete = state is TrialState.COMPLETE
+                self.study.tell(optuna_trial, value if is_complete else None, state)
 
 
-def _pruner(search: Search, first: int) -> pruners.BasePruner:
-    """Optuna's pruner; `first` is the first step that is evaluated."""
+def _pruner(search: Search, first_step: int) -> pruners.BasePruner:
+    """Return Optuna's pruner; first_step: the first evaluated step."""
     match search.stop:
         case "median":
             return pruners.MedianPruner(search.fewest, search.grace + 1)
         case "hyperband":
-            return pruners.HyperbandPruner(search.grace or first)
+            return pruners.HyperbandPruner(search.grace or first_step)
         case "asha":
-            return pruners.SuccessiveHalvingPruner(search.grace or first)
+            return pruners.SuccessiveHalvingPruner(search.grace or first_step)
     return pruners.NopPruner()
 
 
 def plan(search: Search, workdir: pathlib.Path) -> dict[str, trials.Trial]:
-    """All trials of a grid or of random draws, by name: each is read before any is started."""
+    """Return all trials of a grid or random search by name; none for tpe.
+
+    ValueError for an invalid config, so that no trial starts if any config is invalid.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    for named in search.config:
-        trials.read_config(named, tuple(search.fixed))
+    for name in search.config:
+        trials.read_config(name, tuple(search.fixed))
     if search.search == "tpe":
         return {}
-    ledger = Ledger(search, workdir, optuna.create_study(), {})
-    found = {trial.name: trial for trial in iter(ledger.take, None)}
-    count = search.trials * len(search.config)
-    if search.search == "random" and len(found) < count:
+    ledger = Ledger(search, workdir, study=optuna.create_study(), planned={})
+    planned = {trial.name: trial for trial in iter(ledger.next_trial, None)}
+    num_trials = search.trials * len(search.config)
+    if search.search == "random" and len(planned) < num_trials:
         raise ValueError(
-            f"--trials: the axes have about {len(found)} different combinations, got "
-            f"{count}; lower it or take --sampler=grid"
+            f"--trials: the axes have about {len(planned)} different combinations, got "
+            f"{num_trials}; lower it or take --sampler=grid"
         )
-    return found
+    return planned
 
 
 def write_importance(ledger: Ledger, say: Callable[[str], None]) -> None:
-    """Writes how much each axis says of the accuracy, as CSV and PNG.
+    """Write the importance of each axis for the accuracy, as CSV and PNG.
 
-    By PED-ANOVA of the trials that are done (Watanabe et al., IJCAI 2023,
+    Uses PED-ANOVA on the finished trials (Watanabe et al., IJCAI 2023,
     https://arxiv.org/abs/2304.10255). ValueError for fewer than two.
     """
     import matplotlib
     from optuna.visualization import matplotlib as plots
 
-    study, complete = ledger.study, (TrialState.COMPLETE,)
-    if (count := len(study.get_trials(states=complete))) < 2:
-        raise ValueError(f"--importance: two trials must be done, got {count}")
+    study = ledger.study
+    num_complete = len(study.get_trials(states=(TrialState.COMPLETE,)))
+    if num_complete < 2:
+        raise ValueError(f"--importance: two trials must be done, got {num_complete}")
     matplotlib.use("Agg")
-    found = pd.Series(optuna.importance.get_param_importances(study), name="importance")
-    table, figure = (ledger.workdir / f"importance.{form}" for form in ("csv", "png"))
-    found.to_csv(table, index_label="axis")
-    with warnings.catch_warnings():  # Optuna calls its figures an experiment.
+    importances = optuna.importance.get_param_importances(study)
+    csv_path = ledger.workdir / "importance.csv"
+    figure_path = ledger.workdir / "importance.png"
+    pd.Series(importances, name="importance").to_csv(csv_path, index_label="axis")
+    with warnings.catch_warnings():  # Optuna warns that its figures are experimental.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        shown = plots.plot_param_importances(study).figure
-    shown.savefig(figure, dpi=150, bbox_inches="tight")
-    say(f"importance: {table}, {figure}")
+        figure = plots.plot_param_importances(study).figure
+    figure.savefig(figure_path, dpi=150, bbox_inches="tight")
+    say(f"importance: {csv_path}, {figure_path}")

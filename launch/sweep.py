@@ -1,4 +1,4 @@
-r"""Searches over config entries: a run for each combination, started where you say.
+r"""Search over config entries: train one run per combination, here or on a cluster.
 
     jbias sweep run --config=configs/erm.py:demo --workdir=runs/rates \
         --config.optim.rate=[0.03,0.1,0.3]
@@ -10,18 +10,18 @@ r"""Searches over config entries: a run for each combination, started where you 
     jbias sweep status --workdir=runs/rates --importance
     jbias sweep retry --workdir=runs/rates
 
-An entry's value is an axis where it is a list, choice(a, b), uniform(low, high) or
-log_uniform(low, high); any other holds for all trials. Each trial is a run with a workdir
-<workdir>/<algorithm>-<data>-<hash> of its own: what is done is never done again, the same
-command goes on where it was stopped, and --dry-run shows what it would start. `status`
-and `retry` take the search that --workdir was begun with. <workdir>/trials.csv lists all.
-The search is an Optuna study in <workdir>/.sweep/study.log, which optuna-dashboard shows;
-launch.sweep needs the extra `search`.
+An entry whose value is a list, choice(a, b), uniform(low, high) or log_uniform(low, high)
+is an axis of the search; other entries hold for all trials. Each trial is a run with its
+own workdir <workdir>/<algorithm>-<data>-<hash>. The same command resumes a stopped search
+and skips finished trials; --dry-run shows the commands without running them. `status` and
+`retry` read the search in --workdir. <workdir>/trials.csv lists all trials. The search is
+an Optuna study in <workdir>/.sweep/study.log, which optuna-dashboard shows; it needs the
+extra `search`.
 
---on=NAME:OPTION=VALUE,... says where they run (docs/launch.md):
-  local    this machine, one job a GPU, or shares of the cores: jobs, devices (0+2)
+--on=NAME:OPTION=VALUE,... selects where trials run (docs/launch.md):
+  local    this machine, one job per GPU, or shares of the cores: jobs, devices (0+2)
   slurm    an array of SLURM jobs, by submitit: partition, account, qos, constraint,
-           minutes (60), nodes (1), gpus and cpus of a node, gib, parallel (256), warn
+           minutes (60), nodes (1), gpus and cpus per node, gib, parallel (256), warn
            (120 seconds), requeues (10)
   tpu_pod  one run on a TPU slice, by gcloud: runs, zone, type (v6e-8), runtime, name,
            python, spot
@@ -30,9 +30,9 @@ launch.sweep needs the extra `search`.
   sky      managed jobs of SkyPilot: bucket, accelerators (H100:1), extra, infra, spot,
            pool
 
-Exit codes: 0 all trials are done (also diverged or stopped), or handed over, or told
-by `status`; 1 some are not, and it says why; 2
-nothing was begun, arguments are wrong; 130 or 143 stopped with all work saved.
+Exit codes: 0 all trials are done, diverged or stopped, or were handed over to a cloud,
+and always for `status`; 1 some trials are not done, with a message; 2 invalid arguments,
+nothing was started; 130 or 143 stopped with all work saved.
 """
 
 import argparse
@@ -45,66 +45,112 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Does what the arguments say; returns the exit code."""
-    args, changes = cli.parse(parser(), argv, "config", jc.check)
+    """Run `jbias sweep`; return the exit code."""
+    args, changes = cli.parse(parser(), argv, overrides="config", check=jc.check)
     args.changes = changes
-    return cli.run(lambda: _work(args), stopped="goes on")
+    return cli.run(lambda: _work(args), stopped="resumes the search")
 
 
 def _work(args: argparse.Namespace) -> int:
+    """Run the sweep; ValueError without Optuna."""
     if not importlib.util.find_spec("optuna"):
-        raise ValueError("launch.sweep: needs Optuna; pip install 'jbias[search]'")
+        raise ValueError("sweep: needs Optuna; pip install 'jbias[search]'")
     from jbias.launch import runner
 
     return runner.run_sweep(args)
 
 
 _FILE = "FILE:ARGUMENTS"
-_VALUES = {
-    "--sweep": (str, _FILE, "a file with get_sweep instead"),
-    "--trials": (int, "N", "random, tpe: draws for each config (default: 10)"),
-    "--seed": (int, "N", "of the draws (default: 0)"),
-    "--fewest": (int, "N", "median: trials done before any is stopped (default: 3)"),
+# Type, metavar and help of flags with a value.
+_VALUE_FLAGS = {
+    "--sweep": (
+        str,
+        _FILE,
+        "a Python file whose get_sweep returns the search, instead of --config",
+    ),
+    "--trials": (
+        int,
+        "N",
+        "number of trials per config for the samplers random and tpe (default: 10)",
+    ),
+    "--seed": (int, "N", "random seed of the samplers (default: 0)"),
+    "--fewest": (
+        int,
+        "N",
+        "number of finished trials before --pruner=median stops any trial (default: 3)",
+    ),
     "--grace": (int, "STEP", "no trial is stopped up to this step (default: 0)"),
-    "--storage": (str, "PATH|URL", "of Optuna (default: <workdir>/.sweep/study.log)"),
+    "--storage": (
+        str,
+        "PATH|URL",
+        "file or database of the Optuna study (default: <workdir>/.sweep/study.log)",
+    ),
 }
 _SWITCHES = {
-    "--dry-run": "shows what would be started",
-    "--wait": "slurm: until all jobs have ended",
-    "--stopped": "retry: stopped trials, too",
-    "--importance": "writes importance.png and .csv: how much each axis says",
+    "--dry-run": "show the commands of the trials, and start none",
+    "--wait": "with --on=slurm, wait until all jobs have ended",
+    "--stopped": "start trials again that the pruner has stopped",
+    "--importance": "write importance.png and importance.csv: how much each axis affects "
+    "the accuracy",
 }
 
 
 def parser() -> cli.Parser:
-    """The command line."""
-    made = cli.Parser(
+    """Return the parser of `jbias sweep`."""
+    sweep_parser = cli.Parser(
         doc=__doc__,
         prog="jbias sweep",
         usage="%(prog)s run|status|retry --workdir=DIR [--config=FILE:ARGUMENTS ...] "
         "[--config.KEY=VALUE ...] [options]",
     )
-    add = made.add_argument
+    add = sweep_parser.add_argument
     add("what", choices=("run", "status", "retry"), help=argparse.SUPPRESS)
     add(
-        "--workdir", required=True, metavar="DIR", help="where the trials' workdirs are"
+        "--workdir",
+        required=True,
+        metavar="DIR",
+        help="folder of the search, for the workdirs of its trials",
     )
-    what = "as for jbias train; may be given several times"
-    add("--config", action="append", default=[], metavar=_FILE, help=what)
-    what = "how trials are drawn; tpe: by the results of earlier ones (default: grid)"
-    names = ("grid", "random", "tpe")
-    add("--sampler", "--search", dest="search", choices=names, help=what)
-    what = "stops trials by their validation accuracy while they train (default: never)"
-    names = ("never", "median", "hyperband", "asha")
-    add("--pruner", "--stop", dest="stop", choices=names, help=what)
-    for flag, (kind, metavar, what) in _VALUES.items():
-        add(flag, type=kind, metavar=metavar, help=what)
-    add("--on", default="local", metavar="WHERE:OPTIONS", help="(default: local)")
-    for flag, what in _SWITCHES.items():
-        add(flag, action="store_true", help=what)
-    what = "between lines of progress (default: 60)"
-    add("--every", type=float, default=60.0, metavar="SECONDS", help=what)
-    return made
+    add(
+        "--config",
+        action="append",
+        default=[],
+        metavar=_FILE,
+        help="config as for jbias train; may be repeated, to search over several configs",
+    )
+    add(
+        "--sampler",
+        "--search",
+        dest="search",
+        choices=("grid", "random", "tpe"),
+        help="how combinations are chosen: all, at random, or by the results of earlier "
+        "trials (default: grid)",
+    )
+    add(
+        "--pruner",
+        "--stop",
+        dest="stop",
+        choices=("never", "median", "hyperband", "asha"),
+        help="rule that stops trials of low validation accuracy early (default: never)",
+    )
+    for flag, (kind, metavar, flag_help) in _VALUE_FLAGS.items():
+        add(flag, type=kind, metavar=metavar, help=flag_help)
+    add(
+        "--on",
+        default="local",
+        metavar="WHERE:OPTIONS",
+        help="where trials run, see above (default: local)",
+    )
+    for flag, flag_help in _SWITCHES.items():
+        add(flag, action="store_true", help=flag_help)
+    add(
+        "--every",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="seconds between lines of progress (default: 60)",
+    )
+    return sweep_parser
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-# Trains on a queued TPU resource, and gives it back. What the cloud took away meanwhile
-# goes on when the same command is given again.
+# Train on a queued TPU resource, and delete it afterwards. If the cloud takes the resource
+# away, the same command resumes the run.
 set -euo pipefail
 archive=$(mktemp)
-held=0 # Whether there is a resource to give back.
+has_resource=0 # Whether there is a resource to delete.
 waited=0
 
 state() {
@@ -19,12 +19,12 @@ delete() {
 on_all() {
   gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="$1"
 }
-leave() { # However this ends, nothing stays that costs.
+leave() { # Delete the resource, which costs money, however the script ends.
   code=$?
   trap - EXIT
   rm -f "$archive"
-  if [ "$held" = 1 ] && ! delete; then
-    echo "$name in $zone was not given back, and costs; give it back yourself:" >&2
+  if [ "$has_resource" = 1 ] && ! delete; then
+    echo "$name in $zone was not deleted and costs money; delete it yourself:" >&2
     echo "gcloud compute tpus queued-resources delete '$name' --zone='$zone' --force" >&2
     code=1
   fi
@@ -35,29 +35,29 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-until now=$(state) && [ "$now" = ACTIVE ]; do
-  case "$now" in
+until current_state=$(state) && [ "$current_state" = ACTIVE ]; do
+  case "$current_state" in
     "")
       create
-      held=1
+      has_resource=1
       ;;
     FAILED | SUSPENDED)
-      echo "$name is $now: asking for another" >&2
-      held=1
+      echo "$name is $current_state: requesting it again" >&2
+      has_resource=1
       delete
-      held=0
+      has_resource=0
       ;;
     *)
-      held=1
+      has_resource=1
       if [ "$((waited % 60))" = 0 ]; then
-        echo "$name is $now, waited for $((waited / 60)) min" >&2
+        echo "$name is $current_state, waited for $((waited / 60)) min" >&2
       fi
       sleep 30
       waited=$((waited + 30))
       ;;
   esac
 done
-held=1
+has_resource=1
 
 git archive --format=tar.gz --output="$archive" HEAD
 gcloud compute tpus tpu-vm scp "$archive" "$name:jbias.tgz" --zone="$zone" --worker=all
@@ -66,6 +66,6 @@ on_all "rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && \
   sudo apt-get install -y -qq $python-venv && $python -m venv env && \
   env/bin/python -m pip install -q './jbias[tpu,gcs]'"
 if ! on_all "$run"; then
-  echo "the run did not finish; the same command goes on" >&2
+  echo "the run did not finish; the same command resumes it" >&2
   exit 1
 fi

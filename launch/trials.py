@@ -1,7 +1,8 @@
-"""The trials of a search: which runs there are, where each lives, how far each is."""
+"""The trials of a search: their commands, workdirs and status."""
 
 import functools
 import json
+import math
 import pathlib
 import re
 import shlex
@@ -18,21 +19,22 @@ from jbias.launch.search import CONFIG, Search
 from jbias.runs import status
 from jbias.runtime import files, messages
 
-ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
+# Phases of trials that have ended as planned, so not those that failed.
+ENDED = ("done", "diverged", "stopped")
 
 
 class Trial(NamedTuple):
     """One run of a search."""
 
-    name: str  # As jbias.config.run_name says, by the hash of all that decides numbers.
+    name: str  # As jbias.config.run_name, with a hash of the config.
     workdir: pathlib.Path
-    arguments: tuple[str, ...]  # --config=... and its changes.
-    values: Mapping[str, str]  # What the axes gave, as flags have it.
+    arguments: tuple[str, ...]  # --config=... and --config.KEY=VALUE.
+    values: Mapping[str, str]  # The values of the axes, as text for flags.
     config: Mapping[str, Any]
 
 
 class TrialStatus(NamedTuple):
-    """What one look into a trial's folder tells."""
+    """The status of a trial, as its workdir shows it at one time."""
 
     trial: Trial
     state: status.RunStatus
@@ -40,7 +42,7 @@ class TrialStatus(NamedTuple):
 
     @property
     def best(self) -> tuple[float, int] | None:
-        """The best validation accuracy and the first step that had it, if any."""
+        """The best validation accuracy and its first step; None if never evaluated."""
         step = max(self.curve, key=self.curve.get, default=None)
         return None if step is None else (self.curve[step], step)
 
@@ -48,15 +50,23 @@ class TrialStatus(NamedTuple):
 def command(
     trial: Trial, python: str = sys.executable, runs: str = ""
 ) -> tuple[str, ...]:
-    """What trains it, wherever it is started; `runs` is where workdirs are there."""
+    """Return the command that trains a trial.
+
+    python: the interpreter. runs: folder of the workdirs on another machine; "" for the
+    trial's own workdir.
+    """
     workdir = f"{runs.rstrip('/')}/{trial.name}" if runs else trial.workdir
     return (python, "-m", "jbias.main", *trial.arguments, f"--workdir={workdir}")
 
 
 def check_devices(todo: Sequence[Trial], where: str, hosts: int) -> None:
-    """Refuses trials that several processes cannot train: each has devices of its own."""
+    """Raise ValueError for trials with `run.devices` that are to run on several hosts.
+
+    where: the executor, for the message. hosts: number of hosts per trial.
+    """
     for trial in todo:
-        if hosts > 1 and (devices := trial.config["run"]["devices"]):
+        devices = trial.config["run"]["devices"]
+        if hosts > 1 and devices:
             raise ValueError(
                 f"--on={where}: config.run.devices must be 0, all, where several "
                 f"machines train a run together, got {devices}; give "
@@ -65,67 +75,83 @@ def check_devices(todo: Sequence[Trial], where: str, hosts: int) -> None:
 
 
 def host_count(accelerator: str, chips: int = 8) -> int:
-    """At least how many hosts a TPU slice has, by its name.
+    """Return the minimum number of hosts of a TPU slice such as v6e-16; 1 for other names.
 
-    One holds 8 cores, which is what v2 to v4 and v5p count; of the others at most `chips`.
+    A host has 8 cores of the TPUs that are named by cores (v2 to v4 and v5p), and at most
+    `chips` chips of the TPUs that are named by chips (v5litepod and v6e).
     """
-    slice_of = re.fullmatch(r"(?:tpu-)?v(\d\w*)-(\d+)", accelerator)
-    if not slice_of:
+    match = re.fullmatch(r"(?:tpu-)?v(\d\w*)-(\d+)", accelerator)
+    if not match:
         return 1
-    return -(-int(slice_of[2]) // (chips if slice_of[1] in ("5litepod", "6e") else 8))
+    generation, size = match[1], int(match[2])
+    host_size = chips if generation in ("5litepod", "6e") else 8
+    return math.ceil(size / host_size)
 
 
 def label(trial: Trial, length: int = 40) -> str:
-    """Its name as clouds allow it: lower case, digits and hyphens, ends with the hash."""
+    """Return the trial's name for clouds: lower-case letters, digits and hyphens.
+
+    The label has at most `length` letters, and ends with the hash.
+    """
     text = re.sub("[^a-z0-9]+", "-", trial.name.lower()).strip("-")
-    head, _, tail = text.rpartition("-")
-    head = head[: length - len(tail) - 1].rstrip("-")
-    return f"{head}-{tail}" if head[:1].isalpha() else f"run-{tail}"
+    head, _, run_hash = text.rpartition("-")
+    head = head[: length - len(run_hash) - 1].rstrip("-")
+    return f"{head}-{run_hash}" if head[:1].isalpha() else f"run-{run_hash}"
 
 
 def make(search: Search, workdir: pathlib.Path, params: Mapping[str, Any]) -> Trial:
-    """The trial of what was drawn, by the search's space.
+    """Return the trial of sampled parameters.
 
-    ValueError for a config that cannot be read, or one that trains branches (`vary`).
+    workdir: of the search. params: by key of `search.space`.
+    ValueError for an invalid config, or a config with branches (`vary`).
     """
-    named = params.get(CONFIG, search.config[0])
-    values = {key: search_space.as_text(params[key], drawn=True) for key in search.axes}
+    config_name = params.get(CONFIG, search.config[0])
+    values = {
+        key: search_space.as_text(params[key], is_drawn=True) for key in search.axes
+    }
     changes = (*search.fixed, *search_space.as_flags(values))
-    config = read_config(named, changes)
+    config = read_config(config_name, changes)
     name = jc.run_name(config).replace("/", "-")
-    return Trial(name, workdir / name, (f"--config={named}", *changes), values, config)
+    return Trial(
+        name,
+        workdir / name,
+        arguments=(f"--config={config_name}", *changes),
+        values=values,
+        config=config,
+    )
 
 
-def refuse_second(first: Trial, one: Trial) -> None:
-    """Refuses two combinations that would share a workdir, as one of them were lost."""
-    if (first.config, first.values) != (one.config, one.values):
-        same = jc.identity(first.config) == jc.identity(one.config)
+def refuse_second(first: Trial, second: Trial) -> None:
+    """Raise ValueError for different trials with the same name, and so the same workdir."""
+    if (first.config, first.values) != (second.config, second.values):
+        is_same_run = jc.identity(first.config) == jc.identity(second.config)
+        reason = "are the same run" if is_same_run else "have the same hash"
         raise ValueError(
-            f"{' '.join(first.arguments)} and {' '.join(one.arguments)} "
-            f"{'are one run' if same else 'have the same hash'}, {one.name}; leave one out"
+            f"{' '.join(first.arguments)} and {' '.join(second.arguments)} {reason}, "
+            f"{second.name}; leave one out"
         )
 
 
 @functools.cache
-def read_config(named: str, changes: tuple[str, ...]) -> dict[str, Any]:
+def read_config(name: str, changes: tuple[str, ...]) -> dict[str, Any]:
     """Return the config that `jbias train` would read from these arguments.
 
-    ValueError where that would refuse an entry.
+    name: FILE:ARGUMENTS. changes: flags --config.KEY=VALUE. ValueError if invalid.
     """
-    from jbias import run_spec  # Late: --help waits for it nowhere.
+    from jbias import run_spec  # Late, for a fast --help.
 
-    config = jc.to_dict(jc.load(named, changes, flag="config"))
+    config = jc.to_dict(jc.load(name, changes, flag="config"))
     if config["vary"]:
         raise ValueError(
-            f"{named}: a trial is a run without branches, got vary; make axes of it, as "
-            "--config.optim.rate=[0.03, 0.1]"
+            f"{name}: a trial is a run without branches, got vary; use axes instead, such "
+            "as --config.optim.rate=[0.03, 0.1]"
         )
     run_spec.RunSpec.from_config(config)
     return config
 
 
-def look(trial: Trial) -> TrialStatus:
-    """Looks once into its folder; what cannot be read is `damaged`."""
+def read_status(trial: Trial) -> TrialStatus:
+    """Return the status of a trial; phase "damaged" if its workdir cannot be read."""
     try:
         state = status.read(trial.workdir)
         return TrialStatus(trial, state, status.validation_curve(trial.workdir))
@@ -134,82 +160,100 @@ def look(trial: Trial) -> TrialStatus:
         return TrialStatus(trial, state, {})
 
 
-def best(looks: Sequence[TrialStatus]) -> TrialStatus | None:
-    """The trial that is best in validation, of those that are done; test sets have no say.
+def best(statuses: Sequence[TrialStatus]) -> TrialStatus | None:
+    """Return the finished trial of the best validation accuracy, the first if several.
 
-    The first of equal ones.
+    None if no trial is done.
     """
-    done = [one for one in looks if one.state.phase == "done" and one.best]
-    return max(done, key=lambda one: one.best[0], default=None)
+    done = [x for x in statuses if x.state.phase == "done" and x.best]
+    return max(done, key=lambda x: x.best[0], default=None)
 
 
-def status_line(look: TrialStatus, queued: str = "") -> str:
-    """What one line tells of a trial."""
-    trial, state, _ = look
-    word = queued if queued and state.phase != "running" else state.phase
-    parts = [trial.name]
+def status_line(trial_status: TrialStatus, job_state: str = "") -> str:
+    """Return a line about a trial; job_state: of its job, such as "queued", or ""."""
+    trial, state, _ = trial_status
+    word = job_state if job_state and state.phase != "running" else state.phase
+    phrases = [trial.name]
     if state.steps:
-        parts.append(f"step {state.step}/{state.steps}")
+        phrases.append(f"step {state.step}/{state.steps}")
     if state.accuracy is not None:
-        parts.append(f"valid {100 * state.accuracy:.1f}")
+        phrases.append(f"valid {100 * state.accuracy:.1f}")
     if state.diverged:
-        parts.append(f"diverged: seed {', '.join(map(str, state.diverged))}")
-    parts += [f"{key}={value}" for key, value in trial.values.items()]
+        phrases.append(f"diverged: seed {', '.join(map(str, state.diverged))}")
+    phrases += [f"{key}={value}" for key, value in trial.values.items()]
     if state.reason and word == state.phase:
-        parts.append(state.reason)
-    return f"{word:<11} {messages.one_line(', '.join(parts))}"
+        phrases.append(state.reason)
+    return f"{word:<11} {messages.one_line(', '.join(phrases))}"
 
 
-def count_line(looks: Sequence[TrialStatus]) -> str:
-    """How many are in which state."""
-    words = [one.state.phase for one in looks]
-    told = [f"{words.count(w)} {w}" for w in status.PHASES if w in words]
-    return f"{len(words)} trials: {', '.join(told)}"
-
-
-def fraction_done(looks: Sequence[TrialStatus]) -> float:
-    """The part of all steps that is done; what is ended has none left."""
-    ended = (*ENDED, "failed", "damaged")
-    done = (
-        1 if one.phase in ended else one.steps and min(1.0, one.step / one.steps)
-        for _, one, _ in looks
-    )
-    return sum(done) / max(1, len(looks))
-
-
-def progress(looks: Sequence[TrialStatus], first: float, spent: float) -> str:
-    """How many are in which state, when all will be done, and which is best.
-
-    first: the part that was done `spent` seconds ago.
-    """
-    now, told = fraction_done(looks), count_line(looks)
-    if now > first:
-        left = int((1 - now) * spent / (now - first))
-        told += f"; ETA {left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
-    if found := best(looks):
-        told += f"; best valid {100 * found.best[0]:.1f}: {found.trial.name}"
-    return told
-
-
-def to_csv(looks: Sequence[TrialStatus]) -> str:
-    """All trials as CSV."""
-    rows = [
-        {"trial": one.trial.name, "state": one.state.phase, "reason": one.state.reason}
-        | {"step": one.state.step, "steps": one.state.steps}
-        | dict(zip(("valid", "valid_step"), one.best or ("", ""), strict=True))
-        | {**one.trial.values, "workdir": one.trial.workdir}
-        | {"command": shlex.join(command(one.trial, "python"))}
-        for one in looks
+def count_line(statuses: Sequence[TrialStatus]) -> str:
+    """Return a line with the number of trials in each phase."""
+    phases = [x.state.phase for x in statuses]
+    counts = [
+        f"{phases.count(phase)} {phase}" for phase in status.PHASES if phase in phases
     ]
+    return f"{len(phases)} trials: {', '.join(counts)}"
+
+
+def fraction_done(statuses: Sequence[TrialStatus]) -> float:
+    """Return the mean fraction of steps done; a trial that has ended counts as 1."""
+    return sum(map(_fraction_done, statuses)) / max(1, len(statuses))
+
+
+def _fraction_done(trial_status: TrialStatus) -> float:
+    state = trial_status.state
+    if state.phase in (*ENDED, "failed", "damaged"):
+        return 1
+    return min(1.0, state.step / state.steps) if state.steps else 0
+
+
+def progress(
+    statuses: Sequence[TrialStatus], start_fraction: float, seconds: float
+) -> str:
+    """Return a line with the trials per phase, the ETA, and the best trial.
+
+    start_fraction: the `fraction_done` that was reached `seconds` seconds ago.
+    """
+    fraction, line = fraction_done(statuses), count_line(statuses)
+    if fraction > start_fraction:
+        eta = int((1 - fraction) * seconds / (fraction - start_fraction))
+        line += f"; ETA {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02}"
+    best_trial = best(statuses)
+    if best_trial:
+        accuracy, _ = best_trial.best
+        line += f"; best valid {100 * accuracy:.1f}: {best_trial.trial.name}"
+    return line
+
+
+def to_csv(statuses: Sequence[TrialStatus]) -> str:
+    """Return a table of all trials as CSV."""
+    rows = []
+    for trial_status in statuses:
+        trial, state, _ = trial_status
+        accuracy, step = trial_status.best or ("", "")
+        rows.append(
+            {
+                "trial": trial.name,
+                "state": state.phase,
+                "reason": state.reason,
+                "step": state.step,
+                "steps": state.steps,
+                "valid": accuracy,
+                "valid_step": step,
+                **trial.values,
+                "workdir": trial.workdir,
+                "command": shlex.join(command(trial, "python")),
+            }
+        )
     return pd.DataFrame(rows).to_csv(index=False)
 
 
 def mark_stopped(workdir: pathlib.Path, reason: str) -> None:
-    """Leaves word in a trial's folder that it is stopped, and why."""
+    """Write a file to a trial's workdir that marks the trial as stopped."""
     text = json.dumps({"reason": reason}) + "\n"
     files.write(epath.Path(workdir) / status.STOPPED_FILE, text)
 
 
 def clear_stopped(workdir: pathlib.Path) -> None:
-    """Lets a trial go on."""
+    """Remove the mark of `mark_stopped`, so that the trial can be resumed."""
     (workdir / status.STOPPED_FILE).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""Runs trials as workloads of a GKE cluster, by xpk: one each, queued by Kueue.
+"""Executor that runs each trial as a workload of a GKE cluster, by xpk.
 
-Never run against the cloud; docs/launch.md says what was tried.
+Kueue queues the workloads. Not tested in a cloud; docs/launch.md lists the tests.
 Source: https://github.com/AI-Hypercomputer/xpk.
 """
 
@@ -12,20 +12,22 @@ from jbias.launch import trials
 from jbias.runtime import signals
 
 OPTIONS = {
-    "runs": "",  # Where workdirs are, for all hosts: gs://bucket/runs.
+    "runs": "",  # Folder of the workdirs, for all hosts: gs://BUCKET/runs.
     "cluster": "",
     "zone": "",
     "project": "",
     "image": "",
-    "type": "v6e-8",  # What --tpu-type takes.
+    "type": "v6e-8",  # The value of xpk's --tpu-type.
     "slices": 1,
-    "restarts": 10,  # Of a workload whose hosts are lost.
+    "restarts": 10,  # Maximum number per workload after the loss of a host.
     "python": "python",
 }
 NEEDED = ("runs", "cluster", "zone", "project", "image")
 PROGRAM = "xpk"
-_FLAGS = {  # xpk's, by option.
-    **{key: key for key in ("cluster", "zone", "project")},
+_FLAGS = {  # Flags of xpk by option.
+    "cluster": "cluster",
+    "zone": "zone",
+    "project": "project",
     "type": "tpu-type",
     "slices": "num-slices",
     "restarts": "max-restarts",
@@ -34,22 +36,25 @@ _FLAGS = {  # xpk's, by option.
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
-    """A program of bash that creates a workload for each trial."""
+    """Return a bash script that creates a workload for each trial."""
     kind = options["type"]
     hosts = trials.host_count(kind, chips=4) * options["slices"]
-    trials.check_devices(todo, f"xpk:type={kind}", hosts)
+    trials.check_devices(todo, f"xpk:type={kind}", hosts=hosts)
     lines = ["#!/usr/bin/env bash", "set -euo pipefail"]
-    given = {flag: options[key] for key, flag in _FLAGS.items()}
-    given["restart-on-exit-codes"] = signals.EXIT_LOST
     for trial in todo:
-        command = trials.command(trial, options["python"], options["runs"])
-        given |= {"workload": trials.label(trial), "command": shlex.join(command)}
-        for key, value in given.items():
+        command = trials.command(trial, options["python"], runs=options["runs"])
+        values = {
+            **{flag: options[key] for key, flag in _FLAGS.items()},
+            "restart-on-exit-codes": signals.EXIT_LOST,
+            "workload": trials.label(trial),
+            "command": shlex.join(command),
+        }
+        for flag, value in values.items():
             if not str(value).isprintable():
                 raise ValueError(
-                    f"--on=xpk: {key} must be one line without control characters, as xpk "
-                    f"puts it into YAML as it is, got {value!r}"
+                    f"--on=xpk: {flag} must be one line without control characters, "
+                    f"because xpk copies it into YAML, got {value!r}"
                 )
-        flags = (f"--{key}={value}" for key, value in given.items())
+        flags = [f"--{flag}={value}" for flag, value in values.items()]
         lines.append(shlex.join(["xpk", "workload", "create", *flags]))
     return "\n".join(lines) + "\n"

@@ -1,9 +1,10 @@
 """Checkpoints through orbax: the training states of all seeds, their checksums, retention.
 
-Kept are the latest `keep` steps, for each seed the step with its best validation accuracy,
-and steps that another process has yet to evaluate. Checksums are taken of what is saved and
-compared with what is read back, whatever lay between; a damaged checkpoint is moved aside
-and the one before it is used.
+A checkpoint has the states, and an `info`: a JSON object with the position in training, the
+records of the step and their checksums. Checkpoints are kept of the latest `keep` steps, of
+each seed's best step by validation accuracy, and of steps that another process has yet to
+evaluate. Checksums are computed when a checkpoint is saved, and compared when it is read. A
+damaged checkpoint is moved aside, and the previous one is used.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import re
 import types
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,36 +32,44 @@ from jbias.runtime import files, heap, messages, processes
 
 
 class _Spec(dict):
-    """Where a store is, as its own JSON."""
+    """A store's specification that is its own JSON, for orbax's calls of `to_json`."""
 
     to_json = dict.copy
 
 
-# Tensorstore (seen in 0.1.69 to 0.1.86, the latest) never frees the JSON that it makes for
-# Python: some 300 bytes for each array of each save, and its counters, which orbax logs.
-# Of an orbax that asks elsewhere long runs would grow again; a test says so.
+# Tensorstore (0.1.69 to 0.1.86, the latest) never frees the JSON that it converts for
+# Python: about 300 bytes for each array of each save, and its counters, which orbax logs.
+# This replacement avoids both calls. A test fails if orbax moves them, because the memory
+# of long runs would grow again.
 with contextlib.suppress(ImportError, AttributeError):
     from orbax.checkpoint._src.serialization import tensorstore_utils
 
-    _freed = types.SimpleNamespace(**vars(tensorstore_utils.ts))
-    _freed.experimental_collect_matching_metrics = lambda _: []
-    _freed.KvStore = types.SimpleNamespace(open=_freed.KvStore.open, Spec=_Spec)
-    tensorstore_utils.ts = _freed
+    _leak_free = types.SimpleNamespace(**vars(tensorstore_utils.ts))
+    _leak_free.experimental_collect_matching_metrics = lambda _: []
+    _leak_free.KvStore = types.SimpleNamespace(open=_leak_free.KvStore.open, Spec=_Spec)
+    tensorstore_utils.ts = _leak_free
 
-# In what a checkpoint, by what stands beside its states, is not of a run: [] nothing.
+# Returns the differences between a checkpoint's run, by its info, and this run.
 Differences = Callable[[dict[str, Any]], list[str]]
-# The validation accuracies at a step, by "stage/seed"; None while there are none yet.
+# Returns the validation accuracies at a step, by "stage/seed"; None if not yet evaluated.
 ValidAt = Callable[[int], dict[str, float] | None]
-Template = Callable[[int], tuple]  # The shapes of the states of a stage.
-Found = tuple[tuple, dict[str, Any]]  # States, and what stands beside them.
+Template = Callable[[int], tuple]  # Returns the shapes of the states of a stage.
+
+
+class Checkpoint(NamedTuple):
+    """The content of a checkpoint."""
+
+    states: tuple
+    info: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """Keeps the latest steps, and each seed's first best by validation in each stage.
+    """Policy that keeps the latest steps, and each seed's best step in each stage.
 
-    Metrics are named "stage/seed". A step with none at all is evaluated elsewhere: it is
-    kept until `valid_at` has its metrics.
+    Best is the first maximum of the validation accuracy. Metrics are named "stage/seed". A
+    step without metrics is evaluated by another process: it is kept until `valid_at`
+    returns its metrics.
     """
 
     keep: int
@@ -71,8 +80,10 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
         best = {}
         for i, checkpoint in enumerate(checkpoints):
             metrics = checkpoint.metrics
-            if metrics == {} and (metrics := self.valid_at(checkpoint.step)) is None:
-                kept.add(i)
+            if metrics == {}:
+                metrics = self.valid_at(checkpoint.step)
+                if metrics is None:
+                    kept.add(i)
             for seed, accuracy in (metrics or {}).items():
                 if seed not in best or accuracy > best[seed][0]:
                     best[seed] = (accuracy, i)
@@ -81,24 +92,25 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
 
 
 def _repair_metrics(directory: epath.Path) -> None:
-    """Writes metrics anew that are damaged: orbax reads all, and fails at the first.
+    """Rewrite damaged metrics files, as orbax fails to open a store that has one.
 
-    What they say stands beside the states too, under a sum.
+    The metrics are also in the checkpoint's info, with a checksum.
     """
     for path in directory.glob("*/metrics/metrics"):
-        if not (checkpoint := path.parent.parent).name.isdecimal():
-            continue  # Of a save that a kill ended.
-        known, whole = (info_beside(checkpoint) or {}).get("valid"), False
+        checkpoint = path.parent.parent
+        if not checkpoint.name.isdecimal():
+            continue  # A save that a kill interrupted.
+        expected, is_valid = (read_info(checkpoint) or {}).get("valid"), False
         with contextlib.suppress(ValueError):
-            held = files.read_json(path, dict, "")
-            whole = all(isinstance(x, float | int) for x in held.values())
-            whole = whole and known in (None, held)
-        if not whole:
-            files.write(path, json.dumps(known or {}))
+            metrics = files.read_json(path, dict, "")
+            is_numeric = all(isinstance(x, float | int) for x in metrics.values())
+            is_valid = is_numeric and expected in (None, metrics)
+        if not is_valid:
+            files.write(path, json.dumps(expected or {}))
 
 
-def info_beside(checkpoint: epath.Path) -> dict[str, Any] | None:
-    """What stands beside a checkpoint's states; None where nothing whole does."""
+def read_info(checkpoint: epath.Path) -> dict[str, Any] | None:
+    """Return the info in a checkpoint's folder; None if it is missing or damaged."""
     try:
         return verified_info(
             json.loads((checkpoint / "info/metadata").read_text("utf-8"))
@@ -107,18 +119,25 @@ def info_beside(checkpoint: epath.Path) -> dict[str, Any] | None:
         return None
 
 
-# Orbax counts seconds by the clock, which may jump; a disk may also just be slow. Its
-# threads wait for folders by the clock, too: when it jumps a save would fail.
-_UNTIMED = dict(timeout_secs=10**9, create_directories_asynchronously=False)
-# What the system says of files that are not there, or are not what they were.
-_OF_FILES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL)
+# Orbax's timeouts use the system's clock, which may jump, and disks may be slow. Its
+# threads that create folders wait by the clock, too, so a jump would fail a save.
+_TIMEOUT_SECONDS = 10**9
+# Error codes for files that are missing or of another type.
+_FILE_ERRORS = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EINVAL,
+)
 
 
 class CheckpointStore:
-    """A run's checkpoints, which its first process writes and all read alike.
+    """A run's checkpoints; process 0 reads and writes, the other processes receive.
 
-    step: the latest that was saved or read, -1 before; complete: whether its evaluation, if
-    one was due, is in there. saving: whether a save has begun and not returned.
+    step: of the checkpoint that was saved or read last; -1 before.
+    complete: whether that checkpoint has the records of the step's evaluation.
+    saving: whether a save is in progress.
     """
 
     def __init__(
@@ -131,11 +150,12 @@ class CheckpointStore:
         seal: Mapping[str, Any] | None = None,
         differences: Differences = lambda info: [],
     ):
-        """Open the checkpoints of a run; `keep` is at least 2, so that one may break.
+        """Open the checkpoints of a run.
 
-        valid_at: returns the accuracies that `save` was not given, of what is evaluated
-        elsewhere. seal: stored in each checkpoint, to tell other runs' from this run's.
-        differences: returns in what a checkpoint, by its info, is not of this run.
+        keep: number of latest checkpoints to keep, at least 2, as one may be damaged.
+        valid_at: returns the accuracies of steps that another process evaluates.
+        seal: identity of the run, stored in each checkpoint.
+        differences: returns the differences between a checkpoint's run and this run.
         """
         if keep < 2:
             raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
@@ -146,39 +166,52 @@ class CheckpointStore:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         _repair_metrics(self.directory)
-        options, this = {}, jax.process_index()
-        if jax.process_count() > 1:  # Orbax is to wait for no other: this alone calls.
-            about = dict(primary_host=this, active_processes={this})
-            about["barrier_sync_key_prefix"] = "alone"
-            alone = ocp.options.MultiprocessingOptions(**about)
-            options = {"multiprocessing_options": alone, "create": False}
+        options = {}
+        if jax.process_count() > 1:
+            # Only this process calls orbax, which must not wait for the other processes.
+            process = jax.process_index()
+            options = {
+                "multiprocessing_options": ocp.options.MultiprocessingOptions(
+                    primary_host=process,
+                    active_processes={process},
+                    barrier_sync_key_prefix="alone",
+                ),
+                "create": False,
+            }
         self.manager = _manager(
             self.directory,
             preservation_policy=LatestAndBest(keep, valid_at),
             best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
-            async_options=ocp.AsyncOptions(**_UNTIMED),
+            async_options=ocp.AsyncOptions(
+                timeout_secs=_TIMEOUT_SECONDS, create_directories_asynchronously=False
+            ),
             **options,
         )
-        # What a kill inside `_replace` left aside.
-        if (aside := self.directory.parent / "replaced").exists():
-            for path in aside.iterdir():
-                there = self.directory / path.name
-                if not files.is_saved(there):
-                    there.rmtree(missing_ok=True)
-                    files.move(path, there)
-            aside.rmtree()
-            self.manager.reload()
+        self._finish_replacements()
+
+    def _finish_replacements(self) -> None:
+        """Restore or remove checkpoints that a kill inside `_replace` left aside."""
+        replaced = self.directory.parent / "replaced"
+        if not replaced.exists():
+            return
+        for old_checkpoint in replaced.iterdir():
+            checkpoint = self.directory / old_checkpoint.name
+            if not files.is_saved(checkpoint):
+                checkpoint.rmtree(missing_ok=True)
+                files.move(old_checkpoint, checkpoint)
+        replaced.rmtree()
+        self.manager.reload()
 
     def save(
         self, step: int, states: tuple, info: dict[str, Any], valid: dict | None = None
     ) -> None:
-        """Saves in the background: states, the position and evaluations in `info`.
+        """Save states and info in the background.
 
-        `valid` has each seed's validation accuracy where this step was evaluated, by
-        "stage/seed"; {} where its evaluation is left to another process. The latest step
-        may be saved again: the one saved before goes once the new one stands. OSError
-        where the disk does not take it; earlier steps stay as they are. ValueError where
-        the processes no longer train the same weights.
+        valid: the validation accuracies of the step by "stage/seed"; None if the step was
+        not evaluated, {} if another process evaluates it.
+        The latest step may be saved again; the old checkpoint is then deleted once the new
+        one is complete. OSError if the disk fails; earlier checkpoints stay. ValueError if
+        the processes have different weights.
         """
         self.saving, sums = True, [None]
         if self._team.count > 1:
@@ -187,115 +220,163 @@ class CheckpointStore:
             raise ValueError(
                 f"processes: their weights differ at step {step} (sums {sums}), though all "
                 "take the same steps; use machines, devices and packages of one kind, and "
-                f"go on from the checkpoint of step {max(self.step, 0)}"
+                f"resume from the checkpoint of step {max(self.step, 0)}"
             )
         if self._team.is_main:
             write = self._replace if step == self.step else self._write
-            stored = {**info, "valid": valid}
+            full_info = {**info, "valid": valid}
             if self._seal is not None:
-                stored[seals.KEY] = self._seal
-            write(step, states, stored, valid, sums[0])
+                full_info[seals.KEY] = self._seal
+            write(step, states, info=full_info, valid=valid, checksum=sums[0])
         self.step, self.complete, self.saving = step, bool(info.get("records")), False
 
-    def _write(self, step: int, states: tuple, info: dict, valid, known) -> None:
+    def _write(
+        self,
+        step: int,
+        states: tuple,
+        *,
+        info: dict[str, Any],
+        valid: dict | None,
+        checksum: int | None,
+    ) -> None:
+        """Start a save; checksum: of the states, None to compute it."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
         free = files.free_bytes(self.directory)
-        if free is not None and free < needed:  # Before anything is half written.
+        # Checked first, so that no checkpoint is half written.
+        if free is not None and free < needed:
             needed_size, free_size = files.format_sizes(needed, free)
             raise OSError(
                 f"checkpoint: cannot save step {step} in {self.directory}: No space left "
                 f"on device: {needed_size} needed, {free_size} free; " + files.REMEDY
             )
-        sums = with_checksums(states, info, known)
-        sums["nets"] = trained.nets_checksums(trained.nets_of(states))
+        stored = with_checksums(states, info, checksum=checksum)
+        stored["nets"] = trained.nets_checksums(trained.nets_of(states))
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(states), info=ocp.args.JsonSave(sums)
+            state=ocp.args.StandardSave(states), info=ocp.args.JsonSave(stored)
         )
         with _in_one_line(self.directory, step):
-            taken = self.manager.save(step, args=args, metrics=valid)
-        assert taken, f"checkpoint: step {step} is not later than those saved"
+            is_saved = self.manager.save(step, args=args, metrics=valid)
+        assert is_saved, f"checkpoint: step {step} is not later than those saved"
 
-    def _replace(self, step: int, *args: Any) -> None:
-        aside = self.directory.parent / "replaced" / str(step)
-        aside.parent.mkdir(exist_ok=True)
-        files.move(self.directory / str(step), aside)
+    def _replace(
+        self,
+        step: int,
+        states: tuple,
+        *,
+        info: dict[str, Any],
+        valid: dict | None,
+        checksum: int | None,
+    ) -> None:
+        """Save a step again, and delete its old checkpoint once the new one is complete."""
+        old_checkpoint = self.directory.parent / "replaced" / str(step)
+        old_checkpoint.parent.mkdir(exist_ok=True)
+        files.move(self.directory / str(step), old_checkpoint)
         self.manager.reload()
-        self._write(step, *args)
+        self._write(step, states, info=info, valid=valid, checksum=checksum)
         self.wait()
-        aside.parent.rmtree()
+        old_checkpoint.parent.rmtree()
 
     def wait(self) -> None:
-        """Waits until what was saved stands on the disk."""
+        """Wait until all saves are complete on the disk."""
         self._in_main(lambda: self.manager.wait_until_finished())
 
     def _in_main(self, act: Callable[[], None]) -> None:
+        """Call `act` in process 0; an error becomes an OSError of one line."""
         if self._team.is_main:
             with _in_one_line(self.directory, self.manager.latest_step()):
                 act()
 
     def close(self) -> None:
-        """Waits until what was saved stands on the disk, and closes."""
+        """Wait until all saves are complete on the disk, and close orbax."""
         try:
             self.wait()
         finally:
             self._in_main(lambda: self.manager.close())
 
     def info(self, step: int) -> dict[str, Any]:
-        """What stands beside a step's states; any error passes."""
+        """Return the info of a step's checkpoint; raise any error of orbax."""
         return _info(self.manager, step)[1]
 
-    def restore(self, template: Template, say: Callable[[str], None]) -> Found | None:
-        """Return (states, info) of the latest whole checkpoint, or None without any.
+    def restore(
+        self, template: Template, say: Callable[[str], None]
+    ) -> Checkpoint | None:
+        """Return the latest complete checkpoint; None if there are no checkpoints.
 
-        `template` gives the shapes of a stage's states; `info["stage"]` says which. They
-        come as arrays of the host. Damaged checkpoints are moved to `damaged/<step>` beside
-        and told about through `say`; errors of `template` itself pass. ValueError where
-        any of the checkpoints is another run's. Processes but the first get no records in
-        `info`, only whether there are any.
+        The states are numpy arrays. Processes other than 0 get only a bool for the records
+        in the info. Damaged checkpoints are moved to the folder `damaged` of the workdir.
+
+        template: returns the shapes of the states of `info["stage"]`; its errors are raised.
+        say: logs a line about each damaged checkpoint.
+        ValueError if a checkpoint is of another run, or no checkpoint can be read.
         """
-        found = self._in_all(template, lambda: self._latest(template, say))
-        if found:
-            self.step, self.complete = found[1]["step"], bool(found[1].get("records"))
-        return found
+        checkpoint = self._share(template, lambda: self._latest(template, say))
+        if checkpoint:
+            self.step = checkpoint.info["step"]
+            self.complete = bool(checkpoint.info.get("records"))
+        return checkpoint
 
-    def restore_step(self, step: int, template: Template) -> Found | None:
-        """As `restore`, of one step; None where it is damaged."""
-        asked = (_state_and_info, self.manager, step, template)
-        return self._in_all(template, lambda: _unless_damaged({}, step, *asked))
+    def restore_step(self, step: int, template: Template) -> Checkpoint | None:
+        """Return the checkpoint of one step; None if it is damaged. See `restore`."""
 
-    def _in_all(self, template: Template, read: Callable) -> Found | None:
-        """What the first process reads, in all."""
+        def read_step() -> Checkpoint:
+            stored, info = _info(self.manager, step)
+            states = _states(self.manager, step, template(info["stage"]), stored)
+            return Checkpoint(states, info)
+
+        return self._share(template, lambda: _unless_damaged({}, step, read_step))
+
+    def _share(
+        self, template: Template, read_checkpoint: Callable[[], Checkpoint | None]
+    ) -> Checkpoint | None:
+        """Return, in all processes, the checkpoint that process 0 reads."""
         if self._team.count == 1:
-            return read()
-        states, info = (read() if self._team.is_main else None) or (None, None)
-        brief = info and {**info, "records": bool(info["records"]), "sums": {}}
-        brief = self._team.broadcast("the checkpoint", brief)
-        if brief is None:
+            return read_checkpoint()
+        states, info = None, None
+        if self._team.is_main:
+            states, info = read_checkpoint() or (None, None)
+        # Records are long, and only process 0 needs them.
+        short_info = info and {**info, "records": bool(info["records"]), "sums": {}}
+        short_info = self._team.broadcast("the checkpoint", short_info)
+        if short_info is None:
             return None
         if states is None:
-            shapes = template(brief["stage"])
+            shapes = template(short_info["stage"])
             states = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-        return tuple(map(self._team.broadcast_tree, states)), info or brief
+        states = tuple(map(self._team.broadcast_tree, states))
+        return Checkpoint(states, info or short_info)
 
-    def _latest(self, template: Template, say: Callable[[str], None]) -> Found | None:
-        """Return what `restore` says; move aside what is damaged or under a wrong number.
+    def _latest(
+        self, template: Template, say: Callable[[str], None]
+    ) -> Checkpoint | None:
+        """Return the latest complete checkpoint; see `restore`.
 
-        Nothing is moved where no checkpoint is whole and under its own number.
+        Damaged checkpoints, and folders whose number is not their step, are moved aside,
+        but only if there is a complete checkpoint.
         """
         self._refuse_foreign()
         misnamed = self._misnamed()
         damaged, manager = {}, self.manager
         for step in sorted({*manager.all_steps()} - misnamed.keys(), reverse=True):
-            where = self.directory / str(step)
-            if not (beside := _unless_damaged(damaged, step, _info, manager, step)):
+            stored_and_info = _unless_damaged(
+                damaged, step, lambda step=step: _info(manager, step)
+            )
+            if not stored_and_info:
                 continue
-            sealed, info = beside
-            asked = (manager, step, template(info["stage"]), sealed)
+            stored, info = stored_and_info
+            shapes = template(info["stage"])
             try:
-                states = _unless_damaged(damaged, step, _states, *asked)
+                states = _unless_damaged(
+                    damaged,
+                    step,
+                    lambda step=step, shapes=shapes, stored=stored: _states(
+                        manager, step, shapes, stored
+                    ),
+                )
             except _Mismatch as error:
-                text = f"holds another model ({error}); use another workdir"
-                raise ValueError(f"checkpoint: {where} {text}") from error
+                raise ValueError(
+                    f"checkpoint: {self.directory / str(step)} holds another model "
+                    f"({error}); use another workdir"
+                ) from error
             if step in damaged:
                 continue
             for number, reason in damaged.items():
@@ -304,14 +385,14 @@ class CheckpointStore:
                     f"checkpoint: step {number} is damaged ({reason}); moved to damaged/, "
                     f"falling back to step {step}"
                 )
-            for number, held_step in misnamed.items():
-                say(self._move_misnamed(number, held_step))
-            return states, info
+            for number, stored_step in misnamed.items():
+                say(self._move_misnamed(number, stored_step))
+            return Checkpoint(states, info)
         if misnamed:
-            number, held_step = max(misnamed.items())
+            number, stored_step = max(misnamed.items())
             raise ValueError(
-                f"checkpoint: {self.directory / str(number)} holds step {held_step}: a "
-                f"folder renamed or copied; rename it back to {held_step}, and run the "
+                f"checkpoint: {self.directory / str(number)} holds step {stored_step}: a "
+                f"folder renamed or copied; rename it back to {stored_step}, and run the "
                 "same command again"
             )
         if damaged:
@@ -323,63 +404,65 @@ class CheckpointStore:
         return None
 
     def _refuse_foreign(self) -> None:
-        """Raise ValueError where a checkpoint that can be read is of another run."""
+        """Raise ValueError if a readable checkpoint belongs to another run."""
         for step in sorted(self.manager.all_steps(), reverse=True):
             checkpoint = self.directory / str(step)
-            if (info := info_beside(checkpoint)) is None:
-                continue  # Damaged: it is moved aside once it is to be read.
+            info = read_info(checkpoint)
+            if info is None:
+                continue  # Damaged checkpoints are moved aside when they are read.
             if differing := self._differences(info):
                 raise seals.foreign_error(checkpoint, differing)
 
     def _misnamed(self) -> dict[int, int]:
-        """Return the folders whose number is not their step, with the step that they hold."""
-        held_steps = {}
+        """Return the stored step of each folder whose number is not its step."""
+        stored_steps = {}
         for number in self.manager.all_steps():
-            info = info_beside(self.directory / str(number)) or {}
-            held_steps[number] = info.get("step", number)
-        return {number: step for number, step in held_steps.items() if step != number}
+            info = read_info(self.directory / str(number)) or {}
+            stored_steps[number] = info.get("step", number)
+        return {number: step for number, step in stored_steps.items() if step != number}
 
-    def _move_misnamed(self, number: int, held_step: int) -> str:
-        """Move a checkpoint under a wrong number aside; return the line that says so."""
-        aside = self._move_aside(number)
-        proper = self.directory / str(held_step)
+    def _move_misnamed(self, number: int, stored_step: int) -> str:
+        """Move a folder with a wrong number aside; return a line about it."""
+        target = self._move_aside(number)
+        proper = self.directory / str(stored_step)
         remedy = f"to use it, stop, rename it back to {proper}, and start again"
         if files.is_saved(proper):
-            remedy = f"{proper} is there, too"
+            remedy = f"{proper} exists, too"
         return (
-            f"checkpoint: folder {number} holds step {held_step}, renamed or copied; moved to "
-            f"{aside}; {remedy}"
+            f"checkpoint: folder {number} holds step {stored_step}, renamed or copied; moved "
+            f"to {target}; {remedy}"
         )
 
     def _move_aside(self, step: int) -> epath.Path:
-        """Free the step's place: orbax would not save there again; return where it is now.
+        """Move a step's folder to a new name in `damaged`, and return the new path.
 
-        What was moved aside earlier stays.
+        Orbax would not save the step again while the folder is there.
         """
         folder = self.directory.parent / "damaged"
         folder.mkdir(parents=True, exist_ok=True)
         names = itertools.chain(
             [str(step)], (f"{step}-{number}" for number in itertools.count(2))
         )
-        aside = next(folder / name for name in names if not (folder / name).exists())
-        files.move(self.directory / str(step), aside)
+        target = next(folder / name for name in names if not (folder / name).exists())
+        files.move(self.directory / str(step), target)
         self.manager.reload()
-        return aside
+        return target
 
 
-def _unless_damaged(damaged: dict, step: int, read: Callable, *args: Any) -> Any:
-    """What is read; None where it is damaged, which is noted.
+def _unless_damaged(damaged: dict[int, str], step: int, read: Callable[[], Any]) -> Any:
+    """Return `read()`; if the checkpoint is damaged, add it to `damaged` and return None.
 
-    What the machine or the model is at fault for passes.
+    damaged: reasons by step. Errors of the machine, and a checkpoint of another model,
+    are raised.
     """
     try:
-        return read(*args)
+        return read()
     except (*MACHINE_ERRORS, _Mismatch):
         raise
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
     except Exception as error:
         code = error_number(error)
-        if code is not None and code not in _OF_FILES:
+        if code is not None and code not in _FILE_ERRORS:
             raise OSError(
                 f"checkpoint: step {step} cannot be read now ({os.strerror(code)}); "
                 "nothing was changed: bring the disk back, and run the same command again"
@@ -390,37 +473,37 @@ def _unless_damaged(damaged: dict, step: int, read: Callable, *args: Any) -> Any
 
 
 def latest_info(directory: epath.PathLike) -> dict[str, Any]:
-    """What stands beside the latest states, read as it lies; empty where nothing does."""
-    last = steps(directory)[-1:]
-    return (last and info_beside(epath.Path(directory) / str(last[0]))) or {}
+    """Return the info of the latest checkpoint; empty if missing or damaged."""
+    directory, last = epath.Path(directory), steps(directory)[-1:]
+    return (read_info(directory / str(last[0])) if last else None) or {}
 
 
 def check_seals(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
-    """Raise ValueError where a checkpoint that can be read is sealed by another config.
+    """Raise ValueError if a readable checkpoint has the seal of another config.
 
-    Reads what stands beside the states, and changes nothing.
+    Reads only the infos, and changes nothing.
     """
     for step in reversed(steps(directory)):
         checkpoint = epath.Path(directory) / str(step)
-        if differing := seals.differences(info_beside(checkpoint) or {}, config):
+        if differing := seals.differences(read_info(checkpoint) or {}, config):
             raise seals.foreign_error(checkpoint, differing)
 
 
 def steps(directory: epath.PathLike) -> list[int]:
-    """The steps that stand there whole, while another process may be saving more."""
+    """Return the steps with complete checkpoints, in order; other processes may add more."""
     directory = epath.Path(directory)
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
-    found = sorted(int(name) for name in names if name.isdecimal())
-    return [step for step in found if files.is_saved(directory / str(step))]
+    numbers = sorted(int(name) for name in names if name.isdecimal())
+    return [step for step in numbers if files.is_saved(directory / str(step))]
 
 
 def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
-    """Whether a step was saved for another process to evaluate; `valid` was {}."""
+    """Return whether a step was saved, with valid={}, for another process to evaluate."""
     metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
     try:
         return metrics.exists() and json.loads(metrics.read_text("utf-8")) == {}
     except FileNotFoundError:
-        return False  # It was evaluated and went, just now.
+        return False  # It was evaluated and deleted meanwhile.
 
 
 def read(
@@ -428,74 +511,84 @@ def read(
     step: int,
     template: Template,
     differences: Differences = lambda info: [],
-) -> Found:
-    """Return (states, info) of one step, and change nothing; any error passes.
+) -> Checkpoint:
+    """Return the checkpoint of one step without changing anything; raise any error.
 
-    ValueError where the checkpoint is another run's, by `differences`.
+    template: returns the shapes of the states of a stage.
+    ValueError if `differences` finds that the checkpoint belongs to another run.
     """
-    about = dict(read_only=True, create=False, save_interval_steps=0)
-    with contextlib.closing(_manager(directory, **about)) as manager:
-        sealed, info = _info(manager, step)
+    manager = _manager(directory, read_only=True, create=False, save_interval_steps=0)
+    with contextlib.closing(manager):
+        stored, info = _info(manager, step)
         if differing := differences(info):
             raise seals.foreign_error(epath.Path(directory) / str(step), differing)
-        return _states(manager, step, template(info["stage"]), sealed), info
+        states = _states(manager, step, template(info["stage"]), stored)
+        return Checkpoint(states, info)
 
 
-def _manager(directory: epath.PathLike, **about: Any) -> ocp.CheckpointManager:
-    about = dict(options=ocp.CheckpointManagerOptions(**about))
-    about["item_names"] = ("state", "info")
-    return ocp.CheckpointManager(files.resolve(directory), **about)
-
-
-def _state_and_info(manager, step: int, template: Template) -> Found:
-    sealed, info = _info(manager, step)
-    return _states(manager, step, template(info["stage"]), sealed), info
+def _manager(directory: epath.PathLike, **options: Any) -> ocp.CheckpointManager:
+    """Return orbax's manager of a folder; options: of ocp.CheckpointManagerOptions."""
+    return ocp.CheckpointManager(
+        files.resolve(directory),
+        options=ocp.CheckpointManagerOptions(**options),
+        item_names=("state", "info"),
+    )
 
 
 class _Mismatch(ValueError):
-    """A whole checkpoint whose tree is not the one asked for."""
+    """A complete checkpoint whose states have other shapes than the template's."""
 
 
-def _info(manager, step):
+def _info(
+    manager: ocp.CheckpointManager, step: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the stored object of `with_checksums`, and the verified info inside."""
     items = ocp.args.Composite(info=ocp.args.JsonRestore())
-    sealed = manager.restore(step, args=items)["info"]
-    info = verified_info(sealed)
+    stored = manager.restore(step, args=items)["info"]
+    info = verified_info(stored)
     seals.check_number(info, step)
-    return sealed, info
+    return stored, info
 
 
-def _states(manager, step, shapes, sealed):
-    # Arrays of numpy ask for such, whatever their shape; those of a single number can
-    # be compared in orbax's own errors.
+def _states(
+    manager: ocp.CheckpointManager, step: int, shapes: PyTree, stored: Mapping[str, Any]
+) -> PyTree:
+    """Return the verified states of a step; _Mismatch unless they have the shapes.
+
+    stored: as `_info` returns it.
+    """
+    # Orbax restores numpy arrays of the stored shapes for numpy arrays of any shape.
+    # Scalars, because orbax's error messages compare the values.
     target = jax.tree.map(lambda x: np.zeros((), x.dtype), shapes)
     items = ocp.args.Composite(state=ocp.args.StandardRestore(target))
     try:
         states = manager.restore(step, args=items)["state"]
     except (ValueError, KeyError, TypeError) as error:
-        # Damaged metadata, too, tell of another tree; but the seal told of this one.
-        other = sealed.get("form") != structure_checksum(shapes)
-        if other and ("structure" in str(error) or "shape" in str(error)):
+        # Damaged metadata may look like another structure; the checksum decides.
+        has_other_structure = stored.get("form") != structure_checksum(shapes)
+        is_structure_error = "structure" in str(error) or "shape" in str(error)
+        if has_other_structure and is_structure_error:
             raise _Mismatch(first_line(error)) from error
         raise
-    verify_states(sealed, states)
+    verify_states(stored, states)
     pairs = zip(jax.tree.leaves_with_path(states), jax.tree.leaves(shapes), strict=True)
-    for (path, one), other in pairs:
-        if (one.shape, one.dtype) != (other.shape, other.dtype):
+    for (path, array), expected in pairs:
+        if (array.shape, array.dtype) != (expected.shape, expected.dtype):
             raise _Mismatch(
-                f"{jax.tree_util.keystr(path)} has shape {one.shape} {one.dtype}, not "
-                f"{other.shape} {other.dtype}"
+                f"{jax.tree_util.keystr(path)} has shape {array.shape} {array.dtype}, not "
+                f"{expected.shape} {expected.dtype}"
             )
     return states
 
 
 @contextlib.contextmanager
 def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
-    """Turns what orbax raises when it cannot write into one OSError of one line."""
+    """Raise any error of orbax's writes as an OSError of one line."""
     try:
         yield
     except MemoryError:
-        raise  # No disk is to blame.
-    # Its writers' threads pass on whatever tensorstore raised.
+        raise
+    # Orbax's threads raise whatever tensorstore raises.
     except Exception as error:
         raise OSError(
             f"checkpoint: cannot save step {step} in {directory}: "
@@ -504,68 +597,72 @@ def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
 
 
 def with_checksums(
-    states: tuple, info: Mapping[str, Any], known: int | None = None
+    states: tuple, info: Mapping[str, Any], *, checksum: int | None = None
 ) -> dict[str, Any]:
-    """What stands beside the states on the disk: `info`, and the sums.
+    """Return the object to store with the states: the info as text, and checksums.
 
-    `known` is the states' own, where it is known already.
+    checksum: of the states, None to compute it.
     """
-    body, whole = json.dumps(info, sort_keys=True), structure_checksum(states)
-    known = states_checksum(states) if known is None else known
-    head = zlib.crc32(body.encode())
-    return {"body": body, "head": head, "form": whole, "states": known}
+    body = json.dumps(info, sort_keys=True)
+    return {
+        "body": body,
+        "head": zlib.crc32(body.encode()),
+        "form": structure_checksum(states),
+        "states": states_checksum(states) if checksum is None else checksum,
+    }
 
 
-def verified_info(sealed: Mapping[str, Any]) -> dict[str, Any]:
-    """The `info` again; ValueError where it is damaged."""
-    body = sealed["body"]
-    if "head" in sealed and sealed["head"] != zlib.crc32(body.encode()):
+def verified_info(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the info inside an object of `with_checksums`; ValueError if damaged."""
+    body = stored["body"]
+    if "head" in stored and stored["head"] != zlib.crc32(body.encode()):
         raise ValueError("its position does not match its sum")
     return json.loads(body)
 
 
-def verify_states(sealed: Mapping[str, Any], states: tuple) -> None:
-    """ValueError where states are not those that were sealed."""
-    body = "" if "states" in sealed else sealed["body"]  # As checkpoints had it once.
-    known = sealed["sum"] if body else sealed["states"]
-    if states_checksum(states, body) != known:
+def verify_states(stored: Mapping[str, Any], states: tuple) -> None:
+    """Raise ValueError unless the states have the checksum in the stored object."""
+    # Old checkpoints have one checksum of the info and the states.
+    body = "" if "states" in stored else stored["body"]
+    expected = stored["sum"] if body else stored["states"]
+    if states_checksum(states, body) != expected:
         raise ValueError("its content does not match its sum")
 
 
 def structure_checksum(states: tuple) -> int:
-    """What a model's states are told from another's by: names, shapes and types."""
+    """Return a checksum of the names, shapes and dtypes of a model's states."""
     leaves = jax.tree.leaves_with_path(states)
     structure = [(jax.tree_util.keystr(k), x.shape, str(x.dtype)) for k, x in leaves]
     return zlib.crc32(repr(structure).encode())
 
 
 def states_checksum(states: PyTree, body: str = "") -> int:
-    """A sum over the bytes of arrays, and of what stands beside them."""
+    """Return the CRC-32 of a text and the bytes of arrays."""
     total = zlib.crc32(body.encode())
     for leaf in jax.tree.leaves(jax.device_get(states)):
         total = zlib.crc32(np.ascontiguousarray(leaf), total)
     return total
 
 
-# Errors in reading that are the machine's fault, not the bytes'.
+# Errors of reads that do not mean that the file is damaged.
 MACHINE_ERRORS = (MemoryError, jax.errors.JaxRuntimeError)
 
 
 def system_message(error: Exception) -> str:
-    """What the system said, which tensorstore tells last, in numbers too."""
+    """Return the system's text for an error of Python or tensorstore, else a short text."""
     if isinstance(error, OSError):
         return files.system_message(error)
-    known = error_number(error)
-    return os.strerror(known) if known else messages.shorten(error)
+    code = error_number(error)
+    return os.strerror(code) if code else messages.shorten(error)
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what orbax says, which goes on for pages."""
+    """Return the first line of an error's text: orbax writes long texts."""
     return messages.shorten(str(error).strip().partition("\n")[0])
 
 
 def error_number(error: Exception) -> int | None:
-    """The system's number of an error, which tensorstore has in its text; None: it has none."""
+    """Return the errno of an error of Python or tensorstore; None if it has none."""
     if isinstance(error, OSError):
         return error.errno
     number = re.search(r"os_error_code='(\d+)'", str(error))

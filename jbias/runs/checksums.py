@@ -1,9 +1,9 @@
-"""The checksums of a run's files: size and CRC-32 of each, in its sums.json.
+"""Checksums (size and CRC-32) of a run's files, in its sums.json.
 
-Covered are records, decisions, config.json and provenance.json. Logs, progress.json and
-costs.json are not: they change all the time and hold no result; checkpoints have checksums
-of their own. A checksum is noted after its file is written, and removed before the file is
-written again: what a kill leaves between the two has none, and never counts as damaged.
+Records, decisions, config.json and provenance.json have checksums. Logs, progress.json and
+costs.json have none, because they change often and contain no results. Checkpoints contain
+their own checksums. A checksum is written after its file, and removed before its file is
+rewritten, so a file that a kill leaves between the two never counts as damaged.
 """
 
 import json
@@ -18,19 +18,19 @@ from etils import epath
 from jbias.runtime import files
 
 NAME = "sums.json"
-FOLLOWER = "evaluate.sums.json"  # Of another process, which evaluates.
+FOLLOWER = "evaluate.sums.json"  # Of a process of `jbias evaluate --follow`.
 FACTS = ("config.json", "provenance.json")
-# By the path in the workdir: [bytes, CRC-32], or as it was once the CRC-32 alone.
+# By path in the workdir: [bytes, CRC-32]; in older runs only the CRC-32.
 Checksums = Mapping[str, Any]
 
 
 def checksum(content: bytes) -> list[int]:
-    """Return what content is known by: its bytes and CRC-32."""
+    """Return the number of bytes and the CRC-32 of a content."""
     return [len(content), zlib.crc32(content)]
 
 
 def checksum_of_file(path: pathlib.Path, buffer: memoryview) -> list[int]:
-    """Return `checksum` of a file's content, which is read piece by piece into a buffer."""
+    """Return `checksum` of a file's content, read in chunks into the buffer."""
     size = crc = 0
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
@@ -38,39 +38,45 @@ def checksum_of_file(path: pathlib.Path, buffer: memoryview) -> list[int]:
     return [size, crc]
 
 
-def is_same(held: Any, other: Any) -> bool:
-    """Return whether two sums are of the same content, in either of their two forms."""
-    if isinstance(held, list) and isinstance(other, list):
-        return held == other
-    crc, other_crc = (x[1] if isinstance(x, list) else x for x in (held, other))
-    return crc == other_crc
+def is_same(first: Any, second: Any) -> bool:
+    """Return whether two checksums, of the new or the old form, are equal."""
+    if isinstance(first, list) and isinstance(second, list):
+        return first == second
+    return _crc(first) == _crc(second)
 
 
-def damage(path: epath.PathLike, held: Any, *, quick: bool = False) -> str:
-    """What has befallen a file that is known by `held`; "" nothing.
+def _crc(checksum: Any) -> int:
+    """Return the CRC-32 in a checksum of the new or the old form."""
+    return checksum[1] if isinstance(checksum, list) else checksum
 
-    `quick`: by its size alone.
+
+def damage(path: epath.PathLike, expected: Any, *, quick: bool = False) -> str:
+    """Return "is gone" or "is damaged" for a file without its checksum, else "".
+
+    expected: the checksum. quick: whether to compare the size only.
     """
     path = epath.Path(path)
     try:
-        if quick and isinstance(held, list):
-            whole = path.stat().length == held[0]
+        if quick and isinstance(expected, list):
+            is_intact = path.stat().length == expected[0]
         else:
-            found = checksum(path.read_bytes())
-            whole = held in (found, found[1])
+            is_intact = is_same(checksum(path.read_bytes()), expected)
     except (FileNotFoundError, NotADirectoryError):
         return "is gone"
-    return "" if whole else "is damaged"
+    return "" if is_intact else "is damaged"
 
 
 def write(workdir: epath.Path, sums: Checksums, name: str = NAME) -> None:
-    """Seals these files, and no others."""
+    """Write the checksums of a run, in place of its earlier checksums.
+
+    name: of the file, NAME or FOLLOWER.
+    """
     content = json.dumps({"sum": _checksum_of_all(sums), "files": sums})
     files.save(workdir / name, content)
 
 
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
-    """The sums of a run; empty where it has none. ValueError where they are damaged."""
+    """Return the checksums of a run; empty if it has none. ValueError if damaged."""
     path = epath.Path(workdir) / name
     if not path.exists():
         return {}
@@ -87,72 +93,95 @@ def _checksum_of_all(sums: Checksums) -> int:
 
 
 def read_folder(folder: epath.PathLike, *, follower: bool = False) -> dict[str, Any]:
-    """The sums of a workdir, or of that of a branch in it, by the path in that folder.
+    """Return the checksums of a workdir, or of a branch's folder, by path in the folder.
 
-    `follower`: only of what another process evaluated, and the run itself did not since.
+    follower: whether to return only files that `jbias evaluate --follow` wrote and the run
+    itself has not written since.
     """
-    folder, inside = epath.Path(folder), ""
-    own = any((folder / name).exists() for name in (NAME, FOLLOWER))
-    if folder.parent.name == "vary" and not own:
-        folder, inside = folder.parents[1], f"vary/{folder.name}/"
-    found, held = read(folder, FOLLOWER), read(folder)
-    found = {k: v for k, v in found.items() if k not in held}
-    found |= {} if follower else held
-    return {k.removeprefix(inside): v for k, v in found.items() if k.startswith(inside)}
+    folder, branch_prefix = epath.Path(folder), ""
+    has_own_sums = any((folder / name).exists() for name in (NAME, FOLLOWER))
+    if folder.parent.name == "vary" and not has_own_sums:
+        folder, branch_prefix = folder.parents[1], f"vary/{folder.name}/"
+    follower_sums, run_sums = read(folder, FOLLOWER), read(folder)
+    sums = {
+        name: value for name, value in follower_sums.items() if name not in run_sums
+    }
+    if not follower:
+        sums |= run_sums
+    return {
+        name.removeprefix(branch_prefix): value
+        for name, value in sums.items()
+        if name.startswith(branch_prefix)
+    }
 
 
 def find_damaged(
-    workdir: epath.PathLike, held: Checksums, *, quick: bool = False
+    workdir: epath.PathLike, sums: Checksums, *, quick: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """The files that are not as they were sealed, and what has befallen each.
+    """Yield the name and the `damage` of each file that does not match its checksum.
 
-    In an object store decisions are known by their size alone, and many are asked for
-    at once.
+    quick: whether to compare sizes only. In an object store, decisions are compared by size
+    only, and files are read in parallel.
     """
-    remote = files.is_remote(workdir)
+    is_remote = files.is_remote(workdir)
 
-    def found(name: str) -> str:
-        size = quick or remote and not is_needed(name)
-        return damage(epath.Path(workdir) / name, held[name], quick=size)
+    def damage_of(name: str) -> str:
+        by_size = quick or is_remote and not is_needed(name)
+        return damage(epath.Path(workdir) / name, sums[name], quick=by_size)
 
-    with futures.ThreadPoolExecutor(16) as pool:  # A disk needs none of its threads.
-        several = pool.map if remote else map
-        yield from ((k, what) for k, what in zip(held, several(found, held)) if what)
+    with futures.ThreadPoolExecutor(16) as pool:
+        run_all = pool.map if is_remote else map
+        for name, problem in zip(sums, run_all(damage_of, sums)):
+            if problem:
+                yield name, problem
 
 
-def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
-    """Refuses a file that is not as it was sealed; records and facts that are gone."""
-    held = {k: v for k, v in read_folder(folder).items() if wanted(k)}
-    for name, what in find_damaged(folder, held):
-        if what == "is gone" and not is_needed(name):
-            continue  # Whoever needs it says so.
-        if read_folder(folder).get(name) != held[name]:
-            return check(folder, wanted)  # It is just being written anew.
-        seal = FOLLOWER if name in read_folder(folder, follower=True) else NAME
-        anew = "the run's command, or jbias evaluate --follow, makes it anew from its "
-        anew = f"{anew}checkpoint; else " * is_record(name)
+def check(folder: epath.PathLike, is_wanted: Callable[[str], bool]) -> None:
+    """Raise ValueError for a damaged file, or a missing file of records or facts.
+
+    is_wanted: selects the files to check by their names.
+    """
+    sums = {k: v for k, v in read_folder(folder).items() if is_wanted(k)}
+    for name, problem in find_damaged(folder, sums):
+        if problem == "is gone" and not is_needed(name):
+            continue  # Code that needs the file reports it.
+        if read_folder(folder).get(name) != sums[name]:
+            return check(folder, is_wanted)  # The file was rewritten meanwhile.
+        sums_file = FOLLOWER if name in read_folder(folder, follower=True) else NAME
+        recompute = (
+            "the run's command, or jbias evaluate --follow, rewrites it from its "
+            "checkpoint; otherwise "
+            if is_record(name)
+            else ""
+        )
         raise ValueError(
-            f"{epath.Path(folder) / name} {what}: it is not as the run wrote it ({seal}); "
-            f"{anew}restore it, or delete {seal} to take all files as they are"
+            f"{epath.Path(folder) / name} {problem}: it differs from the file that the run "
+            f"wrote ({sums_file}); {recompute}restore it, or delete {sums_file} to accept "
+            "all files as they are"
         )
 
 
 def is_fact(name: str) -> bool:
-    """Whether it says what a run, or a branch of it, is."""
+    """Return whether a file describes a run or a branch: config.json or provenance.json."""
     return name.rpartition("/")[2] in FACTS
 
 
 def is_needed(name: str) -> bool:
-    """Whether it has records, or says what a run is: there must be all of these."""
+    """Return whether a file must exist: files of records, and facts."""
     return is_record(name) or is_fact(name)
 
 
 def is_record(name: str) -> bool:
-    """Whether it has the records of a step."""
+    """Return whether a file has records of a step."""
     return name.endswith(".jsonl")
 
 
-def summarize(files: Iterable[tuple[str, str]]) -> str:
-    """Names files that are amiss, in short."""
-    first, *others = [f"{name} {what}" for name, what in files]
-    return first + f" (and {len(others)} more)" * bool(others)
+def summarize(problems: Iterable[tuple[str, str]]) -> str:
+    """Return a phrase that names the first damaged file and counts the other files.
+
+    problems: names and problems, as `find_damaged` yields them.
+    """
+    phrases = [f"{name} {problem}" for name, problem in problems]
+    if len(phrases) == 1:
+        return phrases[0]
+    return f"{phrases[0]} (and {len(phrases) - 1} more)"

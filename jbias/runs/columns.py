@@ -1,7 +1,7 @@
-"""Columns of records: small while workdirs are read, then joined one after another.
+"""Columns of records of many workdirs, joined with little memory.
 
-Of a workdir's table words become codes of one byte where they are few, and other columns
-stay where they are. Joined columns are the only copy of all records.
+The words of a workdir's table become codes, of one byte if there are few different words;
+other columns are not copied. Joined columns are the only copy of all records.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 
 class Words(NamedTuple):
-    """A column of words: of each row the place of its word in `known`."""
+    """A column of words: for each row, the index of its word in `vocabulary`."""
 
-    codes: np.ndarray  # The smallest unsigned integers.
-    known: list[str]
+    codes: np.ndarray  # Of the smallest unsigned integer type that fits.
+    vocabulary: list[str]
 
 
 class Integers(NamedTuple):
@@ -30,9 +30,9 @@ Column = Words | Integers | np.ndarray
 
 
 def shrink(table: pa.Table, nullable: Sequence[str]) -> dict[str, Column]:
-    """Return the columns of a table by their names; as a float null is NaN.
+    """Return the columns of a table by name; null becomes NaN in a column of floats.
 
-    nullable: columns of integers of which some may be missing.
+    nullable: names of the columns of integers that may have missing values.
     """
     return {
         name: _shrink(table.column(name), is_nullable=name in nullable)
@@ -43,9 +43,9 @@ def shrink(table: pa.Table, nullable: Sequence[str]) -> dict[str, Column]:
 def _shrink(column: pa.ChunkedArray, *, is_nullable: bool) -> Column:
     if pa.types.is_dictionary(column.type):
         coded = column.unify_dictionaries().combine_chunks()
-        known = coded.dictionary.to_pylist()
-        smallest = np.min_scalar_type(len(known))
-        return Words(coded.indices.to_numpy().astype(smallest), known)
+        vocabulary = coded.dictionary.to_pylist()
+        smallest = np.min_scalar_type(len(vocabulary))
+        return Words(coded.indices.to_numpy().astype(smallest), vocabulary)
     if not is_nullable:
         return column.to_numpy()
     is_missing = column.is_null().to_numpy()
@@ -56,33 +56,34 @@ def _shrink(column: pa.ChunkedArray, *, is_nullable: bool) -> Column:
 def join(
     tables: Sequence[dict[str, Column]],
 ) -> dict[str, np.ndarray | pd.Categorical | pd.arrays.IntegerArray]:
-    """Return the rows of all tables as columns; empties the tables.
+    """Concatenate tables, given by column, and empty them to free memory.
 
-    Words become categories in the order of the alphabet.
+    Words become categories in alphabetical order.
     """
-    # One column after another, so that the memory of its pieces is free for the next.
+    # Column by column: the memory of the joined columns is free for the next column.
     return {name: _join([table.pop(name) for table in tables]) for name in [*tables[0]]}
 
 
 def _join(
-    pieces: Sequence[Column],
+    columns: Sequence[Column],
 ) -> np.ndarray | pd.Categorical | pd.arrays.IntegerArray:
-    first = pieces[0]
+    """Concatenate columns of one type."""
+    first = columns[0]
     if isinstance(first, Words):
-        return _join_words(pieces)
+        return _join_words(columns)
     if isinstance(first, Integers):
-        values = np.concatenate([piece.values for piece in pieces])
-        is_missing = np.concatenate([piece.is_missing for piece in pieces])
+        values = np.concatenate([column.values for column in columns])
+        is_missing = np.concatenate([column.is_missing for column in columns])
         return pd.arrays.IntegerArray(values, is_missing)
-    return np.concatenate(pieces)
+    return np.concatenate(columns)
 
 
-def _join_words(pieces: Sequence[Words]) -> pd.Categorical:
-    known = sorted(set().union(*(piece.known for piece in pieces)))
-    places = {word: place for place, word in enumerate(known)}
-    ends = np.cumsum([len(piece.codes) for piece in pieces])
-    codes = np.empty(ends[-1], np.min_scalar_type(-len(known) - 1))
-    for piece, end in zip(pieces, ends, strict=True):
-        wanted = np.array([places[word] for word in piece.known], codes.dtype)
-        codes[end - len(piece.codes) : end] = wanted[piece.codes]
-    return pd.Categorical.from_codes(codes, pd.Index(known, dtype="str"))
+def _join_words(columns: Sequence[Words]) -> pd.Categorical:
+    vocabulary = sorted(set().union(*(column.vocabulary for column in columns)))
+    new_codes = {word: code for code, word in enumerate(vocabulary)}
+    ends = np.cumsum([len(column.codes) for column in columns])
+    codes = np.empty(ends[-1], np.min_scalar_type(-len(vocabulary) - 1))
+    for column, end in zip(columns, ends, strict=True):
+        recoded = np.array([new_codes[word] for word in column.vocabulary], codes.dtype)
+        codes[end - len(column.codes) : end] = recoded[column.codes]
+    return pd.Categorical.from_codes(codes, pd.Index(vocabulary, dtype="str"))

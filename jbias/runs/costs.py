@@ -1,8 +1,8 @@
-"""What a run cost: device hours, and an estimate of the energy with its assumptions.
+"""Costs of a run: measured device hours, and an estimate of energy and emissions.
 
-Seconds are measured; energy is an estimate: hours times the rated power of the devices,
-times the share of it in use, times the power usage effectiveness (PUE) of the building.
-Host, memory and network are left out, unless the PUE accounts for them.
+Energy is estimated as hours times the rated power of the devices, times the share of the
+power in use, times the power usage effectiveness (PUE) of the building. Host, memory and
+network are left out, unless the PUE includes them.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from jbias.runtime import messages
 
 
 class DevicePower(NamedTuple):
-    """What one device of jax draws at most, and who says so."""
+    """The rated power of a jax device, and its source."""
 
     watts: float
     source: str
@@ -23,8 +23,8 @@ class DevicePower(NamedTuple):
 
 _JOUPPI = "Jouppi et al. 2023, arXiv:2304.01433, the most measured"
 _LANNELONGUE = "a core, the usual of Lannelongue et al. 2021 (Green Algorithms)"
-# By how a device's kind begins, the longest first. Makers of v5e and later TPUs do not
-# publish their power.
+# By the start of jax's `device_kind`; the longest match counts. The power of TPU v5e and
+# later TPUs is not published.
 DEVICE_POWERS: Mapping[str, DevicePower] = {
     "NVIDIA H200": DevicePower(700, "NVIDIA H200 datasheet, SXM"),
     "NVIDIA H100 PCIe": DevicePower(350, "NVIDIA H100 PCIe product brief"),
@@ -36,7 +36,7 @@ DEVICE_POWERS: Mapping[str, DevicePower] = {
     "Tesla V100": DevicePower(300, "NVIDIA V100 datasheet, SXM2"),
     "Tesla T4": DevicePower(70, "NVIDIA T4 datasheet"),
     "NVIDIA L4": DevicePower(72, "NVIDIA L4 datasheet"),
-    # Of a chip, which has two of jax's devices, 262 W.
+    # A chip has 262 W and counts as two devices in jax.
     "TPU v3": DevicePower(131, _JOUPPI),
     "TPU v4": DevicePower(192, _JOUPPI),
     "cpu": DevicePower(12, _LANNELONGUE),
@@ -45,93 +45,98 @@ PHASES = ("opening", "compiling", "stepping", "evaluating")
 
 
 class Energy(NamedTuple):
-    """What an estimate assumes."""
+    """Assumptions of an estimate of energy and emissions."""
 
-    watts: float = 0.0  # Of one device; 0: as RATED has its kind.
-    share: float = 1.0  # Of the rated power that is in use.
-    pue: float = 1.0  # What the building draws for each watt of its devices.
-    # kg of CO2 equivalents a kWh; 0: not known, nothing is said.
-    intensity: float = 0.0
+    watts: float = 0.0  # Power of one device; 0: from DEVICE_POWERS.
+    share: float = 1.0  # Share of the rated power in use.
+    pue: float = 1.0  # Watts of the building per watt of the devices.
+    intensity: float = 0.0  # kg of CO2 equivalents per kWh; 0: unknown, no emissions.
 
 
 DEFAULT_ENERGY = Energy()
 
 
-def parse_energy(where: str, given: Mapping[str, float]) -> Energy:
-    """What a config's entries assume; ValueError where they cannot be."""
-    jc.check_all_known(where, given, Energy._fields)
-    energy = Energy(**given)
-    bounds = ((0, 1e6), (0, 1), (1, 10), (0, 10))  # Of each field.
-    for name, value, (low, high) in zip(Energy._fields, energy, bounds, strict=True):
+_BOUNDS = {"watts": (0, 1e6), "share": (0, 1), "pue": (1, 10), "intensity": (0, 10)}
+
+
+def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
+    """Return the assumptions in a config's entries; ValueError for invalid entries.
+
+    where: the path of the entries, for messages.
+    """
+    jc.check_all_known(where, entries, Energy._fields)
+    energy = Energy(**entries)
+    for name, (low, high) in _BOUNDS.items():
+        value = getattr(energy, name)
         if type(value) not in (int, float) or not low <= value <= high:
             jc.refuse(f"{where}.{name}", f"be from {low:g} to {high:g}", value)
     return energy
 
 
 class Devices(NamedTuple):
-    """What is paid for: so many devices of a kind; on a CPU its cores."""
+    """The devices that are billed; of a CPU, its cores."""
 
     kind: str
     count: int
 
 
 class Stopwatch:
-    """Adds up where the seconds of a process go; whatever is not told, to "opening".
+    """Clock of the seconds that a process spends in each phase of PHASES.
 
-    began: when, by the calendar, in UTC.
+    The current phase is "opening" outside of `during`. began: start time, in UTC.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self.began = messages.utc_now("microseconds")
-        self._clock, self._doing, self._since = clock, PHASES[0], clock()
-        self._spent = dict.fromkeys(PHASES, 0.0)
+        self._clock, self._phase, self._since = clock, PHASES[0], clock()
+        self._seconds = dict.fromkeys(PHASES, 0.0)
 
     @contextlib.contextmanager
-    def during(self, work: str) -> Iterator[None]:
-        """Counts what happens inside as that work, and what follows as before."""
-        before = self._turned(work)
+    def during(self, phase: str) -> Iterator[None]:
+        """Count the duration of the context as a phase."""
+        outer_phase = self._switch(phase)
         try:
             yield
         finally:
-            self._turned(before)
+            self._switch(outer_phase)
 
     def spent(self) -> dict[str, float]:
-        """Seconds of each work until now."""
-        self._turned(self._doing)
-        return dict(self._spent)
+        """Return the seconds of each phase so far."""
+        self._switch(self._phase)
+        return dict(self._seconds)
 
-    def _turned(self, work: str) -> str:
-        now, before = self._clock(), self._doing
-        self._spent[before] += now - self._since
-        self._since, self._doing = now, work
-        return before
+    def _switch(self, phase: str) -> str:
+        """Start a phase; return the previous one."""
+        now, previous = self._clock(), self._phase
+        self._seconds[previous] += now - self._since
+        self._since, self._phase = now, phase
+        return previous
 
 
 def device_power(kind: str) -> DevicePower | None:
-    """The power of a kind of device; None where nobody published it."""
-    fits = [name for name in DEVICE_POWERS if kind.startswith(name)]
-    return DEVICE_POWERS[max(fits, key=len)] if fits else None
+    """Return the power of a kind of device; None if it is not published."""
+    matches = [name for name in DEVICE_POWERS if kind.startswith(name)]
+    return DEVICE_POWERS[max(matches, key=len)] if matches else None
 
 
 def estimate(
     seconds: float, devices: Devices, energy: Energy = DEFAULT_ENERGY
 ) -> dict[str, float | str | None]:
-    """What so many seconds of these devices cost.
+    """Return the cost of using devices for some seconds, and its assumptions.
 
-    "energy_kwh" is hours * count * watts * share * pue / 1000, None where the power is
-    not known; "kg_co2e" that times the intensity, None where none is given. What was
-    assumed stands beside.
+    "energy_kwh" is hours * count * watts * share * pue / 1000, None if the power is
+    unknown. "kg_co2e" is energy_kwh * intensity, None if the intensity is unknown.
     """
-    known = device_power(devices.kind)
-    watts = energy.watts or (known.watts if known else None)
+    rated = device_power(devices.kind)
+    watts = energy.watts or (rated.watts if rated else None)
     hours = devices.count * seconds / 3600
     kwh = None if watts is None else hours * watts * energy.share * energy.pue / 1000
-    emits = kwh is not None and energy.intensity > 0
-    source = "given" if energy.watts else known.source if known else "not published"
+    has_emissions = kwh is not None and energy.intensity > 0
+    source = "given" if energy.watts else rated.source if rated else "not published"
     return {
         "device_hours": hours,
         "energy_kwh": kwh,
-        "kg_co2e": kwh * energy.intensity if emits else None,
+        "kg_co2e": kwh * energy.intensity if has_emissions else None,
         "device": devices.kind,
         "devices": devices.count,
         "watts": watts,
@@ -143,7 +148,7 @@ def estimate(
 
 
 def describe(cost: Mapping[str, Any]) -> str:
-    """What `estimate` or `total` gave, in a line."""
+    """Return a line about a cost of `estimate` or `total`."""
     line = f"{cost['device_hours']:.3g} device hours"
     if cost["energy_kwh"] is not None:
         line += f", about {cost['energy_kwh']:.3g} kWh"
@@ -155,25 +160,31 @@ def describe(cost: Mapping[str, Any]) -> str:
 def of_start(
     at: str, spent: Mapping[str, float], devices: Devices, energy: Energy, step: int
 ) -> dict[str, Any]:
-    """What one start of a run says of itself, having come to `step`."""
-    seconds = {work: round(value, 3) for work, value in spent.items()}
-    cost = estimate(sum(seconds.values()), devices, energy)
+    """Return the cost of one start of a run, as in costs.json.
+
+    at: time of the start. spent: seconds by phase. step: the last step so far.
+    """
+    seconds = {phase: round(value, 3) for phase, value in spent.items()}
+    cost = estimate(sum(seconds.values()), devices, energy=energy)
     return {"at": at, "step": step, "seconds": seconds, **cost}
 
 
 def total(starts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all starts of a run cost together, steps that a kill undid among it.
+    """Return the total cost of all starts of a run, including steps lost to a kill.
 
-    "hours" are device hours by work. Energy and emissions are None where those of any
-    start are.
+    "hours" are device hours by phase. Energy or emissions are None if those of any start
+    are.
     """
     starts, sums = list(starts), {}
     for key in ("device_hours", "energy_kwh", "kg_co2e"):
-        values = [one[key] for one in starts]
+        values = [start[key] for start in starts]
         sums[key] = None if None in values else sum(values)
 
-    def hours(work):
-        spent = (one["devices"] * one["seconds"].get(work, 0.0) for one in starts)
-        return sum(spent) / 3600
+    def device_hours(phase: str) -> float:
+        seconds = (
+            start["devices"] * start["seconds"].get(phase, 0.0) for start in starts
+        )
+        return sum(seconds) / 3600
 
-    return {"starts": len(starts), **sums, "hours": {k: hours(k) for k in PHASES}}
+    hours = {phase: device_hours(phase) for phase in PHASES}
+    return {"starts": len(starts), **sums, "hours": hours}

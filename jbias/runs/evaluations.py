@@ -1,7 +1,7 @@
-"""A run's evaluations: writing them, which there are, and whose files are damaged."""
+"""A run's evaluations: writing records, finding evaluated steps and damaged files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -11,18 +11,20 @@ from jbias.runtime import files
 
 
 def records_path(workdir: epath.Path, step: int) -> epath.Path:
+    """Return the path of a step's file of records."""
     return workdir / "evals" / f"{step}.jsonl"
 
 
 class RecordStore:
-    """Writes a run's records, and seals the checksums of these and other files.
+    """The record files of a run, and the checksums of these and other files.
 
-    sums: of records and decisions, by file, of those that stand as they were sealed;
-    facts: of what says what the run is. A process that does not write has no branches.
-    `follower`: in one that evaluates what another trains.
+    sums: checksums of the intact files of records and decisions, by name.
+    facts: checksums of config.json and provenance.json, by name.
+    branches: empty in a process that writes nothing.
+    follower: whether this process evaluates a run that another process trains.
 
-    Records that are as they were sealed are never written over: a checkpoint that says
-    others is refused, and an evaluation that is made again leaves them as they are.
+    Intact files of records are never overwritten: if a step is evaluated again, they stay,
+    and a checkpoint with other records is rejected.
     """
 
     def __init__(
@@ -41,241 +43,290 @@ class RecordStore:
         if follower:
             self.sums = checksums.read(workdir, checksums.FOLLOWER)
         elif branches:
-            self.sums = _standing(workdir)
+            self.sums = _intact_sums(workdir)
 
     def add_facts(self) -> None:
-        """Takes the sums of what says what the run is, as it stands there."""
-        folders = {"", *(branch.folder for branch in self._branches)}
-        for folder in folders if self._branches else ():
-            for path in (self._workdir / folder / name for name in checksums.FACTS):
-                found = checksums.checksum(path.read_bytes())
-                self.facts[relative_name(self._workdir, path)] = found
+        """Compute the checksums of the current config.json and provenance.json files."""
+        if not self._branches:
+            return
+        for folder in {"", *(branch.folder for branch in self._branches)}:
+            for name in checksums.FACTS:
+                path = self._workdir / folder / name
+                checksum = checksums.checksum(path.read_bytes())
+                self.facts[relative_name(self._workdir, path)] = checksum
 
     def write(
         self, step: int, records: Sequence[results.Record]
     ) -> Sequence[results.Record]:
-        """Write each branch's records of an evaluation; return the records that stand.
+        """Write the records of an evaluation to the branches' files.
 
-        A file that is as it was sealed stays: where a start before this one evaluated the
-        step, on other devices say, the numbers that were seen first count.
+        Returns the records that are then in the files: an intact file of an earlier
+        evaluation, for example on other devices, stays.
         """
         self._check_lock()
-        standing: list[results.Record] = [] if self._branches else [*records]
-        elsewhere = {}  # Sums of what a follower evaluated.
+        valid_records: list[results.Record] = [] if self._branches else [*records]
+        follower_sums = {}
         if self._branches and not self._follower:
-            elsewhere = checksums.read(self._workdir, checksums.FOLLOWER)
-        for branch, path, name, text in self._texts(step, records):
-            sum_ = checksums.checksum(text.encode())
-            sealed = self.sums.get(name, elsewhere.get(name))
-            own = [record for record in records if record.run == branch.fields["run"]]
-            if sealed is None or checksums.damage(path, sealed):
-                self._write_text(path, text)
-                self.sums[name] = sum_
-            elif not checksums.is_same(sealed, sum_):
+            follower_sums = checksums.read(self._workdir, checksums.FOLLOWER)
+        for file in self._record_files(step, records):
+            checksum = checksums.checksum(file.text.encode())
+            old_checksum = self.sums.get(file.name, follower_sums.get(file.name))
+            branch_records = file.records
+            if old_checksum is None or checksums.damage(file.path, old_checksum):
+                self._write_text(file.path, file.text)
+                self.sums[file.name] = checksum
+            elif not checksums.is_same(old_checksum, checksum):
                 self._say(
-                    f"{path}: was evaluated before, with other numbers (on other devices "
-                    "or packages?); the records stand as they were sealed"
+                    f"{file.path}: was evaluated before, with other numbers (on other "
+                    "devices or packages?); the first records are kept"
                 )
-                own = results.loads(path.read_text("utf-8"), where=str(path))
-            standing += own
-        return standing
+                text = file.path.read_text("utf-8")
+                branch_records = results.loads(text, where=str(file.path))
+            valid_records += branch_records
+        return valid_records
 
     def write_again(self, step: int, records: Sequence[results.Record]) -> None:
-        """Write records of a step's checkpoint where the files are gone or damaged.
+        """Write the records in a step's checkpoint to missing and damaged files.
 
-        ValueError where a file is as it was sealed, and says other numbers.
+        ValueError if an intact file has other records.
         """
         self._check_lock()
-        for _, path, name, text in self._texts(step, records):
-            sum_ = checksums.checksum(text.encode())
-            if damage := checksums.damage(path, sum_):
-                sealed = self.sums.get(name, sum_)
-                if not checksums.damage(path, sealed):
-                    raise seals.ForeignError(_contradiction(path, step))
-                then = "written anew from the checkpoint of its step"
-                self._say(f"{path} {damage}: {then}")
-                self._write_text(path, text)
-            # Only now: what is saved may rely on it.
-            self.sums[name] = sum_
+        for file in self._record_files(step, records):
+            checksum = checksums.checksum(file.text.encode())
+            if problem := checksums.damage(file.path, checksum):
+                old_checksum = self.sums.get(file.name, checksum)
+                if not checksums.damage(file.path, old_checksum):
+                    raise seals.ForeignError(_contradiction(file.path, step))
+                self._say(
+                    f"{file.path} {problem}: written again from the checkpoint of its step"
+                )
+                self._write_text(file.path, file.text)
+            # After the write, because a later save stores the checksums.
+            self.sums[file.name] = checksum
 
-    def _texts(
+    def _record_files(
         self, step: int, records: Sequence[results.Record]
-    ) -> Iterator[tuple[run_spec.Branch, epath.Path, str, str]]:
-        """Yield each branch, its file of the step, how sums call the file, its content."""
+    ) -> Iterator["_RecordFile"]:
+        """Yield the file of each branch for the records of a step."""
         for branch in self._branches:
             path = records_path(self._workdir / branch.folder, step)
             run = branch.fields["run"]
-            text = results.dumps(record for record in records if record.run == run)
-            yield branch, path, relative_name(self._workdir, path), text
+            branch_records = [record for record in records if record.run == run]
+            yield _RecordFile(
+                path=path,
+                name=relative_name(self._workdir, path),
+                records=branch_records,
+                text=results.dumps(branch_records),
+            )
 
     def _write_text(self, path: epath.Path, text: str) -> None:
         with files.translate_os_errors(str(path)):
             results.write_text(path, text)
 
     def sums_until(self, step: int) -> dict[str, Any]:
-        """Return the sums of the files of steps up to this one, for its checkpoint."""
-        return {name: sum_ for name, sum_ in self.sums.items() if _step(name) <= step}
+        """Return the checksums of the files of steps <= `step`, for its checkpoint."""
+        return {
+            name: checksum
+            for name, checksum in self.sums.items()
+            if _step(name) <= step
+        }
 
     def contradictions(self, info: Mapping[str, Any]) -> list[str]:
-        """Return the records of which a checkpoint says others than those sealed here.
+        """Return a line for each intact file whose records differ from a checkpoint's.
 
-        `info` is what stands beside its states.
+        info: of the checkpoint.
         """
-        claimed = dict(info.get("sums") or {})
+        checkpoint_sums = dict(info.get("sums") or {})
         if text := info.get("records"):
-            step, where = info["step"], "the checkpoint's records"
-            for _, _, name, own in self._texts(step, results.loads(text, where=where)):
-                claimed.setdefault(name, checksums.checksum(own.encode()))
+            records = results.loads(text, where="the checkpoint's records")
+            for file in self._record_files(info["step"], records):
+                checksum = checksums.checksum(file.text.encode())
+                checkpoint_sums.setdefault(file.name, checksum)
         return [
-            f"{name}: other numbers != those that are as sealed in {checksums.NAME}"
-            for name, sum_ in sorted(claimed.items())
+            f"{name}: other numbers != those with their checksum in {checksums.NAME}"
+            for name, checksum in sorted(checkpoint_sums.items())
             if checksums.is_record(name)
             and name in self.sums
-            and not checksums.is_same(sum_, self.sums[name])
+            and not checksums.is_same(checksum, self.sums[name])
         ]
 
     def restore(self, info_at: Callable[[int], dict[str, Any]]) -> None:
-        """Puts records back that are not as they were written, from the step's checkpoint.
+        """Rewrite damaged and missing files of records from the steps' checkpoints.
 
-        `info_at` gives what stands beside a checkpoint; ValueError where there is none.
+        info_at: returns the info of a step's checkpoint.
+        ValueError if a file's checkpoint cannot be read.
         """
-        held = {k: v for k, v in self.sums.items() if checksums.is_record(k)}
-        damaged = checksums.find_damaged(self._workdir, held)
-        for name, what in damaged if self._branches else ():
+        if not self._branches:
+            return
+        sums = {k: v for k, v in self.sums.items() if checksums.is_record(k)}
+        for name, problem in checksums.find_damaged(self._workdir, sums):
             path, step = self._workdir / name, _step(name)
             try:
                 text = info_at(step)["records"]
                 records = results.loads(text, where=f"the checkpoint of step {step}")
-            # Of a step that went, and of a damaged one, orbax raises anything.
+            # Orbax raises any type of error for a missing or damaged checkpoint.
             except Exception as error:
-                raise lost_error(path, what) from error
+                raise lost_error(path, problem) from error
             self.write_again(step, records)
 
     def seal(self, lost: Iterable[str] = ()) -> None:
-        """Seals what is written; tells which of the `lost` files still are."""
+        """Write the checksums; log a line if some of the `lost` files are still damaged."""
         self._check_lock()
-        held = {name: self.sums[name] for name in lost}
-        if still := dict(checksums.find_damaged(self._workdir, held)):
-            self._say(describe_lost(self._workdir, still))
+        lost_sums = {name: self.sums[name] for name in lost}
+        if still_damaged := dict(checksums.find_damaged(self._workdir, lost_sums)):
+            self._say(describe_lost(self._workdir, still_damaged))
         if self._follower:
             checksums.write(self._workdir, self.sums, checksums.FOLLOWER)
         elif self._branches:
             checksums.write(self._workdir, {**self.facts, **self.sums})
 
 
-def _standing(workdir: epath.Path) -> dict[str, Any]:
-    """Return the sums of the records and decisions that are as they were sealed."""
-    sums = checksums.read(workdir)
-    sealed = {name: sum_ for name, sum_ in sums.items() if not checksums.is_fact(name)}
-    damaged = dict(checksums.find_damaged(workdir, sealed))
-    return {name: sum_ for name, sum_ in sealed.items() if name not in damaged}
+class _RecordFile(NamedTuple):
+    """A branch's file of records of one step."""
+
+    path: epath.Path
+    name: str  # In the checksums.
+    records: list[results.Record]
+    text: str  # The records as JSON lines.
+
+
+def _intact_sums(workdir: epath.Path) -> dict[str, Any]:
+    """Return the checksums of the intact files of records and decisions."""
+    sums = {
+        name: checksum
+        for name, checksum in checksums.read(workdir).items()
+        if not checksums.is_fact(name)
+    }
+    damaged = dict(checksums.find_damaged(workdir, sums))
+    return {name: checksum for name, checksum in sums.items() if name not in damaged}
 
 
 def _contradiction(path: epath.Path, step: int) -> str:
+    """Return the message for a checkpoint whose records differ from an intact file."""
     return (
-        f"checkpoint: step {step} says other numbers than {path}, which is as it was "
-        f"sealed in {checksums.NAME}; move that checkpoint out of the workdir, and run the "
-        "same command again"
+        f"checkpoint: step {step} has other numbers than {path}, which matches its checksum "
+        f"in {checksums.NAME}; move that checkpoint out of the workdir, and run the same "
+        "command again"
     )
 
 
 def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
-    """The validation accuracies of a step by "stage/entry"; None before it is evaluated."""
+    """Return the validation accuracies of a step by "stage/member"; None if not evaluated.
+
+    member: seed and branch, as in `run_spec.member_name`.
+    """
     if not is_evaluated(workdir, step):
         return None
-    found = {}
+    accuracies = {}
     for folder in results.branch_folders(workdir):
         path = records_path(folder, step)
         branch = "" if folder == workdir else folder.name
-        for r in filter(
-            is_valid, results.loads(path.read_text("utf-8"), where=str(path))
-        ):
-            found[f"{r.stage}/{run_spec.member_name(r.seed, branch)}"] = r.value
-    return found
+        for record in results.loads(path.read_text("utf-8"), where=str(path)):
+            if is_valid(record):
+                member = run_spec.member_name(record.seed, branch)
+                accuracies[f"{record.stage}/{member}"] = record.value
+    return accuracies
 
 
 def pending(workdir: epath.Path) -> Iterator[int]:
-    """The steps saved for another process to evaluate, while nobody has, in order."""
+    """Yield the steps that another process is to evaluate and has not yet, in order."""
     folder = workdir / "checkpoints"
     for step in checkpoints.steps(folder):
-        done = is_evaluated(workdir, step)
-        if not done and checkpoints.awaits_evaluation(folder, step):
+        is_done = is_evaluated(workdir, step)
+        if not is_done and checkpoints.awaits_evaluation(folder, step):
             yield step
 
 
 def is_evaluated(workdir: epath.Path, step: int) -> bool:
-    """Whether a step is evaluated, in every branch."""
+    """Return whether a step has records in every branch."""
     folders = results.branch_folders(workdir)
     return all(records_path(folder, step).exists() for folder in folders)
 
 
-def is_valid(r: results.Record) -> bool:
-    """Whether it is a seed's validation accuracy."""
-    return (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
+def is_valid(record: results.Record) -> bool:
+    """Return whether a record is the validation accuracy of a seed that has not diverged."""
+    fields = (record.dataset, record.metric, record.status)
+    return fields == (results.VALID, "accuracy", "ok")
 
 
-def lost_error(path: epath.Path, what: str) -> ValueError:
+def lost_error(path: epath.Path, problem: str) -> ValueError:
+    """Return the error for a file of records that no checkpoint can restore.
+
+    problem: "is gone" or "is damaged".
+    """
     return ValueError(
-        f"results: {path} {what}, and no checkpoint holds its records; restore "
-        "it, or begin anew in another --workdir: the numbers are the same"
+        f"results: {path} {problem}, and no checkpoint has its records; restore it, or "
+        "train again in another --workdir, which gives the same numbers"
     )
 
 
 def needs_restoring(
     workdir: epath.Path, run: Mapping[str, Any], say: Callable[[str], None]
 ) -> bool:
-    """Whether a run that is done can make files anew; tells of those that are lost.
+    """Return whether a finished run has damaged files that can be written again.
 
-    ValueError for records that no checkpoint holds.
+    run: the config's entries `run`. say: logs a line about files that are lost.
+    ValueError for damaged records that no checkpoint has.
     """
-    damaged_steps(workdir, say)  # Not by this process: it says so.
+    damaged_steps(workdir, say)  # Only logs files of `jbias evaluate --follow`.
     folder = workdir / "checkpoints"
-    held = checksums.read(workdir) or checkpoints.latest_info(folder).get("sums", {})
-    lost, steps = find_damaged(workdir, held, run)
-    for name, what in lost.items():
+    sums = checksums.read(workdir) or checkpoints.latest_info(folder).get("sums", {})
+    lost, steps = find_damaged(workdir, sums, run)
+    for name, problem in lost.items():
         if checksums.is_record(name) and _step(name) not in steps:
-            raise lost_error(workdir / name, what)
+            raise lost_error(workdir / name, problem)
     if lost and not steps:
         say(describe_lost(workdir, lost))
     return bool(steps)
 
 
 def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
-    """The steps whose files are not as a follower wrote them, and can be made anew by it."""
-    held = checksums.read_folder(workdir, follower=True)
-    lost, steps = find_damaged(workdir, held, {"decisions": True})
+    """Return the steps whose damaged files `jbias evaluate --follow` can write again.
+
+    say: logs a line about damaged files of `jbias evaluate --follow`.
+    """
+    sums = checksums.read_folder(workdir, follower=True)
+    lost, steps = find_damaged(workdir, sums, {"decisions": True})
     folder = workdir / "checkpoints"
-    again = [one for one in steps if checkpoints.awaits_evaluation(folder, one)]
+    pending_steps = [
+        step for step in steps if checkpoints.awaits_evaluation(folder, step)
+    ]
     if lost:
-        then = "jbias evaluate --follow makes anew what a checkpoint is kept of: steps"
-        say(f"{workdir}: {checksums.summarize(lost.items())}; {then} {again or 'none'}")
-    return again
+        say(
+            f"{workdir}: {checksums.summarize(lost.items())}; jbias evaluate --follow "
+            f"writes files again whose checkpoint is kept: steps {pending_steps or 'none'}"
+        )
+    return pending_steps
 
 
 def find_damaged(
-    workdir: epath.Path, held: checksums.Checksums, run: Mapping[str, Any]
+    workdir: epath.Path, sums: checksums.Checksums, run: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[int]]:
-    """The files that are not as sealed, and the steps whose files can be made anew."""
-    lost = dict(checksums.find_damaged(workdir, held))
-    kept = checkpoints.steps(workdir / "checkpoints") if lost else []
+    """Return the problems of damaged files by name, and the steps that can be restored.
+
+    run: the config's entries `run`; decisions are restored only with `run.decisions`.
+    """
+    lost = dict(checksums.find_damaged(workdir, sums))
+    kept_steps = checkpoints.steps(workdir / "checkpoints") if lost else []
     names = [name for name in lost if checksums.is_record(name) or run["decisions"]]
-    return lost, sorted({*map(_step, names)} & {*kept})
+    return lost, sorted({*map(_step, names)} & {*kept_steps})
 
 
 def describe_lost(workdir: epath.Path, lost: Mapping[str, str]) -> str:
+    """Return a line about damaged files that cannot be restored; lost: problems by name."""
     return (
-        f"{workdir}: {checksums.summarize(lost.items())}, not to be made anew: no "
-        "checkpoint of the step is kept, or config.run.decisions is off; the records "
-        "stand; restore from a copy, or train again in another --workdir"
+        f"{workdir}: {checksums.summarize(lost.items())}, and cannot be written again: no "
+        "checkpoint of the step is kept, or config.run.decisions is off; the records are "
+        "complete; restore the files from a copy, or train again in another --workdir"
     )
 
 
 def _step(name: str) -> int:
-    """The step that a file of records or decisions is of; -1 for others."""
+    """Return the step of a file of records or decisions; -1 for other files."""
     stem = epath.Path(name).stem
     return int(stem) if stem.isdecimal() else -1
 
 
 def relative_name(workdir: epath.Path, path: epath.Path) -> str:
-    """How the sums call a file."""
+    """Return the name of a file in the checksums: its path in the workdir."""
     return path.relative_to(workdir).as_posix()

@@ -1,9 +1,9 @@
-"""Where a run's numbers go beside its records: TensorBoard, Weights & Biases, MLflow.
+"""Loggers that copy a run's numbers to TensorBoard, Weights & Biases or MLflow.
 
-`config.run.write` names them, joined by "+". The numbers of a step come as one mapping,
-from what they belong to (`seed-0`; `optim.rate=0.1/seed-0` in a branch; `mean` over the
+`config.run.write` names the loggers, joined by "+". The numbers of a step are one mapping,
+from their owner (`seed-0`; `optim.rate=0.1/seed-0` in a branch; `mean` for the mean over
 seeds) to numbers by tag (`valid/accuracy`). A logger that fails is reported once and
-dropped: it never ends a run, whose own records do not depend on it.
+dropped; the run and its records continue.
 """
 
 import functools
@@ -19,57 +19,59 @@ from jbias import config as jc
 from jbias.runtime import files
 
 MEAN = "mean"
-Numbers = Mapping[str, Mapping[str, float]]  # By what they are of, then by tag.
+Numbers = Mapping[str, Mapping[str, float]]  # By owner, then by tag.
 
 
 class Logger(Protocol):
-    """One place that numbers go to."""
+    """A logger that writes to one service."""
 
     def scalars(self, step: int, numbers: Numbers) -> None:
-        """Takes the numbers of a step, which is none before those it has had."""
+        """Log the numbers of a step; steps never decrease."""
 
     def close(self) -> None:
-        """Writes out what is left."""
+        """Write pending numbers and close."""
 
 
 class RunInfo(NamedTuple):
-    """What a logger needs to know of a run as it opens."""
+    """The run that a logger is opened for."""
 
     workdir: epath.Path
     name: str
     config: Mapping[str, Any]
-    step: int  # Where it begins or goes on; what stands there and beyond is void.
-    alone: bool = True  # False where another process trains this run.
-    # By what branches are called, the config of each; a run without has none.
+    step: int  # The first step; earlier logs of this and later steps are void.
+    alone: bool = True  # False if another process trains this run.
+    # The branches' configs by name; empty in a run without branches.
     branches: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({})
 
 
 class LoggerKind(NamedTuple):
-    """A place: its module, and the packages that it needs."""
+    """The module of a logger, and the packages that it needs."""
 
     module: str
     packages: tuple[str, ...]
-    shareable: bool  # Whether two processes may write of one run.
+    shareable: bool  # Whether two processes may write to one run.
 
 
 LOGGERS: Mapping[str, LoggerKind] = {
-    "tensorboard": LoggerKind("jbias.runs.tensorboard", ("tensorboardX",), True),
-    "wandb": LoggerKind("jbias.runs.wandb", ("wandb",), False),
-    "mlflow": LoggerKind("jbias.runs.mlflow", ("mlflow",), False),
+    "tensorboard": LoggerKind(
+        "jbias.runs.tensorboard", packages=("tensorboardX",), shareable=True
+    ),
+    "wandb": LoggerKind("jbias.runs.wandb", packages=("wandb",), shareable=False),
+    "mlflow": LoggerKind("jbias.runs.mlflow", packages=("mlflow",), shareable=False),
 }
 WANDB_MODES = ("offline", "online")
 WANDB_KEYS = ("mode", "project", "entity")
 
 
 def configured(run: Mapping[str, Any]) -> list[str]:
-    """The loggers that `config.run` asks for."""
+    """Return the names of the loggers in `config.run`."""
     return [name for name in str(run.get("write", "")).split("+") if name]
 
 
 def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
     """Raise ValueError for unknown loggers and modes, and packages that are not installed.
 
-    packages: whether the run trains here, so that packages must be installed here.
+    run: the config's entries `run`. packages: whether to check the packages.
     """
     where, names = "config.run.write", configured(run)
     for name in names:
@@ -80,17 +82,18 @@ def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
             files.require_package(where, name, package, extra=name)
     where, options = "config.run.wandb", run.get("wandb", {})
     jc.check_all_known(where, options, WANDB_KEYS)
-    if (mode := options.get("mode", WANDB_MODES[0])) not in WANDB_MODES:
+    mode = options.get("mode", WANDB_MODES[0])
+    if mode not in WANDB_MODES:
         jc.refuse(f"{where}.mode", f"be one of {', '.join(WANDB_MODES)}", mode)
 
 
-PATIENCE_SECONDS = 120.0  # Of one call of a logger.
+PATIENCE_SECONDS = 120.0  # For one call of a logger.
 
 
 class Loggers:
-    """All that a run asks for; each is dropped once it fails, whatever it raises.
+    """The open loggers of a run; a logger that fails is dropped.
 
-    patience: seconds after which a call of a logger is given up, and the logger dropped.
+    patience: seconds after which a call of a logger counts as failed.
     """
 
     def __init__(
@@ -100,7 +103,10 @@ class Loggers:
         self._open: dict[str, Logger] = {}
 
     def begin(self, names: Sequence[str], run: RunInfo) -> None:
-        """Opens those named, of which one that may not be twice is left to the trainer."""
+        """Open the named loggers.
+
+        If another process trains the run, loggers that are not shareable are left to it.
+        """
         for name in names:
             kind = LOGGERS[name]
             if not (run.alone or kind.shareable):
@@ -113,43 +119,43 @@ class Loggers:
             self._call(name, open_logger)
 
     def scalars(self, step: int, numbers: Numbers) -> None:
-        """Gives numbers to all."""
-        for name, writer in [*self._open.items()]:
-            self._call(name, functools.partial(writer.scalars, step, numbers))
+        """Log the numbers of a step in all loggers."""
+        for name, logger in [*self._open.items()]:
+            self._call(name, lambda logger=logger: logger.scalars(step, numbers))
 
     def close(self) -> None:
-        """Has all write out what is left."""
-        for name, writer in [*self._open.items()]:
-            self._call(name, functools.partial(_close, writer))
+        """Close all loggers."""
+        for name, logger in [*self._open.items()]:
+            self._call(name, functools.partial(_close, logger))
         self._open.clear()
 
     def _call(self, name: str, work: Callable[[], object]) -> None:
-        """Call a logger's function; drop the logger, with one line, if that fails."""
+        """Call a logger's function; if that fails, drop the logger and log a line."""
         error = _failure(work, self._patience)
         if error is None:
             return
-        writer = self._open.pop(name, None)
-        if writer is not None and not isinstance(error, TimeoutError):
-            _failure(functools.partial(_close, writer), self._patience)
+        logger = self._open.pop(name, None)
+        if logger is not None and not isinstance(error, TimeoutError):
+            _failure(functools.partial(_close, logger), self._patience)
         reason = " ".join(str(error).split())
         if not isinstance(error, Exception):
             reason = f"{type(error).__name__} {reason}".strip()
         self._say(
-            f"{name}: writes no more until the next start "
-            f"({(reason or type(error).__name__)[:200]}); the run and its records go on"
+            f"{name}: stopped logging until the next start "
+            f"({(reason or type(error).__name__)[:200]}); the run and its records continue"
         )
 
 
-def _close(writer: Logger) -> None:
-    writer.close()
+def _close(logger: Logger) -> None:
+    logger.close()
 
 
 def _failure(work: Callable[[], object], patience: float) -> BaseException | None:
-    """Call a function of a logger and return what it raised; None where it succeeded.
+    """Call a function of a logger in a thread; return its exception, or None.
 
-    Packages of others, at work on disks and networks, raise anything, end the process by
-    sys.exit, or hang. In a thread of its own none of these is the run's; a signal that
-    stops the run still comes to the caller. TimeoutError after `patience` seconds.
+    The loggers' packages use disks and networks, and may raise anything, call sys.exit, or
+    hang. In a thread, none of these affects the run, and the caller still receives signals.
+    TimeoutError after `patience` seconds.
     """
     errors: list[BaseException] = []
 

@@ -1,8 +1,9 @@
-"""MLflow: one run, with a metric for each seed; in the workdir unless a server is named.
+"""Logger for MLflow: one MLflow run, with metrics per seed.
 
-MLFLOW_TRACKING_URI names a server or a folder; without one it is `<workdir>/mlflow`, which
-`mlflow ui --backend-store-uri=<workdir>/mlflow` shows. A run keeps its id in
-`<workdir>/mlflow.json`. Steps that a resumed run repeats are not logged twice.
+MLFLOW_TRACKING_URI names a server or a folder; the default is the folder
+`<workdir>/mlflow`, which `mlflow ui --backend-store-uri=<workdir>/mlflow` shows. The id of
+the MLflow run is in `<workdir>/mlflow.json`. Steps that a resumed run repeats are not
+logged twice.
 """
 
 import json
@@ -14,12 +15,15 @@ from jbias import config as jc
 from jbias.runs import loggers
 from jbias.runtime import files
 
-_LONGEST = 500  # Letters of a parameter's value: what servers of before took.
+_MAX_LETTERS = 500  # Of a parameter's value: the limit of older servers.
 
 
-class _Run:
+class _MlflowLogger:
+    """The logger; see `loggers.Logger`."""
+
     def __init__(self, run: loggers.RunInfo):
-        # Late: it reads its environment. A folder is what a run needs no server for.
+        # mlflow reads the environment when it is imported. Without this variable it needs
+        # a server.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow import entities, tracking
 
@@ -33,44 +37,45 @@ class _Run:
             self._id = json.loads(path.read_text("utf-8"))["run_id"]
             self._client.update_run(self._id, status="RUNNING")
         else:
-            self._id = self._begun(run)
+            self._id = self._create_run(run)
             files.write(path, json.dumps({"run_id": self._id}))
-        self._last = {  # Of each metric, the step that was given away last.
-            key: max(one.step for one in self._client.get_metric_history(self._id, key))
-            for key in self._client.get_run(self._id).data.metrics
-        }
+        self._last_steps = {}  # By metric.
+        for key in self._client.get_run(self._id).data.metrics:
+            history = self._client.get_metric_history(self._id, key)
+            self._last_steps[key] = max(metric.step for metric in history)
 
-    def _begun(self, run: loggers.RunInfo) -> str:
-        there = self._client.get_experiment_by_name("jbias")
-        of = there.experiment_id if there else self._client.create_experiment("jbias")
-        begun = self._client.create_run(of, run_name=run.name).info.run_id
-        told = {k: str(v)[:_LONGEST] for k, v in jc.flatten(run.config).items()}
-        params = [self._param(key, value) for key, value in told.items() if value]
-        for start in range(0, len(params), 100):  # What one call takes.
-            self._client.log_batch(begun, params=params[start : start + 100])
-        return begun
+    def _create_run(self, run: loggers.RunInfo) -> str:
+        """Create an MLflow run with the config as its parameters; return its id."""
+        experiment = self._client.get_experiment_by_name("jbias")
+        if experiment:
+            experiment_id = experiment.experiment_id
+        else:
+            experiment_id = self._client.create_experiment("jbias")
+        run_id = self._client.create_run(experiment_id, run_name=run.name).info.run_id
+        values = {k: str(v)[:_MAX_LETTERS] for k, v in jc.flatten(run.config).items()}
+        params = [self._param(key, value) for key, value in values.items() if value]
+        for start in range(0, len(params), 100):  # The limit of one call.
+            self._client.log_batch(run_id, params=params[start : start + 100])
+        return run_id
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Takes the numbers of a step."""
+        """Log the numbers of a step."""
         now = round(1000 * time.time())
-        named = {
-            re.sub(r"[^/\w.\- :]", "_", f"{tag}/{of}"): value
-            for of, values in numbers.items()
-            for tag, value in values.items()
-        }
-        metrics = [
-            self._metric(key, value, now, step)
-            for key, value in named.items()
-            if step > self._last.get(key, -1)  # Else given away before a resumed start.
-        ]
-        for start in range(0, len(metrics), 1000):  # What one call takes.
+        metrics = []
+        for owner, values in numbers.items():
+            for tag, value in values.items():
+                key = re.sub(r"[^/\w.\- :]", "_", f"{tag}/{owner}")
+                # A resumed run repeats steps that are logged already.
+                if step > self._last_steps.get(key, -1):
+                    metrics.append(self._metric(key, value, timestamp=now, step=step))
+        for start in range(0, len(metrics), 1000):  # The limit of one call.
             self._client.log_batch(self._id, metrics=metrics[start : start + 1000])
 
     def close(self) -> None:
-        """Tells that nothing more comes, for now."""
+        """Mark the MLflow run as finished; a resumed run opens it again."""
         self._client.set_terminated(self._id)
 
 
 def open(run: loggers.RunInfo) -> loggers.Logger:
-    """Begins or goes on with the workdir's run of MLflow."""
-    return _Run(run)
+    """Create or resume the MLflow run of a workdir, and return its logger."""
+    return _MlflowLogger(run)

@@ -1,10 +1,10 @@
-"""Records, one a number: written as JSON lines, read back as a table.
+"""Records, one per number: written as JSON lines, read as a table.
 
-A workdir holds `evals/<step>.jsonl`, one JSON object a line, one line a number. A run that
-is done has its records, where they are many, in one Parquet file as well (`compacted`).
+A workdir has files `evals/<step>.jsonl` with one JSON object, one record, per line. A
+finished run with many records has them in one Parquet file as well (`compacted`).
 
-Many files are read together, by Arrow; those that it does not take for records beyond doubt
-are read line by line.
+Arrow reads blocks of files. A block that Arrow cannot read, or that may contain an invalid
+record, is read again line by line.
 """
 
 import concurrent.futures
@@ -30,8 +30,8 @@ from jbias.runs import checksums, compacted
 from jbias.runs import columns as columns_lib
 from jbias.runtime import files
 
-VALID = "valid"  # The data set that model selection looks at.
-TRAIN = "train"  # Training statistics, never an evaluation.
+VALID = "valid"  # The data set for model selection.
+TRAIN = "train"  # The name of training statistics, which are no evaluation.
 STATUSES = ("ok", "diverged")
 _SHARES = ("accuracy", "shape_bias")  # Metrics whose value is count / n.
 
@@ -40,10 +40,10 @@ _Path = TypeVar("_Path", pathlib.Path, epath.Path)
 
 
 class Record(NamedTuple):
-    """One number that one seed of one run gave at one step.
+    """One number of one seed of a run at one step.
 
-    `value` is a fraction for accuracy (count / n) and shape bias; None or a number that is
-    not finite is stored as null. `stage` counts from 0, `epoch` is the position in it.
+    value: a fraction for accuracy (count / n) and shape bias; None and numbers that are not
+    finite are stored as null. stage: from 0 on. epoch: the position in the stage.
     """
 
     run: str
@@ -65,12 +65,12 @@ class Record(NamedTuple):
 
     @property
     def key(self) -> tuple:
-        """What may occur once in all records together."""
+        """The values of the fields of KEY, which no two records share."""
         return tuple(getattr(self, name) for name in KEY)
 
 
 KEY = ("run", "stage", "seed", "step", "dataset", "condition", "metric")
-# By field the type of its column, and of its values.
+# By field: the dtype of its column, and the types of its values.
 _KINDS: dict[str, tuple[str, tuple]] = {
     **dict.fromkeys(Record._fields, ("category", (str,))),
     **dict.fromkeys(("stage", "seed", "step"), ("int64", (int,))),
@@ -81,14 +81,14 @@ _KINDS: dict[str, tuple[str, tuple]] = {
 
 
 def dumps(records: Iterable[Record]) -> str:
-    """Gives records as JSON lines; refuses a key that occurs twice."""
-    seen: set[tuple] = set()
+    """Return records as JSON lines; ValueError for a repeated key or an invalid field."""
+    keys: set[tuple] = set()
     lines = []
     for record in records:
-        if record.key in seen:
+        if record.key in keys:
             named = dict(zip(KEY, record.key, strict=True))
             raise ValueError(f"results: a key must occur once, got {named} twice")
-        seen.add(record.key)
+        keys.add(record.key)
         fields = {k: _plain(v) for k, v in record._asdict().items()}
         if problem := _problem(fields):
             raise ValueError(f"results: {problem}; correct the record {record.key}")
@@ -97,19 +97,22 @@ def dumps(records: Iterable[Record]) -> str:
 
 
 def loads(text: str, *, where: str = "records") -> list[Record]:
-    """Reads what `dumps` gave; a damaged line is refused as `where:line`."""
+    """Return the records of JSON lines; ValueError, at `where:line`, for an invalid line."""
     if not text.strip():
         raise ValueError(f"{where}:1: must hold a record, got nothing; remove it")
-    return [_parse(x, f"{where}:{i}") for i, x in enumerate(text.splitlines(), start=1)]
+    return [
+        _parse(line, f"{where}:{number}")
+        for number, line in enumerate(text.splitlines(), start=1)
+    ]
 
 
 def write(path: str | os.PathLike, records: Iterable[Record]) -> None:
-    """Writes JSON lines beside `path`, then renames: readers see all of it or nothing."""
+    """Write records to a file of JSON lines atomically; make its folder if needed."""
     write_text(path, dumps(records))
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes what `dumps` gave likewise."""
+    """Write a text of `dumps` to a file atomically; make its folder if needed."""
     target = epath.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     files.write(target, text)
@@ -118,25 +121,29 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 def find_workdirs(
     workdirs: str | os.PathLike | Sequence[str | os.PathLike],
 ) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
-    """Gives the workdirs with evaluations and those, matched by a glob, without any.
+    """Return the workdirs with records, and the workdirs without.
 
-    A run whose settings vary has a workdir of each branch in its own. A folder named
-    outright that is no workdir and holds some stands for all that it holds. Refuses any
-    other that is named outright without evaluations, and a glob without matches.
+    workdirs: paths or globs. A folder of workdirs stands for its workdirs. A run with
+    branches counts as the workdirs of its branches.
+    ValueError for a glob without matches, and for a path without records.
     """
     if isinstance(workdirs, str | os.PathLike):
         workdirs = [workdirs]
-    full, empty = {}, {}  # By their real path: each workdir counts once.
-    for pattern in [os.fspath(files.local_copy(one, "--runs")) for one in workdirs]:
-        literal = os.path.exists(pattern) or not glob.has_magic(pattern)
-        if literal and _holds_workdirs(pathlib.Path(pattern)):
-            pattern, literal = os.path.join(glob.escape(pattern), "*"), False
-        matches = [pattern] if literal else sorted(glob.glob(pattern))
+    full, empty = {}, {}  # By real path, so that each workdir counts once.
+    patterns = [os.fspath(files.local_copy(workdir, "--runs")) for workdir in workdirs]
+    for pattern in patterns:
+        is_path = os.path.exists(pattern) or not glob.has_magic(pattern)
+        if is_path and _holds_workdirs(pathlib.Path(pattern)):
+            pattern, is_path = os.path.join(glob.escape(pattern), "*"), False
+        matches = [pattern] if is_path else sorted(glob.glob(pattern))
         if not matches or not os.path.exists(matches[0]):
-            raise ValueError(f"{pattern}: must match a workdir, got none; check it")
-        for path in (x for one in matches for x in branch_folders(pathlib.Path(one))):
+            raise ValueError(
+                f"{pattern}: must match a workdir, got none; check the path for mistakes"
+            )
+        folders = map(branch_folders, map(pathlib.Path, matches))
+        for path in itertools.chain.from_iterable(folders):
             has_evals = any((path / "evals").glob("*.jsonl"))
-            if literal and not has_evals:
+            if is_path and not has_evals:
                 raise ValueError(
                     f"{path}: must hold evals/*.jsonl, got none; name the workdir of a "
                     "run that was evaluated at least once, or the folder of such workdirs"
@@ -147,31 +154,31 @@ def find_workdirs(
 
 
 def _holds_workdirs(path: pathlib.Path) -> bool:
-    """Whether a folder is none of a run or a network, and holds such."""
-    own = any((path / name).exists() for name in ("config.json", "evals", "vary"))
-    return not own and any(
-        any((inner / "evals").glob("*.jsonl"))
+    """Return whether a folder is no workdir, and contains workdirs with records."""
+    names = ("config.json", "evals", "vary")
+    is_workdir = any((path / name).exists() for name in names)
+    return not is_workdir and any(
+        any((folder / "evals").glob("*.jsonl"))
         for child in path.glob("*/")
-        for inner in branch_folders(child)
+        for folder in branch_folders(child)
     )
 
 
 def branch_folders(workdir: _Path) -> list[_Path]:
-    """Where the records of a run are: its branches' folders, if its settings vary."""
+    """Return the folders with a run's records: those of its branches, or the workdir."""
     return sorted((workdir / "vary").glob("*/")) or [workdir]
 
 
 def read(
     workdirs: str | os.PathLike | Sequence[str | os.PathLike], *, compacts: bool = False
 ) -> pd.DataFrame:
-    """Return the records of all workdirs (paths or globs) as a table, one row each.
+    """Return the records of all workdirs (paths or globs) as a table, one row per record.
 
-    Columns are the fields of `Record` and `workdir`; words are categories in the order of
-    the alphabet. Raises ValueError naming file and line for a damaged line and for a key
-    that occurred before.
+    Columns are the fields of `Record` and `workdir`; words are categories in alphabetical
+    order. ValueError, with file and line, for an invalid line or a repeated key.
 
-    compacts: whether to write the records of each run that is done to one Parquet file,
-      where they are many, so that the next reading is faster.
+    compacts: whether to write many records of a finished run to one Parquet file, so that
+      the next call is faster.
     """
     full, _ = find_workdirs(workdirs)
     if not full:
@@ -191,10 +198,9 @@ def read(
 
 
 def compact(workdir: str | os.PathLike) -> None:
-    """Write the records of a run that is done to one Parquet file, where they are many.
+    """Write the records of a finished run to one Parquet file per branch, if many.
 
-    Each branch gets a file of its own. OSError where a file cannot be written, ValueError
-    for a line that is no record.
+    OSError if a file cannot be written; ValueError for an invalid line.
     """
     for folder in branch_folders(pathlib.Path(workdir)):
         paths = _record_files(folder)
@@ -203,83 +209,106 @@ def compact(workdir: str | os.PathLike) -> None:
 
 
 def _record_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files of records of a workdir, by step."""
     return sorted((folder / "evals").glob("*.jsonl"), key=_by_step)
 
 
-def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
+def _refuse_repeated(
+    frame: pd.DataFrame, paths: Sequence[pathlib.Path], sizes: np.ndarray
+) -> None:
+    """Raise ValueError if two records have the same key.
+
+    paths, sizes: the files of the rows, and their numbers of records.
+    """
     if not _has_repeated(frame, KEY):
         return
     keys = number_rows(frame, KEY)
-    again = np.flatnonzero(pd.Series(keys).duplicated())[0]
-    first = np.flatnonzero(keys == keys[again])[0]
+    repeated = np.flatnonzero(pd.Series(keys).duplicated())[0]
+    first = np.flatnonzero(keys == keys[repeated])[0]
     raise ValueError(
-        f"{_place(again, paths, sizes)}: a key must occur once, got the record of "
+        f"{_place(repeated, paths, sizes)}: a key must occur once, got the record of "
         f"{_place(first, paths, sizes)} again; leave one of the two folders out (two "
         "versions of a file of your own need two file names)"
     )
 
 
-def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
-    """Refuses a value that is not the count of n beside it."""
+def _refuse_other_shares(
+    frame: pd.DataFrame, paths: Sequence[pathlib.Path], sizes: np.ndarray
+) -> None:
+    """Raise ValueError if the value of an accuracy or shape bias is not count / n.
+
+    paths, sizes: the files of the rows, and their numbers of records.
+    """
     shares = frame[["metric", "count", "n", "value"]]
     shares = shares[shares["metric"].isin(_SHARES)].dropna()
-    _, count, n, value = (shares[name] for name in shares)
-    # Values may have gone through float32.
-    right = (abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
-    for row, (metric, *of, got) in shares[~right.astype(bool)][:1].iterrows():
+    count, n, value = shares["count"], shares["n"], shares["value"]
+    # Values may have been rounded to float32.
+    is_valid = (abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
+    invalid = shares[~is_valid.astype(bool)]
+    if len(invalid):
+        row, first = invalid.index[0], invalid.iloc[0]
         raise ValueError(
-            f"{_place(row, paths, sizes)}: {metric} must be count / n = {of[0]} / {of[1]}, "
-            f"got {got}; restore the file, or remove it and start the run's command again"
+            f"{_place(row, paths, sizes)}: {first['metric']} must be count / n = "
+            f"{first['count']} / {first['n']}, got {first['value']}; restore the file, or "
+            "remove it and start the run's command again"
         )
 
 
-def _place(row: int, paths, sizes: np.ndarray) -> str:
-    """File and line of a row."""
+def _place(row: int, paths: Sequence[pathlib.Path], sizes: np.ndarray) -> str:
+    """Return "file:line" of a row."""
     ends = np.cumsum(sizes)
     i = int(np.searchsorted(ends, row, side="right"))
     return f"{paths[i]}:{row - (ends[i] - sizes[i]) + 1}"
 
 
 def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Number the rows from 0 on without gaps; rows equal in all `names` have one number."""
-    return _without_gaps(*_number_with_gaps(frame, names))[0]
+    """Return an integer per row, equal for rows that are equal in the columns `names`.
+
+    The integers are 0, 1, ... without gaps.
+    """
+    keys, bound = _number_with_gaps(frame, names)
+    return _without_gaps(keys, bound)[0]
 
 
 def first_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Return the places of the rows that no row before equals in all `names`, in order."""
+    """Return the indices of rows that differ, in the columns `names`, from all rows before."""
     keys = number_rows(frame, names)
     first = np.empty(keys.max(initial=-1) + 1, np.int64)
-    first[keys[::-1]] = np.arange(len(keys))[::-1]  # The last that is set stays.
+    # Of repeated indices, numpy keeps the last assignment.
+    first[keys[::-1]] = np.arange(len(keys))[::-1]
     return np.sort(first)
 
 
 def _has_repeated(frame: pd.DataFrame, names: Sequence[str]) -> bool:
-    """Return whether two rows are equal in all `names`."""
-    keys, span = _number_with_gaps(frame, names)
-    if _is_sparse(keys, span):
-        return _without_gaps(keys, span)[1] < len(keys)
-    return np.count_nonzero(_occurring(keys, span)) < len(keys)
+    """Return whether two rows are equal in the columns `names`."""
+    keys, bound = _number_with_gaps(frame, names)
+    if _is_sparse(keys, bound):
+        return _without_gaps(keys, bound)[1] < len(keys)
+    return np.count_nonzero(_occurs(keys, bound)) < len(keys)
 
 
 def _number_with_gaps(
     frame: pd.DataFrame, names: Sequence[str]
 ) -> tuple[np.ndarray, int]:
-    """Return a number for each row, equal for rows equal in all `names`, and a bound of them."""
-    keys, span = np.zeros(len(frame), np.int64), 1
+    """Return an integer per row, equal for rows equal in `names`, and an upper bound.
+
+    The integers are from 0 to bound - 1.
+    """
+    keys, bound = np.zeros(len(frame), np.int64), 1
     for name in names:
         codes, size = _codes(frame[name])
         if size == 1:
             continue
-        if span * size >= 2**62:  # Numbers would run over.
-            keys, span = _without_gaps(keys, span)
+        if bound * size >= 2**62:  # Avoids an integer overflow.
+            keys, bound = _without_gaps(keys, bound)
         keys *= size
         keys += codes
-        span *= max(size, 1)
-    return keys, span
+        bound *= max(size, 1)
+    return keys, bound
 
 
 def _codes(column: pd.Series) -> tuple[np.ndarray, int]:
-    """Return a number for each row, equal for equal values, and a bound of these numbers."""
+    """Return an integer per row, equal for equal values, and an upper bound."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), len(column.cat.categories)
     if column.dtype == np.int64 and len(column):
@@ -287,47 +316,51 @@ def _codes(column: pd.Series) -> tuple[np.ndarray, int]:
         low, high = int(values.min()), int(values.max())
         if low == high:
             return np.zeros(1, np.int64), 1
-        if high - low < len(values):  # Faster than a hash of each.
+        if high - low < len(values):  # Faster than hashing the values.
             return _without_gaps(values - low, high - low + 1)
-    codes, known = pd.factorize(column, use_na_sentinel=False)
-    return codes, len(known)
+    codes, values = pd.factorize(column, use_na_sentinel=False)
+    return codes, len(values)
 
 
-def _is_sparse(keys: np.ndarray, span: int) -> bool:
-    """Return whether a table of all numbers would be larger than what it numbers."""
-    return span > 8 * len(keys)
+def _is_sparse(keys: np.ndarray, bound: int) -> bool:
+    """Return whether an array of length `bound` would be much longer than the keys."""
+    return bound > 8 * len(keys)
 
 
-def _occurring(keys: np.ndarray, span: int) -> np.ndarray:
-    occurs = np.zeros(span, bool)
+def _occurs(keys: np.ndarray, bound: int) -> np.ndarray:
+    """Return a mask of length `bound` of the keys that occur."""
+    occurs = np.zeros(bound, bool)
     occurs[keys] = True
     return occurs
 
 
-def _without_gaps(keys: np.ndarray, span: int) -> tuple[np.ndarray, int]:
-    """Number anew what occurs of the numbers below `span`, in its order, and count it."""
-    if _is_sparse(keys, span):
-        keys, known = pd.factorize(keys)
-        return keys, len(known)
-    occurs = _occurring(keys, span)
+def _without_gaps(keys: np.ndarray, bound: int) -> tuple[np.ndarray, int]:
+    """Renumber keys from 0 to bound - 1 without gaps; return them and their new bound."""
+    if _is_sparse(keys, bound):
+        keys, values = pd.factorize(keys)
+        return keys, len(values)
+    occurs = _occurs(keys, bound)
     count = np.count_nonzero(occurs)
-    if count == span:
-        return keys, span
-    places = np.cumsum(occurs, dtype=np.min_scalar_type(count))
-    places -= 1
-    return places[keys].astype(np.int64), count
+    if count == bound:
+        return keys, bound
+    new_keys = np.cumsum(occurs, dtype=np.min_scalar_type(count))
+    new_keys -= 1
+    return new_keys[keys].astype(np.int64), count
 
 
 def _by_step(path: pathlib.Path) -> tuple:
+    """Sort key of files of records: by step, then names that are no steps."""
     return (0, int(path.stem), "") if path.stem.isdecimal() else (1, 0, path.stem)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
+    """Return a numpy scalar as a Python value; None for a number that is not finite."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _parse(line: str, place: str) -> Record:
+    """Return the record of a line; ValueError, starting with the place, if invalid."""
     try:
         fields = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -344,20 +377,20 @@ def _refuse_constant(name: str):
     raise ValueError(f"{name} is no JSON")
 
 
-def _problem(fields) -> str | None:
-    """Says what is wrong with a decoded record, None if nothing is."""
+def _problem(fields: Any) -> str | None:
+    """Return why a decoded JSON value is no valid record; None if it is."""
     if not isinstance(fields, dict):
         return f"must be a JSON object, got {type(fields).__name__}"
     if differing := sorted(set(fields) ^ set(Record._fields)):
         return f"must have the fields of a record, got others: {', '.join(differing)}"
     for name, value in fields.items():
-        if must := _lacking(name, value):
-            return f"{name} must be {must}, got {value!r}"
+        if requirement := _violated_requirement(name, value):
+            return f"{name} must be {requirement}, got {value!r}"
     return None
 
 
-def _lacking(name: str, value) -> str:
-    """What a field must be and is not: of its type, known, no larger than its column."""
+def _violated_requirement(name: str, value: Any) -> str:
+    """Return the requirement on a field that its value violates, or ""."""
     dtype, types = _KINDS[name]
     if isinstance(value, bool) or not isinstance(value, types):
         return types[0].__name__
@@ -369,40 +402,43 @@ def _lacking(name: str, value) -> str:
     return "" if fits else "finite in 64 bits"
 
 
-BLOCK_BYTES = 2**24  # Files are read together up to this size.
-WORKERS = 8  # More wait for each other.
+BLOCK_BYTES = 2**24  # Maximum size of the files that are read together.
+WORKERS = 8  # More threads are not faster.
 
 _ARROW = {"category": pa.string(), "float64": pa.float64()}
 _SCHEMA = pa.schema(
     [(name, _ARROW.get(k, pa.int64())) for name, (k, _) in _KINDS.items()]
 )
 _NULLABLE = {name for name, (_, types) in _KINDS.items() if type(None) in types}
-# Of the tables that `_load` returns.
-_LOADED_SCHEMA = pa.schema(
-    [
-        (x.name, pa.dictionary(pa.int32(), x.type) if x.type == pa.string() else x.type)
-        for x in _SCHEMA
-    ]
-)
 
-# Records of fewer bytes are read from their JSON lines as fast.
+
+def _loaded_type(arrow_type: pa.DataType) -> pa.DataType:
+    is_string = arrow_type == pa.string()
+    return pa.dictionary(pa.int32(), arrow_type) if is_string else arrow_type
+
+
+# Of the tables that `_load` returns: words are dictionary-encoded.
+_LOADED_SCHEMA = pa.schema([(x.name, _loaded_type(x.type)) for x in _SCHEMA])
+
+# Below this size, a Parquet file is not faster than JSON lines.
 _MANY_BYTES = 2**18
 
 
 def _are_many(paths: Iterable[pathlib.Path]) -> bool:
+    """Return whether a Parquet file of the records would be worthwhile."""
     return sum(path.stat().st_size for path in paths) >= _MANY_BYTES
 
 
 def _read_columns(
     by_folder: Mapping[pathlib.Path, Sequence[pathlib.Path]], *, compacts: bool
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Return the records of workdirs' files as columns, and the lines of each file.
+    """Return the records of workdirs' files as columns, and the number of lines per file.
 
-    Categories are in the order of the alphabet; as a number None is NaN.
+    Categories are in alphabetical order; null becomes NaN in columns of floats.
     """
     workers = min(WORKERS, os.cpu_count() or 1)
     nullable = [name for name, (dtype, _) in _KINDS.items() if dtype == "Int64"]
-    # Threads of folders wait for those of blocks, so each kind has a pool of its own.
+    # Two pools, because threads of folders wait for threads of blocks.
     with (
         concurrent.futures.ThreadPoolExecutor(workers) as folders,
         concurrent.futures.ThreadPoolExecutor(workers) as blocks,
@@ -426,14 +462,14 @@ def _load_folder(
     *,
     compacts: bool,
 ) -> compacted.Records:
-    """Return the records of a workdir, from its Parquet file where that is up to date."""
+    """Return the records of a workdir, from its Parquet file if that is up to date."""
     records = compacted.read(folder, paths)
-    # Another version's records may have other columns.
+    # Another version of jbias may have written other columns.
     if records is not None and records.table.schema.equals(_LOADED_SCHEMA):
         return records
     records = _load_files(paths, pool)
     if compacts and _are_many(paths) and (folder / "done").exists():
-        with contextlib.suppress(OSError):  # Somebody else's folder.
+        with contextlib.suppress(OSError):  # The folder may be read-only.
             compacted.write(folder, paths, records)
     return records
 
@@ -443,50 +479,78 @@ def _load_files(
 ) -> compacted.Records:
     """Return the records of some files, read in blocks of `BLOCK_BYTES`.
 
-    pool: reads the blocks side by side, so that one large run takes all cores.
+    pool: reads the blocks in parallel; None reads them one after another.
     """
     ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
     blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
-    tables, sizes = zip(*(pool.map if pool else map)(_load, blocks), strict=True)
-    return compacted.Records(pa.concat_tables(tables), [*itertools.chain(*sizes)])
+    run_all = pool.map if pool else map
+    loaded = list(run_all(_load, blocks))
+    return compacted.Records(
+        pa.concat_tables([table for table, _ in loaded]),
+        sizes=list(itertools.chain.from_iterable(sizes for _, sizes in loaded)),
+    )
 
 
 def _load(block: Sequence[pathlib.Path]) -> tuple[pa.Table, list[int]]:
-    """The records of some files, words as dictionaries, and how many lines each has."""
+    """Return the records of some files as a table, and the number of lines per file."""
     texts = [path.read_bytes() for path in block]
     sizes = [text.count(b"\n") + (not text.endswith(b"\n")) for text in texts]
-    if (table := _parse_fast(texts, sum(sizes))) is None:
-        # The last word on what cannot be read fast; ValueError for what is no record.
-        decoded = [text.decode("utf-8", "replace") for text in texts]
-        exact = [loads(x, where=str(path)) for x, path in zip(decoded, block)]
-        sizes, records = [*map(len, exact)], itertools.chain.from_iterable(exact)
-        # Whole numbers of many digits as well.
-        floats = (one._replace(epoch=float(one.epoch)) for one in records)
-        floats = (x._replace(value=x.value and float(x.value)) for x in floats)
-        table = pa.Table.from_pylist([x._asdict() for x in floats], _SCHEMA)
-    words = [(i, one) for i, one in enumerate(_SCHEMA) if one.type == pa.string()]
-    for i, one in words:
-        table = table.set_column(i, one.name, table.column(i).dictionary_encode())
+    table = _parse_fast(texts, sum(sizes))
+    if table is None:
+        table, sizes = _parse_lines(texts, block)
+    for i, field in enumerate(_SCHEMA):
+        if field.type == pa.string():
+            encoded = table.column(i).dictionary_encode()
+            table = table.set_column(i, field.name, encoded)
     return table, sizes
 
 
-def _parse_fast(texts: Sequence[bytes], rows: int) -> pa.Table | None:
-    """Reads all lines by Arrow; None unless every line is a record beyond doubt."""
+def _parse_lines(
+    texts: Sequence[bytes], paths: Sequence[pathlib.Path]
+) -> tuple[pa.Table, list[int]]:
+    """Parse texts line by line; ValueError, with file and line, for an invalid record.
+
+    Returns the records as a table, and the number of records per file.
+    """
+    rows, sizes = [], []
+    for text, path in zip(texts, paths):
+        records = loads(text.decode("utf-8", "replace"), where=str(path))
+        sizes.append(len(records))
+        for record in records:
+            # JSON numbers without a decimal point are read as int.
+            value = record.value and float(record.value)
+            record = record._replace(epoch=float(record.epoch), value=value)
+            rows.append(record._asdict())
+    return pa.Table.from_pylist(rows, _SCHEMA), sizes
+
+
+def _parse_fast(texts: Sequence[bytes], num_rows: int) -> pa.Table | None:
+    """Parse JSON lines by Arrow; return None if any line may be an invalid record.
+
+    num_rows: the total number of lines.
+    """
     data = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
-    single = data[:1] == b"{" and data.count(b"}\n{") == rows - 1  # One a line.
-    if not (data.isascii() and all(texts) and single):
+    has_object_per_line = data[:1] == b"{" and data.count(b"}\n{") == num_rows - 1
+    if not (data.isascii() and all(texts) and has_object_per_line):
         return None
-    form = json_reader.ParseOptions(_SCHEMA, unexpected_field_behavior="error")
-    how = json_reader.ReadOptions(use_threads=False, block_size=2**22)
     try:
-        table = json_reader.read_json(pa.BufferReader(data), how, form)
+        table = json_reader.read_json(
+            pa.BufferReader(data),
+            json_reader.ReadOptions(use_threads=False, block_size=2**22),
+            json_reader.ParseOptions(_SCHEMA, unexpected_field_behavior="error"),
+        )
     except pa.ArrowInvalid:
         return None
-    numbers = [table.column(name) for name in ("epoch", "value")]
-    fits = all(compute.all(compute.is_finite(x)).as_py() is not False for x in numbers)
-    fits &= {*table.column("status").unique().to_pylist()} <= {*STATUSES}
+    for name in ("epoch", "value"):
+        is_finite = compute.is_finite(table.column(name))
+        if compute.all(is_finite).as_py() is False:
+            return None
+    if not set(table.column("status").unique().to_pylist()) <= set(STATUSES):
+        return None
     nulls = {name for name in _KINDS if table.column(name).null_count}
-    # Arrow takes an entry that is not there for null.
-    whole = all(data.count(b'"%s":' % name.encode()) == rows for name in nulls)
-    whole &= nulls <= _NULLABLE
-    return table if fits and whole and table.num_rows == rows else None
+    # Arrow reads a missing entry as null.
+    is_complete = all(
+        data.count(b'"%s":' % name.encode()) == num_rows for name in nulls
+    )
+    is_valid = is_complete and nulls <= _NULLABLE and table.num_rows == num_rows
+    return table if is_valid else None

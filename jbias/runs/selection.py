@@ -1,6 +1,7 @@
-"""Which evaluation of a seed is reported: rules of selection, on the table of records.
+"""Model selection: rules that select the evaluation of each seed that is reported.
 
-They are pure functions; each table names its rule.
+A rule is a function of the table of records (`results.read`) and returns a table with the
+columns SELECTED.
 """
 
 import numpy as np
@@ -9,27 +10,40 @@ import pandas as pd
 from jbias.runs import results
 
 EPOCH_ATOL = 1e-6  # Epochs that differ by less are the same.
-UNIT = ["run", "stage", "seed"]  # What a selection rule selects for.
+UNIT = ["run", "stage", "seed"]  # A rule selects one evaluation per unit.
 CELL = [*UNIT, "dataset", "condition", "metric"]
 SELECTED = [
-    *("algorithm", "variant", "run", "seed", "stage", "dataset", "condition"),
-    *("metric", "value", "count", "n", "epoch", "workdir"),
+    "algorithm",
+    "variant",
+    "run",
+    "seed",
+    "stage",
+    "dataset",
+    "condition",
+    "metric",
+    "value",
+    "count",
+    "n",
+    "epoch",
+    "workdir",
 ]
 
 
 def diverged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Names the seeds that diverged: algorithm, variant, run, seed, first bad step."""
-    bad = _in_words(frame[frame["status"] == "diverged"])
-    first = bad["value"].where(bad["metric"] == "diverged").fillna(bad["step"])
+    """Return the diverged seeds: algorithm, variant, run, seed and first diverged step."""
+    records = _categories_to_text(frame[frame["status"] == "diverged"])
+    # The value of the metric "diverged" is the step.
+    steps = records["value"].where(records["metric"] == "diverged")
+    steps = steps.fillna(records["step"])
+    records = records.assign(step=steps.astype("int64"))
     by = ["algorithm", "variant", "run", "seed"]
-    bad = bad.assign(step=first.astype("int64"))
-    return bad.groupby(by, as_index=False)["step"].min()
+    return records.groupby(by, as_index=False)["step"].min()
 
 
 def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Selects, per run and seed, the evaluation with the first maximum on `valid`.
+    """Select, per run and seed, the first evaluation of maximal validation accuracy.
 
-    What is compared is the accuracy on the data set "valid" in the last stage.
+    This is the accuracy on the data set "valid" in the last stage.
     """
     return best_on(frame, results.VALID, rule="best_validation")
 
@@ -37,45 +51,60 @@ def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
 def best_on(
     frame: pd.DataFrame, dataset: str, *, rule: str = "best_on"
 ) -> pd.DataFrame:
-    """Selects, per run and seed, the evaluation with the first maximum on a data set.
+    """Select, per run and seed, the first evaluation of maximal accuracy on a data set.
 
-    For another than `valid`, that data set is no longer a test.
+    A data set other than `valid` is then no longer a test set. rule: name for messages.
     """
     candidates = evaluations(frame)
-    looked = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
-    looked &= candidates["condition"] == ""
-    needs = f"accuracy on {dataset!r}", "evaluate on it or select last_n"
-    return _first_best(candidates, candidates["value"][looked], rule, *needs)
+    is_score = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
+    is_score &= candidates["condition"] == ""
+    return _first_best(
+        candidates,
+        candidates["value"][is_score],
+        rule=rule,
+        needs=f"accuracy on {dataset!r}",
+        remedy="evaluate on it or select last_n",
+    )
 
 
 def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
-    """Selects, per run and seed, where the worst class of `valid` is best; the first of equals.
+    """Select, per run and seed, the first evaluation with the best worst class of `valid`.
 
-    The accuracy of the worst of the classes that have images there (class_accuracy), or,
-    where no run has these, of the worst group of class and attribute. Source: Yang et al.,
-    ICML 2023, https://arxiv.org/abs/2302.12254.
+    This is the accuracy of the worst class with images (class_accuracy), or, if no run has
+    class accuracies, of the worst group of class and attribute. Source: Yang et al., ICML
+    2023, https://arxiv.org/abs/2302.12254.
     """
     candidates = evaluations(frame)
-    looked = of_classes(candidates)
+    is_score = of_classes(candidates)
     moments = results.number_rows(candidates, [*UNIT, "step"])
-    scores = candidates["value"][looked].groupby(moments[looked]).transform("min")
-    needs = f"class_accuracy or worst_group_accuracy on {results.VALID!r}"
-    train = "train with config.valid.measures=('accuracy', 'classes')"
-    remedy = f"{train} or select otherwise"
-    return _first_best(candidates, scores, "worst_class", needs, remedy)
+    return _first_best(
+        candidates,
+        candidates["value"][is_score].groupby(moments[is_score]).transform("min"),
+        rule="worst_class",
+        needs=f"class_accuracy or worst_group_accuracy on {results.VALID!r}",
+        remedy="train with config.valid.measures=('accuracy', 'classes') or select "
+        "otherwise",
+    )
 
 
 def of_classes(frame: pd.DataFrame) -> pd.Series:
-    """Tells the rows that `worst_class` looks at: accuracies by class, or of worst groups."""
-    valid, metric = frame["dataset"] == results.VALID, frame["metric"]
-    each = valid & (metric == "class_accuracy")
-    return each if each.any() else valid & (metric == "worst_group_accuracy")
+    """Return a mask of the rows that `worst_class` compares.
+
+    These are class accuracies, or, if there are none, accuracies of worst groups.
+    """
+    is_valid, metric = frame["dataset"] == results.VALID, frame["metric"]
+    is_class = is_valid & (metric == "class_accuracy")
+    return is_class if is_class.any() else is_valid & (metric == "worst_group_accuracy")
 
 
 def _first_best(
-    candidates: pd.DataFrame, scores: pd.Series, rule: str, needs: str, remedy: str
+    candidates: pd.DataFrame, scores: pd.Series, *, rule: str, needs: str, remedy: str
 ) -> pd.DataFrame:
-    """Selects, per run and seed, the evaluation of the first maximum of some rows' scores."""
+    """Select, per run and seed, the evaluation with the first maximal score.
+
+    scores: of some rows, by their index. ValueError for a seed without scores; rule, needs
+    and remedy: for the message.
+    """
     units, scores = results.number_rows(candidates, UNIT), scores.dropna()
     best = scores.groupby(units[scores.index]).idxmax()
     missing = candidates[~np.isin(units, best.index)]
@@ -90,14 +119,14 @@ def _first_best(
 
 
 def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
-    """Averages, per run, seed and data set, the last n evaluations; `count` is empty."""
+    """Average the last n evaluations per run, seed and data set; `count` is missing."""
     if n < 1:
         raise ValueError(f"last_n: n must be at least 1, got {n}")
     candidates = evaluations(frame)
     cells = results.number_rows(candidates, CELL)
-    later = count_later(cells)
-    last = candidates[later == 0]
-    sizes = np.bincount(cells)[cells[later == 0]]
+    num_later = count_later(cells)
+    last = candidates[num_later == 0]
+    sizes = np.bincount(cells)[cells[num_later == 0]]
     if len(sizes) and sizes.min() < n:
         short = last[sizes == sizes.min()].sort_values(CELL).iloc[0]
         raise ValueError(
@@ -105,105 +134,117 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
             f"{short['dataset']!r} for run {short['run']!r}, seed {short['seed']}; choose "
             "a smaller n"
         )
-    # An evaluation without a value leaves the mean without one.
-    tail = candidates["value"][later < n].groupby(cells[later < n])
-    means = tail.mean(skipna=False)[cells[later == 0]].to_numpy()
-    nothing = pd.array([pd.NA] * len(last), dtype="Int64")
-    return _selected(last.assign(value=means, count=nothing))
+    # If a value is missing, the mean is missing.
+    tail = candidates["value"][num_later < n].groupby(cells[num_later < n])
+    means = tail.mean(skipna=False)[cells[num_later == 0]].to_numpy()
+    no_counts = pd.array([pd.NA] * len(last), dtype="Int64")
+    return _selected(last.assign(value=means, count=no_counts))
 
 
 def count_later(keys: np.ndarray) -> np.ndarray:
-    """Counts, for each row, those after it of the same number, as `number_rows` gives."""
-    # Small types are sorted by radix, several times as fast.
-    small = keys.astype(np.min_scalar_type(keys.max(initial=0)))
-    order = np.argsort(small, kind="stable")
-    later, sizes = np.empty(len(keys), np.int64), np.bincount(keys)
-    later[order] = np.repeat(np.cumsum(sizes), sizes) - np.arange(1, len(keys) + 1)
-    return later
+    """Return, for each element, the number of equal elements after it.
+
+    keys: integers from 0 on without gaps, as `results.number_rows` returns them.
+    """
+    # numpy sorts small types by radix sort, several times as fast.
+    small_keys = keys.astype(np.min_scalar_type(keys.max(initial=0)))
+    order = np.argsort(small_keys, kind="stable")
+    num_later, sizes = np.empty(len(keys), np.int64), np.bincount(keys)
+    num_later[order] = np.repeat(np.cumsum(sizes), sizes) - np.arange(1, len(keys) + 1)
+    return num_later
 
 
 def oracle(
     frame: pd.DataFrame, *, metric: str = "accuracy", larger_is_better: bool = True
 ) -> pd.DataFrame:
-    """Selects the best evaluation of every data set by looking at that data set.
+    """Select, for each data set, the evaluation that is best on this data set itself.
 
-    What is compared is `metric`: the data set's own number, or where it has none the mean
-    over all its conditions. The other numbers of a data set come from the same evaluation;
-    a data set without `metric` has none. No model is chosen so in earnest: it bounds what
-    selection could reach.
+    This is an upper bound of what model selection could reach, not a valid selection.
+
+    metric: compared between evaluations; for a data set that has the metric only by
+    condition, the mean over its conditions. All numbers of a data set come from the
+    selected evaluation. Data sets without the metric are left out.
     """
     candidates = evaluations(frame)
     sets = results.number_rows(candidates, [*UNIT, "dataset"])
-    count = sets.max(initial=0) + 1
-    moments = results.number_rows(candidates, ["step"]) * count + sets
-    looked = (candidates["metric"] == metric).to_numpy()
-    own = looked & (candidates["condition"] == "").to_numpy()
-    parts = looked & ~np.isin(sets, sets[own])
-    groups = candidates["value"][parts].groupby(moments[parts], sort=False)
-    # A mean counts where it is over as many conditions as any of its set.
+    num_sets = sets.max(initial=0) + 1
+    # An id per evaluation of a set: id % num_sets is the set.
+    moments = results.number_rows(candidates, ["step"]) * num_sets + sets
+    is_metric = (candidates["metric"] == metric).to_numpy()
+    is_overall = is_metric & (candidates["condition"] == "").to_numpy()
+    is_condition = is_metric & ~np.isin(sets, sets[is_overall])
+    groups = candidates["value"][is_condition].groupby(
+        moments[is_condition], sort=False
+    )
+    # Only means over the largest number of conditions of a set are comparable.
     sizes = groups.size()
-    most = sizes.groupby(sizes.index.to_numpy() % count).transform("max")
-    means = groups.mean(skipna=False)[sizes == most]
-    alone = pd.Series(candidates["value"].to_numpy()[own], moments[own])
-    scores = pd.concat([alone, means]) if len(means) else alone
-    if (is_missing := scores.isna()).any():
+    max_sizes = sizes.groupby(sizes.index.to_numpy() % num_sets).transform("max")
+    means = groups.mean(skipna=False)[sizes == max_sizes]
+    overall = pd.Series(candidates["value"].to_numpy()[is_overall], moments[is_overall])
+    scores = pd.concat([overall, means]) if len(means) else overall
+    is_missing = scores.isna()
+    if is_missing.any():
         scores = scores[~is_missing]
-    by_set = scores.groupby(scores.index.to_numpy() % count)
+    by_set = scores.groupby(scores.index.to_numpy() % num_sets)
     best = by_set.idxmax() if larger_is_better else by_set.idxmin()
-    chosen = np.full(count, -1, np.int64)
-    chosen[best.index] = best
-    return _selected(candidates[chosen[sets] == moments])
+    best_moments = np.full(num_sets, -1, np.int64)
+    best_moments[best.index] = best
+    return _selected(candidates[best_moments[sets] == moments])
 
 
 def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
-    """Selects the evaluations at one epoch of the last stage, which every seed has."""
+    """Select the evaluations at an epoch of the last stage; ValueError if a seed has none."""
     candidates = evaluations(frame)
-    here = np.isclose(candidates["epoch"], epoch, rtol=0, atol=EPOCH_ATOL)
+    is_at_epoch = np.isclose(candidates["epoch"], epoch, rtol=0, atol=EPOCH_ATOL)
     units = results.number_rows(candidates, UNIT)
-    missing = candidates[~np.isin(units, units[here])]
+    missing = candidates[~np.isin(units, units[is_at_epoch])]
     if len(missing):
-        short = missing.sort_values(UNIT, kind="stable").iloc[0]
-        mine = candidates[units == units[short.name]]
-        known = ", ".join(f"{e:g}" for e in sorted(mine["epoch"].unique()))
+        first = missing.sort_values(UNIT, kind="stable").iloc[0]
+        unit_epochs = candidates["epoch"][units == units[first.name]]
+        epochs = ", ".join(f"{x:g}" for x in sorted(unit_epochs.unique()))
         raise ValueError(
             f"at_epoch: every seed needs an evaluation at epoch {epoch:g}, got none for "
-            f"run {short['run']!r}, seed {short['seed']}; choose one that all seeds have, "
-            f"it has {known}"
+            f"run {first['run']!r}, seed {first['seed']}; choose an epoch that all seeds "
+            f"have, this seed has {epochs}"
         )
-    return _selected(candidates[here])
+    return _selected(candidates[is_at_epoch])
 
 
 def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
-    """Gives the evaluations of the last stage of every run, without diverged seeds.
+    """Return the records of the last stage of every run, by step, without diverged seeds.
 
-    Every selection starts here; what it gave it gives back at once. trained: whether the
-    set "train" is one of them, as it is of a suite, where runs have statistics of training.
+    All rules start with this function; applied twice, it changes nothing.
+
+    trained: whether to keep the data set "train": in a suite it is evaluated, while in a
+    run it has training statistics.
     """
     keep = (frame["dataset"] != results.TRAIN).to_numpy() | trained
-    bad = (frame["status"] == "diverged").to_numpy()
-    if bad.any():
+    is_diverged = (frame["status"] == "diverged").to_numpy()
+    if is_diverged.any():
         seeds = pd.Series(results.number_rows(frame, ["run", "seed"]))
-        keep = keep & ~seeds.isin(seeds[bad]).to_numpy()
+        keep = keep & ~seeds.isin(seeds[is_diverged]).to_numpy()
     stages, steps = frame["stage"].to_numpy(), frame["step"].to_numpy()
     if len(frame) and stages.min() < stages.max():
         runs = results.number_rows(frame, ["run"])[keep]
         last = pd.Series(stages[keep]).groupby(runs).transform("max")
         keep = keep.copy()
         keep[keep] = stages[keep] == last.to_numpy()
-    in_order = not (steps[1:] < steps[:-1]).any()
-    if keep.all() and in_order:
+    is_sorted = not (steps[1:] < steps[:-1]).any()
+    if keep.all() and is_sorted:
         return frame.reset_index(drop=True)
     rows = np.flatnonzero(keep)
-    rows = rows if in_order else rows[np.argsort(steps[rows], kind="stable")]
+    rows = rows if is_sorted else rows[np.argsort(steps[rows], kind="stable")]
     return frame.take(rows).reset_index(drop=True)
 
 
 def _selected(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns SELECTED, with sorted rows."""
     order = ["algorithm", "variant", *CELL]
-    return _in_words(frame[SELECTED].sort_values(order).reset_index(drop=True))
+    rows = frame[SELECTED].sort_values(order).reset_index(drop=True)
+    return _categories_to_text(rows)
 
 
-def _in_words(frame: pd.DataFrame) -> pd.DataFrame:
-    """Makes categories plain text: few rows need none."""
+def _categories_to_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """Convert categories to strings, which are simpler to use for few rows."""
     names = frame.dtypes[frame.dtypes == "category"].index
     return frame.astype(dict.fromkeys(names, "str"))

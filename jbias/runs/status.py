@@ -1,8 +1,7 @@
-"""What phase a run is in, from the files in its folder, and the heartbeat that it writes.
+"""The phase of a run, from the files in its folder, and the run's heartbeat.
 
-The heartbeat, progress.json, says what a run is doing, how far it is and how fast, for
-whoever watches many runs. It is no part of the results; a failure to write it is reported
-once.
+The heartbeat, progress.json, has the current activity, step and speed of a run, for tools
+that watch many runs. It is no part of the results; a failure to write it is reported once.
 """
 
 import functools
@@ -19,9 +18,17 @@ from etils import epath
 from jbias.runs import results
 from jbias.runtime import files, lock, messages
 
-PHASES = ("damaged", "not started", "running", "interrupted", "stopped", "failed")
-PHASES += ("diverged", "done")
-STOPPED_FILE = "stopped.json"  # Written by a search that has no more use for a run.
+PHASES = (
+    "damaged",
+    "not started",
+    "running",
+    "interrupted",
+    "stopped",
+    "failed",
+    "diverged",
+    "done",
+)
+STOPPED_FILE = "stopped.json"  # Written by a search that stops a run for good.
 # The end of the last log line of a run that saved and stopped.
 RESUMES = "the same command resumes"
 # The end of the last log line of a run that lost a process; the first form is that of
@@ -30,94 +37,105 @@ _LOST = (
     "it goes on from the latest checkpoint",
     "to resume from the latest checkpoint",
 )
-UNEXPLAINED = "nothing says why; killed, or its machine went down"
-_TAIL = 1 << 16
-_ASKED = re.compile(r"SIG[A-Z0-9]+ ")  # Begins what a run says that was asked to stop.
+UNEXPLAINED = "unknown reason; killed, or its machine went down"
+_TAIL_BYTES = 1 << 16
+# The start of the last log line of a run that a signal stopped.
+_STOP_SIGNAL = re.compile(r"SIG[A-Z0-9]+ ")
 _STEP = re.compile(r"\bstep ([0-9]{1,15})/([0-9]{1,15})\b")
 
 
 class RunStatus(NamedTuple):
-    """What state a run is in, and how far it is.
+    """The phase and the progress of a run.
 
-    phase: one of PHASES. `interrupted`: begun, and nobody is at work in it: the same command
-    goes on. `diverged`: ended, no seed is left. `stopped`: by a search. `damaged`: its
-    records cannot be read (`read` raises, and whoever asks for many says so).
+    phase: one of PHASES. "interrupted": started, but no process is running; the same
+    command resumes it. "diverged": finished, because every seed diverged. "stopped": by a
+    search. "damaged": `read` raised a ValueError; callers for many runs set this phase.
     """
 
     phase: str
-    reason: str = ""  # Why it failed or was stopped or interrupted, as far as is known.
-    step: int = 0  # The last that its log or its records tell of.
-    steps: int = 0  # In all, all stages together; 0 while that is not known.
+    reason: str = ""  # Of a failure, stop or interruption, if known.
+    step: int = 0  # The last step in the log or the records.
+    steps: int = 0  # Total number of all stages; 0 if not yet known.
     evaluated: int = -1  # The last evaluated step.
-    accuracy: float | None = None  # There, in validation: the mean over finite seeds.
-    diverged: tuple[int, ...] = ()  # The seeds that did.
-    from_log: bool = False  # Whether it was the run's log that gave the reason.
+    accuracy: float | None = None  # In validation there: the mean over finite seeds.
+    diverged: tuple[int, ...] = ()  # The seeds that have diverged.
+    from_log: bool = False  # Whether the reason comes from the run's log.
 
 
 def read(workdir: str | os.PathLike) -> RunStatus:
-    """The state of a run; ValueError, naming file and line, for damaged records."""
+    """Return the status of a run; ValueError, with file and line, for damaged records."""
     workdir = pathlib.Path(workdir)
     if workdir.exists() and not workdir.is_dir():
         raise ValueError(f"{workdir}: must be the workdir of a run, got a file")
-    word, reason = _phase(workdir)
+    phase, reason = _phase(workdir)
     # The last `step N/M` of the log.
-    told = next(filter(None, map(_STEP.search, reversed(_log(workdir)))), None)
-    step, steps = map(int, told.groups()) if told else (0, 0)
+    match = next(filter(None, map(_STEP.search, reversed(_log(workdir)))), None)
+    step, steps = map(int, match.groups()) if match else (0, 0)
     evaluated = max(evaluated_steps(workdir), default=-1)
     accuracy, diverged = None, ()
     if evaluated >= 0:
         valid, diverged = _summary(workdir, evaluated)
         finite = [value for value in valid if value is not None]
         accuracy = sum(finite) / len(finite) if finite else None
-    from_log = word in ("failed", "interrupted") and reason != UNEXPLAINED
-    step = max(step, evaluated, 0)
-    return RunStatus(word, reason, step, steps, evaluated, accuracy, diverged, from_log)
+    return RunStatus(
+        phase=phase,
+        reason=reason,
+        step=max(step, evaluated, 0),
+        steps=steps,
+        evaluated=evaluated,
+        accuracy=accuracy,
+        diverged=diverged,
+        from_log=phase in ("failed", "interrupted") and reason != UNEXPLAINED,
+    )
 
 
 def is_running(workdir: str | os.PathLike) -> bool:
-    """Whether a process is at work in it; a killed one leaves its lock's file behind."""
+    """Return whether a process trains in a workdir; the lock of a killed one is ignored."""
     return lock.is_held(epath.Path(workdir) / "lock")
 
 
 def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
-    """Validation accuracy by evaluated step: the mean over all seeds.
+    """Return the validation accuracy by evaluated step: the mean over all seeds.
 
-    A diverged seed counts as nothing right, or settings that lose seeds would win.
+    A diverged seed counts as accuracy 0, so that settings that lose seeds do not win.
     """
-    workdir, found = pathlib.Path(workdir), {}
+    workdir, curve = pathlib.Path(workdir), {}
     for step in evaluated_steps(workdir):
         valid, _ = _summary(workdir, step)
         if valid:
-            found[step] = sum(value or 0.0 for value in valid) / len(valid)
-    return found
+            curve[step] = sum(value or 0.0 for value in valid) / len(valid)
+    return curve
 
 
 def _phase(workdir: pathlib.Path) -> tuple[str, str]:
-    """The state's word, and why it is so."""
+    """Return the phase of a run, and its reason."""
     if (workdir / "done").exists():
-        diverged = _text(workdir / "done").strip() == "diverged"
-        return ("diverged", "every seed diverged") if diverged else ("done", "")
+        is_diverged = _text(workdir / "done").strip() == "diverged"
+        return ("diverged", "every seed diverged") if is_diverged else ("done", "")
     if is_running(workdir):
         return "running", ""
-    if (stopped := workdir / STOPPED_FILE).exists():
+    stopped_file = workdir / STOPPED_FILE
+    if stopped_file.exists():
         try:
-            return "stopped", str(json.loads(stopped.read_text("utf-8"))["reason"])
+            content = json.loads(stopped_file.read_text("utf-8"))
+            return "stopped", str(content["reason"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ValueError(
-                f"{stopped}: must be JSON with a reason, got something else; remove it, "
-                "and the run goes on"
+                f"{stopped_file}: must be JSON with a reason, got something else; remove "
+                "the file to resume the run"
             ) from None
-    last = next((line for line in reversed(_log(workdir)) if line.strip()), "")
-    if last.startswith("jbias: "):
-        reason = last.removeprefix("jbias: ")
-        stopped = reason.endswith((RESUMES, *_LOST)) or _ASKED.match(reason)
-        return ("interrupted" if stopped else "failed"), reason
-    if (workdir / "config.json").exists() or last:
+    last_line = next((line for line in reversed(_log(workdir)) if line.strip()), "")
+    if last_line.startswith("jbias: "):
+        reason = last_line.removeprefix("jbias: ")
+        can_resume = reason.endswith((RESUMES, *_LOST)) or _STOP_SIGNAL.match(reason)
+        return ("interrupted" if can_resume else "failed"), reason
+    if (workdir / "config.json").exists() or last_line:
         return "interrupted", UNEXPLAINED
     return "not started", ""
 
 
 def _text(path: pathlib.Path) -> str:
+    """Return the text of a file; ValueError unless it is UTF-8."""
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -128,17 +146,17 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _log(workdir: pathlib.Path) -> list[str]:
-    """The last lines of a run's log."""
+    """Return the last lines of a run's log; no lines if there is no log."""
     try:
         with (workdir / "log.txt").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             return file.read().decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return []
 
 
 def evaluated_steps(workdir: pathlib.Path | epath.Path) -> list[int]:
-    """The steps that are evaluated, in every branch, in order."""
+    """Return the steps that are evaluated in every branch, in order."""
     steps = [
         {int(p.stem) for p in folder.glob("evals/*.jsonl") if p.stem.isdecimal()}
         for folder in results.branch_folders(workdir)
@@ -147,20 +165,26 @@ def evaluated_steps(workdir: pathlib.Path | epath.Path) -> list[int]:
 
 
 def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
-    """Validation accuracies at a step, one a seed and branch; the seeds that diverged."""
+    """Return the validation accuracies at a step, and the diverged seeds.
+
+    There is one accuracy per seed and branch, None for a diverged seed.
+    """
     valid, diverged = [], set()
     for folder in results.branch_folders(workdir):
         path = folder / "evals" / f"{step}.jsonl"
-        there = path.stat()
-        values, lost = _of_file(str(path), there.st_mtime_ns, there.st_size)
-        valid += values
-        diverged |= lost
+        stat = path.stat()
+        accuracies, seeds = _file_summary(str(path), stat.st_mtime_ns, stat.st_size)
+        valid += accuracies
+        diverged |= seeds
     return valid, tuple(sorted(diverged))
 
 
 @functools.lru_cache(maxsize=1 << 17)
-def _of_file(path: str, _changed: int, _size: int) -> tuple[list, set[int]]:
-    """What `_summary` says, of one file; it is read again only where it has changed."""
+def _file_summary(path: str, _modified: int, _size: int) -> tuple[list, set[int]]:
+    """Return validation accuracies and diverged seeds of a file.
+
+    The time and the size of the file are arguments for the cache only.
+    """
     records = results.loads(_text(pathlib.Path(path)), where=path)
     wanted = (results.VALID, "accuracy", "")
     valid = [r.value for r in records if (r.dataset, r.metric, r.condition) == wanted]
@@ -169,46 +193,59 @@ def _of_file(path: str, _changed: int, _size: int) -> tuple[list, set[int]]:
 
 HEARTBEAT_FILE = "progress.json"
 HEARTBEAT_VERSION = 1
-_MOST = 1e15  # Steps, seconds, images.
-_KINDS = {  # What who reads it relies on.
-    **dict.fromkeys(("at", "doing", "devices", "host"), str),
-    **dict.fromkeys(("step", "total"), int),
-    **dict.fromkeys(("rate", "images", "eta_seconds", "log_seconds"), (int, float)),
+_MAX_NUMBER = 1e15  # Of steps, seconds or images.
+_FIELD_TYPES = {
+    "at": str,
+    "doing": str,
+    "devices": str,
+    "host": str,
+    "step": int,
+    "total": int,
+    "rate": (int, float),
+    "images": (int, float),
+    "eta_seconds": (int, float),
+    "log_seconds": (int, float),
 }
 
 
 class Heartbeat:
-    """Rewrites the file whenever it is told something."""
+    """Writer of a run's progress.json."""
 
     def __init__(self, workdir: epath.Path, say: Callable[[str], None]):
-        self._path, self._say, self._lost = workdir / HEARTBEAT_FILE, say, False
-        self._facts = {"version": HEARTBEAT_VERSION, "host": socket.gethostname()}
-        self._facts["pid"] = os.getpid()
+        self._path, self._say = workdir / HEARTBEAT_FILE, say
+        self._has_failed = False
+        self._fields: dict[str, Any] = {
+            "version": HEARTBEAT_VERSION,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
 
-    def update(self, doing: str, **facts: Any) -> None:
-        """Says what is done now; facts told before stay until they are told anew."""
-        self._facts |= {"at": messages.utc_now(), "doing": doing, **facts}
+    def update(self, doing: str, **fields: Any) -> None:
+        """Write the current activity and fields; earlier values of other fields stay."""
+        self._fields |= {"at": messages.utc_now(), "doing": doing, **fields}
         try:
-            files.write(self._path, json.dumps(self._facts), lasting=False)
+            files.write(self._path, json.dumps(self._fields), lasting=False)
         except OSError as error:
-            why = " ".join(str(error).split())
-            then = "--status does not see how far the run is; it goes on"
-            if not self._lost:
-                self._say(f"{HEARTBEAT_FILE} cannot be written ({why}): {then}")
-            self._lost = True
+            reason = " ".join(str(error).split())
+            if not self._has_failed:
+                self._say(
+                    f"{HEARTBEAT_FILE} cannot be written ({reason}): --status cannot show "
+                    "the run's progress; the run continues"
+                )
+            self._has_failed = True
 
 
 def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
-    """What a run told last; empty where it told nothing that can be read."""
+    """Return the valid fields of a run's progress.json; empty if it cannot be read."""
 
-    def fits(key: str, value: Any) -> bool:
-        if isinstance(value, (int, float)) and not abs(value) < _MOST:
+    def is_valid(key: str, value: Any) -> bool:
+        if isinstance(value, (int, float)) and not abs(value) < _MAX_NUMBER:
             return False
-        kind = _KINDS.get(key, object)
-        return isinstance(value, kind) and not isinstance(value, bool)
+        expected_type = _FIELD_TYPES.get(key, object)
+        return isinstance(value, expected_type) and not isinstance(value, bool)
 
     try:
-        facts = files.read_json(pathlib.Path(workdir) / HEARTBEAT_FILE, dict, "")
+        fields = files.read_json(pathlib.Path(workdir) / HEARTBEAT_FILE, dict, "")
     except (OSError, ValueError):
         return {}
-    return {key: value for key, value in facts.items() if fits(key, value)}
+    return {key: value for key, value in fields.items() if is_valid(key, value)}

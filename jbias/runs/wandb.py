@@ -1,12 +1,13 @@
-"""Weights & Biases: one run, with a key for each seed; offline unless configured otherwise.
+"""Logger for Weights & Biases: one run, with keys per seed; offline by default.
 
-A run keeps its id in `<workdir>/wandb/jbias.json`. Steps that a resumed run repeats are not
-logged twice: offline the run's files say what they have, online the server does. `wandb
-sync` uploads what is offline.
+The id of the run is in `<workdir>/wandb/jbias.json`. Steps that a resumed run repeats are
+not logged twice: the last logged step comes from wandb's files if offline, and from the
+server if online. `wandb sync` uploads offline runs.
 
-A process that was killed has logged more than its files hold. They are logs in LevelDB's
-format: blocks of 32 KiB; records of a checksum, a length and a kind (1 complete, 2 first, 3
-middle, 4 last), here after seven bytes; each is a protocol buffer of wandb's.
+The files, not jbias.json, are used because a killed process may have logged later steps.
+They are in LevelDB's log format: seven bytes, then blocks of 32 KiB with records of a
+checksum, a length, a kind (1 complete, 2 first, 3 middle, 4 last), and a part of one of
+wandb's protocol buffers.
 """
 
 import contextlib
@@ -26,39 +27,41 @@ from jbias.runtime import files
 _FOLDER = "wandb"
 
 
-class _Run:
-    """Gives away whole steps: a row is complete once a later step comes."""
+class _WandbLogger:
+    """The logger; see `loggers.Logger`. The row of a step is sent with a later step."""
 
     def __init__(self, run: loggers.RunInfo):
         self._path = run.workdir / _FOLDER / "jbias.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._state = _state(self._path, run.name)
+        self._state = _load_state(self._path, run.name)
         self._step, self._row = -1, {}
         options = run.config["run"].get("wandb", {})
-        offline = options.get("mode", loggers.WANDB_MODES[0]) == "offline"
-        written = self._path.parent.glob("offline-run-*/*.wandb") if offline else ()
-        steps = [_last_step_in(path.read_bytes()) for path in written]
-        self._run = _begun(run, self._state["id"], options, offline=offline)
-        if not offline:
+        is_offline = options.get("mode", loggers.WANDB_MODES[0]) == "offline"
+        paths = self._path.parent.glob("offline-run-*/*.wandb") if is_offline else ()
+        steps = [_last_step_in(path.read_bytes()) for path in paths]
+        self._run = _start_run(
+            run, self._state["id"], options=options, is_offline=is_offline
+        )
+        if not is_offline:
             steps = [self._run.step - 1]
         self._state["step"] = max(steps, default=self._state["step"])
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Takes the numbers of a step."""
+        """Log the numbers of a step."""
         if step > self._step:
-            self._give()
+            self._send_row()
         if step <= self._state["step"]:
-            return  # Given away before the run was stopped and resumed.
+            return  # Logged before the run was stopped and resumed.
         self._step = max(step, self._step)
-        for of, values in numbers.items():
-            self._row |= {f"{tag}/{of}": value for tag, value in values.items()}
+        for owner, values in numbers.items():
+            self._row |= {f"{tag}/{owner}": value for tag, value in values.items()}
 
     def close(self) -> None:
-        """Writes out what is left."""
-        self._give()
+        """Send the last row, and finish the run."""
+        self._send_row()
         self._run.finish()
 
-    def _give(self) -> None:
+    def _send_row(self) -> None:
         if self._row:
             self._run.log(self._row, step=self._step, commit=True)
             self._state["step"], self._row = self._step, {}
@@ -66,35 +69,44 @@ class _Run:
 
 
 def open(run: loggers.RunInfo) -> loggers.Logger:
-    """Begins or goes on with the workdir's run of Weights & Biases."""
-    # Before wandb is imported: it would reach out.
+    """Start or resume the workdir's run of Weights & Biases, and return its logger."""
+    # wandb reads this when it is imported, and would contact a server.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    # A service that another process began would still have the run of one that was killed.
+    # The service of another process may still have the run of a killed process open.
     os.environ.pop("WANDB_SERVICE", None)
-    return _Run(run)
+    return _WandbLogger(run)
 
 
-def _state(path: epath.Path, name: str) -> dict[str, Any]:
-    """What is known from earlier starts; the id is drawn at the first."""
+def _load_state(path: epath.Path, name: str) -> dict[str, Any]:
+    """Return the id and the last step of jbias.json; create the file if it is missing."""
     if path.exists():
         return json.loads(path.read_text("utf-8"))
-    plain = re.sub(r"[^\w-]+", "-", name)
-    state = {"id": f"{plain[:100]}-{uuid.uuid4().hex[:8]}", "step": -1}
+    plain_name = re.sub(r"[^\w-]+", "-", name)
+    state = {"id": f"{plain_name[:100]}-{uuid.uuid4().hex[:8]}", "step": -1}
     path.write_text(json.dumps(state), "utf-8")
     return state
 
 
-def _begun(run: loggers.RunInfo, identity: str, options: Mapping, *, offline: bool):
-    import wandb  # Late: it reads its environment.
+def _start_run(
+    run: loggers.RunInfo, run_id: str, *, options: Mapping, is_offline: bool
+) -> Any:
+    """Start or resume a run of wandb, and return it; options: `config.run.wandb`."""
+    import wandb  # Late: it reads the environment when it is imported.
 
-    on = ("disable_code", "disable_git", "quiet")
-    on += ("x_disable_machine_info", "x_disable_stats")
-    about = dict(x_transaction_log_flush_interval=1.0, **dict.fromkeys(on, True))
-    settings = wandb.Settings(console="off", silent=offline, **about)
+    settings = wandb.Settings(
+        console="off",
+        silent=is_offline,
+        disable_code=True,
+        disable_git=True,
+        quiet=True,
+        x_disable_machine_info=True,
+        x_disable_stats=True,
+        x_transaction_log_flush_interval=1.0,
+    )
     with contextlib.redirect_stdout(None):
         return wandb.init(
-            mode="offline" if offline else "online",
-            id=identity,
+            mode="offline" if is_offline else "online",
+            id=run_id,
             resume="allow",
             name=run.name,
             project=options.get("project") or "jbias",
@@ -106,33 +118,39 @@ def _begun(run: loggers.RunInfo, identity: str, options: Mapping, *, offline: bo
         )
 
 
-_HEAD, _BLOCK, _START = struct.Struct("<IHB"), 32768, 7
+# LevelDB's log format, with wandb's header of 7 bytes.
+_RECORD_HEADER = struct.Struct("<IHB")  # Checksum, size, kind.
+_BLOCK_BYTES = 32768
+_FILE_HEADER_BYTES = 7
+_COMPLETE, _LAST = 1, 4  # Kinds of records that end a message.
 
 
 def _last_step_in(data: bytes) -> int:
+    """Return the last step in the content of a .wandb file; -1 if there is none."""
     from wandb.proto import wandb_internal_pb2  # Late, as all of wandb.
 
     step = -1
-    for body in _bodies(data):
+    for message in _messages(data):
         record = wandb_internal_pb2.Record()
-        record.ParseFromString(body)
+        record.ParseFromString(message)
         if record.WhichOneof("record_type") == "history":
             step = max(step, record.history.step.num)
     return step
 
 
-def _bodies(data: bytes) -> Iterator[bytes]:
-    """The whole records; a kill may have cut the last one off."""
-    at, body = _START, b""
-    while at + _HEAD.size <= len(data):
-        if (room := _BLOCK - at % _BLOCK) < _HEAD.size:
-            at += room
+def _messages(data: bytes) -> Iterator[bytes]:
+    """Yield the complete messages of a .wandb file; a kill may have cut the last message."""
+    position, message = _FILE_HEADER_BYTES, b""
+    while position + _RECORD_HEADER.size <= len(data):
+        left_in_block = _BLOCK_BYTES - position % _BLOCK_BYTES
+        if left_in_block < _RECORD_HEADER.size:
+            position += left_in_block
             continue
-        _, size, kind = _HEAD.unpack_from(data, at)
-        at += _HEAD.size + size
-        if at > len(data):
+        _, size, kind = _RECORD_HEADER.unpack_from(data, position)
+        position += _RECORD_HEADER.size + size
+        if position > len(data):
             return
-        body += data[at - size : at]
-        if kind in (1, 4):
-            yield body
-            body = b""
+        message += data[position - size : position]
+        if kind in (_COMPLETE, _LAST):
+            yield message
+            message = b""

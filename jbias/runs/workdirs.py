@@ -1,4 +1,4 @@
-"""The folder of a run: locked by one process, bound to one config, with its provenance."""
+"""The workdir of a run: its lock, config, provenance and costs."""
 
 import contextlib
 import importlib.metadata
@@ -19,15 +19,27 @@ from jbias import run_spec
 from jbias.runs import checksums, costs
 from jbias.runtime import files, lock, messages, xla
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow")
-PACKAGES += ("grain", "array-record", "simplejpeg", "cykooz-resizer")
+# Packages whose versions are recorded.
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "numpy",
+    "pillow",
+    "grain",
+    "array-record",
+    "simplejpeg",
+    "cykooz-resizer",
+)
 
-# What jbias itself may have left in a workdir that has no identity yet; of this, what goes
-# with a run that never was.
-_PASSING = ("lock", "log.txt", "log.jsonl")
-_FIRST = (*_PASSING, "evaluate.lock", "traceback.txt", "stopped.json")
-# What a run leaves that has computed something.
-_MADE = ("checkpoints/*", "replaced/*", "evals/*", "vary/*/evals/*", "done")
+# Files that are deleted with the workdir if nothing else is in it.
+_TEMPORARY = ("lock", "log.txt", "log.jsonl")
+# Files that jbias may write to a workdir before its config.json.
+_EARLY_FILES = (*_TEMPORARY, "evaluate.lock", "traceback.txt", "stopped.json")
+# Files of a run that has computed something.
+_RESULTS = ("checkpoints/*", "replaced/*", "evals/*", "vary/*/evals/*", "done")
 
 
 @contextlib.contextmanager
@@ -38,12 +50,16 @@ def claim(
     *,
     command: str = "",
 ) -> Iterator[lock.Lock]:
-    """Hold a workdir for this config and this process alone; a crash leaves its traceback.
+    """Lock a workdir for training with a config; yield the lock.
 
+    If the context raises an unexpected error, its traceback is written to the workdir. An
+    empty workdir is removed again.
+
+    say: logs a line about a lock that is taken over.
     command: the arguments that name the config, for an error about another config.
-    ValueError where it holds a run of another identity that has computed something,
-    naming the keys that differ, where what it says of its run is damaged, or where
-    another process is at work in it. `say` is told of a lock that is taken over.
+    ValueError if the workdir has results of another config, naming the entries that differ,
+    if its config.json, provenance.json or costs.json is damaged, or if another process
+    trains in it.
     """
     if files.is_remote(workdir):
         _check_remote(workdir, config)
@@ -55,32 +71,31 @@ def claim(
         workdir.mkdir(parents=True, exist_ok=True)
     with lock.acquire(workdir / "lock", f"is at work in {workdir}", say) as held:
         try:
-            _check_identity(
-                workdir, config, command
-            )  # The one before may have begun a run.
+            # Again, because the previous owner of the lock may have started a run.
+            _check_identity(workdir, config, command)
             yield held
         except OSError:
             files.stop_retrying(workdir)
             raise
         except Exception as error:
-            refused = isinstance(error, ValueError)
-            if not refused or isinstance(error, messages.UserCodeError):
+            is_refusal = isinstance(error, ValueError)
+            if not is_refusal or isinstance(error, messages.UserCodeError):
                 messages.save_traceback(error, workdir, held.check)
             raise
         finally:
             with contextlib.suppress(OSError):
-                held.check()  # The workdir may be another's.
-                if all(path.name in _PASSING for path in workdir.iterdir()):
-                    for name in _PASSING:  # It never became a run.
+                held.check()  # Raises if another process has taken the workdir over.
+                if all(path.name in _TEMPORARY for path in workdir.iterdir()):
+                    for name in _TEMPORARY:
                         files.discard(workdir / name)
                     workdir.rmdir()
 
 
 def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
-    """ValueError for what other packages write, which know local files only."""
+    """Raise ValueError for a gs:// workdir with options that need local files."""
     files.resolve(workdir)
-    for key, off in (("write", ""), ("profile", False)):
-        if config.get("run", {}).get(key, off) != off:
+    for key, default in (("write", ""), ("profile", False)):
+        if config.get("run", {}).get(key, default) != default:
             raise ValueError(
                 f"config.run.{key}: is written to a local directory only, not to "
                 f"{workdir}; leave it out, or name a local --workdir"
@@ -90,21 +105,22 @@ def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 def claim_evaluation(
     workdir: epath.Path, say: messages.Say = messages.print_text
 ) -> contextlib.AbstractContextManager[lock.Lock]:
-    """Lets this process alone evaluate a run; ValueError where another does."""
+    """Return a context that locks a run for evaluation; ValueError if it is locked."""
     return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
 
 
 def record_run(
     workdir: epath.Path, spec: run_spec.RunSpec, facts: Mapping[str, Any]
 ) -> list[str]:
-    """Notes what is run, in the workdir and in the folder of each branch.
+    """Write config.json and provenance.json to the workdir and to the branches' folders.
 
-    Returns as `record_provenance` does.
+    facts: entries of the provenance. Returns the lines of `record_provenance`.
     """
     record_config(workdir, spec.config, anew=True)
-    if sums := checksums.read(workdir):  # Until what changes now stands.
-        others = {k: v for k, v in sums.items() if not checksums.is_fact(k)}
-        checksums.write(workdir, others)
+    # A kill while the files are rewritten must not leave them with old checksums.
+    if sums := checksums.read(workdir):
+        kept = {k: v for k, v in sums.items() if not checksums.is_fact(k)}
+        checksums.write(workdir, kept)
     differing = record_provenance(workdir, facts)
     for branch in spec.branches if spec.config["vary"] else ():
         folder = workdir / branch.folder
@@ -115,43 +131,51 @@ def record_run(
 
 
 def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> None:
-    """Gives the workdir its identity, once everything that the config names is there.
+    """Write config.json unless it exists.
 
-    anew: also in the place of a run that computed nothing, of which nothing stays.
+    anew: whether to replace a run that has computed nothing, and to delete its files.
     """
     path = workdir / "config.json"
-    if anew := anew and _never_ran(workdir):
+    replaces_run = anew and _never_ran(workdir)
+    if replaces_run:
         files.discard(workdir / checksums.NAME)
-    if anew or not path.exists():
+    if replaces_run or not path.exists():
         files.save(path, json.dumps(jc.to_dict(config), indent=1) + "\n")
-    if anew:
+    if replaces_run:
         for name in ("vary", "wandb", "decisions"):
             (workdir / name).rmtree(missing_ok=True)
         files.discard(workdir / "provenance.json")
 
 
 def _never_ran(workdir: epath.Path) -> bool:
-    """Whether it has a run that computed nothing, and that nobody waits to evaluate."""
-    made = any(next(iter(workdir.glob(one)), None) for one in _MADE)
-    begun = made or lock.is_held(workdir / "evaluate.lock")
-    return not begun and (workdir / "provenance.json").exists()  # No other's config.
+    """Return whether the workdir's run has no results and no process waits to evaluate it.
+
+    False if there is no run.
+    """
+    has_results = any(next(iter(workdir.glob(x)), None) for x in _RESULTS)
+    is_in_use = has_results or lock.is_held(workdir / "evaluate.lock")
+    # Without a provenance.json, the config.json may be the user's own file.
+    return not is_in_use and (workdir / "provenance.json").exists()
 
 
 def _check_identity(
     workdir: epath.Path, config: Mapping[str, Any], command: str
 ) -> None:
-    """Raise ValueError where a workdir holds a run of another config, or no run."""
+    """Raise ValueError if the workdir has another run or files that are not jbias's.
+
+    command: the arguments of now, for the message.
+    """
     path = workdir / "config.json"
     if not path.exists():
         names = [p.name for p in workdir.iterdir()] if workdir.exists() else []
-        if any(name[:1] != "." and name not in _FIRST for name in names):
+        if any(name[:1] != "." and name not in _EARLY_FILES for name in names):
             raise ValueError(
                 f"workdir: {workdir} holds files but no run (no config.json); name "
                 "another --workdir"
             )
         return
-    held = files.read_json(path, dict, "restore it or name another --workdir")
-    differing = jc.diff(held, config)
+    old_config = files.read_json(path, dict, "restore it or name another --workdir")
+    differing = jc.diff(old_config, config)
     if differing and not _never_ran(workdir):
         raise ValueError(
             _another_config(
@@ -168,24 +192,26 @@ def _another_config(
 ) -> str:
     """Return the message that a workdir holds a run of another config.
 
-    first, command: the arguments that began the run, and those of now; "": not known.
+    first, command: the arguments that started the run, and those of now; "" if unknown.
     """
-    begun = f"it was started with {first}" * bool(first)
-    begun += f", not with {command}" * bool(first and command)
-    remedy = f", or give {first} to resume the run" * bool(first)
+    origin, remedy = "", ""
+    if first:
+        not_with = f", not with {command}" if command else ""
+        origin = f"it was started with {first}{not_with}; "
+        remedy = f", or give {first} to resume the run"
     plural = "entry differs" if len(differing) == 1 else "entries differ"
     return (
-        f"workdir: {workdir} holds another config: {begun}{'; ' * bool(begun)}"
+        f"workdir: {workdir} holds another config: {origin}"
         f"{len(differing)} {plural} (started != given): "
         f"{messages.join_differences(differing)}; name another --workdir{remedy}"
     )
 
 
 def read_done(workdir: epath.Path) -> str:
-    """Return how a run ended, "finished" or "diverged"; "" where it has not.
+    """Return "finished" or "diverged" for a run that has ended, else "".
 
-    OSError where that cannot be read. A file that says something else, as a power loss may
-    leave it, is written anew when the run ends.
+    OSError if the file `done` cannot be read. Other content, which a loss of power may
+    leave, counts as "": the run rewrites the file when it ends.
     """
     path = workdir / "done"
     if not path.exists():
@@ -197,7 +223,7 @@ def read_done(workdir: epath.Path) -> str:
 
 
 def software_versions() -> dict[str, Any]:
-    """What runs here."""
+    """Return the versions of jbias, its packages and Python, with jbias's git commit."""
     packages = {}
     for name in PACKAGES:
         packages[name] = "absent"
@@ -211,34 +237,40 @@ def software_versions() -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Return what the numbers may depend on beside the config."""
-    device, several = jax.devices()[0], jax.process_count()
-    found = {
-        "platform": device.platform,
-        "kind": device.device_kind,
+    """Return the software, devices and settings that results may depend on."""
+    first_device, num_processes = jax.devices()[0], jax.process_count()
+    device = {
+        "platform": first_device.platform,
+        "kind": first_device.device_kind,
         "count": jax.device_count(),
         "cores": len(os.sched_getaffinity(0)),
     }
-    found |= {"processes": several} if several > 1 else {}
+    if num_processes > 1:
+        device["processes"] = num_processes
     settings = xla.recorded_settings()
-    return {**software_versions(), "device": found, "settings": settings}
+    return {**software_versions(), "device": device, "settings": settings}
 
 
 def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a resumed run must find as it was: the sets' contents, own algorithms."""
+    """Return the part of a provenance that a resumed run must not change.
+
+    This is the content of the data sets, the digests of the user's code, and the initial
+    weights.
+    """
+    keys = ("n", "scored", "fingerprint", "answers")
     sets = {
-        name: {key: of.get(key) for key in ("n", "scored", "fingerprint", "answers")}
-        for name, of in (facts.get("data") or {}).items()
+        name: {key: dataset.get(key) for key in keys}
+        for name, dataset in (facts.get("data") or {}).items()
     }
     return {"data": sets, "own_code": facts.get("own_code"), "init": facts.get("init")}
 
 
 def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
-    """Raise ValueError where the user's own code is not that with which a run began.
+    """Raise ValueError if the user's own code has changed since the run started.
 
     digests: by file or package, as `build.user_file_digests` and
-    `extensions.import_digests` return them. Where the run has computed nothing, or recorded
-    no digest, nothing is compared.
+    `extensions.import_digests` return them. A run without results or without recorded
+    digests passes.
     """
     first = provenance(workdir)
     recorded = {**(first.get("own_code") or {}), **(first.get("own_imports") or {})}
@@ -255,71 +287,79 @@ def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
 
 
 def _commit() -> str | None:
-    """The commit of the code's checkout, with "+" where it has changes of its own."""
-    here = pathlib.Path(__file__).parents[2]
+    """Return the git commit of jbias's checkout, with "+" if files are changed; or None."""
+    checkout = pathlib.Path(__file__).parents[2]
 
     def git(*arguments: str) -> str:
-        quiet = dict(text=True, stderr=subprocess.DEVNULL)
-        return subprocess.check_output(["git", "-C", here, *arguments], **quiet).strip()
+        output = subprocess.check_output(
+            ["git", "-C", checkout, *arguments], text=True, stderr=subprocess.DEVNULL
+        )
+        return output.strip()
 
     folders = ("jbias", "configs", "launch")
     try:
-        # The package may lie inside another project's checkout.
+        # Fails if the package is installed inside another project's checkout.
         git("ls-files", "--error-unmatch", "jbias/__init__.py")
         changes = git("status", "--porcelain", "--untracked-files=no", "--", *folders)
-        return git("rev-parse", "HEAD") + "+" * bool(changes)
+        return git("rev-parse", "HEAD") + ("+" if changes else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
 
 def provenance(workdir: epath.Path) -> dict[str, Any]:
-    """What a run stored of where its numbers come from; empty before it did.
+    """Return the content of provenance.json; empty if there is none.
 
-    ValueError where that is damaged.
+    ValueError if it is damaged.
     """
     path = workdir / "provenance.json"
-    remedy = "restore it, or delete it: its data are then no more compared with before"
+    remedy = (
+        "restore it, or delete it: later starts then do not compare their data with it"
+    )
     stored = files.read_json(path, dict, remedy) if path.exists() else {}
     sets, starts = stored.get("data") or {}, stored.get("resumed", [])
-    whole = isinstance(sets, dict) and isinstance(starts, list)
-    if not (whole and all(isinstance(of, dict) for of in sets.values())):
+    is_intact = isinstance(sets, dict) and isinstance(starts, list)
+    if not (is_intact and all(isinstance(x, dict) for x in sets.values())):
         raise ValueError(f"workdir: {path} is damaged; {remedy}")
     return stored
 
 
 def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
-    """Stores where the numbers come from; a later start of the run is appended.
+    """Write provenance.json at the first start; append to it at later starts.
 
-    Returns what differs between this start and the first, as `key: one != other`.
+    facts: entries in addition to `environment`.
+    Returns the differences between the first start and this start, "key: first != now".
     """
     path, at = workdir / "provenance.json", messages.utc_now()
-    facts, differing = {**facts, **environment()}, []
+    all_facts, differing = {**facts, **environment()}, []
     if path.exists():
-        differing = _differing(workdir, facts)
-        facts = provenance(workdir)
-        facts.setdefault("resumed", []).append({"at": at, "differing": differing})
+        differing = _differences_from_first(workdir, all_facts)
+        content = provenance(workdir)
+        content.setdefault("resumed", []).append({"at": at, "differing": differing})
     else:
-        facts = {"started": at, **facts, "resumed": []}
-    files.save(path, json.dumps(facts, indent=1))
+        content = {"started": at, **all_facts, "resumed": []}
+    files.save(path, json.dumps(content, indent=1))
     return differing
 
 
-def billed_devices(devices: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
-    """What the devices of a mesh are billed as: themselves, or CPU cores (0: those here)."""
-    kind, count = devices.devices.flat[0].device_kind, devices.size
-    if devices.devices.flat[0].platform == "cpu":
-        kind, count = "cpu", cores or len(os.sched_getaffinity(0))
-    return costs.Devices(kind, count)
+def billed_devices(mesh: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
+    """Return the devices of a mesh for `costs`; of CPUs, the number of cores.
+
+    cores: number of CPU cores; 0: the cores that this process may use.
+    """
+    first_device = mesh.devices.flat[0]
+    if first_device.platform == "cpu":
+        return costs.Devices("cpu", cores or len(os.sched_getaffinity(0)))
+    return costs.Devices(first_device.device_kind, mesh.size)
 
 
 def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes costs.json: this start of the run in the place of what it said before.
+    """Write the cost of this start of the run to costs.json; return the total.
 
-    Returns the sums over all starts. What a process did after its latest word, before
-    it was killed, nobody knows.
+    start: as `costs.of_start` returns it; replaces earlier numbers of this start. The cost
+    of a killed process after its last call is missing.
     """
     path = workdir / "costs.json"
-    starts = [one for one in read_costs(workdir) if one["at"] != start["at"]]
+    starts = [x for x in read_costs(workdir) if x["at"] != start["at"]]
     starts.append(dict(start))
     total = costs.total(starts)
     files.save(path, json.dumps({"starts": starts, "total": total}, indent=1))
@@ -327,7 +367,7 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
 
 
 def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
-    """What costs.json says of each start; ValueError where it is damaged."""
+    """Return the costs of the run's starts; ValueError if costs.json is damaged."""
     path = workdir / "costs.json"
     if not path.exists():
         return []
@@ -335,7 +375,7 @@ def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
     starts = files.read_json(path, dict, remedy).get("starts")
     try:
         costs.total(starts)
-        {one["at"]: one["step"] for one in starts}
+        {start["at"]: start["step"] for start in starts}
     except (KeyError, TypeError, AttributeError, ValueError):
         raise ValueError(f"workdir: {path} is damaged; {remedy}") from None
     return starts
@@ -344,35 +384,42 @@ def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
 def record_follower(
     workdir: epath.Path, facts: Mapping[str, Any], *, layout: Mapping[str, Any]
 ) -> list[str]:
-    """Record that this process begins to evaluate a run that another process trains.
+    """Record in evaluate.json that this process evaluates a run that another one trains.
 
-    In a file of its own, evaluate.json, as the other process writes too. layout: how this
-    process evaluates. Returns as `record_provenance` does, with what differs of `layout`.
+    Not in provenance.json, which the other process writes.
+
+    layout: settings by which this process evaluates. Returns the differences between the
+    run's first start and this process, as `record_provenance`, and those of `layout`.
     """
     path, at = workdir / "evaluate.json", messages.utc_now()
-    differing = _differing(workdir, {**facts, **environment()})
-    trainer = (provenance(workdir).get("layout") or {}).get("folded_norms")
-    if trainer != layout.get("folded_norms"):
-        pair = {} if trainer is None else {"folded_norms": trainer}
-        differing += jc.diff({"layout": pair}, {"layout": dict(layout)})
-    before = files.read_json(path, list, "delete it") if path.exists() else []
-    starts = [*before, {"at": at, "differing": differing, "layout": dict(layout)}]
+    differing = _differences_from_first(workdir, {**facts, **environment()})
+    folded_norms = (provenance(workdir).get("layout") or {}).get("folded_norms")
+    if folded_norms != layout.get("folded_norms"):
+        run_layout = {} if folded_norms is None else {"folded_norms": folded_norms}
+        differing += jc.diff({"layout": run_layout}, {"layout": dict(layout)})
+    old_starts = files.read_json(path, list, "delete it") if path.exists() else []
+    starts = [*old_starts, {"at": at, "differing": differing, "layout": dict(layout)}]
     files.save(path, json.dumps(starts, indent=1))
     return differing
 
 
-def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
-    """What differs from the run's first start; ValueError where it must not."""
-    first, facts = provenance(workdir), json.loads(json.dumps(facts))
-    digests = {**(facts.get("own_code") or {}), **(facts.get("own_imports") or {})}
+def _differences_from_first(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """Return the differences in software and devices from the run's first start.
+
+    ValueError if the data or the user's code differ.
+    """
+    first, now = provenance(workdir), json.loads(json.dumps(facts))
+    digests = {**(now.get("own_code") or {}), **(now.get("own_imports") or {})}
     check_own_code(workdir, digests)
-    held = {key: first.get(key) for key in facts}
-    if changed := jc.diff(data_identity(held), data_identity(facts)):
+    then = {key: first.get(key) for key in now}
+    if changed := jc.diff(data_identity(then), data_identity(now)):
         raise ValueError(
             f"workdir: {workdir} was begun with other data or code (then != now): "
             f"{messages.join_differences(changed)}; restore them or name another --workdir"
         )
-    parts = ["code", "packages", "python", "device", "layout"]
-    if "settings" in first:  # Runs begun before they were recorded have none.
-        parts.append("settings")
-    return jc.diff(*({key: of.get(key) for key in parts} for of in (held, facts)))
+    keys = ["code", "packages", "python", "device", "layout"]
+    if "settings" in first:  # Older runs have no settings.
+        keys.append("settings")
+    return jc.diff(
+        {key: then.get(key) for key in keys}, {key: now.get(key) for key in keys}
+    )

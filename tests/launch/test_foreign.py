@@ -34,7 +34,7 @@ def test_code_that_a_foreign_folder_names_is_not_run(tmp_path, monkeypatch, caps
     (tmp_path / ".sweep/search.json").write_text(json.dumps(told))
     for what in ("status", "retry", "run"):
         assert sweep.main([what, f"--workdir={tmp_path}"]) == 2
-        assert "was not begun by you here" in capsys.readouterr().err
+        assert "was not written by you on this machine" in capsys.readouterr().err
     assert not ran.exists()
     monkeypatch.setenv("JBIAS_OWN_CODE", "1")
     assert sweep.main(["status", f"--workdir={tmp_path}"]) == 2
@@ -69,7 +69,7 @@ def test_two_trials_of_one_hash_are_refused(tmp_path, capsys):
 
 def test_an_axis_that_decides_no_number_is_refused(tmp_path, capsys):
     assert planned("--config.run.strategy=[looped,unrolled]", folder=tmp_path) == 2
-    assert "are one run" in capsys.readouterr().err
+    assert "are the same run" in capsys.readouterr().err
 
 
 def test_nothing_is_written_into_the_log_of_a_run_at_work(tmp_path, monkeypatch):
@@ -114,7 +114,7 @@ def test_an_error_leaves_no_run_behind(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="damaged"), contextlib.closing(executor):
         executor.start([trials.Trial("a", tmp_path / "a", (), {}, {})])
         raise ValueError("damaged")
-    assert not executor.alive()
+    assert not executor.active_trials()
     assert "SIGTERM before there was" in (tmp_path / "a/log.txt").read_text()
 
 
@@ -158,4 +158,4 @@ def test_a_storage_that_a_foreign_folder_names_is_not_opened(tmp_path, capsys):
     told = {"config": ["jbias:erm"], "changes": [], "storage": "sqlite:///own.db"}
     (tmp_path / ".sweep/search.json").write_text(json.dumps(told))
     assert sweep.main(["status", f"--workdir={tmp_path}"]) == 2
-    assert "was not begun by you here" in capsys.readouterr().err
+    assert "was not written by you on this machine" in capsys.readouterr().err

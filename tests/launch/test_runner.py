@@ -40,7 +40,7 @@ def test_values_that_are_one_run_are_not_reduced(tmp_path, capsys):
     told = refused(
         capsys, f"--workdir={tmp_path}", SMOKE, "--config.optim.rate=[1, 1.0]"
     )
-    assert "optim.rate=1 and " in told and "are one run" in told
+    assert "optim.rate=1 and " in told and "are the same run" in told
 
 
 def test_an_entry_that_is_given_twice(tmp_path, capsys):

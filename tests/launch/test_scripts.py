@@ -100,7 +100,7 @@ def test_shellcheck_finds_nothing(where, tmp_path):
 
 def test_comments_stay_comments(tmp_path):
     """Of SLURM's script only what stands before the comments is submitted."""
-    shown = script("slurm", nasty("slurm")).partition("# what its jobs run:\n")[2]
+    shown = script("slurm", nasty("slurm")).partition("# commands of the jobs:\n")[2]
     assert [line[:2] for line in shown.splitlines()] == ["# "]
 
 
@@ -183,7 +183,7 @@ def test_a_slice_is_given_back_whatever_fails(step, tmp_path):
 def test_what_was_not_given_back_is_told(tmp_path):
     failing = FAILS.format(["scp", "delete"])
     (said,), *_ = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
-    assert "costs; give it back yourself:\ngcloud compute tpus queued-res" in said
+    assert "costs money; delete it yourself:\ngcloud compute tpus queued-res" in said
     command = shlex.split(said.splitlines()[-1])
     assert command[-3:] == ["jbias", "--zone=us-east5-b", "--force"]
 

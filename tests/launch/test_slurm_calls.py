@@ -72,7 +72,7 @@ def cluster(monkeypatch):
 def executor(cluster):
     made = optuna.create_study()
     found = slurm.Executor(slurm.OPTIONS, made, lambda line: None, 256)
-    assert found.alive() == {} and not cluster.called
+    assert found.active_trials() == {} and not cluster.called
     return found
 
 
@@ -82,10 +82,10 @@ def test_jobs_of_a_start_that_was_killed_are_found(count, todo, cluster, executo
     with pytest.raises(KeyboardInterrupt):
         executor.start(todo[:count])
     expected = dict.fromkeys("abc"[:count], "queued")
-    assert executor.alive() == expected and executor.room() == 256 - count
+    assert executor.active_trials() == expected and executor.num_free() == 256 - count
     cluster.killed = False
     executor.start(todo[count:] or todo[:1])
-    assert executor.alive() == {**expected, **dict.fromkeys("abc", "queued")}
+    assert executor.active_trials() == {**expected, **dict.fromkeys("abc", "queued")}
 
 
 def test_names_of_arrays_differ(todo, cluster, executor):
@@ -99,7 +99,7 @@ def test_arrays_are_as_large_as_the_cluster_takes_them(todo, cluster, executor):
     executor.start(todo)
     assert [*cluster.jobs] == ["7_0", "7_1", "9"]
     assert len({*cluster.jobs.values()}) == 2
-    assert executor.alive() == dict.fromkeys("abc", "queued")
+    assert executor.active_trials() == dict.fromkeys("abc", "queued")
     assert cluster.parallel == [128, 128]  # Jobs at a time, of both together.
 
 
@@ -115,17 +115,17 @@ def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
     found = slurm.Executor(slurm.OPTIONS, ledger.study, lambda line: None, 256)
     found.start([first, second])
     trials.mark_stopped(second.workdir, "by one who waited before")
-    looks, alive = [], found.alive
+    looks, active_trials = [], found.active_trials
 
     def six_times() -> dict[str, str]:
         looks.append(0)
-        return dict.fromkeys(alive(), "running") if len(looks) < 6 else {}
+        return dict.fromkeys(active_trials(), "running") if len(looks) < 6 else {}
 
-    monkeypatch.setattr(found, "alive", six_times)
+    monkeypatch.setattr(found, "active_trials", six_times)
     monkeypatch.setattr(found, "poll_seconds", 0)
     monkeypatch.setattr(ledger, "report", lambda look: "too low")
     args = types.SimpleNamespace(wait=True, every=60)
-    runner._drive(ledger, found, ["not started"], args, print)
+    runner._run_trials(ledger, found, ["not started"], args=args, say=print)
     sent = [one for one in cluster.called if one[0] == "scancel"]
     assert sent == [("scancel", "7_0")]
     ended = {one.user_attrs["run"]: one.state.name for one in ledger.study.trials}

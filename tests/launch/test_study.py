@@ -38,7 +38,7 @@ def ledger(
     kept = study.open_study(asked, workdir, keep=keep)
     opened = study.Ledger(asked, workdir, kept, planned)
     if keep:
-        opened.begin(words)
+        opened.prepare(words)
     return opened
 
 
@@ -117,10 +117,10 @@ def test_tpe_goes_by_results_and_is_a_function_of_them(tmp_path):
     def rates(workdir) -> list[str]:
         asked = ledger(search(RATE, kind="tpe", trials=25), workdir, keep=True)
         found = []
-        while trial := asked.take():
+        while trial := asked.next_trial():
             found.append(trial.values["optim.rate"])
             evaluate(trial, {1: good(found[-1])}, "finished")
-            asked.settle(trials.look(trial))
+            asked.finish(trials.read_status(trial))
         return found
 
     found = rates(tmp_path / "a")
@@ -133,17 +133,17 @@ def test_tpe_goes_by_results_and_is_a_function_of_them(tmp_path):
 def test_what_tpe_has_drawn_is_known_to_the_next_start(tmp_path):
     asked = search(RATE, kind="tpe", trials=4)
     first = ledger(asked, tmp_path, keep=True)
-    assert first.undrawn == 4
+    assert first.num_undrawn == 4
     names = []
     for ended in (True, False):
-        names.append((trial := first.take()).name)
+        names.append((trial := first.next_trial()).name)
         evaluate(trial, {1: 0.5}, "finished" if ended else "")
-    first.settle(trials.look(first.trials[names[0]]))
+    first.finish(trials.read_status(first.trials[names[0]]))
     for keep in (False, True):
         again = ledger(asked, tmp_path, keep=keep)
-        assert [*again.trials] == names and again.undrawn == 2
-    assert again.take().name == names[1]
-    assert len([*iter(again.take, None)]) == 2
+        assert [*again.trials] == names and again.num_undrawn == 2
+    assert again.next_trial().name == names[1]
+    assert len([*iter(again.next_trial, None)]) == 2
     assert len(again.trials) == 4
 
 
@@ -152,11 +152,11 @@ def test_tpe_ends_where_there_are_no_others(tmp_path):
         search("optim.rate=[0.1, 0.2]", kind="tpe", trials=5), tmp_path, keep=True
     )
     found = []
-    while trial := asked.take():
+    while trial := asked.next_trial():
         found.append(trial.values["optim.rate"])
         evaluate(trial, {1: 0.5}, "finished")
-        asked.settle(trials.look(trial))
-    assert sorted(found) == ["0.1", "0.2"] and not asked.undrawn
+        asked.finish(trials.read_status(trial))
+    assert sorted(found) == ["0.1", "0.2"] and not asked.num_undrawn
 
 
 CURVES = [{1: 0.2, 2: 0.4, 3: 0.6}, {1: 0.4, 2: 0.6, 3: 0.8}, {1: 0.6, 2: 0.8, 3: 1.0}]
@@ -164,13 +164,13 @@ CURVES = [{1: 0.2, 2: 0.4, 3: 0.6}, {1: 0.4, 2: 0.6, 3: 0.8}, {1: 0.6, 2: 0.8, 3
 
 def follow(asked: study.Ledger, curve: dict[int, float]) -> str:
     """Why the next trial is stopped, whose evaluations come one by one."""
-    trial, why = asked.take(), ""
+    trial, why = asked.next_trial(), ""
     for step, value in curve.items():
         evaluate(trial, {step: value})
-        why = why or asked.report(trials.look(trial))
+        why = why or asked.report(trials.read_status(trial))
     if curve and not why:
         evaluate(trial, {}, "finished")
-        asked.settle(trials.look(trial))
+        asked.finish(trials.read_status(trial))
     return why
 
 
@@ -213,10 +213,10 @@ def test_few_completed_trials_and_the_grace_stop_none(more, tmp_path):
         search(axis, kind="grid", stop="median", **more), tmp_path, keep=True
     )
     for known in CURVES:
-        evaluate(trial := asked.take(), known, "finished")
-        asked.settle(trials.look(trial))
-    evaluate(trial := asked.take(), {1: 0.0})
-    assert not asked.report(trials.look(trial))
+        evaluate(trial := asked.next_trial(), known, "finished")
+        asked.finish(trials.read_status(trial))
+    evaluate(trial := asked.next_trial(), {1: 0.0})
+    assert not asked.report(trials.read_status(trial))
 
 
 @cases.each("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
@@ -225,20 +225,22 @@ def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
     asked = ledger(
         search(axis, kind="grid", stop="median", fewest=1), tmp_path, keep=True
     )
-    evaluate(damaged := asked.take(), {1: 1.0}, "" if "stop" in name else "finished")
+    evaluate(
+        damaged := asked.next_trial(), {1: 1.0}, "" if "stop" in name else "finished"
+    )
     (damaged.workdir / name).write_bytes(b"\xff")
-    look = trials.look(damaged)
+    look = trials.read_status(damaged)
     assert look.state.phase == "damaged"
     assert str(damaged.workdir / name) in look.state.reason
-    asked.settle(look)
-    evaluate(trial := asked.take(), {1: 0.0})
-    assert not asked.report(trials.look(trial))
+    asked.finish(look)
+    evaluate(trial := asked.next_trial(), {1: 0.0})
+    assert not asked.report(trials.read_status(trial))
 
 
 def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3, 0.4, 0.5]"
     asked = ledger(search(axis, kind="grid"), tmp_path, keep=True)
-    done, diverged, failed, stopped, interrupted = iter(asked.take, None)
+    done, diverged, failed, stopped, interrupted = iter(asked.next_trial, None)
     evaluate(done, {1: 0.3, 2: 0.2}, "finished")
     evaluate(diverged, {1: 0.5}, "diverged")
     failed.workdir.mkdir()
@@ -248,7 +250,7 @@ def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
     evaluate(interrupted, {1: 0.1})
     (interrupted.workdir / "config.json").write_text("{}")
     for trial in (done, diverged, failed, stopped, interrupted):
-        asked.settle(trials.look(trial))
+        asked.finish(trials.read_status(trial))
     told = {
         one.user_attrs["run"]: (one.state.name, one.value) for one in asked.study.trials
     }
@@ -262,7 +264,7 @@ def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
 
     def again(*words: str) -> list[str]:
         opened = ledger(search(axis, kind="grid"), tmp_path, keep=True, words=words)
-        return [one.name for one in iter(opened.take, None)]
+        return [one.name for one in iter(opened.next_trial, None)]
 
     assert again(*WORDS) == [interrupted.name]
     (done.workdir / "done").unlink()  # Somebody trains it once more.
@@ -275,20 +277,20 @@ def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
 def test_a_study_that_is_lost_or_half_written_loses_no_trial(tmp_path):
     asked = search("optim.rate=[0.1, 0.2, 0.3]", kind="grid")
     first = ledger(asked, tmp_path, keep=True)
-    evaluate(trial := first.take(), {1: 0.5}, "finished")
-    first.settle(trials.look(trial))
-    second = first.take()
+    evaluate(trial := first.next_trial(), {1: 0.5}, "finished")
+    first.finish(trials.read_status(trial))
+    second = first.next_trial()
     path = tmp_path / ".sweep/study.log"
     whole = path.read_bytes()
     for cut in range(whole.rindex(b"\n", 0, -1) + 1, len(whole), 7):
         path.write_bytes(whole[:cut])
         opened = ledger(asked, tmp_path, keep=True)
-        names = [one.name for one in iter(opened.take, None)]
+        names = [one.name for one in iter(opened.next_trial, None)]
         assert names[0] == second.name and len({*names}) == len(names) == 2
     path.unlink()
     opened = ledger(asked, tmp_path, keep=True)
-    assert len([*iter(opened.take, None)]) == 3
-    opened.settle(trials.look(trial))
+    assert len([*iter(opened.next_trial, None)]) == 3
+    opened.finish(trials.read_status(trial))
     (done,) = opened.study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
     assert done.value == 0.5 and done.intermediate_values == {1: 0.5}
 
@@ -298,14 +300,14 @@ def test_a_kill_at_any_line_of_the_journal_draws_the_same(kind, tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3]" if kind == "grid" else RATE
     asked = search(axis, kind=kind, trials=3)
     whole = ledger(asked, tmp_path / "whole", keep=True)
-    wanted = [one.name for one in iter(whole.take, None)]
+    wanted = [one.name for one in iter(whole.next_trial, None)]
     lines = (tmp_path / "whole/.sweep/study.log").read_bytes().splitlines(keepends=True)
     for count in range(1, len(lines)):
         path = tmp_path / f"{count}/.sweep/study.log"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"".join(lines[:count]))
         found = ledger(asked, tmp_path / str(count), keep=True)
-        assert [one.name for one in iter(found.take, None)] == wanted
+        assert [one.name for one in iter(found.next_trial, None)] == wanted
         assert len({one.user_attrs["run"] for one in found.study.trials}) == 3
 
 
@@ -314,9 +316,9 @@ def test_a_study_may_lie_elsewhere(storage, tmp_path, monkeypatch):
     named = storage.format(tmp_path) if "://" in storage else str(tmp_path / storage)
     asked = search("optim.rate=[0.1, 0.2]", kind="grid", storage=named)
     first = ledger(asked, tmp_path / "runs", keep=True)
-    evaluate(trial := first.take(), {1: 0.5}, "finished")
-    first.settle(trials.look(trial))
-    (again,) = iter(ledger(asked, tmp_path / "runs", keep=True).take, None)
+    evaluate(trial := first.next_trial(), {1: 0.5}, "finished")
+    first.finish(trials.read_status(trial))
+    (again,) = iter(ledger(asked, tmp_path / "runs", keep=True).next_trial, None)
     assert again.name != trial.name
     assert not (tmp_path / "runs/.sweep").exists()
 
@@ -338,9 +340,9 @@ def test_the_importance_of_axes_is_drawn_and_written(tmp_path):
         ValueError, match="--importance: two trials must be done, got 0"
     ):
         study.write_importance(asked, print)
-    while trial := asked.take():
+    while trial := asked.next_trial():
         evaluate(trial, {1: good(trial.values["optim.rate"])}, "finished")
-        asked.settle(trials.look(trial))
+        asked.finish(trials.read_status(trial))
     said = []
     study.write_importance(asked, said.append)
     table = pd.read_csv(tmp_path / "importance.csv").set_index("axis").importance
@@ -361,6 +363,6 @@ def test_what_decides_no_number_keeps_the_study(tmp_path):
 def test_what_is_kept_is_json(tmp_path):
     """Which optuna-dashboard reads, too."""
     asked = ledger(search(RATE, trials=2), tmp_path, keep=True)
-    asked.take()
+    asked.next_trial()
     lines = (tmp_path / ".sweep/study.log").read_text().splitlines()
     assert all(isinstance(json.loads(line), dict) for line in lines)

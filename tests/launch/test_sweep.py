@@ -204,7 +204,7 @@ def test_a_killed_process_goes_on_once(tmp_path, monkeypatch, capsys):
     log = pathlib.Path(table(tmp_path).workdir[0.1], "log.txt").read_text()
     assert log.count("jbias: ended by SIGKILL (out of memory?)") == 1
     assert capsys.readouterr().err.count("starting erm-shapes") == 2
-    monkeypatch.setattr(local, "RETRIES", 0)
+    monkeypatch.setattr(local, "MAX_RETRIES", 0)
     told(monkeypatch, {0.2: dict(curve=[0.1, 0.2], dies=dies)})
     assert swept(tmp_path, [0.2]) == 1
     assert "ended by SIGKILL (out of memory?)" in table(tmp_path).reason[0.2]
@@ -309,12 +309,12 @@ def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
         ([SMOKE, "--config.optim.rate=[]"], "must list different values"),
         ([SMOKE, "--config.optim.rate=uniform(0, 1)"], "take --sampler=random, or tpe"),
         ([SMOKE, "--config.epochs=[soon]"], "epochs"),
-        ([f"{SMOKE},vary=optim.rate=1+2"], "got vary; make axes of it"),
+        ([f"{SMOKE},vary=optim.rate=1+2"], "got vary; use axes instead"),
         (["--config=configs/emr.py"], "did you mean 'erm.py'"),
         (["--sweep=configs/sweeps/rats.py"], "--sweep: no file"),
         ([SMOKE, "--config.optim.rate=[0.1, -1]"], "optim.rate: must be positive"),
-        ([], "no search was begun there"),
-        ([SMOKE, "--workdir=gs://b/x"], "must be a directory here"),
+        ([], "has no search; describe a search"),
+        ([SMOKE, "--workdir=gs://b/x"], "must be a directory on this machine"),
         ([SMOKE, "--search=random", "--trials=2"], "about 1 different combinations"),
         ([SMOKE, "--on=local:jobs=9999"], "jobs must be 1 to"),
         ([SMOKE, "--on=sky:bucket=gs://x"], "needs SkyPilot; pip install"),
@@ -341,10 +341,10 @@ def test_a_stop_is_kept_whole(tmp_path):
 
 def test_the_rest_is_told_by_the_rate_so_far(tmp_path):
     (tmp_path / "log.txt").write_text("at step 3/4\n")
-    looks = [trials.look(trials.Trial("a", tmp_path, (), {}, {}))]
-    assert "ETA 0:00:10; " not in trials.progress(looks, 0.0, 30.0)
-    assert trials.progress(looks, 0.0, 30.0).endswith("ETA 0:00:10")
-    assert "ETA" not in trials.progress(looks, 0.75, 30.0)
+    statuses = [trials.read_status(trials.Trial("a", tmp_path, (), {}, {}))]
+    assert "ETA 0:00:10; " not in trials.progress(statuses, 0.0, 30.0)
+    assert trials.progress(statuses, 0.0, 30.0).endswith("ETA 0:00:10")
+    assert "ETA" not in trials.progress(statuses, 0.75, 30.0)
 
 
 def test_what_a_run_has_told_is_not_told_again(tmp_path):

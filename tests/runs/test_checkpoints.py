@@ -124,7 +124,7 @@ def test_a_step_saved_again_is_never_gone(tmp_path, killed, monkeypatch):
     store = checkpoints.CheckpointStore(tmp_path / "c")
     assert store.restore(template, print)
     if killed:
-        monkeypatch.setattr(store, "_write", lambda *args: 1 / 0)
+        monkeypatch.setattr(store, "_write", lambda *args, **options: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store.save(2, states(3.0), {"step": 2, "stage": 0})
     else:
@@ -277,10 +277,12 @@ def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checke
     whole, other, info = states(1.0), states(2.0), {"step": 1}
     told = checkpoints.with_checksums(whole, info)
     assert (
-        checkpoints.with_checksums(whole, info, checkpoints.states_checksum(whole))
+        checkpoints.with_checksums(
+            whole, info, checksum=checkpoints.states_checksum(whole)
+        )
         == told
     )
-    assert checkpoints.with_checksums(whole, info, 7)["states"] == 7
+    assert checkpoints.with_checksums(whole, info, checksum=7)["states"] == 7
     before = {**told, "sum": checkpoints.states_checksum(whole, told["body"])}
     del before["states"]
     for one in (told, before):

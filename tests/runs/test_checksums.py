@@ -150,7 +150,7 @@ def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
     shutil.rmtree(workdir / "decisions")
     assert train.run(config(), workdir)
     (said,) = [x for x in capsys.readouterr().err.splitlines() if "to be made a" in x]
-    assert f"is gone (and {len(lost) - 1} more), not to be made anew" in said
+    assert f"is gone (and {len(lost) - 1} more), and cannot be written again" in said
     assert set(written(folder / "done")) - set(written(workdir)) == set(lost)
     for run, note in (
         (workdir, "2.parquet is gone"),
@@ -171,10 +171,10 @@ def test_records_of_a_done_run_are_put_back(folder, done, how, at, capsys):
     with pytest.raises(ValueError, match=rf"evals/{step}.jsonl"):
         results.read(done)
     assert train.run(config(), done)
-    assert f"{step}.jsonl {sums_word(how)}: written anew" in capsys.readouterr().err
+    assert f"{step}.jsonl {sums_word(how)}: written again" in capsys.readouterr().err
     assert written(done) == written(folder / "done")
     assert train.run(config(), done)
-    assert "written anew" not in capsys.readouterr().err
+    assert "written again" not in capsys.readouterr().err
 
 
 def sums_word(how: str) -> str:
@@ -193,9 +193,7 @@ def test_records_of_a_done_run_that_no_checkpoint_holds_are_refused(done, withou
     elif without:
         (done / without).unlink()
     before = written(done)
-    with pytest.raises(
-        ValueError, match=r"2.jsonl is damaged, and no checkpoint holds"
-    ):
+    with pytest.raises(ValueError, match=r"2.jsonl is damaged, and no checkpoint has"):
         train.run(config(), done)
     assert written(done) == before
 

@@ -175,7 +175,7 @@ def test_a_writer_that_fails_is_told_once_and_heard_no_more(
     said = []
     (tmp_path / "wandb").write_text("a file where a folder is needed")
     made = begin(["tensorboard", "wandb"], tmp_path, say=said.append)
-    assert len(said) == 1 and said[0].startswith("wandb: writes no more")
+    assert len(said) == 1 and said[0].startswith("wandb: stopped logging")
     assert "Not a directory" in said[0] or "File exists" in said[0]
     made.scalars(1, numbers(0.5))
     monkeypatch.setitem(made._open, "tensorboard", Full())
@@ -266,4 +266,4 @@ def test_a_logger_is_dropped_whatever_it_does(reason, tmp_path, monkeypatch):
     opened.close()
     assert len(lines) == 3
     for line in lines:
-        assert line.startswith("broken: writes no more") and reason in line
+        assert line.startswith("broken: stopped logging") and reason in line

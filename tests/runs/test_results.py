@@ -302,10 +302,14 @@ def test_no_rule_beats_the_oracle(frame):
 
 def test_at_epoch(frame):
     assert value_of(selection.at_epoch(frame, 3), 1) == 0.4
-    with pytest.raises(ValueError, match="run 'erm', seed 0; .* it has 1, 2, 3, 4$"):
+    with pytest.raises(
+        ValueError, match="run 'erm', seed 0; .* this seed has 1, 2, 3, 4$"
+    ):
         selection.at_epoch(frame, 7)
     shorter = frame[(frame["seed"] == 0) | (frame["epoch"] < 3)]
-    with pytest.raises(ValueError, match="epoch 3.*'erm', seed 1; .* it has 1, 2$"):
+    with pytest.raises(
+        ValueError, match="epoch 3.*'erm', seed 1; .* this seed has 1, 2$"
+    ):
         selection.at_epoch(shorter, 3)
     assert set(selection.at_epoch(shorter, 2)["seed"]) == {0, 1}
 

@@ -155,7 +155,7 @@ def test_a_renamed_checkpoint_is_moved_aside_and_the_one_before_is_used(
     )
     assert line in capsys.readouterr().err
     for name, step in ((f"{number}-2", 6), (str(number), 4)):
-        beside = checkpoints.info_beside(
+        beside = checkpoints.read_info(
             checkpoints.epath.Path(workdir / "damaged" / name)
         )
         assert beside["step"] == step

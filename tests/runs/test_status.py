@@ -61,6 +61,11 @@ def test_a_file_is_no_workdir(tmp_path):
             "process 1 of 2 was lost; it goes on from the latest checkpoint",
         ),
         (
+            "jbias: process 1 of 2 was lost; start to resume from the latest checkpoint",
+            "interrupted",
+            "process 1 of 2 was lost; start to resume from the latest checkpoint",
+        ),
+        (
             "jbias: ended by SIGKILL (out of memory?)",
             "failed",
             "ended by SIGKILL (out of memory?)",
@@ -68,7 +73,7 @@ def test_a_file_is_no_workdir(tmp_path):
         (
             "2026-01-01 00:00:00 step 9/16: valid 50.0",
             "interrupted",
-            "nothing says why; killed, or its machine went down",
+            "unknown reason; killed, or its machine went down",
         ),
     ],
 )

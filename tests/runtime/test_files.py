@@ -204,7 +204,7 @@ def test_damaged_records_come_back_from_their_checkpoint(store, tmp_path, conten
         )
     records.restore(in_checkpoint)
     assert path.read_text() == whole
-    assert ["written anew" in line for line in said] == [True]
+    assert ["written again" in line for line in said] == [True]
 
 
 def test_records_that_could_not_be_written_are_not_missed_later(store, monkeypatch):

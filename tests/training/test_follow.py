@@ -118,11 +118,11 @@ def test_a_followers_files_that_are_lost_are_evaluated_again(
     if how == "gone":
         path.unlink()
     if path.suffix == ".jsonl" and how == "damaged":
-        with pytest.raises(ValueError, match=r"delete evaluate.sums.json to take"):
+        with pytest.raises(ValueError, match=r"delete evaluate.sums.json to accept"):
             results.read([workdir])
-    line = f"{name} is {how}; jbias evaluate --follow makes anew what a checkpoint is"
+    line = f"{name} is {how}; jbias evaluate --follow writes files again whose"
     assert train.run(config("elsewhere"), workdir)
-    assert f"{line} kept of: steps [{path.stem}]" in capsys.readouterr().err
+    assert f"{line} checkpoint is kept: steps [{path.stem}]" in capsys.readouterr().err
     monkeypatch.setattr(
         evaluator,
         "evaluate",

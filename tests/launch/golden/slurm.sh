@@ -24,6 +24,6 @@ export SUBMITIT_PREEMPT_SIGNAL=USR1
 export SUBMITIT_EXECUTOR=slurm
 srun --unbuffered --output /shared/runs/.sweep/slurm/%A_%a_%t_log.out --error /shared/runs/.sweep/slurm/%A_%a_%t_log.err /env/bin/python -u -m submitit.core._submit /shared/runs/.sweep/slurm
 
-# what its jobs run:
+# commands of the jobs:
 # 0: /env/bin/python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=/shared/runs/erm-shapes-01234567
 # 1: /env/bin/python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=/shared/runs/stylized_erm+x-shapes-89abcdef
