@@ -1,5 +1,6 @@
 """Several processes on this machine train what one trains, and end as one."""
 
+import itertools
 import json
 import os
 import re
@@ -13,7 +14,9 @@ import jax
 import numpy as np
 import pytest
 from jax._src import clusters
+from PIL import Image
 
+from jbias.data.embedded import shapes
 from jbias.runs import checkpoints
 from jbias.runtime import processes, signals
 from tests import cases, smoke_runs
@@ -21,9 +24,9 @@ from tests.test_resume import saved
 
 # A config of eight steps; as DIE=signal:count says, one comes after so many. Signal 0
 # stands for what jax's own service, not this process, hears of a preemption. In a folder
-# named by READS each process keeps which images it has opened.
+# named by READS each process keeps which images it has opened. HOST is the machine's name.
 CONFIG = """
-import atexit, datetime, itertools, os, sys
+import atexit, datetime, itertools, os, socket, sys
 import ml_collections
 from jax._src import distributed
 from jbias.training import divergence
@@ -50,6 +53,8 @@ def keep(folder):
     atexit.register(write)
 
 def get_config(arg=""):
+    if "HOST" in os.environ:
+        socket.gethostname = lambda: os.environ["HOST"]
     if "READS" in os.environ:
         keep(os.environ["READS"])
     if "DIE" in os.environ:
@@ -446,3 +451,35 @@ def test_an_abort_of_another_origin_stays_one():
             text=True,
         )
         assert (done.returncode, done.stdout) == (ended, said), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hosts", "kept"), [("abb", 0), ("abc", 1)])
+def test_processes_on_unequal_hosts_keep_the_same_test_sets(tmp_path, hosts, kept):
+    """The host with the most processes decides, or one process would wait for another.
+
+    The room for test sets has the set once, and not twice: alone on its host, a process
+    could keep the set, and each of two on one host could not.
+    """
+    rng = np.random.default_rng(0)
+    count = 10 * len(shapes.CLASSES)
+    for name, number in itertools.product(shapes.CLASSES, range(10)):
+        path = tmp_path / "images" / "val" / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(path)
+    options = config()
+    images = dict(data="folder", root=str(tmp_path / "images"), split="val")
+    options["tests"] = {"own": images}
+    options["train"] |= {"batch": 24, "n": 96}  # A third of each batch is a process's.
+    room = 96 + options["valid"]["n"] + 1.3 * count  # In images.
+    options["run"]["loading"]["gib"] = room * options["size"] ** 2 * 3 / 2**30
+    at = processes.free_port()
+    started = [
+        start(tmp_path, number, len(hosts), at, of=options, HOST=host)
+        for number, host in enumerate(hosts)
+    ]
+    for code, said in ended(started):
+        assert code == 0, said
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert f"{kept} of 1 test sets are decoded once and kept" in log
+    assert smoke_runs.records(tmp_path / "run")
