@@ -366,7 +366,8 @@ def snow(x: Unit, rng: Rng, mean, sigma, zoom, least, radius, blur, keep) -> Uni
 @functools.lru_cache(maxsize=len(FROSTS))
 def _frost(path: pathlib.Path, scale: float) -> Image:
     """Read a photograph as RGB, bilinearly scaled without antialias."""
-    if (photograph := cv2.imread(str(path))) is None:
+    photograph = cv2.imread(str(path))
+    if photograph is None:
         raise ValueError(f"{path}: must be an image, got a file that cannot be decoded")
     if scale != 1:
         photograph = cv2.resize(photograph, (0, 0), fx=scale, fy=scale)
@@ -382,7 +383,8 @@ def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
         got = "got frost=None (--frost of the command)"
         raise ValueError(f"{must}, {got}; {remedy}; or leave frost out")
     paths = [pathlib.Path(folder).resolve() / name for name in FROSTS]
-    if missing := [path.name for path in paths if not path.is_file()]:
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
         must = f"data.corrupt: frost={str(folder)!r} must hold all photographs"
         raise ValueError(f"{must}, got none named {', '.join(missing)}; {remedy}")
     return paths
@@ -462,7 +464,8 @@ def spatter(x: Unit, rng: Rng, mean, sigma, blur, least, strength, mud) -> Unit:
         share[share < 0.8] = 0
         return x * (1 - share[..., None]) + MUD * share[..., None]
     shine = _shine((layer * 255).astype(int).astype(np.uint8))
-    if (peak := shine.max()) > 0:
+    peak = shine.max()
+    if peak > 0:
         shine = shine * (strength / peak)
     return x + WATER * shine[..., None]
 

@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What follows the first dot, in small letters."""
+        """The part of the name after the first dot, in lower case."""
         return os.path.basename(self.name).partition(".")[2].lower()
 
 
