@@ -152,7 +152,7 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     image = _placed(jax.ShapeDtypeStruct(shape, jnp.uint8), devices, "data")
     options = xla.compiler_options(_kind(devices))
     program = jax.jit(
-        inference.scorer(decide), static_argnums=3, compiler_options=options
+        inference.make_scorer(decide), static_argnums=3, compiler_options=options
     )
     return program.lower(_placed(net, devices), None, image, None), 1, 0
 

@@ -83,9 +83,9 @@ def decider(trainer: common.Trainer, count: int, batch: int):
         variables = tuple(train_step.net_of(tree) for tree in trainer.packed[0])
         batches = loader.batches([images], min(batch, count), reading)
         placed = (mesh.split(one, trainer.devices) for one in batches)
-        rules, split = [inference.Rule(count)], trainer.layout.each
+        rules, split = [inference.DecisionRule(count)], trainer.layout.each
         score = stage.scorer({})
-        list(inference.predict(score, variables, placed, rules, split=split))
+        list(inference.decide_sets(score, variables, placed, rules, split=split))
 
     return decide
 

@@ -64,7 +64,7 @@ def main() -> None:
         if options.only and name not in options.only.split(","):
             continue
         listed = suites.read_measure(name, entry, config["sets"])
-        if listed.inside:
+        if listed.looks_inside:
             continue
         made = suites.build_probe(listed, {"side": options.side})
         if name != "accuracy" and _decided_before(listed, made):
@@ -83,11 +83,11 @@ def _decided_before(listed: suites.Measure, made: probe.Probe) -> bool:
     return plain and listed.aggregates == ("mean_prob",)
 
 
-def _network(options: argparse.Namespace) -> inference.BoundNetwork:
+def _network(options: argparse.Namespace) -> inference.BoundJaxNetwork:
     net = models.MODELS[options.model](1000, dtype=mesh.dtype(options.precision))
     image = jnp.zeros((1, options.side, options.side, 3))
     variables = jax.jit(net.init)(jax.random.key(0), image)
-    return inference.BoundNetwork(networks.plain_apply(net), variables)
+    return inference.BoundJaxNetwork(networks.make_apply(net), variables)
 
 
 def _batches(options: argparse.Namespace) -> list[inference.Batch]:
@@ -106,7 +106,7 @@ def _batches(options: argparse.Namespace) -> list[inference.Batch]:
 
 def _measured(network, made: probe.Probe, batches, options) -> dict:
     """Seconds an image under all conditions; of each condition the median of rounds."""
-    rules, seconds = {"": inference.Rule(options.images)}, {}
+    rules, seconds = {"": inference.DecisionRule(options.images)}, {}
     for condition in made.conditions:
         one = made._replace(conditions={condition: made.conditions[condition]})
         run = functools.partial(inference.run_probe, network, one, batches, rules)

@@ -156,7 +156,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         name, ours = network.name, True
         try:
             of = network, asked, out, call.say
-            lacking = runner.run_suite(*of, whole=not args.only)
+            lacking = runner.run_suite(*of, has_all_measures=not args.only)
         except networks.NETWORK_ERRORS as error:
             signals.raise_interrupt(error)
             lacking = [f"{name}: {networks.describe_error(error)}"]

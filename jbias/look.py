@@ -94,7 +94,7 @@ class Look(NamedTuple):
     @property
     def tasks(self) -> list["suites.Task"]:
         """All measures that show images of their own making, or as they are."""
-        return [task for task in self.suite.tasks() if not task.measure.inside]
+        return [task for task in self.suite.tasks() if not task.measure.looks_inside]
 
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
         """Keeps a figure in all formats."""
@@ -238,9 +238,12 @@ def _of_network(look: Look, network: "networks.Network") -> NetworkDrawings:
 
     (short, name), call, asked = _names(network), look.call, look.suite
     bound = network.bind(asked.dtype, asked.devices)
-    wanted = {(dataset, False): () for dataset in look.rows}
-    found, lacking = prepared_sets.prepare_all(network, asked, wanted, call.say)
-    prepared = {dataset: given for (dataset, _), given in found.items()}
+    requests = {
+        prepared_sets.SetRequest(dataset, keep_unanswerable=False): ()
+        for dataset in look.rows
+    }
+    by_request, lacking = prepared_sets.prepare_all(network, asked, requests, call.say)
+    prepared = {request.dataset: ready for request, ready in by_request.items()}
     for why in lacking:
         call.leave_out(f"{name}: {why}", f"{name}: {why}")
     seen, means = {}, {}
@@ -259,7 +262,7 @@ def _of_network(look: Look, network: "networks.Network") -> NetworkDrawings:
     return NetworkDrawings((short, name), seen, means)
 
 
-def _seen(look: Look, bound: "inference.Bound", title: str, dataset: str, given):
+def _seen(look: Look, bound: "inference.BoundNetwork", title: str, dataset: str, given):
     """The maps of the images that are drawn, and the mean of many, or None.
 
     Decisions are by the first rule of how the set is answered. ValueError for a site that
@@ -331,7 +334,7 @@ def _without_networks(look: Look, networks: bool) -> None:
     plain: dict[str, list] = {}
     say = look.call.say
     for task in look.suite.tasks():
-        if task.measure.inside:
+        if task.measure.looks_inside:
             say(f"no sheet: {task.name}: shows images as they are")
     for task in look.tasks:
         made = look.suite.make_probe(*task)

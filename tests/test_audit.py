@@ -131,7 +131,7 @@ def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, ca
         (["--data.colour=red"], "got 'colour'"),
         (["--split=tset"], "did you mean 'test'"),
         (["--model=cnnn"], "--model: unknown 'cnnn'"),
-        (["--step=3"], "--step: says nothing of files"),
+        (["--step=3"], "--step: has no effect on files"),
     ],
 )
 def test_wrong_arguments_are_one_line(network, tmp_path, capsys, change, words):

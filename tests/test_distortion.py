@@ -257,7 +257,9 @@ def test_other_training_images_than_a_run_had_are_told(own, said):
     asked = types.SimpleNamespace(config={"sets": sets})
     about = {} if own is None else {"config": {"train": {**sets["train"], **own}}}
     network = types.SimpleNamespace(name="net", about=about)
-    line = runner.Measuring(network, asked, None, print).otherwise()
+    line = runner.NetworkEvaluation(
+        network, asked, None, print
+    ).describe_train_difference()
     assert line == (f"trained on {said}" if said else "")
 
 

@@ -280,7 +280,7 @@ def test_a_flax_module_of_ones_own_answers_with_its_gradients(flax_file):
     net, variables, path, flags = flax_file
     flags.checkpoint = [str(path)]
     assert networks.check_arguments(flags, str(path.parent / "out"), {}) == [str(path)]
-    (found,) = networks.load([str(path)], flags, print, pytest.fail)
+    (found,) = networks.open_networks([str(path)], flags, print, pytest.fail)
     assert (found.classes, found.fields["model"]) == (("red", "green"), "Net")
     bound = found.bind(jnp.float32, mesh.make(1))
     image = jax.random.uniform(jax.random.key(1), (2, 8, 8, 3))
@@ -305,7 +305,7 @@ def test_another_file_is_no_flax_modules(content, told, flax_file):
     path.write_bytes(content)
     why = []
     assert not list(
-        networks.load([str(path)], flags, print, lambda _, w: why.append(w))
+        networks.open_networks([str(path)], flags, print, lambda _, w: why.append(w))
     )
     assert len(why) == 1 and str(path) in why[0] and told in why[0]
 

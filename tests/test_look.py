@@ -173,7 +173,7 @@ def seeds(network, monkeypatch):
             name=f"r-seed{seed}", variables=variables, fields=fields, about=about
         )
         found.append(dataclasses.replace(one, **made))
-    monkeypatch.setattr(networks, "load", lambda *_: iter(found))
+    monkeypatch.setattr(networks, "open_networks", lambda *_: iter(found))
     return found
 
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_drawn(
         (["--set=tets"], "--set: unknown 'tets'.*test"),
         (["--only=grid_shuffle", "--set=edge"], "--set: unknown 'edge'"),
         (["--only=grid"], "--only: unknown 'grid'"),
-        (["--only=accuracy", "--set=photos"], "none of its sets is there"),
+        (["--only=accuracy", "--set=photos"], "none of its sets was found"),
         (["--only=a,,b"], "--only: must be different names, as A,B, got 'a,,b'"),
         (["--site=stage2"], "--site has no effect without --checkpoint"),
         (["--images=0"], "--images: must be a whole number of at least 1, got '0'"),

@@ -35,13 +35,16 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
 
     def decided(dtype):
         net = stage.algo.net.clone(dtype=dtype)
-        one = jax.jit(inference.scorer(net.apply), static_argnums=3)
+        one = jax.jit(inference.make_scorer(net.apply), static_argnums=3)
         images = [test.images for test in job.tests]
-        return inference.predict(
+        return inference.decide_sets(
             lambda nets, _, image, __: (one(*nets, (), image, None),),
             (train_step.net_of(state),),
             map(jnp.asarray, loader.batches(images, 256, loader.ReaderOptions(1))),
-            [inference.Rule(len(t.images), t.matrix, t.aggregate) for t in job.tests],
+            [
+                inference.DecisionRule(len(t.images), t.matrix, t.aggregate)
+                for t in job.tests
+            ],
         )
 
     same, accuracies = {}, {}

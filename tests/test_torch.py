@@ -247,7 +247,9 @@ def test_a_network_that_we_know_decides_the_same_either_way(tmp_path):
     bound = ours.bind(jnp.float32, mesh.make(1))
     model, x = bridge.wrap(net, classes=list("abcdefghij")), images(32, 64)
     theirs = asked(model, x)
-    logits = np.asarray(bound.predict(x, inference.Shown("x", "", np.arange(32))))
+    logits = np.asarray(
+        bound.predict(x, inference.StimulusOrigin("x", "", np.arange(32)))
+    )
     np.testing.assert_allclose(theirs, logits, rtol=1e-3, atol=1e-4)
     top = np.sort(theirs, 1)
     clear = top[:, -1] - top[:, -2] > 1e-3

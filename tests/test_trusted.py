@@ -73,5 +73,7 @@ def test_a_network_is_kept_in_a_folder_of_its_name(tmp_path, name):
     subject = types.SimpleNamespace(name=name)
     with pytest.raises(ValueError, match="must be a plain name"):
         folder = epath.Path(tmp_path) / name
-        runner.Measuring(subject, None, folder, print).claim_folder().__enter__()
+        runner.NetworkEvaluation(
+            subject, None, folder, print
+        ).claim_folder().__enter__()
     assert not list(tmp_path.iterdir())

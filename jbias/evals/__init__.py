@@ -1,4 +1,4 @@
-"""Measures: functions of decisions. What needs jax stands in modules of its own."""
+"""Measures as functions of decisions; importing this package does not import jax."""
 
 import types
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
 
 
 def __getattr__(name: str) -> Any:
-    """`error_consistency`, of statistics, for which no training waits."""
+    """Return `error_consistency`, imported on first use to keep the start of training fast."""
     if name == "error_consistency":
         from jbias.stats import consistency
 
@@ -35,19 +35,25 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _are_numbers(made: object) -> bool:
-    return isinstance(made, list) and all(isinstance(one, Number) for one in made)
+def _are_numbers(result: object) -> bool:
+    """Return whether a measure's result is a list of Number."""
+    return isinstance(result, list) and all(
+        isinstance(number, Number) for number in result
+    )
 
 
 def find_measure(
     name: str, where: str = "measures"
 ) -> Callable[[Decisions], list[Number]]:
-    """One of MEASURES, or the user's own: `path/to/file.py:function`, or a package's."""
+    """Return a measure by name; ValueError, beginning with `where`, for an unknown name.
+
+    name: of MEASURES, `path/to/file.py:function`, or the name of an installed package's.
+    """
     return extensions.find(where, name, _measures())
 
 
 def check_measure(name: str, where: str = "measures") -> None:
-    """Raise ValueError where `find_measure` knows no such name; run no code of a user."""
+    """Raise ValueError if `find_measure` would for this name; run no code of the user."""
     extensions.check_name(where, name, _measures())
 
 

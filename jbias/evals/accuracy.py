@@ -54,7 +54,7 @@ def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
     return probe.Probe({"": ()}, probe.identity, counted)
 
 
-@decisions.each
+@decisions.per_condition
 def class_numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:

@@ -112,7 +112,7 @@ def _probe(
     return probe.Probe(conditions, show, counted, move, often)
 
 
-@decisions.by_rule
+@decisions.per_rule
 def numbers(
     found: decisions.ByName, *, kind: str, groups: Mapping[str, Sequence[str]]
 ) -> Iterator[decisions.Number]:

@@ -42,7 +42,7 @@ def make(*, bins: int = BINS) -> probe.Probe:
     return probe.Probe({"": ()}, probe.identity, counted, graded=True)
 
 
-@decisions.each
+@decisions.per_condition
 def numbers(decided: decisions.Decisions, *, bins: int = BINS) -> decisions.Numbers:
     """What each rule's decisions tell; smaller is better in all.
 

@@ -1,12 +1,13 @@
-"""The frame of the commands that measure networks: load, prepare, run, store.
+"""Shared steps of the commands that measure networks: load, prepare, run, store.
 
-    load      `Command.load` opens what the flags name, one network after the other
-    prepare   prepared_sets brings the suite's sets into the network's classes
-    run       runner.Measuring asks it; jbias.look looks into it
-    store     runner.Measuring writes records, which jbias.audit reads; jbias.look figures
+    load      `Command.load` opens the networks of the flags, one after the other
+    prepare   prepared_sets maps the suite's sets to the network's classes
+    run       runner.NetworkEvaluation runs it; jbias.look reads its maps
+    store     runner.NetworkEvaluation writes records, which jbias.audit reads; jbias.look
+              writes figures
 
-What one network cannot give, or one set or measure of it, is left out by name, and the
-rest done; the exit code says whether all was.
+A network, set or measure that fails is left out and named, and the rest is done; the exit
+code says whether anything was left out.
 """
 
 import argparse
@@ -23,54 +24,58 @@ from jbias.runtime import console
 def load_suite(
     args: argparse.Namespace, changes: Sequence[str], **run: Any
 ) -> dict[str, Any]:
-    """What --suite names, with the changes, --devices and other entries of its `run`."""
+    """Return the config of --suite with changes, --devices and further entries of its `run`."""
     config = jc.to_dict(jc.load(args.suite, changes, flag="suite"))
     jc.check_type("suite.run", config.setdefault("run", {}), dict)
-    config["run"] |= run | ({"devices": args.devices} if args.devices else {})
+    config["run"] |= run
+    if args.devices:
+        config["run"]["devices"] = args.devices
     return config
 
 
 @dataclasses.dataclass
 class Command:
-    """One call of a command: what it did, and what it had to leave out.
+    """The progress of one call of a command: what is done, and what is left out.
 
-    verb: what is done, as in "not measured: ...". strict: begins the ValueError that takes
-    the place of leaving out.
+    verb: the participle in messages, such as "measured". strict: if not "", leaving out
+    raises a ValueError that begins with it. done: names. left_out: reasons by name.
     """
 
     verb: str
     strict: str = ""
     say: probe.Say = dataclasses.field(default_factory=lambda: console.logger(None))
     done: list[str] = dataclasses.field(default_factory=list)
-    left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # And why.
+    left_out: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def leave_out(self, what: str, why: str) -> None:
-        """Goes on without something; `why` names it."""
+    def leave_out(self, name: str, reason: str) -> None:
+        """Note and say that something is left out; the reason contains its name."""
         if self.strict:
-            raise ValueError(f"{self.strict}: {why}")
-        self.left_out[what] = f"not {self.verb}: {why}"
-        self.say(self.left_out[what])
+            raise ValueError(f"{self.strict}: {reason}")
+        self.left_out[name] = f"not {self.verb}: {reason}"
+        self.say(self.left_out[name])
 
     @contextlib.contextmanager
     def leaving_out(
-        self, what: str, errors: type | tuple = networks.NETWORK_ERRORS
+        self, name: str, errors: type | tuple = networks.NETWORK_ERRORS
     ) -> Iterator[None]:
-        """Leaves out what cannot be done."""
+        """Return a context in which errors lead to `name` being left out."""
         try:
             yield
         except errors as error:
-            self.leave_out(what, f"{what}: {networks.describe_error(error)}")
+            self.leave_out(name, f"{name}: {networks.describe_error(error)}")
 
     def load(
         self, paths: Sequence[str], args: argparse.Namespace, step: int | str = "best"
     ) -> Iterator[networks.Network]:
-        """Opens files and runs; those that are none are left out.
+        """Yield the networks of files and runs; those that cannot be opened are left out.
 
-        step: of runs, where --step says none.
+        step: of runs, without --step.
         """
-        return networks.load(paths, args, self.say, self.leave_out, step)
+        return networks.open_networks(paths, args, self.say, self.leave_out, step)
 
     @property
     def code(self) -> int:
-        """The exit code: 0 all is done, 1 something is left out, 2 nothing is done."""
-        return 2 if not self.done else 1 if self.left_out else 0
+        """Return the exit code: 0 all is done, 1 something is left out, 2 nothing is done."""
+        if not self.done:
+            return 2
+        return 1 if self.left_out else 0

@@ -25,7 +25,7 @@ from jbias.evals.decisions import ByName, Number, Numbers
 COMMON = tuple(name for name, x in corruptions.CORRUPTIONS.items() if not x.extra)
 
 
-@decisions.by_rule
+@decisions.per_rule
 def numbers(found: ByName, *, errors: Mapping[str, float] | None = None) -> Numbers:
     """Accuracies of conditions "fog-3", of corruptions "fog", and over all, "".
 

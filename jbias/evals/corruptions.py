@@ -48,7 +48,7 @@ def make(
     Raises ValueError for anything else.
     """
     shown = _names(names, frost)
-    probe.check_some("corruptions", "severities", severities, published.SEVERITIES)
+    probe.check_choices("corruptions", "severities", severities, published.SEVERITIES)
     if stored is None:
         stored = quantise and (table or side) > 32
     if stored and not quantise:
@@ -88,6 +88,6 @@ def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
         if name not in corrupt.CORRUPTIONS:
             hint = base.did_you_mean(name, [*FAMILIES, *corrupt.CORRUPTIONS])
             raise ValueError(f"corruptions: {must}, got {name!r}; {hint}")
-    once = probe.each_once(listed)
+    once = probe.are_distinct(listed)
     probe.check(once, "corruptions", "names must be one or more, each once", names)
     return listed

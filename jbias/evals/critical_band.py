@@ -407,7 +407,7 @@ def noise_cells(octaves: int, seed: int) -> Int[np.ndarray, "images"]:
     return drawn
 
 
-@decisions.by_rule
+@decisions.per_rule
 def bvg_numbers(
     found: decisions.ByName, *, side: int, draws: int, seed: int, continuous: bool
 ) -> decisions.Numbers:
@@ -422,7 +422,7 @@ def bvg_numbers(
     return told + _bands("critical_band", *tables, **of)
 
 
-@decisions.by_rule
+@decisions.per_rule
 def original_numbers(
     found: decisions.ByName, *, side: int, sample, draws: int, seed: int, continuous
 ) -> decisions.Numbers:

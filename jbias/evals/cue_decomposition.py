@@ -31,7 +31,7 @@ def shape_part(diffused: Share, shuffled: Share) -> Share:
     return decisions.ratio(shape, shape + texture)
 
 
-@decisions.by_rule
+@decisions.per_rule
 def numbers(
     by_condition: decisions.ByName, *, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:

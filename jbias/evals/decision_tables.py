@@ -63,7 +63,7 @@ _NO_ROW, _NO_ANSWER = -1, -2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
-    """A network of which decisions are all that is known, and a inference.Bound."""
+    """A network of which decisions are all that is known, and a inference.BoundNetwork."""
 
     # By an image's number in the set: a class, _NO_ROW or _NO_ANSWER.
     decided: Mapping[Shown, np.ndarray]
@@ -81,7 +81,9 @@ class DecidedNetwork(networks.Network):
             return None
         return np.all([table != _NO_ROW for table in tables], axis=0)
 
-    def predict(self, image: probe.Images, shown: inference.Shown) -> inference.Logits:
+    def predict(
+        self, image: probe.Images, shown: inference.StimulusOrigin
+    ) -> inference.Logits:
         """Infinite for the decided class: it is decided for, and no probability is known.
 
         NaN for all classes where the response is no answer. ValueError where some of these

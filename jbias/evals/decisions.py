@@ -1,14 +1,14 @@
-"""What a network decided about each image of a set; every metric is a function of it.
+"""A network's decisions about a set, of which every metric is a function; helpers of metrics.
 
-Also what metrics share: `share`, `quantity` and `wilson_interval`, and `each` and `by_rule`,
-where several rules made decisions of the same answers.
+`share`, `mean` and `quantity` make numbers; `wilson_interval` gives their intervals;
+`per_condition` and `per_rule` apply a metric to the decisions of several conditions or rules.
 """
 
 import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,21 +20,22 @@ from jbias.data import labels
 from jbias.runs import checksums
 from jbias.runtime import files
 
-_SET = "set_condition"  # A set's column "condition" in a file that has the probe's.
+# Name of a set's column "condition" in files where "condition" is the probe's.
+_SET_CONDITION = "set_condition"
 
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """One network on one set.
+    """The decisions of one network about one set.
 
-    prediction: the decided class of each image; -1 where the network's logits are NaN or
-    infinite, in a seed's decisions during training. Measures are never made of these.
-    columns: what is known of the images: "label", and "texture" where cues conflict,
-    class ids in the space of `prediction` (-1 where it has none); and whatever else
-    the set tells, such as "attribute", in the set's own numbers. Where a probe asked,
-    also float32 "confidence" and "likelihood", the probabilities of the decided class
-    and of the right one, and "index", the image's number in its set; where cues are
-    ranked, int32 "rank_shape" and "rank_texture" (cue_conflict.label_ranks).
+    prediction: the decided class of each image; -1 if the logits are NaN or infinite, which
+    occurs only in the decisions of seeds during training, or if the response in a table is no
+    answer. columns: of the images: "label", and "texture" for cue conflicts, class ids in the
+    space of `prediction` (-1 without a class); and other columns of the set, such as
+    "attribute", in the set's own numbers. Decisions under a probe also have float32
+    "confidence" and "likelihood", the probabilities of the decided and of the right class,
+    and "index", the image's number in its set; and, if cues are ranked, int32 "rank_shape"
+    and "rank_texture" (cue_conflict.label_ranks).
     """
 
     prediction: Int[np.ndarray, "n"]
@@ -49,12 +50,12 @@ class Decisions:
 
     @property
     def right(self) -> Bool[np.ndarray, "n"]:
-        """Whether each image is decided as labelled; no answer, -1, is never right."""
+        """Return for each image whether the decision is its label; -1 is never right."""
         prediction = np.asarray(self.prediction)
         return (prediction == np.asarray(self.columns["label"])) & (prediction >= 0)
 
     def column(self, where: str, name: str, remedy: str) -> Shaped[np.ndarray, "n"]:
-        """A column; ValueError, for the measure `where`, if there is none."""
+        """Return a column; if it is missing, ValueError "where: ... ; remedy"."""
         if name not in self.columns:
             must = f"{where}: decisions must have a column {name}"
             raise ValueError(f"{must}, got {', '.join(self.columns)}; {remedy}")
@@ -62,7 +63,7 @@ class Decisions:
 
 
 class Number(NamedTuple):
-    """A measured value: `count` of `n` where it is a share."""
+    """The value of a metric under a condition; a share is `count` of `n` images."""
 
     metric: str
     value: float | None
@@ -71,25 +72,28 @@ class Number(NamedTuple):
     condition: str = ""
 
 
-ByName = Mapping[str, Decisions]  # By condition, by rule, or by both.
+ByName = Mapping[str, Decisions]  # By condition, by rule, or by "condition rule".
 Numbers = list[Number]
 
 
 def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
-    """Writes the decisions of all seeds on one set as one Parquet file.
-
-    Returns what its content is known by.
-    """
-    number = {seed: np.arange(len(one.prediction)) for seed, one in by_seed.items()}
-    frames = [_frame(by_seed[s], seed=s, image=image) for s, image in number.items()]
+    """Write the decisions of all seeds on one set as one Parquet file; return its checksum."""
+    frames = [
+        _frame(decided, seed=seed, image=np.arange(len(decided.prediction)))
+        for seed, decided in by_seed.items()
+    ]
     return _write(path, pd.concat(frames))
 
 
-def _frame(decided: Decisions, **first: Any) -> pd.DataFrame:
-    return pd.DataFrame({**first, "prediction": decided.prediction, **decided.columns})
+def _frame(decided: Decisions, **first_columns: Any) -> pd.DataFrame:
+    """Return decisions as a table with a row per image."""
+    return pd.DataFrame(
+        {**first_columns, "prediction": decided.prediction, **decided.columns}
+    )
 
 
 def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
+    """Write a table as Parquet and return its checksum."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = frame.to_parquet(index=False)
@@ -98,53 +102,57 @@ def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
 
 
 def read(path: epath.PathLike) -> dict[int, Decisions]:
-    """Reads the decisions of all seeds back."""
-    found = _read(path, "seed", "image")
-    return {int(seed): found[seed] for seed in sorted(found)}
+    """Return the decisions in a file of `write`, by seed."""
+    by_seed = _read(path, "seed", ignored=["image"])
+    return {int(seed): by_seed[seed] for seed in sorted(by_seed)}
 
 
-def _read(path: epath.PathLike, key: str, *ignored: str) -> dict[Any, Decisions]:
-    """Reads decisions by the values of a column, in the order of the file."""
+def _read(
+    path: epath.PathLike, key: str, ignored: Sequence[str] = ()
+) -> dict[Any, Decisions]:
+    """Return decisions by the values of the column `key`, in the order of the file."""
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)
     lacking = {key, "prediction"} - set(frame.columns)
     if lacking:
         raise ValueError(f"{path}: decisions must have the column {min(lacking)!r}")
     names = frame.columns.difference(["prediction", key, *ignored])
-    found = {}
+    by_value = {}
     for value, rows in frame.groupby(key, sort=False, observed=True):
         columns = {name: rows[name].to_numpy() for name in names}
-        if _SET in columns:
-            columns["condition"] = columns.pop(_SET)
-        found[value] = Decisions(rows["prediction"].to_numpy(), columns)
-    return found
+        if _SET_CONDITION in columns:
+            columns["condition"] = columns.pop(_SET_CONDITION)
+        by_value[value] = Decisions(rows["prediction"].to_numpy(), columns)
+    return by_value
 
 
-def write_conditions(path: epath.PathLike, found: ByName) -> None:
-    """Writes one network's decisions under all conditions of a probe likewise.
+def write_conditions(path: epath.PathLike, by_condition: ByName) -> None:
+    """Write one network's decisions under all conditions of a probe as one Parquet file.
 
     The probe's condition is the column "condition"; a set's own is "set_condition".
     """
-    frames = [_frame(one) for one in found.values()]
-    whole = pd.concat(frames, ignore_index=True).rename(columns={"condition": _SET})
-    codes = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
-    condition = pd.Categorical.from_codes(codes, list(found))
-    _write(path, whole.assign(condition=condition))
+    frames = [_frame(decided) for decided in by_condition.values()]
+    frame = pd.concat(frames, ignore_index=True)
+    frame = frame.rename(columns={"condition": _SET_CONDITION})
+    codes = np.repeat(np.arange(len(frames)), [len(rows) for rows in frames])
+    condition = pd.Categorical.from_codes(codes, list(by_condition))
+    _write(path, frame.assign(condition=condition))
 
 
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
-    """Reads the decisions under all conditions back, in the order of the file."""
-    return {str(name): one for name, one in _read(path, "condition").items()}
+    """Return the decisions in a file of `write_conditions`, by condition, in its order."""
+    by_condition = _read(path, "condition")
+    return {str(name): decided for name, decided in by_condition.items()}
 
 
 def wilson_interval(
     count: float, n: float, *, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Wilson's score interval of a binomial share; (0, 1) of nothing at all.
+    """Return Wilson's score interval of a binomial share as (lower, upper); (0, 1) if n is 0.
 
     (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), p = count / n.
-    Source: Wilson 1927, https://doi.org/10.2307/2276774. ValueError where count is not
-    in 0 ... n.
+    Source: Wilson 1927, https://doi.org/10.2307/2276774. ValueError unless count is in
+    0 ... n.
     """
     if not 0 <= count <= n:
         raise ValueError(f"wilson: count must be in 0 ... {n}, got {count}")
@@ -158,81 +166,94 @@ def wilson_interval(
     return max(low, 0.0) if count else 0.0, min(high, 1.0) if count < n else 1.0
 
 
-def each(numbers: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
-    """Counts decisions one after the other; their names begin those of conditions.
+def per_condition(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
+    """Return a function that applies a metric to the decisions of each condition.
 
-    numbers: takes one `Decisions`, and options.
+    metric: (Decisions, **options) -> numbers. The returned function takes decisions by
+    condition; the conditions of its numbers begin with the names of the decisions.
     """
 
-    @functools.wraps(numbers)
-    def counted(found: ByName, **options: Any) -> Numbers:
-        return _named("{0} {1}", {k: numbers(x, **options) for k, x in found.items()})
+    @functools.wraps(metric)
+    def apply(by_condition: ByName, **options: Any) -> Numbers:
+        named = []
+        for name, decided in by_condition.items():
+            for number in metric(decided, **options):
+                condition = f"{name} {number.condition}".strip()
+                named.append(number._replace(condition=condition))
+        return named
 
-    return counted
-
-
-def _named(form: str, each: Mapping[str, Iterable[Number]]) -> Numbers:
-    """All numbers, each under its own condition beside the name that it is told by."""
-    return [
-        one._replace(condition=form.format(name, one.condition).strip())
-        for name, numbers in each.items()
-        for one in numbers
-    ]
+    return apply
 
 
-def by_rule(numbers: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
-    """Counts what each rule decided by itself; its name ends that of a condition.
+def per_rule(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
+    """Return a function that applies a metric to the decisions of each rule separately.
 
-    numbers: takes decisions by condition as the probe names it, all of one rule, and
-      options. The first rule has no name.
+    metric: (decisions by the probe's conditions, **options) -> numbers. The returned
+    function takes decisions by "condition rule" (the first rule has no name); the conditions
+    of its numbers end with the name of the rule.
     """
 
-    @functools.wraps(numbers)
-    def counted(found: ByName, **options: Any) -> Numbers:
-        split = {}
-        for name, decided in found.items():
-            condition, _, last = name.rpartition(" ")
-            rule = last if last in labels.AGGREGATES else ""
-            split.setdefault(rule, {})[condition if rule else name] = decided
-        return _named("{1} {0}", {k: numbers(x, **options) for k, x in split.items()})
+    @functools.wraps(metric)
+    def apply(by_name: ByName, **options: Any) -> Numbers:
+        by_rule: dict[str, dict[str, Decisions]] = {}
+        for name, decided in by_name.items():
+            condition, _, last_word = name.rpartition(" ")
+            rule = last_word if last_word in labels.AGGREGATES else ""
+            by_rule.setdefault(rule, {})[condition if rule else name] = decided
+        named = []
+        for rule, by_condition in by_rule.items():
+            for number in metric(by_condition, **options):
+                condition = f"{number.condition} {rule}".strip()
+                named.append(number._replace(condition=condition))
+        return named
 
-    return counted
+    return apply
 
 
 def share(metric: str, count: int, n: int, condition: str = "") -> Number:
-    """A measured share, `count` of `n`; None of nothing at all."""
+    """Return the share `count` of `n` as a Number; its value is None if n is 0."""
     count, n = int(count), int(n)
     return Number(metric, count / n if n else None, count, n, condition)
 
 
 def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Number:
-    """The share of images that are marked."""
+    """Return the share of True entries as a Number."""
     return share(metric, np.sum(marks), len(marks), condition)
 
 
-def wilson_ends(found: Number) -> Numbers:
-    """Wilson's interval of a share of independent images, as `metric`_lower and _upper."""
-    metric, _, count, n, condition = found
-    ends = zip(("lower", "upper"), wilson_interval(count, n), strict=True)
-    return [Number(f"{metric}_{name}", end, None, n, condition) for name, end in ends]
+def wilson_bounds(number: Number) -> Numbers:
+    """Return Wilson's interval of a share as two numbers, `metric`_lower and `metric`_upper.
+
+    The images that the share counts must be independent.
+    """
+    lower, upper = wilson_interval(number.count, number.n)
+    return [
+        Number(f"{number.metric}_lower", lower, None, number.n, number.condition),
+        Number(f"{number.metric}_upper", upper, None, number.n, number.condition),
+    ]
 
 
 def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
-    """The mean of -log likelihood, in nats.
+    """Return the mean of -log likelihood, in nats.
 
-    A likelihood below the smallest normal float32, as an underflow leaves it, counts as
-    that: 87.3.
+    A likelihood below the smallest normal float32, such as after an underflow, counts as
+    that number, whose -log is 87.3.
     """
     return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
 
 
-def ratio(part: Any, whole: Any) -> Float[np.ndarray, "..."]:
-    """part / whole, entry by entry; NaN where the whole is not above 0."""
-    part, whole = np.broadcast_arrays(part, whole)
-    return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+def ratio(numerator: Any, denominator: Any) -> Float[np.ndarray, "..."]:
+    """Return the elementwise ratio; NaN unless the denominator is above 0."""
+    numerator, denominator = np.broadcast_arrays(numerator, denominator)
+    return np.divide(
+        numerator,
+        denominator,
+        out=np.full(denominator.shape, np.nan),
+        where=denominator > 0,
+    )
 
 
 def quantity(metric: str, value: Any, n: int, condition: str = "") -> Number:
-    """A measured value that is no share; None where it is undefined."""
-    known = value is not None and np.isfinite(value)
-    return Number(metric, float(value) if known else None, None, n, condition)
+    """Return a value that is no share as a Number; None if it is None, NaN or infinite."""
+    is_defined = value is not None and np.isfinite(value)
+    return Number(metric, float(value) if is_defined else None, None, n, condition)

@@ -58,7 +58,7 @@ def maps(
 
 
 def batch_maps(
-    network: inference.Bound, batches: Iterable[inference.Batch], site: str
+    network: inference.BoundNetwork, batches: Iterable[inference.Batch], site: str
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
     """Yield the maps of batches of a set, a row an image.
 

@@ -29,7 +29,7 @@ def make(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for grids that are not whole numbers of 2 or more.
     """
-    whole = probe.each_once(grids) and all(type(g) is int and g > 1 for g in grids)
+    whole = probe.are_distinct(grids) and all(type(g) is int and g > 1 for g in grids)
     must = "grids must be whole numbers of at least 2, each once"
     probe.check(whole, "grid_shuffle", must, grids)
     by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}

@@ -60,7 +60,7 @@ def make(
     return probe.Probe({"": ()}, probe.identity, counted, digest=digest)
 
 
-@decisions.each
+@decisions.per_condition
 def numbers(
     decided: decisions.Decisions,
     *,

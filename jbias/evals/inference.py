@@ -1,16 +1,15 @@
-"""Runs networks over sets, each image once: as they are, or under the conditions of a probe.
+"""Run networks over sets, each image once: unchanged, or under the conditions of a probe.
 
-`predict` decides for many seeds at once, as in evaluation during training. `run_probe`
-shows one network the stimuli of a probe. There three programs take turns: one makes the
-stimuli, one is the network, one decides. So the network is compiled once for all probes,
-and a probe once for all networks.
+`decide_sets` decides for many seeds together, as in evaluation during training. `run_probe`
+shows one network the stimuli of a probe. It alternates between three compiled programs: one
+makes the stimuli, one is the network, one decides. So the network is compiled once for all
+probes, and a probe once for all networks.
 """
 
 import collections
 import contextlib
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -22,24 +21,24 @@ from jaxtyping import Array, Float, Int, PyTree, UInt8
 from jbias.evals import cue_conflict, decisions, journals, probe
 from jbias.runtime import xla
 
-BATCHES_AHEAD = 2  # Batches in flight while the next is made ready.
+BATCHES_AHEAD = 2  # Batches in flight while the next is prepared.
 Logits = Float[Array, "b k"]
 Matrix = Float[Array, "k d"] | None
 
 
-class Rule(NamedTuple):
-    """How networks answer a set of n images; the rest as data.labels.ClassMap has it."""
+class DecisionRule(NamedTuple):
+    """How logits become decisions about a set of n images; fields as in data.labels.ClassMap."""
 
     n: int
     matrix: Matrix = None
     aggregate: str = "mean_prob"
-    label: Int[np.ndarray, "n"] | None = None  # Asks for probabilities, too.
-    # Asks for the ranks of further labels, by the names of their columns; with `label`.
+    label: Int[np.ndarray, "n"] | None = None  # If given, probabilities are computed.
+    # By column name, further labels whose ranks are computed; only with `label`.
     cues: Mapping[str, Int[np.ndarray, "n"]] | None = None
 
 
-def scorer(apply: Callable) -> Callable[..., Logits]:
-    """Builds (variables, _, image, _) -> float32 logits, of one network.
+def make_scorer(apply: Callable) -> Callable[..., Logits]:
+    """Return a function (variables, _, image, _) -> float32 logits of one network.
 
     apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
     """
@@ -50,12 +49,12 @@ def scorer(apply: Callable) -> Callable[..., Logits]:
     return score
 
 
-class Confidence(NamedTuple):
-    """Decisions with the probabilities of the decided class and of the right one.
+class ScoredDecisions(NamedTuple):
+    """Decisions with the probabilities of the decided class and of the right class.
 
-    Without a right class, label -1, its probability is NaN. ranks: by name, the place of a
-    cue's class among all logits, as cue_conflict.label_ranks has it; 0 without a class, for
-    one without members, and where a logit is NaN.
+    likelihood: of the right class; NaN for label -1, which is no class. ranks: by name, the
+    rank of a cue's class among all logits (cue_conflict.label_ranks); 0 if the cue has no
+    class, if no network class answers for it, or if a logit is NaN.
     """
 
     prediction: Int[Array, "b"]
@@ -65,27 +64,30 @@ class Confidence(NamedTuple):
 
     @property
     def columns(self) -> dict[str, Array]:
-        """All of it by name."""
-        told = self._asdict()
-        return told | told.pop("ranks")
+        """Return all arrays by name, ranks included."""
+        columns = self._asdict()
+        ranks = columns.pop("ranks")
+        return columns | ranks
 
 
-UNDECIDED = -1  # In the place of a class, where logits decide nothing.
+UNDECIDED = -1  # In place of a class if the logits decide nothing.
 
 
-def decides(logits: Any, scores: Any, xp: Any = jnp, *, infinite: bool = False) -> Any:
+def has_decision(
+    logits: Any, scores: Any, xp: Any = jnp, *, infinite: bool = False
+) -> Any:
     """Return for each image whether its logits decide for a class, bool (b).
 
     They do if no logit is NaN and the largest logit and the largest score are finite; -inf
-    is a class that is never decided for. scores: of the decision classes, the logits
-    themselves where these are the network's own. xp: jax.numpy or numpy. infinite: whether
-    +inf marks the decided class, as in decisions that were made elsewhere.
+    marks a class that is never decided for. scores: of the decision classes; the logits
+    themselves if these are the network's own. xp: jax.numpy or numpy. infinite: whether
+    +inf marks the decided class, as for decisions from a table.
     """
-    known = ~xp.isnan(logits).any(-1) & ~xp.isnan(scores).any(-1)
+    is_decided = ~xp.isnan(logits).any(-1) & ~xp.isnan(scores).any(-1)
     for values in (logits, scores):
         largest = values.max(-1)
-        known &= (largest > -xp.inf) if infinite else xp.isfinite(largest)
-    return known
+        is_decided &= (largest > -xp.inf) if infinite else xp.isfinite(largest)
+    return is_decided
 
 
 @functools.partial(jax.jit, static_argnames=("aggregate", "infinite"))
@@ -98,30 +100,31 @@ def decide_batch(
     aggregate: str,
     infinite: bool = False,
 ) -> tuple:
-    """Return the decisions of each network, int32 (b), by its logits of a batch.
+    """Return the decisions of each network, int32 (b), from its logits for a batch.
 
-    The decision is UNDECIDED where logits decide nothing (see `decides`, which also
-    describes `infinite`). With labels each network's decisions are a `Confidence`. Logits
-    may have a leading axis of several networks; then decisions have it.
+    logits: one array per network, (b, k), or (s, b, k) for s seeds; decisions have the same
+    leading axis. A decision is UNDECIDED if the logits decide nothing (see `has_decision`,
+    which also describes `infinite`). With `label`, decisions are `ScoredDecisions`.
 
-    cues: by name, further labels, of which it has the ranks.
+    cues: by name, further labels whose ranks are returned.
 
-    matrix, aggregate: of data.labels.ClassMap; without a matrix each decides among its
-    own classes. A class without a member is never decided for. A program of its own:
-    sets differ in their rules, and the network is compiled once for all of them.
+    matrix, aggregate: of data.labels.ClassMap; without a matrix, networks decide among their
+    own classes. A class that no network class answers for is never decided for. This is a
+    program of its own because sets differ in their rules: the network is compiled once for
+    all of them.
     """
 
-    def decide(logits: Logits) -> Int[Array, "b"] | Confidence:
+    def decide(logits: Logits) -> Int[Array, "b"] | ScoredDecisions:
         scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
-        known = decides(logits, scores, infinite=infinite)
+        is_decided = has_decision(logits, scores, infinite=infinite)
         if label is None:
             prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
-            return jnp.where(known, prediction, UNDECIDED)
-        decided = with_confidence(logits, label, matrix, aggregate, cues)
-        return decided._replace(
-            prediction=jnp.where(known, decided.prediction, UNDECIDED),
-            confidence=jnp.where(known, decided.confidence, jnp.nan),
-            likelihood=jnp.where(known, decided.likelihood, jnp.nan),
+            return jnp.where(is_decided, prediction, UNDECIDED)
+        scored = with_confidence(logits, label, matrix, aggregate, cues)
+        return scored._replace(
+            prediction=jnp.where(is_decided, scored.prediction, UNDECIDED),
+            confidence=jnp.where(is_decided, scored.confidence, jnp.nan),
+            likelihood=jnp.where(is_decided, scored.likelihood, jnp.nan),
         )
 
     return tuple(jax.vmap(decide)(x) if x.ndim == 3 else decide(x) for x in logits)
@@ -129,42 +132,46 @@ def decide_batch(
 
 def with_confidence(
     logits: Logits, label: Int[Array, "b"], matrix: Matrix, aggregate: str, cues=None
-) -> Confidence:
-    """What a network decides, and how probable it holds that and the right class.
+) -> ScoredDecisions:
+    """Return a network's decisions with the probabilities of decided and right classes.
 
-    Where several of its classes answer for one, its probability is what the rule makes of
-    theirs, divided by the sum over the decision classes.
+    If several network classes answer for one decision class, its probability is their
+    aggregate divided by the sum over the decision classes.
     """
     scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
     prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
     if matrix is None or aggregate == "mean_logit":
-        share = jax.nn.softmax(scores)
+        probability = jax.nn.softmax(scores)
     else:
-        if aggregate == "max_prob":  # Its scores tell the first from the others alone.
+        if aggregate == "max_prob":  # Its scores only mark the first class.
             members = jnp.where((matrix > 0).any(axis=1), logits, -jnp.inf)
-            each = jax.nn.softmax(members)[:, :, None]
-            scores = jnp.where(matrix > 0, each, 0).max(axis=1)
-        share = jnp.maximum(scores, 0)
-        share = share / jnp.sum(share, axis=-1, keepdims=True)
-    likelihood = jnp.take_along_axis(share, jnp.maximum(label, 0)[:, None], 1)[:, 0]
+            by_member = jax.nn.softmax(members)[:, :, None]
+            scores = jnp.where(matrix > 0, by_member, 0).max(axis=1)
+        probability = jnp.maximum(scores, 0)
+        probability = probability / jnp.sum(probability, axis=-1, keepdims=True)
+    column = jnp.maximum(label, 0)[:, None]
+    likelihood = jnp.take_along_axis(probability, column, 1)[:, 0]
     likelihood = jnp.where(label < 0, jnp.nan, likelihood)
-    ranks = {name: _ranks(logits, of, matrix) for name, of in (cues or {}).items()}
-    return Confidence(prediction, share.max(-1), likelihood, ranks)
+    ranks = {name: _ranks(logits, cue, matrix) for name, cue in (cues or {}).items()}
+    return ScoredDecisions(prediction, probability.max(-1), likelihood, ranks)
 
 
 def _ranks(logits: Logits, label: Int[Array, "b"], matrix: Matrix) -> Int[Array, "b"]:
-    """The place of each label's best member among all logits."""
-    own = label[:, None] == jnp.arange(logits.shape[1])[None]
-    own = own if matrix is None else (matrix > 0).T[label]
-    known = (label >= 0) & own.any(axis=1) & ~jnp.isnan(logits).any(axis=1)
-    return jnp.where(known, cue_conflict.best_place(logits, own, jnp), 0)
+    """Return the rank among all logits of the best network class of each label."""
+    is_member = label[:, None] == jnp.arange(logits.shape[1])[None]
+    is_member = is_member if matrix is None else (matrix > 0).T[label]
+    is_ranked = (label >= 0) & is_member.any(axis=1) & ~jnp.isnan(logits).any(axis=1)
+    return jnp.where(is_ranked, cue_conflict.best_place(logits, is_member, jnp), 0)
 
 
 def class_scores(
     logits: Logits, matrix: Float[Array, "k d"], aggregate: str
 ) -> Float[Array, "b d"]:
-    """What the members of each decision class say together; -inf without a member."""
-    # Accelerators round the factors of a product unless told not to.
+    """Return the aggregate score of each decision class; -inf if no network class answers for it.
+
+    matrix, aggregate: of data.labels.ClassMap.
+    """
+    # By default accelerators round the factors of a product.
     product = functools.partial(jnp.matmul, precision="highest")
     # Classes outside the matrix only scale: without them nothing underflows.
     members = jnp.where((matrix > 0).any(axis=1), logits, -jnp.inf)
@@ -185,60 +192,80 @@ def class_scores(
 def largest_differences(
     logits: tuple, others: tuple, *, count: int
 ) -> tuple[Float[Array, "*s"], ...]:
-    """Return the largest absolute difference of any two logits, by tree.
+    """Return the largest absolute difference between two sets of logits, by array.
 
-    logits, others: (b, k) or, of a tree of several seeds, (s, b, k). count: images of the
-      batch; further rows fill it up and do not count.
+    logits, others: tuples of (b, k) or, for s seeds, (s, b, k). count: number of images in
+      the batch; further rows are padding and do not count.
     """
 
     def largest(x: Array, y: Array) -> Array:
-        moved = jnp.where(x == y, 0.0, jnp.abs(x - y))  # Both may be infinite.
-        return moved[..., :count, :].max((-2, -1))
+        difference = jnp.where(x == y, 0.0, jnp.abs(x - y))  # Both may be infinite.
+        return difference[..., :count, :].max((-2, -1))
 
     return tuple(map(largest, logits, others))
 
 
-def predict(
-    many: Callable,
+def decide_sets(
+    score_seeds: Callable,
     variables: tuple,
     batches: Iterable[UInt8[Array, "b h w c"]],
-    rules: Sequence[Rule],
+    rules: Sequence[DecisionRule],
     *,
     split: Callable[[tuple], tuple] = tuple,
     halt: Callable[[], bool] = lambda: False,
     fetch: Callable[[PyTree], PyTree] = jax.device_get,
-) -> Iterator[list[Int[np.ndarray, "n"] | Confidence]]:
-    """Decides about every image of some sets once; yields an array a seed, set by set.
+) -> Iterator[list[Int[np.ndarray, "n"] | ScoredDecisions]]:
+    """Yield for each set a list with one array of decisions per seed; each image counts once.
 
-    Where a rule has labels, it is a `Confidence` a seed.
+    For a rule with labels, the entries are `ScoredDecisions`.
 
-    many: `scorer` mapped over seeds. batches: the images of all sets in order, in
-    batches of one size, on the devices, the last padded. rules: one a set. split: makes
-    one array a seed of a batch's decisions, once they are on the host. halt: asked
-    before each batch; where it says so, the sets that are left never come. fetch:
+    score_seeds: `make_scorer` mapped over seeds. batches: the images of all sets in order,
+    in batches of one size, on the devices, the last padded. rules: one per set. split:
+    turns the decisions of a batch, once on the host, into one array per seed. halt: asked
+    before each batch; if it returns True, the remaining sets are not yielded. fetch:
     brings decisions to the host.
     """
-    which, pieces = 0, []
-    for rows, answers in _batches_ahead(many, variables, batches, rules, halt):
-        cut = operator.itemgetter(rows)
-        pieces.append([jax.tree.map(cut, one) for one in split(fetch(answers))])
-        if sum(len(jax.tree.leaves(one)[0]) for one in pieces) == rules[which].n:
-            joined = lambda *parts: np.concatenate(parts)
-            yield [jax.tree.map(joined, *seed) for seed in zip(*pieces)]
-            which, pieces = which + 1, []
+    set_number, chunks = 0, []
+    for rows, answers in _batches_ahead(score_seeds, variables, batches, rules, halt):
+        chunk = []
+        for decided in split(fetch(answers)):
+            chunk.append(jax.tree.map(lambda x, rows=rows: x[rows], decided))
+        chunks.append(chunk)
+        count = sum(len(jax.tree.leaves(by_seed)[0]) for by_seed in chunks)
+        if count == rules[set_number].n:
+            yield [_concatenate(of_seed) for of_seed in zip(*chunks)]
+            set_number, chunks = set_number + 1, []
 
 
-def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
-    """Keeps batches in flight, so that the devices never wait for the host."""
+def _concatenate(chunks: Sequence[PyTree]) -> PyTree:
+    """Return trees of arrays joined along the first axis."""
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *chunks)
+
+
+def _batches_ahead(
+    score_seeds, variables, batches, rules, halt
+) -> Iterator[tuple[slice, tuple]]:
+    """Yield (rows of the batch, decisions about them) per batch and set.
+
+    Keeps batches in flight, so that the devices never wait for the host. Arguments as of
+    `decide_sets`.
+    """
     waiting, first = collections.deque(), 0
     for images in batches:
         if halt():
             return
-        logits = many(variables, ((),) * len(variables), images, None)
-        waiting.append([])
-        for rule, rows, labels in _within(rules, first, len(images)):
-            of = logits, rule.matrix, *labels
-            waiting[-1].append((rows, decide_batch(*of, aggregate=rule.aggregate)))
+        logits = score_seeds(variables, ((),) * len(variables), images, None)
+        decided = []
+        for rows in _rows_by_set(rules, first, len(images)):
+            answers = decide_batch(
+                logits,
+                rows.rule.matrix,
+                rows.label,
+                rows.cues,
+                aggregate=rows.rule.aggregate,
+            )
+            decided.append((rows.rows, answers))
+        waiting.append(decided)
         first += len(images)
         if len(waiting) > BATCHES_AHEAD:
             yield from waiting.popleft()
@@ -246,50 +273,72 @@ def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
         yield from waiting.popleft()
 
 
-def _within(rules: Sequence[Rule], first: int, count: int) -> Iterator[tuple]:
-    """The sets that have images among so many from `first` on, in which rows, and labels.
+class _RowsOfSet(NamedTuple):
+    """The rows of a batch that belong to one set."""
 
-    And cues; of rows that are not of the set all are -1.
+    rule: DecisionRule
+    rows: slice
+    label: np.ndarray | None  # Of the whole batch; -1 in rows of other sets.
+    cues: Mapping[str, np.ndarray] | None  # Of the whole batch, as `label`.
+
+
+def _rows_by_set(
+    rules: Sequence[DecisionRule], first: int, count: int
+) -> Iterator[_RowsOfSet]:
+    """Yield the sets that have images in a batch, with their rows, labels and cues.
+
+    rules: of the sets, in order. first: number of the batch's first image among the images of
+    all sets. count: size of the batch.
     """
-    start = -first
+    start = -first  # Of the set, relative to the batch.
     for rule in rules:
         stop = start + rule.n
         if start < count and stop > 0:
-            rows, labels = slice(max(start, 0), min(stop, count)), (None, None)
+            rows = slice(max(start, 0), min(stop, count))
+            label = cues = None
             if rule.label is not None:
-                place = functools.partial(_among, count=count, rows=rows, start=start)
-                labels = jax.tree.map(place, (rule.label, rule.cues))
-            yield rule, rows, labels
+                place = lambda column, rows=rows, start=start: _column_of_batch(
+                    column, count=count, rows=rows, start=start
+                )
+                label = place(rule.label)
+                cues = jax.tree.map(place, rule.cues)
+            yield _RowsOfSet(rule, rows, label, cues)
         start = stop
 
 
-def _among(column: np.ndarray, count: int, rows: slice, start: int) -> np.ndarray:
-    """A set's column at the rows of a batch that are the set's, which begins at `start`."""
-    found = np.full(count, -1, np.int32)
-    found[rows] = column[rows.start - start : rows.stop - start]
-    return found
+def _column_of_batch(
+    column: np.ndarray, *, count: int, rows: slice, start: int
+) -> np.ndarray:
+    """Return a set's column at the rows of a batch, -1 in rows of other sets, int32 (count).
+
+    rows: those of the set. start: the row of the set's first image; negative if it was in an
+    earlier batch.
+    """
+    batch_column = np.full(count, -1, np.int32)
+    batch_column[rows] = column[rows.start - start : rows.stop - start]
+    return batch_column
 
 
 ANSWERS_AHEAD = 8  # Answers in flight while the next stimuli are made.
 
 
-class Shown(NamedTuple):
-    """Where stimuli are from: a set, a probe's condition, the images' numbers in the set."""
+class StimulusOrigin(NamedTuple):
+    """The set, the probe's condition and the image numbers that stimuli were made from."""
 
     dataset: str
     condition: str
     index: Int[Array, "b"]
-    source: Any = None  # The set, where its images are shown as they are.
+    source: Any = None  # The set, if its images are shown unchanged.
 
 
-class Bound(Protocol):
-    """A network to ask, in a precision and on devices.
+class BoundNetwork(Protocol):
+    """A network in a fixed precision and on fixed devices.
 
-    predict: stimuli in [0, 1], and where they are from -> logits. That is all that most
-    measures need; what is None leaves out those that need it. apply: the same as a
-    function of `variables` that JAX differentiates. at: (variables, images, site) -> what
-    probe.Rows.at gives. net: a flax module, or a taps.Readable, for what reads all sites
-    inside. graded: whether logits say more than the decided class.
+    predict: (stimuli in [0, 1], their origin) -> logits. Most measures need nothing else;
+    a measure that needs an attribute that is None is left out. apply: the same as a
+    function of `variables` that JAX differentiates. at: (variables, images, site) -> the
+    values of probe.Rows.at. net: a flax module or a taps.Readable, for measures that read
+    all sites inside. graded: whether logits contain more than the decided class.
     """
 
     apply: Callable[[PyTree, probe.Images], Logits] | None
@@ -298,11 +347,15 @@ class Bound(Protocol):
     net: Any
     graded: bool
 
-    def predict(self, image: probe.Images, shown: Shown) -> Logits: ...
+    def predict(self, image: probe.Images, origin: StimulusOrigin) -> Logits: ...
 
 
-class BoundNetwork(NamedTuple):
-    """A `Bound` of JAX; programs are kept by its functions: each must be one object."""
+class BoundJaxNetwork(NamedTuple):
+    """A `BoundNetwork` in JAX.
+
+    Compiled programs are cached by the functions `apply` and `at`: use the same object for
+    the same function.
+    """
 
     apply: Callable[[PyTree, probe.Images], Logits]
     variables: PyTree
@@ -310,120 +363,132 @@ class BoundNetwork(NamedTuple):
     net: Any = None
     graded: bool = True
 
-    def predict(self, image: probe.Images, shown: Shown) -> Logits:
-        """Its logits, by one program for all networks of one `apply`."""
+    def predict(self, image: probe.Images, origin: StimulusOrigin) -> Logits:
+        """Return the logits, by one program for all networks with the same `apply`."""
         return _logits(self.apply, self.variables, image)
 
 
-class SlowStimuli:
-    """Stimuli that took long to make, on the devices, for the networks that follow.
+class StimulusCache:
+    """Stimuli on the devices that took long to make, kept for the networks that follow.
 
-    room: bytes that all may take together; what has no room is made again.
+    room: bytes for all of them; stimuli that do not fit are made again.
     """
 
     def __init__(self, room: int = 2**30):
-        self._room, self._kept = room, {}
+        self._room, self._stimuli = room, {}
 
     def get(self, key: Hashable, make: Callable[[], Array]) -> Array:
-        """What was made under a key, or is made now."""
-        if key in self._kept:
-            return self._kept[key]
-        made = jax.block_until_ready(make())  # What fails is not kept.
-        if made.nbytes <= self._room:
-            self._room -= made.nbytes
-            self._kept[key] = made
-        return made
+        """Return the stimuli of a key, made by `make` if they are not in the cache."""
+        if key in self._stimuli:
+            return self._stimuli[key]
+        stimuli = jax.block_until_ready(make())  # Raises here, before it is cached.
+        if stimuli.nbytes <= self._room:
+            self._room -= stimuli.nbytes
+            self._stimuli[key] = stimuli
+        return stimuli
 
 
 class Batch(NamedTuple):
-    """Some images of a set on the devices; all batches have one shape."""
+    """Images of a set on the devices; all batches have one shape."""
 
     image: UInt8[Array, "b h w 3"]
-    index: Int[Array, "b"]  # Each image's number in its set.
-    label: Int[Array, "b"]  # In decision classes, -1 where there is none.
-    target: Int[Array, "b"]  # In the network's own classes, -1 likewise.
-    count: int  # Of these so many are images, the rest fills up.
+    index: Int[Array, "b"]  # Number of each image in its set.
+    label: Int[Array, "b"]  # Decision class; -1 without a class.
+    target: Int[Array, "b"]  # The network's own class; -1 without a class.
+    count: int  # Number of real images; the remaining rows are padding.
     dataset: str = ""
     source: Any = None  # The set itself.
-    cues: Mapping[str, Int[Array, "b"]] | None = None  # To be ranked, by name.
-    # What was made of these images: by probe and condition, and how it is made.
+    cues: Mapping[str, Int[Array, "b"]] | None = None  # By name, labels to rank.
+    # (key of probe and condition, function that makes the stimuli) -> cached stimuli.
     keep: Callable[[tuple, Callable[[], Array]], Array] | None = None
 
-    def shown(self, condition: str, *, as_it_is: bool = False) -> Shown:
-        """Where stimuli made of it are from."""
-        source = self.source if as_it_is else None
-        return Shown(self.dataset, condition, self.index, source)
+    def origin(self, condition: str, *, is_unchanged: bool = False) -> StimulusOrigin:
+        """Return the origin of stimuli made from this batch.
+
+        is_unchanged: whether the stimuli are the images themselves.
+        """
+        source = self.source if is_unchanged else None
+        return StimulusOrigin(self.dataset, condition, self.index, source)
 
 
 def run_probe(
-    network: Bound,
-    made: probe.Probe,
+    network: BoundNetwork,
+    shown_probe: probe.Probe,
     batches: Iterable[Batch],
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, DecisionRule],
     *,
     tell: Callable[..., None] = lambda images, **_: None,
     compiling: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     journal: journals.Journal | None = None,
     classes: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """What a network decides about each image, by condition.
+    """Return a network's decisions about each image, by condition, as columns.
 
-    rules: how it answers, by what tells conditions apart, "" for the first. A condition
-    "fog" under the rule "mean_logit" is "fog mean_logit". Returns for each condition
-    "prediction" int32 (n), and float32 (n) "confidence", the probability of the decided
-    class among the decision classes, and "likelihood", that of the right one (NaN where
-    it has none). Where several of the network's classes answer for one, its probability
-    is what the rule makes of theirs (for "mean_logit" the softmax of the means), divided
-    by the sum over the decision classes. Besides, by their names, int32 ranks of the
-    batches' cues. `tell` hears how many images have been answered;
-    what asks for programs the first time, which may compile them, is inside `compiling`.
-    What `journal` has answers to is not asked again; of that `tell` hears counted=False.
-    classes: the number of the network's own classes, which its logits must have; 0: any.
+    Columns: "prediction" int32 (n); float32 (n) "confidence", the probability of the decided
+    class among the decision classes, and "likelihood", that of the right class (NaN without
+    one); and int32 ranks of the batches' cues, by name. If several network classes answer
+    for one decision class, its probability is their aggregate (for "mean_logit" the softmax
+    of the means), divided by the sum over the decision classes.
 
-    probe.NotFiniteError where the logits of any image decide nothing, or where the gradients
-    that a probe follows are not finite; answers before that batch are in the journal.
+    rules: by the suffix of a condition's name, "" for the first rule: the decisions of
+    condition "fog" under the rule "mean_logit" are named "fog mean_logit".
+    tell: called as tell(number of images answered), with counted=False for answers that the
+    journal has. compiling: context of calls that may compile a program.
+    journal: stored answers, which are not computed again; new ones are added.
+    classes: the number of logits that the network must have; 0: any.
+
+    probe.NotFiniteError if the logits of an image decide nothing, or if the gradients that a
+    probe follows are not finite; answers before that batch are in the journal.
     """
-    found = collections.defaultdict(list)
-    known = journal.entries if journal else []
-    names = itertools.cycle(made.conditions)
-    for condition, entry in zip(names, known):
-        for rule, answer in zip(sorted(rules), entry, strict=True):  # As JAX has dicts.
+    chunks = collections.defaultdict(list)
+    entries = journal.entries if journal else []
+    conditions = itertools.cycle(shown_probe.conditions)
+    for condition, entry in zip(conditions, entries):
+        # Rules are sorted as JAX sorts the keys of dicts.
+        for rule, answer in zip(sorted(rules), entry, strict=True):
             columns = {field: answer[field] for field in answer.dtype.names}
-            found[f"{condition} {rule}".strip()].append(columns)
+            chunks[f"{condition} {rule}".strip()].append(columns)
         tell(entry.shape[1], counted=False)
-    asked = _run_conditions(
-        network, made, batches, rules, compiling, len(known), classes
+    answered = _run_conditions(
+        network,
+        shown_probe,
+        batches,
+        rules,
+        compiling,
+        num_stored=len(entries),
+        classes=classes,
     )
-    for batch in _answers_ahead(asked):
-        n, answers = batch.count, batch.answers
-        cut = [{k: x[:n] for k, x in one.columns.items()} for one in answers.values()]
-        _check_finite(batch, cut, may_abstain=not network.graded)
-        for name, columns in zip(answers, cut):
-            found[name].append(columns)
+    for batch in _answers_ahead(answered):
+        by_rule = [
+            {name: column[: batch.count] for name, column in answer.columns.items()}
+            for answer in batch.answers.values()
+        ]
+        _check_finite(batch, by_rule, may_abstain=not network.graded)
+        for name, columns in zip(batch.answers, by_rule):
+            chunks[name].append(columns)
         if journal:
-            journal.add(cut)
-        tell(n)
-    joined = lambda *parts: np.concatenate(parts)
-    return {name: jax.tree.map(joined, *parts) for name, parts in found.items()}
+            journal.add(by_rule)
+        tell(batch.count)
+    return {name: _concatenate(by_batch) for name, by_batch in chunks.items()}
 
 
-class _Answered(NamedTuple):
-    """A network's answers to one batch under one condition, of all rules."""
+class _BatchAnswers(NamedTuple):
+    """A network's answers to one batch under one condition, by all rules."""
 
     condition: str
-    count: int  # Images of the batch; further rows fill it up.
-    index: Int[Array, "b"]  # Each image's number in its set.
+    count: int  # Number of real images; the remaining rows are padding.
+    index: Int[Array, "b"]  # Number of each image in its set.
     followed_finite: Any  # Whether the gradients that made the stimuli are finite.
-    answers: Mapping[str, Confidence]  # By condition and rule.
+    answers: Mapping[str, ScoredDecisions]  # By condition and rule.
 
 
 def _check_finite(
-    batch: _Answered, columns: Sequence[Mapping], *, may_abstain: bool
+    batch: _BatchAnswers, columns: Sequence[Mapping], *, may_abstain: bool
 ) -> None:
-    """Raise probe.NotFiniteError where a batch's answers decide nothing.
+    """Raise probe.NotFiniteError if an answer of a batch decides nothing.
 
-    columns: of each rule's answers, without the rows that fill the batch up. may_abstain:
-    whether an answer may be none of the classes, as a person's may.
+    columns: of each rule's answers, without padding. may_abstain: whether an answer may be
+    none of the classes, as a person's may.
     """
     under = f", under {batch.condition!r}" if batch.condition else ""
     for column in columns:
@@ -449,7 +514,7 @@ def _all_finite(tree: PyTree) -> Array:
 
 
 def _check_logits(logits: Any, images: int, classes: int) -> None:
-    """Raise ValueError unless logits are a row for each image, with each class's number."""
+    """Raise ValueError unless logits have shape (images, classes); classes 0: any number."""
     if jnp.ndim(logits) != 2 or len(logits) != images:
         must = f"logits must be {images} rows of numbers, one for each image"
         raise ValueError(f"network: {must}, got the shape {jnp.shape(logits)}")
@@ -461,32 +526,41 @@ def _check_logits(logits: Any, images: int, classes: int) -> None:
 
 
 def _run_conditions(
-    network, made, batches, rules, compiling, skip: int = 0, classes: int = 0
-) -> Iterator[_Answered]:
-    """Sends each batch through all conditions; answers are still being computed.
+    network, shown_probe, batches, rules, compiling, *, num_stored=0, classes=0
+) -> Iterator[_BatchAnswers]:
+    """Yield the answers to each batch under each condition, while they are computed.
 
-    skip: so many answers are there already, the first ones. classes: as in `run_probe`.
+    num_stored: the number of answers that the journal has, which are skipped. Other
+    arguments as of `run_probe`.
     """
-    known, plain = set(), made.show is probe.identity
+    programs, shows_images = set(), shown_probe.show is probe.identity
+    conditions = list(shown_probe.conditions)
     for batch in batches:
-        left = list(made.conditions)[min(skip, len(made.conditions)) :]
-        skip -= len(made.conditions) - len(left)
-        if not left:
+        remaining = conditions[min(num_stored, len(conditions)) :]
+        num_stored -= len(conditions) - len(remaining)
+        if not remaining:
             continue
-        with compiling() if made.look and not known else contextlib.nullcontext():
-            seen, kept = look_once(network, made, batch), {}
-        for condition in left:
-            # One program for each of these, made when it is first asked for.
-            program = made.static and made.static(condition), condition in made.steps
-            first = program not in known
-            known.add(program)
-            with compiling() if first else contextlib.nullcontext():
-                stimuli = make_stimuli(network, made, batch, condition, seen, kept)
-                as_it_is = plain and condition not in made.steps
-                shown = batch.shown(condition, as_it_is=as_it_is)
-                moved = condition in made.steps
-                followed = (seen, stimuli if moved else None)
-                logits = network.predict(stimuli, shown)
+        is_first_look = shown_probe.look and not programs
+        with compiling() if is_first_look else contextlib.nullcontext():
+            seen, base_images = run_look(network, shown_probe, batch), {}
+        for condition in remaining:
+            is_moved = condition in shown_probe.steps
+            # One program for each of these, compiled when it is first called.
+            static = shown_probe.static and shown_probe.static(condition)
+            is_new = (static, is_moved) not in programs
+            programs.add((static, is_moved))
+            with compiling() if is_new else contextlib.nullcontext():
+                stimuli = make_stimuli(
+                    network,
+                    shown_probe,
+                    batch,
+                    condition,
+                    seen=seen,
+                    base_images=base_images,
+                )
+                is_unchanged = shows_images and not is_moved
+                origin = batch.origin(condition, is_unchanged=is_unchanged)
+                logits = network.predict(stimuli, origin)
                 _check_logits(logits, len(stimuli), classes)
                 answers = {}
                 for name, rule in rules.items():
@@ -499,78 +573,106 @@ def _run_conditions(
                         infinite=not network.graded,
                     )
                     answers[f"{condition} {name}".strip()] = answer
-            finite = _all_finite(followed) if moved or made.look else True
-            yield _Answered(
+            followed_finite = True
+            if is_moved or shown_probe.look:
+                followed_finite = _all_finite((seen, stimuli if is_moved else None))
+            yield _BatchAnswers(
                 condition=condition,
                 count=batch.count,
                 index=batch.index,
-                followed_finite=finite,
+                followed_finite=followed_finite,
                 answers=answers,
             )
 
 
-def look_once(network: Bound, made: probe.Probe, batch: Batch) -> PyTree:
-    """What the probe asks the network about a batch before all conditions, or None."""
-    if made.look is None:
+def run_look(network: BoundNetwork, shown_probe: probe.Probe, batch: Batch) -> PyTree:
+    """Return the result of the probe's `look` at a batch; None without a `look`."""
+    if shown_probe.look is None:
         return None
-    own = (network.variables, batch.image, batch.index, batch.target)
-    return _look(network.apply, network.at, made.look, *own)
+    return _look(
+        network.apply,
+        network.at,
+        shown_probe.look,
+        network.variables,
+        batch.image,
+        batch.index,
+        batch.target,
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("apply", "at", "look"))
-def _look(apply, at, look, *own) -> PyTree:
-    return look(_rows(apply, at, *own))
+def _look(apply, at, look, variables, image, index, target) -> PyTree:
+    return look(_rows(apply, at, variables, image, index, target))
 
 
 def make_stimuli(
-    network: Bound,
-    made: probe.Probe,
+    network: BoundNetwork,
+    shown_probe: probe.Probe,
     batch: Batch,
     condition: str,
+    *,
     seen: PyTree = None,
-    kept: dict[str, UInt8[Array, "b h w 3"]] | None = None,
+    base_images: dict[str, UInt8[Array, "b h w 3"]] | None = None,
 ) -> probe.Images:
-    """The stimuli of one condition, made of a batch.
+    """Return the stimuli of one condition for a batch, floats in [0, 1].
 
-    seen: saves `look_once` again. kept: of this batch what others are made `onto`, to which
-    it adds.
+    seen: the result of `run_look`, if it is known. base_images: of this batch, by condition,
+    the stimuli that other conditions are made `onto`; new ones are added.
     """
-    kept = {} if kept is None else kept
-    params = jax.tree.map(jnp.asarray, made.conditions[condition])
-    how = made.static(condition) if made.static else None
-    below = made.onto.get(condition)
-    if below in made.onto:
+    base_images = {} if base_images is None else base_images
+    params = jax.tree.map(jnp.asarray, shown_probe.conditions[condition])
+    static = shown_probe.static(condition) if shown_probe.static else None
+    base = shown_probe.onto.get(condition)
+    if base in shown_probe.onto:
         raise ValueError(f"probe: onto[{condition!r}] must be a condition of images")
-    if below and below not in kept:
-        make_stimuli(network, made, batch, below, seen, kept)
-    image = kept[below] if below else batch.image
-    own = (network.variables, image, batch.index, batch.target, params)
-    show = functools.partial(_stimuli, made.show, how, *own[1:])
-    if batch.keep and condition in made.slow:
-        told = [np.asarray(x).tobytes() for x in jax.tree.leaves(params)]
-        stimuli = batch.keep((made.show, how, below, *told), show)
+    if base and base not in base_images:
+        make_stimuli(
+            network, shown_probe, batch, base, seen=seen, base_images=base_images
+        )
+    image = base_images[base] if base else batch.image
+
+    def show() -> Array:
+        return _stimuli(
+            shown_probe.show, static, image, batch.index, batch.target, params
+        )
+
+    if batch.keep and condition in shown_probe.slow:
+        values = [np.asarray(x).tobytes() for x in jax.tree.leaves(params)]
+        stimuli = batch.keep((shown_probe.show, static, base, *values), show)
     else:
         stimuli = show()
-    steps = made.steps.get(condition, 0)
+    steps = shown_probe.steps.get(condition, 0)
     if steps and seen is None:
-        seen = look_once(network, made, batch)
-    moved = functools.partial(_moved, network.apply, network.at, made.move, *own, seen)
+        seen = run_look(network, shown_probe, batch)
     # Gradients of convolutions are ten times slower inside a loop on a CPU.
-    once = xla.platform() == "cpu"
-    for _ in range(steps if once else min(steps, 1)):
-        stimuli = moved(stimuli, 1 if once else steps)
-    if condition in made.onto.values():
-        kept[condition] = jnp.round(stimuli * 255).astype(jnp.uint8)
+    is_one_step_per_call = xla.platform() == "cpu"
+    for _ in range(steps if is_one_step_per_call else min(steps, 1)):
+        stimuli = _moved(
+            network.apply,
+            network.at,
+            shown_probe.move,
+            network.variables,
+            image,
+            batch.index,
+            batch.target,
+            params,
+            seen,
+            stimuli,
+            1 if is_one_step_per_call else steps,
+        )
+    if condition in shown_probe.onto.values():
+        base_images[condition] = jnp.round(stimuli * 255).astype(jnp.uint8)
     return stimuli
 
 
-@functools.partial(jax.jit, static_argnames=("show", "how"))
-def _stimuli(show, how, image, index, target, params) -> Array:
-    rows = probe.Rows(_unit(image), index, target, _unasked)
-    return show(rows, params) if how is None else show(rows, params, how)
+@functools.partial(jax.jit, static_argnames=("show", "static"))
+def _stimuli(show, static, image, index, target, params) -> Array:
+    rows = probe.Rows(_unit(image), index, target, _refuse_logits)
+    return show(rows, params) if static is None else show(rows, params, static)
 
 
-def _unasked(image: probe.Images) -> Logits:
+def _refuse_logits(image: probe.Images) -> Logits:
+    """Raise ValueError: takes the place of the network in `show`."""
     raise ValueError("probe: show must not ask the network, which `move` may")
 
 
@@ -578,6 +680,7 @@ def _unasked(image: probe.Images) -> Logits:
 def _moved(
     apply, at, move, variables, image, index, target, params, seen, stimuli, steps
 ) -> Array:
+    """Return stimuli after some steps of the probe's `move`; on a CPU after one."""
     rows = _rows(apply, at, variables, image, index, target)._replace(seen=seen)
     if xla.platform() == "cpu":
         return move(rows, params, stimuli)
@@ -585,6 +688,8 @@ def _moved(
 
 
 def _rows(apply, at, variables, image, index, target) -> probe.Rows:
+    """Return a batch as a probe sees it, with functions that run the network."""
+
     def logits(image: probe.Images) -> Logits:
         return apply(variables, image).astype(jnp.float32)
 
@@ -600,6 +705,7 @@ def _rows(apply, at, variables, image, index, target) -> probe.Rows:
 
 
 def _unit(image: UInt8[Array, "b h w 3"]) -> probe.Images:
+    """Return bytes as floats in [0, 1]."""
     return image.astype(jnp.float32) / 255
 
 
@@ -608,15 +714,15 @@ def _logits(apply, variables, image: probe.Images) -> Logits:
     return apply(variables, image).astype(jnp.float32)
 
 
-def _answers_ahead(asked: Iterator) -> Iterator:
-    """Keeps answers in flight, so that the devices never wait for the host.
+def _answers_ahead(answered: Iterator) -> Iterator:
+    """Yield answers on the host, with several in flight so that devices never wait.
 
-    What was answered before an error, or a stop, comes before it is raised.
+    After an error or a stop, the answers before it are yielded, then it is raised.
     """
     waiting = collections.deque()
     try:
-        for one in asked:
-            waiting.append(one)
+        for answers in answered:
+            waiting.append(answers)
             if len(waiting) > ANSWERS_AHEAD:
                 yield jax.device_get(waiting.popleft())
     except (Exception, KeyboardInterrupt):
@@ -626,30 +732,48 @@ def _answers_ahead(asked: Iterator) -> Iterator:
 
 
 def agreement(
-    network: Bound, other: Bound, made: probe.Probe, batches: Iterable[Batch]
+    network: BoundNetwork,
+    other: BoundNetwork,
+    shown_probe: probe.Probe,
+    batches: Iterable[Batch],
 ) -> decisions.Numbers:
-    """The share of images that two networks answer alike, by their own classes.
+    """Return the share of images that two networks assign to the same of their own classes.
 
-    Under the probe's first condition and its last, in stimuli that the first makes.
+    Under the probe's first and last conditions, on stimuli made with the first network.
     """
-    names = [*made.conditions]
-    same, total = dict.fromkeys((names[0], names[-1]), 0), 0
+    names = [*shown_probe.conditions]
+    num_equal, total = dict.fromkeys((names[0], names[-1]), 0), 0
     for batch in batches:
-        for condition in same:
-            image = make_stimuli(network, made, batch, condition)
-            shown = batch.shown(condition)
-            each = [net.predict(image, shown) for net in (network, other)]
-            if not all(decides(x, x)[: batch.count].all() for x in each):
-                raise probe.NotFiniteError(
-                    "logits must be finite to be compared in float32"
-                )
-            alike = np.equal(*(np.argmax(logits, -1) for logits in each))
-            same[condition] += int(alike[: batch.count].sum())
+        for condition in num_equal:
+            image = make_stimuli(network, shown_probe, batch, condition)
+            origin = batch.origin(condition)
+            all_logits = [net.predict(image, origin) for net in (network, other)]
+            for logits in all_logits:
+                if not has_decision(logits, logits)[: batch.count].all():
+                    raise probe.NotFiniteError(
+                        "logits must be finite to be compared in float32"
+                    )
+            first, second = (np.argmax(logits, -1) for logits in all_logits)
+            is_equal = np.equal(first, second)
+            num_equal[condition] += int(is_equal[: batch.count].sum())
         total += batch.count
-    return [decisions.share("agreement", n, total, name) for name, n in same.items()]
+    return [
+        decisions.share("agreement", count, total, condition)
+        for condition, count in num_equal.items()
+    ]
 
 
-def to_decisions(found: Mapping, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Decisions by condition, of what `run_probe` found and what is known of the images."""
-    made = {name: {**columns, **one} for name, one in found.items()}
-    return {k: decisions.Decisions(x.pop("prediction"), x) for k, x in made.items()}
+def to_decisions(
+    by_condition: Mapping[str, Mapping[str, np.ndarray]],
+    columns: Mapping[str, np.ndarray],
+) -> dict[str, decisions.Decisions]:
+    """Return decisions by condition.
+
+    by_condition: the result of `run_probe`. columns: of the images, such as labels.
+    """
+    all_decisions = {}
+    for condition, answers in by_condition.items():
+        merged = {**columns, **answers}
+        prediction = merged.pop("prediction")
+        all_decisions[condition] = decisions.Decisions(prediction, merged)
+    return all_decisions

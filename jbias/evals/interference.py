@@ -197,7 +197,7 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
     return np.split(np.stack([wrong_by_class(one, classes) for one in runs]), 2)
 
 
-@decisions.by_rule
+@decisions.per_rule
 def numbers(by: decisions.ByName, *, classes: int) -> Iterator[decisions.Number]:
     """Accuracy under each condition, and `di_index`, in percent, of each against "".
 

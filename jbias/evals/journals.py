@@ -1,4 +1,4 @@
-"""The answers of a measure under way, kept batch by batch: a stop costs the last ones."""
+"""Journals: files of the answers so far of an unfinished measure, written batch by batch."""
 
 import contextlib
 import time
@@ -10,18 +10,19 @@ from jaxtyping import Shaped
 
 
 class Journal:
-    """Answers in the order in which they were asked, in a file that grows.
+    """A file that answers are appended to, in the order of batches and conditions.
 
-    identity: of what is asked; answers to anything else are dropped. What a stop left
-    half written is, too. entries: those that are there, of each (rules, images) with the
-    columns of inference.Confidence. seconds: what they took.
+    identity: of the measure, the network and the data; stored answers with another identity
+    are dropped, as is an entry that a stop left incomplete. entries: the stored answers, each
+    a structured array (rules, images) with the columns of inference.ScoredDecisions.
+    seconds: the time that they took.
     """
 
     def __init__(self, path: epath.Path, identity: str):
         self.entries: list[Shaped[np.ndarray, "r n"]] = []
         self.seconds, self._path, self._identity = 0.0, path, identity
         self._end, self._began = 0, time.monotonic()
-        # Whatever cannot be read is not there.
+        # Answers that cannot be read are computed again.
         with (
             contextlib.suppress(OSError, ValueError, EOFError),
             path.open("rb") as file,
@@ -35,9 +36,11 @@ class Journal:
                 self.seconds, self._end = seconds, file.tell()
 
     def add(self, answers: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]]) -> None:
-        """Keeps the next answers, by rule the columns of inference.Confidence."""
+        """Append the next answers: for each rule the columns of inference.ScoredDecisions."""
         first = answers[0]
-        fields = [(k, x.dtype.newbyteorder("<")) for k, x in first.items()]
+        fields = [
+            (name, column.dtype.newbyteorder("<")) for name, column in first.items()
+        ]
         entry = np.empty((len(answers), len(first["prediction"])), fields)
         for row, columns in zip(entry, answers, strict=True):
             for field, column in columns.items():
@@ -54,12 +57,12 @@ class Journal:
 
     @property
     def elapsed(self) -> float:
-        """Seconds that all of it took, earlier ones among them."""
+        """Return the seconds that all answers took, including those before a stop."""
         return self.seconds + time.monotonic() - self._began
 
 
 def remove(path: epath.Path) -> None:
-    """Ends a journal, once what the answers amount to is stored."""
+    """Delete a journal, and its folder if that is empty; called once results are stored."""
     path.unlink(missing_ok=True)
     if path.parent.exists() and not any(path.parent.iterdir()):
         path.parent.rmdir()

@@ -52,7 +52,7 @@ def make(
     a random ordered pair is as likely to be first. Partners of another set have no label
     here: then it is the reformulated loss, lam ~ Beta(alpha + 1, alpha) of the image.
     """
-    probe.check_some("mixing", "methods", methods, METHODS)
+    probe.check_choices("mixing", "methods", methods, METHODS)
     positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")
     probe.check(positive, "mixing", "alpha must be above 0", alpha)
     options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
@@ -116,7 +116,7 @@ class _Conditions(Mapping):
         return len(self._names)
 
 
-@decisions.by_rule
+@decisions.per_rule
 def numbers(
     by: decisions.ByName, *, methods: Sequence[str] = METHODS
 ) -> Iterator[decisions.Number]:

@@ -1,8 +1,8 @@
-"""Networks to measure: what one is, and how those are opened that a command's flags name.
+"""Networks to measure, and functions that open them from files and runs.
 
-`find_checkpoints` lists the files and runs that paths name; `from_file` and `from_run` open
-them, a run's seeds each by itself. `load` opens all that a command's flags name, one after
-the other, and `follow` what a run under way saves.
+`find_checkpoints` lists the files and runs under some paths; `from_file` opens a file, and
+`from_run` each seed of a run. `open_networks` opens all networks that a command's flags name, one
+after the other, and `follow` the checkpoints of a run in progress.
 """
 
 import argparse
@@ -34,80 +34,83 @@ from jbias.runs import checkpoints, evaluations
 from jbias.runtime import cli, files, hub, mesh, messages
 from jbias.untrusted import opening
 
-# Of one measure: its options, shapes, memory. Others may be made.
+# Errors of a single measure (options, shapes, memory): other measures can go on.
 MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
-# Of one network, its files among them. Others may be measured.
+# Errors of a single network, such as of its files: other networks can go on.
 NETWORK_ERRORS = (OSError, *MEASURE_ERRORS)
-_LETTERS = 500  # Of a fault: allocators print tables.
+_MAX_LETTERS = 500  # Of an error's text: allocators print tables.
 
 
 def describe_error(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    return messages.one_line(error)[:_LETTERS] or type(error).__name__
+    """Return an error's text in one line."""
+    return messages.one_line(error)[:_MAX_LETTERS] or type(error).__name__
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """What can be measured: a model of any kind that says who it is, and answers images.
+    """A model of any kind that can be measured, with its identity and its classes.
 
-    name: of its folder of records. classes, space: what it decides among, as
-    data.labels.LabelSpace has it. digest: tells other weights apart. fields: of its
-    records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
-    what else a study wants to know: its category, "config" of a run trained here, and
-    "answers", the pairs of data.labels.LabelSpace, as a dictionary.
+    name: of its folder of results. classes, space: of its outputs, as in
+    data.labels.LabelSpace. digest: differs for other weights. fields: of its records: run,
+    algorithm, variant, model, train_data, stage, seed, step, epoch. about: further entries
+    of its config.json: "category", "config" of a run trained here, and "answers", the pairs
+    of data.labels.LabelSpace, as a dictionary.
     """
 
     name: str
     classes: tuple[str, ...]
     space: str
-    digest: str  # Of the file, with that of its head, or of the weights.
+    digest: str  # Of the file (and of its head's file), or of the weights.
     fields: Mapping[str, Any]
     about: Mapping[str, Any]
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """What it does to images in [0, 1] before all else, as its identity has it."""
+        """Return the constants of the network's input normalisation; by default none."""
         return {}
 
     def answered(self, dataset: str, conditions: Collection[str]) -> np.ndarray | None:
-        """Return which images of a set it can answer, bool (n); by itself None: all."""
+        """Return which images of a set it can answer, bool (n); None (the default): all."""
         return None
 
-    def dtype(self, asked: Any) -> Any:
-        """What it computes in where a precision is asked for; by itself no other."""
+    def dtype(self, requested: Any) -> Any:
+        """Return the precision used if `requested` is asked for; by default float32."""
         return jnp.float32
 
-    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> Any:
-        """What answers, a inference.Bound, in a precision and on devices: by itself, itself."""
+    def bind(self, dtype: Any, devices: jax.sharding.Mesh) -> Any:
+        """Return an inference.BoundNetwork in a precision and on devices; by default self."""
         return self
 
 
 def identity(network: Network) -> dict[str, Any]:
-    """What decides its answers: measures of another are not measures of this one."""
+    """Return all that decides a network's answers, to recognise results of another network."""
     names = json.dumps([network.space, *network.classes])
-    classes = hashlib.sha256(names.encode()).hexdigest()[:16]
-    own = {"digest": network.digest, "model": network.fields["model"]}
-    return {**own, "classes": classes, **network.preprocessing}
+    return {
+        "digest": network.digest,
+        "model": network.fields["model"],
+        "classes": hashlib.sha256(names.encode()).hexdigest()[:16],
+        **network.preprocessing,
+    }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FlaxNetwork(Network):
-    """A network of flax with its weights."""
+    """A flax module with its weights."""
 
     net: nn.Module
     variables: Mapping[str, Any]
-    # (variables, float image) -> logits, of an algorithm that answers in its own way.
+    # (variables, float image) -> logits, for an algorithm with its own way to answer.
     decide: Callable | None = None
-    code: str = ""  # The user's file that the module is in.
+    code: str = ""  # The user's file that defines the module.
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """The constants of its first layer, of a module that has some."""
-        found = {key: getattr(self.net, key, None) for key in _CONSTANTS}
-        return {key: list(value) for key, value in found.items() if value}
+        """Return the mean and std of the module's first layer, if it has them."""
+        constants = {key: getattr(self.net, key, None) for key in _CONSTANTS}
+        return {key: list(value) for key, value in constants.items() if value}
 
     def _check_weights(self) -> None:
-        """Raise probe.NotFiniteError, naming arrays, where a weight is NaN or infinite.
+        """Raise probe.NotFiniteError, naming arrays, if a weight is NaN or infinite.
 
         Logits do not always show it: max pooling may drop a NaN.
         """
@@ -125,43 +128,48 @@ class FlaxNetwork(Network):
                 "earlier step"
             )
 
-    def dtype(self, asked: Any) -> Any:
-        """An algorithm that answers in its own way keeps the precision of its run.
+    def dtype(self, requested: Any) -> Any:
+        """Return the requested precision if the module can change it.
 
-        A module of the user's that has none to choose computes in float32.
+        An algorithm with its own `decide` keeps the precision of its run. A user's module
+        without a `dtype` computes in float32.
         """
         own = getattr(self.net, "dtype", None)
-        return asked if own and not self.decide else own or jnp.float32
+        return requested if own and not self.decide else own or jnp.float32
 
-    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> inference.BoundNetwork:
-        """Return the network in a precision, the same program for equal nets.
+    def bind(self, dtype: Any, devices: jax.sharding.Mesh) -> inference.BoundJaxNetwork:
+        """Return the network in a precision; equal modules share compiled programs.
 
-        probe.NotFiniteError where a weight is NaN or infinite.
+        probe.NotFiniteError if a weight is NaN or infinite.
         """
         self._check_weights()
         net, variables = self.net, mesh.replicate(self.variables, devices)
         if hasattr(net, "dtype"):
-            net = net.clone(dtype=asked)
-        inside = net if hasattr(net, "tap") else None  # Else it has no sites.
+            net = net.clone(dtype=dtype)
+        readable = net if hasattr(net, "tap") else None  # None: it has no sites.
         if self.decide:
-            return inference.BoundNetwork(self.decide, variables, net=inside)
-        of = variables, inside and _looking(net), inside
-        return inference.BoundNetwork(plain_apply(net, self.code), *of)
+            return inference.BoundJaxNetwork(self.decide, variables, net=readable)
+        return inference.BoundJaxNetwork(
+            apply=make_apply(net, self.code),
+            variables=variables,
+            at=readable and _make_site_reader(net),
+            net=readable,
+        )
 
 
 @functools.cache
-def plain_apply(net: nn.Module, code: str = "") -> Callable:
-    """A net's logits in evaluation; the same object for equal nets, so compiled once.
+def make_apply(net: nn.Module, code: str = "") -> Callable:
+    """Return (variables, images) -> logits in evaluation mode; the same for equal modules.
 
-    code: the user's file that the module is in, whose errors are told as its own.
+    code: the user's file that defines the module; errors name it.
     """
-    takes = inspect.signature(type(net).__call__).parameters
-    given = {"train": False} if "train" in takes else {}
-    apply = functools.partial(net.apply, **given)
+    parameters = inspect.signature(type(net).__call__).parameters
+    options = {"train": False} if "train" in parameters else {}
+    apply = functools.partial(net.apply, **options)
     return extensions.guard(code, apply, _LOGITS) if code else apply
 
 
-# What a module of the user's must return.
+# Check of the output of a user's module.
 _LOGITS = extensions.Registry(
     group="",
     known={},
@@ -171,8 +179,8 @@ _LOGITS = extensions.Registry(
 
 
 @functools.cache
-def _looking(net: nn.Module) -> Callable:
-    """What probe.Rows.at gives of a net; the same object for equal nets."""
+def _make_site_reader(net: nn.Module) -> Callable:
+    """Return the function `at` of an inference.BoundNetwork; the same for equal modules."""
 
     def at(variables, image, site):
         largest = lambda logits: logits.max(-1)
@@ -186,83 +194,90 @@ _FLAG = "--checkpoint (or --runs)"
 
 
 def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[str]:
-    """The files and runs that paths, folders of them, and globs name, in order.
+    """Return the paths of weight files and runs under some paths and globs, in order.
 
-    any_file: whether a file that is named need not be called as weights are.
-    ValueError for what is neither. A folder is a run if it holds config.json; else all
-    files below it that are named as weights are, and all runs; not what begins with a
-    dot, nor what lies behind a link to a folder that is no run. What is there under
-    several spellings counts once, as first spelled; files of several names do not: by
-    its own a published file is known, wherever a link of that name leads. Weights on the
-    hub keep their name, hf:OWNER/NAME@COMMIT; they are fetched when they are opened.
+    any_file: accept a file in `paths` whatever its suffix. ValueError for a path without
+    weights or runs. A folder with config.json and checkpoints is a run; of another folder,
+    all weight files (by suffix) and runs below it are returned, except for hidden ones and
+    for those behind a link to a folder that is not a run. A file or run that is found twice
+    is returned once, by its first path. Links with different names to one file count as
+    different files: a published file is recognised by its name. Weights on the hub keep
+    their name, hf:OWNER/NAME@COMMIT, and are fetched when they are opened.
     """
-    found: dict[pathlib.Path, str] = {}
-    for given in paths:
-        if hub.is_hub(given):
-            hub.parse(given, _FLAG)
-            found.setdefault(pathlib.Path(given), given)
+    first_path: dict[pathlib.Path, str] = {}  # By real path.
+    for pattern in paths:
+        if hub.is_hub(pattern):
+            hub.parse(pattern, _FLAG)
+            first_path.setdefault(pathlib.Path(pattern), pattern)
             continue
-        path = os.path.expanduser(files.local_copy(given, _FLAG, checkpoints=True))
+        path = os.path.expanduser(files.local_copy(pattern, _FLAG, checkpoints=True))
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not matches:
-            raise ValueError(f"{_FLAG}: nothing is at {given!r}; check it")
+            raise ValueError(f"{_FLAG}: nothing is at {pattern!r}; check it")
         for match in matches:
-            whole = any_file and os.path.isfile(match)
-            inside = [match] if whole else list(_inside(match))
-            if not inside and len(matches) == 1:
+            is_accepted = any_file and os.path.isfile(match)
+            checkpoint_paths = [match] if is_accepted else list(_find_below(match))
+            if not checkpoint_paths and len(matches) == 1:
                 raise ValueError(
                     f"--checkpoint: {match} must be a file of weights "
                     f"({', '.join(state_dicts.SUFFIXES)}), a run's workdir, or a folder of these"
                 )
-            for one in inside:
-                real = pathlib.Path(one)
-                own = real.name if real.is_file() else ""
-                found.setdefault((real.parent if own else real).resolve() / own, one)
-    return list(found.values())
+            for checkpoint_path in checkpoint_paths:
+                first_path.setdefault(_real_path(checkpoint_path), checkpoint_path)
+    return list(first_path.values())
 
 
-def _inside(path: str) -> Iterator[str]:
-    weights = path.lower().endswith(state_dicts.SUFFIXES) and os.path.isfile(path)
-    if weights or is_run(path):
+def _real_path(path: str) -> pathlib.Path:
+    """Return a path without links, except that a file keeps its own name."""
+    real = pathlib.Path(path)
+    if real.is_file():
+        return real.parent.resolve() / real.name
+    return real.resolve()
+
+
+def _find_below(path: str) -> Iterator[str]:
+    """Yield the weight files and runs at a path or below it."""
+    is_weights = path.lower().endswith(state_dicts.SUFFIXES) and os.path.isfile(path)
+    if is_weights or is_run(path):
         yield path
         return
     for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
         inner = os.path.join(path, name)
-        # Of links to folders none is followed that may lead back here.
-        linked = os.path.islink(inner) and not os.path.isfile(inner)
-        if name[0] != "." and (not linked or is_run(inner)):
-            yield from _inside(inner)
+        # Links to folders may lead back here.
+        is_folder_link = os.path.islink(inner) and not os.path.isfile(inner)
+        if name[0] != "." and (not is_folder_link or is_run(inner)):
+            yield from _find_below(inner)
 
 
 def is_run(path: str) -> bool:
-    """Whether a folder is the workdir of a run, or what models.save_run makes."""
-    whole = epath.Path(path)
-    return (whole / "config.json").exists() and (whole / "checkpoints").exists()
+    """Return whether a folder is the workdir of a run, or was written by models.save_run."""
+    folder = epath.Path(path)
+    return (folder / "config.json").exists() and (folder / "checkpoints").exists()
 
 
 def is_trained(path: str) -> bool:
-    """Whether it is a run that was trained here, and knows its classes and seeds."""
+    """Return whether a folder is a run that was trained here, with its classes and seeds."""
     return is_run(path) and (epath.Path(path) / "provenance.json").exists()
 
 
 def path_stem(path: str) -> str:
-    """What a file's network is called if nothing else names it."""
+    """Return the default name of a file's network."""
     if hub.is_hub(path):
-        named = hub.parse(path, _FLAG)
-        return f"{named.owner}-{named.name}-{named.commit[:8]}"
+        repository = hub.parse(path, _FLAG)
+        return f"{repository.owner}-{repository.name}-{repository.commit[:8]}"
     name = os.path.basename(path.rstrip("/"))
     return name if os.path.isdir(path) else name.rsplit(".", 1)[0]
 
 
-IMAGENET = "imagenet"  # In the place of a file of classes.
+IMAGENET = "imagenet"  # --classes=imagenet, instead of a file.
 
 
 def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
-    """Return the classes of a file's network, as --classes says.
+    """Return the classes that --classes gives to a file's network.
 
-    space_or_file: a word for a list, a file with a name a line, or a CSV file as
-    data.labels.of_outputs reads it. Names that are WordNet ids make the space "wnid", others
-    "names". ValueError unless there are `count`.
+    space_or_file: the name of a known list, a file with one class name per line, or a CSV
+    file as read by data.labels.of_outputs. WordNet ids make the space "wnid", other names
+    "names". ValueError unless there are `count` classes.
     """
     names = list_classes(space_or_file)
     if len(names) != count:
@@ -277,7 +292,7 @@ def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
 
 
 def list_classes(space_or_file: str) -> tuple[str, ...]:
-    """What --classes names; ValueError where it is no file, or names one twice."""
+    """Return the class names that --classes gives; ValueError for no file, or a repeated name."""
     if space_or_file == IMAGENET:
         return tables.wnids()
     if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
@@ -290,18 +305,21 @@ def list_classes(space_or_file: str) -> tuple[str, ...]:
             f"--classes: must be {cli.OUTPUT_LISTS}, got {space_or_file!r} ("
             f"{files.error_text(error)})"
         ) from None
-    lines: dict[str, list[int]] = {}
+    line_numbers: dict[str, list[int]] = {}
     for number, name in enumerate(map(str.strip, text.splitlines()), 1):
-        lines.setdefault(name, []).append(number)
-    lines.pop("", None)
-    again = {name: at for name, at in lines.items() if len(at) > 1}
-    for name, at in again.items():
-        more = f" ({len(again) - 1} more are)" if len(again) > 1 else ""
+        line_numbers.setdefault(name, []).append(number)
+    line_numbers.pop("", None)
+    repeated = [name for name, numbers in line_numbers.items() if len(numbers) > 1]
+    if repeated:
+        name, more = repeated[0], ""
+        if len(repeated) > 1:
+            more = f" ({len(repeated) - 1} more are)"
         raise ValueError(
             f"--classes: must name each class once, got {name!r} in lines "
-            f"{', '.join(map(str, at[:8]))} of {space_or_file}{more}; tell them apart"
+            f"{', '.join(map(str, line_numbers[name][:8]))} of {space_or_file}{more}; "
+            "tell them apart"
         )
-    return tuple(lines)
+    return tuple(line_numbers)
 
 
 def from_file(
@@ -313,21 +331,22 @@ def from_file(
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> FlaxNetwork:
-    """Opens a file of weights, or a folder of models.save_run's.
+    """Return the network in a file of weights, or in a folder written by models.save_run.
 
-    name: of the network, for its folder of records; by itself the file's. `options` are
-    models.load's. `about["constants"]` says where mean and std are from; of those among
-    `options` it is the caller's; "train_data" and "method" are what it was trained on and
-    with, for its records. classes: see `read_classes`; None: what the file itself names, or
-    ImageNet's. ValueError if it cannot be.
+    name: of the network's folder of results; default: the file's. options: as of
+    models.load. about: entries of `Network.about`; "constants" says where mean and std come
+    from (for those in `options`, the caller says it); "train_data" and "method" are the
+    training set and method for the records. classes: see `read_classes`; None: the names in
+    the file itself, else ImageNet's. ValueError if the file cannot be read.
     """
     count, code = None, ""
     if model and model not in models.MODELS:
         count = len(list_classes(classes or IMAGENET))
-        net, variables = _read_own(path, model, count, options)
+        net, variables = _read_user_model(path, model, count, options)
         origins = dict.fromkeys(_CONSTANTS, "the module's")
-        own = extensions.digests(model, [model])
-        digest, code = "-".join([_file_digest(path), *own.values()]), _code(model, net)
+        code_digests = extensions.digests(model, [model])
+        digest = "-".join([_file_digest(path), *code_digests.values()])
+        code = _code_file(model, net)
     elif os.path.isdir(path):
         net, variables = trained.load(path, model, **options)
         origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
@@ -337,27 +356,44 @@ def from_file(
         digest = _file_digest(path, options.get("head"))
     count = count or net.classes
     if not count:
-        headless = "the network gives features and no classes"
-        raise ValueError(f"{path}: {headless}; give its linear layer")
-    said = None if classes else class_names.read(path)
-    if said and len(said.names) == count:
-        own, named = labels.LabelSpace(*said), "the file's own"
+        raise ValueError(
+            f"{path}: the network gives features and no classes; give its linear layer"
+        )
+    stored = None if classes else class_names.read(path)
+    if stored and len(stored.names) == count:
+        space, classes_from = labels.LabelSpace(*stored), "the file's own"
     else:
-        own = read_classes(classes or IMAGENET, count)
-        named = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"
-    about = {**(about or {}), "classes_from": named}
-    if own.answers:
-        about["answers"] = dict(own.answers)
-        digest += f"-{_digest_of_answers(own.answers)}"
+        space = read_classes(classes or IMAGENET, count)
+        classes_from = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"
+    about = {**(about or {}), "classes_from": classes_from}
+    if space.answers:
+        about["answers"] = dict(space.answers)
+        digest += f"-{_digest_of_answers(space.answers)}"
     about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or path_stem(path))
-    algorithm, method = about.get("name", name), about.get("method", "")
-    fields = dict(run=name, algorithm=algorithm, variant=method, model=_model(net))
-    fields["train_data"] = about.get("train_data", "unknown")
-    fields |= dict(stage=0, seed=0, step=0, epoch=0.0)
-    about = {"category": algorithm, "path": path, **about}
-    of = name, own.classes, own.space, digest, fields, about
-    return FlaxNetwork(*of, net, variables, code=code)
+    algorithm = about.get("name", name)
+    fields = {
+        "run": name,
+        "algorithm": algorithm,
+        "variant": about.get("method", ""),
+        "model": _model_name(net),
+        "train_data": about.get("train_data", "unknown"),
+        "stage": 0,
+        "seed": 0,
+        "step": 0,
+        "epoch": 0.0,
+    }
+    return FlaxNetwork(
+        name=name,
+        classes=space.classes,
+        space=space.space,
+        digest=digest,
+        fields=fields,
+        about={"category": algorithm, "path": path, **about},
+        net=net,
+        variables=variables,
+        code=code,
+    )
 
 
 def _digest_of_answers(answers: Sequence[tuple[str, str]]) -> str:
@@ -365,92 +401,131 @@ def _digest_of_answers(answers: Sequence[tuple[str, str]]) -> str:
     return hashlib.sha256(json.dumps(answers).encode()).hexdigest()[:16]
 
 
-def _read_own(path: str, maker: str, classes: int, options: Mapping[str, Any]) -> tuple:
-    """A module that the user's own code makes, and its variables from a file of flax."""
+def _read_user_model(
+    path: str, maker: str, classes: int, options: Mapping[str, Any]
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a module made by the user's code, and its variables from a flax file.
+
+    maker: path/to/file.py:function. classes: the number of outputs.
+    """
     make = extensions.find("--model", maker, build.MODELS)
     net = build.call_checked("--model", make, classes, **options)
     must = f"{path}: must be what flax.serialization.to_bytes gives of all variables: "
-    # Of damaged bytes msgpack raises anything.
+    # For damaged bytes msgpack raises errors of any type.
     with base.explain_errors(must, Exception, reason=base.describe_error):
         variables = serialization.msgpack_restore(pathlib.Path(path).read_bytes())
         variables = jax.tree.map(jnp.asarray, variables)
         return net, {"params": variables.pop("params"), **variables}
 
 
-def _code(name: str, net: nn.Module) -> str:
-    """The user's file that a module of that name is in; "" of ours."""
-    ours = name in models.MODELS
-    return "" if ours else extensions.file_of(name, type(net).__call__)
+def _code_file(name: str, net: nn.Module) -> str:
+    """Return the user's file that defines a module; "" for a built-in model name."""
+    is_built_in = name in models.MODELS
+    return "" if is_built_in else extensions.file_of(name, type(net).__call__)
 
 
 def from_run(
     path: str, *, step: str = "best", seeds: Sequence[int] = ()
 ) -> Iterator[FlaxNetwork]:
-    """Opens a run's seeds, of all its branches: each at "best", "latest" or a given step.
+    """Yield the network of each seed of a run, in all its branches, at a step.
 
-    "best" is the step with the first highest validation accuracy among those saved.
+    step: "best", "latest" or a number; "best" is the first step with the highest validation
+    accuracy among those saved. seeds: those to open; empty: all.
     """
     workdir = epath.Path(path)
-    needed = ("seeds", "vary", "precision", "variant")
-    needed += ("model.name", "algo.name", "train.data")
+    needed = (
+        "seeds",
+        "vary",
+        "precision",
+        "variant",
+        "model.name",
+        "algo.name",
+        "train.data",
+    )
     config = trained.read_json(workdir / "config.json", needed)
     run_spec.check_vary(run_spec.check_trusted(config, path))
     members = run_spec.members(tuple(config["seeds"]), run_spec.branches(config))
-    wanted = int(step) if numerals.is_count(step) else step
-    held: dict[int, tuple] = {}
+    wanted_step = int(step) if numerals.is_count(step) else step
+    checkpoints_by_step: dict[int, tuple] = {}
     for number, member in enumerate(members):
         if seeds and member.seed not in seeds:
             continue
-        chosen = trained.choose_step(workdir, wanted, member.name)
-        if chosen not in held:
-            held[chosen] = trained.read_nets(workdir / "checkpoints", chosen)
-        nets, info = held[chosen]
-        yield _of_seed(workdir, member, nets[number], info["stage"], chosen)
+        chosen_step = trained.choose_step(workdir, wanted_step, member.name)
+        if chosen_step not in checkpoints_by_step:
+            checkpoints_by_step[chosen_step] = trained.read_nets(
+                workdir / "checkpoints", chosen_step
+            )
+        nets, info = checkpoints_by_step[chosen_step]
+        yield _open_seed(
+            workdir, member, nets[number], stage=info["stage"], step=chosen_step
+        )
 
 
-def _of_seed(workdir: epath.Path, member, net, stage: int, step: int) -> FlaxNetwork:
+def _open_seed(
+    workdir: epath.Path, member, weights, *, stage: int, step: int
+) -> FlaxNetwork:
+    """Return the network of one seed of a run.
+
+    member: the seed and its branch, of run_spec.members. weights: its variables in the
+    checkpoint of `step`.
+    """
     config = member.branch.config
     needed = ("data.train/0.space",)
-    told = trained.read_json(workdir / "provenance.json", needed)["data"]["train/0"]
-    if "names" not in told:
-        begun = "was begun before class names were stored"
-        raise ValueError(f"{workdir}: {begun}; resume or retrain it")
-    part = jc.stage_configs(config)[stage]
-    module = build.network(part, len(told["names"]))
-    # As the run's own records of that step have it; 0 where there are none.
+    provenance = trained.read_json(workdir / "provenance.json", needed)
+    train_set = provenance["data"]["train/0"]
+    if "names" not in train_set:
+        raise ValueError(
+            f"{workdir}: was begun before class names were stored; resume or retrain it"
+        )
+    stage_config = jc.stage_configs(config)[stage]
+    module = build.network(stage_config, len(train_set["names"]))
+    # From the run's own records of that step; 0 without records.
+    epoch = 0.0
     records = evaluations.records_path(workdir / member.branch.folder, step)
-    own = (
-        json.loads(records.read_text("utf-8").splitlines()[0])
-        if records.exists()
-        else {}
-    )
+    if records.exists():
+        first_record = json.loads(records.read_text("utf-8").splitlines()[0])
+        epoch = first_record.get("epoch", 0.0)
     run, algorithm = jc.run_name(config), jc.algorithm_name(config)
-    fields = dict(run=run, algorithm=algorithm, variant=config["variant"])
-    model, data_name = config["model"]["name"], jc.train_data_name(config)
-    fields |= dict(model=jc.plain_name(model), train_data=data_name, stage=stage)
-    fields |= dict(seed=member.seed, step=step, epoch=own.get("epoch", 0.0))
-    name, digest = f"{run}-seed{member.seed}-step{step}", trained.weights_digest([net])
-    about = {"category": algorithm, "path": str(workdir), "config": config}
-    of = name, tuple(told["names"]), told["space"], digest, fields, about
-    variables = jax.tree.map(jnp.asarray, net)
-    decide = build.algorithm(part["algo"], module).decide
-    return FlaxNetwork(*of, module, variables, decide, _code(model, module))
+    model = config["model"]["name"]
+    fields = {
+        "run": run,
+        "algorithm": algorithm,
+        "variant": config["variant"],
+        "model": jc.plain_name(model),
+        "train_data": jc.train_data_name(config),
+        "stage": stage,
+        "seed": member.seed,
+        "step": step,
+        "epoch": epoch,
+    }
+    return FlaxNetwork(
+        name=f"{run}-seed{member.seed}-step{step}",
+        classes=tuple(train_set["names"]),
+        space=train_set["space"],
+        digest=trained.weights_digest([weights]),
+        fields=fields,
+        about={"category": algorithm, "path": str(workdir), "config": config},
+        net=module,
+        variables=jax.tree.map(jnp.asarray, weights),
+        decide=build.algorithm(stage_config["algo"], module).decide,
+        code=_code_file(model, module),
+    )
 
 
-def _model(net: nn.Module) -> str:
-    """The name in models.MODELS that makes such a net, the one that says most of it."""
-    fits = {}
+def _model_name(net: nn.Module) -> str:
+    """Return the most specific name in models.MODELS that makes a module like this one."""
+    num_fixed = {}  # By name, the number of arguments that the name fixes.
     for name, make in models.MODELS.items():
         fixed = getattr(make, "keywords", {})
         if type(net) is getattr(make, "func", make) and all(
             getattr(net, key) == value for key, value in fixed.items()
         ):
-            fits[name] = len(fixed)
-    return max(fits, key=fits.get, default=type(net).__name__)
+            num_fixed[name] = len(fixed)
+    return max(num_fixed, key=num_fixed.get, default=type(net).__name__)
 
 
 def _file_digest(*paths: str | os.PathLike | None) -> str:
-    """Tells other weights apart, the linear layer in a file of its own among them."""
+    """Return a digest of one or several files, such as weights and a linear layer; skips None."""
     digest = hashlib.sha256()
     for path in filter(None, paths):
         with open(path, "rb") as file:
@@ -458,78 +533,86 @@ def _file_digest(*paths: str | os.PathLike | None) -> str:
     return digest.hexdigest()[:16]
 
 
-_DONE = "done"  # Is in the workdir of a run that has ended.
+_DONE = "done"  # File in the workdir of a run that has ended.
 
 
 def check_arguments(
     args: argparse.Namespace, out: str, config: Mapping[str, Any]
 ) -> list[str]:
-    """What --checkpoint names; ValueError for what is wrong with any argument.
+    """Return the files and runs of --checkpoint; ValueError for any invalid argument.
 
-    Before sets are opened, which may take minutes.
+    Called before sets are opened, which may take minutes. out: the folder of results.
+    config: the suite.
     """
     if args.model:
         extensions.find("--model", args.model, build.MODELS)
-    own = args.model not in (None, *models.MODELS)
-    paths = find_checkpoints(args.checkpoint, any_file=own)
+    is_user_model = args.model not in (None, *models.MODELS)
+    paths = find_checkpoints(args.checkpoint, any_file=is_user_model)
     list_classes(args.classes or IMAGENET)
     kinds = {is_trained(path) for path in paths}
     if args.trained:
         jc.check_known("--trained", args.trained, data.DATASETS)
     for key in ("model", "classes", "mean", "std", "trained", "method"):
         if kinds == {True} and getattr(args, key) is not None:
-            nothing = "says nothing of runs that were trained here"
-            raise ValueError(f"--{key}: {nothing}; leave it out")
+            raise ValueError(
+                f"--{key}: has no effect on runs that were trained here; leave it out"
+            )
     if kinds == {False} and args.step:
-        raise ValueError("--step: says nothing of files; leave it out")
+        raise ValueError("--step: has no effect on files; leave it out")
     try:
         cli.output_folder(out)
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"--out: {error}") from None
     if args.zoo and not os.path.isfile(args.zoo):
         raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
-    said = config.get("run", {}).get("step")
-    for where, step in (("--step", args.step), ("suite.run.step", said)):
+    suite_step = config.get("run", {}).get("step")
+    for where, step in (("--step", args.step), ("suite.run.step", suite_step)):
         if step in (None, "", "best", "latest"):
             continue
         if not numerals.is_count(str(step)):
             raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
-        held = {s for path in paths for s in checkpoints.steps(f"{path}/checkpoints")}
-        if kinds == {True} and held and int(step) not in held:
-            known = ", ".join(map(str, sorted(held)))
+        saved = {
+            number
+            for path in paths
+            for number in checkpoints.steps(f"{path}/checkpoints")
+        }
+        if kinds == {True} and saved and int(step) not in saved:
+            known = ", ".join(map(str, sorted(saved)))
             raise ValueError(f"{where}: no run has step {step}; there are {known}")
     return paths
 
 
-Refuse = Callable[[str, str], None]  # (name or path, why, in a line that names it)
+# (name or path, line with the reason that begins with the name or path)
+Refuse = Callable[[str, str], None]
 
 
-def load(
+def open_networks(
     paths: Sequence[str], args, say: probe.Say, refuse: Refuse, step: int | str = "best"
 ) -> Iterator[Network]:
-    """Opens files and runs, one after the other; `refuse` hears of those that cannot be.
+    """Yield the networks of files and runs, opened one after the other.
 
-    step: of runs, where --step says none.
+    args: the command's flags. say: gets lines on normalisation and on unfinished runs.
+    refuse: called for each network that cannot be opened. step: of runs, without --step.
     """
-    named = "jbias:zoo" if args.zoo is None else args.zoo
+    zoo_name = "jbias:zoo" if args.zoo is None else args.zoo
     zoo = None
-    if named:
-        path = jc.resolve_preset(named, "zoo")
+    if zoo_name:
+        path = jc.resolve_preset(zoo_name, "zoo")
         with jc.refusing_exit("--zoo", path):
             zoo = jc.import_file("zoo", path)
     stems = [path_stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):
-            continue  # It is read with its backbone.
+            continue  # Opened together with its backbone.
         if stems.count(stem) > 1:
             stem = f"{os.path.basename(os.path.dirname(os.path.abspath(path)))}-{stem}"
         try:
             if is_trained(path):
                 if not (epath.Path(path) / _DONE).exists():
-                    say(f"{path}: has not ended; what it saved so far is measured")
+                    say(f"{path}: has not ended; its checkpoints so far are measured")
                 yield from from_run(path, step=str(args.step or step))
             else:
-                yield _from_file(path, stem, args, zoo, say)
+                yield _open_file(path, stem, args, zoo, say)
         except NETWORK_ERRORS as error:
             line = describe_error(error)
             refuse(path, line if path in line else f"{path}: {line}")
@@ -538,42 +621,46 @@ def load(
 def follow(
     args: argparse.Namespace, say: probe.Say, refuse: Refuse
 ) -> Iterator[Network]:
-    """Opens each checkpoint of a run as it comes, until the run is done."""
-    workdir, seen, over = epath.Path(args.follow), set(), False
+    """Yield the networks of each checkpoint of a run once it is saved, until the run ends."""
+    workdir, opened_steps, is_over = epath.Path(args.follow), set(), False
     say(f"following {workdir}")
-    while not over:
-        over = args.once or (workdir / _DONE).exists()
+    while not is_over:
+        is_over = args.once or (workdir / _DONE).exists()
         for step in checkpoints.steps(workdir / "checkpoints"):
-            if step in seen:
+            if step in opened_steps:
                 continue
-            seen.add(step)
+            opened_steps.add(step)
             try:
                 yield from from_run(str(workdir), step=str(step))
             except NETWORK_ERRORS as error:
                 if step in checkpoints.steps(workdir / "checkpoints"):
                     refuse(f"step {step}", f"step {step}: {describe_error(error)}")
-        if not over:
+        if not is_over:
             time.sleep(args.interval)
 
 
-def _from_file(
+def _open_file(
     path: str, name: str, args: argparse.Namespace, zoo: Any, say: probe.Say
 ) -> FlaxNetwork:
-    """Opens a file, and says what is taken off its images.
+    """Return the network of a file; say which mean and std its images are normalised by.
 
-    Of one that the zoo knows --model may say nothing else; what is said of its constants
-    goes before the zoo's.
+    name: used if the zoo does not know the file. zoo: the table of published files, or None;
+    flags for mean and std take precedence over its entry. ValueError if --model contradicts
+    the zoo.
     """
-    given = {key: x for key in _CONSTANTS if (x := getattr(args, key)) is not None}
-    origins = {key: f"--{key}" for key in given}
-    said = {"train_data": args.trained, "method": args.method}
-    said = {key: value for key, value in said.items() if value}
-    file = known_as = path
+    flags = {key: getattr(args, key) for key in _CONSTANTS}
+    constants = {key: value for key, value in flags.items() if value is not None}
+    origins = {key: f"--{key}" for key in constants}
+    extra = {}
+    if args.trained:
+        extra["train_data"] = args.trained
+    if args.method:
+        extra["method"] = args.method
+    file = published_name = path
     if hub.is_hub(path):
-        file, said["path"] = hub.fetch(path, _FLAG), path
-        known_as = os.path.join(hub.parse(path, _FLAG).id, os.path.basename(file))
-    opened = functools.partial(from_file, file, classes=args.classes)
-    entry, network = zoo.find(known_as) if zoo else None, None
+        file, extra["path"] = hub.fetch(path, _FLAG), path
+        published_name = os.path.join(hub.parse(path, _FLAG).id, os.path.basename(file))
+    entry, network = zoo.find(published_name) if zoo else None, None
     if entry:
         if args.model not in (None, entry.model):
             raise ValueError(
@@ -582,34 +669,56 @@ def _from_file(
                 "by --zoo="
             )
         options = entry.options(os.path.dirname(file) or ".")
-        known = {key: f"those of {entry.id}" for key in _CONSTANTS if key in options}
-        about = dict(id=entry.id, name=entry.name, category=entry.category)
-        about |= dict(norm=entry.norm, epsilon=entry.eps, constants=known | origins)
-        network = opened(model=entry.model, about=about | said, **options | given)
-        got = {key: (x, getattr(network.net, key)) for key, x in entry.needs.items()}
-        other = [f"{k} {x}, got {own}" for k, (x, own) in got.items() if own != x]
-        if other:
-            told = f"{path}: has the name of {entry.id} and is another, which needs "
-            say(f"{told}{'; '.join(other)}; taken for a file that no table knows")
+        zoo_origins = {
+            key: f"those of {entry.id}" for key in _CONSTANTS if key in options
+        }
+        about = {
+            "id": entry.id,
+            "name": entry.name,
+            "category": entry.category,
+            "norm": entry.norm,
+            "epsilon": entry.eps,
+            "constants": zoo_origins | origins,
+            **extra,
+        }
+        options |= constants
+        network = from_file(
+            file, model=entry.model, classes=args.classes, about=about, **options
+        )
+        differing = []
+        for key, expected in entry.needs.items():
+            actual = getattr(network.net, key)
+            if actual != expected:
+                differing.append(f"{key} {expected}, got {actual}")
+        if differing:
+            say(
+                f"{path}: has the name of {entry.id} and is another file; that one has "
+                f"{'; '.join(differing)}; opened as a file that is not in the table"
+            )
             network = None
     if network is None:
-        about = {"constants": origins, **said}
-        network = opened(name=name, model=args.model, about=about, **given)
+        network = from_file(
+            file,
+            name=name,
+            model=args.model,
+            classes=args.classes,
+            about={"constants": origins, **extra},
+            **constants,
+        )
     if network.preprocessing:
-        say(_constants(network))
+        say(_describe_constants(network))
     return network
 
 
-def _constants(network: FlaxNetwork) -> str:
-    """What is taken off a file's images, and who says so."""
+def _describe_constants(network: FlaxNetwork) -> str:
+    """Return a line on the mean and std that images are normalised by, and their origin."""
     numbers, origins = [], network.about["constants"]
     for key, values in network.preprocessing.items():
         values = values[:1] if len(set(values)) == 1 else values
         numbers.append(f"{key} {' '.join(f'{x:g}' for x in values)}")
     words = [origins[key] for key in network.preprocessing]
+    ending = f": {words[0]}"
     if len(set(words)) > 1:
         numbers = [f"{n} ({word})" for n, word in zip(numbers, words, strict=True)]
-        told = ""
-    else:
-        told = f": {words[0]}"
-    return f"{network.name}: {', '.join(numbers)}{told}; --mean and --std change it"
+        ending = ""
+    return f"{network.name}: {', '.join(numbers)}{ending}; --mean and --std change it"

@@ -173,8 +173,8 @@ def make(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
     """
-    probe.check_some("occlusion", "masks", masks, MASKS)
-    probe.check_some("occlusion", "orders", orders, ORDERS)
+    probe.check_choices("occlusion", "masks", masks, MASKS)
+    probe.check_choices("occlusion", "orders", orders, ORDERS)
     parts = _thousandths(fractions)
     common = fill_params("occlusion", fill, mean, others)
     ways = {"grad_cam": [f"grad_cam {order}" for order in orders]}
@@ -265,7 +265,7 @@ def make_cut_occlusion(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
     """
-    probe.check_some("cut_occlusion", "fills", fills, FILLS)
+    probe.check_choices("cut_occlusion", "fills", fills, FILLS)
     known = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
     if placement not in PLACEMENTS or not known:
         must = f"area must be {' or '.join(AREAS)}, or a number in [0, 1]"

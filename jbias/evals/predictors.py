@@ -128,7 +128,7 @@ class Predictor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PredictorNetwork(networks.Network):
-    """A `Predictor` that answered once, and a inference.Bound."""
+    """A `Predictor` that answered once, and a inference.BoundNetwork."""
 
     predictor: Predictor
     kind: str  # One of KINDS.
@@ -164,7 +164,9 @@ class PredictorNetwork(networks.Network):
         given = self.predictor.at
         return given and (lambda variables, image, site: given(image, site))
 
-    def predict(self, image: probe.Images, shown: inference.Shown) -> np.ndarray:
+    def predict(
+        self, image: probe.Images, shown: inference.StimulusOrigin
+    ) -> np.ndarray:
         """Its logits; of probabilities their logarithms, of names 0 and -100."""
         of = f"{len(image)} images of {shown.dataset}"
         where = f"{of}, {shown.condition}" if shown.condition else of
@@ -269,7 +271,7 @@ def ask(
                 logits = answers.astype(np.float32)
         else:
             logits = _to_float32(answers)
-        broken = np.flatnonzero(~inference.decides(logits, logits, np))
+        broken = np.flatnonzero(~inference.has_decision(logits, logits, np))
         if len(broken):
             row = logits[broken[0]]
             worst = row[np.isnan(row) | np.isposinf(row)]
@@ -511,12 +513,14 @@ def measure(
             sets=prepared_ways(asked),
         )
         folder = epath.Path(out)
-        lacking = runner.run_suite(network, asked, folder, say, whole=not only)
+        lacking = runner.run_suite(
+            network, asked, folder, say, has_all_measures=not only
+        )
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
     return measured.read(
-        folder, left_out=[*asked.lacking, *lacking], first=[*config["sets"]]
+        folder, left_out=[*asked.missing_lines, *lacking], first=[*config["sets"]]
     )
 
 

@@ -1,14 +1,13 @@
-"""A set prepared for a network: the images it can answer, how it answers them, and batches.
+"""Prepare sets for a network: select the images it can answer, map classes, make batches.
 
-`condition_images` are what a measure shows of a few images, as arrays to look at.
+`condition_images` returns the stimuli of a few images as arrays, to look at.
 """
 
 import csv
 import difflib
 import io
-import itertools
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,8 @@ from jbias.data import base, labels, loader, splits, tables
 from jbias.evals import cue_conflict, inference, networks, probe, suites
 from jbias.runtime import mesh, signals, xla
 
-_LISTED = 20  # Outputs that a message names.
-# Words of other data sets for Geirhos' 16 classes.
+_MAX_LISTED = 20  # Outputs that a message names.
+# Names in other data sets of Geirhos' 16 classes.
 _SYNONYMS = types.MappingProxyType(
     {
         "automobile": "car",
@@ -31,73 +30,98 @@ _SYNONYMS = types.MappingProxyType(
         "lorry": "truck",
     }
 )
-Wanted = tuple[str, bool]  # A set by name, and whether `prepare` keeps it whole.
+
+
+class SetRequest(NamedTuple):
+    """A set to prepare; keep_unanswerable: with images whose class the network lacks."""
+
+    dataset: str
+    keep_unanswerable: bool
 
 
 class PreparedSet(NamedTuple):
-    """The images of a set that a network is shown, and how it answers them."""
+    """The images of a set that a network is shown, and the rules for its decisions."""
 
     dataset: str
-    images: Any  # Resident, or in their files.
-    index: np.ndarray  # Each image's number in its set.
+    images: Any  # An array, or a loader.EncodedImages, which reads files.
+    index: np.ndarray  # Number of each image in its set.
     columns: Mapping[str, np.ndarray]
-    target: np.ndarray  # In the network's own classes.
-    rules: Mapping[str, inference.Rule]
-    classes: tuple[str, ...]  # What it decides among, by id.
+    target: np.ndarray  # Class among the network's own; -1 without a class.
+    rules: Mapping[str, inference.DecisionRule]  # By aggregate.
+    classes: tuple[str, ...]  # Ids of the decision classes.
 
 
 def prepare(
     network: networks.Network,
-    asked: suites.Suite,
+    suite: suites.Suite,
     dataset: str,
-    say,
+    say: probe.Say,
     *,
-    whole=False,
+    keep_unanswerable: bool = False,
     measures: Sequence[str] = (),
 ) -> PreparedSet:
-    """Brings a set into the network's classes; base.Mismatch where it has none.
+    """Return a set with labels among the network's decision classes.
 
-    whole: images of classes that the network lacks stay, with the label -1. measures: names
-    of those that the set is for, for a line about images that the network lacks. ValueError
-    where its images have another form than those that the network was trained on.
+    keep_unanswerable: keep images whose class the network lacks, with the label -1.
+    measures: names of the measures that use the set, for a line on images that are left out.
+    base.Mismatch if no image has a class of the network. ValueError if the images have
+    another aspect ratio than those that the network was trained on.
     """
-    source = asked.sources[dataset]
+    source = suite.sources[dataset]
     where = f"suite.sets.{dataset}"
-    _check_form(where, source, network.fields["train_data"])
-    options = asked.config["sets"][dataset]
-    shown = (one.aggregates for one in asked.measures if dataset in one.datasets)
-    wanted = dict.fromkeys(itertools.chain(*shown))
+    _check_aspect(where, source, network.fields["train_data"])
+    options = suite.config["sets"][dataset]
+    aggregates = dict.fromkeys(
+        aggregate
+        for measure in suite.measures
+        if dataset in measure.datasets
+        for aggregate in measure.aggregates
+    )
     answers = tuple(network.about.get("answers", {}).items())
-    own = labels.LabelSpace(network.classes, network.space, answers)
-    maps = {x: splits.class_map(where, options, source, own, x) for x in wanted}
-    first = next(iter(maps.values()))
+    space = labels.LabelSpace(network.classes, network.space, answers)
+    maps = {
+        aggregate: splits.class_map(where, options, source, space, aggregate)
+        for aggregate in aggregates
+    }
+    first_map = next(iter(maps.values()))
     label = np.asarray(source.columns["label"])
-    known = (label >= 0) & (first.relabel[label] >= 0)
-    if not known.any():
+    is_answerable = (label >= 0) & (first_map.relabel[label] >= 0)
+    if not is_answerable.any():
         raise base.Mismatch(f"{where}: no image has a class of the network's")
-    index = np.flatnonzero(label >= 0 if whole else known)
-    held, n = asked.images[dataset], len(index)
+    index = np.flatnonzero(label >= 0 if keep_unanswerable else is_answerable)
     test = splits.test_set(
         dataset,
         source,
-        first,
-        held,
+        first_map,
+        suite.images[dataset],
         say,
-        keep_unanswerable=whole,
+        keep_unanswerable=keep_unanswerable,
         trained="the model",
         measures=measures,
     )
-    right = test.columns["label"]
-    target = np.where(right >= 0, _targets(first)[right], -1).astype(np.int32)
-    rules = {k: inference.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()}
-    of = dataset, test.images, index.astype(np.int32), test.columns
-    return PreparedSet(*of, target, rules, first.classes)
+    new_label = test.columns["label"]
+    target = np.where(new_label >= 0, _targets(first_map)[new_label], -1)
+    rules = {
+        aggregate: inference.DecisionRule(
+            n=len(index), matrix=class_map.matrix, aggregate=class_map.aggregate
+        )
+        for aggregate, class_map in maps.items()
+    }
+    return PreparedSet(
+        dataset=dataset,
+        images=test.images,
+        index=index.astype(np.int32),
+        columns=test.columns,
+        target=target.astype(np.int32),
+        rules=rules,
+        classes=first_map.classes,
+    )
 
 
-def _check_form(where: str, source: base.Source, trained: str) -> None:
-    """Refuses images that are higher or wider, of their size, than those of training.
+def _check_aspect(where: str, source: base.Source, trained: str) -> None:
+    """Raise ValueError if images have another aspect ratio than the training images.
 
-    trained: of a network's records; what is no data set's name says nothing.
+    trained: the data set in a network's records; unknown names are not checked.
     """
     known = data.DATASETS.get(trained.partition("+")[0])
     if known is None:
@@ -113,67 +137,74 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
 
 def prepare_all(
     network: networks.Network,
-    asked: suites.Suite,
-    wanted: Mapping[Wanted, Sequence[str]],
-    say,
-    errors=(),
-) -> tuple[dict[Wanted, PreparedSet], list[str]]:
-    """Return prepared sets by name and `whole`, and lines on sets that cannot be prepared.
+    suite: suites.Suite,
+    requests: Mapping[SetRequest, Sequence[str]],
+    say: probe.Say,
+    errors: tuple[type[BaseException], ...] = (),
+) -> tuple[dict[SetRequest, PreparedSet], list[str]]:
+    """Return the prepared sets, and a line on each set that cannot be prepared.
 
-    wanted: the names of the measures of each set. errors: kinds of errors of a single set,
-    which stop no other set.
+    requests: with the names of the measures that use the set. errors: types of errors
+    that concern one set and do not stop the others.
     """
-    prepared, foreign, faults = {}, {}, {}
-    for (dataset, whole), measures in wanted.items():
+    prepared, foreign, faults = {}, {}, {}  # Dicts, as ordered sets.
+    for request, measures in requests.items():
         try:
-            prepared[dataset, whole] = prepare(
-                network, asked, dataset, say, whole=whole, measures=measures
+            prepared[request] = prepare(
+                network,
+                suite,
+                request.dataset,
+                say,
+                keep_unanswerable=request.keep_unanswerable,
+                measures=measures,
             )
         except base.Mismatch:
-            foreign[dataset] = True
+            foreign[request.dataset] = True
         except errors as error:
             signals.raise_interrupt(error)
-            faults[f"{dataset}: {networks.describe_error(error)}"] = True
-    for line in _describe_unused(network, asked, prepared):
+            faults[f"{request.dataset}: {networks.describe_error(error)}"] = True
+    datasets = [request.dataset for request in prepared]
+    for line in _describe_unused(network, suite, datasets):
         say(f"{network.name}: {line}")
-    mismatch = [_describe_mismatch(network, asked, foreign)] if foreign else []
+    mismatch = [_describe_mismatch(network, suite, foreign)] if foreign else []
     return prepared, [*mismatch, *faults]
 
 
 def _describe_unused(
     network: networks.Network,
-    asked: suites.Suite,
-    prepared: Mapping[Wanted, PreparedSet],
+    suite: suites.Suite,
+    datasets: Sequence[str],
 ) -> Iterator[str]:
-    """Yield a line on outputs that mean none of Geirhos' 16 classes, as "automobile" does.
+    """Yield lines on outputs that answer for none of Geirhos' 16 classes.
 
-    Only of a list of names: a dictionary says by itself which outputs have no meaning.
+    Such as "automobile" for "car". Only if classes were given as a list of names: a
+    dictionary says explicitly which outputs have no class.
     """
     answers = network.about.get("answers", {})
     if network.space != "names" or any(own != x for own, x in answers.items()):
         return
     unused: dict[tuple, list[str]] = {}
-    for dataset, _ in prepared:
-        source, options = asked.sources[dataset], asked.config["sets"][dataset]
+    for dataset in datasets:
+        source, options = suite.sources[dataset], suite.config["sets"][dataset]
         outputs = tuple(name for name in network.classes if name not in answers)
         if source.space == "entry16" and outputs and not options.get("mapping"):
             lacking = tuple(name for name in source.classes if name not in answers)
             unused.setdefault((outputs, lacking), []).append(dataset)
-    for (outputs, lacking), datasets in unused.items():
+    for (outputs, lacking), names in unused.items():
         near = {name: _near_class(name, lacking) for name in outputs}
         words = [
             f"{name!r} (near {near[name]!r})" if near[name] else repr(name)
-            for name in outputs[:_LISTED]
+            for name in outputs[:_MAX_LISTED]
         ]
         more = len(outputs) - len(words)
         words += [f"{more:,} more"] if more else []
         lines = [
-            _csv_line(name, near[name]) for name in outputs[:_LISTED] if near[name]
+            _csv_line(name, near[name]) for name in outputs[:_MAX_LISTED] if near[name]
         ]
         example = f", such as {' and '.join(lines)}" if lines else ""
         yield (
             f"{len(outputs):,} of its {len(network.classes):,} outputs answer no class of "
-            f"{', '.join(dict.fromkeys(datasets))}: {', '.join(words)}; no output answers "
+            f"{', '.join(dict.fromkeys(names))}: {', '.join(words)}; no output answers "
             f"{', '.join(lacking) or 'none'}; if two of these mean the same, write a "
             "dictionary (classes=), or a CSV file (--classes) with lines "
             f"train_class,test_class for all outputs in order{example}"
@@ -181,34 +212,37 @@ def _describe_unused(
 
 
 def _csv_line(*cells: str) -> str:
-    """Return cells as a line of a CSV file, quoted where they have to be."""
+    """Return cells as a line of a CSV file, quoted if necessary."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(cells)
     return line.getvalue()
 
 
 def _near_class(name: str, classes: Iterable[str]) -> str:
-    """Return the class whose name is the most similar, or that it has as a word, or ""."""
-    spelled = {x.lower(): x for x in classes}
+    """Return the class whose name is a word of `name` or similar to `name`; "" for none."""
+    by_lower = {x.lower(): x for x in classes}
     words = name.lower().replace("_", " ").replace("-", " ").split()
     words += [_SYNONYMS.get(word, word) for word in words]
-    near = [spelled[word] for word in words if word in spelled]
+    near = [by_lower[word] for word in words if word in by_lower]
     near += [
-        spelled[x] for x in difflib.get_close_matches(name.lower(), spelled, 1, 0.7)
+        by_lower[x]
+        for x in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
     ]
     return near[0] if near else ""
 
 
 def _describe_mismatch(
-    network: networks.Network, asked: suites.Suite, names: Iterable[str]
+    network: networks.Network, suite: suites.Suite, datasets: Iterable[str]
 ) -> str:
-    """Says which classes a network has and which these sets want, and what to do."""
-    wanted: dict[labels.LabelSpace, list[str]] = {}
-    for name in names:
-        source = asked.sources[name]
-        side = labels.LabelSpace(tuple(source.classes), source.space)
-        wanted.setdefault(side, []).append(name)
-    sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
+    """Return a line on the classes of a network and of sets that it cannot answer."""
+    by_space: dict[labels.LabelSpace, list[str]] = {}
+    for dataset in datasets:
+        source = suite.sources[dataset]
+        space = labels.LabelSpace(tuple(source.classes), source.space)
+        by_space.setdefault(space, []).append(dataset)
+    sides = "; ".join(
+        f"{', '.join(names)} want {space}" for space, names in by_space.items()
+    )
     if "config" in network.about:
         remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
     else:
@@ -223,47 +257,54 @@ def _describe_mismatch(
 
 
 def check_needs(
-    what: str, made: probe.Probe, bound: inference.Bound, given: PreparedSet
+    measure_name: str,
+    shown_probe: probe.Probe,
+    bound: inference.BoundNetwork,
+    prepared: PreparedSet,
 ) -> None:
-    """Refuses a probe that needs what the network has not, or not for this set.
+    """Raise ValueError if a probe needs gradients, sites or logits that the network lacks.
 
-    Stimuli that follow its gradients are of its own classes.
+    Also if stimuli follow gradients and the set's classes are not the network's own.
     """
-    follows = made.move or made.look
-    if follows and bound.apply is None or made.inside and bound.net is None:
-        lacking = f"a network's {'sites inside' if made.inside else 'gradients'}"
-        raise ValueError(f"{what} needs {lacking}, got none; leave the measure out")
-    matrices = [x.matrix for x in given.rules.values() if x.matrix is not None]
-    unanswered = any(not (matrix > 0).any(1).all() for matrix in matrices)
-    if not bound.graded and (made.graded or unanswered):
-        why = "classes that answer for none of the set's" if unanswered else "no more"
+    follows_gradients = shown_probe.move or shown_probe.look
+    needs_sites = shown_probe.inside
+    if follows_gradients and bound.apply is None or needs_sites and bound.net is None:
+        lacking = f"a network's {'sites inside' if needs_sites else 'gradients'}"
         raise ValueError(
-            f"{what} needs probabilities or logits, got names of classes and {why}; "
-            "leave the measure out"
+            f"{measure_name} needs {lacking}, got none; leave the measure out"
         )
-    grouped = bool(matrices)
-    if grouped and follows:
+    matrices = [
+        rule.matrix for rule in prepared.rules.values() if rule.matrix is not None
+    ]
+    has_unused = any(not (matrix > 0).any(1).all() for matrix in matrices)
+    if not bound.graded and (shown_probe.graded or has_unused):
+        extra = "classes that answer for none of the set's" if has_unused else "no more"
         raise ValueError(
-            f"{what} must be on the network's own classes, whose gradients it follows;"
-            f" here it decides among {len(given.classes):,} others or some of them;"
-            " choose another set"
+            f"{measure_name} needs probabilities or logits, got names of classes and "
+            f"{extra}; leave the measure out"
+        )
+    if matrices and follows_gradients:
+        raise ValueError(
+            f"{measure_name} must be on the network's own classes, whose gradients it "
+            f"follows; here it decides among {len(prepared.classes):,} others or some of "
+            "them; choose another set"
         )
 
 
-def _targets(answer: labels.ClassMap) -> np.ndarray:
-    """The network's class for each decision class, -1 where it is not just one."""
-    if answer.matrix is None:
-        return np.arange(len(answer.classes), dtype=np.int32)
-    members = answer.matrix > 0
-    return np.where(members.sum(0) == 1, members.argmax(0), -1)
+def _targets(class_map: labels.ClassMap) -> np.ndarray:
+    """Return the network's class of each decision class; -1 unless there is exactly one."""
+    if class_map.matrix is None:
+        return np.arange(len(class_map.classes), dtype=np.int32)
+    is_member = class_map.matrix > 0
+    return np.where(is_member.sum(0) == 1, is_member.argmax(0), -1)
 
 
-def subsample(given: PreparedSet, count: int) -> PreparedSet:
-    """So many of the images, evenly spaced; all if that is 0, or more than there are."""
-    n = len(given.index)
+def subsample(prepared: PreparedSet, count: int) -> PreparedSet:
+    """Return `count` images, evenly spaced; all if `count` is 0 or exceeds their number."""
+    n = len(prepared.index)
     if not 0 < count < n:
-        return given
-    return _take(given, np.linspace(0, n - 1, count).round().astype(np.int64))
+        return prepared
+    return _take(prepared, np.linspace(0, n - 1, count).round().astype(np.int64))
 
 
 def answered(
@@ -271,7 +312,7 @@ def answered(
 ) -> PreparedSet:
     """Return the images that a network can answer under all conditions.
 
-    All images if it can answer none of these: its `predict` then says why.
+    All images if it can answer none: then its `predict` raises an error with the reason.
     """
     has_answer = network.answered(prepared.dataset, conditions)
     if has_answer is None:
@@ -281,7 +322,7 @@ def answered(
 
 
 def _take(prepared: PreparedSet, rows: Int[np.ndarray, "m"]) -> PreparedSet:
-    """Return some of the images, by their places."""
+    """Return some of the images, by their places in `prepared`."""
     rules = {name: rule._replace(n=len(rows)) for name, rule in prepared.rules.items()}
     return prepared._replace(
         images=prepared.images[rows],
@@ -293,69 +334,111 @@ def _take(prepared: PreparedSet, rows: Int[np.ndarray, "m"]) -> PreparedSet:
 
 
 def device_batches(
-    asked: suites.Suite, given: PreparedSet, ranked: Mapping[str, str] | None = None
+    suite: suites.Suite,
+    prepared: PreparedSet,
+    ranked: Mapping[str, str] | None = None,
 ) -> Iterator[inference.Batch]:
-    """The images on the devices, in batches of one size; ranked: of a probe."""
-    devices, n = asked.devices, len(given.index)
-    size, source = batch_size(asked, given), asked.sources[given.dataset]
-    batches = loader.batches([given.images], size, asked.reading)
-    cues = cue_conflict.cues_of(given.columns, ranked or {})
+    """Yield the images on the devices, in batches of one size, the last one padded.
+
+    ranked: as of probe.Probe.
+    """
+    n, size = len(prepared.index), batch_size(suite, prepared)
+    batches = loader.batches([prepared.images], size, suite.reader_options)
+    all_cues = cue_conflict.cues_of(prepared.columns, ranked or {})
     for first, images in zip(range(0, n, size), batches, strict=True):
         rows = np.arange(first, first + size).clip(max=n - 1)
-        label = given.columns["label"][rows].astype(np.int32)
-        ranks = {name: cue[rows] for name, cue in cues.items()}
-        of = images, given.index[rows], label, given.target[rows], ranks
-        told = given.dataset, of[1].tobytes(), of[3].tobytes()
-        keep = lambda key, make, told=told: asked.stimuli.get((*told, *key), make)
-        *of, ranks = mesh.split(of, devices)
-        of = *of, min(size, n - first), given.dataset, source, ranks
-        yield inference.Batch(*of, keep)
+        host_index, host_target = prepared.index[rows], prepared.target[rows]
+        cache_key = (prepared.dataset, host_index.tobytes(), host_target.tobytes())
+        host_label = prepared.columns["label"][rows].astype(np.int32)
+        host_cues = {name: cue[rows] for name, cue in all_cues.items()}
+        arrays = (images, host_index, host_label, host_target, host_cues)
+        image, index, label, target, cues = mesh.split(arrays, suite.devices)
+        yield inference.Batch(
+            image=image,
+            index=index,
+            label=label,
+            target=target,
+            count=min(size, n - first),
+            dataset=prepared.dataset,
+            source=suite.sources[prepared.dataset],
+            cues=cues,
+            keep=_stimulus_keeper(suite.stimuli, cache_key),
+        )
 
 
-def batch_size(asked: suites.Suite, given: PreparedSet) -> int:
-    """How many images a network is asked about at once."""
-    shards = asked.devices.shape["data"]
-    usual = 32 if xla.platform() == "cpu" else 256
-    # No larger than the set: what fills a batch up costs as much as images.
-    size = min(asked.run["batch"] or usual, len(given.index))
+def _stimulus_keeper(cache: inference.StimulusCache, batch_key: tuple) -> Callable:
+    """Return inference.Batch.keep of one batch."""
+
+    def keep(key, make):
+        return cache.get((*batch_key, *key), make)
+
+    return keep
+
+
+def batch_size(suite: suites.Suite, prepared: PreparedSet) -> int:
+    """Return the number of images per batch, a multiple of the number of devices."""
+    shards = suite.devices.shape["data"]
+    default = 32 if xla.platform() == "cpu" else 256
+    # No larger than the set: padding costs as much as images.
+    size = min(suite.run["batch"] or default, len(prepared.index))
     return -(-size // shards) * shards
 
 
 UNCHANGED = "as it is"
-# Stands where no network is asked.
-NO_NETWORK = inference.BoundNetwork(apply=probe.identity, variables={})
+# For stimuli that depend on no network.
+NO_NETWORK = inference.BoundJaxNetwork(apply=probe.identity, variables={})
 
 
 def select(
-    asked: suites.Suite, dataset: str, index: Int[np.ndarray, "n"], given=None
+    suite: suites.Suite,
+    dataset: str,
+    index: Int[np.ndarray, "n"],
+    prepared: PreparedSet | None = None,
 ) -> PreparedSet:
-    """Images of a set by their numbers, and their classes where a network has these.
+    """Return images of a set by their numbers in it.
 
-    given: what the network can answer of the set; there classes of other images are -1.
+    prepared: the set as prepared for a network, which gives labels, targets and rules;
+    images that are not in it, or all without it, have label and target -1.
     """
-    label, target = np.full((2, len(asked.sources[dataset])), -1, np.int32)
-    if given is not None:
-        label[given.index], target[given.index] = given.columns["label"], given.target
-    rules, classes = (given.rules, given.classes) if given else ({}, ())
-    of = dataset, asked.stored(dataset, index), index, {"label": label[index]}
-    return PreparedSet(*of, target[index], rules, classes)
+    label, target = np.full((2, len(suite.sources[dataset])), -1, np.int32)
+    if prepared is not None:
+        label[prepared.index] = prepared.columns["label"]
+        target[prepared.index] = prepared.target
+    return PreparedSet(
+        dataset=dataset,
+        images=suite.select_images(dataset, index),
+        index=index,
+        columns={"label": label[index]},
+        target=target[index],
+        rules=prepared.rules if prepared else {},
+        classes=prepared.classes if prepared else (),
+    )
 
 
-def read_images(asked: suites.Suite, few: PreparedSet) -> Shaped[np.ndarray, "n h w 3"]:
-    """The images themselves, in bytes."""
-    batches = device_batches(asked, few)
-    return np.concatenate([np.asarray(one.image)[: one.count] for one in batches])
+def read_images(
+    suite: suites.Suite, prepared: PreparedSet
+) -> Shaped[np.ndarray, "n h w 3"]:
+    """Return the images as bytes."""
+    batches = device_batches(suite, prepared)
+    return np.concatenate([np.asarray(batch.image)[: batch.count] for batch in batches])
 
 
 def condition_images(
-    asked: suites.Suite, task: suites.Task, bound, conditions, few: PreparedSet
+    suite: suites.Suite,
+    task: suites.Task,
+    bound: inference.BoundNetwork,
+    conditions: Sequence[str],
+    prepared: PreparedSet,
 ) -> dict[str, Shaped[np.ndarray, "n h w 3"]]:
-    """What the network gets under some conditions; the image as it is comes first."""
-    made = asked.make_probe(*task, few.classes)
-    found = {} if "" in conditions else {UNCHANGED: [read_images(asked, few)]}
-    for batch in device_batches(asked, few):
-        for name in conditions:
-            stimuli = inference.make_stimuli(bound, made, batch, name)
-            parts = found.setdefault(name or UNCHANGED, [])
-            parts.append(np.asarray(stimuli)[: batch.count])
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+    """Return the stimuli of some conditions by name, after the unchanged images.
+
+    bound: the network, for stimuli that depend on it; else NO_NETWORK.
+    """
+    shown_probe = suite.make_probe(task.measure, task.dataset, prepared.classes)
+    chunks = {} if "" in conditions else {UNCHANGED: [read_images(suite, prepared)]}
+    for batch in device_batches(suite, prepared):
+        for condition in conditions:
+            stimuli = inference.make_stimuli(bound, shown_probe, batch, condition)
+            of_condition = chunks.setdefault(condition or UNCHANGED, [])
+            of_condition.append(np.asarray(stimuli)[: batch.count])
+    return {name: np.concatenate(by_batch) for name, by_batch in chunks.items()}

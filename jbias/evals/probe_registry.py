@@ -1,4 +1,4 @@
-"""The probes by name, and a line about what each found; each probe has a file of its own."""
+"""All built-in probes by name, and one-line summaries of their numbers."""
 
 import collections
 import types
@@ -33,18 +33,21 @@ from jbias.evals.decisions import Number
 
 
 def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
-    """Shows the images themselves; `measures` are names that evals.find_measure knows."""
-    counts = [evals.find_measure(name, "plain.measures") for name in measures]
+    """Return a probe that shows the unchanged images.
 
-    @decisions.each
+    measures: names of evals.MEASURES, or the user's own (evals.find_measure).
+    """
+    functions = [evals.find_measure(name, "plain.measures") for name in measures]
+
+    @decisions.per_condition
     def numbers(decided: decisions.Decisions) -> decisions.Numbers:
-        return [one for count in counts for one in count(decided)]
+        return [number for measure in functions for number in measure(decided)]
 
     ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
     return probe.Probe({"": np.float32(0)}, probe.identity, numbers, ranked=ranked)
 
 
-# Of measures that tell more than is said: what comes first.
+# By probe, the metrics in its summary; without an entry: all.
 _HEADLINES = {
     "spectral": ("low_freq_bias", "high_freq_bias"),
     "shape_bias": ("shape_bias", "accuracy_shape", "accuracy_texture"),
@@ -63,44 +66,62 @@ _HEADLINES = {
 _MAX_ITEMS = 5
 
 
-def summarize(shown: str, numbers: Sequence[Number]) -> str:
-    """Says what a probe's numbers, or those of a measure inside a network, amount to."""
+def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
+    """Return a one-line summary of the numbers of a probe, or of a measure inside a network."""
     by_metric = collections.defaultdict(list)
-    for one in numbers:
-        by_metric[one.metric].append(one)
-    if shown == "decoding":  # The site where each factor is decoded best.
-        sites = {k: by_metric[f"{k}_decoding"] for k in ("shape", "texture")}
-        best = {k: max(each, key=lambda x: x.value) for k, each in sites.items()}
-        return ", ".join(f"{_item(k, x)} at {x.condition}" for k, x in best.items())
-    if shown == "classes":
-        lowest = min(each := by_metric["class_accuracy"], key=lambda x: x.value)
-        return f"lowest of {len(each)}: {_item(lowest.condition, lowest)}"
-    if shown == "receptive_field":
-        *_, widest = by_metric["receptive_radius"]
+    for number in numbers:
+        by_metric[number.metric].append(number)
+    if probe_name == "decoding":  # The site where each factor is decoded best.
+        items = []
+        for factor in ("shape", "texture"):
+            best = max(by_metric[f"{factor}_decoding"], key=lambda number: number.value)
+            items.append(f"{_item(factor, best)} at {best.condition}")
+        return ", ".join(items)
+    if probe_name == "classes":
+        by_class = by_metric["class_accuracy"]
+        lowest = min(by_class, key=lambda number: number.value)
+        return f"lowest of {len(by_class)}: {_item(lowest.condition, lowest)}"
+    if probe_name == "receptive_field":
+        widest = by_metric["receptive_radius"][-1]
         return f"radius {_item(widest.condition, widest)} px"
-    if shown in ("pgd", "fgsm", "grid_shuffle", "cut_occlusion", "suppression"):
-        each = by_metric["accuracy"][:_MAX_ITEMS]
-        if shown in ("pgd", "fgsm"):
-            each = [one for one in numbers if one.metric.endswith("_accuracy")]
-        return ", ".join(_item(one.condition or one.metric, one) for one in each)
-    said = (*_HEADLINES.get(shown, by_metric), "agreement")
-    own = [one for one in numbers if not one.condition and one.metric in said]
+    if probe_name in ("pgd", "fgsm"):
+        shown = [number for number in numbers if number.metric.endswith("_accuracy")]
+        return _items_by_condition(shown)
+    if probe_name in ("grid_shuffle", "cut_occlusion", "suppression"):
+        return _items_by_condition(by_metric["accuracy"][:_MAX_ITEMS])
+    metrics = (*_HEADLINES.get(probe_name, by_metric), "agreement")
+    headlines = [
+        number
+        for number in numbers
+        if not number.condition and number.metric in metrics
+    ]
     items = []
-    for one in own[:_MAX_ITEMS]:
-        short = one.metric.removeprefix("critical_band_").removeprefix("original_")
-        items.append(_item(short.replace("_", " "), one))
-        if one.metric == "shape_bias":  # At chance level next to nothing is left.
-            items[-1] += f" of {one.n} decisions"
+    for number in headlines[:_MAX_ITEMS]:
+        metric = number.metric.removeprefix("critical_band_").removeprefix("original_")
+        item = _item(metric.replace("_", " "), number)
+        if number.metric == "shape_bias":  # May be of very few decisions.
+            item += f" of {number.n} decisions"
+        items.append(item)
     return ", ".join(items)
 
 
-def _item(name: str, one: Number) -> str:
-    return f"{name} " + ("none" if one.value is None else f"{one.value:.4g}")
+def _items_by_condition(numbers: Sequence[Number]) -> str:
+    """Return "condition value, ..." with the metric for numbers without a condition."""
+    return ", ".join(
+        _item(number.condition or number.metric, number) for number in numbers
+    )
 
 
-# make(**options) -> Probe. The frame passes what it knows of a set where `make` takes it:
-# `side`, the images' in pixels; `measures`, names in jbias.evals.MEASURES; `dataset`, the
-# name of its split; `files`, the names of its files; `classes`, what is decided among.
+def _item(name: str, number: Number) -> str:
+    """Return "name value" with four digits, or "name none"."""
+    value = "none" if number.value is None else f"{number.value:.4g}"
+    return f"{name} {value}"
+
+
+# make(**options) -> Probe. Arguments that depend on the set are filled in by
+# suites.Suite.make_probe if `make` has them: `side` of the images in pixels; `measures`, names
+# in jbias.evals.MEASURES; `dataset`, the name of the split; `files`, the names of its files;
+# `classes`, the decision classes.
 PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
     {
         "plain": make_plain,
@@ -124,9 +145,9 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
     }
 )
 
-# Measures of what happens inside a network: measure(net, variables, images, columns,
-# **options) -> numbers, whose conditions are sites. They decide nothing. Images may lie in
-# their files (loader.LazyImages): they have a shape, and are asked for some at a time.
+# Measures of activations inside a network: measure(net, variables, images, columns,
+# **options) -> numbers, whose conditions are sites. They make no decisions. `images` may be a
+# loader.LazyImages, which has a shape and reads files when it is indexed.
 INSIDE: Mapping[str, Callable[..., decisions.Numbers]] = types.MappingProxyType(
     {
         "decoding": linear_decoding.measure,

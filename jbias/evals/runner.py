@@ -1,21 +1,20 @@
-"""Measures networks by a suite, one after the other; what is done is never done again.
+"""Evaluate networks on a suite, one after the other; finished measures are never repeated.
 
-Results lie in a folder that belongs to one network alone:
+Each network has a folder of results of its own:
 
     config.json  provenance.json  done
     evals/<measure>@<set>.jsonl            records, renamed into place when complete
-    measures/<measure>@<set>.json          by which options, on what, how fast, among what
-    decisions/<set>/<measure>.parquet      what it decided, by condition
-    underway/<measure>@<set>.npy           what it answered so far, until that is stored
+    measures/<measure>@<set>.json          options, data, duration and classes of a measure
+    decisions/<set>/<measure>.parquet      the network's decisions, by condition
+    underway/<measure>@<set>.npy           answers of an unfinished measure
 
-as in a run's workdir, so that report reads both.
+A run's workdir has the same layout, so that reports read both.
 """
 
 import contextlib
 import dataclasses
 import hashlib
 import json
-import operator
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -40,9 +39,10 @@ from jbias.evals import (
 from jbias.runs import costs, results, workdirs
 from jbias.runtime import console, files, mesh, messages, signals
 
-# Its records have no measure's name among their conditions: a run's own look the same.
+# The measure whose conditions do not begin with its name, as in the records of runs.
 _PLAIN = "accuracy"
-_NAMED = ("train", "variant")  # Of a network's config.json: another is another network.
+# Entries of config.json that, besides "run", identify a network.
+_IDENTIFYING = ("train", "variant")
 _SAME_CONFIDENCE = 1e-6  # Probabilities that differ by less, as by rounding, are equal.
 _NO_AGREEMENT = "not made: the algorithm answers in its own way, in its run's precision"
 
@@ -55,42 +55,56 @@ _OTHER_FOLDER = (
 
 
 def run_suite(
-    network: networks.Network, asked: suites.Suite, out: epath.Path, say, *, whole=True
+    network: networks.Network,
+    suite: suites.Suite,
+    out: epath.Path,
+    say: probe.Say,
+    *,
+    has_all_measures: bool = True,
 ) -> list[str]:
-    """Measures one network; says and returns what could not be, and why, a line each.
+    """Evaluate one network and write its results; return a line on each failed measure.
 
-    `whole`: whether these are all measures, so that it is done then. ValueError where the
-    folder holds another network, or a measure of the same name with other options.
+    The lines are also given to `say`. out: the parent of the network's folder.
+    has_all_measures: whether these are all of the suite's measures, after which the network
+    is marked as done. ValueError if the folder is another network's, or has a measure of the
+    same name with other options.
     """
-    one = Measuring(network, asked, out / network.name, say)
-    # A set's measures follow one another.
-    order = list(asked.sources)
-    tasks = sorted(asked.tasks(), key=lambda task: order.index(task.dataset))
-    if "train" in {task.dataset for task in tasks} and one.otherwise():
-        say(f"{network.name}: {one.otherwise()}")
-    with one.claim_folder():
-        left = [task for task in tasks if not one.is_done(task)]
-        if count := len(tasks) - len(left):
-            told = "1 measure is" if count == 1 else f"{count} measures are"
-            say(f"{network.name}: {told} there already")
-        one.run(one.prepare(left))
-        if whole and not one.refused and not asked.missing:
-            (one.folder / "done").touch()
-    return one.refused
+    evaluation = NetworkEvaluation(network, suite, out / network.name, say)
+    # Keep the measures of a set together.
+    order = list(suite.sources)
+    tasks = sorted(suite.tasks(), key=lambda task: order.index(task.dataset))
+    if "train" in {task.dataset for task in tasks}:
+        difference = evaluation.describe_train_difference()
+        if difference:
+            say(f"{network.name}: {difference}")
+    with evaluation.claim_folder():
+        remaining = [task for task in tasks if not evaluation.is_done(task)]
+        num_done = len(tasks) - len(remaining)
+        if num_done:
+            measures = "1 measure is" if num_done == 1 else f"{num_done} measures are"
+            say(f"{network.name}: {measures} there already")
+        evaluation.run(evaluation.prepare(remaining))
+        if has_all_measures and not evaluation.failures and not suite.missing:
+            (evaluation.folder / "done").touch()
+    return evaluation.failures
 
 
-def _constant_answer(found: decisions.ByName, classes: Sequence[str]) -> str:
-    """Return a note on a network that answers all images alike; "" where it does not.
+def _describe_constant_answer(
+    by_condition: decisions.ByName, classes: Sequence[str]
+) -> str:
+    """Return a note on a network that answers all images alike; "" for other networks.
 
-    It does where every image, under all conditions, has the same decided class with the
-    same probability, as where the logits do not depend on the image.
+    Answers are alike if every image, under all conditions, has the same decided class with
+    the same probability, as if the logits did not depend on the image.
     """
-    predictions = np.concatenate([one.prediction for one in found.values()])
-    probable = [one.columns.get("confidence", [np.nan]) for one in found.values()]
-    confidence = np.concatenate(probable)
+    all_decisions = by_condition.values()
+    predictions = np.concatenate([decided.prediction for decided in all_decisions])
+    confidence = np.concatenate(
+        [decided.columns.get("confidence", [np.nan]) for decided in all_decisions]
+    )
     if len(predictions) < 2 or len({*predictions.tolist()}) > 1:
         return ""
-    if not np.ptp(confidence) <= _SAME_CONFIDENCE:  # Nor where one is NaN.
+    if not np.ptp(confidence) <= _SAME_CONFIDENCE:  # Also if a probability is NaN.
         return ""
     return (
         f"note: answers all {len(predictions):,} images alike, class "
@@ -99,9 +113,9 @@ def _constant_answer(found: decisions.ByName, classes: Sequence[str]) -> str:
     )
 
 
-def _constant_class(by_name: decisions.ByName, classes: Sequence[str]) -> str:
+def _constant_class(by_condition: decisions.ByName, classes: Sequence[str]) -> str:
     """Return the class that all unchanged images of several classes are called, or ""."""
-    unchanged = by_name.get("")
+    unchanged = by_condition.get("")
     if unchanged is None or len(np.unique(unchanged.columns.get("label", ()))) < 2:
         return ""
     decided = np.unique(unchanged.prediction)
@@ -110,124 +124,178 @@ def _constant_class(by_name: decisions.ByName, classes: Sequence[str]) -> str:
 
 
 class _Job(NamedTuple):
-    """A measure that is to be made, and the images of a set that it may show."""
+    """A measure to run, and the prepared images of its set."""
 
     task: suites.Task
-    whole: prepared_sets.PreparedSet
-    images: int  # So many it shows, under all its conditions.
-    # By which rules answers are decisions, by what tells conditions apart. "" is the
-    # first. Others are the same as it where no class has several members.
+    prepared: prepared_sets.PreparedSet
+    num_images: int  # Shown images, counted once per condition.
+    # Rules that turn answers into decisions, by the suffix of a condition's name; "" is the
+    # first rule. Rules that equal the first, because no class has several members, are left
+    # out.
     rules: Mapping[str, str]
-    ranked: Mapping[str, str]  # Of the probe.
-    # What measures have in common that need the same answers; None: nobody else's.
-    same: tuple | None
+    ranked: Mapping[str, str]  # As of the probe.
+    # Equal for measures that need the same answers; None for a measure that shares none.
+    shared_key: tuple | None
+
+
+class _Shared(NamedTuple):
+    """The rules and ranks that any of the measures with the same answers needs."""
+
+    rules: dict[str, str]
+    ranked: dict[str, str]
+
+
+class _Findings(NamedTuple):
+    """The numbers of a measure and the decisions that they were computed from."""
+
+    numbers: decisions.Numbers
+    decisions: decisions.ByName | None  # None for a measure of activations.
+    earlier_seconds: float  # For answers that the measure had before it was stopped.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Measuring:
-    """A network before a suite: its sets are prepared, measures run, findings stored."""
+class NetworkEvaluation:
+    """One network on one suite: prepares sets, runs measures and stores results.
+
+    folder: of the network's results. failures: lines on measures that failed.
+    """
 
     network: networks.Network
-    asked: suites.Suite
+    suite: suites.Suite
     folder: epath.Path
     say: probe.Say
-    refused: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
 
-    def refuse(self, why: str) -> None:
-        self.refused.append(why)
-        self.say(f"not measured: {self.network.name}: {why}")
+    def report_failure(self, reason: str) -> None:
+        """Add a line to `failures` and say it."""
+        self.failures.append(reason)
+        self.say(f"not measured: {self.network.name}: {reason}")
 
     @contextlib.contextmanager
     def claim_folder(self) -> Iterator[None]:
-        """Holds the network's folder for this process; ValueError where it is another's."""
+        """Lock the network's folder for this process and write its config and provenance.
+
+        ValueError if the folder is another network's.
+        """
         network, folder = self.network, self.folder
         jc.check_folder_name("a network's name", network.name)
-        fields, own = network.fields, networks.identity(network)
+        fields, identity = network.fields, networks.identity(network)
         about = {key: value for key, value in network.about.items() if key != "path"}
-        made_by = {key: fields[key] for key in ("algorithm", "variant")}
-        made_by["model"] = {"name": fields["model"]}
-        made_by["train"] = {"data": fields["train_data"]}
-        run = {**own, "path": str(network.about.get("path", ""))}
-        whole = {**made_by, **about, "seeds": [fields["seed"]], "run": run}
-        whole = jc.to_dict(whole)
+        config = jc.to_dict(
+            {
+                "algorithm": fields["algorithm"],
+                "variant": fields["variant"],
+                "model": {"name": fields["model"]},
+                "train": {"data": fields["train_data"]},
+                **about,
+                "seeds": [fields["seed"]],
+                "run": {**identity, "path": str(network.about.get("path", ""))},
+            }
+        )
         if folder.exists() and not folder.is_dir():
             must = "must be a folder of measures, is a file"
             raise ValueError(f"{folder}: {must}; {_OTHER_FOLDER}")
-        now = {**own, **{key: whole[key] for key in _NAMED}}
-        self._check_same(now)
+        expected = {**identity, **{key: config[key] for key in _IDENTIFYING}}
+        self._check_same_network(expected)
         folder.mkdir(parents=True, exist_ok=True)
         with workdirs.claim_evaluation(folder):
-            self._check_same(now)  # Another process may have been here.
-            files.write(folder / "config.json", json.dumps(whole, indent=1) + "\n")
-            facts = self._known(workdirs.provenance(folder)) | workdirs.environment()
-            files.write(folder / "provenance.json", json.dumps(facts, indent=1))
+            # Another process may have written to the folder meanwhile.
+            self._check_same_network(expected)
+            files.write(folder / "config.json", json.dumps(config, indent=1) + "\n")
+            stored = workdirs.provenance(folder)
+            provenance = self._merge_provenance(stored) | workdirs.environment()
+            files.write(folder / "provenance.json", json.dumps(provenance, indent=1))
             yield
 
-    def _check_same(self, now: Mapping[str, Any]) -> None:
-        """Refuses a folder of another network; one without an answer is anybody's."""
-        held = self.folder / "config.json"
-        kept = ("evals/*", "underway/*")
-        begun = any(path for each in kept for path in self.folder.glob(each))
-        if not begun:
-            self._check_own()
-        if begun and held.exists():
-            before = files.read_json(held, dict, "restore it or name another --out")
-            before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
-            if differing := jc.diff({key: before.get(key) for key in now}, now):
+    def _check_same_network(self, expected: Mapping[str, Any]) -> None:
+        """Raise ValueError if the folder has results of another network.
+
+        expected: this network's identity. Folders without answers may be claimed.
+        """
+        path = self.folder / "config.json"
+        has_answers = any(
+            True
+            for pattern in ("evals/*", "underway/*")
+            for _ in self.folder.glob(pattern)
+        )
+        if not has_answers:
+            self._check_written_by_us()
+        if has_answers and path.exists():
+            config = files.read_json(path, dict, "restore it or name another --out")
+            stored = {
+                **config.get("run", {}),
+                **{key: config.get(key) for key in _IDENTIFYING},
+            }
+            differing = jc.diff({key: stored.get(key) for key in expected}, expected)
+            if differing:
                 raise ValueError(
                     f"{self.folder}: holds measures of another network (then != now): "
                     f"{messages.join_differences(differing)}; {_OTHER_FOLDER}"
                 )
 
-    def _check_own(self) -> None:
-        """Raise ValueError where config.json or provenance.json is of somebody else."""
+    def _check_written_by_us(self) -> None:
+        """Raise ValueError if config.json or provenance.json is not from this program."""
         config = self.folder / "config.json"
-        foreign = not config.exists() and (self.folder / "provenance.json").exists()
+        is_foreign = not config.exists() and (self.folder / "provenance.json").exists()
         if config.exists():
             try:
                 tree = json.loads(config.read_text("utf-8"))
             except (OSError, ValueError, RecursionError):
                 tree = None
-            foreign = not isinstance(tree, dict) or not {"run", "seeds"} <= tree.keys()
-        if foreign:
+            is_foreign = (
+                not isinstance(tree, dict) or not {"run", "seeds"} <= tree.keys()
+            )
+        if is_foreign:
             raise ValueError(
                 f"{self.folder}: has a config.json or provenance.json that jbias did not "
                 f"write; {_OTHER_FOLDER}"
             )
 
-    def _known(self, before: dict[str, Any]) -> dict[str, Any]:
-        """The sets of all calls for a network, what lacked and what was asked for.
+    def _merge_provenance(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sets, missing sets and suite of all calls for this network.
 
-        Of the same name the latest counts. What --only leaves out nobody asked for.
+        stored: the provenance of earlier calls; of entries with the same name the latest
+        counts. Measures that --only leaves out are not added.
         """
-        old, config = before.get("suite", {}), self.asked.config
-        now = {name: splits.describe(one) for name, one in self.asked.sources.items()}
-        mine = {one.name for one in self.asked.measures}
-        mine = {key: one for key, one in config["measures"].items() if key in mine}
-        missing = {**before.get("missing", {}), **self.asked.missing}
+        old_suite, config = stored.get("suite", {}), self.suite.config
+        data = {
+            name: splits.describe(source) for name, source in self.suite.sources.items()
+        }
+        used_names = {measure.name for measure in self.suite.measures}
+        measures = {
+            name: options
+            for name, options in config["measures"].items()
+            if name in used_names
+        }
+        missing = {**stored.get("missing", {}), **self.suite.missing}
         return {
-            "data": {**before.get("data", {}), **now},
-            "missing": {name: why for name, why in missing.items() if name not in now},
+            "data": {**stored.get("data", {}), **data},
+            "missing": {
+                name: reason for name, reason in missing.items() if name not in data
+            },
             "suite": {
                 **config,
-                "sets": {**old.get("sets", {}), **config["sets"]},
-                "measures": {**old.get("measures", {}), **mine},
+                "sets": {**old_suite.get("sets", {}), **config["sets"]},
+                "measures": {**old_suite.get("measures", {}), **measures},
             },
         }
 
     def is_done(self, task: suites.Task) -> bool:
-        """Whether a measure is there; ValueError where it was made in another way."""
+        """Return whether a measure is stored; ValueError if it was made with other options."""
         if not (self.folder / "evals" / f"{task.name}.jsonl").exists():
             return False
         path = self.folder / "measures" / f"{task.name}.json"
         remedy = f"restore it, or delete evals/{task.name}.jsonl to measure again"
-        held = files.read_json(path, dict, remedy)
-        # What is as usual may have been said, and is the same measure.
-        if "options" in (before := held.get("measure", {})):
-            options = suites.unusual_options(before.get("probe", ""), before["options"])
-            held["measure"] = {**before, "options": options}
-        now = self.describe(task)
-        if differing := jc.diff({key: held.get(key) for key in now}, now):
+        stored = files.read_json(path, dict, remedy)
+        measure = stored.get("measure", {})
+        # Stored options may name defaults: such a measure is the same.
+        if "options" in measure:
+            probe_name = measure.get("probe", "")
+            options = suites.changed_options(probe_name, measure["options"])
+            stored["measure"] = {**measure, "options": options}
+        expected = self.describe(task)
+        differing = jc.diff({key: stored.get(key) for key in expected}, expected)
+        if differing:
             raise ValueError(
                 f"{self.folder}: {task.name} was measured otherwise (then != now): "
                 f"{messages.join_differences(differing)}; name another --out, or the measure differently"
@@ -235,229 +303,380 @@ class Measuring:
         return True
 
     def describe(self, task: suites.Task) -> dict[str, Any]:
-        """How a measure is made, on what, and what it computes in."""
-        asked, measure = self.asked, task.measure
-        source, made, counted = asked.sources[task.dataset], asked.make_probe(*task), {}
-        if made.include_unknown:
-            # Of all that have a class, whatever the network's are.
-            known = np.asarray(source.columns["label"]) >= 0
-            answered = self.network.answered(task.dataset, made.conditions)
-            n = int((known if answered is None else known & answered).sum())
-            counted = {"images": min(n, measure.images or n) * len(made.conditions)}
-        dtype = asked.dtype if made.inside else self.network.dtype(asked.dtype)
-        others = measure.others and asked.sources[measure.others].fingerprint
-        told, options = measure.description, asked.config["sets"][task.dataset]
-        names = [measure.probe] if measure.probe not in suites.MAKERS else []
-        code = extensions.digests([told, options], names)
-        return {
-            "measure": told,
-            **({"own_code": code} if code else {}),
-            **({"read": made.digest} if made.digest else {}),
-            **counted,
-            "precision": str(jnp.dtype(dtype)),
-            "dataset": {
-                **({"others": others} if others else {}),
-                "fingerprint": source.fingerprint,
-                "n": len(source),
-                "preprocessing": source.preprocessing,
-                **({"measures": source.measures} if "measures" in options else {}),
-                **splits.class_map_options(options),
-            },
-        }
+        """Return a measure's options, data, code and precision, as stored with its results."""
+        suite, measure = self.suite, task.measure
+        source = suite.sources[task.dataset]
+        shown_probe = suite.make_probe(measure, task.dataset)
+        description: dict[str, Any] = {"measure": measure.description}
+        set_options = suite.config["sets"][task.dataset]
+        own_names = [] if measure.probe in suites.MAKERS else [measure.probe]
+        code = extensions.digests([description["measure"], set_options], own_names)
+        if code:
+            description["own_code"] = code
+        if shown_probe.digest:
+            description["read"] = shown_probe.digest
+        if shown_probe.include_unknown:
+            # All images that have a class, whether the network knows it or not.
+            is_shown = np.asarray(source.columns["label"]) >= 0
+            answered = self.network.answered(task.dataset, shown_probe.conditions)
+            if answered is not None:
+                is_shown = is_shown & answered
+            count = int(is_shown.sum())
+            per_condition = min(count, measure.images or count)
+            description["images"] = per_condition * len(shown_probe.conditions)
+        dtype = suite.dtype
+        if not shown_probe.inside:
+            dtype = self.network.dtype(suite.dtype)
+        description["precision"] = str(jnp.dtype(dtype))
+        dataset = {}
+        if measure.others:
+            dataset["others"] = suite.sources[measure.others].fingerprint
+        dataset["fingerprint"] = source.fingerprint
+        dataset["n"] = len(source)
+        dataset["preprocessing"] = source.preprocessing
+        if "measures" in set_options:
+            dataset["measures"] = source.measures
+        description["dataset"] = dataset | splits.class_map_options(set_options)
+        return description
 
-    def otherwise(self) -> str:
-        """How the set `train` of a suite is another than a run was trained on, or ""."""
-        own = self.network.about.get("config", {}).get("train", {})
-        given = self.asked.config["sets"]["train"]
+    def describe_train_difference(self) -> str:
+        """Return how the suite's set `train` differs from the run's training set, or ""."""
+        trained_on = self.network.about.get("config", {}).get("train", {})
+        if not trained_on:
+            return ""
+        shown = self.suite.config["sets"]["train"]
         differing = [
-            f"{key} {own.get(key, '')!r}, shown {given.get(key, '')!r}"
-            for key in (("data", "split", "drop", "keep") if own else ())
-            if own.get(key, "") != given.get(key, "")
+            f"{key} {trained_on.get(key, '')!r}, shown {shown.get(key, '')!r}"
+            for key in ("data", "split", "drop", "keep")
+            if trained_on.get(key, "") != shown.get(key, "")
         ]
         return f"trained on {'; '.join(differing)}" if differing else ""
 
     def prepare(self, tasks: Sequence[suites.Task]) -> list[_Job]:
-        """Prepares the sets of measures; those without one are refused."""
-        jobs, all_made = [], [self.asked.make_probe(*task) for task in tasks]
-        wanted = [(t.dataset, made.include_unknown) for t, made in zip(tasks, all_made)]
-        measures: dict[prepared_sets.Wanted, list[str]] = {}
-        for task, key in zip(tasks, wanted, strict=True):
-            measures.setdefault(key, []).append(task.measure.name)
-        of = self.network, self.asked, measures, self.say
-        prepared, faults = prepared_sets.prepare_all(*of, networks.MEASURE_ERRORS)
+        """Return jobs with prepared sets; measures whose set cannot be prepared fail."""
+        probes, requests = [], []
+        measures: dict[prepared_sets.SetRequest, list[str]] = {}
+        for task in tasks:
+            shown_probe = self.suite.make_probe(task.measure, task.dataset)
+            request = prepared_sets.SetRequest(
+                task.dataset, shown_probe.include_unknown
+            )
+            probes.append(shown_probe)
+            requests.append(request)
+            measures.setdefault(request, []).append(task.measure.name)
+        prepared, faults = prepared_sets.prepare_all(
+            self.network, self.suite, measures, self.say, networks.MEASURE_ERRORS
+        )
         for fault in faults:
-            self.refuse(fault)
-        for task, made, of in zip(tasks, all_made, wanted, strict=True):
-            if of not in prepared:
-                continue
-            most = task.measure.images
-            whole = prepared_sets.answered(prepared[of], self.network, made.conditions)
-            n = len(whole.index)
-            first, *others = task.measure.aggregates
-            own = {x: x for x in others if whole.rules[x].matrix is not None}
-            plain = made.show is probe.identity and not made.move and not made.inside
-            alone = not plain or {*made.conditions} != {""}
-            same = None if alone else (task.dataset, n, most)
-            images = min(n, most or n) * len(made.conditions)
-            of = {"": first, **own}, dict(made.ranked), same
-            jobs.append(_Job(task, whole, images, *of))
-        return jobs
+            self.report_failure(fault)
+        return [
+            self._make_job(task, shown_probe, prepared[request])
+            for task, shown_probe, request in zip(tasks, probes, requests, strict=True)
+            if request in prepared
+        ]
+
+    def _make_job(
+        self,
+        task: suites.Task,
+        shown_probe: probe.Probe,
+        prepared: prepared_sets.PreparedSet,
+    ) -> _Job:
+        """Return the job of a measure on its prepared set."""
+        max_images = task.measure.images
+        conditions = shown_probe.conditions
+        answerable = prepared_sets.answered(prepared, self.network, conditions)
+        n = len(answerable.index)
+        first_rule, *more_rules = task.measure.aggregates
+        rules = {"": first_rule}
+        for rule in more_rules:
+            if answerable.rules[rule].matrix is not None:
+                rules[rule] = rule
+        is_plain = (
+            shown_probe.show is probe.identity
+            and not shown_probe.move
+            and not shown_probe.inside
+            and {*conditions} == {""}
+        )
+        return _Job(
+            task=task,
+            prepared=answerable,
+            num_images=min(n, max_images or n) * len(conditions),
+            rules=rules,
+            ranked=dict(shown_probe.ranked),
+            shared_key=(task.dataset, n, max_images) if is_plain else None,
+        )
 
     def run(self, jobs: Sequence[_Job]) -> None:
-        """Makes measures one after the other, stores them, and refuses what cannot be."""
+        """Run measures one after the other and store their results; failures are reported."""
         if not jobs:
             return
-        network, asked, say = self.network, self.asked, self.say
-        bound = network.bind(asked.dtype, asked.devices)
-        assumed = costs.parse_energy("suite.run.energy", asked.run["energy"])
-        # An algorithm of its own that computes in less: float32 cannot answer beside it.
-        kind, alone = jnp.dtype(network.dtype(jnp.float32)), {}
-        if asked.run["agree"] and kind != jnp.float32:
-            alone = {"agreement": _NO_AGREEMENT}
-            own = f"answers in its own way in {kind}"
-            say(f"{network.name}: {own}; agreement is not made")
-        known: dict[tuple, dict[str, decisions.Decisions]] = {}
-        # Rules by which any of them decides, and what any of them ranks.
-        shared: dict[tuple, tuple[dict[str, str], dict[str, str]]] = {}
-        for job in filter(operator.attrgetter("same"), jobs):
-            rules, ranked = shared.setdefault(job.same, ({}, {}))
-            rules |= {name: name for name in job.rules.values()}
-            ranked |= job.ranked
-        total = sum(job.images for job in jobs)
-        with console.count_images(say, network.name, total) as hears:
+        network, suite, say = self.network, self.suite, self.say
+        bound = network.bind(suite.dtype, suite.devices)
+        # An algorithm with its own `decide` may compute in a lower precision, whatever is
+        # requested: then float32 cannot answer for comparison.
+        exact_dtype, agreement_note = jnp.dtype(network.dtype(jnp.float32)), {}
+        if suite.run["agree"] and exact_dtype != jnp.float32:
+            agreement_note = {"agreement": _NO_AGREEMENT}
+            say(
+                f"{network.name}: answers in its own way in {exact_dtype}; agreement with "
+                "float32 is not measured"
+            )
+        known: dict[tuple, decisions.ByName] = {}  # By shared key.
+        shared: dict[tuple, _Shared] = {}
+        for job in jobs:
+            if job.shared_key:
+                needs = shared.setdefault(job.shared_key, _Shared({}, {}))
+                needs.rules.update({name: name for name in job.rules.values()})
+                needs.ranked.update(job.ranked)
+        total = sum(job.num_images for job in jobs)
+        with console.count_images(say, network.name, total) as (advance, untimed):
             for job in jobs:
-                task, began, again = job.task, time.monotonic(), job.same in known
+                start_time, is_known = time.monotonic(), job.shared_key in known
                 try:
-                    of = job, bound, known, shared, *hears
-                    numbers, found, earlier = self._find(*of)
+                    findings = self._measure(
+                        job, bound, known, shared, advance=advance, untimed=untimed
+                    )
                 except networks.MEASURE_ERRORS as error:
                     signals.raise_interrupt(error)
-                    self.refuse(f"{task.name}: {self._explain(error)}")
+                    self.report_failure(f"{job.task.name}: {self._explain(error)}")
                     continue
-                seconds = time.monotonic() - began + earlier
-                # None where another measure of the set had asked for the same decisions.
-                told = {"images": job.images, "seconds": None}
-                if not again:
-                    told["seconds"] = round(seconds, 2)
-                    devices = workdirs.billed_devices(asked.devices)
-                    told["cost"] = costs.estimate(seconds, devices, assumed)
-                if not task.measure.inside:
-                    told |= {"classes": job.whole.classes, **alone}
-                    constant = _constant_class(found, job.whole.classes)
-                    told |= {"constant": constant} if constant else {}
-                if task.dataset == "train" and (differing := self.otherwise()):
-                    told["otherwise"] = differing  # No gap to tests is known of these.
-                self.store(task, numbers, asked.run["decisions"] and found, told)
-                words = probe_registry.summarize(task.measure.probe, numbers)
-                took = "decided before" if again else f"{seconds:.1f} s"
-                unit = "images" if task.measure.inside else "answers"
-                of = f"{network.name}: {task.name}"
-                say(f"{of}, {words} ({job.images} {unit}, {took})")
+                seconds = time.monotonic() - start_time + findings.earlier_seconds
+                details = self._details(
+                    job, findings, None if is_known else seconds, agreement_note
+                )
+                self.store(
+                    job.task,
+                    findings.numbers,
+                    findings.decisions if suite.run["decisions"] else None,
+                    details,
+                )
+                duration = "decided before" if is_known else f"{seconds:.1f} s"
+                self._say_numbers(job, findings.numbers, duration)
+
+    def _details(
+        self,
+        job: _Job,
+        findings: _Findings,
+        seconds: float | None,
+        agreement_note: Mapping[str, str],
+    ) -> dict[str, Any]:
+        """Return the duration, cost and classes of a measure, to store beside `describe`.
+
+        seconds: None if another measure had needed the same decisions before.
+        agreement_note: an entry on agreement that cannot be measured, or empty.
+        """
+        details: dict[str, Any] = {"images": job.num_images, "seconds": None}
+        if seconds is not None:
+            assumptions = costs.parse_energy(
+                "suite.run.energy", self.suite.run["energy"]
+            )
+            details["seconds"] = round(seconds, 2)
+            num_devices = workdirs.billed_devices(self.suite.devices)
+            details["cost"] = costs.estimate(seconds, num_devices, assumptions)
+        if not job.task.measure.looks_inside:
+            classes = job.prepared.classes
+            details["classes"] = classes
+            details |= agreement_note
+            constant = _constant_class(findings.decisions, classes)
+            if constant:
+                details["constant"] = constant
+        if job.task.dataset == "train":
+            difference = self.describe_train_difference()
+            if difference:
+                # Reports then show no gap between training and test images.
+                details["otherwise"] = difference
+        return details
+
+    def _say_numbers(
+        self, job: _Job, numbers: decisions.Numbers, duration: str
+    ) -> None:
+        """Say a line with the main numbers of a measure."""
+        summary = probe_registry.summarize(job.task.measure.probe, numbers)
+        unit = "images" if job.task.measure.looks_inside else "answers"
+        self.say(
+            f"{self.network.name}: {job.task.name}, {summary} ({job.num_images} {unit}, "
+            f"{duration})"
+        )
 
     def _explain(self, error: BaseException) -> str:
         """Return in one line why a measure failed, and what may help."""
-        why = networks.describe_error(error)
+        reason = networks.describe_error(error)
         if messages.lacks_memory(error):
-            return f"{why}; --suite.run.batch=N with less at once"
+            return f"{reason}; --suite.run.batch=N with less at once"
         if isinstance(error, probe.NotFiniteError):
-            dtype = jnp.dtype(self.network.dtype(self.asked.dtype))
+            dtype = jnp.dtype(self.network.dtype(self.suite.dtype))
             if dtype != jnp.float32:
                 remedy = "measure it by --suite.run.precision=float32"
-                return f"{why}, in {dtype}; {remedy}"
-        return why
+                return f"{reason}, in {dtype}; {remedy}"
+        return reason
 
-    def _find(self, job: _Job, bound, known, shared, tell, aside) -> tuple:
-        """A measure's numbers, and the decisions that it counts; others know them, too.
+    def _measure(
+        self,
+        job: _Job,
+        bound: inference.BoundNetwork,
+        known: dict[tuple, decisions.ByName],
+        shared: Mapping[tuple, _Shared],
+        *,
+        advance,
+        untimed,
+    ) -> _Findings:
+        """Return the numbers of a measure, by running the network if that is necessary.
 
-        And the seconds that answers took which it had before it was stopped.
+        known: decisions by shared key, to which new ones are added. shared: the needs of
+        measures by shared key. advance, untimed: of console.count_images.
         """
-        task, same, again, found = job.task, job.same, job.same in known, None
-        earlier = 0.0
-        given = prepared_sets.subsample(job.whole, task.measure.images)
-        made = self.asked.make_probe(*task, given.classes)
-        prepared_sets.check_needs(task.measure.probe, made, bound, given)
-        columns = {**given.columns, "index": given.index}
-        if made.inside:
-            images = given.images
+        task, is_known = job.task, job.shared_key in known
+        prepared = prepared_sets.subsample(job.prepared, task.measure.images)
+        shown_probe = self.suite.make_probe(
+            task.measure, task.dataset, prepared.classes
+        )
+        prepared_sets.check_needs(task.measure.probe, shown_probe, bound, prepared)
+        columns = {**prepared.columns, "index": prepared.index}
+        if shown_probe.inside:
+            images = prepared.images
             if isinstance(images, loader.EncodedImages):
-                images = loader.LazyImages(images, self.asked.reading)
-            with aside("looking inside"):
-                numbers = made.numbers(bound.net, bound.variables, images, columns)
-        else:
-            if not again:
-                both = shared[same] if same else (job.rules, job.ranked)
-                rules, ranked = both if bound.graded else (both[0], {})
-                journal = self._journal(task, given, rules, ranked)
-                earlier = journal.seconds
-                by = {}
-                for key, name in rules.items():
-                    rule = given.rules[name]
-                    matrix = mesh.replicate(rule.matrix, self.asked.devices)
-                    by[key] = rule._replace(matrix=matrix)
-                batches = prepared_sets.device_batches(self.asked, given, ranked)
-                found = inference.run_probe(
-                    bound,
-                    made,
-                    batches,
-                    by,
-                    tell=tell,
-                    compiling=aside,
-                    journal=journal,
-                    classes=len(self.network.classes),
+                images = loader.LazyImages(images, self.suite.reader_options)
+            with untimed("looking inside"):
+                numbers = shown_probe.numbers(
+                    bound.net, bound.variables, images, columns
                 )
-                found = inference.to_decisions(found, columns)
-                if note := _constant_answer(found, given.classes):
-                    self.say(f"{self.network.name}: {task.name}: {note}")
-            if same:
-                known.setdefault(same, found)
-                found = {key: known[same][name] for key, name in job.rules.items()}
-            with aside("computing its numbers"):
-                numbers = made.numbers(found) + self._agreement(bound, made, given)
-        if made.inside or again:
-            tell(job.images, counted=False)
-        return numbers, found, earlier
+            advance(job.num_images, counted=False)
+            return _Findings(numbers, None, 0.0)
+        earlier_seconds = 0.0
+        if is_known:
+            by_condition = known[job.shared_key]
+        else:
+            needs = _Shared(job.rules, job.ranked)
+            if job.shared_key:
+                needs = shared[job.shared_key]
+            if not bound.graded:
+                needs = _Shared(needs.rules, {})
+            journal = self._open_journal(task, prepared, needs)
+            earlier_seconds = journal.seconds
+            by_condition = self._decide(
+                task,
+                bound,
+                shown_probe,
+                prepared,
+                needs,
+                journal,
+                advance=advance,
+                untimed=untimed,
+            )
+        if job.shared_key:
+            known.setdefault(job.shared_key, by_condition)
+            by_condition = {key: by_condition[name] for key, name in job.rules.items()}
+        with untimed("computing its numbers"):
+            numbers = shown_probe.numbers(by_condition)
+            numbers = numbers + self._agreement(bound, shown_probe, prepared)
+        if is_known:
+            advance(job.num_images, counted=False)
+        return _Findings(numbers, by_condition, earlier_seconds)
 
-    def _journal(self, task: suites.Task, given, rules, ranked) -> journals.Journal:
-        """The answers that a measure got before it was stopped, and place for more."""
-        asked = self.describe(task), rules, prepared_sets.batch_size(self.asked, given)
-        asked += (ranked,) * bool(ranked)
-        text = json.dumps([*asked, self.network.name, len(given.index)])
-        of = hashlib.sha256(text.encode()).hexdigest()
-        return journals.Journal(self._underway(task), of)
+    def _decide(
+        self,
+        task: suites.Task,
+        bound: inference.BoundNetwork,
+        shown_probe: probe.Probe,
+        prepared: prepared_sets.PreparedSet,
+        needs: _Shared,
+        journal: journals.Journal,
+        *,
+        advance,
+        untimed,
+    ) -> decisions.ByName:
+        """Return the network's decisions about a prepared set, by condition and rule.
 
-    def _underway(self, task: suites.Task) -> epath.Path:
+        Says a line if the network answers all images alike.
+        """
+        rules = {}
+        for suffix, name in needs.rules.items():
+            rule = prepared.rules[name]
+            matrix = mesh.replicate(rule.matrix, self.suite.devices)
+            rules[suffix] = rule._replace(matrix=matrix)
+        answers = inference.run_probe(
+            bound,
+            shown_probe,
+            prepared_sets.device_batches(self.suite, prepared, needs.ranked),
+            rules,
+            tell=advance,
+            compiling=untimed,
+            journal=journal,
+            classes=len(self.network.classes),
+        )
+        columns = {**prepared.columns, "index": prepared.index}
+        by_condition = inference.to_decisions(answers, columns)
+        note = _describe_constant_answer(by_condition, prepared.classes)
+        if note:
+            self.say(f"{self.network.name}: {task.name}: {note}")
+        return by_condition
+
+    def _open_journal(
+        self,
+        task: suites.Task,
+        prepared: prepared_sets.PreparedSet,
+        needs: _Shared,
+    ) -> journals.Journal:
+        """Return the journal of a measure's answers, with those from before a stop."""
+        inputs = [
+            self.describe(task),
+            needs.rules,
+            prepared_sets.batch_size(self.suite, prepared),
+        ]
+        if needs.ranked:
+            inputs.append(needs.ranked)
+        inputs += [self.network.name, len(prepared.index)]
+        identity = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+        return journals.Journal(self._journal_path(task), identity)
+
+    def _journal_path(self, task: suites.Task) -> epath.Path:
         return self.folder / "underway" / f"{task.name}.npy"
 
-    def _agreement(self, bound, made, given) -> decisions.Numbers:
-        """How often float32 answers as the network does, where that is another."""
-        count, devices = self.asked.run["agree"], self.asked.devices
-        exact, own = map(self.network.dtype, (jnp.float32, self.asked.dtype))
-        if not count or jnp.dtype(exact) == jnp.dtype(own):
+    def _agreement(
+        self,
+        bound: inference.BoundNetwork,
+        shown_probe: probe.Probe,
+        prepared: prepared_sets.PreparedSet,
+    ) -> decisions.Numbers:
+        """Return how often float32 decides as the network does; [] if it is in float32."""
+        count, devices = self.suite.run["agree"], self.suite.devices
+        exact_dtype = self.network.dtype(jnp.float32)
+        own_dtype = self.network.dtype(self.suite.dtype)
+        if not count or jnp.dtype(exact_dtype) == jnp.dtype(own_dtype):
             return []
-        few = prepared_sets.subsample(given, count)
-        batches = prepared_sets.device_batches(self.asked, few)
-        other = self.network.bind(exact, devices)
-        return inference.agreement(bound, other, made, batches)
+        few = prepared_sets.subsample(prepared, count)
+        batches = prepared_sets.device_batches(self.suite, few)
+        exact = self.network.bind(exact_dtype, devices)
+        return inference.agreement(bound, exact, shown_probe, batches)
 
-    def store(self, task: suites.Task, numbers, decided, told: Mapping) -> None:
-        """Writes decisions, then how they were made, then records, which say it is done.
+    def store(
+        self,
+        task: suites.Task,
+        numbers: decisions.Numbers,
+        by_condition: decisions.ByName | None,
+        details: Mapping[str, Any],
+    ) -> None:
+        """Write a measure's decisions, its description, and last its records.
 
-        decided: to be kept, if any. told: what else is told of the measure.
+        The records mark the measure as done. by_condition: decisions, None to write none.
+        details: entries that are added to the description.
         """
-        if decided:
+        if by_condition:
             path = self.folder / "decisions" / task.dataset
             path = path / f"{task.measure.name}.parquet"
-            decisions.write_conditions(path, decided)
-        told = self.describe(task) | told | {"environment": workdirs.environment()}
+            decisions.write_conditions(path, by_condition)
+        description = self.describe(task)
+        description |= details
+        description["environment"] = workdirs.environment()
         path = self.folder / "measures" / f"{task.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, json.dumps(told, indent=1))
-        own = {**self.network.fields, "dataset": task.dataset}
+        files.write(path, json.dumps(description, indent=1))
+        fields = {**self.network.fields, "dataset": task.dataset}
         prefix = "" if task.measure.name == _PLAIN else task.measure.name
         records = []
-        for one in numbers:
-            condition = "/".join(filter(None, (prefix, one.condition)))
-            number = one._replace(condition=condition)._asdict()
-            records.append(results.Record(**own, **number))
+        for number in numbers:
+            condition = "/".join(filter(None, (prefix, number.condition)))
+            values = number._replace(condition=condition)._asdict()
+            records.append(results.Record(**fields, **values))
         results.write(self.folder / "evals" / f"{task.name}.jsonl", records)
-        journals.remove(self._underway(task))
+        journals.remove(self._journal_path(task))

@@ -35,7 +35,7 @@ def bias(
     return decisions.ratio(np.mean(accuracies, axis=-1), clean)
 
 
-@decisions.by_rule
+@decisions.per_rule
 def numbers(
     by_condition: decisions.ByName, *, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:

@@ -1,23 +1,25 @@
-"""What is measured: a suite's sets, opened, and its measures, checked.
+"""Suites: the data sets and measures of an evaluation, opened and checked.
 
 A suite is a config (configs/suites/) with
 
-    size        pixels of the images' sides
+    size        side length of the images, in pixels
     sets        by name, options of data.load: dict(data=..., split=..., root=...)
-    measures    by name, dict(probe=..., sets=(...), and the probe's own options);
-                `images`, how many of a set are shown, evenly spaced (0: all);
-                `aggregates`, rules for several classes that answer for one;
-                `others`, the set whose images a probe puts into these (by itself the
-                same set, where the probe cannot do without)
-    run         step (of a run: best, latest or a number, where --step says nothing),
-                batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
-                images float32 answers too where that is lower, under a measure's first
-                condition and its last), decisions (whether they are kept), devices,
-                gib, threads, energy (what costs assume: entries of costs.Energy)
-    needs       of `sets`, and of `measures` that it has or would have, the argument that
-                gives each, such as "stimuli=DIR"
+    measures    by name, dict(probe=..., sets=(...), and the options of the probe):
+                `images`, the number of images of a set to show, evenly spaced (0: all);
+                `aggregates`, rules that combine several network classes into one class
+                of the set;
+                `others`, the set whose images a probe puts into these (default: the same
+                set, if the probe needs such images)
+    run         step (of a run: best, latest or a number; used without --step),
+                batch (0: 256 on accelerators, 32 on CPU), precision, agree (number of
+                images that float32 answers, too, if the precision is lower, under the
+                first and the last condition of a measure), decisions (true: store them),
+                devices, gib, threads, energy (assumptions for costs: entries of
+                costs.Energy)
+    needs       for entries of `sets` and of `measures` (also absent ones): the argument
+                that provides them, such as "stimuli=DIR"
 
-`run` and `needs` may be left out. A missing set is reported, and the rest is measured.
+`run` and `needs` are optional. Missing sets are reported, and the rest is measured.
 """
 
 import contextlib
@@ -38,14 +40,19 @@ from jbias.evals import inference, probe, probe_registry
 from jbias.runs import costs
 from jbias.runtime import mesh
 
-_COMMON_KINDS = {"probe": str, "others": str, "sets": list[str], "images": int}
-_COMMON_KINDS["aggregates"] = str | list[str]
-# What a probe takes that is known of an open set alone.
-_OF_A_SET = {"measures", "dataset", "files"}
+_COMMON_KINDS = {
+    "probe": str,
+    "others": str,
+    "sets": list[str],
+    "images": int,
+    "aggregates": str | list[str],
+}
+# Arguments of probes whose values are known only once a set is open.
+_SET_ARGUMENTS = {"measures", "dataset", "files"}
 
 
 class Measure(NamedTuple):
-    """One probe, and where it is shown."""
+    """One probe, its options, and the sets that it shows."""
 
     name: str
     probe: str
@@ -53,25 +60,38 @@ class Measure(NamedTuple):
     images: int
     aggregates: tuple[str, ...]
     options: Mapping[str, Any]  # Of the probe.
-    others: str = ""  # A set; "" is the one that is shown.
+    others: str = ""  # The set of the partner images; "" is the set that is shown.
 
     @property
-    def inside(self) -> bool:
-        """Whether it looks into the network, and decides nothing."""
+    def looks_inside(self) -> bool:
+        """Return whether the measure reads activations instead of decisions."""
         return self.probe in probe_registry.INSIDE
 
     @property
     def takes_others(self) -> bool:
-        """Whether it names images of a set to put into its own, or cannot do without."""
-        needed = _parameters(self.probe).get("others")
-        return bool(self.others) or bool(needed and needed.default is needed.empty)
+        """Return whether the probe puts images of another set into its own.
+
+        It does if the config names that set, or if the probe requires one.
+        """
+        parameter = _probe_parameters(self.probe).get("others")
+        is_required = parameter and parameter.default is parameter.empty
+        return bool(self.others) or bool(is_required)
 
     @property
     def description(self) -> dict[str, Any]:
-        """What decides its numbers, as JSON has it; options where they are unusual."""
-        told = dict(probe=self.probe, images=self.images, aggregates=self.aggregates)
-        told |= {"options": unusual_options(self.probe, self.options)}
-        return jc.to_dict(told | ({"others": self.others} if self.others else {}))
+        """Return all that decides the measure's numbers, as JSON types.
+
+        Of the probe's options only those that differ from the defaults.
+        """
+        description = {
+            "probe": self.probe,
+            "images": self.images,
+            "aggregates": self.aggregates,
+            "options": changed_options(self.probe, self.options),
+        }
+        if self.others:
+            description["others"] = self.others
+        return jc.to_dict(description)
 
 
 class Task(NamedTuple):
@@ -82,11 +102,17 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> str:
+        """Return "measure@set"."""
         return f"{self.measure.name}@{self.dataset}"
 
 
-def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
-    """Reads one entry of a suite's measures; `known` are its sets."""
+def read_measure(
+    name: str, options: Mapping[str, Any], set_options: Mapping
+) -> Measure:
+    """Return one entry of a suite's `measures`; ValueError if it is invalid.
+
+    set_options: the suite's `sets`, by name.
+    """
     where = f"suite.measures.{name}"
     if "@" in name:
         raise ValueError(f"{where}: a measure's name must be without @, got {name!r}")
@@ -96,33 +122,43 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
             jc.check_type(f"{where}.{key}", options[key], kind)
     if "sets" not in options:
         jc.refuse(f"{where}.sets", "name sets of the suite, got none")
-    usual = dict(probe=name, sets=(), images=0, aggregates=("mean_prob",), others="")
-    given = {key: options.get(key, default) for key, default in usual.items()}
-    shown, datasets, images, aggregates, others = given.values()
-    _maker(where, shown)
+    probe_name = options.get("probe", name)
+    datasets = options["sets"]
+    images = options.get("images", 0)
+    aggregates = options.get("aggregates", ("mean_prob",))
+    others = options.get("others", "")
+    _find_maker(where, probe_name)
     for dataset in datasets:
-        jc.check_known(f"{where}.sets", dataset, known)
-        if "aggregates" in options and "aggregate" in known[dataset]:
+        jc.check_known(f"{where}.sets", dataset, set_options)
+        if "aggregates" in options and "aggregate" in set_options[dataset]:
             raise ValueError(
                 f"{where}.aggregates: suite.sets.{dataset} has an aggregate of its own, "
-                "which goes before; leave one of the two"
+                "which takes precedence; remove one of the two"
             )
     if others:
-        jc.check_known(f"{where}.others", others, known)
-    if others and "others" not in _parameters(shown):
-        raise ValueError(f"{where}.others: {shown} shows no other images; leave it out")
+        jc.check_known(f"{where}.others", others, set_options)
+    if others and "others" not in _probe_parameters(probe_name):
+        raise ValueError(
+            f"{where}.others: {probe_name} shows no other images; leave it out"
+        )
     probe.check(images >= 0, f"{where}.images", "must be 0 (all) or more", images)
-    some = not isinstance(aggregates, str) and bool(aggregates)
+    has_rules = not isinstance(aggregates, str) and bool(aggregates)
     must = f"must be one or more of {', '.join(labels.AGGREGATES)}"
-    probe.check(some, f"{where}.aggregates", must, aggregates)
+    probe.check(has_rules, f"{where}.aggregates", must, aggregates)
     for rule in aggregates:
         jc.check_known(f"{where}.aggregates", rule, labels.AGGREGATES)
-    own = {key: options[key] for key in options if key not in _COMMON_KINDS}
-    of = tuple(datasets), images, tuple(aggregates)
-    return Measure(name, shown, *of, own, others)
+    return Measure(
+        name=name,
+        probe=probe_name,
+        datasets=tuple(datasets),
+        images=images,
+        aggregates=tuple(aggregates),
+        options={key: options[key] for key in options if key not in _COMMON_KINDS},
+        others=others,
+    )
 
 
-# Of what a measure may show, and of what may look inside.
+# By name, functions that make a probe, and measures of activations inside a network.
 MAKERS: Mapping[str, Callable] = {**probe_registry.PROBES, **probe_registry.INSIDE}
 _REGISTRY = extensions.Registry(
     group="measures",
@@ -133,70 +169,85 @@ _REGISTRY = extensions.Registry(
 )
 
 
-def _maker(where: str, shown: str) -> Callable:
-    """What makes a probe, ours or the user's own; ValueError for none."""
-    return extensions.find(f"{where}.probe", shown, _REGISTRY)
+def _find_maker(where: str, probe_name: str) -> Callable:
+    """Return the function that makes a probe, built in or the user's; ValueError if unknown."""
+    return extensions.find(f"{where}.probe", probe_name, _REGISTRY)
 
 
-def _parameters(shown: str) -> Mapping[str, inspect.Parameter]:
-    """What a probe takes; nothing where it is unknown."""
+def _probe_parameters(probe_name: str) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a probe's maker by name; empty for an unknown probe."""
     with contextlib.suppress(ValueError):
-        return inspect.signature(_maker("suite", shown)).parameters
+        return inspect.signature(_find_maker("suite", probe_name)).parameters
     return {}
 
 
-def unusual_options(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A probe's options that differ from its defaults."""
-    usual = {key: _frozen(one.default) for key, one in _parameters(shown).items()}
-    told = options.items()
-    return {k: x for k, x in told if k not in usual or _frozen(x) != usual[k]}
+def changed_options(probe_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a probe that differ from its defaults."""
+    defaults = {
+        key: _freeze(parameter.default)
+        for key, parameter in _probe_parameters(probe_name).items()
+    }
+    return {
+        key: value
+        for key, value in options.items()
+        if key not in defaults or _freeze(value) != defaults[key]
+    }
 
 
 def check_measure(measure: Measure, side: int) -> None:
-    """Refuses options that are wrong whatever the sets are, which need not be open."""
+    """Raise ValueError for options that are invalid for any set; opens no set.
+
+    side: of the images, in pixels.
+    """
     where = f"suite.measures.{measure.name}"
-    make = _maker(where, measure.probe)
-    if of_a_set := _OF_A_SET & _parameters(measure.probe).keys():
-        options = {**dict.fromkeys(of_a_set), **measure.options}
+    make = _find_maker(where, measure.probe)
+    set_arguments = _SET_ARGUMENTS & _probe_parameters(measure.probe).keys()
+    if set_arguments:
+        options = {**dict.fromkeys(set_arguments), **measure.options}
         build.check_options(where, make, options, num_positional=0)
         jc.check_annotations(where, make, measure.options)
         return
     blank = np.zeros((1, side, side, 3), np.uint8)
-    beside = {"side": side, "classes": ()}
+    context = {"side": side, "classes": ()}
     if measure.takes_others:
-        beside["others"] = probe.Partners("", "", lambda: blank)
-    with contextlib.suppress(base.Missing):  # Told with what else is not here.
-        build_probe(measure, beside)
+        context["others"] = probe.Partners("", "", lambda: blank)
+    with contextlib.suppress(base.Missing):  # Reported with all that is missing.
+        build_probe(measure, context)
 
 
-def build_probe(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
-    """Makes a measure's probe, with what of `beside` it takes; the same each time."""
-    taken = _parameters(measure.probe)
-    given = {key: value for key, value in beside.items() if key in taken}
-    options = _frozen({**given, **measure.options})
+def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
+    """Return a measure's probe; the same object for equal arguments.
+
+    context: values that depend on the set, by argument name, such as "side". The probe
+    gets those that it has arguments for; the measure's own options win.
+    """
+    parameters = _probe_parameters(measure.probe)
+    arguments = {key: value for key, value in context.items() if key in parameters}
+    options = _freeze({**arguments, **measure.options})
     return _cached_probe(measure.name, measure.probe, options)
 
 
 @functools.cache
-def _cached_probe(name: str, shown: str, options: tuple) -> probe.Probe:
-    where, options = f"suite.measures.{name}", dict(options)
-    if shown not in probe_registry.INSIDE:
-        return build.call_checked(where, _maker(where, shown), **options)
-    look = probe_registry.INSIDE[shown]
-    build.check_options(where, look, options, num_positional=4)
-    jc.check_annotations(where, look, options)
-    numbers = functools.partial(look, **options)
+def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> probe.Probe:
+    """Return the probe of a measure; `frozen_options` are pairs of a key and a value."""
+    where, options = f"suite.measures.{name}", dict(frozen_options)
+    if probe_name not in probe_registry.INSIDE:
+        return build.call_checked(where, _find_maker(where, probe_name), **options)
+    measure = probe_registry.INSIDE[probe_name]
+    build.check_options(where, measure, options, num_positional=4)
+    jc.check_annotations(where, measure, options)
+    numbers = functools.partial(measure, **options)
     return probe.Probe({"": ()}, probe.identity, numbers, inside=True)
 
 
-def _frozen(tree: Any) -> Any:
-    """A hashable copy of options: lists are tuples, dicts are pairs."""
+def _freeze(tree: Any) -> Any:
+    """Return a hashable copy of options: lists are tuples, dicts are sorted pairs."""
     if isinstance(tree, Mapping):
-        return tuple((key, _frozen(value)) for key, value in sorted(tree.items()))
-    return tuple(map(_frozen, tree)) if isinstance(tree, list | tuple) else tree
+        return tuple((key, _freeze(value)) for key, value in sorted(tree.items()))
+    return tuple(map(_freeze, tree)) if isinstance(tree, list | tuple) else tree
 
 
-_RUN = {  # By default, and of what type.
+_RUN = {  # Default and type of each entry of `run`.
     "step": ("best", str | int),
     "batch": (0, int),
     "precision": ("auto", str),
@@ -207,43 +258,44 @@ _RUN = {  # By default, and of what type.
     "threads": (0, int),
     "energy": ({}, dict),
 }
-_PARTS = {"size": int, "sets": dict, "measures": dict}
-_SIDE = 16_384
+_REQUIRED = {"size": int, "sets": dict, "measures": dict}
+_MAX_SIDE = 16_384
 ABSENT = "not here, so not measured: "
-# So many images of another set a probe gets, or fewer that take so many bytes.
-OTHERS = 2048, 2**28
+# Limits of the images of another set that a probe gets: number, and bytes.
+MAX_PARTNERS = 2048
+MAX_PARTNER_BYTES = 2**28
 
 
 class Suite(NamedTuple):
-    """All that is measured of each network."""
+    """The sets and measures that each network is evaluated on."""
 
     size: int
     sources: Mapping[str, base.Source]
     images: Mapping[str, UInt8[np.ndarray, "n h w c"] | None]  # None: read each time.
-    missing: Mapping[str, str]  # What is not there, mostly sets, and what it needs.
+    missing: Mapping[str, str]  # By set or task: why it cannot be used.
     measures: tuple[Measure, ...]
     run: Mapping[str, Any]
     config: Mapping[str, Any]
-    stimuli: inference.SlowStimuli
+    stimuli: inference.StimulusCache
 
     @property
     def devices(self) -> jax.sharding.Mesh:
-        """Where networks are measured."""
+        """Return the devices that networks run on."""
         return mesh.make(self.run["devices"])
 
     @property
     def dtype(self) -> Any:
-        """The precision that is asked for."""
+        """Return the requested precision as a dtype."""
         return mesh.dtype(self.run["precision"])
 
     @property
-    def reading(self) -> loader.ReaderOptions:
-        """How images are read that lie in their files."""
-        return loader.ReaderOptions(self.run["threads"] or cores())
+    def reader_options(self) -> loader.ReaderOptions:
+        """Return how images are read that are not in memory."""
+        return loader.ReaderOptions(self.run["threads"] or num_cores())
 
     @property
-    def lacking(self) -> list[str]:
-        """The names of what is missing, each with the reason, a line each."""
+    def missing_lines(self) -> list[str]:
+        """Return "name: reason" for each missing set or task."""
         return [
             f"{name}: {reason.removeprefix(f'suite.sets.{name}: ')}"
             for name, reason in self.missing.items()
@@ -252,53 +304,54 @@ class Suite(NamedTuple):
     def make_probe(
         self, measure: Measure, dataset: str, classes: tuple[str, ...] = ()
     ) -> probe.Probe:
-        """The probe of a measure on a set; the same object each time.
+        """Return the probe of a measure on a set; the same object for equal arguments.
 
-        classes: names of what a network decides among there.
+        classes: names of the classes that the network decides among on this set.
         """
         source = self.sources[dataset]
         store = getattr(source, "store", None)
-        beside = {
+        context = {
             "side": self.size,
             "measures": tuple(source.measures),
             "dataset": source.name.partition("/")[2].partition("[")[0],
-            "files": tuple(getattr(store, "names", ())),  # () where it has none.
+            "files": tuple(getattr(store, "names", ())),  # () without files.
             "classes": classes,
         }
         if measure.takes_others:
-            beside["others"] = self.partners(measure.others or dataset)
-        return build_probe(measure, beside)
+            context["others"] = self.make_partners(measure.others or dataset)
+        return build_probe(measure, context)
 
-    def partners(self, dataset: str) -> probe.Partners:
-        """Images of a set, evenly spaced, few enough to be kept on each device."""
+    def make_partners(self, dataset: str) -> probe.Partners:
+        """Return images of a set, evenly spaced, few enough to stay on each device."""
         source = self.sources[dataset]
 
         def read() -> UInt8[jax.Array, "n h w 3"]:
-            most, size = OTHERS
-            count = min(most, size // (3 * self.size**2), len(source))
+            bytes_per_image = 3 * self.size**2
+            count = min(MAX_PARTNERS, MAX_PARTNER_BYTES // bytes_per_image, len(source))
             rows = np.linspace(0, len(source) - 1, count).round().astype(np.int64)
-            images = self.stored(dataset, rows)
+            images = self.select_images(dataset, rows)
             if isinstance(images, loader.EncodedImages):
-                images = next(loader.batches([images], count, self.reading))
+                images = next(loader.batches([images], count, self.reader_options))
             return mesh.replicate(images, self.devices)
 
-        told = f"{source.fingerprint} {self.size} {self.run['devices']}"
-        return probe.Partners(dataset, told, read)
+        fingerprint = f"{source.fingerprint} {self.size} {self.run['devices']}"
+        return probe.Partners(dataset, fingerprint, read)
 
-    def stored(
+    def select_images(
         self, dataset: str, index: Int[np.ndarray, "n"]
     ) -> UInt8[np.ndarray, "n h w 3"] | loader.EncodedImages:
-        """Images of a set by their numbers, in memory or in their files."""
-        held = self.images[dataset]
-        if held is not None:
-            return held[index]
+        """Return images of a set by their numbers: an array, or a reader of files."""
+        images = self.images[dataset]
+        if images is not None:
+            return images[index]
         return loader.EncodedImages(self.sources[dataset], index)
 
     def tasks(self) -> Iterator[Task]:
-        """Each measure on each of its sets, of those that are here."""
-        for one in self.measures:
-            for task in (Task(one, dataset) for dataset in one.datasets):
-                sets = {task.dataset, one.others or task.dataset}
+        """Yield each measure on each of its sets, except for what is missing."""
+        for measure in self.measures:
+            for dataset in measure.datasets:
+                task = Task(measure, dataset)
+                sets = {dataset, measure.others or dataset}
                 if sets <= self.sources.keys() and task.name not in self.missing:
                     yield task
 
@@ -306,11 +359,13 @@ class Suite(NamedTuple):
 def open_suite(
     config: Mapping[str, Any], say: probe.Say, *, only: Sequence[str] = ()
 ) -> Suite:
-    """Opens every set that is there, and checks all options before anything is measured.
+    """Return a suite whose options are checked and whose available sets are open.
 
-    only: names of measures; none is all. Other measures' sets are not opened.
+    only: names of the measures to keep; empty: all. Sets of other measures stay closed.
+    `say` gets a line on each missing set. ValueError for an invalid option, or if no set is
+    available.
     """
-    _cached_probe.cache_clear()  # What probes read, such as answers, may be another.
+    _cached_probe.cache_clear()  # Files that probes read may have changed.
     config = jc.to_dict(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     run = _check_kinds(config)
@@ -321,98 +376,137 @@ def open_suite(
             raise ValueError(f"--only: {name!r} needs {needed} {where}; add it")
         jc.check_known("--only", name, config["measures"])
     costs.parse_energy("suite.run.energy", run["energy"])
-    asked = {k: x for k, x in config["measures"].items() if not only or k in only}
     for key, options in config["sets"].items():
         for name in options.get("measures", ()):
             evals.find_measure(name, f"suite.sets.{key}.measures")
-    measures = tuple(read_measure(*one, config["sets"]) for one in asked.items())
-    for one in measures:
-        check_measure(one, config["size"])
-    used = {name for one in measures for name in (*one.datasets, one.others)}
-    found, missing, told = {}, {}, {}
+    measures = tuple(
+        read_measure(name, options, config["sets"])
+        for name, options in config["measures"].items()
+        if not only or name in only
+    )
+    for measure in measures:
+        check_measure(measure, config["size"])
+    sources, missing = _open_sets(config, measures, needs["sets"], say)
+    threads = run["threads"] or num_cores()
+    in_memory = loader.load_into_memory(
+        {}, sources, say, gib=run["gib"], threads=threads
+    )
+    suite = Suite(
+        size=config["size"],
+        sources=sources,
+        images={name: in_memory.get(name) for name in sources},
+        missing=missing,
+        measures=measures,
+        run=run,
+        config=config,
+        stimuli=inference.StimulusCache(),
+    )
+    return _drop_missing_tasks(suite, needs["measures"], say)
+
+
+def _open_sets(
+    config: Mapping[str, Any],
+    measures: Sequence[Measure],
+    needs: Mapping[str, str],
+    say: probe.Say,
+) -> tuple[dict[str, base.Source], dict[str, str]]:
+    """Return the open sets of some measures, and why others are missing, both by name.
+
+    needs: by set, the suite's argument that provides it. ValueError if all are missing.
+    """
+    used = {
+        name for measure in measures for name in (*measure.datasets, measure.others)
+    }
+    sources, missing = {}, {}
+    # Sets of one folder are missing for the same reason, which is reported once.
+    names_by_reason: dict[tuple[str, str], list[str]] = {}
     for name, options in config["sets"].items():
         jc.check_folder_name("suite.sets: a name", name)
         if name not in used:
             continue
         where = f"suite.sets.{name}"
         try:
-            found[name] = splits.open_test_source(where, options, config["size"])
+            sources[name] = splits.open_test_source(where, options, config["size"])
         except ValueError as error:
-            lack = error if isinstance(error, base.Missing) else error.__cause__
-            if not isinstance(lack, base.Missing):
+            cause = error if isinstance(error, base.Missing) else error.__cause__
+            if not isinstance(cause, base.Missing):
                 raise
             missing[name] = " ".join(str(error).split())
-            # Sets that lie in one folder are told of once.
-            needed = needs["sets"].get(name, "")
-            told.setdefault((_reason(lack, needed), needed), []).append(name)
-    for (why, _), names in told.items():
+            needed = needs.get(name, "")
+            key = _missing_reason(cause, needed), needed
+            names_by_reason.setdefault(key, []).append(name)
+    for (reason, _), names in names_by_reason.items():
         expected = "".join(missing[names[0]].partition("; expected: ")[1:])
-        say(f"{ABSENT}suite.sets.{', '.join(names)}: {why}{expected}")
-    if not found:
-        raise ValueError("suite: none of its sets is there; see what each needs above")
-    threads = run["threads"] or cores()
-    images = loader.load_into_memory({}, found, say, gib=run["gib"], threads=threads)
-    images = {name: images.get(name) for name in found}
-    of = config["size"], found, images, missing, measures, run, config
-    suite = Suite(*of, inference.SlowStimuli())
-    return _checked(suite, needs["measures"], say)
+        say(f"{ABSENT}suite.sets.{', '.join(names)}: {reason}{expected}")
+    if not sources:
+        raise ValueError("suite: none of its sets was found; see above what each needs")
+    return sources, missing
 
 
 def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuses a suite that lacks a part, or has values of another kind; returns its `run`."""
+    """Return a suite's `run` with defaults; ValueError for a missing or mistyped entry."""
     for key in config:
-        jc.check_known("suite", key, (*_PARTS, "run", "needs"), "key")
+        jc.check_known("suite", key, (*_REQUIRED, "run", "needs"), "key")
     jc.check_finite("suite", config)
-    for key, kind in _PARTS.items():
+    for key, kind in _REQUIRED.items():
         if key not in config:
             raise ValueError(f"suite: {key!r} is missing")
         jc.check_type(f"suite.{key}", config[key], kind)
-    fits, must = 1 <= config["size"] <= _SIDE, f"must be 1 to {_SIDE} pixels"
+    fits, must = 1 <= config["size"] <= _MAX_SIDE, f"must be 1 to {_MAX_SIDE} pixels"
     probe.check(fits, "suite.size", must, config["size"])
-    for part in ("sets", "measures"):
-        for name, options in config[part].items():
-            jc.check_type(f"suite.{part}.{name}", options, dict)
-    given = config.get("run", {})
-    jc.check_type("suite.run", given, dict)
-    for key, value in given.items():
+    for section in ("sets", "measures"):
+        for name, options in config[section].items():
+            jc.check_type(f"suite.{section}.{name}", options, dict)
+    run = config.get("run", {})
+    jc.check_type("suite.run", run, dict)
+    for key, value in run.items():
         jc.check_known("suite.run", key, _RUN)
         jc.check_type(f"suite.run.{key}", value, _RUN[key][1])
         if key in ("batch", "agree", "threads", "gib") and value < 0:
             raise ValueError(f"suite.run.{key}: must be 0 or more, got {value}")
-    return {key: usual for key, (usual, _) in _RUN.items()} | given
+    return {key: default for key, (default, _) in _RUN.items()} | run
 
 
-def _checked(suite: Suite, needs: Mapping[str, str], say: probe.Say) -> Suite:
-    """The suite, its options in order, without what lacks more than a set.
+def _drop_missing_tasks(
+    suite: Suite, needs: Mapping[str, str], say: probe.Say
+) -> Suite:
+    """Return the suite without tasks whose probe lacks a file, such as people's answers.
 
-    Such are people's answers, which a probe reads.
+    needs: by measure, the suite's argument that provides it. `say` gets a line on each
+    reason. ValueError if no task is left.
     """
-    absent: dict[str, str] = {}
+    reasons: dict[str, str] = {}  # By task.
     for task in suite.tasks():
         try:
-            suite.make_probe(*task)
+            suite.make_probe(task.measure, task.dataset)
         except base.Missing as error:
-            name = task.measure.name  # Its first argument: "humans=", or nothing.
+            name = task.measure.name
+            # Its first argument, such as "humans=".
             flag = f"{needs[name].partition('=')[0]}=" if name in needs else ""
-            absent[task.name] = f"{flag}{error}"
-    for why in dict.fromkeys(absent.values()):
-        lack = (key.partition("@")[0] for key, said in absent.items() if said == why)
-        say(f"{ABSENT}suite.measures.{', '.join(dict.fromkeys(lack))}: {why}")
-    suite = suite._replace(missing={**suite.missing, **absent})
-    if absent and not any(suite.tasks()):
-        raise ValueError("suite: nothing is left to measure; see above what is lacking")
+            reasons[task.name] = f"{flag}{error}"
+    for reason in dict.fromkeys(reasons.values()):
+        names = (
+            name.partition("@")[0] for name, why in reasons.items() if why == reason
+        )
+        say(f"{ABSENT}suite.measures.{', '.join(dict.fromkeys(names))}: {reason}")
+    suite = suite._replace(missing={**suite.missing, **reasons})
+    if reasons and not any(suite.tasks()):
+        raise ValueError("suite: nothing is left to measure; see above what is missing")
     return suite
 
 
-def _reason(lack: base.Missing, needed: str) -> str:
-    """Why a set is not there, without what it is, and what is expected."""
-    why = " ".join(str(lack).split()).partition("; expected: ")[0]
-    why = why.partition(": ")[2] or why
-    if needed and why.startswith("root "):
-        return f"{needed.partition('=')[0]}={why.removeprefix('root')}"
-    return why
+def _missing_reason(error: base.Missing, needed: str) -> str:
+    """Return why a set is missing, without its name and without the expected files.
+
+    needed: the suite's argument that gives the set's folder, such as "stimuli=DIR", or "".
+    """
+    reason = " ".join(str(error).split()).partition("; expected: ")[0]
+    reason = reason.partition(": ")[2] or reason
+    if needed and reason.startswith("root "):
+        return f"{needed.partition('=')[0]}={reason.removeprefix('root')}"
+    return reason
 
 
-def cores() -> int:
-    """Cores that this process may use."""
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

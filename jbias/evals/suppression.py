@@ -75,7 +75,7 @@ def steps(condition: str) -> tuple[tuple[str, float], ...]:
     return tuple(zip(words[::2], map(float, words[1::2]), strict=True))
 
 
-@decisions.by_rule
+@decisions.per_rule
 def numbers(
     found: decisions.ByName, *, classes: int = 0, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:

@@ -53,7 +53,7 @@ def make(
     large = isinstance(side, int) and side >= SMALLEST
     must = f"side must be at least {SMALLEST} pixels, for {MOST} by {MOST} tiles of two"
     probe.check(large, "suppression", must, side)
-    probe.check_some("suppression", "families", families, suppression.FAMILIES)
+    probe.check_choices("suppression", "families", families, suppression.FAMILIES)
     probe.check_class_names("suppression: classes", classes)
     options.check_plain("suppression", "at least 1", reference=reference, draws=draws)
     scale = side / reference

@@ -129,7 +129,7 @@ def _read_networks(
         zoo=None,
     )
     paths = networks.check_arguments(args, ".", {})
-    return tuple(networks.load(paths, args, say, refuse))
+    return tuple(networks.open_networks(paths, args, say, refuse))
 
 
 def _may_exist(path: str) -> bool:

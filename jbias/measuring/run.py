@@ -242,7 +242,7 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
         lines = model_inputs.describe_enlarged(suite.sources, suite.size, remedy)
         for line in lines:
             call.say(line)
-    lacking += suite.lacking
+    lacking += suite.missing_lines
     out = epath.Path(request.out)
     measurements = []
     for network in _open(opened, suite, settings, call):
@@ -419,7 +419,7 @@ def _run(
     lacking: lines on measures that are not in the suite.
     """
     try:
-        failed = runner.run_suite(network, suite, out, call.say, whole=whole)
+        failed = runner.run_suite(network, suite, out, call.say, has_all_measures=whole)
     except networks.NETWORK_ERRORS as error:
         signals.raise_interrupt(error)
         reason = f"{network.name}: {networks.describe_error(error)}"

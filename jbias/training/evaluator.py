@@ -128,7 +128,7 @@ def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None
         said, number = time.monotonic(), 0
         for _, group in itertools.groupby(job.tests, lambda test: test.shape):
             tests = list(group)
-            found = inference.predict(
+            found = inference.decide_sets(
                 score,
                 nets,
                 _batches(job, [test.images for test in tests]),
@@ -147,14 +147,14 @@ def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None
     return predicted if whole else None
 
 
-def _rule(job: RunContext, test: splits.TestSet) -> inference.Rule:
+def _rule(job: RunContext, test: splits.TestSet) -> inference.DecisionRule:
     """How networks answer a set."""
     ranks = "shape_bias" in test.measures
     asked = ranks or job.config["run"]["decisions"]
     label = np.asarray(test.columns["label"]) if asked else None
     cues = cue_conflict.cues_of(test.columns) if ranks else {}
     matrix = mesh.replicate(test.matrix, job.devices)
-    return inference.Rule(len(test.images), matrix, test.aggregate, label, cues)
+    return inference.DecisionRule(len(test.images), matrix, test.aggregate, label, cues)
 
 
 def _fold_differences(
@@ -253,7 +253,7 @@ def _keep_decisions(
 
 def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
     """What a seed decided, with probabilities where they were asked for."""
-    if not isinstance(found, inference.Confidence):
+    if not isinstance(found, inference.ScoredDecisions):
         return evals.Decisions(found, test.columns)
     told = found.columns
     return evals.Decisions(told.pop("prediction"), {**test.columns, **told})

@@ -50,7 +50,7 @@ class SeedProgram(NamedTuple):
     @property
     def folded_logits(self) -> seed_axis.SeedFunction:
         """Return `logits` with batch norms folded into convolutions."""
-        return inference.scorer(folding.fold_norms(self.decide))
+        return inference.make_scorer(folding.fold_norms(self.decide))
 
 
 class StepShapes(NamedTuple):
@@ -354,7 +354,7 @@ def make_program(
     return SeedProgram(
         divergence.with_fallback(draw) if rollback else draw,
         convolutions.chunk_kernel_gradients(step) if in_chunks else step,
-        inference.scorer(decide),
+        inference.make_scorer(decide),
         decide,
     )
 

@@ -113,13 +113,16 @@ def test_groups_of_a_calibrated_network_are_so_by_their_sum():
     batch = inference.Batch(image, rows, label, right.astype(np.int32), n)
     matrix = (of[:, None] == np.arange(2)).astype(np.float32)
     rules = {
-        "sum_prob": inference.Rule(n, jnp.asarray(matrix), "sum_prob"),
-        "mean_prob": inference.Rule(
+        "sum_prob": inference.DecisionRule(n, jnp.asarray(matrix), "sum_prob"),
+        "mean_prob": inference.DecisionRule(
             n, jnp.asarray(matrix / matrix.sum(0)), "mean_prob"
         ),
     }
     found = inference.run_probe(
-        inference.BoundNetwork(apply, {}), probe_registry.make_plain(), [batch], rules
+        inference.BoundJaxNetwork(apply, {}),
+        probe_registry.make_plain(),
+        [batch],
+        rules,
     )
     told = calibration.make().numbers(inference.to_decisions(found, {"label": label}))
     ece = {one.condition: one.value for one in told if one.metric == "ece"}

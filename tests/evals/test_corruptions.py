@@ -85,12 +85,14 @@ def test_stored_as_published():
 
 def test_a_network_is_asked_about_all_of_them():
     made = corruptions.make(names=("contrast", "pixelate"), severities=(1, 5), side=32)
-    network = inference.BoundNetwork(lambda v, x: x.mean((1, 2)) * v, jnp.ones((1, 3)))
+    network = inference.BoundJaxNetwork(
+        lambda v, x: x.mean((1, 2)) * v, jnp.ones((1, 3))
+    )
     index, label = jnp.arange(6), IMAGES.mean((1, 2)).argmax(-1)
     batches = [
         inference.Batch(jnp.asarray(IMAGES), index, jnp.asarray(label), index, count=6)
     ]
-    found = inference.run_probe(network, made, batches, {"": inference.Rule(6)})
+    found = inference.run_probe(network, made, batches, {"": inference.DecisionRule(6)})
     numbers = made.numbers(inference.to_decisions(found, {"label": label}))
     told = {(one.metric, one.condition): one for one in numbers}
     assert told["accuracy", "contrast-1"].n == 6

@@ -86,7 +86,7 @@ def write(path, found):
 def answered(exported, network):
     """The index with what the network decides about the files, by itself."""
     found = rows(exported)
-    bound = networks.plain_apply(network.net)
+    bound = networks.make_apply(network.net)
     images = np.stack(
         [Image.open(exported / "stimuli" / x["imagename"]) for x in found]
     )

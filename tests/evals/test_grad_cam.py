@@ -141,7 +141,7 @@ def test_pixels_are_hidden_as_in_the_released_code(order):
     made = occlusion.make(
         masks=("grad_cam",), orders=(order,), fractions=(0.3,), quantise=True
     )
-    network = inference.BoundNetwork(net.apply, variables, lambda *_: seen())
+    network = inference.BoundJaxNetwork(net.apply, variables, lambda *_: seen())
     rows = np.arange(6, dtype=np.int32)
     batch = inference.Batch(stored["images"], rows, rows, rows, 6)
     shown = inference.make_stimuli(network, made, batch, f"grad_cam {order} 0.3")

@@ -53,7 +53,7 @@ def opened(*given):
     refused = []
     paths = networks.check_arguments(args, "out", {})
     of = args, lambda line: None, lambda name, line: refused.append(line)
-    return [*networks.load(paths, *of)], refused
+    return [*networks.open_networks(paths, *of)], refused
 
 
 def test_it_has_the_records_of_the_same_file_here(server, tmp_path):

@@ -36,17 +36,17 @@ def many(apply, strategy):
     """What scores images with both nets; each is a tree by itself."""
     layout = seed_axis.SeedLayout(mesh.make(1), (2,))
     return seed_axis.map_seeds(
-        inference.scorer(apply), seed_axis.STRATEGIES[strategy], layout
+        inference.make_scorer(apply), seed_axis.STRATEGIES[strategy], layout
     )
 
 
 def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_prob"):
     net, variables, images = setting
-    (decided,) = inference.predict(
+    (decided,) = inference.decide_sets(
         many(net.apply, strategy),
         variables,
         map(jnp.asarray, loader.batches([images], batch, loader.ReaderOptions(1))),
-        [inference.Rule(len(images), matrix, aggregate)],
+        [inference.DecisionRule(len(images), matrix, aggregate)],
     )
     return decided
 
@@ -86,14 +86,14 @@ def test_one_program_of_the_network_serves_all_rules(setting):
         return net.apply(one, image)
 
     asked = [
-        inference.Rule(23),
-        inference.Rule(20, np.eye(5, 3, dtype=np.float32)),
-        inference.Rule(1, np.eye(5, 2, dtype=np.float32), "mean_logit"),
-        inference.Rule(2, np.eye(5, 3, dtype=np.float32), "max_prob"),
-        inference.Rule(9, np.eye(5, 3, dtype=np.float32)),
+        inference.DecisionRule(23),
+        inference.DecisionRule(20, np.eye(5, 3, dtype=np.float32)),
+        inference.DecisionRule(1, np.eye(5, 2, dtype=np.float32), "mean_logit"),
+        inference.DecisionRule(2, np.eye(5, 3, dtype=np.float32), "max_prob"),
+        inference.DecisionRule(9, np.eye(5, 3, dtype=np.float32)),
     ]
     sets = [images[: rule.n] for rule in asked]
-    found = inference.predict(
+    found = inference.decide_sets(
         many(apply, "looped"),
         variables,
         map(jnp.asarray, loader.batches(sets, 8, loader.ReaderOptions(1))),
@@ -120,14 +120,14 @@ def test_two_programs_decide_as_one(aggregate):
 
     @jax.jit
     def joint(one, image, matrix):
-        logits = inference.scorer(net.apply)(one, None, image, None)
+        logits = inference.make_scorer(net.apply)(one, None, image, None)
         return inference.decide_batch((logits,), matrix, aggregate=aggregate)
 
-    (ours,) = inference.predict(
+    (ours,) = inference.decide_sets(
         many(net.apply, "threaded"),
         drawn,
         [jnp.asarray(images)],
-        [inference.Rule(64, matrix, aggregate)],
+        [inference.DecisionRule(64, matrix, aggregate)],
     )
     for one, decided in zip(drawn, ours):
         np.testing.assert_array_equal(decided, joint(one, images, matrix)[0])
@@ -259,11 +259,11 @@ def test_a_confident_outside_class_does_not_drown_the_members(setting):
 def test_after_halting_no_set_comes(setting):
     net, variables, images = setting
     asked = []
-    decided = inference.predict(
+    decided = inference.decide_sets(
         many(net.apply, "looped"),
         variables,
         map(jnp.asarray, loader.batches([images] * 3, 4, loader.ReaderOptions(1))),
-        [inference.Rule(len(images))] * 3,
+        [inference.DecisionRule(len(images))] * 3,
         halt=lambda: asked.append(1) or len(asked) > 13,
     )
     assert len(list(decided)) == 1
@@ -276,14 +276,14 @@ def test_labels_bring_probabilities_of_each_image_whatever_the_batch(setting, st
     net, variables, images = setting
     label = np.arange(23) % 5
     label[3] = -1
-    found = inference.predict(
+    found = inference.decide_sets(
         many(net.apply, strategy),
         variables,
         map(
             jnp.asarray,
             loader.batches([images[:9], images], 8, loader.ReaderOptions(1)),
         ),
-        [inference.Rule(9), inference.Rule(23, label=label)],
+        [inference.DecisionRule(9), inference.DecisionRule(23, label=label)],
     )
     plain, told = found
     for one, some, decided in zip(variables, plain, told, strict=True):

@@ -8,7 +8,7 @@ from etils import epath
 from jbias.evals import inference, journals, probe
 
 CONDITIONS = {name: np.float32(i) for i, name in enumerate(("", "dark", "light"))}
-RULES = {"": inference.Rule(7), "own": inference.Rule(7)}
+RULES = {"": inference.DecisionRule(7), "own": inference.DecisionRule(7)}
 
 
 def batches():

@@ -133,7 +133,7 @@ def stimuli(images=8):
 
 def bound(network, variables):
     net, _ = network
-    return inference.BoundNetwork(net.apply, variables, net=net)
+    return inference.BoundJaxNetwork(net.apply, variables, net=net)
 
 
 def test_only_images_count_not_what_fills_a_batch_up(network):
@@ -142,10 +142,10 @@ def test_only_images_count_not_what_fills_a_batch_up(network):
     def apply(variables, image):
         return jnp.where(jnp.arange(8)[:, None] == variables, jnp.nan, jnp.ones((8, 3)))
 
-    rules = {"": inference.Rule(6)}
+    rules = {"": inference.DecisionRule(6)}
     for row, refused in ((6, False), (2, True)):
         of = (
-            inference.BoundNetwork(apply, jnp.int32(row)),
+            inference.BoundJaxNetwork(apply, jnp.int32(row)),
             probe_registry.make_plain(),
             [stimuli()],
         )
@@ -160,7 +160,7 @@ def test_only_images_count_not_what_fills_a_batch_up(network):
 
 def test_logits_of_another_number_of_classes_are_refused(network):
     of = bound(network, network[1]), probe_registry.make_plain(), [stimuli()]
-    rules = {"": inference.Rule(6)}
+    rules = {"": inference.DecisionRule(6)}
     inference.run_probe(*of, rules, classes=16)
     with pytest.raises(ValueError, match="gives 16 logits for each image and has 10"):
         inference.run_probe(*of, rules, classes=10)
@@ -174,9 +174,9 @@ def test_gradients_that_are_not_finite_are_no_attack():
         return mean + 0 * jnp.sqrt(jnp.zeros(()) * image.sum())
 
     made = probe_registry.PROBES["fgsm"]()
-    net = inference.BoundNetwork(apply, ())
+    net = inference.BoundJaxNetwork(apply, ())
     with pytest.raises(probe.NotFiniteError, match="finite"):
-        inference.run_probe(net, made, [stimuli()], {"": inference.Rule(6)})
+        inference.run_probe(net, made, [stimuli()], {"": inference.DecisionRule(6)})
 
 
 def test_what_looks_inside_refuses_features_that_are_not_finite(network):

@@ -29,7 +29,7 @@ def at(variables, image, site):
     return a, jnp.zeros_like(a).at[..., 0].set(variables)
 
 
-NETWORK = inference.BoundNetwork(
+NETWORK = inference.BoundJaxNetwork(
     lambda variables, image: image.mean((1, 2)) * variables, jnp.float32(1), at
 )
 
@@ -145,8 +145,8 @@ def test_the_network_is_asked_for_a_map_once_a_batch():
         inference.Batch(IMAGES[:4], np.arange(4), label, label, 4),
         inference.Batch(IMAGES[2:], np.arange(2, 6), label, label, 4),
     ]
-    network = inference.BoundNetwork(apply, NETWORK.variables, look)
-    inference.run_probe(network, made, batches, {"": inference.Rule(8)})
+    network = inference.BoundJaxNetwork(apply, NETWORK.variables, look)
+    inference.run_probe(network, made, batches, {"": inference.DecisionRule(8)})
     jax.effects_barrier()
     assert len(made.conditions) == 3
     assert (calls.count("asked"), calls.count("pulled")) == (2 * 3, 2)
@@ -167,7 +167,7 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
     network = NETWORK._replace(variables=variables, at=of)
     made, index = made_occlusion(masks=("grad_cam",), site="stage2"), np.arange(N)
     batch = inference.Batch(IMAGES, index, index, index, N)
-    seen = inference.look_once(network, made, batch)
+    seen = inference.run_look(network, made, batch)
     by_itself = jax.jit(lambda *args: grad_cam.image_maps(net, *args, "stage2"))
     saliency = by_itself(variables, image)
     order = np.argsort(-np.asarray(saliency).reshape(N, -1), 1, kind="stable")
@@ -175,7 +175,9 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
         count = math.ceil(fraction * SIDE**2)
         for way, places in (("most", order[:, :count]), ("least", order[:, -count:])):
             condition = f"grad_cam {way} {fraction}"
-            mask = hidden(inference.make_stimuli(network, made, batch, condition, seen))
+            mask = hidden(
+                inference.make_stimuli(network, made, batch, condition, seen=seen)
+            )
             np.testing.assert_array_equal(
                 np.sort(places, 1), [np.flatnonzero(one) for one in mask]
             )

@@ -128,7 +128,9 @@ def test_draws_follow_the_image_alone():
 
 
 def test_a_network_without_sites_is_left_out_by_name():
-    made = probe.Probe({"": ()}, probe.identity, decisions.each(iter), inside=True)
-    blind = inference.BoundNetwork(lambda variables, image: image, {})
+    made = probe.Probe(
+        {"": ()}, probe.identity, decisions.per_condition(iter), inside=True
+    )
+    blind = inference.BoundJaxNetwork(lambda variables, image: image, {})
     with pytest.raises(ValueError, match="odd_one_out needs a network's sites inside"):
         prepared_sets.check_needs("odd_one_out", made, blind, None)

@@ -140,7 +140,7 @@ def test_images_come_as_they_are_asked_for(form):
         **constants,
     )
     network = predictors.open_predictor(one, 32, print)
-    shown = inference.Shown("edge", "", np.arange(4))
+    shown = inference.StimulusOrigin("edge", "", np.arange(4))
     network.predict(held.astype(np.float32) / 255, shown)
     trial, last = seen
     assert trial.shape == (16, 32, 32, 3) and trial.dtype == last.dtype
@@ -310,7 +310,7 @@ def test_names_cannot_answer_where_some_of_them_answer_for_no_class():
     assert not network.graded
     whole = np.array([[1, 0], [0, 0.5], [0, 0.5]], np.float32)
     for matrix in (None, whole, whole * [[1], [1], [0]]):
-        rules = {"mean_prob": inference.Rule(1, matrix)}
+        rules = {"mean_prob": inference.DecisionRule(1, matrix)}
         none = np.zeros(1, int)
         given = prepared_sets.PreparedSet("x", none, none, {}, none, rules, ("d", "e"))
         of = "plain", probe_registry.make_plain(), network, given
@@ -326,7 +326,7 @@ def test_names_are_those_that_were_said_whatever_they_stand_for():
     one = predictors.Predictor(lambda images: ["gold"] * len(images), given)
     network = predictors.open_predictor(one, 32, print)
     assert network.classes == ("n01443537", "n01440764") and network.space == "wnid"
-    shown = inference.Shown("x", "", np.arange(2))
+    shown = inference.StimulusOrigin("x", "", np.arange(2))
     assert (network.predict(np.zeros((2, 32, 32, 3)), shown).argmax(1) == 0).all()
 
 

@@ -29,7 +29,7 @@ def network(scale):
         means = image.mean((1, 2))
         return variables["scale"] * jnp.concatenate([means, -means], -1)
 
-    return inference.BoundNetwork(apply, {"scale": jnp.float32(scale)})
+    return inference.BoundJaxNetwork(apply, {"scale": jnp.float32(scale)})
 
 
 def batches(n=8):
@@ -46,7 +46,7 @@ def test_each_rule_is_as_sure_as_its_members_make_it(aggregate):
     if aggregate.startswith("mean"):
         matrix /= matrix.sum(0)
     asked, (batch,) = network(9.0), batches()
-    rule = inference.Rule(8, jnp.asarray(matrix), aggregate)
+    rule = inference.DecisionRule(8, jnp.asarray(matrix), aggregate)
     shares = []
     for label in range(3):
         one = batch._replace(label=np.full(8, label, np.int32))
@@ -79,14 +79,16 @@ def test_stimuli_are_compiled_once_for_all_networks():
 
     made = probe.Probe({"": np.float32(0.5)}, darker, lambda found: [])
     for scale in (1.0, 2.0):
-        inference.run_probe(network(scale), made, batches(), {"": inference.Rule(8)})
+        inference.run_probe(
+            network(scale), made, batches(), {"": inference.DecisionRule(8)}
+        )
     assert len(traced) == 1
 
 
 @cases.each("room", (0, 8 * 48 * 4, 2**20))
 def test_slow_stimuli_are_made_once_for_all_networks(room):
     """As far as there is room; what networks answer is the same."""
-    made_of, store = [], inference.SlowStimuli(room)
+    made_of, store = [], inference.StimulusCache(room)
 
     def keep(key, make):
         return store.get(key, lambda: made_of.append(key[-1]) or make())
@@ -99,7 +101,9 @@ def test_slow_stimuli_are_made_once_for_all_networks(room):
     (one,) = batches()
     for scale in (1.0, 2.0, 3.0):
         found, usual = (
-            inference.run_probe(network(scale), made, [batch], {"": inference.Rule(8)})
+            inference.run_probe(
+                network(scale), made, [batch], {"": inference.DecisionRule(8)}
+            )
             for batch in (one._replace(keep=keep), one)
         )
         jax.tree.map(np.testing.assert_array_equal, found, usual)
@@ -110,11 +114,11 @@ def test_slow_stimuli_are_made_once_for_all_networks(room):
 
 def test_slow_stimuli_are_of_their_images_and_conditions_alone():
     """Whatever was shown before: other batches, sets, classes, or a probe of one `show`."""
-    store = inference.SlowStimuli()
+    store = inference.StimulusCache()
     asked = types.SimpleNamespace(
         devices=mesh.make(1),
         sources={"a": None, "b": None},
-        reading=loader.ReaderOptions(1),
+        reader_options=loader.ReaderOptions(1),
         run={"batch": 3},
         stimuli=store,
     )
@@ -125,7 +129,15 @@ def test_slow_stimuli_are_of_their_images_and_conditions_alone():
     def shown(dataset, images, target, shade):
         index = np.arange(len(images), dtype=np.int32)
         columns = {"label": index}
-        of = dataset, images, index, columns, target, {"": inference.Rule(8)}, ()
+        of = (
+            dataset,
+            images,
+            index,
+            columns,
+            target,
+            {"": inference.DecisionRule(8)},
+            (),
+        )
         batches = prepared_sets.device_batches(asked, prepared_sets.PreparedSet(*of))
         made = probe.Probe({"x": np.float32(shade)}, darker, len, slow=("x",))
         found = [
@@ -177,7 +189,7 @@ def test_what_is_compiled_is_announced():
         {"b moved": 1},
         static=lambda condition: "b" in condition,
     )
-    rules = {"": inference.Rule(16)}
+    rules = {"": inference.DecisionRule(16)}
     inference.run_probe(network(3.0), made, batches() * 2, rules, compiling=compiling)
     assert traced == [False, True, "moved"] and len(inside) == 6
 
@@ -187,7 +199,9 @@ def test_stimuli_that_ask_the_network_are_refused():
         {"": np.float32(0)}, lambda rows, _: rows.logits(rows.image), lambda found: []
     )
     with pytest.raises(ValueError, match="show must not ask the network"):
-        inference.run_probe(network(1.0), made, batches(), {"": inference.Rule(8)})
+        inference.run_probe(
+            network(1.0), made, batches(), {"": inference.DecisionRule(8)}
+        )
 
 
 def test_agreement_counts_images_and_no_padding():
@@ -210,7 +224,7 @@ def test_agreement_is_of_the_first_and_the_last_stimuli():
     conditions = {"bright": np.float32(1), "": np.float32(1), "dark": np.float32(0.1)}
     made = probe.Probe(conditions, lambda rows, by: by * rows.image, lambda found: [])
     one, other = (
-        inference.BoundNetwork(apply, {"scale": jnp.float32(x)}) for x in (1, -1)
+        inference.BoundJaxNetwork(apply, {"scale": jnp.float32(x)}) for x in (1, -1)
     )
     found = inference.agreement(one, other, made, batches())
     assert {n.condition: n[1:4] for n in found} == {
@@ -252,9 +266,9 @@ def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
     cues = {"rank_shape": rows % 4 - 1, "rank_texture": (rows + 1) % 4 - 1}
     batch = inference.Batch(image, rows, rows % 3, rows % 3, 37, cues=cues)
     rules = {
-        "": inference.Rule(37, jnp.asarray(matrix / matrix.sum(0))),
-        "sum_prob": inference.Rule(37, jnp.asarray(matrix), "sum_prob"),
-        "own": inference.Rule(37),
+        "": inference.DecisionRule(37, jnp.asarray(matrix / matrix.sum(0))),
+        "sum_prob": inference.DecisionRule(37, jnp.asarray(matrix), "sum_prob"),
+        "own": inference.DecisionRule(37),
     }
     path, made = epath.Path(tmp_path / "kept.npy"), cue_conflict.make()
     asked, journal = network(1.0), journals.Journal(path, "x")
@@ -281,7 +295,10 @@ def test_logits_that_are_no_numbers_are_refused():
     batch = batch._replace(cues={"rank_shape": np.zeros(8, np.int32)})
     with pytest.raises(probe.NotFiniteError, match="8 of the 8 images"):
         inference.run_probe(
-            network(np.nan), cue_conflict.make(), [batch], {"": inference.Rule(8)}
+            network(np.nan),
+            cue_conflict.make(),
+            [batch],
+            {"": inference.DecisionRule(8)},
         )
 
 

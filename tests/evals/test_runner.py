@@ -131,11 +131,11 @@ def test_a_run_that_has_not_ended_is_told(run, tmp_path):
     shutil.copytree(run, half)
     args = evaluate.parser().parse_args([f"--checkpoint={half}"])
     of = [str(half)], args, said.append, pytest.fail, "latest"
-    assert len(list(networks.load(*of))) == 2
+    assert len(list(networks.open_networks(*of))) == 2
     assert said == []
     (half / "done").unlink()
-    assert len(list(networks.load(*of))) == 2
-    assert said == [f"{half}: has not ended; what it saved so far is measured"]
+    assert len(list(networks.open_networks(*of))) == 2
+    assert said == [f"{half}: has not ended; its checkpoints so far are measured"]
 
 
 @pytest.mark.slow
@@ -405,7 +405,7 @@ def test_what_is_said_of_files_is_refused_where_there_are_runs_alone(
     args = f"--checkpoint={run}", f"--suite={file}", argument
     assert measure(*args, out=tmp_path / "out") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"jbias: {argument.split('=')[0]}: says nothing of runs")
+    assert line.startswith(f"jbias: {argument.split('=')[0]}: has no effect on runs")
 
 
 @pytest.mark.slow
@@ -415,7 +415,7 @@ def test_a_step_is_refused_where_there_are_files_alone(
     args = *published, f"--suite={file}", "--step=best"
     assert measure(*args, out=tmp_path / "out") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "jbias: --step: says nothing of files; leave it out"
+    assert line == "jbias: --step: has no effect on files; leave it out"
 
 
 @pytest.mark.slow
@@ -519,7 +519,9 @@ def test_another_file_of_a_published_name_is_none_of_the_zoo(
         name, category, mean = ("published", "published", 0.5)
     assert (folder.name, told["category"]) == (name, category)
     assert told["run"]["mean"] == [mean] * 3
-    line = "has the name of small.one and is another, which needs width 8, got 4; "
+    line = (
+        "has the name of small.one and is another file; that one has width 8, got 4; "
+    )
     assert (line in capsys.readouterr().err) == (width == 8)
 
 
@@ -814,12 +816,12 @@ def test_a_measure_that_fails_leaves_the_others(
 def test_a_network_that_stops_in_the_middle_is_measured_in_part(
     file, published, tmp_path, capsys, monkeypatch
 ):
-    def stops(self, task, *found, keep=runner.Measuring.store):
+    def stops(self, task, *found, keep=runner.NetworkEvaluation.store):
         if task.measure.name == "few":
             raise OSError("no space left")
         keep(self, task, *found)
 
-    monkeypatch.setattr(runner.Measuring, "store", stops)
+    monkeypatch.setattr(runner.NetworkEvaluation, "store", stops)
     args = *published, f"--suite={file}", "--only=few,classes"
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
@@ -879,7 +881,9 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
         subject = dataclasses.replace(subject, net=net, decide=decide)
     config = jc.load(str(file), ["--suite.run.precision=bfloat16"], flag="suite")
     asked = suites.open_suite(config, lines.append, only=("few",))
-    assert not runner.run_suite(subject, asked, tmp_path, lines.append, whole=False)
+    assert not runner.run_suite(
+        subject, asked, tmp_path, lines.append, has_all_measures=False
+    )
     told = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
     assert told["precision"] == ("bfloat16" if plain else own)
     metrics = set(results.read(f"{tmp_path}/net")["metric"])
@@ -887,7 +891,9 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
     alone = not plain and own == "bfloat16"
     assert told.get("agreement", "").startswith("not made: ") == alone
     assert ("net: answers in its own way in bfloat16" in "\n".join(lines)) == alone
-    assert not runner.run_suite(subject, asked, tmp_path, lines.append, whole=False)
+    assert not runner.run_suite(
+        subject, asked, tmp_path, lines.append, has_all_measures=False
+    )
     assert "net: 1 measure is there already" in lines
 
 
@@ -1037,7 +1043,7 @@ def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
     """Three sets in one folder are one line, which has the user's own argument."""
     config = biases.get_config(f"data=imagenet,root=no,stimuli={tmp_path}/typo")
     said = []
-    with pytest.raises(ValueError, match="none of its sets is there"):
+    with pytest.raises(ValueError, match="none of its sets was found"):
         suites.open_suite(config, said.append, only=("accuracy",))
     (line,) = (one for one in said if "typo" in one)
     assert line.startswith(
@@ -1254,13 +1260,13 @@ def test_measures_by_other_rules_share_the_answers(
 
 def test_cues_have_ranks_among_logits(file, published, tmp_path, monkeypatch):
     """Of a file of weights: the records are those of its logits, and so is the page."""
-    seen, ask = [], inference.BoundNetwork.predict
+    seen, ask = [], inference.BoundJaxNetwork.predict
 
     def kept(self, image, shown):
         seen.append(ask(self, image, shown))
         return seen[-1]
 
-    monkeypatch.setattr(inference.BoundNetwork, "predict", kept)
+    monkeypatch.setattr(inference.BoundJaxNetwork, "predict", kept)
     text = file.read_text().replace(
         "few=dict(", "shape_bias=dict(sets=both[1:]), few=dict("
     )
@@ -1367,12 +1373,12 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
         *jax.devices()
     }  # everywhere.
     network = types.SimpleNamespace(dtype=lambda asked: asked)
-    measuring = runner.Measuring(network, asked, tmp_path, print)
+    measuring = runner.NetworkEvaluation(network, asked, tmp_path, print)
     told = [measuring.describe(task) for task in asked.tasks()]
     assert "others" not in told[1]["dataset"]
     assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
-    monkeypatch.setattr(suites, "OTHERS", (1, 2**28))
-    assert asked.partners("edge").read().shape == (1, 32, 32, 3)
+    monkeypatch.setattr(suites, "MAX_PARTNERS", 1)
+    assert asked.make_partners("edge").read().shape == (1, 32, 32, 3)
 
 
 def test_other_images_for_a_probe_that_shows_none_are_refused(file):
@@ -1390,7 +1396,10 @@ def test_other_images_for_a_probe_that_shows_none_are_refused(file):
             ["--checkpoint=x", "--suite=y", "--only=a,,b"],
             "--only: must be different names",
         ),
-        (["runs/erm", "--suite=y"], "a path is --checkpoint=PATH, a glob in quotes"),
+        (
+            ["runs/erm", "--suite=y"],
+            "write a path as --checkpoint=PATH, and a glob in quotes",
+        ),
     ],
 )
 def test_words_that_say_nothing_are_refused(args, said, capsys):
@@ -1589,7 +1598,11 @@ def get_config(text=""):
     own = "--trained=cifar10", "--method=fmix"
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner.Measuring, "otherwise", lambda _: "trained on others")
+        patch.setattr(
+            runner.NetworkEvaluation,
+            "describe_train_difference",
+            lambda _: "trained on others",
+        )
         assert measure(*args, *own, out=out) == 0
     study, notes = distortion_study.read([f"{out}/*"])
     (group,) = study.groups.values()
@@ -1612,5 +1625,7 @@ def get_config(text=""):
 
 def test_a_file_of_any_network_bears_its_own_name():
     """Not that of a wider entry, as resnet50 is of a resnext50."""
-    names = {name: networks._model(make(10)) for name, make in models.MODELS.items()}
+    names = {
+        name: networks._model_name(make(10)) for name, make in models.MODELS.items()
+    }
     assert names == {name: name for name in models.MODELS}

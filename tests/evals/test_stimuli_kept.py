@@ -16,7 +16,9 @@ IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
 
 def shown(name: str, condition: str, **options) -> np.ndarray:
     made = probe_registry.PROBES[name](**options)
-    network = inference.BoundNetwork(lambda _, image: image.mean((1, 2)), np.float32(1))
+    network = inference.BoundJaxNetwork(
+        lambda _, image: image.mean((1, 2)), np.float32(1)
+    )
     rows = np.arange(N, dtype=np.int32)
     batch = inference.Batch(IMAGES, rows, rows, rows, N)
     return np.asarray(inference.make_stimuli(network, made, batch, condition))

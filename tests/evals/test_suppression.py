@@ -290,10 +290,12 @@ def test_the_filter_runs_once_for_all_that_begin_with_it(monkeypatch):
     many, image = make(48, *families), np.stack([SMALL, SMALL[::-1]])
     index = np.arange(2, dtype=np.int32)
     batch = inference.Batch(np.uint8(image), index, index, index, 2)
-    network = inference.BoundNetwork(lambda variables, image: image.mean((1, 2)), {})
+    network = inference.BoundJaxNetwork(lambda variables, image: image.mean((1, 2)), {})
     of = functools.partial(inference.make_stimuli, network)
     kept = {}
-    together = {name: of(many, batch, name, kept=kept) for name in many.conditions}
+    together = {
+        name: of(many, batch, name, base_images=kept) for name in many.conditions
+    }
     assert {*kept} == {*suppression.FAMILIES["bilateral"]}
     for families, condition in (
         (("bilateral_grey",), "bilateral 4 grey 1"),
@@ -305,7 +307,7 @@ def test_the_filter_runs_once_for_all_that_begin_with_it(monkeypatch):
         np.testing.assert_array_equal(found, together[condition])
         np.testing.assert_array_equal(found, of(many, batch, condition))
     monkeypatch.setattr(inference, "_stimuli", counted)
-    of = network, many, [batch], {"": inference.Rule(3)}, contextlib.nullcontext
+    of = network, many, [batch], {"": inference.DecisionRule(3)}, contextlib.nullcontext
     assert len([*inference._run_conditions(*of)]) == len(ran) == len(many.conditions)
     assert [how.count("bilateral") for how in ran].count(1) == 6
     assert max(map(len, ran)) == 1
@@ -535,7 +537,7 @@ def test_who_reads_colours_alone_needs_no_shape(tmp_path):
 
     only, asked = "suppression", "families=('people',)"
     found = jbias.measure(
-        inference,
+        predict,
         "jbias:suites/suppression:images=48",
         only=[only],
         changes=[f"--suite.measures.{only}.{asked}", "--suite.run.batch=48"],

@@ -221,4 +221,4 @@ def test_measures_take_no_folder_with_settings_of_others(name, text, refused, tm
     (folder / name).write_text(text)
     owner = types.SimpleNamespace(folder=folder)
     with pytest.raises(ValueError, match="did not write") if refused else nullcontext():
-        runner.Measuring._check_own(owner)
+        runner.NetworkEvaluation._check_written_by_us(owner)
