@@ -52,7 +52,7 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
     right = answer == label
     foil = (answer == label[:, ::-1]) & ~right
     both = decisions.mean("configural_substitute", right.all(1))
-    yield from (both, *decisions.wilson_bounds(both))
+    yield from (both, *decisions.wilson_ends(both))
     for metric, marks in (("accuracy", right), ("foil_rate", foil)):
         yield decisions.mean(metric, marks.ravel())
         yield from accuracy.mean_ends(metric, marks.sum(1), 2)
@@ -101,4 +101,4 @@ def order_numbers(by_condition: decisions.ByName) -> decisions.Numbers:
     right = {name: decided.right for name, decided in by_condition.items()}
     told = [decisions.mean("accuracy", one, name) for name, one in right.items()]
     lost = decisions.mean("order_dependence", right[""] & ~right["swapped"])
-    return [lost, *decisions.wilson_bounds(lost), *told]
+    return [lost, *decisions.wilson_ends(lost), *told]

@@ -189,7 +189,7 @@ def numbers(
     either = pooled.n_shape + pooled.n_texture
     yield _bias(pooled)
     if either:
-        yield from decisions.wilson_bounds(_bias(pooled))
+        yield from decisions.wilson_ends(_bias(pooled))
     yield decisions.share("fraction_shape", pooled.n_shape, n)
     yield decisions.share("fraction_texture", pooled.n_texture, n)
     yield from _absolute(decided, cues)

@@ -221,7 +221,7 @@ def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Numb
     return share(metric, np.sum(marks), len(marks), condition)
 
 
-def wilson_bounds(number: Number) -> Numbers:
+def wilson_ends(number: Number) -> Numbers:
     """Return Wilson's interval of a share as two numbers, `metric`_lower and `metric`_upper.
 
     The images that the share counts must be independent.
