@@ -8,7 +8,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import numerals, stats
-from jbias.papers import published
+from jbias.papers import printed_numbers
 from jbias.report import cli as report_cli
 from jbias.report import correlate, csv_rows
 from jbias.runtime import cli
@@ -126,7 +126,7 @@ def test_an_empty_cell_or_nan_is_a_missing_number():
 def test_printed_numbers_of_papers_are_plain(tmp_path):
     (tmp_path / "t.csv").write_text("a\n1_0\n")
     with pytest.raises(ValueError, match=r"t.csv:2: must be as published"):
-        [*published.read(str(tmp_path), "t", lambda row: numerals.real(row["a"]))]
+        [*printed_numbers.read(str(tmp_path), "t", lambda row: numerals.real(row["a"]))]
 
 
 def test_numbers_of_numpy_stay_what_they_are():

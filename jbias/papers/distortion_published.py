@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from jbias import numerals
-from jbias.papers import published
+from jbias.papers import printed_numbers
 from jbias.report import distortion_page, distortion_study, document, tables
 from jbias.stats import multiple_testing, two_sample
 
@@ -216,9 +216,9 @@ def read(folder: str) -> Printed:
     for table, source in TABLES.items():
         name = "simplicity" if table == STACKED else source.name.partition("_")[0]
         numbers = functools.partial(_numbers, table, source)
-        rows = published.read(folder, f"distortion_{name}", numbers)
+        rows = printed_numbers.read(folder, f"distortion_{name}", numbers)
         found[table] = dict(itertools.chain(*rows))
-    return Printed(found, list(published.read(folder, "distortion_claims", dict)))
+    return Printed(found, list(printed_numbers.read(folder, "distortion_claims", dict)))
 
 
 def _numbers(table: str, source: Source, row: Mapping[str, str]) -> list[tuple]:

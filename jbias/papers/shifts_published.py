@@ -20,7 +20,7 @@ import pandas as pd
 
 from jbias import numerals
 from jbias.data import shifts
-from jbias.papers import published
+from jbias.papers import printed_numbers
 from jbias.report import document, shift_drops, shift_page, shift_runs, tables
 
 AVERAGE = "Average"
@@ -85,7 +85,7 @@ def read(folder: str) -> Printed:
     found: dict[str, dict] = {name: {} for name in _FILES}
     for name, columns in _FILES.items() if folder else ():
         parse = functools.partial(_numbers, *columns)
-        found[name] = dict(published.read(folder, name, parse))
+        found[name] = dict(printed_numbers.read(folder, name, parse))
     return found
 
 
