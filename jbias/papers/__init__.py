@@ -1,1 +1,1 @@
-"""Published studies: their printed numbers, and a report's beside them."""
+"""Reports that compare measured results with the printed numbers of published papers."""

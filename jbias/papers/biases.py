@@ -1,14 +1,15 @@
-r"""Recomputes a published study of biases and generalisation, beside what is printed.
+r"""Recompute a published study of biases and generalisation, and compare with its tables.
 
     jbias papers biases --benchmark=examples/published/biases_benchmark.csv \
         --printed=examples/published --out=report
 
-From the results of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024), the
-page of `jbias report biases` with further sections. Writes to --out: index.html (one
-page that needs no network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures),
-results.json.
+Makes the page of `jbias report biases`, with further sections, from the published results
+of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024). Writes to --out:
+index.html (a page that works offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/
+(SVG; --figures) and results.json.
 """
 
+import argparse
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -18,34 +19,52 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    return options.run(parser(), lambda args: _made(**vars(args)), argv)
+    """Write the report; return the exit code: 0, or 2 with one line on stderr."""
+    return options.run(parser(), _write_report, argv)
 
 
-def _made(benchmark, printed, out, images, figures, **asked) -> list[str]:
-    """Makes the report; returns what is to be told."""
-    # Only now: --help and wrong arguments need none of it.
+def _write_report(args: argparse.Namespace) -> list[str]:
+    """Write the report; return the lines to print."""
+    # Late, so that --help and errors in arguments are fast.
     from jbias.papers import biases_published
     from jbias.report import bias_plots, bias_study, document
 
-    models = biases_published.read(benchmark)
-    vit = biases_published.read(benchmark, biases_published.VIT)
-    studies = [bias_study.analyse(of, **asked) for of in (models, vit)]
-    shown = bias_plots.read_photographs(images) if images else ()
-    page = biases_published.report(models, *studies, printed=printed, images=shown)
-    written = document.write(page, pathlib.Path(out), figures=figures)
+    test_options = {
+        "adjust": args.adjust,
+        "alpha": args.alpha,
+        "permutations": args.permutations,
+        "seed": args.seed,
+    }
+    models = biases_published.read(args.benchmark)
+    vit = biases_published.read(args.benchmark, biases_published.VIT)
+    page = biases_published.report(
+        models,
+        study=bias_study.analyse(models, **test_options),
+        appendix=bias_study.analyse(vit, **test_options),
+        printed=args.printed,
+        images=bias_plots.read_photographs(args.images) if args.images else (),
+    )
+    written = document.write(page, pathlib.Path(args.out), figures=args.figures)
     return [*page.answer, *models.told, written]
 
 
 def parser() -> cli.Parser:
-    """Gives what reads the arguments."""
-    found = cli.Parser("papers.biases", __doc__)
-    what = "the study's published raw-data/benchmark.csv"
-    found.add_argument("--benchmark", required=True, metavar="CSV", help=what)
-    what = "folder with biases_printed.csv and biases_poster.csv: sets them beside"
-    found.add_argument("--printed", metavar="DIR", help=what)
-    biases.add_study_flags(found)
-    return found
+    """Return the parser of `jbias papers biases`."""
+    biases_parser = cli.Parser("papers.biases", __doc__)
+    biases_parser.add_argument(
+        "--benchmark",
+        required=True,
+        metavar="CSV",
+        help="the study's published raw-data/benchmark.csv",
+    )
+    biases_parser.add_argument(
+        "--printed",
+        metavar="DIR",
+        help="folder with biases_printed.csv and biases_poster.csv, the printed numbers to "
+        "compare with (default: no comparison)",
+    )
+    biases.add_study_flags(biases_parser)
+    return biases_parser
 
 
 if __name__ == "__main__":

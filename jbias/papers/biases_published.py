@@ -2,12 +2,12 @@
 
 Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, tables 1 and 2; their
 results at https://github.com/paulgavrikov/biases_vs_generalization, raw-data/benchmark.csv,
-and the correlations on their poster, assets/poster.pdf, where 0.00 stands for what is not
-significant.
+and the correlations on their poster, assets/poster.pdf, which prints 0.00 for a correlation
+that is not significant.
 """
 
 import dataclasses
-import functools
+import itertools
 import operator
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -35,13 +35,13 @@ TABLES, POSTER = "biases_printed.csv", "biases_poster.csv"
 ACCURACIES = sum(network_frame.MEMBERS.values(), ())
 _BIASES, _BANDS = network_frame.BIASES, ("cb_bw", "cb_cf", "cb_pns")
 BIASES = (*_BIASES[:3], *(f"{band}_raw" for band in _BANDS), *_BANDS)  # As printed.
-HALF = 0.005 + 1e-9  # Of the last printed digit.
-LEVEL = 0.05  # At which the poster's zeros are those of p without adjustment.
+HALF = 0.005 + 1e-9  # Half of the last printed digit.
+LEVEL = 0.05  # The poster prints 0.00 if the unadjusted p is above.
 _FAULTS = (
-    "The published numbers have known faults, which are told where they matter: under "
-    "Benchmarks and Biases."
+    "The published numbers have known faults, which are described in the sections that "
+    "they affect: Benchmarks and Biases."
 )
-# What is wrong with the published numbers, by the section of the page where it matters.
+# Faults of the published numbers, by the section of the page that they affect.
 ANOMALIES = {
     "benchmarks": """\
 ReaL: every accuracy is a number of whole images of 326. Only the last batch was logged \
@@ -85,36 +85,40 @@ _CAPTIONS = {
 }
 
 
-# The authors' results.
-
-
 def _columns() -> dict[str, list[str]]:
-    """Gives the columns that each measure is the mean of."""
-    theirs = {"stylized16": "stylized", "pgd": "PGD-40/low"}
-    own = {a: theirs.get(a, a.replace("_", "-")) for a in ACCURACIES}
-    found = {a: [f"top1_acc/{name}"] for a, name in own.items()} | {
-        name: [f"top1_acc/{one}_{level}" for one in ones for level in range(1, 6)]
-        for name, ones in corruption_error.CORRUPTED.items()
-    }
-    found["shape"] = ["shape-bias"]
-    passes = {"low": "metric/bandpass/LFC", "high": "metric/bandpass/HFC"}
-    for kind, path in passes.items():
-        cuts = spectral.CONVENTIONS[""]
-        found[f"{kind}_freq"] = [f"{path}/{cut:g}" for cut in cuts]
-    for end, their in (("", "_norm"), ("_raw", "")):
+    """Return, for each of our measures, the columns of the authors' file to average."""
+    their_names = {"stylized16": "stylized", "pgd": "PGD-40/low"}
+    columns = {}
+    for accuracy in ACCURACIES:
+        name = their_names.get(accuracy, accuracy.replace("_", "-"))
+        columns[accuracy] = [f"top1_acc/{name}"]
+    for name, corruptions in corruption_error.CORRUPTED.items():
+        columns[name] = [
+            f"top1_acc/{corruption}_{level}"
+            for corruption in corruptions
+            for level in range(1, 6)
+        ]
+    columns["shape"] = ["shape-bias"]
+    filters = {"low": "metric/bandpass/LFC", "high": "metric/bandpass/HFC"}
+    for kind, path in filters.items():
+        cutoffs = spectral.CONVENTIONS[""]
+        columns[f"{kind}_freq"] = [f"{path}/{cutoff:g}" for cutoff in cutoffs]
+    for suffix, their_suffix in (("", "_norm"), ("_raw", "")):
         for band in _BANDS:
             path = f"metric/criticalband/{band.removeprefix('cb_')}"
-            found[f"{band}{end}"] = [f"{path}{their}"]
-    for kind, path in passes.items():
-        found |= {f"{kind}_{cut:g}": [f"{path}/{cut:g}"] for cut in spectral.CUTOFFS}
-    return found
+            columns[f"{band}{suffix}"] = [f"{path}{their_suffix}"]
+    for kind, path in filters.items():
+        for cutoff in spectral.CUTOFFS:
+            columns[f"{kind}_{cutoff:g}"] = [f"{path}/{cutoff:g}"]
+    return columns
 
 
-def read(path: str, who: Sequence[str] = STUDY) -> Models:
-    """Reads the authors' raw results; `who` are the models to take, or those of `VIT`.
+def read(path: str, ids: Sequence[str] = STUDY) -> Models:
+    """Return the models' measures from the authors' benchmark.csv.
 
-    ImageNet-C and C-bar are means over their cells, the spectral biases over five cut-offs.
-    Raises ValueError by file and line for what is missing.
+    ids: the models, STUDY or VIT. Accuracies on ImageNet-C and C-bar are means over their
+    columns, spectral biases over five cut-offs.
+    ValueError, with file and line, for a missing column or model.
     """
     if not pathlib.Path(path).is_file():
         raise ValueError(
@@ -122,48 +126,51 @@ def read(path: str, who: Sequence[str] = STUDY) -> Models:
             "a copy, as jbias has one in examples/published/biases_benchmark.csv"
         )
     columns, (head, lines) = _columns(), csv_rows.read(path)
-    needed = ["model", *(one for parts in columns.values() for one in parts)]
-    lost = [name for name in needed if name not in head]
-    if lost:
+    required = ["model", *itertools.chain.from_iterable(columns.values())]
+    missing = [name for name in required if name not in head]
+    if missing:
         raise ValueError(
             f"{path}:1: must have the columns of the authors' raw-data/benchmark.csv, "
-            f"{lost[0]!r} is missing ({len(lost)} in all)"
+            f"{missing[0]!r} is missing ({len(missing)} in all)"
         )
     rows: dict[str, dict] = {}
     for place, fields in lines:
         model = fields["model"]
         if model in rows:
             raise ValueError(f"{place}: a model must occur once, got {model!r}")
-        if model in who:
-            row = functools.partial(_mean, fields, place)
-            means = {name: row(parts) for name, parts in columns.items()}
-            rows[model] = bias_study.PUBLISHED[model] | means
-    absent = [model for model in who if model not in rows]
-    if absent:
+        if model in ids:
+            rows[model] = bias_study.PUBLISHED[model] | {
+                name: _mean(fields, place, names=names)
+                for name, names in columns.items()
+            }
+    missing = [model for model in ids if model not in rows]
+    if missing:
         raise ValueError(
-            f"{path}: must hold the study's {len(who)} models, {absent[0]!r} is missing "
-            f"({len(absent)} in all)"
+            f"{path}: must hold the study's {len(ids)} models, {missing[0]!r} is missing "
+            f"({len(missing)} in all)"
         )
-    frame = pd.DataFrame.from_dict({model: rows[model] for model in who}, "index")
-    told = [_FAULTS] if who is STUDY else []
-    return network_frame.build_models(frame, source=path, told=told)
+    frame = pd.DataFrame.from_dict({model: rows[model] for model in ids}, "index")
+    notes = [_FAULTS] if ids is STUDY else []
+    return network_frame.build_models(frame, source=path, told=notes)
 
 
-def _mean(fields: Mapping[str, str], place: str, names: Sequence[str]) -> float:
-    number = functools.partial(csv_rows.parse_number, place=place, needed=True)
-    return sum(number(fields[name], name) for name in names) / len(names)
-
-
-# The printed numbers.
+def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> float:
+    """Return the mean of the named fields of a row; place: "file:line" for errors."""
+    numbers = [
+        csv_rows.parse_number(fields[name], name, place=place, needed=True)
+        for name in names
+    ]
+    return sum(numbers) / len(names)
 
 
 def cells(models: Models, folder: pathlib.Path) -> pd.DataFrame:
-    """Compares tables 1 and 2: table, model, column, ours, printed, agrees.
+    """Compare with the printed tables 1 and 2, cell by cell.
 
-    Cells agree where ours is within half of the last printed digit.
+    Returns the columns table, model, column, ours, printed and agrees: whether ours is
+    within half of the last printed digit.
     """
-    rows, needed = [], ("model", *ACCURACIES, *BIASES)
-    for place, fields in csv_rows.read(str(folder / TABLES), needed)[1]:
+    rows, required = [], ("model", *ACCURACIES, *BIASES)
+    for place, fields in csv_rows.read(str(folder / TABLES), required)[1]:
         model = fields["model"]
         if model not in models.frame.index:
             raise ValueError(f"{place}: must be a model of the study, got {model!r}")
@@ -178,112 +185,164 @@ def cells(models: Models, folder: pathlib.Path) -> pd.DataFrame:
 
 
 def correlations(families: Mapping, among: Matrix, folder) -> pd.DataFrame:
-    """Compares figures 2 and 12: models, x, y, ours, p, printed, agrees.
+    """Compare with the printed correlations of figures 2 and 12.
 
-    families: biases with averages by the choice of models; among: of biases. A printed 0.00
-    agrees where p without adjustment is above 0.05, any other number where ours is within
-    half of the last digit and p is not above it.
+    families: correlations of biases with averages, by the choice of models.
+    among: correlations among biases.
+    Returns the columns models, x, y, ours, p, printed and agrees. A printed 0.00 agrees if
+    the unadjusted p is above 0.05; another number if p is at most 0.05 and ours is within
+    half of the last printed digit.
     """
-    rows, needed = [], ("models", "x", "y", "rho")
-    for place, fields in csv_rows.read(str(folder / POSTER), needed)[1]:
+    rows, required = [], ("models", "x", "y", "rho")
+    for place, fields in csv_rows.read(str(folder / POSTER), required)[1]:
         models, x, y = fields["models"], fields["x"], fields["y"]
-        one = among if y in among.statistic else families.get(models)
-        if one is None or x not in one.statistic.index or y not in one.statistic:
+        matrix = among if y in among.statistic else families.get(models)
+        is_known = (
+            matrix is not None and x in matrix.statistic.index and y in matrix.statistic
+        )
+        if not is_known:
             pair = models, x, y
             raise ValueError(f"{place}: must be a pair of the study, got {pair}")
-        ours, p = one.statistic.loc[x, y], one.pvalue.loc[x, y]
+        ours, p = matrix.statistic.loc[x, y], matrix.pvalue.loc[x, y]
         printed = csv_rows.parse_number(fields["rho"], "rho", place)
-        near = p <= LEVEL and abs(ours - printed) <= HALF
-        agrees = bool(near if printed else p > LEVEL)
+        if printed == 0:
+            agrees = bool(p > LEVEL)
+        else:
+            agrees = bool(p <= LEVEL and abs(ours - printed) <= HALF)
         rows.append((models, x, y, ours, p, printed, agrees))
     head = ["models", "x", "y", "ours", "p", "printed", "agrees"]
     return pd.DataFrame(rows, columns=head)
 
 
-# The page.
+def report(
+    models: Models,
+    study: Study,
+    appendix: Study,
+    *,
+    printed: str | None = None,
+    images: Sequence = (),
+) -> document.Report:
+    """Return the study's page, with the faults of the published numbers.
 
-
-def report(models: Models, study: Study, appendix: Study, *, printed=None, images=()):
-    """Gives the study's page, with what is wrong, and of the appendix's models.
-
-    printed: a folder with the printed numbers, to set ours beside.
+    appendix: the study of the vision transformers. printed: folder with the printed
+    numbers, for a section that compares them with ours. images: photographs for figures.
     """
     page = bias_study.report(models, study, images=images)
     (answer, basis), facts, results = page.answer, {**page.facts}, {**page.results}
     results["anomalies"] = ANOMALIES
     faults = ANOMALIES | {"biases": [*ANOMALIES["biases"], _UNPUBLISHED]}
     sections = []
-    for one in page.sections:
-        told = document.Text(faults.get(one.id, ()))
-        sections.append(dataclasses.replace(one, blocks=[told, *one.blocks]))
-    beside = []
+    for section in page.sections:
+        text = document.Text(faults.get(section.id, ()))
+        sections.append(dataclasses.replace(section, blocks=[text, *section.blocks]))
+    comparison = []
     if printed:
-        folder, among = pathlib.Path(printed), study.among[-1]  # Of biases.
-        ours = cells(models, folder)
-        pairs = correlations(study.families, among, folder)
-        right, met = ours["agrees"].sum(), pairs["agrees"].sum()
-        basis += f" {right} of {len(ours)} cells of tables 1 and 2 and {met} of"
-        basis += f" {len(pairs)} printed correlations agree."
-        facts["As printed"] = f"{right + met} of {len(ours) + len(pairs)}"
-        results["printed"] = {"tables": ours, "correlations": pairs}
-        beside = [_printed_cells(ours), _printed_pairs(pairs), _printed_among(pairs)]
-    printed, vit = "Beside the printed numbers", "Vision transformers"
+        folder, among_biases = pathlib.Path(printed), study.among[-1]
+        table_cells = cells(models, folder)
+        pairs = correlations(study.families, among_biases, folder)
+        num_cells = table_cells["agrees"].sum()
+        num_pairs = pairs["agrees"].sum()
+        basis += (
+            f" {num_cells} of {len(table_cells)} cells of tables 1 and 2 and {num_pairs} of"
+            f" {len(pairs)} printed correlations agree."
+        )
+        total = len(table_cells) + len(pairs)
+        facts["As printed"] = f"{num_cells + num_pairs} of {total}"
+        results["printed"] = {"tables": table_cells, "correlations": pairs}
+        comparison = [
+            _printed_cells(table_cells),
+            _printed_pairs(pairs),
+            _printed_among(pairs),
+        ]
     sections[-1:-1] = [  # Before the caveats.
-        document.Section("printed", printed, beside),
-        document.Section("vit", vit, [_vit(appendix)]),
+        document.Section("printed", "Comparison with the printed numbers", comparison),
+        document.Section("vit", "Vision transformers", [_vit(appendix)]),
     ]
-    own = dict(answer=(answer, basis), facts=facts, results=results)
-    return dataclasses.replace(page, sections=sections, **own)
+    return dataclasses.replace(
+        page,
+        sections=sections,
+        answer=(answer, basis),
+        facts=facts,
+        results=results,
+    )
 
 
 def _vit(study: Study) -> document.Figure:
+    """Return the figure of the vision transformers' correlations."""
     pairs, alpha = study.pairs[study.pairs["models"] == "all"], study.options.alpha
-    plain, holm = ((pairs[key] <= alpha).sum() for key in ("pvalue", "holm"))
-    counts = dict(models=len(study.frame), pairs=len(pairs), plain=plain, holm=holm)
-    told = _CAPTIONS["vit"].format(alpha=alpha, **counts)
-    return document.Figure("vit", told, relations.all_pairs(bias_study.titled(study)))
+    caption = _CAPTIONS["vit"].format(
+        models=len(study.frame),
+        pairs=len(pairs),
+        plain=(pairs["pvalue"] <= alpha).sum(),
+        holm=(pairs["holm"] <= alpha).sum(),
+        alpha=alpha,
+    )
+    figure = relations.all_pairs(bias_study.titled(study))
+    return document.Figure("vit", caption, figure)
 
 
-def _printed_cells(cells: pd.DataFrame) -> tables.Table:
-    off = (cells["ours"] - cells["printed"]).abs()
-    by_column = cells.assign(off=off).groupby(["column", "table"], sort=False)
-    sums = dict(cells=("off", "size"), agree=("agrees", "sum"), off=("off", "max"))
-    columns = {"column": ("column", title)} | tables.columns("table:d cells:d agree:d")
-    columns |= {"off": ("largest difference", "{:.3g}".format)}
-    rows = by_column.agg(**sums).reset_index()
-    return _table("printed_tables", rows, columns, data=cells)
+def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
+    """Return a table of the agreement with the printed tables, by column."""
+    difference = (table_cells["ours"] - table_cells["printed"]).abs()
+    with_difference = table_cells.assign(off=difference)
+    rows = (
+        with_difference.groupby(["column", "table"], sort=False)
+        .agg(cells=("off", "size"), agree=("agrees", "sum"), off=("off", "max"))
+        .reset_index()
+    )
+    columns = {
+        "column": ("column", title),
+        **tables.columns("table:d cells:d agree:d"),
+        "off": ("largest difference", "{:.3g}".format),
+    }
+    caption = _CAPTIONS["printed_tables"]
+    return tables.from_rows(
+        "printed_tables", caption, rows, columns=columns, data=table_cells
+    )
 
 
 def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
-    mine = pairs[~pairs["y"].isin(_BIASES)]
+    """Return a table of correlations of biases with averages, ours and printed."""
+    with_averages = pairs[~pairs["y"].isin(_BIASES)]
     rows, columns = [], {"x": ("bias", title), "y": ("average", str)}
-    for choice in mine["models"].unique():
+    for choice in with_averages["models"].unique():
         columns[f"ours {choice}"] = (title(choice), tables.digits(2))
         columns[f"printed {choice}"] = ("printed", _as_printed)
-    for (x, y), part in mine.groupby(["x", "y"], sort=False):
+    for (x, y), group in with_averages.groupby(["x", "y"], sort=False):
         row = {"x": x, "y": y, "off": []}
-        for one in part.itertuples():
-            ours = f"ours {one.models}"
-            row |= {ours: one.ours, f"printed {one.models}": one.printed}
-            row["off"] += [ours] * (not one.agrees)
+        for pair in group.itertuples():
+            row[f"ours {pair.models}"] = pair.ours
+            row[f"printed {pair.models}"] = pair.printed
+            if not pair.agrees:
+                row["off"].append(f"ours {pair.models}")
         rows.append(row)
-    met = mine["agrees"].sum(), len(mine)
-    more = dict(bold=operator.itemgetter("off"), data=mine)
-    return _table("printed_correlations", rows, columns, *met, **more)
+    caption = _CAPTIONS["printed_correlations"].format(
+        with_averages["agrees"].sum(), len(with_averages)
+    )
+    return tables.from_rows(
+        "printed_correlations",
+        caption,
+        rows,
+        columns=columns,
+        bold=operator.itemgetter("off"),
+        data=with_averages,
+    )
 
 
 def _printed_among(pairs: pd.DataFrame) -> tables.Table:
-    columns = {"x": ("bias", title), "y": ("bias", title)}
-    columns |= {"ours": ("ρ", tables.digits(2)), "printed": ("printed", _as_printed)}
-    columns |= {"agrees": ("agrees", {True: "yes", False: "no"}.get)}
+    """Return a table of correlations among biases, ours and printed."""
+    columns = {
+        "x": ("bias", title),
+        "y": ("bias", title),
+        "ours": ("ρ", tables.digits(2)),
+        "printed": ("printed", _as_printed),
+        "agrees": ("agrees", {True: "yes", False: "no"}.get),
+    }
     rows = pairs[pairs["y"].isin(_BIASES)]
-    return _table("printed_biases", rows, columns)
-
-
-def _table(name: str, rows, columns: Mapping, *words: int, **more) -> tables.Table:
-    caption = _CAPTIONS[name].format(*words)
-    return tables.from_rows(name, caption, rows, columns, **more)
+    caption = _CAPTIONS["printed_biases"]
+    return tables.from_rows("printed_biases", caption, rows, columns=columns)
 
 
 def _as_printed(value: float) -> str:
+    """Return a printed correlation as text; the poster prints 0 if not significant."""
     return "n.s." if value == 0 else tables.digits(2)(value)

@@ -1,12 +1,12 @@
-r"""Studies what distorting images does to analysis and to training: the paper's tables.
+r"""Compare measured effects of distorting images with the tables of a paper.
 
     jbias papers distortion --measured='measured/*' --out=report
     jbias papers distortion --measured='measured/*' --runs='runs/distortion/*' \
         --out=report
 
-Makes what jbias report distortion makes, and adds Tables 1 to 7 of "On the
-Effects of Artificial Data Modification" (ICML 2022), ours beside theirs, which of its
-orderings hold, and what is missing.
+Makes the report of `jbias report distortion`, and adds Tables 1 to 7 of "On the Effects of
+Artificial Data Modification" (ICML 2022) with our and the printed numbers, tests of the
+paper's claims, and a list of the missing measurements with their commands.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    return options.run(parser(), _made, argv, spread=distortion.SPREAD)
+    """Write the report; return the exit code: 0, or 2 with one line on stderr."""
+    return options.run(parser(), _write_report, argv, spread=distortion.SPREAD)
 
 
-def _made(args: argparse.Namespace) -> list[str]:
-    """Makes the report; returns what is to be told."""
+def _write_report(args: argparse.Namespace) -> list[str]:
+    """Write the report; return the lines to print."""
     from jbias.papers import distortion_published
     from jbias.report import distortion_page, distortion_study, document
 
@@ -38,14 +38,20 @@ def _made(args: argparse.Namespace) -> list[str]:
 
 
 def parser() -> cli.Parser:
-    """Gives what reads the arguments."""
-    found = distortion.parser("papers.distortion", __doc__)
-    what = "folder with the published distortion_*.csv (default: %(default)s)"
-    folder = dict(default="examples/published", metavar="DIR")
-    found.add_argument("--printed", **folder, help=what)
-    what = "level of the tests (default: %(default)s)"
-    found.add_argument("--alpha", **cli.ALPHA, help=what)
-    return found
+    """Return the parser of `jbias papers distortion`."""
+    distortion_parser = distortion.parser("papers.distortion", __doc__)
+    distortion_parser.add_argument(
+        "--printed",
+        default="examples/published",
+        metavar="DIR",
+        help="folder with the printed numbers, distortion_*.csv (default: %(default)s)",
+    )
+    distortion_parser.add_argument(
+        "--alpha",
+        **cli.ALPHA,
+        help="significance level of the tests, between 0 and 1 (default: %(default)s)",
+    )
+    return distortion_parser
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Numbers that a paper printed, from CSV files as they were typed off it."""
+"""Printed numbers of a paper, from CSV files that were typed off the paper."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -8,15 +8,16 @@ from jbias.report import csv_rows
 
 
 def read(folder: str, name: str, parse: Callable[[Mapping], Any]) -> Iterator:
-    """Gives what `parse` makes of each row of <folder>/<name>.csv.
+    """Yield `parse(row)` for each row of <folder>/<name>.csv.
 
-    ValueError where there is no such file, and by line where parse raises KeyError or
-    ValueError.
+    ValueError if the file does not exist, and, with its line, for a row for which `parse`
+    raises a KeyError or ValueError.
     """
     path = pathlib.Path(folder) / f"{name}.csv"
     if not path.exists():
-        what = "name the folder of the published numbers"
-        raise ValueError(f"--printed: {path} must be there; {what}")
+        raise ValueError(
+            f"--printed: {path} does not exist; name the folder of the published numbers"
+        )
     for place, row in csv_rows.read(str(path))[1]:
         try:
             yield parse(row)

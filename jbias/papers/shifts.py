@@ -1,10 +1,11 @@
-r"""Reports networks under chosen shifts beside the paper's: Tables 1 to 3, ours and theirs.
+r"""Compare networks under chosen distribution shifts with Tables 1 to 3 of a paper.
 
     jbias papers shifts --runs='runs/study/*/*/*' --out=report-shifts
 
 Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks on
-Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Makes what `jbias report
-shifts` makes, and adds these tables and the ranks of the printed models.
+Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Makes the report of
+`jbias report shifts`, and adds the paper's tables with our and the printed numbers, and
+the ranks of the printed models.
 """
 
 import argparse
@@ -20,12 +21,12 @@ _PRINTED = "examples/published"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    return options.run(parser(), _made, argv, spread="--runs")
+    """Write the report; return the exit code: 0, or 2 with one line on stderr."""
+    return options.run(parser(), _write_report, argv, spread="--runs")
 
 
-def _made(args: argparse.Namespace) -> list[str]:
-    """Makes the report; returns what is to be told."""
+def _write_report(args: argparse.Namespace) -> list[str]:
+    """Write the report; return the lines to print."""
     from jbias.papers import shifts_published
 
     printed = shifts_published.read(args.printed)
@@ -33,12 +34,16 @@ def _made(args: argparse.Namespace) -> list[str]:
 
 
 def parser() -> cli.Parser:
-    """Gives what reads the arguments."""
-    found = shifts.parser("papers.shifts", __doc__)
-    here = _PRINTED if os.path.isdir(_PRINTED) else ""
-    what = f"folder with the published ood_*.csv (default: {_PRINTED}, where it is)"
-    found.add_argument("--printed", default=here, metavar="DIR", help=what)
-    return found
+    """Return the parser of `jbias papers shifts`."""
+    shifts_parser = shifts.parser("papers.shifts", __doc__)
+    shifts_parser.add_argument(
+        "--printed",
+        default=_PRINTED if os.path.isdir(_PRINTED) else "",
+        metavar="DIR",
+        help=f"folder with the printed numbers, ood_*.csv (default: {_PRINTED} if it "
+        "exists, else none)",
+    )
+    return shifts_parser
 
 
 if __name__ == "__main__":

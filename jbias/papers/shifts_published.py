@@ -1,19 +1,20 @@
-"""Tables 1 to 3 of the paper on tests under chosen shifts: its layout, ours beside theirs.
+"""Tables 1 to 3 of the paper on tests under chosen shifts, with our and printed numbers.
 
 Source: Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks on
 Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Accuracies and drops in %.
 
-The Drop% of its Table 2 is the mean of the relative drops over all columns, that of the
-trained value, 0, among them: (m - 1) / m of the drop of the mean over the m - 1 others. Both
-are shown.
+The printed Drop % of Table 2 is the mean of the relative drops over all m columns,
+including 0 for the trained value. This is (m - 1) / m of the drop of the mean over the
+m - 1 other values. Our tables show both.
 """
 
+import argparse
 import dataclasses
-import functools
 import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,12 +39,12 @@ MODELS = {
     "densenet121": "DensNet121",
     "resnext50": "ResNeXt50",
 }
-# By the first word of what data is called here.
+# By the first part of our name of the data.
 DATA = {"colored_mnist": "ColoredMNIST", "celeba": "CelebA"}
 HAIR = {f"{colour}_Hair" for colour in ("Black", "Blond", "Brown", "Gray")}
 _HEADS = ("ID", "OOD", "Drop %")
-_FEW_IMAGES = 1_300  # Up to so many the paper's rows of 1,000 are the like.
-_NOTHING = ("–",) * 3
+_FEW_IMAGES = 1_300  # Up to this size, a row is compared with the paper's 1,000 images.
+_EMPTY = ("–",) * 3
 _MEANS = (
     "Ours: mean ± standard deviation over n seeds (n - 1 in the denominator); drops of means, "
     "100 (ID - OOD) / ID, with 95 % intervals over redrawn seeds and test images."
@@ -64,221 +65,310 @@ _CAPTIONS = {
     f"theirs are computed from its numbers. {_MEANS}",
 }
 Cell, Cells, Draws = shift_runs.Cell, shift_runs.Cells, shift_drops.Draws
-Part = dict[str, dict[str, Cell]]  # By network and kind.
+CellsByNetwork = dict[str, dict[str, Cell]]  # By network, then by kind of shift.
 Row = tuple[str, ...]
-two = tables.digits(2)
-# By file, the columns that name numbers, and those of numbers; averages are of the model
-# "Average".
+two_digits = tables.digits(2)
 _COLOUR = ("model", "train_colour", "train_size")
+# By file: the columns of names, and the columns of numbers. The model "Average" has the
+# averages over models.
 _FILES = {
     "ood_table1": (("dataset", "model", "shift"), ("id_acc", "ood_acc", "drop_pct")),
     "ood_table2": ((*_COLOUR, "test_colour"), ("accuracy",)),
     "ood_table2_drops": (_COLOUR, ("drop_pct",)),
     "ood_table3": (("train_cluster", "model"), ("id_acc", "ood_acc_avg")),
 }
-# By file and names.
+# The printed numbers by file, then by names.
 Printed = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 
 
 def read(folder: str) -> Printed:
-    """Reads ood_*.csv of a folder, "" for none. Raises ValueError where one is amiss."""
-    found: dict[str, dict] = {name: {} for name in _FILES}
-    for name, columns in _FILES.items() if folder else ():
-        parse = functools.partial(_numbers, *columns)
-        found[name] = dict(printed_numbers.read(folder, name, parse))
-    return found
+    """Return the numbers of ood_*.csv in a folder; none for the folder "".
+
+    ValueError for a missing file or an invalid row.
+    """
+    printed: dict[str, dict] = {name: {} for name in _FILES}
+    if not folder:
+        return printed
+    for name, (name_columns, number_columns) in _FILES.items():
+
+        def parse(
+            row: Mapping[str, str],
+            name_columns: Row = name_columns,
+            number_columns: Row = number_columns,
+        ) -> tuple[Row, tuple[float, ...]]:
+            names = tuple(row[column] for column in name_columns)
+            return names, tuple(numerals.real(row[column]) for column in number_columns)
+
+        printed[name] = dict(printed_numbers.read(folder, name, parse))
+    return printed
 
 
-def _numbers(names: Row, numbers: Row, row: Mapping[str, str]) -> tuple[Row, tuple]:
-    return tuple(row[x] for x in names), tuple(numerals.real(row[x]) for x in numbers)
+def extended(
+    printed: Printed,
+    page: document.Report,
+    study: shift_runs.Study,
+    args: argparse.Namespace,
+) -> document.Report:
+    """Return a report of shifts with the paper's tables and the ranks of its models.
 
-
-def extended(printed: Printed, page: document.Report, study, args) -> document.Report:
-    """Gives a report of shifts with the paper's tables, and the ranks of its models.
-
-    args: as `shift_page.report` takes them.
+    page: the report of `shift_page.report`. args: the arguments of the command.
     """
     draws = Draws(args.draws, args.seed)
-    ours = list(shift_drops.ranks(study.cells, draws))
-    known = {data_of(cell) for cell in study.cells}
-    theirs = [x for x in printed_ranks(printed) if ours or x["data"] in known]
-    told = " The paper's are computed from its Table 1, one run a model."
-    ranks = shift_page.table("ranks", [*ours, *theirs], told)
-    added = of(study.cells, printed, draws)
+    our_ranks = list(shift_drops.ranks(study.cells, draws))
+    our_data = {data_of(cell) for cell in study.cells}
+    their_ranks = [
+        row for row in printed_ranks(printed) if our_ranks or row["data"] in our_data
+    ]
+    note = " The paper's are computed from its Table 1, one run a model."
+    ranks = shift_page.table("ranks", [*our_ranks, *their_ranks], note)
+    new_tables = make_tables(study.cells, printed, draws)
     sections = []
-    for one in page.sections:
-        if one.id == "ranks":
-            sections.append(document.Section("tables", "The paper's tables", added))
-            kept = [x for x in one.blocks if not isinstance(x, tables.Table)]
-            one = dataclasses.replace(one, blocks=[*kept, *filter(None, [ranks])])
-        sections.append(one)
-    more = {table.name: table.data for table in filter(None, (*added, ranks))}
-    results = {**page.results, "tables": page.results["tables"] | more}
+    for section in page.sections:
+        if section.id == "ranks":
+            title = "The paper's tables"
+            sections.append(document.Section("tables", title, new_tables))
+            blocks = [x for x in section.blocks if not isinstance(x, tables.Table)]
+            if ranks:
+                blocks.append(ranks)
+            section = dataclasses.replace(section, blocks=blocks)
+        sections.append(section)
+    data = {table.name: table.data for table in filter(None, (*new_tables, ranks))}
+    results = {**page.results, "tables": page.results["tables"] | data}
     source = f"{page.source} Tables are numbered as in that paper."
     return dataclasses.replace(page, sections=sections, results=results, source=source)
 
 
 def printed_ranks(printed: Printed) -> Iterator[shift_drops.Row]:
-    """Gives the agreement of the paper's Table 1, without its averages."""
-    rows = [(*key, *pair) for key, pair in printed["ood_table1"].items()]
+    """Yield the agreement of ranks in and out of distribution in the paper's Table 1.
+
+    Averages over models are left out.
+    """
+    rows = [(*names, *numbers) for names, numbers in printed["ood_table1"].items()]
     frame = pd.DataFrame(rows, columns=["data", "model", "kind", "id", "ood", "drop"])
     frame = frame[frame["model"] != AVERAGE]
-    for (data, kind), those in frame.groupby(["data", "kind"], sort=False):
-        pair = (those[[name]].to_numpy() for name in ("id", "ood"))
-        named, pair = ("paper", "", data, "", kind), shift_drops.Drawn(*pair)
-        yield shift_drops.agreement(named, those["model"], pair)
+    for (data, kind), group in frame.groupby(["data", "kind"], sort=False):
+        names = ("paper", "", data, "", kind)
+        drawn = shift_drops.Drawn(group[["id"]].to_numpy(), group[["ood"]].to_numpy())
+        yield shift_drops.agreement(names, group["model"], drawn)
 
 
 def data_of(cell: Cell) -> str:
-    """Gives what the paper calls the data of a cell, "" if it has not these.
+    """Return the paper's name of a cell's data and labels; "" if the paper lacks them.
 
-    Of faces it has gender by four colours of hair alone.
+    For CelebA, the paper has gender by four colours of hair only.
     """
-    name = _named(cell)
-    told = [cell.settings.get(f"train.{x}", "") for x in ("label", "attribute")]
-    others = told[0] != "Male" or {*told[1].split("+")} != HAIR
-    return "" if name == "CelebA" and others else name
+    name = _data_name(cell)
+    label = cell.settings.get("train.label", "")
+    attribute = cell.settings.get("train.attribute", "")
+    has_paper_labels = label == "Male" and {*attribute.split("+")} == HAIR
+    return "" if name == "CelebA" and not has_paper_labels else name
 
 
-def _named(cell: Cell) -> str:
-    """Gives what the paper calls a data set of ours, whatever its labels; "" if it has it not."""
+def _data_name(cell: Cell) -> str:
+    """Return the paper's name of a cell's data set, for any labels; "" if it has none."""
     return DATA.get(cell.recipe.data.partition("/")[0], "")
 
 
-def of(cells: Cells, printed: Printed, draws: Draws) -> list[tables.Table]:
-    """Gives the tables that something here is of."""
+def make_tables(cells: Cells, printed: Printed, draws: Draws) -> list[tables.Table]:
+    """Return the tables of the paper for which there are cells."""
     single = [cell for cell in cells if cell.single]
     clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.single)]
     colours = [cell for cell in single if cell not in clusters]
     shifted = [x for x in cells if x.kind and x.share > shift_runs.CONTROL]
-    made = [_kinds(shifted, printed, draws)] if shifted else []
-    made += [_singles(colours, printed)] if colours else []
-    return made + ([_clusters(clusters, printed, draws)] if clusters else [])
+    new_tables = []
+    if shifted:
+        new_tables.append(_table1(shifted, printed, draws))
+    if colours:
+        new_tables.append(_table2(colours, printed))
+    if clusters:
+        new_tables.append(_table3(clusters, printed, draws))
+    return new_tables
 
 
-def _kinds(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
-    """Gives Table 1; of each kind the most extreme level."""
-    parts: dict[str, Part] = {}
-    for cell in sorted(cells, key=lambda one: one.share):
-        networks = parts.setdefault(_trained(cell), {})
+def _table1(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
+    """Return Table 1, with the most extreme level of each kind of shift."""
+    groups: dict[str, CellsByNetwork] = {}  # By training data.
+    # Later cells, of more extreme levels, replace earlier cells.
+    for cell in sorted(cells, key=lambda x: x.share):
+        networks = groups.setdefault(_trained(cell), {})
         networks.setdefault(cell.recipe.network, {})[cell.kind] = cell
-    rows = []
-    for name in sorted(parts):
-        for *words, of_kinds in _part(parts[name], printed, draws):
-            found = (of_kinds.get(kind, _NOTHING) for kind in shifts.KINDS)
-            rows.append((name, *words, *(x for three in found for x in three)))
-    of_parts = (parts[name].values() for name in sorted(parts))
-    full = _full((x for part in of_parts for by in part for x in by.values()), draws)
-    heads = (f"{kind} {word}" for kind in shifts.KINDS for word in _HEADS)
-    return _table("table1_kinds", ("model", "numbers", *heads), rows, full, texts=3)
+    rows, table_cells = [], []
+    for name in sorted(groups):
+        for model, source, numbers in _table1_rows(groups[name], printed, draws):
+            row = [name, model, source]
+            for kind in shifts.KINDS:
+                row += numbers.get(kind, _EMPTY)
+            rows.append(tuple(row))
+        for cells_by_kind in groups[name].values():
+            table_cells += cells_by_kind.values()
+    heads = [f"{kind} {head}" for kind in shifts.KINDS for head in _HEADS]
+    return _table(
+        "table1_kinds",
+        ("model", "numbers", *heads),
+        rows=rows,
+        data=_cell_numbers(table_cells, draws),
+        texts=3,
+    )
 
 
-def _table(name: str, head: Row, rows: Sequence[Row], data, **more) -> tables.Table:
+def _table(
+    name: str, head: Row, *, rows: Sequence[Row], data: pd.DataFrame, **options: Any
+) -> tables.Table:
+    """Return a table; head: without the first column. options: of tables.Table."""
     head = ("Trained on", *head)
-    return tables.Table(name, _CAPTIONS[name], head, tuple(rows), data, **more)
+    return tables.Table(name, _CAPTIONS[name], head, tuple(rows), data, **options)
 
 
-def _part(part: Part, printed: Printed, draws: Draws) -> Iterator[tuple]:
-    """Gives model, whose numbers, and these by kind: of all models that have one data set."""
-    name = data_of(next(iter(next(iter(part.values())).values())))
-    theirs: dict[str, dict[str, tuple]] = {}
+def _table1_rows(
+    networks: CellsByNetwork, printed: Printed, draws: Draws
+) -> Iterator[tuple[str, str, dict[str, Row]]]:
+    """Yield the rows of Table 1 for one data set: model, source, and numbers by kind."""
+    first_cells = next(iter(networks.values()))
+    name = data_of(next(iter(first_cells.values())))
+    theirs: dict[str, dict[str, tuple]] = {}  # Printed numbers by model and kind.
     for (data, model, kind), numbers in printed["ood_table1"].items():
         if data == name:
             theirs.setdefault(model, {})[kind] = numbers
-    shown = {}
-    for network in sorted(part):
-        cells = part[network].values()
+    our_models = {}  # Our names by the paper's.
+    for network in sorted(networks):
+        cells = networks[network].values()
         model = next(iter(cells)).recipe.model
-        known = MODELS.get(model, "")
+        their_name = MODELS.get(model, "")
         yield network, _seeds(cells), {cell.kind: _ours(cell, draws) for cell in cells}
-        if known in theirs and known not in shown:
-            yield f"{model}: {known}", "paper", _paper(theirs, [known])
-        shown[known] = model
-    if len(part) > 1:
-        all_kinds = [cell for by in part.values() for cell in by.values()]
+        if their_name in theirs and their_name not in our_models:
+            yield f"{model}: {their_name}", "paper", _paper(theirs, [their_name])
+        our_models[their_name] = model
+    if len(networks) > 1:
+        all_cells = [
+            cell
+            for cells_by_kind in networks.values()
+            for cell in cells_by_kind.values()
+        ]
         means = {}
         for kind in shifts.KINDS:
-            those = [by[kind] for by in part.values() if kind in by]
-            if len(those) == len(part):
-                means[kind] = _average(those, draws)
-        yield AVERAGE, _seeds(all_kinds), means
-        if shown.keys() <= theirs.keys() and 1 < len(shown) < len(theirs) - 1:
-            yield f"{AVERAGE} of these models", "paper", _paper(theirs, list(shown))
-    others = [x for x in theirs if x not in (*shown, AVERAGE)]
-    for model in [AVERAGE] * (AVERAGE in theirs) + others:
-        yield model, "paper", _paper(theirs, [model])
+            of_kind = [cells[kind] for cells in networks.values() if kind in cells]
+            if len(of_kind) == len(networks):
+                means[kind] = _average(of_kind, draws)
+        yield AVERAGE, _seeds(all_cells), means
+        has_all = our_models.keys() <= theirs.keys()
+        if has_all and 1 < len(our_models) < len(theirs) - 1:
+            numbers = _paper(theirs, list(our_models))
+            yield f"{AVERAGE} of these models", "paper", numbers
+    if AVERAGE in theirs:
+        yield AVERAGE, "paper", _paper(theirs, [AVERAGE])
+    for model in theirs:
+        if model not in (*our_models, AVERAGE):
+            yield model, "paper", _paper(theirs, [model])
 
 
 def _ours(cell: Cell, draws: Draws) -> Row:
-    """Shows a cell's accuracies and drop."""
+    """Return the texts of a cell's accuracies and drop."""
     drop = shift_drops.estimate(draws.of(cell).percent)
-    ending = f" ({cell.level})" if cell.share < 1 else ""
-    return (*map(shift_drops.spread, (cell.inside, cell.outside)), f"{drop}{ending}")
+    level = f" ({cell.level})" if cell.share < 1 else ""
+    return (
+        shift_drops.spread(cell.inside),
+        shift_drops.spread(cell.outside),
+        f"{drop}{level}",
+    )
 
 
 def _average(cells: Cells, draws: Draws) -> Row:
-    """Shows accuracies averaged over cells, and the drop of these averages."""
-    pairs = zip(*(draws.of(cell) for cell in cells), strict=True)
-    mean = shift_drops.Drawn(*(np.mean(one, axis=0) for one in pairs))
+    """Return the texts of accuracies averaged over cells, and of the averages' drop."""
+    drawn = [draws.of(cell) for cell in cells]
+    mean = shift_drops.Drawn(
+        np.mean([x.inside for x in drawn], axis=0),
+        np.mean([x.outside for x in drawn], axis=0),
+    )
     drop = str(shift_drops.estimate(mean.percent))
-    return two(100 * mean.inside[0]), two(100 * mean.outside[0]), drop
+    inside, outside = 100 * mean.inside[0], 100 * mean.outside[0]
+    return two_digits(inside), two_digits(outside), drop
 
 
-def _paper(theirs: Mapping[str, Mapping[str, tuple]], models: Sequence[str]) -> dict:
-    """Shows printed numbers by kind; of several models averages and the drops of these."""
-    found = {}
+def _paper(
+    theirs: Mapping[str, Mapping[str, tuple]], models: Sequence[str]
+) -> dict[str, Row]:
+    """Return the texts of printed numbers by kind of shift.
+
+    For several models: average accuracies, and the drop of the averages.
+    """
+    texts = {}
     for kind in shifts.KINDS:
-        those = [theirs[model].get(kind) for model in models]
-        if None not in those:
-            inside, outside, drop = np.mean(those, axis=0)
-            several = float(shift_drops.percent(inside, outside))
-            shown = inside, outside, drop if len(those) == 1 else several
-            found[kind] = tuple(map(two, shown))
-    return found
+        numbers = [theirs[model].get(kind) for model in models]
+        if None not in numbers:
+            inside, outside, drop = np.mean(numbers, axis=0)
+            if len(numbers) > 1:
+                drop = float(shift_drops.percent(inside, outside))
+            texts[kind] = tuple(map(two_digits, (inside, outside, drop)))
+    return texts
 
 
-def _singles(cells: Cells, printed: Printed) -> tables.Table:
-    """Gives Table 2: a row a model, trained value and size, a column a tested value."""
+def _table2(cells: Cells, printed: Printed) -> tables.Table:
+    """Return Table 2: rows by model, trained value and size, columns by tested value."""
     values = list(dict.fromkeys(name for cell in cells for name in _values(cell)))
-    rows, data, own, told = [], [], set(), set()
-    for cell in sorted(cells, key=lambda x: (*_place(x), values.index(x.single))):
-        name, network, _ = _place(cell)
-        found = {cell.single: cell.inside, **cell.others}
-        drop, compat = drops_of(cell)
+    rows, data = [], []
+    trained_places = set()  # Of the cells of the trained values, which are bold.
+    printed_rows = set()  # The paper's rows that are shown already.
+    for cell in sorted(cells, key=lambda x: (*_sort_key(x), values.index(x.single))):
+        trained, network = _trained(cell), cell.recipe.network
+        accuracies = {cell.single: cell.inside, **cell.others}
+        drop, paper_drop = drops_of(cell)
         size = FEW if 0 < cell.images <= _FEW_IMAGES else FULL
         images = f", {cell.images:,} images" if cell.images else ""
-        shown = [shift_drops.spread(found[x]) if x in found else "–" for x in values]
-        shown += [shift_drops.spread(cell.outside), two(drop), two(compat)]
-        lines = [(f"{_seeds([cell])}{images}", *shown)]
-        theirs = _printed_single(cell, size, values, printed)
-        if theirs and (network, cell.single, size) not in told:
-            told.add((network, cell.single, size))
+        texts = [
+            shift_drops.spread(accuracies[value]) if value in accuracies else "–"
+            for value in values
+        ]
+        texts += [
+            shift_drops.spread(cell.outside),
+            two_digits(drop),
+            two_digits(paper_drop),
+        ]
+        lines = [(f"{_seeds([cell])}{images}", *texts)]
+        theirs = _printed_single(cell, size, values=values, printed=printed)
+        printed_row = (network, cell.single, size)
+        if theirs and printed_row not in printed_rows:
+            printed_rows.add(printed_row)
             lines.append((f"paper, {size}", *theirs))
         for line in lines:
-            own.add((len(rows), 4 + values.index(cell.single)))
-            rows.append((name, network, cell.single, *line))
-        words = {"trained": name, "model": network, "value": cell.single}
-        drops = {"drop_percent": drop, "drop_paper_compat": compat}
-        for tested, accuracy in found.items():
-            row = words | {"images": cell.images, "tested": tested}
-            row |= {"accuracy": 100 * float(accuracy.mean()), "seeds": len(accuracy)}
-            data.append(row | drops)
-    head = ("model", "value", "numbers", *values, "OOD", "drop %", "paper's drop %")
-    full, more = pd.DataFrame(data), dict(bold=frozenset(own), texts=4)
-    return _table("table2_single_values", head, rows, full, **more)
+            trained_places.add((len(rows), 4 + values.index(cell.single)))
+            rows.append((trained, network, cell.single, *line))
+        for tested, accuracy in accuracies.items():
+            data.append(
+                {
+                    "trained": trained,
+                    "model": network,
+                    "value": cell.single,
+                    "images": cell.images,
+                    "tested": tested,
+                    "accuracy": 100 * float(accuracy.mean()),
+                    "seeds": len(accuracy),
+                    "drop_percent": drop,
+                    "drop_paper_compat": paper_drop,
+                }
+            )
+    return _table(
+        "table2_single_values",
+        ("model", "value", "numbers", *values, "OOD", "drop %", "paper's drop %"),
+        rows=rows,
+        data=pd.DataFrame(data),
+        bold=frozenset(trained_places),
+        texts=4,
+    )
 
 
 def _values(cell: Cell) -> list[str]:
-    """Gives the tested values of a cell, in the order of its data if that is told."""
-    known = [cell.single, *cell.others]
-    return [name for name in _all_values(cell) if name in known] or sorted(known)
+    """Return the tested values of a cell, in the order of its data if known, else sorted."""
+    tested = [cell.single, *cell.others]
+    return [name for name in _all_values(cell) if name in tested] or sorted(tested)
 
 
 def _all_values(cell: Cell) -> list[str]:
-    """Gives all values of a cell's attribute as provenance has them, [] if it has not."""
+    """Return all values of a cell's attribute from the provenance; empty if unknown."""
     for run in cell.runs:
-        for told in (run.data[x] for x in run.data if isinstance(run.data[x], Mapping)):
-            values = told.get("values") or {}
+        for dataset in run.data.values():
+            if not isinstance(dataset, Mapping):
+                continue
+            values = dataset.get("values") or {}
             for names in (values.get("attribute"), values.get(cell.attribute)):
                 if names and {cell.single, *cell.others} <= set(names):
                     return list(names)
@@ -286,78 +376,107 @@ def _all_values(cell: Cell) -> list[str]:
 
 
 def drops_of(cell: Cell) -> tuple[float, float]:
-    """Gives the drop in %, and as the paper prints it; NaN if it is not known of how many."""
+    """Return the drop in %, and the drop as the paper computes it.
+
+    The latter is NaN if the number of values is unknown.
+    """
     drop = float(shift_drops.percent(cell.inside.mean(), cell.outside.mean()))
     values = len(cell.others) + 1 if cell.others else len(_all_values(cell))
     return drop, paper_compat(drop, values) if values else math.nan
 
 
 def paper_compat(drop: float, values: int) -> float:
-    """The mean of relative drops over all values, of which the trained one has none."""
+    """Return the mean relative drop over all values, with 0 for the trained value."""
     return drop * (values - 1) / values
 
 
-def _printed_single(cell: Cell, size: str, values, printed: Printed) -> list[str]:
-    """Shows the paper's row of the same model, colour and size, [] if there is none."""
+def _printed_single(
+    cell: Cell, size: str, *, values: Sequence[str], printed: Printed
+) -> list[str]:
+    """Return the texts of the paper's row of the same model, colour and size.
+
+    Empty if the paper has no such row. values: the tested values of the table.
+    """
     key = MODELS.get(cell.recipe.model, ""), cell.single[:1].upper(), size
-    found = [printed["ood_table2"].get((*key, name[:1].upper())) for name in values]
-    here = data_of(cell) == "ColoredMNIST" and key in printed["ood_table2_drops"]
-    if not here or None in found:
+    accuracies = [printed["ood_table2"].get((*key, x[:1].upper())) for x in values]
+    is_in_paper = data_of(cell) == "ColoredMNIST" and key in printed["ood_table2_drops"]
+    if not is_in_paper or None in accuracies:
         return []
-    numbers = np.ravel(found)
-    own = values.index(cell.single)
-    outside = np.delete(numbers, own).mean()
-    drop = shift_drops.percent(numbers[own], outside)
-    compat = printed["ood_table2_drops"][key]
-    return [*map(two, (*numbers, outside, float(drop), *compat))]
+    numbers = np.ravel(accuracies)
+    trained = values.index(cell.single)
+    outside = np.delete(numbers, trained).mean()
+    drop = shift_drops.percent(numbers[trained], outside)
+    paper_drop = printed["ood_table2_drops"][key]
+    return [*map(two_digits, (*numbers, outside, float(drop), *paper_drop))]
 
 
-def _clusters(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
-    """Gives Table 3: a row a cluster, D1 first, and their means."""
-    cells = sorted(cells, key=lambda x: (*_place(x)[:2], int(x.single[1:])))
+def _table3(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
+    """Return Table 3: rows by cluster, D1 first, and the means over clusters."""
+    cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.single[1:])))
+    groups = itertools.groupby(cells, key=lambda x: _sort_key(x)[:2])
     rows = []
-    for (name, network), each in itertools.groupby(cells, lambda x: _place(x)[:2]):
-        those = list(each)
-        known = MODELS.get(those[0].recipe.model, "")
-        # The paper does not say here which of its two it is.
-        known = "SqueezeNet" if known.startswith("SqueezeNet") else known
-        for cell in those:
-            words = network, cell.single, _seeds([cell])
-            rows.append((name, *words, *_ours(cell, draws)))
-            pair = printed["ood_table3"].get((cell.single, known))
-            if pair and _named(cell) == "CelebA":
-                numbers = *pair, float(shift_drops.percent(*pair))
-                words = f"{network}: {known}", cell.single, "paper"
-                rows.append((name, *words, *map(two, numbers)))
-        rows.append((name, network, "mean", _seeds(those), *_average(those, draws)))
-    head = ("model", "cluster", "numbers", *_HEADS)
-    return _table("table3_clusters", head, rows, _full(cells, draws), texts=4)
+    for (trained, network), group in groups:
+        group_cells = list(group)
+        their_name = MODELS.get(group_cells[0].recipe.model, "")
+        # Table 3 of the paper does not name the version of SqueezeNet.
+        if their_name.startswith("SqueezeNet"):
+            their_name = "SqueezeNet"
+        for cell in group_cells:
+            numbers = _ours(cell, draws)
+            rows.append((trained, network, cell.single, _seeds([cell]), *numbers))
+            accuracies = printed["ood_table3"].get((cell.single, their_name))
+            if accuracies and _data_name(cell) == "CelebA":
+                inside, outside = accuracies
+                drop = float(shift_drops.percent(inside, outside))
+                numbers = map(two_digits, (inside, outside, drop))
+                model = f"{network}: {their_name}"
+                rows.append((trained, model, cell.single, "paper", *numbers))
+        means = _average(group_cells, draws)
+        rows.append((trained, network, "mean", _seeds(group_cells), *means))
+    return _table(
+        "table3_clusters",
+        ("model", "cluster", "numbers", *_HEADS),
+        rows=rows,
+        data=_cell_numbers(cells, draws),
+        texts=4,
+    )
 
 
-def _place(cell: Cell) -> tuple[str, str, int]:
+def _sort_key(cell: Cell) -> tuple[str, str, int]:
+    """Return training data, network and number of training images."""
     return _trained(cell), cell.recipe.network, cell.images
 
 
 def _trained(cell: Cell) -> str:
-    """Says what a part of a table has in common but for models and kinds."""
+    """Return the text of a cell's training: data, attribute and algorithm."""
     recipe = cell.recipe
-    ending = f" [{recipe.dealt}]" if recipe.dealt else ""
-    return f"{recipe.data} by {cell.attribute}, {recipe.algorithm}{ending}"
+    suffix = f" [{recipe.dealt}]" if recipe.dealt else ""
+    return f"{recipe.data} by {cell.attribute}, {recipe.algorithm}{suffix}"
 
 
 def _seeds(cells: Iterable[Cell]) -> str:
-    """Says whose a row is, and of how many seeds."""
+    """Return the text of our rows' source, with the number of seeds."""
     return f"here, n={tables.span((len(cell.seeds) for cell in cells), '–')}"
 
 
-def _full(cells: Iterable[Cell], draws: Draws) -> pd.DataFrame:
-    """Gives cells' numbers in full, for files."""
+def _cell_numbers(cells: Iterable[Cell], draws: Draws) -> pd.DataFrame:
+    """Return the numbers of cells in full precision, for the table's files."""
     rows = []
     for cell in cells:
         drawn = draws.of(cell)
-        drop = shift_drops.estimate(drawn.percent)
-        of = _trained(cell), cell.recipe.network, cell.kind or None, cell.level
-        ends = 100 * drawn.inside[0], 100 * drawn.outside[0]
-        rows.append((*of, len(cell.seeds), *ends, *drop))
-    names = "trained model kind level seeds id ood drop_percent low high"
-    return pd.DataFrame(rows, columns=names.split())
+        drop, low, high = shift_drops.estimate(drawn.percent)
+        rows.append(
+            {
+                "trained": _trained(cell),
+                "model": cell.recipe.network,
+                "kind": cell.kind or None,
+                "level": cell.level,
+                "seeds": len(cell.seeds),
+                "id": 100 * drawn.inside[0],
+                "ood": 100 * drawn.outside[0],
+                "drop_percent": drop,
+                "low": low,
+                "high": high,
+            }
+        )
+    return pd.DataFrame(rows)

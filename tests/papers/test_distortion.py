@@ -271,7 +271,7 @@ def test_groups_of_other_sizes(measured, printed, tmp_path):
     ]
     (line,) = [x for x in published.claim_caveats(frame, 0.03) if "whatever" in x]
     blind = (frame["here_holm_least"] > 0.015).sum()
-    assert line.startswith(f"Of {blind} orderings") and "up to 3 claims" in line
+    assert line.startswith(f"{blind} orderings") and "up to 3 claims" in line
 
 
 def test_what_is_missing_has_its_command(made):
@@ -317,7 +317,7 @@ def test_tables_that_are_empty_say_how_to_begin(tmp_path):
         distorted.write(where, found, method="basic", data="cifar10", seed=seed)
     out = distorted.report(distortion, f"{tmp_path}/in/*", tmp_path / "out", PRINTED)
     text = (out / "index.html").read_text()
-    empty = re.findall(r"<li>(\S+ ?\d?): nothing here\. For ([^<]*)</li>", text)
+    empty = re.findall(r"<li>(\S+ ?\d?): no measurements\. For ([^<]*)</li>", text)
     assert [name for name, _ in empty] == [
         *(f"Table {i}" for i in (1, 2, 3, 5, 6, 7)),
         "MNIST-CIFAR",
@@ -336,7 +336,7 @@ def test_tables_that_are_empty_say_how_to_begin(tmp_path):
     [
         (
             ["--printed=nowhere"],
-            "--printed: nowhere/distortion_table1.csv must be there",
+            "--printed: nowhere/distortion_table1.csv does not exist",
         ),
         (["--measured=nowhere/*"], "nowhere"),
     ],

@@ -98,7 +98,7 @@ def test_table_1_has_ours_beside_theirs(tmp_path, printed):
                 where, level, {"id": inside, "ood": outside + up}, model=model
             )
     shifted.write(tmp_path / "M0", "M0", {"id": 0.9, "ood": 0.9})
-    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.make_tables(read(tmp_path), printed, DRAWS)
     assert table.name == "table1_kinds" and table.texts == 3
     rows = {row[1:3]: row[3:] for row in table.rows}
     ours = rows["resnet18", "here, n=3"]
@@ -120,7 +120,7 @@ def test_table_1_has_ours_beside_theirs(tmp_path, printed):
 def test_averages_of_the_same_models(tmp_path, printed):
     for model in ("resnet18", "resnet34"):
         shifted.write(tmp_path / model, "M4", {"id": 0.9, "ood": 0.5}, model=model)
-    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.make_tables(read(tmp_path), printed, DRAWS)
     rows = {row[1:3]: row[3:] for row in table.rows}
     inside, outside = (96.8 + 98) / 2, (49.51 + 41.21) / 2
     drop = f"{100 * (inside - outside) / inside:.2f}"
@@ -130,7 +130,9 @@ def test_averages_of_the_same_models(tmp_path, printed):
 
 def test_a_level_before_the_last_is_named(tmp_path):
     shifted.write(tmp_path / "a", "C5", {"id": 0.9, "ood": 0.5})
-    (table,) = shifts_published.of(read(tmp_path), shifts_published.read(""), DRAWS)
+    (table,) = shifts_published.make_tables(
+        read(tmp_path), shifts_published.read(""), DRAWS
+    )
     assert table.rows[0][8].endswith("(C5)") and table.rows[0][5] == "–"
 
 
@@ -144,7 +146,7 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
     only(
         tmp_path, "red", others={"green": 0.2, "yellow": 0.6, "blue": 0.1}, model="mine"
     )
-    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.make_tables(read(tmp_path), printed, DRAWS)
     assert (
         table.head[4:8] == shifted.COLOURS
     )  # In the order of the data, not of letters.
@@ -171,11 +173,15 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
 def test_others_that_are_tested_together_are_of_as_many_values(tmp_path):
     where = tmp_path / "a"
     shifted.write(where, "only-red", {"id": 0.8, "ood": 0.2}, data="faces")
-    (table,) = shifts_published.of(read(tmp_path), shifts_published.read(""), DRAWS)
+    (table,) = shifts_published.make_tables(
+        read(tmp_path), shifts_published.read(""), DRAWS
+    )
     assert table.rows[0][4:] == ("80.00 ± 0.00", "20.00 ± 0.00", "75.00", "56.25")
     path = where / "provenance.json"
     path.write_text("{}")
-    (table,) = shifts_published.of(read(tmp_path), shifts_published.read(""), DRAWS)
+    (table,) = shifts_published.make_tables(
+        read(tmp_path), shifts_published.read(""), DRAWS
+    )
     assert table.rows[0][-2:] == ("75.00", "–")
 
 
@@ -184,7 +190,7 @@ def test_table_3_has_clusters_in_their_order(tmp_path, printed):
     for i in (10, 2, 1):
         others = {name: 0.5 for name in names if name != f"D{i}"} | {"D5": 0.86}
         only(tmp_path, f"D{i}", others=others, attribute="cluster", data="celeba")
-    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.make_tables(read(tmp_path), printed, DRAWS)
     rows = [row[1:] for row in table.rows]
     assert [row[1] for row in rows] == ["D1", "D1", "D2", "D2", "D10", "mean"]
     assert rows[0][3:5] == ("99.00 ± 0.00", "54.00 ± 0.00")  # The plain mean of nine.
@@ -226,7 +232,7 @@ def test_the_page_is_that_of_the_report_with_the_papers_tables(out):
 def test_numbers_that_are_not_there_are_one_line(tmp_path, capsys):
     args = ["--runs=x", f"--out={tmp_path}/out"]
     assert shifts.main([*args, "--printed=nowhere"]) == 2
-    assert "--printed: nowhere/ood_table1.csv must be there" in capsys.readouterr().err
+    assert "--printed: nowhere/ood_table1.csv does not exist" in capsys.readouterr().err
     for path in PUBLISHED.glob("ood_*.csv"):
         (tmp_path / path.name).write_text(path.read_text().replace("96.8,", "?,"))
     assert shifts.main([*args, f"--printed={tmp_path}"]) == 2
