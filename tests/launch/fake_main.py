@@ -1,4 +1,4 @@
-"""Stands in for jbias.main where what counts is how it is started and ended.
+"""Replacement of jbias.main for tests of how runs are started and how they end.
 
     python tests/launch/fake_main.py '{"curve": [0.1, 0.2], ...}' --workdir=DIR
 
@@ -16,7 +16,7 @@ import time
 
 
 def evaluation(workdir: pathlib.Path, step: int, value: float) -> None:
-    """Writes the records of a step; the test set says the opposite of validation."""
+    """Write the records of a step; test accuracy is 1 minus validation accuracy."""
     common = {"run": workdir.name, "algorithm": "erm", "variant": "", "model": "cnn"}
     common |= {"train_data": "shapes", "stage": 0, "seed": 0, "step": step}
     common |= {"epoch": 1.0, "condition": "", "metric": "accuracy", "status": "ok"}
@@ -31,7 +31,7 @@ def evaluation(workdir: pathlib.Path, step: int, value: float) -> None:
 
 
 def main(told: dict, workdir: pathlib.Path) -> int:
-    """The run."""
+    """Run the replacement."""
     workdir.mkdir(parents=True, exist_ok=True)
     asked = []
 

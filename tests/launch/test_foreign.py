@@ -1,4 +1,4 @@
-"""Searches that others began run no code of theirs, and no trial is lost unsaid."""
+"""Searches of other users run no code of theirs, and every lost trial is reported."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ def test_a_damaged_search_is_told_in_one_line(tmp_path, capsys, text):
 
 
 def test_two_trials_of_one_hash_are_refused(tmp_path, capsys):
-    """Found by search: these two have the same 32 bits."""
+    """Two trials whose hashes collide (found by search) are refused."""
     axis = "--config.optim.rate=[0.011875,0.023987]"
     sweep.main(
         [
@@ -132,7 +132,7 @@ def test_an_error_leaves_no_run_behind(tmp_path, monkeypatch):
     ],
 )
 def test_code_that_a_change_names_is_not_run_either(tmp_path, capsys, value):
-    """A config of the package whose algorithm is a file of somebody else."""
+    """A package config whose algorithm is another user's file is refused."""
     (tmp_path / ".sweep").mkdir()
     (evil := tmp_path / "evil.py").write_text("raise SystemExit\n")
     text = value.format(evil=evil, stem=evil.with_suffix(""))

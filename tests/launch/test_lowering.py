@@ -1,4 +1,4 @@
-"""What the clouds' scripts train lowers for a mesh of the TPUs they ask for."""
+"""The runs of the clouds' scripts lower for a mesh of the requested TPUs."""
 
 import functools
 import pathlib
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarni
 
 
 def asked(where: str) -> tuple[str, int]:
-    """The arguments of the first run of a frozen script, and its number of chips."""
+    """Return the arguments of the first run of a frozen script, and its number of chips."""
     text = (GOLDEN / f"{where}.sh").read_text()
     run = re.search(r"-m jbias\.main ((?:--config\S+ )+)--workdir", text)
     return run[1].strip(), int(re.search(r"v6e-(\d+)", text)[1])
@@ -29,7 +29,7 @@ def asked(where: str) -> tuple[str, int]:
 
 @functools.cache
 def lowered(arguments: str, chips: int) -> tuple[str, int]:
-    """The step in StableHLO, and the examples of a batch."""
+    """Return the step in StableHLO, and the number of examples per batch."""
     named, *changes = arguments.split()
     config = trials.read_config(named.removeprefix("--config="), tuple(changes))
     # All chips of the slice: of several hosts no run may leave any out.
@@ -62,7 +62,7 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
 
 @pytest.fixture
 def on_tpus(monkeypatch):
-    """What a step asks for is what it runs on: its precision follows."""
+    """Fixture: the step is lowered for TPUs, with their precision."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
 
 

@@ -1,4 +1,4 @@
-"""A search that cannot be meant is refused in one line, before anything is begun."""
+"""An invalid search is refused in one line, before anything starts."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def at_root(monkeypatch):
 
 
 def refused(capsys, *arguments: str) -> str:
-    """The one line that a refused search tells."""
+    """Return the one line of a refused search."""
     assert sweep.main(["run", *arguments, "--dry-run"]) == 2
     told = capsys.readouterr().err.strip()
     assert told.count("\n") == 0

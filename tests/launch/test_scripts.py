@@ -1,4 +1,4 @@
-"""What clusters and clouds would be given: frozen, checked by others' checkers, and safe.
+"""Scripts for clusters and clouds: equal to frozen files, valid, and safe to run.
 
 JBIAS_GOLDEN=1 writes the frozen scripts anew.
 """
@@ -52,26 +52,26 @@ NASTY += ["a b", "*", "~", "#", "$HOME", "\\", "!x", "{a,b}", "-n", "TASK"]
 
 
 def script(where: str, todo=TRIALS, **changed) -> str:
-    """What an executor would start; tpu_pod takes one run."""
+    """Return the script of an executor for the trials; tpu_pod takes one trial."""
     name, options = runner.parse_executor(OPTIONS[where])
     todo = todo[:1] if where == "tpu_pod" else todo
     return runner.EXECUTORS[name].script(todo, {**options, **changed})
 
 
 def sky_task(todo=TRIALS, **changed) -> dict:
-    """What SkyPilot gets."""
+    """Return the task for SkyPilot."""
     return sky.task(todo, {**runner.parse_executor(OPTIONS["sky"])[1], **changed})
 
 
 def nasty(where: str) -> list[trials.Trial]:
-    """A trial whose arguments are nasty; xpk takes no line breaks."""
+    """Return a trial with special characters in its arguments; no line breaks for xpk."""
     values = [*NASTY, *(() if where == "xpk" else ("\n", "\nTASK\ntouch pwned\n"))]
     arguments = (f"--config=configs/{''.join(values)}", *values)
     return [TRIALS[0]._replace(arguments=arguments)]
 
 
 def shellcheck(text: str, tmp_path: pathlib.Path, severity: str = "style") -> None:
-    """Refuses what shellcheck finds; "warning" lets it wonder at `$` in quotes."""
+    """Fail if shellcheck finds a problem; severity "warning" allows `$` in quotes."""
     path = tmp_path / "script.sh"
     path.write_text(text)
     command = [str(pathlib.Path(sys.executable).parent / "shellcheck")]
@@ -99,7 +99,7 @@ def test_shellcheck_finds_nothing(where, tmp_path):
 
 
 def test_comments_stay_comments(tmp_path):
-    """Of SLURM's script only what stands before the comments is submitted."""
+    """Commands in the comments of SLURM's script are never run."""
     shown = script("slurm", nasty("slurm")).partition("# commands of the jobs:\n")[2]
     assert [line[:2] for line in shown.splitlines()] == ["# "]
 
@@ -115,7 +115,7 @@ SAID = "print({!r} if 'describe' in sys.argv else '')\n"
 def run(
     text: str, tmp_path: pathlib.Path, code: int = 0, env=os.environ, **programs: str
 ) -> list[list[str]]:
-    """What a script gives these programs, which are replaced by ones that write it down.
+    """Return the calls of the programs in a script; recording programs replace them.
 
     Their values are what they do then, in Python. The script ends with this code; what it
     says comes first where it is not 0.
@@ -157,7 +157,7 @@ def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
 
 
 def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
-    """The resource is suspended, then unknown, then there."""
+    """A resource that is suspended, then unknown, is requested again."""
     states = ["SUSPENDED", "", "ACTIVE"]
     then = (
         "told = open('said').read().count('describe')\n"
@@ -220,14 +220,14 @@ def test_xpk_gets_flags_that_it_has(todo, tmp_path):
 
 
 def without_nulls(tree):
-    """As Kubernetes reads it."""
+    """Remove nulls, as Kubernetes does."""
     if isinstance(tree, dict):
         return {k: without_nulls(v) for k, v in tree.items() if v is not None}
     return [*map(without_nulls, tree)] if isinstance(tree, list) else tree
 
 
 def test_what_xpk_makes_of_a_run_is_a_jobset_that_kueue_queues():
-    """As xpk made it of the first frozen command; tests/oracles/launchers.py."""
+    """Oracle: xpk's output for the first frozen command; tests/oracles/launchers.py."""
     jobset, command = (
         without_nulls(TOLD["jobset"]),
         words("xpk", TRIALS[0], "python", ""),
@@ -284,7 +284,7 @@ def test_skypilot_gets_a_task_that_its_schema_allows(todo, pool, tmp_path):
 
 @pytest.fixture
 def skypilot(monkeypatch):
-    """Stands in for SkyPilot's Python API; notes what it was asked for."""
+    """Replacement of SkyPilot's Python API that records its calls."""
     asked = {}
     launch = lambda task, **more: asked.update(task=task, **more) or "request"
     made = types.ModuleType("sky")
@@ -373,7 +373,7 @@ def test_one_machine_may_leave_devices_out():
     [("v6e-4", 1), ("v6e-8", 2), ("v5litepod-16", 4), ("v5p-8", 1), ("v4-16", 2)],
 )
 def test_hosts_of_gke_have_four_chips(kind, hosts):
-    """As xpk 1.16 has them, in its UserFacingNameToSystemCharacteristics."""
+    """Oracle: UserFacingNameToSystemCharacteristics of xpk 1.16."""
     assert trials.host_count(kind, chips=4) == hosts
 
 

@@ -1,4 +1,4 @@
-"""Axes: read without running anything."""
+"""Axes of a search are parsed without running any code."""
 
 import pytest
 from optuna import distributions

@@ -1,4 +1,4 @@
-"""An array in a real SLURM, with a program that stands in for the training.
+"""An array in a real SLURM, whose jobs run a replacement of the training.
 
 The eight algorithms themselves are trained there by `python -m benchmarks.slurm`.
 """
@@ -36,7 +36,7 @@ SLOW = dict(curve=[0.1] * 30, seconds=0.3)
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """Two nodes of two cores each."""
+    """Fixture: a SLURM cluster of two nodes with two cores each."""
     monkeypatch.chdir(smoke_runs.ROOT)
     monkeypatch.setenv("PYTHONPATH", str(smoke_runs.ROOT))
     monkeypatch.setenv("COLUMNS", "200")
@@ -58,7 +58,7 @@ def until(holds, seconds: float = 120.0) -> None:
 
 
 def job_of(folder, rate: float) -> str:
-    """The job of the trial with this step size, by what the study knows."""
+    """Return the job of the trial with this step size, from the study."""
     sweep.main(["status", f"--workdir={folder}"])
     asked = search.resolve(ASKED, folder)
     opened = study.open_study(asked, folder, keep=False)
@@ -147,7 +147,7 @@ def test_the_median_rule_cancels_jobs(cluster, monkeypatch):
 def test_an_array_of_more_jobs_than_the_cluster_takes(
     tmp_path, monkeypatch, capsys, cluster
 ):
-    """Seven trials where arrays have three jobs at most."""
+    """Seven trials run although arrays have at most three jobs."""
     call("scontrol", "update", "partitionname=all", "state=up")
     conf = pathlib.Path(os.environ["SLURM_CONF"])
     conf.write_text(conf.read_text() + "MaxArraySize=3\n")

@@ -1,4 +1,4 @@
-"""What SLURM is asked and told, by programs that stand in for it."""
+"""The calls of SLURM's programs, which the tests replace."""
 
 import types
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarni
 
 @pytest.fixture
 def todo(tmp_path):
-    """Three trials in one folder."""
+    """Return three trials in one folder."""
     return [
         trials.Trial(name, tmp_path / name, (), {}, {"run": {"devices": 0}})
         for name in "abc"
@@ -25,7 +25,7 @@ def todo(tmp_path):
 
 
 class Cluster:
-    """Stands in for submitit's executor, for squeue and for scontrol."""
+    """Replacement of submitit's executor, squeue and scontrol."""
 
     def __init__(self):
         self.jobs, self.killed, self.called, self.most = {}, False, [], 1001
@@ -104,7 +104,7 @@ def test_arrays_are_as_large_as_the_cluster_takes_them(todo, cluster, executor):
 
 
 def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
-    """The pruner finds it again at each look, until it has saved and left."""
+    """A trial that the pruner rejects repeatedly is cancelled once."""
     monkeypatch.chdir(smoke_runs.ROOT)
     search = Search([CONFIG], ["--config.optim.rate=[0.1, 0.2]"], stop="median")
     opened = study.open_study(search, tmp_path, keep=True)

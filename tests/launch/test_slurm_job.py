@@ -1,4 +1,4 @@
-"""A job of several processes goes back into the queue when one of them was lost."""
+"""A job of several processes is queued again after the loss of a process."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from tests import cases
 
 
 def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slurm.Job:
-    """A job that does this in a shell, and a scontrol that writes down what it hears."""
+    """Return a job that runs a shell command, with a scontrol that records its calls."""
     fake = tmp_path / "bin" / "scontrol"
     fake.parent.mkdir()
     fake.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/asked"\n')

@@ -1,4 +1,4 @@
-"""The study of a search: what is drawn, what is stopped, what is told, and what a kill leaves."""
+"""The study of a search: sampling, pruning, reporting, and resuming after a kill."""
 
 import json
 import pathlib
@@ -47,7 +47,7 @@ def drawn(asked: Search) -> list[dict[str, str]]:
 
 
 def evaluate(trial: trials.Trial, curve: dict[int, float], word: str = "") -> None:
-    """Writes a run's records, and that it has ended."""
+    """Write the records of a run, and its end."""
     for step, value in curve.items():
         record = results.Record(
             *("r", "erm", "", "cnn", "shapes", 0, 0, step, 1.0),
@@ -109,7 +109,7 @@ def test_draws_are_different_and_end():
 
 
 def good(rate: str) -> float:
-    """Best at 0.05."""
+    """Return an accuracy with its maximum at 0.05."""
     return 1 - min(1.0, abs(np.log10(float(rate) / 0.05)) / 3)
 
 
@@ -163,7 +163,7 @@ CURVES = [{1: 0.2, 2: 0.4, 3: 0.6}, {1: 0.4, 2: 0.6, 3: 0.8}, {1: 0.6, 2: 0.8, 3
 
 
 def follow(asked: study.Ledger, curve: dict[int, float]) -> str:
-    """Why the next trial is stopped, whose evaluations come one by one."""
+    """Return why the next trial is stopped; its evaluations arrive one by one."""
     trial, why = asked.next_trial(), ""
     for step, value in curve.items():
         evaluate(trial, {step: value})
@@ -361,7 +361,7 @@ def test_what_decides_no_number_keeps_the_study(tmp_path):
 
 
 def test_what_is_kept_is_json(tmp_path):
-    """Which optuna-dashboard reads, too."""
+    """The attributes in the study are JSON, which optuna-dashboard reads."""
     asked = ledger(search(RATE, trials=2), tmp_path, keep=True)
     asked.next_trial()
     lines = (tmp_path / ".sweep/study.log").read_text().splitlines()

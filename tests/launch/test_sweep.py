@@ -1,4 +1,4 @@
-"""Searches as a user starts them, with a program that stands in for the training."""
+"""Searches started by the command line, with a replacement of the training."""
 
 import fcntl
 import itertools
@@ -35,7 +35,7 @@ def at_root(monkeypatch):
 
 
 def told(monkeypatch, by_rate: dict) -> None:
-    """Makes trials run the stand-in, told by the step size what to do."""
+    """Let trials run the replacement, which behaves according to the step size."""
 
     def command(trial, python=sys.executable, runs=""):
         del python, runs
@@ -46,7 +46,7 @@ def told(monkeypatch, by_rate: dict) -> None:
 
 
 def swept(folder: pathlib.Path, rates, *more: str, what: str = "run") -> int:
-    """Searches over these step sizes."""
+    """Run a search over these step sizes."""
     axis = f"--config.optim.rate={[*rates]!r}"
     common = [what, SMOKE, axis, f"--workdir={folder}", "--every=1"]
     return sweep.main([*common, *more])
@@ -269,7 +269,7 @@ def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
 
 
 def test_a_dry_run_runs_no_code_of_a_part(tmp_path, capsys):
-    """A file of the user's own algorithm must be there, and is not run."""
+    """A dry run requires the file of the user's algorithm, but does not run it."""
     (own := tmp_path / "own.py").write_text("raise SystemExit\n")
     change = f"--config.algo.name={own}:make"
     words = ["run", SMOKE, change, f"--workdir={tmp_path}/x", "--dry-run"]
@@ -348,7 +348,7 @@ def test_the_rest_is_told_by_the_rate_so_far(tmp_path):
 
 
 def test_what_a_run_has_told_is_not_told_again(tmp_path):
-    """An older end in the log is none of this process."""
+    """An older reason in the log does not count for a new process."""
     output, log = tmp_path / "output", tmp_path / "log.txt"
     output.write_text('{"json": "of the error"}\n')
     log.write_text("jbias: an older end\n")
@@ -377,7 +377,7 @@ def test_help_waits_for_nothing():
 
 @pytest.mark.slow
 def test_real_runs_one_of_which_fails(tmp_path):
-    """The other is done, and the first is run again once the reason is gone."""
+    """One run is done, and the failed run succeeds once its cause is removed."""
     command = [sys.executable, "-m", "launch.sweep", "run", SMOKE]
     command += ["--config.model.width=4", "--config.train.batch=[32, 100000]"]
     command += [f"--workdir={tmp_path}"]

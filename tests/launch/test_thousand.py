@@ -1,4 +1,4 @@
-"""A thousand trials by four workers: a worker is killed, then the launcher; none is lost or doubled."""
+"""A thousand trials with four workers: no trial is lost or repeated after kills."""
 
 import collections
 import os

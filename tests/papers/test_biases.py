@@ -1,4 +1,4 @@
-"""`jbias papers biases`: the published study, beside what its authors printed."""
+"""`jbias papers biases`: the published study, compared with the printed numbers."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ def lines():
 
 
 def test_the_study_is_the_one_of_its_selection(published):
-    """biases.csv was made before, by another way, and has six decimals."""
+    """Oracle: biases.csv, computed independently, with six decimals."""
     told = pd.read_csv(FOLDER / "biases.csv", index_col="model")
     assert list(published.frame.index) == list(told.index)
     assert (published.frame["training"] == told["training"]).all()
@@ -68,7 +68,7 @@ def vit():
 
 @pytest.fixture(scope="module")
 def page(vit):
-    """Of five models, to be quick."""
+    """Return the page of five models, for speed."""
     study = bias_study.analyse(vit, permutations=20)
     return biases_published.report(vit, study, study)
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_stands_first_where_it_matters(page):
 
 
 def hide_what_is_not_drawn(fig):
-    """Labels of ticks beyond the ends of an axis are there, and not drawn."""
+    """Hide tick labels beyond the ends of an axis, which are not drawn."""
     fig.draw_without_rendering()
     for axis in (axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)):
         low, high = sorted(axis.get_view_interval())
@@ -94,7 +94,7 @@ def hide_what_is_not_drawn(fig):
 
 @pytest.mark.slow
 def test_figures_are_legible(page, vit):
-    """No text over another, and none cut."""
+    """No text overlaps another text or is cut off."""
     study = bias_study.titled(bias_study.analyse(vit, permutations=20))
     names = (*study.options.x, *study.options.y, *study.options.among[0])
     blocks = [block for section in page.sections for block in section.blocks]

@@ -1,4 +1,4 @@
-"""The paper's tables, ours beside theirs, which of its orderings hold, and what is missing."""
+"""The paper's tables with our and the printed numbers, its claims, and missing parts."""
 
 import csv
 import itertools
@@ -39,7 +39,7 @@ def printed():
 
 
 def test_ours_are_those_of_the_report(made):
-    """Tables of the paper select, and lay out anew, what the table of all values has."""
+    """The paper's tables contain exactly the values of the table of all values."""
 
     def rows(name):
         path = made / f"tables/{name}.csv"
@@ -61,7 +61,7 @@ def test_networks_without_a_class_are_those_of_any_class(made):
 
 
 def test_printed_numbers_are_untouched(made, printed):
-    """Every number of the files comes through, and nothing else is the paper's."""
+    """Every number of the files is in the tables, and no other number is the paper's."""
     sizes = dict(table1=20, table2=8, table3=20, table4=15, table5=6, table6=4)
     for name, size in (sizes | dict(table7=18, simplicity=4)).items():
         with (PUBLISHED / f"distortion_{name}.csv").open() as file:
@@ -87,7 +87,7 @@ def test_printed_numbers_are_untouched(made, printed):
 
 
 def test_orderings_of_seeds_by_brute_force(made, measured):
-    """p of basic > MixUp: all 252 ways to share out ten networks' parts and growths."""
+    """p of basic > MixUp equals the count over all 252 splits of ten networks."""
     pairs = []
     for method in ("basic", "mixup"):
         grown = distorted.index(measured, method, "grid_shuffle", "4x4")[2]
@@ -124,7 +124,7 @@ def test_orderings_of_seeds_by_brute_force(made, measured):
 
 
 def test_orderings_in_the_paper_are_welch_tests(made, printed):
-    """FMix on CIFAR-10: 95.03 and a point with Fashion-MNIST, 94.36 with itself."""
+    """FMix on CIFAR-10: 95.03 plus a point with Fashion-MNIST, 94.36 with itself."""
     rows = distorted.table(made, "claims", data="CIFAR-10", table="Table 7")
     (told,) = (row for _, row in rows.iterrows() if row["claim"].startswith("FMix"))
     (first, a, n), (second, b, _) = (
@@ -172,7 +172,7 @@ def test_a_printed_deviation_of_zero_is_taken_as_half_a_digit():
 
 
 def test_claims_of_a_table_are_in_its_order(printed):
-    """In the paper's numbers, each claim read off Table 4 is as claimed."""
+    """In the printed numbers, all claims that were read off Table 4 hold."""
     orders = {"cut_occlusion": [], "iocclusion": []}
     for claim in printed.claims():
         if claim.more.quantity in orders:
@@ -182,7 +182,7 @@ def test_claims_of_a_table_are_in_its_order(printed):
 
 
 def test_claims_are_made_for_other_data_too(printed):
-    """But for those on what the paper mixes with Fashion-MNIST, and on stacked images."""
+    """Except for mixing with Fashion-MNIST, and for stacked images."""
     known = list(printed.claims())
     other = [x for x in printed.claims(["shapes"]) if x not in known]
     assert {x.more.data for x in other} == {"shapes"} and len(known) == 70
@@ -205,7 +205,7 @@ def test_no_harm_is_told_by_a_margin(made):
 
 
 def test_iocclusion_is_tested_by_the_gaps_of_all_seeds(tmp_path, printed):
-    """Also where some seeds have none of their own; without any mean gap there is no test."""
+    """Seeds without a gap of their own count; without a mean gap there is no test."""
     sure, unsure, none = (0.95, 0.80), (0.95, 0.90), (0.9, 0.9)
     gaps = {"basic": [sure] * 3, "mixup": [sure, sure, unsure, none, sure]}
     for method, each in (gaps | {"cutmix": [unsure, (0.92, 0.9)]}).items():
@@ -247,7 +247,7 @@ def test_two_seeds_cannot_tell(made):
 
 
 def test_groups_of_other_sizes(measured, printed, tmp_path):
-    """5, 4, 3 and 2 seeds: each pair has its ways, and says what it can never pass."""
+    """Groups of 5, 4, 3 and 2 seeds have the exact smallest possible p."""
     sizes = dict(basic=5, mixup=4, fmix=3, cutmix=2)
     for method, size in sizes.items():
         for seed in range(size):
@@ -302,7 +302,7 @@ def test_every_part_is_on_the_page(made):
 
 
 def test_tables_that_are_empty_say_how_to_begin(tmp_path):
-    """Networks of which only what Table 4 needs was measured."""
+    """Only the measures of Table 4 exist; the other tables name a command."""
     for seed in range(2):
         rng = np.random.default_rng(seed)
         found = {
@@ -368,7 +368,7 @@ def test_files_that_are_not_as_published_are_refused(tmp_path, table, old, new):
 
 
 def test_models_have_claims_of_their_own(measured, printed, tmp_path):
-    """Two models: each has its rows, and what nobody has is told once."""
+    """Each of two models has its own rows; a claim without measurements has one row."""
     for method in ("basic", "mixup"):
         for seed in range(3):
             name = f"{method}-{seed}"

@@ -1,4 +1,4 @@
-"""What the orderings of the data-distortion study rest on: the level of their tests.
+"""The level of the tests of claims in the data-distortion study.
 
 The figures of docs/distortion.md on the level of the tests are of the simulations here.
 """
@@ -24,7 +24,7 @@ CLAIM = distortion_published.Claim(
 
 
 def parts(random, pull, dominant, seeds=5):
-    """Seeds of which a share `pull`, or so, of the errors on distorted images gathers."""
+    """Return seeds for which about a share `pull` of errors is in one class."""
     clean = random.multinomial(500, np.full(10, 0.1), size=seeds)
     share = np.clip(pull * (1 + 0.3 * random.normal(size=seeds)), 0, 1)[:, None]
     of_each = (1 - share) * 0.1 + share * (np.arange(10) == dominant)
@@ -35,7 +35,7 @@ def parts(random, pull, dominant, seeds=5):
 
 
 def gaps(random, gap, left, seeds=5, n=1000):
-    """Seeds of networks that keep the part `left` of their gap where parts are hidden."""
+    """Return seeds of networks that keep a share `left` of their gap under occlusion."""
     shares = (0.6 + gap, 0.6, 0.4 + left * gap, 0.4)
     spread = np.array(shares)[:, None] + 0.01 * random.normal(size=(4, seeds))
     train, test, *hidden = random.binomial(n, np.clip(spread, 0, 1)) / n
@@ -51,7 +51,7 @@ def gaps(random, gap, left, seeds=5, n=1000):
 
 
 def rejected(pairs, statistic):
-    """How often each side has p of 0.05 or less, of studies where both can be told."""
+    """Return how often each side has p <= 0.05, in studies where both have a test."""
     known = [pair for pair in pairs if all(map(len, pair))]
     found = [two_sample.exchange(*pair, statistic) for pair in known]
     return [
@@ -63,7 +63,7 @@ def rejected(pairs, statistic):
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(5, 5), (5, 3)])
 def test_the_same_index_in_another_class_is_no_difference(sizes):
-    """Level 5 % a side: of 120 studies 14 are the 99.9 % quantile, 25 % would be 30."""
+    """Level 5 % a side: of 120 studies, 14 is the 99.9 % quantile; 25 % would be 30."""
     random = np.random.default_rng(0)
     pairs = [
         [parts(random, 0.4, c, n) for c, n in zip((9, 3), sizes, strict=True)]
@@ -81,7 +81,7 @@ def test_another_index_is_seen():
 
 @pytest.mark.slow
 def test_the_same_iocclusion_of_another_gap_is_no_difference():
-    """Gaps of 20 and 6 points, half of each left. Level 3 to 8 % a side, by 300 studies."""
+    """Gaps of 20 and 6 points, half kept. Level 3 to 8 % a side, in 300 studies."""
     random = np.random.default_rng(2)
     pairs = [[gaps(random, gap, 0.5) for gap in (0.2, 0.06)] for _ in range(STUDIES)]
     assert max(rejected(pairs, distortion_study.ratio)) <= 18
@@ -91,7 +91,7 @@ def test_the_same_iocclusion_of_another_gap_is_no_difference():
 
 
 def test_both_sides_together_have_the_level():
-    """Of all 70 ways to label eight values at most 5 % say something."""
+    """Of all 70 labellings of eight values, at most 5 % have a verdict."""
     values, said = np.random.default_rng(3).normal(size=8), []
     for chosen in itertools.combinations(range(8), 4):
         groups = values[list(chosen)], np.delete(values, chosen)

@@ -1,4 +1,4 @@
-"""Each number of docs/given-accuracy.md, from the committed table by numpy and scipy alone.
+"""Each number of docs/given-accuracy.md, recomputed from the table by numpy and scipy.
 
 Intervals, which rest on draws, are those of jbias.
 """
@@ -35,7 +35,7 @@ def rho(frame, y, x="shape"):
 
 
 def partial(frame, y, given="imagenet", *, within=False, scale=scipy.stats.rankdata):
-    """Correlates residuals of least squares on the measure given, and on categories."""
+    """Return the correlation of residuals given a measure and categories."""
     kinds = pd.get_dummies(frame["training"]).to_numpy(float)
     one = kinds if within else np.ones((len(frame), 1))
     design = np.column_stack([one, scale(frame[given])])
@@ -138,7 +138,7 @@ def beyond_the_line():
 
 
 def test_every_number_of_the_text_is_that_of_the_table():
-    """What stands beside these sentences has no number but names, years and a level."""
+    """Other sentences have no numbers except names, years and a level."""
     rest = re.sub(r"(?s)```.*?```|\(https?://\S+\)|(?m:^\|[^\n]*)", "", PAGE)
     rest = " ".join(rest.split())
     for part in (first, how_it_holds, what_it_does_not_say, beyond_the_line):

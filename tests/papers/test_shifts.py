@@ -1,4 +1,4 @@
-"""The paper's tables in its layout, ours beside theirs, and what its numbers are."""
+"""The paper's tables in its layout, with our and the printed numbers."""
 
 import html
 import json
@@ -41,7 +41,7 @@ def test_printed_drops_of_table_1_are_relative_and_of_averages():
 
 
 def test_printed_drops_of_table_2_are_three_quarters_but_for_one():
-    """The mean over four columns of which the trained one has no drop; one repeats."""
+    """The paper's mean is over four columns, of which one is 0; one row repeats."""
     table, drops = published("table2"), published("table2_drops")
     key = ["model", "train_colour", "train_size"]
     rows = {
@@ -200,7 +200,7 @@ def test_table_3_has_clusters_in_their_order(tmp_path, printed):
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """The report of a few runs of everything that the paper has."""
+    """Fixture: the report of a few runs for everything in the paper."""
     runs, out = (tmp_path_factory.mktemp(name) for name in ("runs", "report"))
     fine = {"id": 0.9, "ood": 0.5}
     for model in ("resnet18", "cnn", "squeezenet1_0"):

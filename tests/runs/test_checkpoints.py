@@ -1,4 +1,4 @@
-"""Saving, retention by validation, and falling back from damage."""
+"""Saving, retention by validation accuracy, and recovery from damaged checkpoints."""
 
 import errno
 import gc
@@ -20,7 +20,7 @@ from tests import cases
 
 
 def states(value: float) -> tuple:
-    """Two seeds' states with all kinds of leaves in them."""
+    """Return two seeds' states with all types of leaves."""
     return tuple(
         train_step.State(
             jnp.asarray(int(value), jnp.int32),
@@ -33,7 +33,7 @@ def states(value: float) -> tuple:
 
 
 def template(stage: int) -> tuple:
-    """The tree of a run of one stage."""
+    """Return the shapes of the states of a run of one stage."""
     assert stage == 0
     return jax.eval_shape(lambda: states(0.0))
 
@@ -107,7 +107,7 @@ def test_each_stage_keeps_its_own_best(tmp_path):
 
 
 def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
-    """Then the best of them by what came from there."""
+    """Afterwards the best steps by these evaluations are kept."""
     found = {1: {"0/0": 0.5}, 2: {"0/0": 0.9}, 3: {"0/0": 0.7}}
     store = checkpoints.CheckpointStore(tmp_path / "c", valid_at=found.get)
     for at in range(1, 8):
@@ -217,7 +217,7 @@ def test_what_the_template_refuses_is_no_damage(tmp_path, kind):
 
 
 def test_what_is_read_lies_on_the_host(tmp_path):
-    """No device holds it before the run says which is to."""
+    """Restored arrays are numpy arrays, on no device."""
     fill(tmp_path / "c", {1: None})
     found, _ = latest(tmp_path / "c")
     assert {type(leaf) for leaf in jax.tree.leaves(found)} == {np.ndarray}
@@ -260,7 +260,7 @@ def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatc
 
 
 def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch):
-    """By days with each look at it, back and forth."""
+    """A save succeeds although the clock jumps by days at each call."""
     now, jumps = time.time, itertools.cycle([0.0, 1e6, -1e6])
     monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
     fill(tmp_path / "c", {1: None, 2: {"0/0": 0.5}})
@@ -300,7 +300,7 @@ def test_why_a_step_is_damaged_ends_at_a_word():
 
 @pytest.mark.slow
 def test_saves_leave_no_objects_behind(tmp_path):
-    """Of each array of each save tensorstore kept four."""
+    """tensorstore leaked four objects for each array of each save."""
     arrays = tuple({f"w{i}": np.ones(2) for i in range(40)} for _ in range(2))
     store, held = checkpoints.CheckpointStore(tmp_path), []
     for at in range(1, 14):
@@ -313,7 +313,7 @@ def test_saves_leave_no_objects_behind(tmp_path):
 
 
 def test_networks_of_damaged_checkpoints_are_refused_or_as_they_were(tmp_path):
-    """Of many bytes that are changed, none gives other weights."""
+    """Whichever byte is changed, the weights are refused or unchanged."""
     fill(tmp_path / "checkpoints", {1: {}})
     folder = tmp_path / "checkpoints"
     whole, _ = trained.read_nets(folder, 1)

@@ -1,4 +1,4 @@
-"""Files of a run that are not as it wrote them are seen: resumed, done, and reported."""
+"""Changed files of a run are detected by a resumed run, a finished run and a report."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from tests import cases, smoke_runs
 
 
 def config(**run):
-    """Eight steps, evaluated and saved at every second; the latest two are kept."""
+    """Return a config of eight steps, evaluated and saved at every second step."""
     made = smoke_runs.small(seeds=(0,), eval_every="2 steps", save_every="2 steps")
     made.model = {"name": "cnn", "width": 2}
     made.epochs, made.valid.n = 2.0, 16
@@ -43,7 +43,7 @@ def broken_at(step: int, workdir: pathlib.Path, **run) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run broken off behind step 6, and what it ended as; none has step 2's states."""
+    """Return a run stopped after step 6, and its result; step 2 has no states."""
     folder = tmp_path_factory.mktemp("sealed")
     broken_at(7, folder / "broken")
     shutil.rmtree(folder / "broken/checkpoints/2", ignore_errors=True)
@@ -63,18 +63,18 @@ def done(folder, tmp_path):
 
 
 def written(workdir) -> dict[str, bytes]:
-    """All records and decisions."""
+    """Return the content of all records and decisions."""
     paths = [*workdir.glob("evals/*"), *workdir.glob("decisions/*/*")]
     return {p.relative_to(workdir).as_posix(): p.read_bytes() for p in paths}
 
 
 def kept(workdir) -> list[int]:
-    """The steps of its checkpoints."""
+    """Return the steps of a run's checkpoints."""
     return sorted(int(p.name) for p in (workdir / "checkpoints").glob("[0-9]*"))
 
 
 def harm(path: pathlib.Path, how: str) -> None:
-    """A file gone, cut in two, or with a bit the other way."""
+    """Delete a file, cut it in half, or flip a bit."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     if how == "gone":
@@ -99,7 +99,7 @@ def test_lost_decisions_are_made_anew_from_their_checkpoint(
 
 
 def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, capsys):
-    """As those of another device may be."""
+    """Decisions written again with other bits, as on another device, are reported."""
     write, path = evaluator.decisions.write, f"edge/{kept(workdir)[-1]}.parquet"
 
     def other(to, by_seed):
@@ -140,7 +140,7 @@ def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
 
 @pytest.mark.slow
 def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
-    """The report repeats it; a whole run has no such note."""
+    """The report repeats the message; an intact run has none."""
     lost = [
         f"decisions/{name}/{path.stem}.parquet"
         for name in ("edge", "valid")
@@ -183,7 +183,7 @@ def sums_word(how: str) -> str:
 
 @pytest.mark.parametrize("without", ["checkpoints", "sums.json", ""])
 def test_records_of_a_done_run_that_no_checkpoint_holds_are_refused(done, without):
-    """Nothing is trained again over what is there."""
+    """Nothing is trained again over existing files."""
     path = done / "evals/2.jsonl"
     other = path.read_text().replace('"epoch": 0.5', '"epoch": 0.6')
     assert other != path.read_text()
@@ -200,7 +200,7 @@ def test_records_of_a_done_run_that_no_checkpoint_holds_are_refused(done, withou
 
 @pytest.mark.parametrize("name", ["config.json", "provenance.json"])
 def test_changed_facts_are_refused_by_start_and_report(workdir, name):
-    """In what no comparison of identities looks at."""
+    """Also changes that no comparison of configs detects."""
     told = json.loads((workdir / name).read_text())
     (told["run"] if name == "config.json" else told)["added"] = 1
     (workdir / name).write_text(json.dumps(told))
@@ -235,7 +235,7 @@ def test_a_changed_config_is_damaged_and_no_other_runs(workdir):
 def test_facts_that_a_start_writes_anew_meanwhile_are_not_damaged(
     tmp_path, monkeypatch
 ):
-    """Who checks has read the seal of those before."""
+    """A reader may have read the checksums of the old files."""
     amiss, path = checksums.find_damaged, tmp_path / "provenance.json"
     path.write_text("before")
     checksums.write(tmp_path, {path.name: checksums.checksum(b"before")})
@@ -317,7 +317,7 @@ def test_damaged_sums_are_refused(workdir):
 
 
 def test_a_run_without_sums_goes_on_and_is_reported(folder, workdir):
-    """As of earlier versions."""
+    """Runs of earlier versions have no checksums."""
     (workdir / checksums.NAME).unlink()
     results.read(workdir)
     assert train.run(config(), workdir)
@@ -328,7 +328,7 @@ def test_a_run_without_sums_goes_on_and_is_reported(folder, workdir):
 def test_what_comes_after_the_latest_checkpoint_is_not_held_against_a_start(
     folder, tmp_path
 ):
-    """Killed right after an evaluation was sealed, and in writing it again."""
+    """A run killed right after an evaluation, or while it writes one again, resumes."""
     workdir = shutil.copytree(folder / "broken", tmp_path / "run")
     shutil.rmtree(workdir / "checkpoints" / "6")
     harm(workdir / "evals/6.jsonl", "half")

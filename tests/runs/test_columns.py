@@ -1,4 +1,4 @@
-"""Columns joined from workdirs' tables are those that pandas makes of all rows together."""
+"""Joined columns equal the columns that pandas makes of all rows."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def table(words, counts, values) -> pa.Table:
 
 @pytest.mark.parametrize("known", [2, 127, 128, 129, 300])
 def test_joined_columns_are_those_of_pandas(known):
-    """Words in any order, of one workdir or several, more than a byte holds; and nulls."""
+    """Words in any order, of several workdirs, with more than 256 words, and nulls."""
     rng = np.random.default_rng(known)
     tables, frames = [], []
     for size in (3 * known, 1, 40):

@@ -1,4 +1,4 @@
-"""Records in one file are those of the JSON lines, or are not read."""
+"""The records of a Parquet file equal those of the JSON lines, or are not used."""
 
 import pandas as pd
 import pytest
@@ -10,7 +10,7 @@ from tests.runs.test_results import curve, write_run
 
 @pytest.fixture
 def workdir(tmp_path, monkeypatch):
-    """Two seeds of a run that is done, whose records are many enough."""
+    """Return a finished run of two seeds with many records."""
     monkeypatch.setattr(results, "_MANY_BYTES", 1)
     folder = tmp_path / "erm"
     records = [
@@ -24,13 +24,13 @@ def workdir(tmp_path, monkeypatch):
 
 
 def is_compacted(folder) -> bool:
-    """Whether the records of a folder come from its Parquet file."""
+    """Return whether the records of a folder come from its Parquet file."""
     paths = results._record_files(folder)
     return compacted.read(folder, paths) is not None
 
 
 def test_records_in_one_file_are_those_of_the_lines(workdir, tmp_path):
-    """To the type of every column, with other workdirs before and after."""
+    """Equal including dtypes, with other workdirs before and after."""
     for name in ("a", "z"):
         write_run(tmp_path / name, curve([0.25, 0.5], "photo", run=name, seed=3))
     folders = [tmp_path / name for name in ("a", "erm", "z")]
@@ -71,7 +71,7 @@ def test_lines_that_changed_are_read_themselves(change, workdir):
 
 @cases.each("name", [compacted.NAME, compacted.INDEX])
 def test_a_damaged_file_is_not_read(name, workdir):
-    """A bit of any byte; names of keys in the index do not matter where they are unknown."""
+    """A flipped bit in any byte is detected; unknown names in the index do not matter."""
     results.compact(workdir)
     path, wanted = workdir / name, results.read(workdir)
     content = path.read_bytes()
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_not_read(name, workdir):
 
 
 def test_a_file_of_other_columns_is_not_read(workdir):
-    """As another version may have written it."""
+    """Another version may have written other columns."""
     wanted = results.read(workdir)
     paths = results._record_files(workdir)
     records = results._load_files(paths)

@@ -1,4 +1,4 @@
-"""Device hours and energy: arithmetic, what a clock saw, and sums over resumes."""
+"""Device hours and energy: formulas, measured phases, and sums over resumed starts."""
 
 import json
 import types

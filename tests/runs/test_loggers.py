@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases get what is given, once, and never end a run."""
+"""Loggers receive each number once, and never stop a run."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ BRANCHES = {"optim.rate=0.1": {**CONFIG, "optim": {"rate": 0.1}}}
 
 @pytest.fixture
 def begin():
-    """Makes writers of a run that begins or goes on at a step; closes them."""
+    """Open loggers of a run that starts or resumes at a step; close them afterwards."""
     with contextlib.ExitStack() as stack:
 
         def fails(line):
@@ -46,7 +46,7 @@ def numbers(value):
 
 
 def points(folder: pathlib.Path, tag="valid/accuracy") -> dict[int, float]:
-    """What TensorBoard's own reader finds in a folder."""
+    """Return the points that TensorBoard's own reader finds in a folder."""
     found = board(folder).Scalars(tag)
     assert len({one.step for one in found}) == len(found)
     return {one.step: one.value for one in found}
@@ -77,7 +77,7 @@ def test_tensorboard_reads_what_was_given(tmp_path, begin):
 
 
 def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
-    """Those of its branch, where settings vary."""
+    """In a run with branches, the settings are those of the seed's branch."""
     pytest.importorskip("tensorboardX")
     begin(["tensorboard"], tmp_path).scalars(2, numbers(0.5))
     pytest.importorskip("tensorboard")
@@ -96,7 +96,7 @@ def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
 
 
 def test_tensorboard_drops_what_lies_beyond_a_resume(tmp_path, begin):
-    """Also in folders of which nothing more is heard."""
+    """Also in folders that receive no more numbers."""
     pytest.importorskip("tensorboardX")
     before = begin(["tensorboard"], tmp_path)
     for step in range(1, 8):
@@ -214,7 +214,7 @@ def test_what_is_no_writer_is_refused(run, told):
 
 
 class Broken:
-    """A logger that fails as it is told to, also when it is closed."""
+    """A logger that fails in a chosen way, also when it is closed."""
 
     def __init__(self, fail):
         self.fail = fail
@@ -248,7 +248,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("reason", FAILURES)
 def test_a_logger_is_dropped_whatever_it_does(reason, tmp_path, monkeypatch):
-    """At its opening, at numbers and at its end, with one line each time."""
+    """Failures on opening, logging and closing each give one line."""
     module = types.ModuleType("broken_logger")
     kind = loggers.LoggerKind("broken_logger", (), shareable=True)
     monkeypatch.setitem(sys.modules, "broken_logger", module)

@@ -1,4 +1,4 @@
-"""MLflow, with its real client on a folder."""
+"""The MLflow logger, with the real client on a folder."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Records: written whole or not at all, read back the same, selected by stated rules."""
+"""Records: written atomically, read back unchanged, and selected by documented rules."""
 
 import itertools
 import json
@@ -50,7 +50,7 @@ def curve(values, dataset, **changes):
 
 @pytest.fixture
 def frame(tmp_path):
-    """Two seeds; seed 0 reaches its best validation twice, at epochs 2 and 4."""
+    """Return records of two seeds; seed 0 is best at epochs 2 and 4."""
     records = [
         *curve([0.1, 0.7, 0.5, 0.7], "valid"),
         *curve([0.1, 0.2, 0.9, 0.4], "edge"),
@@ -198,14 +198,14 @@ def test_best_validation_refuses_runs_without_validation(frame):
 
 
 def by_class(curves, seed=0, metric="class_accuracy", **changes):
-    """Validation accuracies of each class over the epochs."""
+    """Return validation accuracies per class over the epochs."""
     for name, values in curves.items():
         of = dict(condition=name, metric=metric, seed=seed, **changes)
         yield from curve(values, "valid", **of)
 
 
 def test_worst_class_takes_the_first_best_minimum(frame, tmp_path):
-    """As SubpopBench's ValWorstAccTest: the largest minimum over the classes."""
+    """Oracle: SubpopBench's ValWorstAccTest, the largest minimum over classes."""
     curves = {"class=0": [0.9, 0.5, 0.2, 0.7], "class=1": [0.2, 0.4, 0.8, 0.4]}
     other = {"class=0": [0.1, 0.1, 0.3, 0.2], "class=1": [0.9, 0.1, 0.3, 0.3]}
     more = [*by_class(curves), *by_class(other, seed=1)]
@@ -470,7 +470,7 @@ def test_rows_are_numbered_by_what_is_equal():
     ],
 )
 def test_numbers_and_first_rows_are_those_of_pandas(column):
-    """Beside a second column, of which one value is rare."""
+    """With a second column in which one value is rare."""
     frame = pd.DataFrame({"a": column, "b": [1, 1, 1, 2]})
     frame = pd.concat([frame, frame, frame.assign(b=10**6)], ignore_index=True)
     keys = results.number_rows(frame, ["a", "b"])
@@ -483,7 +483,7 @@ def test_numbers_and_first_rows_are_those_of_pandas(column):
 
 
 def test_blocks_of_one_run_are_read_side_by_side(tmp_path, monkeypatch):
-    """Two readers wait for each other; the rows are in the order of the files."""
+    """Two threads read in parallel, and rows are in the order of the files."""
     write_run(tmp_path / "erm", curve(np.linspace(0, 1, 8), "edge"))
     alone = results.read(tmp_path / "erm")
     both, load = threading.Barrier(2, timeout=60), results._load
@@ -515,7 +515,7 @@ def test_what_was_written_is_read_fast(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("value, count, n", [(0.99, 50, 100), (1.5, 150, 100)])
 def test_an_accuracy_that_is_not_its_count_is_refused(tmp_path, value, count, n):
-    """What went through float32 is."""
+    """A value that was rounded to float32 is accepted."""
     fine = record(value=1 / 3, count=1, n=3)
     near = record(dataset="sketch", value=0.33333334, count=1, n=3)
     wrong = record(dataset="valid", value=value, count=count, n=n)

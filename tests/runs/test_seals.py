@@ -1,4 +1,4 @@
-"""A checkpoint belongs to one run and one step: another run's is refused, never trained on."""
+"""A checkpoint of another run or step is refused, and never trained on."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from tests import cases, smoke_runs
 
 
 def config(**entries):
-    """Eight steps, evaluated at every fourth and saved at every third."""
+    """Return a config of eight steps, evaluated at every fourth and saved at every third."""
     made = smoke_runs.small(eval_every="4 steps", save_every="3 steps", **entries)
     made.model, made.inputs = {"name": "cnn", "width": 2}, ()
     made.epochs, made.valid.n = 2.0, 16
@@ -23,7 +23,7 @@ def config(**entries):
 
 
 def other_config():
-    """A run with states of the same shapes, of another rate."""
+    """Return a config with another rate and states of the same shapes."""
     made = config()
     made.optim.rate = 0.5
     return made
@@ -47,7 +47,7 @@ def cut(made, workdir):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run that was cut, what it ends as, and runs of another rate and other seeds."""
+    """Return a stopped run, its final result, and runs of another rate and other seeds."""
     folder = tmp_path_factory.mktemp("seals")
     cut(config(), folder / "run")
     shutil.copytree(folder / "run", folder / "whole")
@@ -72,7 +72,7 @@ def put(source, target):
 
 
 def without_seals(workdir):
-    """Make the checkpoints as they were before they had seals."""
+    """Remove the seals, as in checkpoints of older versions."""
     for path in workdir.glob("checkpoints/*/info/metadata"):
         stored = json.loads(path.read_text())
         info = json.loads(stored["body"])
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_its_differing_keys(
 
 
 def test_a_foreign_checkpoint_that_is_not_the_latest_is_refused_too(folder, workdir):
-    """Its validation accuracy would decide which step is best."""
+    """Its validation accuracy would affect which step is best."""
     put(folder / "rate/checkpoints/4", workdir / "checkpoints/4")
     with pytest.raises(ValueError, match="checkpoints/4 is of another run"):
         train.run(config(), workdir)
@@ -141,7 +141,7 @@ def test_a_foreign_checkpoint_without_a_seal_is_told_by_its_records(
 def test_a_renamed_checkpoint_is_moved_aside_and_the_one_before_is_used(
     folder, tmp_path, number, capsys
 ):
-    """Its folder's number is not the step that it holds; the line says how to use it."""
+    """The folder's number differs from its step; the line says how to use it."""
     workdir = tmp_path / "run"
     put(folder / "run", workdir)
     (workdir / "checkpoints/6").rename(workdir / f"checkpoints/{number}")
@@ -212,7 +212,7 @@ def test_readers_measure_no_foreign_checkpoint_as_a_runs_own(
 
 
 def test_a_run_may_start_from_another_runs_checkpoint(folder, tmp_path):
-    """That checkpoint is compared with the workdir that holds it."""
+    """That checkpoint is compared with its own workdir."""
     assert train.run(config(init=str(folder / "rate")), tmp_path / "begun")
 
 
@@ -231,7 +231,7 @@ def test_a_follower_evaluates_no_foreign_checkpoint(tmp_path):
 def test_an_evaluation_made_again_leaves_sealed_records_as_they_are(
     folder, workdir, monkeypatch, capsys
 ):
-    """On other devices, say, it has other numbers; the run goes on, and says so."""
+    """On other devices the numbers differ; the run continues with a message."""
     shutil.rmtree(workdir / "checkpoints")
     before, real = records(workdir), evaluator._records
 
@@ -252,7 +252,7 @@ def test_an_evaluation_made_again_leaves_sealed_records_as_they_are(
 
 
 def test_sealed_records_later_than_the_checkpoint_stay_sealed(workdir):
-    """A start that is stopped before their step does not forget them."""
+    """A start that is stopped before their step keeps their checksums."""
     shutil.rmtree(workdir / "checkpoints")
     before = checksums.read(workdir)["evals/4.jsonl"]
     with pytest.MonkeyPatch.context() as patch:
@@ -263,7 +263,7 @@ def test_sealed_records_later_than_the_checkpoint_stay_sealed(workdir):
 
 
 def test_a_checkpoint_that_contradicts_sealed_records_is_refused(folder, workdir):
-    """Even where nothing else tells that it is another run's."""
+    """Even if nothing else shows that it belongs to another run."""
     path = workdir / "evals/4.jsonl"
     path.write_text(path.read_text().replace('"epoch": 1.0', '"epoch": 1.5'))
     sums = checksums.read(workdir)

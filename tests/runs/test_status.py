@@ -1,4 +1,4 @@
-"""What state a run is in: told by what real ends of runs leave behind."""
+"""The phase of a run, from the files that real runs leave."""
 
 import fcntl
 
@@ -24,7 +24,7 @@ LOST = RECORD._replace(seed=1, value=None, count=None, status="diverged")
 
 
 def log(workdir, *lines: str) -> None:
-    """Appends to the run's log."""
+    """Append to the run's log."""
     workdir.mkdir(exist_ok=True)
     with (workdir / "log.txt").open("a") as file:
         file.writelines(line + "\n" for line in lines)

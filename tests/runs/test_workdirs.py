@@ -1,4 +1,4 @@
-"""What a workdir says of the code that trained in it."""
+"""The provenance in a workdir: the code that trained, and how the run ended."""
 
 import pathlib
 import subprocess
@@ -33,7 +33,7 @@ def test_provenance_names_the_commit_of_the_checkout():
     ],
 )
 def test_how_a_run_ended_is_read_or_not_known(tmp_path, content, ending):
-    """A power loss may leave an empty file: the run then ends once more."""
+    """After a power loss the file may be empty: the run then ends again."""
     path = epath.Path(tmp_path / "done")
     path.unlink(missing_ok=True)
     if content is not None:

@@ -1,4 +1,4 @@
-"""The command line of every command: one line that says what is wrong, and what was meant."""
+"""The command line of every command: errors are one line, with a suggestion."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ from tests import cases
     ],
 )
 def test_a_mistyped_flag_is_told_with_the_one_that_was_meant(main, argv, meant, capsys):
-    """Before what is missing without it."""
+    """The unknown flag is reported before a missing flag."""
     with pytest.raises(SystemExit) as ended:
         main(argv)
     assert ended.value.code == 2
@@ -86,7 +86,7 @@ def test_presets_are_listed_before_anything_else_is_missing(main, argv, told, ca
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_ends_a_command_as_ctrl_c_does(name, code):
-    """What the work began is ended, one line is said, and schedulers know the exit code."""
+    """Context managers exit, one line is printed, and the exit code is the shell's."""
     lines = (
         "import os, signal, sys, time",
         "from jbias.runtime import cli",

@@ -1,4 +1,4 @@
-"""What is told of long work: how far it is, how fast, and what has no part in that."""
+"""Progress of long work: counts, rate, and activities that the rate leaves out."""
 
 import threading
 
@@ -6,7 +6,7 @@ from jbias.runtime import console
 
 
 def test_what_is_aside_has_no_part_in_the_rate(monkeypatch):
-    """Twenty images in ten seconds, and half of an hour of compiling."""
+    """Twenty images in ten seconds, after half an hour of compiling."""
     now, said = [0.0], []
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     with console.count_images(said.append, "net", 100) as (tell, aside):

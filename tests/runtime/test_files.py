@@ -1,4 +1,4 @@
-"""Disks that are full, fail, hang up or lie: one line each, and nothing computed is lost."""
+"""Full, failing and slow disks give errors of one line, and lose no results."""
 
 import errno
 import json
@@ -59,7 +59,7 @@ def test_a_name_of_256_letters_is_told_as_that(tmp_path):
 
 @cases.each("depth", [600, 2500])
 def test_a_path_too_deep_to_be_made_is_told_likewise(depth, tmp_path):
-    """Python makes folders within each other, and ends before the system does."""
+    """Python's recursion limit is reached before the system's limit."""
     with pytest.raises(OSError) as error:
         files.resolve(tmp_path / ("a/" * depth))
     told = messages.one_line(error.value)
@@ -142,7 +142,7 @@ def test_damaged_facts_are_refused_by_name_before_anything_is_done(
 
 @cases.each("text", ["Event loop is closed", "another"])
 def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, text):
-    """Tensorstore's threads tell it once for each file."""
+    """tensorstore's threads repeat an error for each file."""
     told = []
     monkeypatch.setattr(sys, "unraisablehook", None)
     monkeypatch.setattr(sys, "__unraisablehook__", told.append)
@@ -174,7 +174,7 @@ def record(step: int) -> results.Record:
 
 @pytest.fixture
 def store(tmp_path):
-    """The records of a run that has written some at two steps, and what it said."""
+    """Return the records of a run at two steps, and the list of its log lines."""
     branch = types.SimpleNamespace(folder="", fields={"run": "r"})
     said = []
     made = evaluations.RecordStore(epath.Path(tmp_path), [branch], said.append)
@@ -208,7 +208,7 @@ def test_damaged_records_come_back_from_their_checkpoint(store, tmp_path, conten
 
 
 def test_records_that_could_not_be_written_are_not_missed_later(store, monkeypatch):
-    """The emergency save that follows must not vouch for them."""
+    """The emergency save afterwards must not contain their checksums."""
     records, _ = store
     before = dict(records.sums)
     monkeypatch.setattr(results, "write_text", failing)
@@ -228,7 +228,7 @@ def test_damaged_records_that_no_checkpoint_holds_are_refused(store, tmp_path):
 
 @cases.each("jump", [-1e7, 1e7])
 def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch, jump):
-    """Forth by months while a save is under way, or back."""
+    """A save succeeds although the clock jumps by months."""
     began, real = time.monotonic(), time.time
     monkeypatch.setattr(
         time, "time", lambda: real() + jump * ((time.monotonic() - began) // 0.02 % 2)
@@ -298,7 +298,7 @@ def test_sizes_have_the_unit_that_shows_them(size, text):
 
 
 def test_two_sizes_never_look_alike():
-    """What is needed and what is free say why there is too little."""
+    """The needed and the free size must differ as text."""
     assert files.format_sizes(2**20, 2**20) == ["1.00 MiB", "1.00 MiB"]
     assert files.format_sizes(2**20 + 1, 2**20) == [
         "1,048,577 bytes",

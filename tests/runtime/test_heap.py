@@ -1,4 +1,4 @@
-"""Threads of a run share a few heaps of the C library."""
+"""Threads of a run share a few malloc arenas."""
 
 import gc
 import os
@@ -60,7 +60,7 @@ print(faults(), faults())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap alone")
 @pytest.mark.parametrize("is_set", [False, True])
 def test_freed_memory_is_kept_unless_the_environment_says_otherwise(is_set):
-    """A second large array has the pages of the first; a fault is a fresh page."""
+    """A second large array reuses pages: it causes few page faults."""
     env = {k: v for k, v in os.environ.items() if k[:6] not in ("MALLOC", "GLIBC_")}
     env |= {"MALLOC_TRIM_THRESHOLD_": "131072"} if is_set else {}
     ran = subprocess.run(

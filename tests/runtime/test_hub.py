@@ -1,4 +1,4 @@
-"""Weights named on the hub are fetched once, pinned, whole, or refused in one line."""
+"""Weights on the hub are downloaded once, pinned and complete, or refused in one line."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ def server():
 
 @pytest.fixture
 def cache(server, tmp_path, monkeypatch):
-    """What huggingface_hub keeps, of that server alone; it waits for nothing."""
+    """Fixture: the folder of huggingface_hub's cache, for the test server; sleeps do nothing."""
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
@@ -72,7 +72,7 @@ def test_pickled_weights_are_taken_where_there_are_no_others(server, cache):
 def test_offline_the_cache_may_know_the_pickled_weights_alone(
     server, cache, monkeypatch
 ):
-    """As another program left it, which asked for no other file."""
+    """Another program may have cached only the pickled weights."""
     del server.files[REPOSITORY, "model.safetensors"]
     path = fetch()
     for mark in cache.glob("*/.no_exist/*/*"):
@@ -201,7 +201,7 @@ ODD_HEADERS = {
 
 @cases.each("name", ODD_HEADERS)
 def test_an_answer_that_cannot_be_trusted_writes_nothing(name, server, cache):
-    """Not in the cache's place for files, and not outside of the cache."""
+    """No file is written inside or outside the cache."""
     server.headers, reason = ODD_HEADERS[name]
     line = refusal()
     assert reason in line and line.isprintable()
@@ -274,7 +274,7 @@ def test_headers_that_come_letter_by_letter_are_told_of_and_given_up(
 
 
 def test_nothing_but_the_file_is_asked_for_and_a_token_is_sent(server, tmp_path):
-    """In a process of its own: huggingface_hub may ask for more once a process and day."""
+    """In a new process, because huggingface_hub sends some requests once per process."""
     code = (
         "from jbias.runtime import hub; hub._open_as_it_is = hub._open\n"
         "def _open(url, headers):\n"

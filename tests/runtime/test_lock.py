@@ -1,4 +1,4 @@
-"""One process at a time: named, seen to live, taken over once it does not."""
+"""A lock has one owner, whose process is named, and is taken over if it shows no life."""
 
 import errno
 import fcntl
@@ -47,7 +47,7 @@ def path(tmp_path, monkeypatch):
 
 @pytest.fixture
 def holder(path):
-    """Starts another process that holds the lock; it is gone after the test."""
+    """Fixture: start another process that holds the lock until the test ends."""
     started = []
 
     def start(before: str = "") -> subprocess.Popen:
@@ -104,7 +104,7 @@ def test_the_lock_of_a_killed_owner_is_taken_over_and_told(path, holder, before)
 
 
 def test_an_owner_abroad_is_gone_only_once_it_is_silent(path, holder, monkeypatch):
-    """However old its file looks, and whatever the clocks say."""
+    """The file's age and the clocks of other machines do not matter."""
     holder(ABROAD)
     os.utime(path, (1, 1))
     monkeypatch.setattr(time, "time", lambda: 4e9)
@@ -195,7 +195,7 @@ def test_a_directory_that_goes_away_or_changes_is_seen(tmp_path):
 
 
 def test_a_lock_whose_file_was_removed_meanwhile_is_not_held(path, monkeypatch):
-    """Who opened it before it went would hold what nobody else sees."""
+    """A process that opened the file before would hold a lock that no process sees."""
     flock, removed = fcntl.flock, []
 
     def late(file, how):
@@ -221,7 +221,7 @@ def test_errors_of_the_disk_are_no_refusals(path, monkeypatch):
 
 
 def test_whose_it_is_is_known_as_long_as_it_is_held(path, holder):
-    """A second start that is refused leaves the log of the first one alone."""
+    """A second start that is refused does not change the first one's log."""
     assert not lock.is_held_elsewhere(path)
     with lock.acquire(path, "is at work here"):
         assert not lock.is_held_elsewhere(path)
@@ -234,7 +234,7 @@ def test_whose_it_is_is_known_as_long_as_it_is_held(path, holder):
 
 @cases.each("kind", ["folder", "link", "dangling link", "pipe"])
 def test_a_lock_that_is_no_plain_file_is_refused_in_one_line(tmp_path, kind):
-    """What a link leads to is somebody's, and is not written over."""
+    """The target of a link is not overwritten."""
     place, mine = epath.Path(tmp_path / kind), tmp_path / "mine"
     mine.write_text("precious")
     if kind == "folder":

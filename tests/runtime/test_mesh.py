@@ -1,4 +1,4 @@
-"""Where seeds and examples lie on the devices of several processes."""
+"""Placement of seeds and examples on the devices of several processes."""
 
 import types
 
@@ -11,7 +11,7 @@ from tests import cases
 
 
 def devices(processes: int, each: int) -> list:
-    """Devices of other machines, as far as a mesh looks at them."""
+    """Return fake devices of several processes, with the attributes that a mesh uses."""
     return [
         types.SimpleNamespace(process_index=p, id=p * each + i, platform="cpu")
         for p in range(processes)
@@ -21,7 +21,7 @@ def devices(processes: int, each: int) -> list:
 
 @pytest.fixture
 def make(monkeypatch):
-    """`mesh.make` on devices that are not here; it gives their grid."""
+    """Fixture: `mesh.make` on fake devices; returns their grid."""
     made = lambda grid, axes, **_: types.SimpleNamespace(
         devices=grid, shape=dict(zip(axes, grid.shape)), axis_names=axes
     )
@@ -62,7 +62,7 @@ def test_shares_that_would_cut_processes_are_refused(make):
 def test_every_process_reads_its_part_of_examples(
     make, monkeypatch, processes, each, seeds
 ):
-    """Of a batch along "data", and of what all share along both axes."""
+    """For batches along "data", and for arrays along both axes."""
     here = make(0, seeds, devices=devices(processes, each))
     owners = np.vectorize(lambda one: one.process_index)(here.devices)
     for process in range(processes):

@@ -1,4 +1,4 @@
-"""A line for a person is one line, and does nothing to a terminal."""
+"""Messages are one line without control characters."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def test_long_text_keeps_both_ends():
 
 
 class Stop(BaseException):
-    """What some packages raise to end a program."""
+    """An exception by which some packages end a program."""
 
 
 def raised(error):

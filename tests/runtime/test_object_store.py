@@ -1,4 +1,4 @@
-"""Workdirs in a store whose objects are there whole or not at all; a server of a package."""
+"""Files in an object store: atomic writes, locks, logs and local copies."""
 
 import importlib.util
 import json
@@ -26,7 +26,7 @@ def store():
 
 @pytest.fixture
 def run(store, request, monkeypatch):
-    """A workdir of its own, whose lock is soon given up."""
+    """Fixture: a new workdir with short lock timeouts."""
     monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(lock, "BEAT_SECONDS", 0.1)
     return files.resolve(f"gs://{gcs_server.BUCKET}/{request.node.name}/run")
@@ -58,7 +58,7 @@ def test_an_object_is_not_written_twice_a_second(store, run, monkeypatch):
 
 
 def test_another_processes_objects_are_seen_at_once(store, run):
-    """gcsfs by itself goes on telling what it saw before."""
+    """gcsfs itself would return its cached listing."""
     files.write(run / "evals" / "1.jsonl", "x")
     assert [p.name for p in (run / "evals").iterdir()] == ["1.jsonl"]
     content, at = b"y", f"{run.parts[-2]}/run/evals/2.jsonl"
@@ -134,7 +134,7 @@ def test_of_two_that_find_a_silent_owner_one_is_refused(store, run):
 
 
 def test_an_answer_that_is_lost_takes_no_lock_away(store, run, monkeypatch):
-    """The request is sent again, and finds what it has itself written."""
+    """The repeated request finds the object that the first request wrote."""
     real = object_store.replace
 
     def lost(path, content, generation):
@@ -156,7 +156,7 @@ def test_a_workdir_that_goes_away_is_seen(store, run):
 
 
 def test_what_a_network_does_is_an_error_of_one_line(store, run, monkeypatch):
-    """A connection that breaks is none of the system's errors by itself."""
+    """A broken connection is no OSError by itself."""
 
     def broken(method: str, name: str) -> None:
         raise ConnectionError
@@ -208,7 +208,7 @@ def test_a_log_comes_after_some_seconds_and_after_failures(store, run, monkeypat
 
 
 def test_a_folder_that_is_moved_is_whole_here_or_there(store, run, monkeypatch):
-    """After a kill at any of its requests."""
+    """After a kill at any request of the move."""
     names = ("state/d/1", "state/commit_success.txt", "commit_success.txt", "_META")
     source, target, real = run / "8", run / "damaged" / "8", {}
     for which in ("cp_file", "rm_file"):

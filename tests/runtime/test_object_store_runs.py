@@ -1,4 +1,4 @@
-"""Real runs in a store: killed, started twice, damaged, cut off, read from elsewhere."""
+"""Real runs in an object store: killed, started twice, damaged, cut off, evaluated."""
 
 import contextlib
 import json
@@ -59,7 +59,7 @@ def ended(process: subprocess.Popen, code: int) -> str:
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    """The records of a run on a disk, by file."""
+    """Return the records of an uninterrupted run on a disk, by file."""
     workdir = tmp_path_factory.mktemp("unbroken") / "run"
     ended(start(workdir), 0)
     return {p.name: p.read_bytes() for p in workdir.glob("evals/*.jsonl")}
@@ -75,7 +75,7 @@ def assert_ended(store, unbroken):
 
 @contextlib.contextmanager
 def at(store, method: str, name: str, act):
-    """Acts when that is first asked of the store, before it does it."""
+    """Call a function before the store answers the first matching request."""
     done = []
 
     def before(asked: str, of: str) -> None:

@@ -1,4 +1,4 @@
-"""A folder that cannot be written is refused before anything is computed for it."""
+"""A folder that cannot be written is refused before anything is computed."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from jbias.runtime import outputs
 
 @pytest.fixture
 def unwritable(monkeypatch):
-    """No file can be made in any folder, as on a read-only disk."""
+    """Fixture: no file can be created, as on a read-only disk."""
 
     def refuse(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))

@@ -1,4 +1,4 @@
-"""Several processes on this machine train what one trains, and end as one."""
+"""Several processes on one machine train the same run, and end together."""
 
 import itertools
 import json
@@ -72,7 +72,7 @@ def get_config(arg=""):
 
 
 def config(**entries) -> dict:
-    """Rounding grows with the rate: at this one it stays small for eight steps."""
+    """Return a config with a rate at which rounding differences stay small for 8 steps."""
     c = smoke_runs.small(seeds=(3,), epochs=2.0, save_every="3 steps", **entries)
     c.optim.rate, c.run.devices = 0.003, 0
     c.model, c.run.steps_per_dispatch = dict(name="cnn", width=4), 1
@@ -80,7 +80,7 @@ def config(**entries) -> dict:
 
 
 def start(folder, number=0, count=1, at=0, *args, of=None, name="config", **env):
-    """Starts one of `count` processes of a run in folder/run."""
+    """Start one of `count` processes of a run in folder/run."""
     path = folder / f"{name}.py"
     path.write_text(CONFIG.format(config=of or config()))
     flags = [f"--coordinator=localhost:{at}", f"--processes={count}"]
@@ -102,7 +102,7 @@ def start(folder, number=0, count=1, at=0, *args, of=None, name="config", **env)
 
 
 def several(folder, count: int, *args, dies=None, **options) -> list:
-    """Starts all; `dies` is (who, by which signal, after how many steps)."""
+    """Start all processes; `dies` is (number, signal, number of steps)."""
     at, started = processes.free_port(), []
     for number in range(count):
         mine = dies and dies[0] == number
@@ -112,7 +112,7 @@ def several(folder, count: int, *args, dies=None, **options) -> list:
 
 
 def ended(started: list) -> list[tuple[int, str]]:
-    """Exit codes, and what was said."""
+    """Return the exit codes and outputs."""
     said = [process.communicate(timeout=600)[1] for process in started]
     return [(process.returncode, one) for process, one in zip(started, said)]
 
@@ -126,7 +126,7 @@ def lone(tmp_path_factory):
 
 
 def assert_alike(workdir, lone) -> None:
-    """The order of sums alone differs, and what it does to images on a border."""
+    """Results may differ by the order of sums, and for images near a decision border."""
     (step, tree), (other_step, other) = saved(workdir), saved(lone)
     assert step == other_step == 8
     jax.tree.map(
@@ -164,7 +164,7 @@ def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
 
 @pytest.mark.slow
 def test_a_preemption_that_jax_tells_of_stops_both_at_one_step(lone, tmp_path):
-    """What `reached_preemption` of orbax asks for, also in its own saves."""
+    """Uses jax's preemption notice, which orbax checks in its own saves."""
     found = ended(several(tmp_path, 2, dies=(1, 0, 3)))
     assert [code for code, _ in found] == [143, 143], found
     said = [[x for x in one.splitlines() if "jbias: " in x] for _, one in found]
@@ -176,13 +176,13 @@ def test_a_preemption_that_jax_tells_of_stops_both_at_one_step(lone, tmp_path):
 
 
 def told_by_0(number: int, count: int) -> str:
-    """What another process than the first says."""
+    """Return the line that processes other than 0 print."""
     return f"process {number} of {count}: process 0 reports the progress"
 
 
 @pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
-    """Each of the two is lost once: process 0 has jax's service with it.
+    """Both cases: the loss of process 0, with jax's service, and of process 1.
 
     Then jax prints a trace of C++ before the line; else the line is all that there is.
     """
@@ -276,7 +276,7 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
     ],
 )
 def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
-    """With the version of jax, which may be one that has another way to ask."""
+    """The message has the version of jax, whose detection may have changed."""
 
     def detect(**_):
         if isinstance(found, Exception):
@@ -297,7 +297,7 @@ def test_cores_that_two_tasks_share_are_paid_once():
 
 
 def test_the_others_are_told_of_a_checkpoint_without_its_records(tmp_path, monkeypatch):
-    """Records grow with the run; who writes none needs none."""
+    """Records are long, and only process 0 needs them."""
     told, info = [], {"stage": 0, "records": "x" * 9999, "sums": {"a": 1}, "step": 3}
     first = types.SimpleNamespace(
         is_main=True, count=2, broadcast_tree=lambda tree: tree
@@ -370,7 +370,7 @@ except ValueError as error:
 
 
 def act(count: int, mode: str = "", numbers=None) -> list[tuple[int, list[str]]]:
-    """Runs SCRIPT in processes of these numbers: exit codes, and what each printed."""
+    """Run SCRIPT in processes of these numbers; return exit codes and printed lines."""
     at, environment = str(processes.free_port()), {"PYTHONPATH": str(smoke_runs.ROOT)}
     started = [
         subprocess.Popen(
@@ -433,7 +433,7 @@ def test_a_stop_while_the_others_are_waited_for_is_heard_at_once(tmp_path):
 
 
 def test_an_abort_of_another_origin_stays_one():
-    """What jax's service is not the reason for is not taken for a lost process."""
+    """An abort that jax's service did not cause is not reported as a lost process."""
     code = (
         "import os\nfrom jbias.runtime import processes\n"
         "with processes._on_abort(lambda: {why}, lambda *said: print(*said, flush=True)):\n"
@@ -456,7 +456,7 @@ def test_an_abort_of_another_origin_stays_one():
 @pytest.mark.slow
 @pytest.mark.parametrize(("hosts", "kept"), [("abb", 0), ("abc", 1)])
 def test_processes_on_unequal_hosts_keep_the_same_test_sets(tmp_path, hosts, kept):
-    """The host with the most processes decides, or one process would wait for another.
+    """The host with the most processes decides; otherwise a process would wait.
 
     The room for test sets has the set once, and not twice: alone on its host, a process
     could keep the set, and each of two on one host could not.

@@ -1,4 +1,4 @@
-"""Interrupts end a command wherever they come."""
+"""Interrupts end a command wherever they arrive."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from tests import cases
     ],
 )
 def test_an_interrupt_inside_a_callback_is_one_outside(interrupt, kind, exit_code):
-    """jax makes an error of its own of whatever a callback raises."""
+    """jax replaces the exceptions of callbacks by its own."""
 
     def answer(images):
         raise interrupt

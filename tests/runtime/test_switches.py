@@ -1,4 +1,4 @@
-"""Switches of the environment: 0 and the like are off."""
+"""Environment switches: 0 and similar values are off."""
 
 import pytest
 

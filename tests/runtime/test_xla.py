@@ -1,4 +1,4 @@
-"""Flags of XLA: ours are added, the user's win."""
+"""XLA's flags: jbias's flags are added, and the user's flags stay."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_the_same_bits_are_asked_for_in_so_many_words():
 
 
 def test_compilers_of_what_is_not_here_keep_quiet(monkeypatch):
-    """They say nothing where there is no accelerator, and are left alone where one is."""
+    """Variables are set without an accelerator, and not set with one."""
     monkeypatch.setattr(xla.glob, "glob", lambda pattern: [])
     environment = {"TPU_WORKER_HOSTNAMES": "mine"}
     xla.quiet_absent_backends(environment)
@@ -94,7 +94,7 @@ def test_tpus_with_room_give_an_operation_more_of_it(monkeypatch):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU as this process's device, which captures whole steps."""
+    """Fixture: this process appears to have a GPU that captures whole steps."""
     monkeypatch.setattr(xla, "platform", lambda: "gpu")
     monkeypatch.setattr(xla, "_graph_failure", lambda: "")
     monkeypatch.delenv("XLA_FLAGS", raising=False)
@@ -115,7 +115,7 @@ def test_flags_of_the_user_decide_about_graphs(gpu):
 
 
 def test_what_the_user_has_captured_is_not_tried(gpu):
-    """A driver that crashes while it captures is got by with the flag alone."""
+    """If capturing crashes the driver, the flag alone avoids the trial."""
     gpu.setattr(xla, "_graph_failure", lambda: pytest.fail("a graph was tried"))
     gpu.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
     assert xla.graph_failure() == ""
@@ -131,7 +131,7 @@ def test_a_gpu_that_captures_no_convolution_runs_steps_without(gpu):
 
 
 def test_why_graphs_fail_is_said_in_one_line(monkeypatch):
-    """A compiler that does not know an option fails as a driver does that captures less."""
+    """An unknown compiler option fails like a driver that captures fewer operations."""
     monkeypatch.setattr(xla, "GRAPHS", {"xla_no_such_option": "1"})
     reason = xla._graph_failure.__wrapped__()
     assert "xla_no_such_option" in reason and "\n" not in reason
@@ -140,7 +140,7 @@ def test_why_graphs_fail_is_said_in_one_line(monkeypatch):
 
 
 def test_a_run_has_its_own_settings_and_the_caller_gets_theirs_back():
-    """Set for the process, and by contexts in the calling thread; told in one line."""
+    """Settings of the process and of the thread are overridden, with one line."""
     before = jax.config.jax_numpy_dtype_promotion
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     try:
