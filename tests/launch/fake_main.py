@@ -26,7 +26,7 @@ def evaluation(workdir: pathlib.Path, step: int, value: float) -> None:
     path = workdir / f"evals/{step}.jsonl"
     path.parent.mkdir(exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text("".join(json.dumps(one) + "\n" for one in records))
+    part.write_text("".join(json.dumps(record) + "\n" for record in records))
     part.rename(path)
 
 

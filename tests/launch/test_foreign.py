@@ -30,8 +30,8 @@ def test_code_that_a_foreign_folder_names_is_not_run(tmp_path, monkeypatch, caps
     evil, ran = tmp_path / "evil.py", tmp_path / "RAN"
     evil.write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n")
     (tmp_path / ".sweep").mkdir()
-    told = {"config": [str(evil)], "changes": []}
-    (tmp_path / ".sweep/search.json").write_text(json.dumps(told))
+    settings = {"config": [str(evil)], "changes": []}
+    (tmp_path / ".sweep/search.json").write_text(json.dumps(settings))
     for what in ("status", "retry", "run"):
         assert sweep.main([what, f"--workdir={tmp_path}"]) == 2
         assert "was not written by you on this machine" in capsys.readouterr().err
@@ -84,8 +84,8 @@ def test_what_a_terminal_would_obey_is_shown_as_its_code(tmp_path):
     (run / "evals").mkdir(parents=True)
     (run / "config.json").write_text("[" * 200_000)
     (run / "log.txt").write_text("2026-01-01 00:00:00 jbias: no \x1b[31mroom\n")
-    told = {"devices": "\x1b[2J", "step": 10**400, "doing": "stepping"}
-    (run / "progress.json").write_text(json.dumps(told))
+    heartbeat = {"devices": "\x1b[2J", "step": 10**400, "doing": "stepping"}
+    (run / "progress.json").write_text(json.dumps(heartbeat))
     text = report_status.as_text(report_status.rows([str(run)]), width=300)
     assert "\x1b" not in text
     assert "\\x1b" in text
@@ -155,7 +155,7 @@ def test_code_that_the_arguments_of_a_config_name_is_not_run(tmp_path, capsys):
 
 def test_a_storage_that_a_foreign_folder_names_is_not_opened(tmp_path, capsys):
     (tmp_path / ".sweep").mkdir()
-    told = {"config": ["jbias:erm"], "changes": [], "storage": "sqlite:///own.db"}
-    (tmp_path / ".sweep/search.json").write_text(json.dumps(told))
+    settings = {"config": ["jbias:erm"], "changes": [], "storage": "sqlite:///own.db"}
+    (tmp_path / ".sweep/search.json").write_text(json.dumps(settings))
     assert sweep.main(["status", f"--workdir={tmp_path}"]) == 2
     assert "was not written by you on this machine" in capsys.readouterr().err

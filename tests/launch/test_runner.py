@@ -18,9 +18,9 @@ def at_root(monkeypatch):
 def refused(capsys, *arguments: str) -> str:
     """Return the one line of a refused search."""
     assert sweep.main(["run", *arguments, "--dry-run"]) == 2
-    told = capsys.readouterr().err.strip()
-    assert told.count("\n") == 0
-    return told
+    error = capsys.readouterr().err.strip()
+    assert error.count("\n") == 0
+    return error
 
 
 @cases.each(
@@ -37,16 +37,16 @@ def test_values_that_are_none(tmp_path, capsys, change, word):
 
 
 def test_values_that_are_one_run_are_not_reduced(tmp_path, capsys):
-    told = refused(
+    error = refused(
         capsys, f"--workdir={tmp_path}", SMOKE, "--config.optim.rate=[1, 1.0]"
     )
-    assert "optim.rate=1 and " in told and "are the same run" in told
+    assert "optim.rate=1 and " in error and "are the same run" in error
 
 
 def test_an_entry_that_is_given_twice(tmp_path, capsys):
     twice = ("--config.optim.rate=[0.1, 0.2]", "--config.optim.rate=0.3")
-    told = refused(capsys, f"--workdir={tmp_path}", SMOKE, *twice)
-    assert "--config.optim.rate: is given twice" in told
+    error = refused(capsys, f"--workdir={tmp_path}", SMOKE, *twice)
+    assert "--config.optim.rate: is given twice" in error
 
 
 @cases.each(
@@ -72,5 +72,5 @@ def test_a_file_of_another_form(tmp_path, capsys, given, word):
 def test_a_config_without_its_function(tmp_path, capsys):
     file = tmp_path / "mine.py"
     file.write_text("x = 1\n")
-    told = refused(capsys, f"--workdir={tmp_path / 'w'}", f"--config={file}")
-    assert "must define get_config(arg)" in told
+    error = refused(capsys, f"--workdir={tmp_path / 'w'}", f"--config={file}")
+    assert "must define get_config(arg)" in error

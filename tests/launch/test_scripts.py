@@ -137,8 +137,8 @@ def run(
     assert done.returncode == code, done.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"bin", "said", "tmp"}
     assert not [*(tmp_path / "tmp").iterdir()]
-    told = [json.loads(line) for line in said.read_text().splitlines()]
-    return [[done.stderr.decode()]] * bool(code) + told
+    calls = [json.loads(line) for line in said.read_text().splitlines()]
+    return [[done.stderr.decode()]] * bool(code) + calls
 
 
 def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
@@ -148,12 +148,12 @@ def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
 @cases.each("todo", [TRIALS[:1], nasty("tpu_pod")])
 def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
     active = SAID.format("ACTIVE")
-    told = run(script("tpu_pod", todo), tmp_path, gcloud=active, git="")
-    sent = [words[-1].removeprefix("--command=") for words in told if "ssh" in words]
+    calls = run(script("tpu_pod", todo), tmp_path, gcloud=active, git="")
+    sent = [words[-1].removeprefix("--command=") for words in calls if "ssh" in words]
     assert len(sent) == 2
     got = shlex.split(sent[1].removeprefix("cd jbias && "))
     assert got == words("tpu_pod", todo[0], "../env/bin/python", "gs://bucket/runs")
-    assert told[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
+    assert calls[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
 
 
 def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
@@ -163,8 +163,10 @@ def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
         "told = open('said').read().count('describe')\n"
         f"print({states!r}[min(told, 3) - 1] if 'describe' in sys.argv else '')\n"
     )
-    told = run(script("tpu_pod"), tmp_path, gcloud=then, git="")
-    did = [one[3] for one in told if one[:3] == ["compute", "tpus", "queued-resources"]]
+    calls = run(script("tpu_pod"), tmp_path, gcloud=then, git="")
+    did = [
+        call[3] for call in calls if call[:3] == ["compute", "tpus", "queued-resources"]
+    ]
     done = [word for word in did if word != "describe"]
     assert done == ["delete", "create", "delete"]
 
@@ -175,9 +177,9 @@ FAILS = SAID.format("ACTIVE") + "sys.exit(any(word in sys.argv for word in {!r})
 @cases.each("step", ["scp", "ssh"])
 def test_a_slice_is_given_back_whatever_fails(step, tmp_path):
     failing = FAILS.format([step])
-    _, *told = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
-    assert [step in one for one in told].count(True) == 1  # No run was begun.
-    assert told[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
+    _, *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
+    assert [step in call for call in calls].count(True) == 1  # No run was begun.
+    assert calls[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
 
 
 def test_what_was_not_given_back_is_told(tmp_path):
@@ -190,8 +192,8 @@ def test_what_was_not_given_back_is_told(tmp_path):
 
 def test_who_gets_no_slice_has_none_to_give_back(tmp_path):
     refused = "sys.exit('create' in sys.argv)\n"
-    (said,), *told = run(script("tpu_pod"), tmp_path, 1, gcloud=refused, git="")
-    assert [one[3] for one in told] == ["describe", "create"] and not said
+    (said,), *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=refused, git="")
+    assert [call[3] for call in calls] == ["describe", "create"] and not said
 
 
 def test_who_waits_for_a_slice_sees_its_state_each_minute(tmp_path):
@@ -200,19 +202,19 @@ def test_who_waits_for_a_slice_sees_its_state_each_minute(tmp_path):
         "print('ACTIVE' if told > 4 else 'WAITING_FOR_RESOURCES')\n"
         "sys.exit('scp' in sys.argv)\n"
     )
-    (said,), *told = run(script("tpu_pod"), tmp_path, 1, gcloud=then, git="", sleep="")
+    (said,), *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=then, git="", sleep="")
     state = "jbias is WAITING_FOR_RESOURCES, waited for"
     assert said.splitlines() == [f"{state} {n} min" for n in (0, 1)]
-    assert told.count(["30"]) == 4 and told[-1][3] == "delete"
+    assert calls.count(["30"]) == 4 and calls[-1][3] == "delete"
 
 
 @cases.each("todo", [TRIALS, nasty("xpk")])
 def test_xpk_gets_flags_that_it_has(todo, tmp_path):
-    told = run(script("xpk", todo), tmp_path, xpk="")
-    assert len(told) == len(todo)
-    for given, trial in zip(told, todo, strict=True):
-        assert given[:2] == ["workload", "create"]
-        flags = dict(one.split("=", 1) for one in given[2:])
+    calls = run(script("xpk", todo), tmp_path, xpk="")
+    assert len(calls) == len(todo)
+    for call, trial in zip(calls, todo, strict=True):
+        assert call[:2] == ["workload", "create"]
+        flags = dict(flag.split("=", 1) for flag in call[2:])
         assert {*flags} <= {*TOLD["xpk_flags"]}
         command = words("xpk", trial, "python", "gs://bucket/runs")
         assert shlex.split(flags["--command"]) == command
@@ -277,8 +279,8 @@ def test_skypilot_gets_a_task_that_its_schema_allows(todo, pool, tmp_path):
     for rank, trial in enumerate(todo):
         (folder := tmp_path / str(rank)).mkdir(exist_ok=True)
         env = {**os.environ, "SKYPILOT_JOB_RANK": str(rank)}
-        told = run(task["run"], folder, env=env, python="")
-        assert told == [words("sky", trial, "python", "/runs")[1:]]
+        calls = run(task["run"], folder, env=env, python="")
+        assert calls == [words("sky", trial, "python", "/runs")[1:]]
         shutil.rmtree(folder)
 
 

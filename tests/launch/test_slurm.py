@@ -60,8 +60,8 @@ def until(holds, seconds: float = 120.0) -> None:
 def job_of(folder, rate: float) -> str:
     """Return the job of the trial with this step size, from the study."""
     sweep.main(["status", f"--workdir={folder}"])
-    asked = search.resolve(ASKED, folder)
-    opened = study.open_study(asked, folder, keep=False)
+    settings = search.resolve(ASKED, folder)
+    opened = study.open_study(settings, folder, keep=False)
     return slurm.active(opened)[table(folder).trial[rate]][1]
 
 
@@ -87,11 +87,11 @@ def test_an_array_is_submitted_told_to_save_drained_and_goes_on(
     assert swept(cluster, by_rate, where) == 0
     assert not re.search(r"job \d", capsys.readouterr().err)  # All are there.
     assert swept(cluster, by_rate, where, "--wait") == 1
-    found = table(cluster)
-    assert [*found.state] == ["done", "failed", "done", "done", "done"]
-    assert found.reason[0.2] == "disk: full; empty it"
+    trials_table = table(cluster)
+    assert [*trials_table.state] == ["done", "failed", "done", "done", "done"]
+    assert trials_table.reason[0.2] == "disk: full; empty it"
     for rate, name in ((0.3, "SIGUSR1"), (0.4, "SIGTERM"), (0.5, "")):
-        log = (cluster / found.trial[rate] / "log.txt").read_text()
+        log = (cluster / trials_table.trial[rate] / "log.txt").read_text()
         assert log.count("saved; the same command resumes") == bool(name)
         assert name in log
         steps = [int(step) for step in re.findall(r"at step (\d+)/30", log)]
@@ -157,7 +157,7 @@ def test_an_array_of_more_jobs_than_the_cluster_takes(
     told(monkeypatch, {rate: dict(curve=[rate]) for rate in rates})
     assert swept(cluster, rates, "--on=slurm:minutes=10", "--wait") == 0
     jobs = re.findall(r"job (\d+)(?:_\d)?:", capsys.readouterr().err)
-    assert sorted(jobs.count(one) for one in {*jobs}) == [1, 3, 3]
+    assert sorted(jobs.count(job) for job in {*jobs}) == [1, 3, 3]
     assert [*table(cluster).state] == ["done"] * 7
     assert [*table(cluster).step] == [1] * 7
 

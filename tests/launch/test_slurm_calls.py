@@ -112,20 +112,20 @@ def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
     first, second = ledger.trials.values()
     for trial in (first, second):
         trial.workdir.mkdir()
-    found = slurm.Executor(slurm.OPTIONS, ledger.study, lambda line: None, 256)
-    found.start([first, second])
+    executor = slurm.Executor(slurm.OPTIONS, ledger.study, lambda line: None, 256)
+    executor.start([first, second])
     trials.mark_stopped(second.workdir, "by one who waited before")
-    looks, active_trials = [], found.active_trials
+    looks, active_trials = [], executor.active_trials
 
     def six_times() -> dict[str, str]:
         looks.append(0)
         return dict.fromkeys(active_trials(), "running") if len(looks) < 6 else {}
 
-    monkeypatch.setattr(found, "active_trials", six_times)
-    monkeypatch.setattr(found, "poll_seconds", 0)
+    monkeypatch.setattr(executor, "active_trials", six_times)
+    monkeypatch.setattr(executor, "poll_seconds", 0)
     monkeypatch.setattr(ledger, "report", lambda look: "too low")
     args = types.SimpleNamespace(wait=True, every=60)
-    runner._run_trials(ledger, found, ["not started"], args=args, say=print)
+    runner._run_trials(ledger, executor, ["not started"], args=args, say=print)
     sent = [one for one in cluster.called if one[0] == "scancel"]
     assert sent == [("scancel", "7_0")]
     ended = {one.user_attrs["run"]: one.state.name for one in ledger.study.trials}

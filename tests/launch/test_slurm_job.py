@@ -51,9 +51,9 @@ def test_a_job_whose_process_was_lost_is_requeued(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", ["0", "1"])
 def test_process_0_alone_writes_into_the_workdir(number, tmp_path, monkeypatch):
-    one = job_that(tmp_path, monkeypatch, "kill -9 $$", JOB_ID="7", PROCID=number)
+    job = job_that(tmp_path, monkeypatch, "kill -9 $$", JOB_ID="7", PROCID=number)
     with pytest.raises(RuntimeError, match="ended by SIGKILL"):
-        one()
+        job()
     log = tmp_path / "x" / "log.txt"
     assert not (tmp_path / "asked").exists()
     if number == "0":
@@ -66,5 +66,5 @@ def test_the_end_of_a_run_with_damaged_records_is_told(tmp_path):
     (tmp_path / "evals").mkdir()
     (tmp_path / "evals" / "5.jsonl").write_bytes(b"\xff{half")
     local.log_exit(tmp_path, -9, tmp_path / "none.log", 0)
-    told = (tmp_path / "log.txt").read_text()
-    assert told == "jbias: ended by SIGKILL (out of memory?)\n"
+    log = (tmp_path / "log.txt").read_text()
+    assert log == "jbias: ended by SIGKILL (out of memory?)\n"

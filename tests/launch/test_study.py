@@ -32,18 +32,18 @@ def search(*axes: str, config=(CONFIG,), kind: str = "random", **more) -> Search
 
 
 def ledger(
-    asked: Search, workdir=pathlib.Path("x"), *, keep: bool = False, words=WORDS
+    settings: Search, workdir=pathlib.Path("x"), *, keep: bool = False, words=WORDS
 ):
-    planned = study.plan(asked, workdir)
-    kept = study.open_study(asked, workdir, keep=keep)
-    opened = study.Ledger(asked, workdir, kept, planned)
+    planned = study.plan(settings, workdir)
+    optuna_study = study.open_study(settings, workdir, keep=keep)
+    opened = study.Ledger(settings, workdir, optuna_study, planned)
     if keep:
         opened.prepare(words)
     return opened
 
 
-def drawn(asked: Search) -> list[dict[str, str]]:
-    return [one.values for one in ledger(asked).trials.values()]
+def drawn(settings: Search) -> list[dict[str, str]]:
+    return [trial.values for trial in ledger(settings).trials.values()]
 
 
 def evaluate(trial: trials.Trial, curve: dict[int, float], word: str = "") -> None:
@@ -62,8 +62,10 @@ RATE = "optim.rate=log_uniform(1e-3, 1)"
 
 
 def test_a_grid_has_all_combinations():
-    found = drawn(search("optim.rate=[1, 2]", "epochs=[1, 2, 3]", kind="grid"))
-    pairs = [(one["optim.rate"], one["epochs"]) for one in found]
+    values = drawn(search("optim.rate=[1, 2]", "epochs=[1, 2, 3]", kind="grid"))
+    pairs = [
+        (trial_values["optim.rate"], trial_values["epochs"]) for trial_values in values
+    ]
     assert pairs == [(a, b) for a in "12" for b in "123"]
     assert drawn(search(kind="grid")) == [{}]
     with pytest.raises(ValueError, match="take --sampler=random, or tpe"):
@@ -74,15 +76,18 @@ def test_more_draws_or_axes_change_none():
     few, more = drawn(search(RATE, trials=5)), drawn(search(RATE, trials=20))
     assert more[:5] == few
     both = drawn(search("optim.decay=uniform(0, 1)", RATE, trials=5))
-    rates = [{"optim.rate": one["optim.rate"]} for one in both]
+    rates = [{"optim.rate": values["optim.rate"]} for values in both]
     assert rates == few
     assert drawn(search(RATE, trials=5, seed=1)) != few
 
 
 def test_all_configs_get_the_same_draws():
-    found = ledger(search(RATE, config=(CONFIG, OTHER), trials=3)).trials.values()
-    assert [one.name.partition("-")[0] for one in found] == 3 * ["erm", "padain"]
-    values = [one.values["optim.rate"] for one in found]
+    all_trials = ledger(search(RATE, config=(CONFIG, OTHER), trials=3)).trials.values()
+    assert [trial.name.partition("-")[0] for trial in all_trials] == 3 * [
+        "erm",
+        "padain",
+    ]
+    values = [trial.values["optim.rate"] for trial in all_trials]
     assert values[::2] == values[1::2] and len({*values}) == 3
 
 
@@ -92,16 +97,22 @@ def test_draws_are_even(kind, monkeypatch):
         str(params), workdir, (), {}, params
     )
     monkeypatch.setattr(trials, "make", made)
-    found = ledger(search(f"a={kind}(0.01, 100)", trials=500, seed=3)).trials.values()
-    values = np.array([one.config["a"] for one in found])
+    all_trials = ledger(
+        search(f"a={kind}(0.01, 100)", trials=500, seed=3)
+    ).trials.values()
+    values = np.array([trial.config["a"] for trial in all_trials])
     values = np.log10(values) + 2 if kind == "log_uniform" else values / 25
     assert scipy.stats.kstest(values / 4, "uniform").pvalue > 0.01
 
 
 def test_draws_are_different_and_end():
-    asked = dict(trials=3, seed=1)
-    found = drawn(search("optim.rate=[0.1, 0.2, 0.3]", **asked))
-    assert sorted(one["optim.rate"] for one in found) == ["0.1", "0.2", "0.3"]
+    options = dict(trials=3, seed=1)
+    values = drawn(search("optim.rate=[0.1, 0.2, 0.3]", **options))
+    assert sorted(trial_values["optim.rate"] for trial_values in values) == [
+        "0.1",
+        "0.2",
+        "0.3",
+    ]
     with pytest.raises(ValueError, match="about 3 different combinations, got 4"):
         drawn(search("optim.rate=[0.1, 0.2, 0.3]", trials=4))
     with pytest.raises(ValueError, match="at least 1"):
@@ -115,24 +126,24 @@ def good(rate: str) -> float:
 
 def test_tpe_goes_by_results_and_is_a_function_of_them(tmp_path):
     def rates(workdir) -> list[str]:
-        asked = ledger(search(RATE, kind="tpe", trials=25), workdir, keep=True)
-        found = []
-        while trial := asked.next_trial():
-            found.append(trial.values["optim.rate"])
-            evaluate(trial, {1: good(found[-1])}, "finished")
-            asked.finish(trials.read_status(trial))
-        return found
+        search_ledger = ledger(search(RATE, kind="tpe", trials=25), workdir, keep=True)
+        drawn_rates = []
+        while trial := search_ledger.next_trial():
+            drawn_rates.append(trial.values["optim.rate"])
+            evaluate(trial, {1: good(drawn_rates[-1])}, "finished")
+            search_ledger.finish(trials.read_status(trial))
+        return drawn_rates
 
-    found = rates(tmp_path / "a")
-    assert rates(tmp_path / "b") == found
-    assert len({*found}) == 25
-    late, early = found[15:], found[:10]
+    drawn_rates = rates(tmp_path / "a")
+    assert rates(tmp_path / "b") == drawn_rates
+    assert len({*drawn_rates}) == 25
+    late, early = drawn_rates[15:], drawn_rates[:10]
     assert np.mean([*map(good, late)]) > np.mean([*map(good, early)]) + 0.1
 
 
 def test_what_tpe_has_drawn_is_known_to_the_next_start(tmp_path):
-    asked = search(RATE, kind="tpe", trials=4)
-    first = ledger(asked, tmp_path, keep=True)
+    settings = search(RATE, kind="tpe", trials=4)
+    first = ledger(settings, tmp_path, keep=True)
     assert first.num_undrawn == 4
     names = []
     for ended in (True, False):
@@ -140,7 +151,7 @@ def test_what_tpe_has_drawn_is_known_to_the_next_start(tmp_path):
         evaluate(trial, {1: 0.5}, "finished" if ended else "")
     first.finish(trials.read_status(first.trials[names[0]]))
     for keep in (False, True):
-        again = ledger(asked, tmp_path, keep=keep)
+        again = ledger(settings, tmp_path, keep=keep)
         assert [*again.trials] == names and again.num_undrawn == 2
     assert again.next_trial().name == names[1]
     assert len([*iter(again.next_trial, None)]) == 2
@@ -148,30 +159,30 @@ def test_what_tpe_has_drawn_is_known_to_the_next_start(tmp_path):
 
 
 def test_tpe_ends_where_there_are_no_others(tmp_path):
-    asked = ledger(
+    search_ledger = ledger(
         search("optim.rate=[0.1, 0.2]", kind="tpe", trials=5), tmp_path, keep=True
     )
-    found = []
-    while trial := asked.next_trial():
-        found.append(trial.values["optim.rate"])
+    rates = []
+    while trial := search_ledger.next_trial():
+        rates.append(trial.values["optim.rate"])
         evaluate(trial, {1: 0.5}, "finished")
-        asked.finish(trials.read_status(trial))
-    assert sorted(found) == ["0.1", "0.2"] and not asked.num_undrawn
+        search_ledger.finish(trials.read_status(trial))
+    assert sorted(rates) == ["0.1", "0.2"] and not search_ledger.num_undrawn
 
 
 CURVES = [{1: 0.2, 2: 0.4, 3: 0.6}, {1: 0.4, 2: 0.6, 3: 0.8}, {1: 0.6, 2: 0.8, 3: 1.0}]
 
 
-def follow(asked: study.Ledger, curve: dict[int, float]) -> str:
+def follow(search_ledger: study.Ledger, curve: dict[int, float]) -> str:
     """Return why the next trial is stopped; its evaluations arrive one by one."""
-    trial, why = asked.next_trial(), ""
+    trial, reason = search_ledger.next_trial(), ""
     for step, value in curve.items():
         evaluate(trial, {step: value})
-        why = why or asked.report(trials.read_status(trial))
-    if curve and not why:
+        reason = reason or search_ledger.report(trials.read_status(trial))
+    if curve and not reason:
         evaluate(trial, {}, "finished")
-        asked.finish(trials.read_status(trial))
-    return why
+        search_ledger.finish(trials.read_status(trial))
+    return reason
 
 
 @cases.each(
@@ -189,58 +200,62 @@ def follow(asked: study.Ledger, curve: dict[int, float]) -> str:
 )
 def test_a_pruner_stops_by_the_records_of_runs(stop, curve, stops, tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3, 0.4]"
-    asked = ledger(search(axis, kind="grid", stop=stop), tmp_path, keep=True)
+    search_ledger = ledger(search(axis, kind="grid", stop=stop), tmp_path, keep=True)
     for known in CURVES:
-        follow(asked, known)
-    why = follow(asked, curve)
+        follow(search_ledger, known)
+    why = follow(search_ledger, curve)
     assert bool(why) == stops
     assert not stops or f"{stop}: its validation accuracy at step {max(curve)}" in why
 
 
 def test_hyperband_stops_bad_trials_of_each_bracket(tmp_path):
     axis = f"optim.rate={[i / 100 for i in range(1, 19)]}"
-    asked = ledger(search(axis, kind="grid", stop="hyperband"), tmp_path, keep=True)
-    good = [follow(asked, {1: 0.8, 2: 0.9, 3: 1.0}) for _ in range(8)]
+    search_ledger = ledger(
+        search(axis, kind="grid", stop="hyperband"), tmp_path, keep=True
+    )
+    good = [follow(search_ledger, {1: 0.8, 2: 0.9, 3: 1.0}) for _ in range(8)]
     assert not any(good[1:])
-    bad = [follow(asked, {1: 0.0, 2: 0.0, 3: 0.0}) for _ in range(10)]
+    bad = [follow(search_ledger, {1: 0.0, 2: 0.0, 3: 0.0}) for _ in range(10)]
     assert {why.partition(",")[0][-6:] for why in bad} == {"step 1", "step 3"}
 
 
 @cases.each("more", [dict(fewest=4), dict(grace=1)])
 def test_few_completed_trials_and_the_grace_stop_none(more, tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3, 0.4]"
-    asked = ledger(
+    search_ledger = ledger(
         search(axis, kind="grid", stop="median", **more), tmp_path, keep=True
     )
     for known in CURVES:
-        evaluate(trial := asked.next_trial(), known, "finished")
-        asked.finish(trials.read_status(trial))
-    evaluate(trial := asked.next_trial(), {1: 0.0})
-    assert not asked.report(trials.read_status(trial))
+        evaluate(trial := search_ledger.next_trial(), known, "finished")
+        search_ledger.finish(trials.read_status(trial))
+    evaluate(trial := search_ledger.next_trial(), {1: 0.0})
+    assert not search_ledger.report(trials.read_status(trial))
 
 
 @cases.each("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
 def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
     axis = "optim.rate=[0.1, 0.2]"
-    asked = ledger(
+    search_ledger = ledger(
         search(axis, kind="grid", stop="median", fewest=1), tmp_path, keep=True
     )
     evaluate(
-        damaged := asked.next_trial(), {1: 1.0}, "" if "stop" in name else "finished"
+        damaged := search_ledger.next_trial(),
+        {1: 1.0},
+        "" if "stop" in name else "finished",
     )
     (damaged.workdir / name).write_bytes(b"\xff")
     look = trials.read_status(damaged)
     assert look.state.phase == "damaged"
     assert str(damaged.workdir / name) in look.state.reason
-    asked.finish(look)
-    evaluate(trial := asked.next_trial(), {1: 0.0})
-    assert not asked.report(trials.read_status(trial))
+    search_ledger.finish(look)
+    evaluate(trial := search_ledger.next_trial(), {1: 0.0})
+    assert not search_ledger.report(trials.read_status(trial))
 
 
 def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3, 0.4, 0.5]"
-    asked = ledger(search(axis, kind="grid"), tmp_path, keep=True)
-    done, diverged, failed, stopped, interrupted = iter(asked.next_trial, None)
+    search_ledger = ledger(search(axis, kind="grid"), tmp_path, keep=True)
+    done, diverged, failed, stopped, interrupted = iter(search_ledger.next_trial, None)
     evaluate(done, {1: 0.3, 2: 0.2}, "finished")
     evaluate(diverged, {1: 0.5}, "diverged")
     failed.workdir.mkdir()
@@ -250,11 +265,12 @@ def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
     evaluate(interrupted, {1: 0.1})
     (interrupted.workdir / "config.json").write_text("{}")
     for trial in (done, diverged, failed, stopped, interrupted):
-        asked.finish(trials.read_status(trial))
-    told = {
-        one.user_attrs["run"]: (one.state.name, one.value) for one in asked.study.trials
+        search_ledger.finish(trials.read_status(trial))
+    states = {
+        trial_.user_attrs["run"]: (trial_.state.name, trial_.value)
+        for trial_ in search_ledger.study.trials
     }
-    assert told == {
+    assert states == {
         done.name: ("COMPLETE", 0.3),
         diverged.name: ("COMPLETE", 0.0),
         failed.name: ("FAIL", None),
@@ -264,19 +280,19 @@ def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
 
     def again(*words: str) -> list[str]:
         opened = ledger(search(axis, kind="grid"), tmp_path, keep=True, words=words)
-        return [one.name for one in iter(opened.next_trial, None)]
+        return [trial_.name for trial_ in iter(opened.next_trial, None)]
 
     assert again(*WORDS) == [interrupted.name]
     (done.workdir / "done").unlink()  # Somebody trains it once more.
     assert again(*WORDS) == [interrupted.name, done.name]
     assert sorted(again(*WORDS, "failed")) == sorted(
-        one.name for one in (interrupted, done, failed)
+        trial_.name for trial_ in (interrupted, done, failed)
     )
 
 
 def test_a_study_that_is_lost_or_half_written_loses_no_trial(tmp_path):
-    asked = search("optim.rate=[0.1, 0.2, 0.3]", kind="grid")
-    first = ledger(asked, tmp_path, keep=True)
+    settings = search("optim.rate=[0.1, 0.2, 0.3]", kind="grid")
+    first = ledger(settings, tmp_path, keep=True)
     evaluate(trial := first.next_trial(), {1: 0.5}, "finished")
     first.finish(trials.read_status(trial))
     second = first.next_trial()
@@ -284,11 +300,11 @@ def test_a_study_that_is_lost_or_half_written_loses_no_trial(tmp_path):
     whole = path.read_bytes()
     for cut in range(whole.rindex(b"\n", 0, -1) + 1, len(whole), 7):
         path.write_bytes(whole[:cut])
-        opened = ledger(asked, tmp_path, keep=True)
-        names = [one.name for one in iter(opened.next_trial, None)]
+        opened = ledger(settings, tmp_path, keep=True)
+        names = [next_trial.name for next_trial in iter(opened.next_trial, None)]
         assert names[0] == second.name and len({*names}) == len(names) == 2
     path.unlink()
-    opened = ledger(asked, tmp_path, keep=True)
+    opened = ledger(settings, tmp_path, keep=True)
     assert len([*iter(opened.next_trial, None)]) == 3
     opened.finish(trials.read_status(trial))
     (done,) = opened.study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
@@ -298,27 +314,32 @@ def test_a_study_that_is_lost_or_half_written_loses_no_trial(tmp_path):
 @pytest.mark.parametrize("kind", ["grid", "random", "tpe"])
 def test_a_kill_at_any_line_of_the_journal_draws_the_same(kind, tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3]" if kind == "grid" else RATE
-    asked = search(axis, kind=kind, trials=3)
-    whole = ledger(asked, tmp_path / "whole", keep=True)
-    wanted = [one.name for one in iter(whole.next_trial, None)]
+    settings = search(axis, kind=kind, trials=3)
+    whole = ledger(settings, tmp_path / "whole", keep=True)
+    wanted = [drawn_trial.name for drawn_trial in iter(whole.next_trial, None)]
     lines = (tmp_path / "whole/.sweep/study.log").read_bytes().splitlines(keepends=True)
     for count in range(1, len(lines)):
         path = tmp_path / f"{count}/.sweep/study.log"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"".join(lines[:count]))
-        found = ledger(asked, tmp_path / str(count), keep=True)
-        assert [one.name for one in iter(found.next_trial, None)] == wanted
-        assert len({one.user_attrs["run"] for one in found.study.trials}) == 3
+        resumed = ledger(settings, tmp_path / str(count), keep=True)
+        assert [
+            drawn_trial.name for drawn_trial in iter(resumed.next_trial, None)
+        ] == wanted
+        assert (
+            len({drawn_trial.user_attrs["run"] for drawn_trial in resumed.study.trials})
+            == 3
+        )
 
 
 @cases.each("storage", ["own.log", "sqlite:///{}/x.db"])
 def test_a_study_may_lie_elsewhere(storage, tmp_path, monkeypatch):
     named = storage.format(tmp_path) if "://" in storage else str(tmp_path / storage)
-    asked = search("optim.rate=[0.1, 0.2]", kind="grid", storage=named)
-    first = ledger(asked, tmp_path / "runs", keep=True)
+    settings = search("optim.rate=[0.1, 0.2]", kind="grid", storage=named)
+    first = ledger(settings, tmp_path / "runs", keep=True)
     evaluate(trial := first.next_trial(), {1: 0.5}, "finished")
     first.finish(trials.read_status(trial))
-    (again,) = iter(ledger(asked, tmp_path / "runs", keep=True).next_trial, None)
+    (again,) = iter(ledger(settings, tmp_path / "runs", keep=True).next_trial, None)
     assert again.name != trial.name
     assert not (tmp_path / "runs/.sweep").exists()
 
@@ -328,23 +349,23 @@ def test_a_study_may_lie_elsewhere(storage, tmp_path, monkeypatch):
 )
 def test_a_study_that_cannot_be_read_is_told_in_one_line(storage, tmp_path):
     (tmp_path / "broken.log").write_text('{"op_code": 99}\n[]\n')
-    asked = search(kind="grid", storage=storage.format(tmp_path))
+    settings = search(kind="grid", storage=storage.format(tmp_path))
     with pytest.raises(ValueError, match="--storage: the study cannot be read"):
-        ledger(asked, tmp_path, keep=True)
+        ledger(settings, tmp_path, keep=True)
 
 
 def test_the_importance_of_axes_is_drawn_and_written(tmp_path):
     axes = (RATE, "optim.decay=uniform(0, 1)")
-    asked = ledger(search(*axes, kind="tpe", trials=12), tmp_path, keep=True)
+    search_ledger = ledger(search(*axes, kind="tpe", trials=12), tmp_path, keep=True)
     with pytest.raises(
         ValueError, match="--importance: two trials must be done, got 0"
     ):
-        study.write_importance(asked, print)
-    while trial := asked.next_trial():
+        study.write_importance(search_ledger, print)
+    while trial := search_ledger.next_trial():
         evaluate(trial, {1: good(trial.values["optim.rate"])}, "finished")
-        asked.finish(trials.read_status(trial))
+        search_ledger.finish(trials.read_status(trial))
     said = []
-    study.write_importance(asked, said.append)
+    study.write_importance(search_ledger, said.append)
     table = pd.read_csv(tmp_path / "importance.csv").set_index("axis").importance
     assert table.idxmax() == "optim.rate" and abs(table.sum() - 1) < 1e-6
     assert (tmp_path / "importance.png").read_bytes()[:4] == b"\x89PNG"
@@ -352,17 +373,17 @@ def test_the_importance_of_axes_is_drawn_and_written(tmp_path):
 
 
 def test_what_decides_no_number_keeps_the_study(tmp_path):
-    asked = [search(RATE, trials=5), search(RATE, trials=9, stop="asha")]
-    asked += [search(RATE, "run.devices=0"), search(RATE, "epochs=3.0")]
-    asked += [search(RATE, seed=1)]
-    opened = (study.open_study(one, tmp_path, keep=True) for one in asked)
+    searches = [search(RATE, trials=5), search(RATE, trials=9, stop="asha")]
+    searches += [search(RATE, "run.devices=0"), search(RATE, "epochs=3.0")]
+    searches += [search(RATE, seed=1)]
+    opened = (study.open_study(one, tmp_path, keep=True) for one in searches)
     first, more, devices, *others = [one.study_name for one in opened]
     assert first == more == devices and len({first, *others}) == 3
 
 
 def test_what_is_kept_is_json(tmp_path):
     """The attributes in the study are JSON, which optuna-dashboard reads."""
-    asked = ledger(search(RATE, trials=2), tmp_path, keep=True)
-    asked.next_trial()
+    search_ledger = ledger(search(RATE, trials=2), tmp_path, keep=True)
+    search_ledger.next_trial()
     lines = (tmp_path / ".sweep/study.log").read_text().splitlines()
     assert all(isinstance(json.loads(line), dict) for line in lines)

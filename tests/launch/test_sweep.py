@@ -62,11 +62,11 @@ def test_all_trials_run_and_validation_alone_says_which_is_best(
     by_rate = {0.1: dict(curve=[0.2, 0.3]), 0.2: dict(curve=[0.5, 0.1])}
     told(monkeypatch, by_rate)
     assert swept(tmp_path / "x", by_rate) == 0
-    found = table(tmp_path / "x")
-    assert [*found.state] == ["done", "done"]
-    assert found.loc[0.2, ["valid", "valid_step"]].tolist() == [0.5, 1]
+    trials_table = table(tmp_path / "x")
+    assert [*trials_table.state] == ["done", "done"]
+    assert trials_table.loc[0.2, ["valid", "valid_step"]].tolist() == [0.5, 1]
     said = capsys.readouterr().err
-    assert f"best in validation: 50.00 at step 1, {found.workdir[0.2]}" in said
+    assert f"best in validation: 50.00 at step 1, {trials_table.workdir[0.2]}" in said
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "x").rglob("*.jsonl")}
     assert swept(tmp_path / "x", by_rate) == 0
     after = {p: p.stat().st_mtime_ns for p in (tmp_path / "x").rglob("*.jsonl")}
@@ -107,7 +107,7 @@ def test_no_place_has_two_jobs_at_a_time(tmp_path, monkeypatch):
     told(monkeypatch, {rate: dict(curve=[0.1], seconds=1.0) for rate in rates})
     assert swept(tmp_path, rates, "--on=local:devices=3+5") == 0
     seen = [json.loads(p.read_text()) for p in tmp_path.glob("*/seen.json")]
-    assert {one["devices"] for one in seen} == {"3", "5"}
+    assert {job["devices"] for job in seen} == {"3", "5"}
     for device in ("3", "5"):
         spans = sorted((o["began"], o["ended"]) for o in seen if o["devices"] == device)
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
@@ -148,9 +148,9 @@ def test_a_failed_trial_says_why_and_is_run_again_by_retry(
     said = capsys.readouterr().err
     assert reason in said
     assert f"jbias sweep retry --workdir={tmp_path}" in said
-    found = table(tmp_path)
-    assert (found.state[0.1], found.reason[0.1]) == ("failed", reason)
-    assert found.state[0.2] == "done"
+    trials_table = table(tmp_path)
+    assert (trials_table.state[0.1], trials_table.reason[0.1]) == ("failed", reason)
+    assert trials_table.state[0.2] == "done"
     assert swept(tmp_path, [0.1, 0.2]) == 1  # `run` leaves it alone.
     assert sweep.main(["retry", f"--workdir={tmp_path}"]) == 0
     assert [*table(tmp_path).state] == ["done", "done"]
@@ -180,8 +180,8 @@ def test_a_signal_saves_all_and_the_same_command_goes_on(tmp_path, monkeypatch, 
 
 
 def planned(workdir: pathlib.Path, *changes: str, config=(SMOKE[9:],)) -> list:
-    asked = search.Search([*config], [*changes])
-    return [*study.plan(asked, workdir).values()]
+    settings = search.Search([*config], [*changes])
+    return [*study.plan(settings, workdir).values()]
 
 
 def test_what_a_killed_launcher_left_running_is_waited_for(tmp_path, monkeypatch):
@@ -226,12 +226,14 @@ def test_the_median_rule_stops_bad_trials_for_good(tmp_path, monkeypatch, capsys
     by_rate = {0.1: good, 0.2: good, 0.3: good, 0.4: bad, 0.5: good}
     told(monkeypatch, by_rate)
     assert swept(tmp_path, by_rate, "--stop=median") == 0
-    found = table(tmp_path)
-    assert [*found.state] == ["done", "done", "done", "stopped", "done"]
-    assert found.reason[0.4].startswith("median: its validation accuracy at step")
-    assert found.step[0.4] < 40
+    trials_table = table(tmp_path)
+    assert [*trials_table.state] == ["done", "done", "done", "stopped", "done"]
+    assert trials_table.reason[0.4].startswith(
+        "median: its validation accuracy at step"
+    )
+    assert trials_table.step[0.4] < 40
     assert swept(tmp_path, by_rate, "--stop=median") == 0
-    assert table(tmp_path).step[0.4] == found.step[0.4]
+    assert table(tmp_path).step[0.4] == trials_table.step[0.4]
     capsys.readouterr()
     assert sweep.main(["status", f"--workdir={tmp_path}"]) == 0
     assert "5 trials: 1 stopped, 4 done" in capsys.readouterr().out
@@ -383,6 +385,6 @@ def test_real_runs_one_of_which_fails(tmp_path):
     command += [f"--workdir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    found = pd.read_csv(tmp_path / "trials.csv").set_index("train.batch")
-    assert [*found.state] == ["done", "failed"]
-    assert "batch" in found.reason[100000]
+    trials_table = pd.read_csv(tmp_path / "trials.csv").set_index("train.batch")
+    assert [*trials_table.state] == ["done", "failed"]
+    assert "batch" in trials_table.reason[100000]

@@ -46,10 +46,14 @@ def test_none_is_lost_and_none_is_doubled(sampler, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(smoke_runs.ROOT))
     count = COUNT if sampler == "random" else COUNT // 10
     code = LAUNCHER.format(curve=[0.1] * STEPS)
-    asked = ["run", "--config=configs/erm.py:smoke,seeds=1", f"--workdir={tmp_path}"]
-    asked += ["--config.optim.rate=log_uniform(1e-4, 1)", f"--sampler={sampler}"]
-    asked += [f"--trials={count}", "--on=local:devices=0+1+2+3", "--every=30"]
-    command = ["nice", sys.executable, "-c", code, *asked]
+    arguments = [
+        "run",
+        "--config=configs/erm.py:smoke,seeds=1",
+        f"--workdir={tmp_path}",
+    ]
+    arguments += ["--config.optim.rate=log_uniform(1e-4, 1)", f"--sampler={sampler}"]
+    arguments += [f"--trials={count}", "--on=local:devices=0+1+2+3", "--every=30"]
+    command = ["nice", sys.executable, "-c", code, *arguments]
 
     def done() -> int:
         return len([*tmp_path.glob("*/done")])
@@ -81,8 +85,10 @@ def test_none_is_lost_and_none_is_doubled(sampler, tmp_path, monkeypatch):
     known = study.open_study(
         search.resolve(args, tmp_path), tmp_path, keep=False
     ).trials
-    states = collections.Counter(one.state.name for one in known)
+    states = collections.Counter(trial.state.name for trial in known)
     assert states["COMPLETE"] == count and not states["RUNNING"] + states["WAITING"]
-    assert len({one.user_attrs.get("run") for one in known} - {None}) == count
-    values = [one.params["optim.rate"] for one in known if one.state.name == "COMPLETE"]
+    assert len({trial.user_attrs.get("run") for trial in known} - {None}) == count
+    values = [
+        trial.params["optim.rate"] for trial in known if trial.state.name == "COMPLETE"
+    ]
     assert len({*values}) == count

@@ -29,12 +29,12 @@ def lines():
 
 def test_the_study_is_the_one_of_its_selection(published):
     """Oracle: biases.csv, computed independently, with six decimals."""
-    told = pd.read_csv(FOLDER / "biases.csv", index_col="model")
-    assert list(published.frame.index) == list(told.index)
-    assert (published.frame["training"] == told["training"]).all()
-    numbers = told.columns.drop("training")
+    expected = pd.read_csv(FOLDER / "biases.csv", index_col="model")
+    assert list(published.frame.index) == list(expected.index)
+    assert (published.frame["training"] == expected["training"]).all()
+    numbers = expected.columns.drop("training")
     np.testing.assert_allclose(
-        published.frame[numbers], told[numbers], atol=1.1e-6, equal_nan=True
+        published.frame[numbers], expected[numbers], atol=1.1e-6, equal_nan=True
     )
 
 
@@ -55,9 +55,9 @@ def test_the_names_are_those_printed(published):
 
 
 def test_faults_of_the_published_numbers_are_told(published):
-    told = " ".join(map(" ".join, biases_published.ANOMALIES.values()))
+    text = " ".join(map(" ".join, biases_published.ANOMALIES.values()))
     for fault in ("326", "800", "50,048", "five cut-offs", "11295.35", "0.943"):
-        assert fault in told
+        assert fault in text
     assert any("known faults" in line for line in published.told)
 
 
@@ -74,10 +74,10 @@ def page(vit):
 
 
 def test_what_is_wrong_stands_first_where_it_matters(page):
-    sections = {one.id: one for one in page.sections}
+    sections = {section.id: section for section in page.sections}
     assert [*sections][-3:] == ["printed", "vit", "caveats"]
-    for name, told in biases_published.ANOMALIES.items():
-        assert sections[name].blocks[0].words[: len(told)] == told
+    for name, faults in biases_published.ANOMALIES.items():
+        assert sections[name].blocks[0].words[: len(faults)] == faults
     assert page.results["anomalies"] == biases_published.ANOMALIES
     assert "As printed" not in page.facts
 
@@ -116,8 +116,8 @@ def test_figures_are_legible(page, vit):
 
 @pytest.mark.slow
 def test_the_study_is_set_beside_what_is_printed(tmp_path, capsys):
-    asked = [f"--benchmark={BENCHMARK}", f"--printed={FOLDER}", f"--out={tmp_path}"]
-    assert biases.main([*asked, "--permutations=99"]) == 0
+    arguments = [f"--benchmark={BENCHMARK}", f"--printed={FOLDER}", f"--out={tmp_path}"]
+    assert biases.main([*arguments, "--permutations=99"]) == 0
     said = capsys.readouterr().out
     assert "885 of 912 cells of tables 1 and 2 and " in said
     assert said.endswith(f"written: {tmp_path / 'index.html'}\n")
@@ -142,17 +142,17 @@ def test_refuses_in_one_line(tmp_path, capsys):
     cut.write_text("model,shape-bias\n")
     twice = tmp_path / "twice.csv"
     twice.write_text(head + first + first)
-    for asked, told in (
+    for arguments, message in (
         ([f"--benchmark={small}"], "must hold the study's"),
         ([f"--benchmark={cut}"], "cut.csv:1: must have the columns of"),
         ([f"--benchmark={twice}"], "twice.csv:3: a model must occur once"),
         (["--benchmark=no.csv"], "no.csv: must be the authors' raw-data/benchmark"),
     ):
-        assert biases.main([*asked, f"--out={tmp_path / 'out'}"]) == 2
+        assert biases.main([*arguments, f"--out={tmp_path / 'out'}"]) == 2
         error = capsys.readouterr().err
         assert error.startswith("biases: ")
         assert error.count("\n") == 1
-        assert told in error
+        assert message in error
     assert not (tmp_path / "out").exists()
     with pytest.raises(SystemExit):
         biases.main([f"--benchmark={BENCHMARK}", "--kinds=x", "--out=o"])

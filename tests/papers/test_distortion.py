@@ -103,12 +103,12 @@ def test_orderings_of_seeds_by_brute_force(made, measured):
         rest = [i for i in range(10) if i not in chosen]
         hits += mean(pooled[list(chosen)]) - mean(pooled[rest]) >= seen - 1e-12
     words = "DI: basic > MixUp"
-    told = distorted.one(made, "claims", data="CIFAR-10", claim=words, table="Table 1")
-    assert float(told["here_p"]) == pytest.approx(hits / 252)
-    assert told["here_ranks"] == ""  # Runs share a weight.
+    claim = distorted.one(made, "claims", data="CIFAR-10", claim=words, table="Table 1")
+    assert float(claim["here_p"]) == pytest.approx(hits / 252)
+    assert claim["here_ranks"] == ""  # Runs share a weight.
     for whose, size in (("text", 2), ("table", 3)):
-        of = dict(data="CIFAR-10", table="Table 1", whose=whose)
-        family = distorted.table(made, "claims", **of)
+        selected = dict(data="CIFAR-10", table="Table 1", whose=whose)
+        family = distorted.table(made, "claims", **selected)
         p = np.sort(family["here_p"].astype(float))
         holm = np.minimum(np.maximum.accumulate(p * np.arange(len(p), 0, -1)), 1)
         assert len(p) == size
@@ -126,7 +126,7 @@ def test_orderings_of_seeds_by_brute_force(made, measured):
 def test_orderings_in_the_paper_are_welch_tests(made, printed):
     """FMix on CIFAR-10: 95.03 plus a point with Fashion-MNIST, 94.36 with itself."""
     rows = distorted.table(made, "claims", data="CIFAR-10", table="Table 7")
-    (told,) = (row for _, row in rows.iterrows() if row["claim"].startswith("FMix"))
+    (claim,) = (row for _, row in rows.iterrows() if row["claim"].startswith("FMix"))
     (first, a, n), (second, b, _) = (
         printed.numbers[
             published.Cell("accuracy", "CIFAR-10", "FMix", f"mixed with {x}")
@@ -137,8 +137,8 @@ def test_orderings_in_the_paper_are_welch_tests(made, printed):
     a, b = a**2 / 5, b**2 / 5
     df = (a + b) ** 2 / (a**2 / 4 + b**2 / 4)
     p = scipy.stats.t.sf((95.03 + 1 - 94.36) / math.sqrt(a + b), df)
-    assert float(told["paper_p"]) == pytest.approx(p, rel=1e-9)
-    assert told["paper_verdict"] == "holds"
+    assert float(claim["paper_p"]) == pytest.approx(p, rel=1e-9)
+    assert claim["paper_verdict"] == "holds"
 
 
 def test_no_test_of_numbers_that_made_the_claim_or_share_a_weight(made):
@@ -156,8 +156,8 @@ def test_no_test_of_numbers_that_made_the_claim_or_share_a_weight(made):
     orders = every.drop_duplicates(["table", "data", "claim"])["paper_order"]
     counts = orders.value_counts()
     assert (counts["as claimed"], counts["equal"], counts["opposite"]) == (57, 1, 9)
-    of = dict(data="FashionMNIST", claim="DI: basic > MixUp")
-    fashion = distorted.one(made, "claims_unmeasured", table="Table 3", **of)
+    selected = dict(data="FashionMNIST", claim="DI: basic > MixUp")
+    fashion = distorted.one(made, "claims_unmeasured", table="Table 3", **selected)
     assert fashion["paper_order"] == "opposite"  # 0.44 against 2.59.
     assert fashion["here_verdict"] == fashion["here_order"] == ""
 
@@ -342,9 +342,11 @@ def test_tables_that_are_empty_say_how_to_begin(tmp_path):
     ],
 )
 def test_wrong_arguments_are_one_line(measured, tmp_path, capsys, args, words):
-    given = [f"--measured={measured}/*-tiny-*", f"--printed={PUBLISHED}"]
-    given = [x for x in given if x.partition("=")[0] != args[0].partition("=")[0]]
-    assert distortion.main([*given, *args, f"--out={tmp_path / 'out'}"]) == 2
+    arguments = [f"--measured={measured}/*-tiny-*", f"--printed={PUBLISHED}"]
+    arguments = [
+        x for x in arguments if x.partition("=")[0] != args[0].partition("=")[0]
+    ]
+    assert distortion.main([*arguments, *args, f"--out={tmp_path / 'out'}"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and words in error
     assert not (tmp_path / "out").exists()

@@ -52,11 +52,11 @@ def gaps(random, gap, left, seeds=5, n=1000):
 
 def rejected(pairs, statistic):
     """Return how often each side has p <= 0.05, in studies where both have a test."""
-    known = [pair for pair in pairs if all(map(len, pair))]
-    found = [two_sample.exchange(*pair, statistic) for pair in known]
+    tested_pairs = [pair for pair in pairs if all(map(len, pair))]
+    results = [two_sample.exchange(*pair, statistic) for pair in tested_pairs]
     return [
         sum(p <= 0.05 for p in each)
-        for each in ([x.greater for x in found], [x.less for x in found])
+        for each in ([x.greater for x in results], [x.less for x in results])
     ]
 
 

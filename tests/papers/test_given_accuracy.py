@@ -158,7 +158,7 @@ NINE += ("imagenet_a", "imagenet_c", "imagenet_cbar", "Adversarial")
 @pytest.mark.parametrize("frame", [FRAME, WITHOUT], ids=["all", "without"])
 def test_of_nine_all_but_one_are_significant(frame):
     assert f"--y={','.join(NINE)} " in PAGE
-    found = correlation.pairwise_matrix(frame, ["shape"], NINE, given=["imagenet"])
-    passed = found.holm.loc["shape"] <= 0.05
+    matrix = correlation.pairwise_matrix(frame, ["shape"], NINE, given=["imagenet"])
+    passed = matrix.holm.loc["shape"] <= 0.05
     assert [name for name in NINE if not passed[name]] == ["imagenet_a"]
     assert all(partial(frame, name) > 0 for name in BOTH)

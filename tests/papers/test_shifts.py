@@ -63,16 +63,16 @@ def test_printed_drops_of_table_2_are_three_quarters_but_for_one():
 
 
 def test_ranks_of_the_printed_models(printed):
-    found = {(x["data"], x["kind"]): x for x in shifts_published.printed_ranks(printed)}
+    ranks = {(x["data"], x["kind"]): x for x in shifts_published.printed_ranks(printed)}
     rho = {"marginal": 0.66, "conditional": -0.03, "joint": 0.94}
     for kind, expected in rho.items():
-        one = found["CelebA", kind]
-        assert one["rho"] == pytest.approx(expected, abs=0.005)
-        assert one["n"] == 6 and one["pairs"] == 15
+        rank = ranks["CelebA", kind]
+        assert rank["rho"] == pytest.approx(expected, abs=0.005)
+        assert rank["n"] == 6 and rank["pairs"] == 15
         rows = published("table1").query("dataset == 'CelebA' and shift == @kind")
         rows = rows[rows["model"] != "Average"]
         tau = stats.kendall(rows["id_acc"], rows["ood_acc"])
-        assert (one["tau"], one["tau_p"]) == (tau.statistic, tau.pvalue)
+        assert (rank["tau"], rank["tau_p"]) == (tau.statistic, tau.pvalue)
 
 
 def read(folder):
@@ -166,8 +166,8 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
     )
     assert table.bold == {(0, 4), (1, 6), (2, 6)}
     relative = [(0.99 - x) / 0.99 for x in (0.2, 0.6, 0.1, 0.99)]
-    kept = table.data.query("model == 'resnet18'")["drop_paper_compat"]
-    assert kept.iloc[0] == pytest.approx(100 * np.mean(relative))
+    drops = table.data.query("model == 'resnet18'")["drop_paper_compat"]
+    assert drops.iloc[0] == pytest.approx(100 * np.mean(relative))
 
 
 def test_others_that_are_tested_together_are_of_as_many_values(tmp_path):

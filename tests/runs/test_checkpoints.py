@@ -51,9 +51,9 @@ def kept(directory) -> list[int]:
 
 def latest(directory, say=lambda line: None):
     store = checkpoints.CheckpointStore(directory)
-    found = store.restore(template, say)
+    checkpoint = store.restore(template, say)
     store.close()
-    return found
+    return checkpoint
 
 
 def assert_equal(a, b):
@@ -69,18 +69,18 @@ def test_another_process_reads_a_step_and_changes_nothing(tmp_path):
     assert [
         checkpoints.awaits_evaluation(tmp_path / "c", step) for step in (1, 2, 3)
     ] == [0, 1, 0]
-    found, info = checkpoints.read(tmp_path / "c", 1, template)
+    restored, info = checkpoints.read(tmp_path / "c", 1, template)
     assert info["step"] == 1
-    assert_equal(found, states(1.0))
+    assert_equal(restored, states(1.0))
     assert sorted(tmp_path.rglob("*")) == before
     assert checkpoints.steps(tmp_path / "nowhere") == []
 
 
 def test_what_was_saved_comes_back_to_the_bit(tmp_path):
     fill(tmp_path / "c", {1: None, 2: None})
-    found, info = latest(tmp_path / "c")
+    restored, info = latest(tmp_path / "c")
     assert info["step"] == 2
-    assert_equal(found, states(2.0))
+    assert_equal(restored, states(2.0))
 
 
 def test_nothing_saved_is_nothing_restored(tmp_path):
@@ -108,8 +108,8 @@ def test_each_stage_keeps_its_own_best(tmp_path):
 
 def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
     """Afterwards the best steps by these evaluations are kept."""
-    found = {1: {"0/0": 0.5}, 2: {"0/0": 0.9}, 3: {"0/0": 0.7}}
-    store = checkpoints.CheckpointStore(tmp_path / "c", valid_at=found.get)
+    accuracies = {1: {"0/0": 0.5}, 2: {"0/0": 0.9}, 3: {"0/0": 0.7}}
+    store = checkpoints.CheckpointStore(tmp_path / "c", valid_at=accuracies.get)
     for at in range(1, 8):
         info = {"step": at, "stage": 0}
         store.save(at, states(float(at)), info, None if at == 5 else {})
@@ -130,8 +130,8 @@ def test_a_step_saved_again_is_never_gone(tmp_path, killed, monkeypatch):
     else:
         store.save(2, states(3.0), {"step": 2, "stage": 0})
     store.close()
-    found, _ = latest(tmp_path / "c")
-    assert_equal(found, states(2.0 if killed else 3.0))
+    restored, _ = latest(tmp_path / "c")
+    assert_equal(restored, states(2.0 if killed else 3.0))
     assert kept(tmp_path / "c") == [1, 2]
 
 
@@ -155,12 +155,12 @@ def test_damage_falls_back_to_the_step_before_and_says_so(tmp_path, damage):
         content = bytearray(largest.read_bytes())
         content[len(content) // 2] ^= 1
         largest.write_bytes(content if damage == "flip" else content[:-100])
-    said = []
-    found, info = latest(tmp_path / "c", said.append)
+    lines = []
+    restored, info = latest(tmp_path / "c", lines.append)
     assert info["step"] == 1
-    assert_equal(found, states(1.0))
-    assert len(said) == 1
-    assert "step 2 is damaged" in said[0]
+    assert_equal(restored, states(1.0))
+    assert len(lines) == 1
+    assert "step 2 is damaged" in lines[0]
     assert (tmp_path / "damaged" / "2").is_dir()
     fill(tmp_path / "c", {2: None})  # Its place is free again.
     assert latest(tmp_path / "c")[1]["step"] == 2
@@ -219,8 +219,8 @@ def test_what_the_template_refuses_is_no_damage(tmp_path, kind):
 def test_what_is_read_lies_on_the_host(tmp_path):
     """Restored arrays are numpy arrays, on no device."""
     fill(tmp_path / "c", {1: None})
-    found, _ = latest(tmp_path / "c")
-    assert {type(leaf) for leaf in jax.tree.leaves(found)} == {np.ndarray}
+    restored, _ = latest(tmp_path / "c")
+    assert {type(leaf) for leaf in jax.tree.leaves(restored)} == {np.ndarray}
 
 
 def test_saving_an_older_step_is_our_own_bug(tmp_path):
@@ -264,8 +264,8 @@ def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch):
     now, jumps = time.time, itertools.cycle([0.0, 1e6, -1e6])
     monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
     fill(tmp_path / "c", {1: None, 2: {"0/0": 0.5}})
-    found, _ = latest(tmp_path / "c")
-    assert_equal(found, states(2.0))
+    restored, _ = latest(tmp_path / "c")
+    assert_equal(restored, states(2.0))
 
 
 def test_keeping_one_alone_is_refused(tmp_path):
@@ -275,26 +275,26 @@ def test_keeping_one_alone_is_refused(tmp_path):
 
 def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checked():
     whole, other, info = states(1.0), states(2.0), {"step": 1}
-    told = checkpoints.with_checksums(whole, info)
+    stored = checkpoints.with_checksums(whole, info)
     assert (
         checkpoints.with_checksums(
             whole, info, checksum=checkpoints.states_checksum(whole)
         )
-        == told
+        == stored
     )
     assert checkpoints.with_checksums(whole, info, checksum=7)["states"] == 7
-    before = {**told, "sum": checkpoints.states_checksum(whole, told["body"])}
+    before = {**stored, "sum": checkpoints.states_checksum(whole, stored["body"])}
     del before["states"]
-    for one in (told, before):
-        checkpoints.verify_states(one, whole)
-        assert checkpoints.verified_info(one) == info
+    for stored_object in (stored, before):
+        checkpoints.verify_states(stored_object, whole)
+        assert checkpoints.verified_info(stored_object) == info
         with pytest.raises(ValueError, match="does not match its sum"):
-            checkpoints.verify_states(one, other)
+            checkpoints.verify_states(stored_object, other)
 
 
 def test_why_a_step_is_damaged_ends_at_a_word():
-    told = checkpoints.first_line(ValueError("\n" + "damaged, " * 50 + "\nmore"))
-    assert told.endswith("damaged, …") and len(told) <= 200
+    line = checkpoints.first_line(ValueError("\n" + "damaged, " * 50 + "\nmore"))
+    assert line.endswith("damaged, …") and len(line) <= 200
     assert checkpoints.first_line(ValueError("short\nmore")) == "short"
 
 
@@ -302,14 +302,14 @@ def test_why_a_step_is_damaged_ends_at_a_word():
 def test_saves_leave_no_objects_behind(tmp_path):
     """tensorstore leaked four objects for each array of each save."""
     arrays = tuple({f"w{i}": np.ones(2) for i in range(40)} for _ in range(2))
-    store, held = checkpoints.CheckpointStore(tmp_path), []
+    store, counts = checkpoints.CheckpointStore(tmp_path), []
     for at in range(1, 14):
         store.save(at, arrays, {"step": at, "stage": 0})
         store.wait()
         gc.collect()
-        held.append(sys.getallocatedblocks())
+        counts.append(sys.getallocatedblocks())
     store.close()
-    assert held[-1] - held[5] < 7 * 80 * 2
+    assert counts[-1] - counts[5] < 7 * 80 * 2
 
 
 def test_networks_of_damaged_checkpoints_are_refused_or_as_they_were(tmp_path):

@@ -149,7 +149,9 @@ def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
     ]
     shutil.rmtree(workdir / "decisions")
     assert train.run(config(), workdir)
-    (said,) = [x for x in capsys.readouterr().err.splitlines() if "to be made a" in x]
+    (said,) = [
+        x for x in capsys.readouterr().err.splitlines() if "cannot be written" in x
+    ]
     assert f"is gone (and {len(lost) - 1} more), and cannot be written again" in said
     assert set(written(folder / "done")) - set(written(workdir)) == set(lost)
     for run, note in (
@@ -157,8 +159,8 @@ def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
         (folder / "done", ""),
     ):
         study = inputs.from_runs([str(run)], options.Options())
-        found = [one for one in study.notes if "decisions" in one]
-        assert len(found) == bool(note) and note in "".join(found)
+        notes = [line for line in study.notes if "decisions" in line]
+        assert len(notes) == bool(note) and note in "".join(notes)
 
 
 @pytest.mark.quick("flipped--1", "flipped--2", "half--2")
@@ -201,9 +203,9 @@ def test_records_of_a_done_run_that_no_checkpoint_holds_are_refused(done, withou
 @pytest.mark.parametrize("name", ["config.json", "provenance.json"])
 def test_changed_facts_are_refused_by_start_and_report(workdir, name):
     """Also changes that no comparison of configs detects."""
-    told = json.loads((workdir / name).read_text())
-    (told["run"] if name == "config.json" else told)["added"] = 1
-    (workdir / name).write_text(json.dumps(told))
+    content = json.loads((workdir / name).read_text())
+    (content["run"] if name == "config.json" else content)["added"] = 1
+    (workdir / name).write_text(json.dumps(content))
     for act in (lambda: train.run(config(), workdir), lambda: results.read(workdir)):
         with pytest.raises(ValueError, match=f"{name} is damaged: .*delete sums.json"):
             act()
@@ -225,9 +227,9 @@ def test_facts_that_are_gone_are_refused_by_start_and_report(folder, workdir, na
 
 
 def test_a_changed_config_is_damaged_and_no_other_runs(workdir):
-    told = json.loads((workdir / "config.json").read_text())
-    told["optim"]["rate"] *= 2
-    (workdir / "config.json").write_text(json.dumps(told))
+    content = json.loads((workdir / "config.json").read_text())
+    content["optim"]["rate"] *= 2
+    (workdir / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"config.json is damaged: .*\(sums.json\)"):
         train.run(config(), workdir)
 
@@ -285,22 +287,22 @@ def test_in_a_store_files_are_read_at_once_and_decisions_by_size(tmp_path, monke
         tmp_path / "decisions/edge/2.parquet": "flipped",
         tmp_path / "decisions/edge/4.parquet": "cut",
     }
-    held = {
+    sums = {
         str(path.relative_to(tmp_path)): checksums.checksum(b"1234") for path in states
     }
     contents = {"damaged": "1235", "whole": "1234", "flipped": "1235", "cut": "123"}
     for path, how in states.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(contents[how])
-    of, both = checksums.checksum, threading.Barrier(2, timeout=60)
+    real_checksum, both = checksums.checksum, threading.Barrier(2, timeout=60)
 
     def together(content):
         both.wait()  # One alone would wait in vain.
-        return of(content)
+        return real_checksum(content)
 
     monkeypatch.setattr(checksums, "checksum", together)
     monkeypatch.setattr(files, "is_remote", lambda path: True)
-    assert dict(checksums.find_damaged(tmp_path, held)) == {
+    assert dict(checksums.find_damaged(tmp_path, sums)) == {
         "evals/2.jsonl": "is damaged",
         "decisions/edge/4.parquet": "is damaged",
     }

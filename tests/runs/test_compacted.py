@@ -64,9 +64,9 @@ def test_lines_that_changed_are_read_themselves(change, workdir):
     results.compact(workdir)
     CHANGES[change](workdir)
     assert not is_compacted(workdir)
-    found = results.read(workdir)
+    records = results.read(workdir)
     (workdir / compacted.NAME).unlink()
-    pd.testing.assert_frame_equal(found, results.read(workdir))
+    pd.testing.assert_frame_equal(records, results.read(workdir))
 
 
 @cases.each("name", [compacted.NAME, compacted.INDEX])

@@ -16,16 +16,19 @@ H200 = costs.Devices("NVIDIA H200", 2)
 
 
 def test_energy_is_hours_times_power():
-    found = costs.estimate(1800, H200)
-    assert found["device_hours"] == 1.0 and found["energy_kwh"] == pytest.approx(0.7)
-    assert found["kg_co2e"] is None and found["intensity"] is None
+    cost = costs.estimate(1800, H200)
+    assert cost["device_hours"] == 1.0 and cost["energy_kwh"] == pytest.approx(0.7)
+    assert cost["kg_co2e"] is None and cost["intensity"] is None
     energy = costs.Energy(share=0.5, pue=1.2, intensity=0.4)
-    found = costs.estimate(1800, H200, energy)
-    assert found["energy_kwh"] == pytest.approx(0.7 * 0.5 * 1.2)
-    assert found["kg_co2e"] == pytest.approx(0.7 * 0.5 * 1.2 * 0.4)
-    assert (found["watts"], found["share"], found["pue"]) == (700, 0.5, 1.2)
-    given = costs.estimate(3600, H200, costs.Energy(watts=100))
-    assert given["energy_kwh"] == pytest.approx(0.2) and given["source"] == "given"
+    cost = costs.estimate(1800, H200, energy)
+    assert cost["energy_kwh"] == pytest.approx(0.7 * 0.5 * 1.2)
+    assert cost["kg_co2e"] == pytest.approx(0.7 * 0.5 * 1.2 * 0.4)
+    assert (cost["watts"], cost["share"], cost["pue"]) == (700, 0.5, 1.2)
+    cost_of_given_power = costs.estimate(3600, H200, costs.Energy(watts=100))
+    assert (
+        cost_of_given_power["energy_kwh"] == pytest.approx(0.2)
+        and cost_of_given_power["source"] == "given"
+    )
 
 
 @cases.each(
@@ -46,10 +49,10 @@ def test_energy_is_hours_times_power():
     ],
 )
 def test_the_longest_name_that_fits_says_the_power(kind, watts):
-    found = costs.estimate(3600, costs.Devices(kind, 1))
-    assert found["watts"] == watts
-    assert (found["energy_kwh"] is None) == (watts is None)
-    assert found["source"] == "not published" or watts
+    cost = costs.estimate(3600, costs.Devices(kind, 1))
+    assert cost["watts"] == watts
+    assert (cost["energy_kwh"] is None) == (watts is None)
+    assert cost["source"] == "not published" or watts
 
 
 @cases.each("wrong", [{"share": 1.5}, {"pue": 0.9}, {"watts": -1}, {"intensity": -0.1}])
@@ -125,9 +128,9 @@ def test_a_start_writes_over_itself_and_beside_the_others(tmp_path):
     def start(at, seconds):
         return costs.of_start(at, {"stepping": seconds}, H200, costs.DEFAULT_ENERGY, 1)
 
-    for one in (start("first", 10), start("first", 20), start("second", 7)):
-        total = workdirs.record_cost(tmp_path, one)
-    told = json.loads((tmp_path / "costs.json").read_text())
-    assert [one["seconds"]["stepping"] for one in told["starts"]] == [20, 7]
-    assert told["total"] == total == costs.total(told["starts"])
+    for start_ in (start("first", 10), start("first", 20), start("second", 7)):
+        total = workdirs.record_cost(tmp_path, start_)
+    content = json.loads((tmp_path / "costs.json").read_text())
+    assert [start_["seconds"]["stepping"] for start_ in content["starts"]] == [20, 7]
+    assert content["total"] == total == costs.total(content["starts"])
     assert costs.describe(total) == "0.015 device hours, about 0.0105 kWh"

@@ -47,9 +47,9 @@ def numbers(value):
 
 def points(folder: pathlib.Path, tag="valid/accuracy") -> dict[int, float]:
     """Return the points that TensorBoard's own reader finds in a folder."""
-    found = board(folder).Scalars(tag)
-    assert len({one.step for one in found}) == len(found)
-    return {one.step: one.value for one in found}
+    scalars = board(folder).Scalars(tag)
+    assert len({scalar.step for scalar in scalars}) == len(scalars)
+    return {scalar.step: scalar.value for scalar in scalars}
 
 
 def board(folder: pathlib.Path):
@@ -72,8 +72,8 @@ def test_tensorboard_reads_what_was_given(tmp_path, begin):
     assert points(root / "optim.rate=0.1" / "seed-1") == {2: 0.25, 4: 0.5}
     assert points(root / "optim.rate=0.1") == {2: 0.0, 4: 0.25}
     made.close()
-    told = board(root).Tensors("config/text_summary")[0].tensor_proto.string_val[0]
-    assert b'"rate": 0.3' in told
+    text = board(root).Tensors("config/text_summary")[0].tensor_proto.string_val[0]
+    assert b'"rate": 0.3' in text
 
 
 def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
@@ -84,9 +84,9 @@ def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
     from tensorboard.plugins.hparams import metadata
 
     for folder, rate, seed in (("seed-0", 0.3, 0), ("optim.rate=0.1/seed-1", 0.1, 1)):
-        found = board(tmp_path / "tensorboard" / folder)
+        events = board(tmp_path / "tensorboard" / folder)
         start = metadata.parse_session_start_info_plugin_data(
-            found.PluginTagToContent(metadata.PLUGIN_NAME)[
+            events.PluginTagToContent(metadata.PLUGIN_NAME)[
                 metadata.SESSION_START_INFO_TAG
             ]
         )
@@ -157,7 +157,7 @@ def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin, monkeypat
     assert len({run.run_id for run in began}) == 1
     assert began[0].run_id.startswith("erm-shapes-1-")
     assert {run.display_name for run in began} == {"erm-shapes-1"}
-    settings = {one.key: one.value_json for one in began[0].config.update}
+    settings = {setting.key: setting.value_json for setting in began[0].config.update}
     assert settings["optim"] == '{"rate":0.3}'
 
 

@@ -39,5 +39,5 @@ def test_a_run_that_goes_on_gives_each_number_once(tmp_path, monkeypatch):
     for seed in range(2):
         key = f"valid/accuracy/algo.p_1_optim.rate_0.1/seed-{seed}"
         history = client.get_metric_history(run.info.run_id, key)
-        found = [(one.step, one.value) for one in history]
-        assert found == [(step, step + seed) for step in rows]
+        points = [(metric.step, metric.value) for metric in history]
+        assert points == [(step, step + seed) for step in rows]

@@ -200,8 +200,8 @@ def test_best_validation_refuses_runs_without_validation(frame):
 def by_class(curves, seed=0, metric="class_accuracy", **changes):
     """Return validation accuracies per class over the epochs."""
     for name, values in curves.items():
-        of = dict(condition=name, metric=metric, seed=seed, **changes)
-        yield from curve(values, "valid", **of)
+        fields = dict(condition=name, metric=metric, seed=seed, **changes)
+        yield from curve(values, "valid", **fields)
 
 
 def test_worst_class_takes_the_first_best_minimum(frame, tmp_path):
@@ -222,8 +222,8 @@ def test_worst_class_takes_the_first_best_minimum(frame, tmp_path):
 
 def test_worst_class_of_one_class_is_best_validation(frame, tmp_path):
     valid = frame[(frame["dataset"] == "valid")]
-    one = valid.assign(metric="class_accuracy", condition="class=0")
-    table = selection.worst_class(pd.concat([frame, one], ignore_index=True))
+    one_class = valid.assign(metric="class_accuracy", condition="class=0")
+    table = selection.worst_class(pd.concat([frame, one_class], ignore_index=True))
     plain = table[table["metric"] != "class_accuracy"].reset_index(drop=True)
     pd.testing.assert_frame_equal(plain, selection.best_validation(frame))
 
@@ -413,8 +413,8 @@ def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
         frame = results.read(path.parents[1])
         expected = pd.DataFrame(results.loads(text), columns=results.Record._fields)
         for name in expected:
-            found = [None if pd.isna(v) else v for v in frame[name]]
-            assert found == [None if pd.isna(v) else v for v in expected[name]], name
+            values = [None if pd.isna(v) else v for v in frame[name]]
+            assert values == [None if pd.isna(v) else v for v in expected[name]], name
 
 
 @cases.each(
@@ -443,9 +443,9 @@ def test_damage_is_refused_as_line_by_line(tmp_path, damage):
     path.write_text(damage(path.read_text()))
     with pytest.raises(ValueError, match=r"10\.jsonl:\d") as expected:
         results.loads(path.read_text(), where=str(path))
-    with pytest.raises(ValueError, match=r"10\.jsonl:\d") as found:
+    with pytest.raises(ValueError, match=r"10\.jsonl:\d") as error:
         results.read(tmp_path / "erm")
-    assert str(found.value) == str(expected.value)
+    assert str(error.value) == str(expected.value)
 
 
 def test_rows_are_numbered_by_what_is_equal():
@@ -520,6 +520,6 @@ def test_an_accuracy_that_is_not_its_count_is_refused(tmp_path, value, count, n)
     near = record(dataset="sketch", value=0.33333334, count=1, n=3)
     wrong = record(dataset="valid", value=value, count=count, n=n)
     results.write(tmp_path / "evals" / "1.jsonl", [fine, near, wrong])
-    told = rf"1.jsonl:3: accuracy must be count / n = {count} / {n}, got {value}"
-    with pytest.raises(ValueError, match=told):
+    message = rf"1.jsonl:3: accuracy must be count / n = {count} / {n}, got {value}"
+    with pytest.raises(ValueError, match=message):
         results.read(tmp_path)

@@ -79,10 +79,10 @@ def test_a_file_is_no_workdir(tmp_path):
 )
 def test_the_last_line_of_the_log_tells(tmp_path, last, word, reason):
     log(tmp_path, "jbias: an older end", "2026-01-01 00:00:00 step 8/16, x", last, "")
-    found = status.read(tmp_path)
-    assert found[:2] == (word, reason)
-    assert found.from_log == last.startswith("jbias: ")
-    assert (found.step, found.steps) == (9 if "step 9" in last else 8, 16)
+    run_status = status.read(tmp_path)
+    assert run_status[:2] == (word, reason)
+    assert run_status.from_log == last.startswith("jbias: ")
+    assert (run_status.step, run_status.steps) == (9 if "step 9" in last else 8, 16)
 
 
 @pytest.mark.parametrize("kind", [fcntl.LOCK_EX, fcntl.LOCK_SH])
@@ -122,9 +122,13 @@ def test_accuracy_is_of_the_last_evaluation(tmp_path):
         results.write(tmp_path / f"evals/{step}.jsonl", records)
     for name in ("16.jsonl.part", "².jsonl", "x.jsonl"):
         (tmp_path / "evals" / name).touch()
-    found = status.read(tmp_path)
-    assert (found.evaluated, found.accuracy, found.diverged) == (12, 0.75, (1,))
-    assert found.step == 12
+    run_status = status.read(tmp_path)
+    assert (run_status.evaluated, run_status.accuracy, run_status.diverged) == (
+        12,
+        0.75,
+        (1,),
+    )
+    assert run_status.step == 12
     assert status.validation_curve(tmp_path) == {4: 0.25, 8: 0.125, 12: 0.375}
 
 

@@ -43,15 +43,15 @@ def test_a_mistyped_flag_is_told_with_the_one_that_was_meant(main, argv, meant, 
     with pytest.raises(SystemExit) as ended:
         main(argv)
     assert ended.value.code == 2
-    told = capsys.readouterr()
-    assert told.err.count("\n") == 1 and not told.out
-    wrong = next(one for one in argv if one.startswith("--"))
-    assert f"unknown argument {wrong!r}; did you mean {meant}?" in told.err
+    output = capsys.readouterr()
+    assert output.err.count("\n") == 1 and not output.out
+    wrong = next(flag for flag in argv if flag.startswith("--"))
+    assert f"unknown argument {wrong!r}; did you mean {meant}?" in output.err
 
 
 def test_an_error_begins_with_the_command():
-    given = [sys.executable, "-m", "jbias", "measure", "--nothing"]
-    done = subprocess.run(given, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "jbias", "measure", "--nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("jbias measure: error: unknown argument '--nothing'")
 

@@ -7,52 +7,54 @@ from jbias.runtime import console
 
 def test_what_is_aside_has_no_part_in_the_rate(monkeypatch):
     """Twenty images in ten seconds, after half an hour of compiling."""
-    now, said = [0.0], []
+    now, lines = [0.0], []
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
-    with console.count_images(said.append, "net", 100) as (tell, aside):
-        with aside():
+    with console.count_images(lines.append, "net", 100) as (advance, untimed):
+        with untimed():
             now[0] += 1800
-        tell(0)  # Nothing is known of the rate yet.
-        assert not said
-        tell(40, counted=False)
+        advance(0)  # Nothing is known of the rate yet.
+        assert not lines
+        advance(40, counted=False)
         now[0] += 10
-        tell(20)
-    assert said == ["net: 60/100 images, 2 images/s, ETA 00:20"]
+        advance(20)
+    assert lines == ["net: 60/100 images, 2 images/s, ETA 00:20"]
 
 
 def test_what_takes_long_is_named_while_it_does():
-    said, told = [], threading.Event()
+    lines, has_line = [], threading.Event()
 
     def say(line):
-        said.append(line)
-        told.set()
+        lines.append(line)
+        has_line.set()
 
     with console.count_images(say, "net", 9, patience=0.01) as (tell, aside):
         tell(3)
         with aside():
-            assert told.wait(60)
-        assert said == ["net: 3/9 images, compiling ..."]
+            assert has_line.wait(60)
+        assert lines == ["net: 3/9 images, compiling ..."]
     with (
         console.count_images(say, "net", 9, patience=60) as (_, aside),
         aside("looking"),
     ):
         pass
-    assert len(said) == 1
-    assert not any(isinstance(one, threading.Timer) for one in threading.enumerate())
+    assert len(lines) == 1
+    assert not any(
+        isinstance(thread, threading.Timer) for thread in threading.enumerate()
+    )
 
 
 def test_who_waits_is_told_for_how_long():
-    said, told = [], threading.Event()
+    lines, has_lines = [], threading.Event()
 
     def say(line):
-        said.append(line)
-        if len(said) == 3:
-            told.set()
+        lines.append(line)
+        if len(lines) == 3:
+            has_lines.set()
 
     with console.announce_slow(say, "compiling", every=0.01):
-        assert told.wait(60)
-    assert said[:3] == ["compiling ...", *["compiling: 00:00 so far ..."] * 2]
-    count = len(said)
-    with console.announce_slow(said.append, "compiling"):
+        assert has_lines.wait(60)
+    assert lines[:3] == ["compiling ...", *["compiling: 00:00 so far ..."] * 2]
+    count = len(lines)
+    with console.announce_slow(lines.append, "compiling"):
         pass
-    assert said[count:] == ["compiling ..."]
+    assert lines[count:] == ["compiling ..."]

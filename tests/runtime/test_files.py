@@ -62,17 +62,17 @@ def test_a_path_too_deep_to_be_made_is_told_likewise(depth, tmp_path):
     """Python's recursion limit is reached before the system's limit."""
     with pytest.raises(OSError) as error:
         files.resolve(tmp_path / ("a/" * depth))
-    told = messages.one_line(error.value)
-    assert told.endswith("bytes, a path 4,095 and 500 folders")
-    assert "File name too long; shorten it: a name has at most 255 " in told
+    line = messages.one_line(error.value)
+    assert line.endswith("bytes, a path 4,095 and 500 folders")
+    assert "File name too long; shorten it: a name has at most 255 " in line
 
 
 def test_letters_that_the_locale_misread_are_told_as_that():
     with pytest.raises(ValueError) as error:
         files.resolve("l\udcc3\udca4uf")
-    told = messages.one_line(error.value)
-    assert told.startswith("'l\\udcc3\\udca4uf': cannot be written as utf-8")
-    assert told.endswith("set PYTHONUTF8=1")
+    line = messages.one_line(error.value)
+    assert line.startswith("'l\\udcc3\\udca4uf': cannot be written as utf-8")
+    assert line.endswith("set PYTHONUTF8=1")
 
 
 def test_a_write_that_fails_leaves_the_old_and_no_part(tmp_path, monkeypatch):
@@ -143,13 +143,13 @@ def test_damaged_facts_are_refused_by_name_before_anything_is_done(
 @cases.each("text", ["Event loop is closed", "another"])
 def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, text):
     """tensorstore's threads repeat an error for each file."""
-    told = []
+    reports = []
     monkeypatch.setattr(sys, "unraisablehook", None)
-    monkeypatch.setattr(sys, "__unraisablehook__", told.append)
+    monkeypatch.setattr(sys, "__unraisablehook__", reports.append)
     console.silence_warnings()
     error = types.SimpleNamespace(exc_value=RuntimeError(text), object=None)
     sys.unraisablehook(error)
-    assert told == ([error] if text == "another" else [])
+    assert reports == ([error] if text == "another" else [])
 
 
 def test_a_save_that_fails_is_told_likewise_when_all_is_closed(tmp_path):
@@ -168,8 +168,10 @@ def test_a_save_that_fails_is_told_likewise_when_all_is_closed(tmp_path):
 
 def record(step: int) -> results.Record:
     words = dict(run="r", algorithm="erm", variant="", model="cnn", train_data="shapes")
-    told = dict(epoch=1.0, dataset="valid", condition="", metric="accuracy", value=0.5)
-    return results.Record(**words, stage=0, seed=0, step=step, **told)
+    fields = dict(
+        epoch=1.0, dataset="valid", condition="", metric="accuracy", value=0.5
+    )
+    return results.Record(**words, stage=0, seed=0, step=step, **fields)
 
 
 @pytest.fixture
@@ -239,13 +241,13 @@ def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch, jump):
 
 def test_what_tensorstore_says_of_a_full_disk_is_said_in_its_words(tmp_path):
     said = 'RESOURCE_EXHAUSTED: Error writing "0.params"' + " in a database" * 40
-    told = ValueError(f"{said}: No space left [os_error_code='{errno.ENOSPC}']")
+    error = ValueError(f"{said}: No space left [os_error_code='{errno.ENOSPC}']")
     line = "cannot save step 3 in .*: No space left on dev"
     with (
         pytest.raises(OSError, match=line),
         checkpoints._in_one_line(tmp_path, 3),
     ):
-        raise told
+        raise error
 
 
 def test_costs_are_summed_over_starts_that_were_whole(tmp_path):

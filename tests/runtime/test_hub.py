@@ -23,10 +23,10 @@ WEIGHTS, PICKLED = b"weights" * 1000, b"pickled" * 1000
 
 @pytest.fixture
 def server():
-    with hub_server.running() as one:
-        one.files[REPOSITORY, "model.safetensors"] = WEIGHTS
-        one.files[REPOSITORY, "pytorch_model.bin"] = PICKLED
-        yield one
+    with hub_server.running() as test_server:
+        test_server.files[REPOSITORY, "model.safetensors"] = WEIGHTS
+        test_server.files[REPOSITORY, "pytorch_model.bin"] = PICKLED
+        yield test_server
 
 
 @pytest.fixture

@@ -138,28 +138,28 @@ def test_a_damaged_lock_is_waited_for_and_taken(path, content):
 
 
 def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
-    with lock.acquire(path, "is at work here") as held:
-        held.check()
+    with lock.acquire(path, "is at work here") as own_lock:
+        own_lock.check()
         monkeypatch.setattr(lock, "boot_id", lambda: "another kernel")
         monkeypatch.setattr(fcntl, "flock", no_locks)
         with (
             lock.acquire(path, "is at work here", lambda line: None),
             pytest.raises(OSError, match="taken over by process .* continues there"),
         ):
-            held.check()
+            own_lock.check()
         with pytest.raises(OSError, match="taken over"):
-            held.check()  # Also once the other has ended.
+            own_lock.check()  # Also once the other has ended.
 
 
 def test_a_late_sign_of_life_goes_into_no_other_file(path, tmp_path, monkeypatch):
     late, slow = threading.Event(), threading.Event()
     monkeypatch.setattr(lock, "BEAT_SECONDS", 0.01)
 
-    def check(held):
+    def check(own_lock):
         slow.set()
         assert late.wait(10)  # A disk that hangs.
 
-    with lock.acquire(path, "is at work here") as held:
+    with lock.acquire(path, "is at work here") as own_lock:
         monkeypatch.setattr(lock.Lock, "check", check)
         assert slow.wait(10)
     thread = next(t for t in threading.enumerate() if t.name == "lock beats")
@@ -167,7 +167,7 @@ def test_a_late_sign_of_life_goes_into_no_other_file(path, tmp_path, monkeypatch
     with lock.acquire(path, "begins next"):
         late.set()
         thread.join(10)
-        assert json.loads(path.read_text())["token"] != held.owner.token
+        assert json.loads(path.read_text())["token"] != own_lock.owner.token
     for other in others:
         other.close()
         assert (tmp_path / other.name).read_text() == ""
@@ -180,18 +180,18 @@ def no_locks(file, how):
 def test_a_directory_that_goes_away_or_changes_is_seen(tmp_path):
     run = epath.Path(tmp_path / "run")
     run.mkdir()
-    with lock.acquire(run / "lock", "is at work here") as held:
+    with lock.acquire(run / "lock", "is at work here") as own_lock:
         run.rename(tmp_path / "elsewhere")
         with pytest.raises(OSError, match="run has disappeared .*bring the disk back"):
-            held.check()
+            own_lock.check()
         run.mkdir()
         (run / "lock").write_text("")
         with pytest.raises(OSError, match="no longer the directory"):
-            held.check()
+            own_lock.check()
         (run / "lock").unlink()
         run.rmdir()
         (tmp_path / "elsewhere").rename(run)
-        held.check()
+        own_lock.check()
 
 
 def test_a_lock_whose_file_was_removed_meanwhile_is_not_held(path, monkeypatch):
@@ -204,8 +204,8 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_held(path, monkeypatch):
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with lock.acquire(path, "is at work here") as held:
-        held.check()
+    with lock.acquire(path, "is at work here") as own_lock:
+        own_lock.check()
 
 
 def test_errors_of_the_disk_are_no_refusals(path, monkeypatch):

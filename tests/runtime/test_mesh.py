@@ -47,7 +47,7 @@ def test_seeds_are_spread_so_that_processes_are_whole(
 ):
     grid = make(0, seeds, devices=devices(processes, each)).devices
     assert grid.shape == shape
-    assert [one.id for one in grid.flat] == [*range(processes * each)]
+    assert [device.id for device in grid.flat] == [*range(processes * each)]
 
 
 def test_shares_that_would_cut_processes_are_refused(make):
@@ -63,15 +63,15 @@ def test_every_process_reads_its_part_of_examples(
     make, monkeypatch, processes, each, seeds
 ):
     """For batches along "data", and for arrays along both axes."""
-    here = make(0, seeds, devices=devices(processes, each))
-    owners = np.vectorize(lambda one: one.process_index)(here.devices)
+    device_mesh = make(0, seeds, devices=devices(processes, each))
+    owners = np.vectorize(lambda device: device.process_index)(device_mesh.devices)
     for process in range(processes):
         monkeypatch.setattr(jax, "process_index", lambda now=process: now)
         for axes, grid in (
             (("data",), owners),
             (("seed", "data"), owners.reshape(1, -1)),
         ):
-            part, parts, own = mesh.local_part(here, axes)
+            part, parts, own = mesh.local_part(device_mesh, axes)
             columns = np.unique(np.nonzero(grid == process)[1])
             assert columns.tolist() == [*range(part * own, (part + 1) * own)]
             assert parts * own == grid.shape[1]

@@ -80,34 +80,39 @@ def test_only_one_of_two_that_replace_the_same_does(store, run):
 
 def test_a_live_owner_is_named_and_the_other_refused(store, run):
     path = run / "lock"
-    with lock.acquire(path, "is at work here", hush) as held:
+    with lock.acquire(path, "is at work here", hush) as own_lock:
         time.sleep(0.3)
-        held.check()
+        own_lock.check()
         assert lock.is_held(path)
-        told = json.loads(store.content(f"{run.parts[-2]}/run/lock"))
-        assert told["beats"] > 1 and lock.read_owner(json.dumps(told)) == held.owner
+        content = json.loads(store.content(f"{run.parts[-2]}/run/lock"))
+        assert (
+            content["beats"] > 1
+            and lock.read_owner(json.dumps(content)) == own_lock.owner
+        )
         with (
-            pytest.raises(ValueError, match=f"is at work here: process {told['pid']} "),
+            pytest.raises(
+                ValueError, match=f"is at work here: process {content['pid']} "
+            ),
             lock.acquire(path, "is at work here", hush),
         ):
             pass
-        held.check()
+        own_lock.check()
     assert not lock.is_held(path) and not path.exists()
 
 
 def test_a_silent_owner_is_taken_over_and_learns_it(store, run, monkeypatch):
     path, said = run / "lock", []
     monkeypatch.setattr(lock, "BEAT_SECONDS", 60.0)  # Neither shows more than one.
-    with lock.acquire(path, "is at work here", hush) as held:
+    with lock.acquire(path, "is at work here", hush) as own_lock:
         with lock.acquire(path, "is at work here", said.append) as new:
             assert "the lock is taken over after" in said[0]
-            assert f"took over the lock of {held.owner}" in said[-1]
+            assert f"took over the lock of {own_lock.owner}" in said[-1]
             with pytest.raises(
                 OSError, match="taken over by process .* continues there"
             ):
-                held.check()
+                own_lock.check()
             with pytest.raises(FileExistsError):
-                held.beat()
+                own_lock.beat()
             new.check()
         assert not path.exists()
 
@@ -142,17 +147,17 @@ def test_an_answer_that_is_lost_takes_no_lock_away(store, run, monkeypatch):
         return real(path, content, generation)
 
     monkeypatch.setattr(object_store, "replace", lost)
-    with lock.acquire(run / "lock", "is at work here", hush) as held:
-        held.check()
+    with lock.acquire(run / "lock", "is at work here", hush) as own_lock:
+        own_lock.check()
 
 
 def test_a_workdir_that_goes_away_is_seen(store, run):
-    with lock.acquire(run / "lock", "is at work here", hush) as held:
+    with lock.acquire(run / "lock", "is at work here", hush) as own_lock:
         run.rmtree()
         with pytest.raises(
             OSError, match="run has disappeared .*the same command again"
         ):
-            held.check()
+            own_lock.check()
 
 
 def test_what_a_network_does_is_an_error_of_one_line(store, run, monkeypatch):
@@ -162,17 +167,17 @@ def test_what_a_network_does_is_an_error_of_one_line(store, run, monkeypatch):
         raise ConnectionError
 
     monkeypatch.setattr(object_store.filesystem(), "hurried", True)
-    with lock.acquire(run / "lock", "is at work here", hush) as held:
+    with lock.acquire(run / "lock", "is at work here", hush) as own_lock:
         monkeypatch.setattr(store.held, "before", broken)
         line = r"run: cannot be written \(Server disconnected\); .* check the network,"
         with pytest.raises(OSError, match=line):
-            held.check()
+            own_lock.check()
         with pytest.raises(
             OSError, match="^store: Server disconnected; all earlier saves"
         ):
             files.write(run / "a", "a")
         monkeypatch.setattr(store.held, "before", lambda method, name: None)
-        held.check()
+        own_lock.check()
 
 
 def test_two_processes_may_write_one_log(store, run):

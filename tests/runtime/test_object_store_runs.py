@@ -78,9 +78,9 @@ def at(store, method: str, name: str, act):
     """Call a function before the store answers the first matching request."""
     done = []
 
-    def before(asked: str, of: str) -> None:
-        if asked == method and re.search(name, of) and not done:
-            done.append(of)
+    def before(request_method: str, request_name: str) -> None:
+        if request_method == method and re.search(name, request_name) and not done:
+            done.append(request_name)
             act()
 
     store.held.before = before

@@ -114,7 +114,7 @@ def several(folder, count: int, *args, dies=None, **options) -> list:
 def ended(started: list) -> list[tuple[int, str]]:
     """Return the exit codes and outputs."""
     said = [process.communicate(timeout=600)[1] for process in started]
-    return [(process.returncode, one) for process, one in zip(started, said)]
+    return [(process.returncode, output) for process, output in zip(started, said)]
 
 
 @pytest.fixture(scope="module")
@@ -127,21 +127,25 @@ def lone(tmp_path_factory):
 
 def assert_alike(workdir, lone) -> None:
     """Results may differ by the order of sums, and for images near a decision border."""
-    (step, tree), (other_step, other) = saved(workdir), saved(lone)
+    (step, tree), (other_step, their_record) = saved(workdir), saved(lone)
     assert step == other_step == 8
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), tree, other
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        tree,
+        their_record,
     )
     ours, theirs = smoke_runs.records(workdir), smoke_runs.records(lone)
     assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        if one["metric"] != "shape_bias":
-            assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=0.02)
-        if one["metric"] == "accuracy":
-            assert abs(one["count"] - other["count"]) <= 1
+    for our_record, their_record in zip(ours, theirs, strict=True):
+        if our_record["metric"] != "shape_bias":
+            assert our_record["value"] == pytest.approx(
+                their_record["value"], rel=1e-3, abs=0.02
+            )
+        if our_record["metric"] == "accuracy":
+            assert abs(our_record["count"] - their_record["count"]) <= 1
         for result in ("value", "count"):
-            one.pop(result), other.pop(result)
-        assert one == other
+            our_record.pop(result), their_record.pop(result)
+        assert our_record == their_record
 
 
 @pytest.mark.slow
@@ -165,9 +169,9 @@ def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
 @pytest.mark.slow
 def test_a_preemption_that_jax_tells_of_stops_both_at_one_step(lone, tmp_path):
     """Uses jax's preemption notice, which orbax checks in its own saves."""
-    found = ended(several(tmp_path, 2, dies=(1, 0, 3)))
-    assert [code for code, _ in found] == [143, 143], found
-    said = [[x for x in one.splitlines() if "jbias: " in x] for _, one in found]
+    results = ended(several(tmp_path, 2, dies=(1, 0, 3)))
+    assert [code for code, _ in results] == [143, 143], results
+    said = [[x for x in output.splitlines() if "jbias: " in x] for _, output in results]
     (step,) = {re.search(r"preemption notice at step (\d):", x)[1] for [x] in said}
     assert 4 <= int(step) == saved(tmp_path / "run")[0] <= 8
     [(code, said)] = ended([start(tmp_path)])
@@ -191,13 +195,17 @@ def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
         started = several(tmp_path, 2, dies=(who, signal.SIGKILL, steps))
         started[who].wait(600)
         lost = time.monotonic()
-        found = ended(started)
+        results = ended(started)
         waited = processes.SILENCE_SECONDS if who else 0
         assert time.monotonic() - lost < waited + 15 + (lost - began) / 10
-        assert found[who][0] == -signal.SIGKILL, found
-        code, said = found[1 - who]
+        assert results[who][0] == -signal.SIGKILL, results
+        code, said = results[1 - who]
         assert code == signals.EXIT_LOST == 69, said
-        (line,) = [one for one in said.splitlines() if one.startswith("jbias: ")]
+        (line,) = [
+            output_line
+            for output_line in said.splitlines()
+            if output_line.startswith("jbias: ")
+        ]
         assert (
             f"process {who} of 2" in line
             and "was lost; start all processes again" in line
@@ -218,9 +226,9 @@ def test_different_commands_are_refused_by_name(tmp_path):
         start(tmp_path, 0, 2, at),
         start(tmp_path, 1, 2, at, of=other, name="other"),
     ]
-    found = ended(started)
-    for code, said in found:
-        assert code == 2, found
+    results = ended(started)
+    for code, said in results:
+        assert code == 2, results
         assert "config.variant: '' != 'other'" in said and said.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
@@ -255,8 +263,8 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
     assert processes.identify(None, None, None).count == 1
     for key, value in SLURM.items():
         monkeypatch.setenv(key, value)
-    found = processes.identify(None, None, None)
-    assert found == ("gpu07:61441", 3, 2, [1])
+    process = processes.identify(None, None, None)
+    assert process == ("gpu07:61441", 3, 2, [1])
     monkeypatch.setenv("JAX_LOCAL_DEVICE_IDS", "0,1")  # Then jax looks there.
     assert processes.identify(None, None, None) == ("gpu07:61441", 3, 2, None)
     assert processes.identify(None, 1, None).count == 1
@@ -298,16 +306,19 @@ def test_cores_that_two_tasks_share_are_paid_once():
 
 def test_the_others_are_told_of_a_checkpoint_without_its_records(tmp_path, monkeypatch):
     """Records are long, and only process 0 needs them."""
-    told, info = [], {"stage": 0, "records": "x" * 9999, "sums": {"a": 1}, "step": 3}
+    broadcasts, info = (
+        [],
+        {"stage": 0, "records": "x" * 9999, "sums": {"a": 1}, "step": 3},
+    )
     first = types.SimpleNamespace(
         is_main=True, count=2, broadcast_tree=lambda tree: tree
     )
-    first.broadcast = lambda what, value: told.append(value) or value
+    first.broadcast = lambda what, value: broadcasts.append(value) or value
     store = checkpoints.CheckpointStore(tmp_path, first)
     monkeypatch.setattr(store, "_latest", lambda *_: ((1,), info))
     assert store.restore(None, print) == ((1,), info)
     store.close()
-    assert told == [{**info, "records": True, "sums": {}}]
+    assert broadcasts == [{**info, "records": True, "sums": {}}]
 
 
 # What each of some processes does that train nothing; MODE says what goes wrong.
@@ -382,10 +393,10 @@ def act(count: int, mode: str = "", numbers=None) -> list[tuple[int, list[str]]]
         )
         for number in (range(count) if numbers is None else numbers)
     ]
-    told = [process.communicate(timeout=300) for process in started]
+    outputs = [process.communicate(timeout=300) for process in started]
     lines = [
         [line for line in out.splitlines() if not line.startswith("[Gloo]")] or [err]
-        for out, err in told
+        for out, err in outputs
     ]
     return [(p.returncode, said) for p, said in zip(started, lines, strict=True)]
 
@@ -413,10 +424,10 @@ def test_two_agree_on_what_each_says_finds_and_stops_for():
     ],
 )
 def test_what_ends_one_ends_all_in_one_line(mode, count, numbers, code, message):
-    found = act(count, mode, numbers)
-    assert {ended for ended, _ in found} == {code}, found
+    results = act(count, mode, numbers)
+    assert {ended for ended, _ in results} == {code}, results
     silent = {"fails": 1, "raises": 0}.get(mode)  # It has told of it by itself.
-    for number, (_, said) in enumerate(found):
+    for number, (_, said) in enumerate(results):
         if number != silent:
             (line,) = said
             assert any(part in line for part in message.split("|")), line

@@ -178,10 +178,10 @@ def test_other_threads_have_the_runs_settings_too():
 
 def test_flags_that_may_change_bits_are_recorded_and_others_not():
     flags = "--xla_dump_to=x --xla_cpu_enable_fast_math=true --a=1"
-    found = xla.recorded_settings({"XLA_FLAGS": flags, "NVIDIA_TF32_OVERRIDE": "0"})
-    assert found["XLA_FLAGS"] == ["--a=1", "--xla_cpu_enable_fast_math=true"]
-    assert found["NVIDIA_TF32_OVERRIDE"] == "0"
-    assert "TF_XLA_FLAGS" not in found
+    settings = xla.recorded_settings({"XLA_FLAGS": flags, "NVIDIA_TF32_OVERRIDE": "0"})
+    assert settings["XLA_FLAGS"] == ["--a=1", "--xla_cpu_enable_fast_math=true"]
+    assert settings["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert "TF_XLA_FLAGS" not in settings
 
 
 @pytest.mark.slow
