@@ -1,4 +1,4 @@
-r"""Audits models: which attribute of the images hurts, how much, and how.
+r"""Audit models: find image attributes that lower their accuracy, and by how much.
 
     jbias audit --checkpoint=runs/x --data=attributed --root=DIR \
         --attributes=hair,background --out=audit/
@@ -7,18 +7,18 @@ r"""Audits models: which attribute of the images hurts, how much, and how.
     jbias audit --runs='runs/*' --data=shapes --data.factors=True \
         --data.correlation=0.0625 --data.n=4096
 
-Nothing is trained. Every network is shown the images once; of each column of the data set
-whose values have names, or of --attributes, test sets of all kinds and levels are made of
-its answers: marginal (M0 to M4), conditional (C0 to C6) and joint (J0 to J4) shifts. The
-seeds of a run are one model, each file is one.
+Nothing is trained. Every network answers the images once. From its answers, test sets are
+made for each column of the data set whose values have names (or for --attributes), with all
+kinds and levels of shift: marginal (M0 to M4), conditional (C0 to C6) and joint (J0 to J4).
+The seeds of a run are one model; each file is a model.
 
-Writes to --out: index.html (one page that needs no network) with attributes ranked by how
-much they hurt, drop curves, images that flip and probabilities in and out of
-distribution; tables/*.csv and *.tex, figures/*.svg (--figures adds PDF and PNG), results.json; of
-several models these are in models/<name>/. In networks/<name>/ lies what each network
-decided, so that the same command goes on where it was stopped.
+Writes to --out: index.html, a page without external files, with attributes ranked by the
+drop in accuracy, drop curves, images that flip, and probabilities in and out of
+distribution; tables/*.csv and *.tex; figures/*.svg (--figures adds PDF and PNG);
+results.json. With several models these are in models/<name>/. networks/<name>/ has the
+decisions of each network, from which the same command resumes.
 
-Every class should have images of every value: what has not is left out, and told.
+Every class should have images of every value: others are skipped, with a message.
 
 Exit codes: 0 done; 1 some network was left out; 2 none could be audited, or arguments are
 wrong; 130 or 143 stopped. Standard error says why.
@@ -37,12 +37,13 @@ from jbias import config as jc
 from jbias.runtime import cli, console, outputs
 
 _SET, _MEASURE = "audited", "accuracy"
-_SIZE = 224  # Of files, which do not say theirs.
-_KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known early.
+_SIZE = 224  # Pixels a side for networks from files, which do not record theirs.
+# As jbias.data.shifts.KINDS, which is slow to import.
+_KINDS = ("marginal", "conditional", "joint")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Does what the arguments say; returns the exit code."""
+    """Run the command `jbias audit`; return the exit code."""
     args, options = cli.parse(parser(), argv, "data", _check)
     if not args.checkpoint:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
@@ -52,84 +53,127 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError for unknown presets and unknown kinds of shift."""
     jc.check(arguments)
     jc.check_all_known("--kinds", arguments["kinds"], _KINDS)
 
 
 def parser() -> cli.Parser:
-    """The command line."""
-    made = cli.Parser("audit", __doc__)
-    cli.add_network_flags(made)
-    add, count = made.add_argument, functools.partial(cli.add_count, made)
-    what = (
-        "a data set of jbias.data.DATASETS; --data.KEY=VALUE, as often as wanted, is an "
-        "option of it, e.g. --data.label=smile"
+    """Return the parser of the command line."""
+    parser = cli.Parser("audit", __doc__)
+    cli.add_network_flags(parser)
+    parser.add_argument(
+        "--data",
+        metavar="NAME",
+        help="a data set of jbias.data.DATASETS; each --data.KEY=VALUE sets one of its "
+        "options, e.g. --data.label=smile",
     )
-    add("--data", metavar="NAME", help=what)
-    add("--root", metavar="DIR", help="its folder, as --data.root=DIR")
-    add("--split", default="test", help="of the data set (default: %(default)s)")
-    what = "of the images' sides (default: that of the runs, for files 224)"
-    add("--size", type=cli.at_least(1), metavar="PIXELS", help=what)
-    count("--images", 0, 0, "so many images, evenly spaced; 0 is all")
-    what = (
-        "networks, as for --checkpoint, that do not rely on anything, such as ones trained "
-        "on all values alike: drops are then beyond theirs, which leaves out what is harder "
-        "for any network"
+    parser.add_argument(
+        "--root", metavar="DIR", help="folder of the data set, same as --data.root=DIR"
     )
-    add("--reference", action="append", default=[], metavar="PATH", help=what)
-    what = "columns of the data set (default: all whose values have names)"
-    cli.add_names(made, "--attributes", (), what)
-    what = (
-        f"of shifts: {', '.join(_KINDS)} (default: all). A marginal drop may be of "
-        "images that are harder; conditional asks for shortcuts alone"
+    parser.add_argument(
+        "--split", default="test", help="split of the data set (default: %(default)s)"
     )
-    cli.add_names(made, "--kinds", _KINDS, what)
-    add("--apart", action="store_true", help="each seed of a run is a model of its own")
+    parser.add_argument(
+        "--size",
+        type=cli.at_least(1),
+        metavar="PIXELS",
+        help="image side in pixels (default: that of the runs, 224 for files)",
+    )
+    cli.add_count(
+        parser, "--images", 0, 0, "number of images, evenly spaced; 0: all images"
+    )
+    parser.add_argument(
+        "--reference",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="networks, as for --checkpoint, that use no shortcut, such as networks trained "
+        "with all values equally often: their drops are subtracted, which removes the part "
+        "due to harder images",
+    )
+    cli.add_names(
+        parser,
+        "--attributes",
+        (),
+        "columns of the data set to audit (default: all whose values have names)",
+    )
+    cli.add_names(
+        parser,
+        "--kinds",
+        _KINDS,
+        f"kinds of shift, of {', '.join(_KINDS)} (default: all). A marginal drop can also "
+        "come from harder images; a conditional drop comes from shortcuts only",
+    )
+    parser.add_argument(
+        "--apart", action="store_true", help="treat each seed of a run as a model"
+    )
     tau = cli.number(float, lambda tau: 0 <= tau < 100, "a number from 0 to below 100")
-    what = "a drop that matters (default: %(default)g points)"
-    add("--tau", type=tau, default=5.0, metavar="POINTS", help=what)
-    what = "level of the tests together, of each model (default: %(default)s)"
-    add("--alpha", **cli.ALPHA, metavar="P", help=what)
-    count("--draws", 100, 2000, "of the bootstrap")
-    count("--seed", 0, 0, "of halves and draws", None)
-    count("--pairs", 0, 8, "so many pairs of images that flip are shown of each bug")
-    count("--devices", 0, 0, "how many of those here are used; 0 is all")
-    add("--out", default="audit", metavar="DIR", help="(default: %(default)s)")
-    cli.add_figures(made)
-    return made
+    parser.add_argument(
+        "--tau",
+        type=tau,
+        default=5.0,
+        metavar="POINTS",
+        help="smallest drop in accuracy that matters (default: %(default)g points)",
+    )
+    parser.add_argument(
+        "--alpha",
+        **cli.ALPHA,
+        metavar="P",
+        help="familywise error rate of a model's tests (default: %(default)s)",
+    )
+    cli.add_count(parser, "--draws", 100, 2000, "number of bootstrap samples")
+    cli.add_count(parser, "--seed", 0, 0, "seed of halves and bootstrap samples", None)
+    cli.add_count(
+        parser, "--pairs", 0, 8, "pairs of flipping images to show per attribute"
+    )
+    cli.add_count(parser, "--devices", 0, 0, "number of devices to use; 0: all")
+    parser.add_argument(
+        "--out",
+        default="audit",
+        metavar="DIR",
+        help="folder of the results (default: %(default)s)",
+    )
+    cli.add_figures(parser)
+    return parser
 
 
 class Answers(NamedTuple):
-    """What one network decided of the set."""
+    """The decisions of one network on the data set."""
 
     model: str
     network: str
-    decided: "decisions.Decisions"
+    decisions: "decisions.Decisions"
     classes: tuple[str, ...]
 
 
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
-    """Audits what the arguments name; returns the exit code."""
+    """Audit the networks that the arguments name; return the exit code."""
     from jbias.evals import command, networks
     from jbias.report import audit
 
     call = command.Command("audited")
     paths = networks.check_arguments(args, args.out, {})
     outputs.check_report_folder(args.out, ("models",))
-    beside = networks.find_checkpoints(args.reference)
-    asked = _open(args, options, [*paths, *beside], call.say)
-    auditing = Audit(args, asked, *_columns(asked.sources[_SET], args.attributes))
+    reference_paths = networks.find_checkpoints(args.reference)
+    opened_suite = _open_suite(args, options, [*paths, *reference_paths], call.say)
+    columns, values, notes = _columns(opened_suite.sources[_SET], args.attributes)
+    auditor = Auditor(args, opened_suite, columns, values, notes)
     models: dict[str, list[Answers]] = {}
-    for one in auditing.answers(call, paths):
-        models.setdefault(one.model, []).append(one)
-    strictly = command.Command("audited", strict="--reference")
-    reference = [*auditing.answers(strictly, beside)]
+    for answers in auditor.answers(call, paths):
+        models.setdefault(answers.model, []).append(answers)
+    strict_call = command.Command("audited", strict="--reference")
+    reference = list(auditor.answers(strict_call, reference_paths))
     if not models:
-        raise ValueError("--checkpoint: no network could be audited; above stands why")
-    of = reference, call.say
-    found = [auditing.test(name, several, *of) for name, several in models.items()]
+        raise ValueError(
+            "--checkpoint: no network could be audited; the lines above say why"
+        )
+    audits = [
+        auditor.test(name, answers, reference, call.say)
+        for name, answers in models.items()
+    ]
     lines = audit.write(
-        found,
+        audits,
         pathlib.Path(args.out),
         told=[*call.left_out.values()],
         figures=args.figures,
@@ -139,85 +183,103 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     return call.code
 
 
-def _open(args, options, paths: Sequence[str], say: Callable) -> "suites.Suite":
-    """A suite of one set and one measure; ValueError, in the words of the flags."""
+def _open_suite(
+    args: argparse.Namespace,
+    options: Sequence[str],
+    paths: Sequence[str],
+    log: Callable[[str], None],
+) -> "suites.Suite":
+    """Return a suite with the data set and accuracy; ValueError names the flags.
+
+    options: changes such as --data.label=smile. paths: checkpoints, for the image size.
+    """
     import ml_collections
 
     from jbias.evals import suites
 
-    given = {"root": args.root} if args.root else {}
+    data_options = {"root": args.root} if args.root else {}
     for text in options:
         key, _, value = text.removeprefix("--data.").partition("=")
         if "." in key:
             jc.refuse("--data.KEY", "have a key without dots, such as label", key)
         jc.check_numbers(f"--data.{key}", value)
-        given[key] = jc.parse_value(value)
+        data_options[key] = jc.parse_value(value)
     config = ml_collections.ConfigDict()
-    config.size = args.size or _size(paths)
-    config.sets = {_SET: {"data": args.data, "split": args.split, **given}}
+    config.size = args.size or _common_size(paths)
+    config.sets = {_SET: {"data": args.data, "split": args.split, **data_options}}
     measure = dict(probe="plain", sets=(_SET,), images=args.images)
     config.measures = {_MEASURE: measure}
     config.run = dict(devices=args.devices, step=args.step or "best")
     lines: list[str] = []
     try:
-        asked = suites.open_suite(config, lines.append)
+        opened_suite = suites.open_suite(config, lines.append)
     except ValueError as error:
-        _, absent, why = "".join(lines[-1:]).partition(suites.ABSENT)
-        told = why if absent else str(error)
-        raise ValueError(told.replace(f"suite.sets.{_SET}", "--data")) from error
+        _, is_absent, reason = "".join(lines[-1:]).partition(suites.ABSENT)
+        message = reason if is_absent else str(error)
+        raise ValueError(message.replace(f"suite.sets.{_SET}", "--data")) from error
     for line in lines:
-        say(line)
-    return asked
+        log(line)
+    return opened_suite
 
 
-def _size(paths: Sequence[str]) -> int:
-    """The pixels that all runs were trained with, and that files are taken to want."""
+def _common_size(paths: Sequence[str]) -> int:
+    """Return the image side that all networks were trained with; 224 for files.
+
+    ValueError if the sides differ.
+    """
     from etils import epath
 
     from jbias.evals import networks
     from jbias.models import trained
 
     runs = [epath.Path(path) for path in paths if networks.is_trained(path)]
-    read = (trained.read_json(run / "config.json", ("size",)) for run in runs)
-    sizes = {config["size"] for config in read}
-    sizes |= {_SIZE} if len(runs) < len(paths) else set()
+    sizes = {trained.read_json(run / "config.json", ("size",))["size"] for run in runs}
+    if len(runs) < len(paths):
+        sizes.add(_SIZE)
     if len(sizes) > 1:
-        several = ", ".join(map(str, sorted(sizes)))
-        jc.refuse("--size", f"be given for networks of {several} pixels together")
+        different = ", ".join(map(str, sorted(sizes)))
+        jc.refuse("--size", f"be given for networks of {different} pixels together")
     return sizes.pop()
 
 
-def _columns(source: "base.Source", wanted: Sequence[str]) -> tuple[dict, dict, list]:
-    """The columns asked for, or all whose values have names, their values, and notes.
+def _columns(
+    source: "base.Source", requested: Sequence[str]
+) -> tuple[dict, dict, list]:
+    """Return the columns to audit, the names of their values, and notes for the page.
 
-    Equal columns count once.
+    requested: names of columns; empty for all columns whose values have names. A column
+    that equals an earlier one is left out.
     """
     import numpy as np
 
     from jbias.data import base, set_options
 
-    no_attribute = lambda name: name == "label" or name.startswith("accepted_")
-    possible = [name for name in source.columns if not no_attribute(name)]
-    for name in wanted:
-        if name not in possible:
-            known = base.did_you_mean(name, possible) if possible else "it has none"
+    is_attribute = lambda name: name != "label" and not name.startswith("accepted_")
+    attributes = [name for name in source.columns if is_attribute(name)]
+    for name in requested:
+        if name not in attributes:
+            known = base.did_you_mean(name, attributes) if attributes else "it has none"
             jc.refuse("--attributes", f"be columns of {source.name}", name, known)
-    names = list(wanted) or [name for name in possible if name in source.values]
-    # What is called `attribute` is often a copy of a column with a better name.
+    names = list(requested) or [name for name in attributes if name in source.values]
+    # The column `attribute` is often a copy of a column with a better name.
     names.sort(key=lambda name: name == "attribute")
     columns, values, notes = {}, {}, []
     for name in names:
-        column, told = np.asarray(source.columns[name]), source.values.get(name, ())
-        twin = next((n for n, c in columns.items() if np.array_equal(c, column)), None)
-        if twin:
-            notes.append(f"{name} is the same as {twin} in every image.")
+        column = np.asarray(source.columns[name])
+        value_names = source.values.get(name, ())
+        equal = [other for other, c in columns.items() if np.array_equal(c, column)]
+        if equal:
+            notes.append(f"{name} is the same as {equal[0]} in every image.")
             continue
-        if set_options.NO_VALUE in told:
-            empty = column == told.index(set_options.NO_VALUE)
-            column, lacking = np.where(empty, -1, column), f"{empty.sum():,} images"
-            notes.append(f"{lacking} without {name} have no part in its tests.")
-        numbers = map(str, range(int(column.max(initial=-1)) + 1))
-        values[name] = tuple(told if name in source.values else numbers)
+        if set_options.NO_VALUE in value_names:
+            is_empty = column == value_names.index(set_options.NO_VALUE)
+            column = np.where(is_empty, -1, column)
+            notes.append(
+                f"{is_empty.sum():,} images without {name} are not used in its tests."
+            )
+        if name not in source.values:
+            value_names = map(str, range(int(column.max(initial=-1)) + 1))
+        values[name] = tuple(value_names)
         columns[name] = column
     if not columns:
         raise ValueError(
@@ -228,138 +290,197 @@ def _columns(source: "base.Source", wanted: Sequence[str]) -> tuple[dict, dict, 
     return columns, values, notes
 
 
-class Audit(NamedTuple):
-    """A set whose images networks are shown, and the columns that are audited."""
+class Auditor(NamedTuple):
+    """The data set that networks answer, and the columns that are audited."""
 
     args: argparse.Namespace
-    asked: "suites.Suite"
+    suite: "suites.Suite"
     columns: Mapping[str, "np.ndarray"]
     values: Mapping[str, tuple[str, ...]]
     notes: list[str]
 
     def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
-        """Shows the set to networks; gives their answers, or says why there are none."""
+        """Yield the answers of each network; leave out, with a reason, those that fail."""
         from etils import epath
 
         from jbias.evals import decisions, runner
 
         folder = epath.Path(self.args.out) / "networks"
         for network in call.load(paths, self.args):
-            name, lacking = network.name, None
+            name = network.name
+            problems = None  # Stays None if the network raises an error.
             with call.leaving_out(name):
-                lacking = runner.run_suite(network, self.asked, folder, call.say)
-            if lacking:
-                call.leave_out(name, "; ".join(lacking))
-            if lacking != []:
+                problems = runner.run_suite(network, self.suite, folder, call.say)
+            if problems:
+                call.leave_out(name, "; ".join(problems))
+            if problems != []:
                 continue
             call.done.append(name)
-            described = folder / name / "measures" / f"{_MEASURE}@{_SET}.json"
-            classes = json.loads(described.read_text("utf-8"))["classes"]
+            measure_path = folder / name / "measures" / f"{_MEASURE}@{_SET}.json"
+            classes = json.loads(measure_path.read_text("utf-8"))["classes"]
             path = folder / name / "decisions" / _SET / f"{_MEASURE}.parquet"
-            decided = decisions.read_conditions(path)[""]
-            model = _model(network, self.args.apart)
-            yield Answers(model, name, decided, tuple(classes))
+            yield Answers(
+                model=_model_name(network, self.args.apart),
+                network=name,
+                decisions=decisions.read_conditions(path)[""],
+                classes=tuple(classes),
+            )
 
     def test(
-        self, name: str, several: Sequence[Answers], reference: Sequence[Answers], say
+        self,
+        name: str,
+        answers: Sequence[Answers],
+        reference: Sequence[Answers],
+        log: Callable[[str], None],
     ) -> "audit.Audited":
-        """Tests every candidate on one model, by the images that all networks answer."""
+        """Return the tests of every attribute for one model.
+
+        answers: of the model's networks. reference: of the networks of --reference. Only
+        images that all of them answered are used.
+        """
         import numpy as np
 
         from jbias.data import tables
         from jbias.evals import attribute_audit, attribute_reliance
         from jbias.report import audit
 
-        args, source, notes = self.args, self.asked.sources[_SET], self.notes
-        each = [one.decided.columns["index"] for one in (*several, *reference)]
-        index = functools.reduce(np.intersect1d, each)
+        args, notes = self.args, self.notes
+        source = self.suite.sources[_SET]
+        answered = [each.decisions.columns["index"] for each in (*answers, *reference)]
+        index = functools.reduce(np.intersect1d, answered)
         if len(index) < len(source):
-            shown = f"{len(index):,} of {len(source):,} images of the set are shown."
-            notes = [*notes, shown]
+            note = f"{len(index):,} of {len(source):,} images of the set are shown."
+            notes = [*notes, note]
         label = np.asarray(source.columns["label"])[index]
         columns = {key: column[index] for key, column in self.columns.items()}
         classes = tuple(map(tables.readable, source.classes))
-        answers = _stacked(several, index)
-        against = _stacked(reference, index)["correct"] if reference else None
-        drawn, tested = dict(draws=args.draws, seed=args.seed), {}
-        with console.progress_bar(f"{name}: testing", len(columns)) as tell:
+        stacked = _stack(answers, index)
+        reference_correct = _stack(reference, index)["correct"] if reference else None
+        reliance = {}
+        with console.progress_bar(f"{name}: testing", len(columns)) as show_progress:
             for key, column in columns.items():
-                of, names = (answers["correct"], label, column), self.values[key]
-                about = dict(names=(classes, names), kinds=args.kinds, **drawn)
-                tested[key] = attribute_reliance.measure(*of, against=against, **about)
-                tell(len(tested), 0)
-        say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
-        levels = dict(tau=args.tau / 100, alpha=args.alpha)
-        ranked = attribute_audit.rank_candidates(
-            *(answers["correct"], label, columns, tested), against=against, **levels
+                reliance[key] = attribute_reliance.measure(
+                    stacked["correct"],
+                    label,
+                    column,
+                    against=reference_correct,
+                    names=(classes, self.values[key]),
+                    kinds=args.kinds,
+                    draws=args.draws,
+                    seed=args.seed,
+                )
+                show_progress(len(reliance), 0)
+        plural = "" if len(columns) == 1 else "s"
+        log(f"{name}: {len(columns)} attribute{plural} tested")
+        candidates = attribute_audit.rank_candidates(
+            stacked["correct"],
+            label,
+            columns,
+            reliance,
+            against=reference_correct,
+            tau=args.tau / 100,
+            alpha=args.alpha,
         )
-        made = audit.Audited(
+        audited = audit.Audited(
             model=name,
-            networks=tuple(one.network for one in several),
-            reference=tuple(one.network for one in reference),
+            networks=tuple(each.network for each in answers),
+            reference=tuple(each.network for each in reference),
             dataset=source.name,
             classes=classes,
-            answers=tuple(map(tables.readable, several[0].classes)),
+            answers=tuple(map(tables.readable, answers[0].classes)),
             index=index,
             label=label,
             columns=columns,
             values=self.values,
-            **answers,
-            candidates=ranked,
+            **stacked,
+            candidates=candidates,
             examples={},
             notes=notes,
-            **levels,
-            **drawn,
+            tau=args.tau / 100,
+            alpha=args.alpha,
+            draws=args.draws,
+            seed=args.seed,
         )
-        return dataclasses.replace(made, examples=dict(self.examples(made)))
+        return dataclasses.replace(audited, examples=dict(self.examples(audited)))
 
-    def examples(self, made: "audit.Audited") -> Iterator[tuple[str, "audit.Examples"]]:
-        """Pairs of images whose decisions flip, of each attribute that the page shows."""
+    def examples(
+        self, audited: "audit.Audited"
+    ) -> Iterator[tuple[str, "audit.Examples"]]:
+        """Yield pairs of images whose decisions flip, for each attribute on the page."""
         import numpy as np
 
         from jbias.evals import attribute_audit, prepared_sets
         from jbias.report import audit
 
-        hurt, label = {one.name for one in made.shown}, made.label
-        for one in made.shown if self.args.pairs else ():
-            others = {key: c for key, c in made.columns.items() if key != one.name}
-            first = [column for key, column in others.items() if key in hurt]
-            column = made.columns[one.name]
-            side = attribute_audit.agreement(one.result, one.kind, label, column)
+        if not self.args.pairs:
+            return
+        shown_names = {candidate.name for candidate in audited.shown}
+        label = audited.label
+        for candidate in audited.shown:
+            other_columns = {
+                key: column
+                for key, column in audited.columns.items()
+                if key != candidate.name
+            }
+            other_shown = [
+                column for key, column in other_columns.items() if key in shown_names
+            ]
+            agrees = attribute_audit.agreement(
+                candidate.result,
+                candidate.kind,
+                label,
+                audited.columns[candidate.name],
+            )
             pairs = attribute_audit.flipping_pairs(
-                *(made.correct[0], made.likelihood[0], side, label),
-                np.array([*others.values()]).reshape(-1, len(label)),
+                audited.correct[0],
+                audited.likelihood[0],
+                agrees,
+                label,
+                np.array(list(other_columns.values())).reshape(-1, len(label)),
                 self.args.pairs,
-                first=np.array(first).reshape(-1, len(label)),
+                first=np.array(other_shown).reshape(-1, len(label)),
             )
             if pairs:
-                numbers = [pair.agrees for pair in pairs] + [p.disagrees for p in pairs]
-                index = made.index[numbers].astype(np.int32)
-                few = prepared_sets.select(self.asked, _SET, index)
-                images = prepared_sets.read_images(self.asked, few)
-                yield one.name, audit.Examples(pairs, *np.split(images, 2))
+                rows = [pair.agrees for pair in pairs]
+                rows += [pair.disagrees for pair in pairs]
+                index = audited.index[rows].astype(np.int32)
+                selected = prepared_sets.select(self.suite, _SET, index)
+                images = prepared_sets.read_images(self.suite, selected)
+                agreeing, disagreeing = np.split(images, 2)
+                yield candidate.name, audit.Examples(pairs, agreeing, disagreeing)
 
 
-def _model(network: "networks.Network", apart: bool) -> str:
-    """The name of the model that a network is of: the seeds of one run are one model."""
+def _model_name(network: "networks.Network", apart: bool) -> str:
+    """Return the name of a network's model; the seeds of a run share it unless `apart`."""
     if apart or "config" not in network.about:
         return network.name
-    where, run = pathlib.PurePath(network.about["path"]).name, network.fields["run"]
-    return where if where == run else f"{where} {run}"
+    folder = pathlib.PurePath(network.about["path"]).name
+    run = network.fields["run"]
+    return folder if folder == run else f"{folder} {run}"
 
 
-def _stacked(several: Sequence[Answers], index: "np.ndarray") -> dict[str, Any]:
-    """The answers of several networks to the same images, a row each."""
+def _stack(answers: Sequence[Answers], index: "np.ndarray") -> dict[str, Any]:
+    """Return arrays (networks, images) of the answers to the images of an index.
+
+    Keys are prediction, correct, likelihood and confidence.
+    """
     import numpy as np
 
-    found = []
-    for one in several:
-        decided = one.decided
+    by_network = []
+    for each in answers:
+        decided = each.decisions
         rows = np.searchsorted(decided.columns["index"], index)
-        each = dict(prediction=decided.prediction, correct=decided.right)
-        each |= {key: decided.columns[key] for key in ("likelihood", "confidence")}
-        found.append({key: column[rows] for key, column in each.items()})
-    return {key: np.stack([one[key] for one in found]) for key in found[0]}
+        by_network.append(
+            {
+                "prediction": decided.prediction[rows],
+                "correct": decided.right[rows],
+                "likelihood": decided.columns["likelihood"][rows],
+                "confidence": decided.columns["confidence"][rows],
+            }
+        )
+    return {
+        key: np.stack([columns[key] for columns in by_network]) for key in by_network[0]
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-r"""Measures networks: checkpoints from elsewhere, finished runs, and runs in progress.
+r"""Measure networks: finished runs, runs in progress, and checkpoints from elsewhere.
 
     jbias evaluate --checkpoint=resnet50.pth --model=resnet50 \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
@@ -9,104 +9,131 @@ r"""Measures networks: checkpoints from elsewhere, finished runs, and runs in pr
     jbias evaluate --predict=my.py:predict --classes=names.txt \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
 
-With --suite each network gets a folder in --out with records, and what it decided; then
-`jbias report measured --measured='measured/*' --out=report` shows them, and
-`jbias report biases` studies many of them. Networks that cannot be read are named, and
-the others measured.
+With --suite each network gets a folder in --out with its records and decisions. To see
+them: `jbias report measured --measured='measured/*' --out=report`; to study many networks:
+`jbias report biases`. Networks that cannot be read are listed, and the others measured.
 
-With --predict it is a function of images in a file of your own, whatever stands behind
-it (docs/measure-a-model.md): a name of a jbias.evals.predictors.Predictor, of a module of
-PyTorch, which is wrapped as by jbias.torch.wrap, or of a function that answers float
-images less --mean and divided by --std, if these are given.
+--predict measures a function of images in a Python file of yours, in any framework
+(docs/measure-a-model.md). NAME is a jbias.evals.predictors.Predictor, a PyTorch module,
+which is wrapped by jbias.torch.wrap, or a function of float images, from which --mean is
+subtracted and which are divided by --std, if given.
 
-With --follow alone the checkpoints of a run are evaluated as the run itself would have:
+--follow without --suite evaluates the checkpoints of a run as the run itself would, if it
+was started with
 
     jbias train --config=configs/erm.py --config.run.evaluate=elsewhere \
         --workdir=runs/x
 
-The same command goes on where it was stopped. Exit codes: 0 done, with all that is here;
-1 some network, or a measure of one, was left out, or a file of your own raised an error;
-2 none could be measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM.
-Standard error says why, once of each, and in its last line how many were measured.
+The same command resumes where it was stopped. Exit codes: 0 everything was measured; 1 a
+network or a measure was left out, or your file raised an error; 2 nothing could be
+measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Standard error
+gives each reason once, and the number of measured networks in its last line.
 JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from jbias import config as jc
 from jbias.runtime import cli, files, signals
 
-_WAYS = ("checkpoint", "predict", "decisions", "follow")
-# Flags that say nothing, by what is asked for.
-_IGNORED = {
+# Flags that say what to measure; exactly one is given.
+_SOURCES = ("checkpoint", "predict", "decisions", "follow")
+# For each of these, the flags that are not used with it.
+_UNUSED = {
     "--checkpoint": ("once", "interval", "columns"),
     "--decisions": ("once", "interval", "step", *cli.FILE_FLAGS),
     "--predict": ("once", "interval", "step", "columns", "model", "zoo"),
     "--follow and --suite": ("step", "columns", *cli.FILE_FLAGS),
     "--follow alone": ("only", "out", "step", "columns", *cli.FILE_FLAGS),
 }
-# Of flags that need not be given, once it is known that none is ignored.
+# Defaults of optional flags, set after the check for unused ones.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
-_NAMED = 8  # Networks that the last line names.
+_MAX_NAMES = 8  # Networks that the last line names.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Does what the arguments say; returns the exit code."""
+    """Run the command `jbias evaluate`; return the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
-    asked = [key for key in _WAYS if getattr(args, key)]
-    if len(asked) != 1:
-        parser().error(f"give one of --{', --'.join(_WAYS[:-1])} and --{_WAYS[-1]}")
+    sources = [name for name in _SOURCES if getattr(args, name)]
+    if len(sources) != 1:
+        *names, last = (f"--{name}" for name in _SOURCES)
+        parser().error(f"give one of {', '.join(names)} and {last}")
     if (not args.follow or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
-    where = f"--{asked[0]}"
+    source = f"--{sources[0]}"
     if args.follow:
-        where += " and --suite" if args.suite else " alone"
+        source += " and --suite" if args.suite else " alone"
     if args.predict:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    cli.settle(parser, args, _IGNORED[where], f"with {where}", _DEFAULTS)
-    work = measure if args.suite else _evaluate
-    return cli.run(lambda: work(args, changes), stopped="goes on")
+    cli.settle(parser, args, _UNUSED[source], f"with {source}", _DEFAULTS)
+    if args.suite:
+        return cli.run(lambda: measure(args, changes), stopped="goes on")
+    return cli.run(lambda: _follow_run(args), stopped="goes on")
 
 
-def _evaluate(args: argparse.Namespace, _: Sequence[str]) -> int:
+def _follow_run(args: argparse.Namespace) -> int:
+    """Evaluate the checkpoints of a run as the run itself would; return the exit code."""
     from jbias.training import evaluator
 
-    how = dict(interval=args.interval, once=args.once, devices=args.devices)
-    evaluator.follow(args.follow, **how)
+    evaluator.follow(
+        args.follow, interval=args.interval, once=args.once, devices=args.devices
+    )
     return 0
 
 
 def parser() -> cli.Parser:
-    """The command line."""
-    made = cli.Parser("evaluate", __doc__)
-    add = made.add_argument
-    cli.add_suite_flags(made)
-    what = "with --suite: where the networks' folders are (default: measured)"
-    add("--out", metavar="DIR", help=what)
-    what = "decisions made elsewhere: a CSV file, or a folder of these (docs/own-decisions.md)"
-    add("--decisions", metavar="PATH", help=what)
-    what = (
-        "with --decisions: your names of its columns, e.g. response=predicted,image=path; "
-        "also network and set (default: those of model-vs-human)"
+    """Return the parser of the command line."""
+    parser = cli.Parser("evaluate", __doc__)
+    cli.add_suite_flags(parser)
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="with --suite: folder for the networks' results (default: measured)",
     )
-    add("--columns", metavar="KEY=NAME,...", help=what)
-    what = "a function of images, or a Predictor, in a file of your own"
-    add("--predict", metavar="FILE.py:NAME", help=what)
-    what = "a run under way: evaluates, or with --suite measures, what it saves"
-    add("--follow", metavar="WORKDIR", help=what)
-    what = "with --follow: takes what is there, and does not wait for more"
-    add("--once", action="store_true", default=None, help=what)
-    what = "with --follow: between looks at the checkpoints (default: 10)"
-    add("--interval", type=cli.positive, metavar="SECONDS", help=what)
-    return made
+    parser.add_argument(
+        "--decisions",
+        metavar="PATH",
+        help="decisions made elsewhere: a CSV file or a folder of CSV files "
+        "(docs/own-decisions.md)",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="KEY=NAME,...",
+        help="with --decisions: your names of its columns, e.g. "
+        "response=predicted,image=path; keys include network and set (default: the names "
+        "of model-vs-human)",
+    )
+    parser.add_argument(
+        "--predict",
+        metavar="FILE.py:NAME",
+        help="a function of images, a PyTorch module or a Predictor in a file of yours",
+    )
+    parser.add_argument(
+        "--follow",
+        metavar="WORKDIR",
+        help="a run in progress: evaluates each checkpoint that it saves, or measures it "
+        "with --suite",
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        default=None,
+        help="with --follow: use the checkpoints that exist, and do not wait for more",
+    )
+    parser.add_argument(
+        "--interval",
+        type=cli.positive,
+        metavar="SECONDS",
+        help="with --follow: seconds between searches for new checkpoints (default: 10)",
+    )
+    return parser
 
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Measures what the arguments name; returns the exit code."""
+    """Measure the networks that the arguments name; return the exit code."""
     from etils import epath
 
     from jbias.evals import (
@@ -119,7 +146,8 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         suites,
     )
 
-    out, call = epath.Path(args.out), command.Command("measured")
+    out = epath.Path(args.out)
+    call = command.Command("measured")
     config = command.load_suite(args, changes)
     columns = decision_tables.parse_columns(args.columns or "")
     if args.decisions:
@@ -128,78 +156,103 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.follow and files.is_remote(args.follow):
         raise ValueError(
             f"--follow: with --suite must be a local directory, got {args.follow}; leave "
-            "--suite out, or measure what it has saved by --checkpoint="
-            f"{args.follow}"
+            f"--suite out, or measure its checkpoints by --checkpoint={args.follow}"
         )
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
-        raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
-    said = {key: getattr(args, key) for key in ("classes", "mean", "std")}
-    said = {key: value for key, value in said.items() if value is not None}
-    predictor = args.predict and _load_predictor(args.predict, said)
-    asked = suites.open_suite(config, call.say, only=args.only)
+        raise ValueError(
+            f"--follow: {args.follow} is not a run, as it has no config.json; name the "
+            "--workdir of a run"
+        )
+    predictor = _load_predictor(args) if args.predict else None
+    opened_suite = suites.open_suite(config, call.say, only=args.only)
     if not args.decisions:
         remedy = "size=N among the suite's arguments changes the size"
-        for line in model_inputs.describe_enlarged(asked.sources, asked.size, remedy):
+        for line in model_inputs.describe_enlarged(
+            opened_suite.sources, opened_suite.size, remedy
+        ):
             call.say(line)
-    opened = call.load(paths, args, asked.run["step"])
     if predictor:
-        about = dict(trained=args.trained or "", method=args.method or "")
-        about |= {"sets": predictors.prepared_ways(asked)}
-        of = predictor, asked.size, call.say
-        opened = [predictors.open_predictor(*of, **about)]
-    if args.follow:
-        opened = networks.follow(args, call.say, call.leave_out)
-    if args.decisions:
-        opened = decision_tables.load(args.decisions, asked, columns, call.say)
-    partly = []
-    for network in opened:
-        name, ours = network.name, True
+        measured_networks = [
+            predictors.open_predictor(
+                predictor,
+                opened_suite.size,
+                call.say,
+                trained=args.trained or "",
+                method=args.method or "",
+                sets=predictors.prepared_ways(opened_suite),
+            )
+        ]
+    elif args.follow:
+        measured_networks = networks.follow(args, call.say, call.leave_out)
+    elif args.decisions:
+        measured_networks = decision_tables.load(
+            args.decisions, opened_suite, columns, call.say
+        )
+    else:
+        measured_networks = call.load(paths, args, opened_suite.run["step"])
+    in_part = []  # Names of networks with missing measures.
+    for network in measured_networks:
+        name = network.name
+        has_results = True
         try:
-            of = network, asked, out, call.say
-            lacking = runner.run_suite(*of, has_all_measures=not args.only)
+            problems = runner.run_suite(
+                network, opened_suite, out, call.say, has_all_measures=not args.only
+            )
         except networks.NETWORK_ERRORS as error:
             signals.raise_interrupt(error)
-            lacking = [f"{name}: {networks.describe_error(error)}"]
-            call.leave_out(name, *lacking)
-            # The folder is another's, or holds what was measured otherwise.
-            ours = not isinstance(error, ValueError)
-        if lacking:
-            call.left_out.setdefault(name, lacking[0])
-        if not lacking or ours and any((out / name / "evals").glob("*.jsonl")):
+            problems = [f"{name}: {networks.describe_error(error)}"]
+            call.leave_out(name, *problems)
+            # After a ValueError the folder has results of another network or suite.
+            has_results = not isinstance(error, ValueError)
+        if problems:
+            call.left_out.setdefault(name, problems[0])
+        if not problems:
             call.done.append(name)
-            partly += [name] * bool(lacking)
+        elif has_results and any((out / name / "evals").glob("*.jsonl")):
+            call.done.append(name)
+            in_part.append(name)
     if not (call.done or call.left_out):
-        empty = f"{args.follow} holds no checkpoint yet"
-        heads = "--checkpoint names linear layers alone"
-        call.say(f"not measured: {empty if args.follow else heads}")
+        if args.follow:
+            call.say(f"not measured: {args.follow} has no checkpoint yet")
+        else:
+            call.say("not measured: --checkpoint names only files of linear layers")
     failed = [name for name in call.left_out if name not in call.done]
-    call.say(_summary(len(call.done), partly, failed, out))
+    call.say(_summary(len(call.done), in_part, failed, out))
     return call.code
 
 
-def _load_predictor(named: str, said: Mapping[str, Any]) -> "predictors.Predictor":
-    """Return what --predict names; a module of PyTorch is wrapped, as by jbias.torch.wrap."""
+def _load_predictor(args: argparse.Namespace) -> "predictors.Predictor":
+    """Return the Predictor of --predict; wrap PyTorch modules by jbias.torch.wrap."""
     from jbias.evals import predictors
 
-    loaded = predictors.load_object(named, "--predict")
+    options = {name: getattr(args, name) for name in ("classes", "mean", "std")}
+    options = {name: value for name, value in options.items() if value is not None}
+    loaded = predictors.load_object(args.predict, "--predict")
     if hasattr(loaded, "named_modules") and hasattr(loaded, "state_dict"):
         from jbias import torch
 
-        return torch.wrap(loaded, name=named.rpartition(":")[2], **said)
-    return predictors.as_predictor(loaded, **said)
+        return torch.wrap(loaded, name=args.predict.rpartition(":")[2], **options)
+    return predictors.as_predictor(loaded, **options)
 
 
-def _summary(done: int, partly: list[str], failed: list[str], out: "epath.Path") -> str:
-    """How many were measured, and which were not; why has been told of each."""
-    line = f"measured {done} network{'' if done == 1 else 's'} in {out}"
-    if partly:
-        line += f", {len(partly)} of them in part ({_listed(partly)})"
-    return line + (f"; {len(failed)} not ({_listed(failed)})" if failed else "")
+def _summary(
+    num_measured: int, in_part: list[str], failed: list[str], out: "epath.Path"
+) -> str:
+    """Return the command's last line: how many networks were measured, which were not."""
+    plural = "" if num_measured == 1 else "s"
+    line = f"measured {num_measured} network{plural} in {out}"
+    if in_part:
+        line += f", {len(in_part)} of them in part ({_join_some(in_part)})"
+    if failed:
+        line += f"; {len(failed)} not ({_join_some(failed)})"
+    return line
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _join_some(names: Sequence[str]) -> str:
+    """Join at most _MAX_NAMES names, and say how many more there are."""
+    num_more = len(names) - _MAX_NAMES
+    joined = ", ".join(names[:_MAX_NAMES])
+    return f"{joined} and {num_more} more" if num_more > 0 else joined
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-r"""Writes the stimuli of a suite as PNG, for networks that run elsewhere.
+r"""Write the stimuli of a suite as PNG files, for networks that run elsewhere.
 
     jbias export-stimuli --suite=configs/suites/biases.py --out=stimuli
     jbias evaluate --decisions=mine.csv --suite=configs/suites/biases.py
 
-index.csv has a row a stimulus: id, set, condition (of the measure), imagename (the file in
---out), category and texture (the right class, and that of the texture where cues conflict),
-and exact: whether the file has just the pixels that a network gets in measuring, or these
-rounded to bytes. Add a column object_response with the class that your network decides for,
-and give the file to `jbias evaluate --decisions` with the same suite.
+index.csv has one row per stimulus: id, set, condition (of the measure), imagename (the file
+in --out), category (the correct class), texture (the class of the texture, for cue
+conflicts), and exact: "yes" if the file has exactly the pixels that a network gets in
+`jbias evaluate`, "no" if they were rounded to bytes. Add a column object_response with the
+class that your network decides for, and give the file to `jbias evaluate --decisions` with
+the same suite.
 
-What asks a network, such as attacks, cannot be written. Exit codes: 0 done; 2 refused;
-130 or 143 stopped. Standard error says why.
+Stimuli that depend on the network, such as attacks, cannot be exported. Exit codes: 0 done;
+2 an error, which standard error explains; 130 or 143 stopped.
 """
 
 import argparse
@@ -25,65 +26,90 @@ INDEX = ("id", "set", "condition", "imagename", "category", "texture", "exact")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Does what the arguments say; returns the exit code."""
+    """Run the command `jbias export-stimuli`; return the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     return cli.run(lambda: run(args, changes), stopped="writes all anew")
 
 
 def parser() -> cli.Parser:
-    """The command line."""
-    made = cli.Parser("export_stimuli", __doc__)
-    what = "what is measured, as jbias evaluate takes it"
-    made.add_argument("--suite", required=True, metavar="FILE[:ARGS]", help=what)
-    cli.add_names(made, "--only", None, "measures of the suite; all if not given")
-    what = "a new or empty folder, for the stimuli and their index"
-    made.add_argument("--out", **cli.OUT, help=what)
-    return made
+    """Return the parser of the command line."""
+    parser = cli.Parser("export_stimuli", __doc__)
+    parser.add_argument(
+        "--suite",
+        required=True,
+        metavar="FILE[:ARGS]",
+        help="the suite, as for jbias evaluate",
+    )
+    cli.add_names(
+        parser, "--only", None, "measures of the suite (default: all of them)"
+    )
+    parser.add_argument(
+        "--out",
+        **cli.OUT,
+        help="a new or empty folder for the stimuli and index.csv",
+    )
+    return parser
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Writes all stimuli, then their index; returns the exit code."""
+    """Write all stimuli, then index.csv; return the exit code."""
     import numpy as np
     from etils import epath
     from PIL import Image
 
     from jbias.evals import decision_tables, inference, prepared_sets, suites
 
-    say, out = console.logger(None), epath.Path(args.out)
+    log = console.logger(None)
+    out = epath.Path(args.out)
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"--out: {out} must be empty; name another folder")
     outputs.check_writable_folder(args.out)
     config = jc.load(args.suite, changes, flag="suite")
-    asked = suites.open_suite(config, say, only=args.only or ())
+    opened_suite = suites.open_suite(config, log, only=args.only or ())
     rows = []
-    for (dataset, condition), task in decision_tables.stimuli(asked).items():
-        source = asked.sources[dataset]
+    for (dataset, condition), task in decision_tables.stimuli(opened_suite).items():
+        source = opened_suite.sources[dataset]
         classes = tuple(source.classes)
-        label = np.asarray(source.columns["label"])
-        texture = np.asarray(source.columns.get("texture", np.full(len(label), -1)))
-        # All that a measure under this condition may show, of fewer images others too.
-        few = prepared_sets.select(asked, dataset, np.flatnonzero(label >= 0))
-        few = few._replace(index=few.index.astype(np.int32))
-        made = asked.make_probe(*task, classes)
-        for batch in prepared_sets.device_batches(asked, few):
-            of = prepared_sets.NO_NETWORK, made, batch, condition
-            pixels = np.asarray(inference.make_stimuli(*of))[: batch.count] * 255
-            written = np.rint(pixels.clip(0, 255)).astype(np.uint8)
-            exact = np.abs(pixels - written).max((1, 2, 3)) < 1e-3
-            index = np.asarray(batch.index)[: batch.count].tolist()
-            for number, image, same in zip(index, written, exact, strict=True):
-                name = decision_tables.stimulus_file(dataset, condition, number)
+        labels = np.asarray(source.columns["label"])
+        textures = np.asarray(source.columns.get("texture", np.full(len(labels), -1)))
+        # All images with a label: measures that show fewer choose among them.
+        labelled = np.flatnonzero(labels >= 0)
+        prepared = prepared_sets.select(opened_suite, dataset, labelled)
+        prepared = prepared._replace(index=prepared.index.astype(np.int32))
+        probe = opened_suite.make_probe(task.measure, task.dataset, classes)
+        for batch in prepared_sets.device_batches(opened_suite, prepared):
+            stimuli = inference.make_stimuli(
+                prepared_sets.NO_NETWORK, probe, batch, condition
+            )
+            pixels = np.asarray(stimuli)[: batch.count] * 255
+            images = np.rint(pixels.clip(0, 255)).astype(np.uint8)
+            is_exact = np.abs(pixels - images).max((1, 2, 3)) < 1e-3
+            indices = np.asarray(batch.index)[: batch.count].tolist()
+            for index, image, exact in zip(indices, images, is_exact, strict=True):
+                name = decision_tables.stimulus_file(dataset, condition, index)
                 (out / name).parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(image).save(out / name)
-                both = label[number], texture[number]
-                known = [classes[x] if x >= 0 else "" for x in both]
-                told = "yes" if same else "no"
-                rows.append((len(rows), dataset, condition, name, *known, told))
+                rows.append(
+                    (
+                        len(rows),
+                        dataset,
+                        condition,
+                        name,
+                        _class_name(classes, labels[index]),
+                        _class_name(classes, textures[index]),
+                        "yes" if exact else "no",
+                    )
+                )
     with (out / "index.csv").open("w", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerows([INDEX, *rows])
-    say(f"wrote {len(rows):,} stimuli and index.csv to {out}")
+    log(f"wrote {len(rows):,} stimuli and index.csv to {out}")
     return 0
+
+
+def _class_name(classes: Sequence[str], number: int) -> str:
+    """Return the name of a class; "" for -1, which is none."""
+    return classes[number] if number >= 0 else ""
 
 
 if __name__ == "__main__":
