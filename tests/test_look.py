@@ -219,7 +219,7 @@ def test_without_networks_what_they_make_is_left_out_and_told(file, tmp_path, ca
     assert {path.stem for path in tmp_path.iterdir()} == {"occlusion@test"}
     assert "occlusion@test: without grad_cam most 0.3, grad_cam least 0.3 and" in told
     assert "pgd@test: without linf 25.5/255 1 steps" in told
-    assert "receptive_field@test: shows images as they are" in told
+    assert "receptive_field@test: does not change images" in told
     assert told.endswith(f"drew 1 figures in {tmp_path}\n")
 
 
