@@ -242,7 +242,10 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_drawn(
         (["--only=grid_shuffle", "--set=edge"], "--set: unknown 'edge'"),
         (["--only=grid"], "--only: unknown 'grid'"),
         (["--only=accuracy", "--set=photos"], "none of its sets was found"),
-        (["--only=a,,b"], "--only: must be different names separated by commas, such as A,B, got 'a,,b'"),
+        (
+            ["--only=a,,b"],
+            "--only: must be different names separated by commas, such as A,B, got 'a,,b'",
+        ),
         (["--site=stage2"], "--site has no effect without --checkpoint"),
         (["--images=0"], "--images: must be a whole number of at least 1, got '0'"),
         (["--maps=-1", "--runs=x"], "--maps: must be a whole number of at least 0"),
