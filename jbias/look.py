@@ -302,12 +302,12 @@ def _draw_network(look: Look, network: "networks.Network") -> NetworkDrawings:
     short_name, name = _names(network)
     call, opened_suite = look.call, look.suite
     bound = network.bind(opened_suite.dtype, opened_suite.devices)
-    requests = {
+    set_requests = {
         prepared_sets.SetRequest(dataset, keep_unanswerable=False): ()
         for dataset in look.rows
     }
     by_request, problems = prepared_sets.prepare_all(
-        network, opened_suite, requests, call.say
+        network, opened_suite, set_requests, call.say
     )
     prepared = {request.dataset: ready for request, ready in by_request.items()}
     for problem in problems:

@@ -1,7 +1,8 @@
 """The corruptions of ImageNet-C-bar on the device, by the functions of data.corruptions.bar.
 
-This module draws the random numbers of each corruption, in the order of its requests. Only
-the caustics have their own code, because the host filters them by SciPy.
+This module draws the random numbers of each corruption, in the order in which the
+corruption uses them. Only the caustics have their own code, because the host filters them
+by SciPy.
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 """
 

@@ -138,17 +138,17 @@ def _check_aspect(where: str, source: base.Source, trained: str) -> None:
 def prepare_all(
     network: networks.Network,
     suite: suites.Suite,
-    requests: Mapping[SetRequest, Sequence[str]],
+    measures_by_request: Mapping[SetRequest, Sequence[str]],
     say: probe.Say,
     errors: tuple[type[BaseException], ...] = (),
 ) -> tuple[dict[SetRequest, PreparedSet], list[str]]:
     """Return the prepared sets, and a line on each set that cannot be prepared.
 
-    requests: with the names of the measures that use the set. errors: types of errors
+    measures_by_request: names of the measures that use each set. errors: types of errors
     that concern one set and do not stop the others.
     """
     prepared, foreign, faults = {}, {}, {}  # Dicts, as ordered sets.
-    for request, measures in requests.items():
+    for request, measures in measures_by_request.items():
         try:
             prepared[request] = prepare(
                 network,

@@ -354,7 +354,7 @@ class NetworkEvaluation:
 
     def prepare(self, tasks: Sequence[suites.Task]) -> list[_Job]:
         """Return jobs with prepared sets; measures whose set cannot be prepared fail."""
-        probes, requests = [], []
+        probes, set_requests = [], []
         measures: dict[prepared_sets.SetRequest, list[str]] = {}
         for task in tasks:
             shown_probe = self.suite.make_probe(task.measure, task.dataset)
@@ -362,7 +362,7 @@ class NetworkEvaluation:
                 task.dataset, shown_probe.include_unknown
             )
             probes.append(shown_probe)
-            requests.append(request)
+            set_requests.append(request)
             measures.setdefault(request, []).append(task.measure.name)
         prepared, faults = prepared_sets.prepare_all(
             self.network, self.suite, measures, self.say, networks.MEASURE_ERRORS
@@ -371,7 +371,9 @@ class NetworkEvaluation:
             self.report_failure(fault)
         return [
             self._make_job(task, shown_probe, prepared[request])
-            for task, shown_probe, request in zip(tasks, probes, requests, strict=True)
+            for task, shown_probe, request in zip(
+                tasks, probes, set_requests, strict=True
+            )
             if request in prepared
         ]
 

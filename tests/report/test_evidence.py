@@ -244,7 +244,7 @@ def test_what_f_alone_rejects_is_not_claimed(tmp_path):
     )
     assert "= ∞ (the ranks are the same on all data sets), with p" in tree["methods"]
     page = (tmp_path / "out" / "index.html").read_text()
-    assert page.count("F is infinite as ") == 2  # In the answer, and below the table.
+    assert page.count("F is infinite as ") == 1  # Below the table of ranks.
     assert "Conover&#39;s test divides by the same disagreement" in page
     assert "p = 0," not in tree["methods"]
 

@@ -184,8 +184,8 @@ class _Drawn(NamedTuple):
 
 def _read(root: str, splits: Names) -> tuple[np.ndarray, np.ndarray, str]:
     """Return the pixels (n h w), digits and note of splits of MNIST, concatenated."""
-    requests = [folder.request("mnist", split, root=root) for split in splits]
-    originals = [mnist.read(request) for request in requests]
+    split_requests = [folder.request("mnist", split, root=root) for split in splits]
+    originals = [mnist.read(request) for request in split_requests]
     pixels = np.concatenate([source.images[..., 0] for source in originals])
     digits = np.concatenate([source.columns["label"] for source in originals])
     notes = [f"MNIST: {source.note}" for source in originals if source.note]
