@@ -25,7 +25,29 @@ FORWARDED = ("args", "axes", "shape", "names")
 
 # For each folder: mannered openings of docstrings, vague names, splats of a variable into
 # positional arguments, and splats of a dict(...) into keyword arguments.
-LIMITS = {}
+LIMITS = {
+    "jbias/*": {"opening": 29, "vague name": 126, "splat": 10, "**dict(": 0},
+    "jbias/algos": {"opening": 0, "vague name": 2, "splat": 0, "**dict(": 0},
+    "jbias/augment": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
+    "jbias/data": {"opening": 0, "vague name": 41, "splat": 16, "**dict(": 1},
+    "jbias/evals": {"opening": 49, "vague name": 370, "splat": 49, "**dict(": 0},
+    "jbias/measuring": {"opening": 0, "vague name": 4, "splat": 0, "**dict(": 0},
+    "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
+    "jbias/papers": {"opening": 0, "vague name": 5, "splat": 1, "**dict(": 0},
+    "jbias/prepare": {"opening": 0, "vague name": 1, "splat": 3, "**dict(": 0},
+    "jbias/report": {"opening": 271, "vague name": 949, "splat": 58, "**dict(": 0},
+    "jbias/runs": {"opening": 1, "vague name": 12, "splat": 2, "**dict(": 0},
+    "jbias/runtime": {"opening": 1, "vague name": 8, "splat": 3, "**dict(": 0},
+    "jbias/scores": {"opening": 0, "vague name": 1, "splat": 0, "**dict(": 0},
+    "jbias/stats": {"opening": 0, "vague name": 4, "splat": 6, "**dict(": 0},
+    "jbias/training": {"opening": 82, "vague name": 267, "splat": 39, "**dict(": 0},
+    "jbias/untrusted": {"opening": 0, "vague name": 0, "splat": 1, "**dict(": 0},
+    "configs": {"opening": 0, "vague name": 6, "splat": 0, "**dict(": 0},
+    "launch": {"opening": 0, "vague name": 0, "splat": 2, "**dict(": 0},
+    "benchmarks": {"opening": 165, "vague name": 599, "splat": 43, "**dict(": 6},
+    "examples": {"opening": 1, "vague name": 6, "splat": 2, "**dict(": 0},
+    "tests": {"opening": 227, "vague name": 3112, "splat": 286, "**dict(": 5},
+}
 
 
 def signs(path: pathlib.Path) -> list[tuple[str, int]]:
