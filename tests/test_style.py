@@ -122,7 +122,7 @@ def test_signs_are_recognised(tmp_path):
     counts = collections.Counter(signs(file))
     assert counts == {
         ("opening", 1): 1,
-        ("opening", 3): 1,
+        ("opening", 2): 1,
         ("vague name", 2): 2,
         ("vague name", 4): 1,
         ("splat", 4): 1,
