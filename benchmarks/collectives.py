@@ -1,4 +1,4 @@
-"""What a step moves between devices and should, and the step as a run shares it out."""
+"""Bytes that a training step moves between devices, read from its compiled program."""
 
 import re
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jbias.algos import base
 from jbias.training import hlo
 
-# For XLA_FLAGS: devices that a CPU emulates, and, so that each collective keeps the name
-# of what it is for, none of them put together.
+# For XLA_FLAGS: number of devices that a CPU emulates. Collectives are not combined, so
+# each keeps the name of the operation that it serves.
 HOST_DEVICES = (
     "--xla_force_host_platform_device_count={}"
     " --xla_disable_hlo_passes=cpu-all-reduce-combiner,all-reduce-combiner"
 )
-# Seconds instead of a minute; what is shared out among devices, and how, stays the same.
+# Compiles in seconds instead of a minute, with the same sharding.
 QUICKLY = {"xla_backend_optimization_level": 0}
 
 
 def gradient_bytes(algo: base.Algo, params: Any) -> int:
-    """Bytes of one gradient of all weights that some update trains, in float32."""
+    """Return the bytes in float32 of one gradient of all weights that are trained."""
     trained = [
         leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
@@ -33,42 +33,48 @@ def gradient_bytes(algo: base.Algo, params: Any) -> int:
     return sum(4 * leaf.size for leaf in trained)
 
 
-def traced(
-    step: Any, draw: Any, rows: Any, batch: int, static: Any, devices: jax.sharding.Mesh
+def trace_step(
+    step: Any, init: Any, rows: Any, batch: int, static: Any, devices: jax.sharding.Mesh
 ) -> jax.stages.Traced:
-    """A seed's step, traced as a run shares it out; nothing is computed or placed.
+    """Trace a seed's step with the shardings of a run; nothing is computed or placed.
 
-    step: a seeds.One. draw: (key, None) -> state. rows: shapes of what is held, by stream,
-    of which each device has all; of the batch each has its part.
+    step: a seed_axis.SeedFunction. init: (key, None) -> state. rows: shapes of the data
+    sets by stream; each device stores all of them. batch: images of a step, split over the
+    devices. static: the step's static argument.
     """
-    whole = NamedSharding(devices, PartitionSpec())
-    part = NamedSharding(devices, PartitionSpec("data"))
+    replicated = NamedSharding(devices, PartitionSpec())
+    split = NamedSharding(devices, PartitionSpec("data"))
 
-    def placed(tree):
+    def replicate(tree):
         return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), tree
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), tree
         )
 
     key = jax.random.key(0)
-    taken = jax.ShapeDtypeStruct((batch,), "int32", sharding=part)
-    arg = (key, {name: taken for name in rows})
-    state = placed(jax.eval_shape(draw, key, None))
+    indices = jax.ShapeDtypeStruct((batch,), "int32", sharding=split)
+    arg = (key, {name: indices for name in rows})
+    state = replicate(jax.eval_shape(init, key, None))
     program = jax.jit(step, static_argnums=3, donate_argnums=0)
-    return program.trace(state, arg, placed(rows), static)
+    return program.trace(state, arg, replicate(rows), static)
 
 
 class CollectiveOutput(NamedTuple):
-    """One array that a collective brings out, and how often a run of the program."""
+    """An array that a collective of a program outputs.
+
+    kind: name of the collective. bytes: of all `times` outputs, on one device. times:
+    outputs in a run of the program; None in a loop whose length depends on the data.
+    name: jax's name of the operation that the collective serves.
+    """
 
     kind: str
     shape: tuple[int, ...]
-    bytes: int  # Of all `times` together, on one device.
-    times: float | None  # None: in a loop whose length depends on the data.
-    name: str  # Of what asked for it, as jax calls it.
+    bytes: int
+    times: float | None
+    name: str
 
     @property
     def role(self) -> str:
-        """What it is for: "scalars", "norm" (sums of a normalisation), or "other"."""
+        """Purpose: "scalars", "norm" (sums of a normalisation layer), or "other"."""
         if not self.shape:
             return "scalars"
         return "norm" if len(self.shape) == 1 and _in_norm(self.name) else "other"
@@ -79,23 +85,31 @@ def _in_norm(name: str) -> bool:
 
 
 def collective_outputs(text: str) -> list[CollectiveOutput]:
-    """All that the collectives of a compiled program bring out.
+    """Return all outputs of the collectives of a compiled program.
 
-    A pair of start and done counts once, and once what lies in a loop whose length depends
-    on the data. Of branches each counts, though one is taken, unless chances are named.
+    text: the program's HLO. A pair of start and done counts once, as does a collective in
+    a loop whose length depends on the data. Every branch of a conditional counts.
     """
-    found = []
-    for one in hlo.operations(text, taken=None):
-        kind = one.code.removesuffix("-done")
-        for shape, size in hlo.arrays(one.out) if kind in hlo.COLLECTIVES else ():
-            size = round(size * one.runs)
-            found.append(CollectiveOutput(kind, shape, size, one.times, one.scope))
-    return found
+    outputs = []
+    for operation in hlo.operations(text, taken=None):
+        kind = operation.code.removesuffix("-done")
+        if kind not in hlo.COLLECTIVES:
+            continue
+        for shape, size in hlo.arrays(operation.out):
+            output = CollectiveOutput(
+                kind,
+                shape,
+                bytes=round(size * operation.runs),
+                times=operation.times,
+                name=operation.scope,
+            )
+            outputs.append(output)
+    return outputs
 
 
-def by_role(found: Iterable[CollectiveOutput]) -> dict[str, int]:
-    """Bytes of each role."""
+def by_role(outputs: Iterable[CollectiveOutput]) -> dict[str, int]:
+    """Return the bytes of all outputs, by role."""
     total = dict(scalars=0, norm=0, other=0)
-    for one in found:
-        total[one.role] += one.bytes
+    for output in outputs:
+        total[output.role] += output.bytes
     return total

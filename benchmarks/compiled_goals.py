@@ -1,7 +1,6 @@
-"""What was to be reached of what compilers predict: before, goal and now."""
+"""Goals for the compilers' predictions: earlier value, goal and present value."""
 
 import re
-import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -9,98 +8,117 @@ from benchmarks import measured
 from jbias.training import seed_axis
 
 GIB = 2**30
-Found = Mapping[str, Mapping[str, Any]]  # By row, of one target.
+Programs = Mapping[str, Mapping[str, Any]]  # Compiled programs of a target, by row.
 BASE = "imagenet/erm"
 
 
 class Goal(NamedTuple):
-    """A number of some rows that should be at most so large."""
+    """An upper bound for a number that is computed from compiled programs.
+
+    what: name of the number. before: its value before the work on it, as text.
+    most: the bound. value: computes the number; KeyError if a row is missing.
+    """
 
     what: str
     before: str
     most: float
-    value: Callable[[Found], float]  # KeyError where a row is not there.
+    value: Callable[[Programs], float]
 
 
-def _cycles(name: str, of: str = BASE) -> Callable[[Found], float]:
-    return lambda found: found[name]["cycles"] / found[of]["cycles"]
+def _cycles(name: str, base: str = BASE) -> Callable[[Programs], float]:
+    return lambda programs: programs[name]["cycles"] / programs[base]["cycles"]
 
 
-def _temporary(name: str, of: str = BASE) -> Callable[[Found], float]:
-    return lambda found: found[name]["temporary"] / found[of]["temporary"]
+def _temporary(name: str, base: str = BASE) -> Callable[[Programs], float]:
+    return lambda programs: programs[name]["temporary"] / programs[base]["temporary"]
 
 
-def _bytes(name: str, of: str = BASE) -> Callable[[Found], float]:
-    return lambda found: found[name]["bytes"] / found[of]["bytes"]
+def _bytes(name: str, base: str = BASE) -> Callable[[Programs], float]:
+    return lambda programs: programs[name]["bytes"] / programs[base]["bytes"]
 
 
-def _share(name: str, part: str) -> Callable[[Found], float]:
-    return lambda found: found[name]["parts"][part] / found[name]["cycles"]
+def _share(name: str, part: str) -> Callable[[Programs], float]:
+    return lambda programs: programs[name]["parts"][part] / programs[name]["cycles"]
 
 
-def _largest(part: str) -> Callable[[Found], float]:
-    """The largest share of a part among the rows that train by us a network of use."""
+def _largest(part: str) -> Callable[[Programs], float]:
+    """Return a function to the largest share of cycles that `part` has in a row.
 
-    def value(found: Found) -> float:
-        ours = [
-            one
-            for one in found
-            if not one.startswith(("pixels/", "tiny/"))
-            and "/evaluate" not in one
-            and not re.search("/(flax|bare)", one)
-        ]
-        return max(_share(name, part)(found) for name in ours)
-
-    return value
-
-
-def _over_flops(name: str, of: str = BASE) -> Callable[[Found], float]:
-    """Cycles of another step's, over what they should be by its operations."""
-
-    def value(found: Found) -> float:
-        flops, base = (found[one]["times"] * found[one]["flops"] for one in (name, of))
-        return _cycles(name, of)(found) * base / flops
-
-    return value
-
-
-def _auto(setting: str) -> Callable[[Found], float]:
-    """What "auto" takes by this estimate, of what it takes first."""
-
-    def value(found: Found) -> float:
-        first, *others = (
-            found[f"{setting}/erm*10:{how}"]["cycles"]
-            for how in seed_axis.AUTO_CANDIDATES["tpu"]
-        )
-        return min(first, *others) / first
-
-    return value
-
-
-def _traffic(*, pairs: bool) -> Callable[[Found], float]:
-    """The most that collectives bring, over gradients, without sums of norms.
-
-    pairs: of SimCLR, whose loss is of all pairs of images; else of all other algorithms.
+    Rows of inputs alone, tiny networks, evaluations and peers do not count.
     """
 
-    def value(found: Found) -> float:
+    def value(programs: Programs) -> float:
+        names = [
+            name
+            for name in programs
+            if not name.startswith(("pixels/", "tiny/"))
+            and "/evaluate" not in name
+            and not re.search("/(flax|bare)", name)
+        ]
+        return max(_share(name, part)(programs) for name in names)
+
+    return value
+
+
+def _over_flops(name: str, base: str = BASE) -> Callable[[Programs], float]:
+    """Return a function to the ratio of cycles of two rows over their ratio of FLOPs."""
+
+    def value(programs: Programs) -> float:
+        flops = programs[name]["times"] * programs[name]["flops"]
+        base_flops = programs[base]["times"] * programs[base]["flops"]
+        return _cycles(name, base)(programs) * base_flops / flops
+
+    return value
+
+
+def _auto(setting: str) -> Callable[[Programs], float]:
+    """Return a function to the cycles of the best strategy over those of the first.
+
+    The strategies are the candidates of strategy "auto" on TPUs, for ten seeds of ERM.
+    """
+
+    def value(programs: Programs) -> float:
+        cycles = [
+            programs[f"{setting}/erm*10:{strategy}"]["cycles"]
+            for strategy in seed_axis.AUTO_CANDIDATES["tpu"]
+        ]
+        return min(cycles) / cycles[0]
+
+    return value
+
+
+def _traffic(*, pairs: bool) -> Callable[[Programs], float]:
+    """Return a function to the largest ratio of moved bytes to gradients' bytes.
+
+    Moved bytes are the outputs of collectives, without sums of normalisation layers.
+
+    pairs: only SimCLR, whose loss is over all pairs of images; else all other algorithms.
+    """
+
+    def value(programs: Programs) -> float:
         return max(
-            one["moved_other"] / one["gradients"]
-            for name, one in found.items()
-            if one["devices"] > 1 and one["gradients"]
+            program["moved_other"] / program["gradients"]
+            for name, program in programs.items()
+            if program["devices"] > 1 and program["gradients"]
             if name.endswith("/simclr") == pairs
         )
 
     return value
 
 
-def _with_inputs(name: str) -> Callable[[Found], float]:
-    """ERM's cycles and those of an input alone, likewise over what they should be."""
+def _with_inputs(name: str) -> Callable[[Programs], float]:
+    """Return a function to the cycles of ERM with an input over its share of FLOPs.
 
-    def value(found: Found) -> float:
-        base, none, one = (found[row] for row in (BASE, "pixels/erm", name))
+    name: the row of the input alone, without a network.
+    """
+
+    def value(programs: Programs) -> float:
+        base, no_input, with_input = (
+            programs[row] for row in (BASE, "pixels/erm", name)
+        )
         cycles, flops = (
-            (one["views"] * base[key] + one[key] - none[key]) / base[key]
+            (with_input["views"] * base[key] + with_input[key] - no_input[key])
+            / base[key]
             for key in ("cycles", "flops")
         )
         return cycles / flops
@@ -113,7 +131,9 @@ def _goals() -> Iterator[Goal]:
     yield Goal("ERM, of Flax's example", "1.032", 0.97, _cycles(BASE, flax))
     yield Goal(
         "ERM, of Flax's example with our option of the compiler",
-        *("", 0.97, _cycles(BASE, f"{flax},vmem=32768")),
+        before="",
+        most=0.97,
+        value=_cycles(BASE, f"{flax},vmem=32768"),
     )
     yield Goal("ERM, of the bare step", "", 1.0, _cycles(BASE, bare))
     yield Goal("data, of a step (largest)", "0.81", 0.01, _largest("data"))
@@ -145,44 +165,47 @@ def _goals() -> Iterator[Goal]:
         "temporary GiB of a seed, cifar16",
         "0.58",
         0.03,
-        lambda found: found["cifar16/erm"]["temporary"] / GIB,
+        lambda programs: programs["cifar16/erm"]["temporary"] / GIB,
     )
 
 
 GOALS = tuple(_goals())
 
 
-def reached(found: Found) -> dict[str, Mapping[str, Any]]:
-    """All goals whose rows are there."""
-    told = {}
+def compare(programs: Programs) -> dict[str, dict[str, Any]]:
+    """Return the present value of each goal, by the goal's name.
+
+    Values: before, most, now, and `reached`, true if now <= most. Goals whose rows are
+    missing in `programs` are left out.
+    """
+    comparison = {}
     for goal in GOALS:
         try:
-            now = goal.value(found)
+            value = goal.value(programs)
         except (KeyError, ValueError, ZeroDivisionError):
             continue  # Not compiled, for fewer devices, or without an estimate.
-        told[goal.what] = types.MappingProxyType(
-            dict(before=goal.before, most=goal.most, now=now, reached=now <= goal.most)
-        )
-    return {what: dict(one) for what, one in told.items()}
+        comparison[goal.what] = {
+            "before": goal.before,
+            "most": goal.most,
+            "now": value,
+            "reached": value <= goal.most,
+        }
+    return comparison
 
 
-def table(found: Found, target: str) -> str:
-    """The goals as Markdown; empty where none of their rows is there."""
+def table(programs: Programs, target: str) -> str:
+    """Return the goals as a Markdown table, or "" if no goal has all its rows."""
     rows = [
         (
             what,
-            one["before"] or "–",
-            f"{one['most']:g}",
-            f"{one['now']:.4g}",
-            _mark(one),
+            goal["before"] or "–",
+            f"{goal['most']:g}",
+            f"{goal['now']:.4g}",
+            "yes" if goal["reached"] else "no",
         )
-        for what, one in reached(found).items()
+        for what, goal in compare(programs).items()
     ]
     if not rows:
         return ""
     head = ("predicted, not measured", "before", "at most", "now", "reached")
     return f"Target: {target}.\n\n{measured.markdown(head, rows)}"
-
-
-def _mark(one: Mapping[str, Any]) -> str:
-    return "yes" if one["reached"] else "no"

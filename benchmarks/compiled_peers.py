@@ -1,18 +1,18 @@
-"""ResNet-50's training step as others write it, to compile beside ours.
+"""ResNet-50 training steps of other code, to compile for comparison with jbias.
 
-`flax`: as the ImageNet example of Flax describes its own, in our words: linen's modules,
-batch norm with momentum 0.9, the last scale of a block zero at first, weights in float32
-and computation in bfloat16, SGD with Nesterov's momentum, decay of kernels in the loss,
-a cosine after a warm-up, and loss and accuracy as metrics.
-(https://github.com/google/flax/tree/main/examples/imagenet)
+`flax` reimplements the step of Flax's ImageNet example
+(https://github.com/google/flax/tree/main/examples/imagenet): linen's modules, batch norm
+with momentum 0.9, the last scale of a block initialised to zero, weights in float32 and
+computation in bfloat16, SGD with Nesterov's momentum, weight decay of kernels in the loss,
+a cosine schedule after a warm-up, and loss and accuracy as metrics.
 
-`bare`: convolutions, batch norm, sums, one loss and plain momentum in jax alone: what no
-step of this network can do without.
+`bare` is a minimal step of the same network in plain jax: convolutions, batch norm, sums,
+one loss and momentum.
 """
 
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +27,7 @@ HALF = jnp.bfloat16
 
 
 class Step(NamedTuple):
-    """A step (state, batch) -> (state, metrics), and the shapes of what it takes."""
+    """A training step (state, batch) -> (state, metrics) with the shapes of both."""
 
     step: Callable[[PyTree, PyTree], tuple[PyTree, dict[str, Array]]]
     state: PyTree
@@ -49,13 +49,13 @@ class _Block(nn.Module):
     def __call__(self, x: Array, train: bool) -> Array:
         conv = functools.partial(nn.Conv, use_bias=False, dtype=HALF)
         norm = functools.partial(_norm, train)
-        step = (self.stride, self.stride)
+        strides = (self.stride, self.stride)
         y = nn.relu(norm()(conv(self.features, (1, 1))(x)))
-        y = nn.relu(norm()(conv(self.features, (3, 3), step)(y)))
+        y = nn.relu(norm()(conv(self.features, (3, 3), strides)(y)))
         y = conv(4 * self.features, (1, 1))(y)
         y = norm(scale_init=nn.initializers.zeros)(y)
         if x.shape != y.shape:
-            x = conv(4 * self.features, (1, 1), step, name="conv_proj")(x)
+            x = conv(4 * self.features, (1, 1), strides, name="conv_proj")(x)
             x = norm(name="norm_proj")(x)
         return nn.relu(x + y)
 
@@ -76,7 +76,9 @@ class _Flax(nn.Module):
     @nn.compact
     def __call__(self, x: Array, train: bool = True) -> Array:
         x = nn.Conv(
-            *(64, (7, 7), (2, 2)),
+            64,
+            kernel_size=(7, 7),
+            strides=(2, 2),
             padding=((3, 3), (3, 3)),
             use_bias=False,
             dtype=HALF,
@@ -97,7 +99,7 @@ class _State(train_state.TrainState):
 
 
 def flax(classes: int, batch: int, size: int) -> Step:
-    """The step of Flax's example."""
+    """Return the step of Flax's example for images of `size` pixels, `batch` at a time."""
     net = _Flax(classes)
     rate = optax.warmup_cosine_decay_schedule(0.0, 0.1, 500, 10_000)
 
@@ -115,43 +117,47 @@ def flax(classes: int, batch: int, size: int) -> Step:
 
         def loss(params):
             variables = {"params": params, "batch_stats": state.batch_stats}
-            logits, moved = state.apply_fn(
+            logits, new_stats = state.apply_fn(
                 variables, batch["image"], mutable=["batch_stats"]
             )
-            each = optax.softmax_cross_entropy(logits, target)
+            losses = optax.softmax_cross_entropy(logits, target)
             kernels = [x for x in jax.tree.leaves(params) if x.ndim > 1]
             decay = 1e-4 * 0.5 * sum(jnp.sum(x**2) for x in kernels)
-            return jnp.mean(each) + decay, (moved, logits)
+            return jnp.mean(losses) + decay, (new_stats, logits)
 
-        grads, (moved, logits) = jax.grad(loss, has_aux=True)(state.params)
+        grads, (new_stats, logits) = jax.grad(loss, has_aux=True)(state.params)
         with jax.named_scope("optimiser"):
-            state = state.apply_gradients(grads=grads, **moved)
-        each = optax.softmax_cross_entropy(logits, target)
-        right = jnp.argmax(logits, -1) == batch["label"]
-        told = {"loss": jnp.mean(each), "accuracy": jnp.mean(right)}
-        return state, {**told, "learning_rate": rate(state.step)}
+            state = state.apply_gradients(grads=grads, **new_stats)
+        losses = optax.softmax_cross_entropy(logits, target)
+        is_right = jnp.argmax(logits, -1) == batch["label"]
+        metrics = {
+            "loss": jnp.mean(losses),
+            "accuracy": jnp.mean(is_right),
+            "learning_rate": rate(state.step),
+        }
+        return state, metrics
 
     return Step(step, jax.eval_shape(init), _batch(batch, size))
 
 
 def bare(classes: int, batch: int, size: int) -> Step:
-    """The least that a step can be."""
+    """Return a minimal step for images of `size` pixels, `batch` at a time."""
 
     def step(state: tuple, batch: Mapping[str, Array]) -> tuple[tuple, dict]:
         params, stats, momentum = state
 
         def loss(params):
-            logits, moved = _forward(params, stats, batch["image"])
-            each = jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(
+            logits, new_stats = _forward(params, stats, batch["image"])
+            losses = jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(
                 logits, batch["label"][:, None], -1
             ).squeeze(-1)
-            return jnp.mean(each), moved
+            return jnp.mean(losses), new_stats
 
-        (value, moved), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        (value, new_stats), grads = jax.value_and_grad(loss, has_aux=True)(params)
         with jax.named_scope("optimiser"):
             momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
             params = jax.tree.map(lambda w, m: w - 0.1 * m, params, momentum)
-        return (params, moved, momentum), {"loss": value}
+        return (params, new_stats, momentum), {"loss": value}
 
     shapes = dict(_kernels(classes))
     params = {name: jax.ShapeDtypeStruct(s, jnp.float32) for name, s in shapes.items()}
@@ -161,43 +167,58 @@ def bare(classes: int, batch: int, size: int) -> Step:
         if len(s) == 4
     }
     for kind in ("scale", "bias"):
-        params |= {f"{name}/{kind}": one for name, one in channel.items()}
+        for name, vector in channel.items():
+            params[f"{name}/{kind}"] = vector
     params["fc/bias"] = jax.ShapeDtypeStruct((classes,), jnp.float32)
-    stats = {name: (one, one) for name, one in channel.items()}
+    stats = {name: (vector, vector) for name, vector in channel.items()}
     return Step(step, (params, stats, params), _batch(batch, size))
 
 
-def _plan():
-    """Of each block: its name, inner features, stride, and channels that come in."""
-    before = 64
+class _BlockPlan(NamedTuple):
+    """A bottleneck block: name, inner channels, stride, and channels of its input."""
+
+    name: str
+    inner: int
+    stride: int
+    channels_in: int
+
+
+def _block_plans() -> Iterator[_BlockPlan]:
+    """Yield all blocks in order."""
+    channels_in = 64
     for stage, depth in enumerate(DEPTHS):
         for i in range(depth):
             inner = 64 * 2**stage
-            yield f"stage{stage + 1}/{i}", inner, 2 if stage and not i else 1, before
-            before = 4 * inner
+            stride = 2 if stage and not i else 1
+            yield _BlockPlan(f"stage{stage + 1}/{i}", inner, stride, channels_in)
+            channels_in = 4 * inner
 
 
-def _kernels(classes: int):
+def _kernels(classes: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and shape of every kernel."""
     yield "stem", (7, 7, 3, 64)
-    for name, inner, _, before in _plan():
-        yield f"{name}/conv1", (1, 1, before, inner)
+    for name, inner, _, channels_in in _block_plans():
+        yield f"{name}/conv1", (1, 1, channels_in, inner)
         yield f"{name}/conv2", (3, 3, inner, inner)
         yield f"{name}/conv3", (1, 1, inner, 4 * inner)
         if name.endswith("/0"):
-            yield f"{name}/proj", (1, 1, before, 4 * inner)
+            yield f"{name}/proj", (1, 1, channels_in, 4 * inner)
     yield "fc", (2048, classes)
 
 
 def _forward(params: Mapping, stats: Mapping, x: Array) -> tuple[Array, dict]:
-    """Logits, and the running statistics moved."""
-    moved = {}
+    """Return the logits and the updated running statistics."""
+    new_stats = {}
 
     def layer(x: Array, name: str, stride: int = 1) -> Array:
         with jax.named_scope(name):
             kernel = params[name].astype(HALF)
             edge = kernel.shape[0] // 2
             x = jax.lax.conv_general_dilated(
-                *(x, kernel, (stride, stride), ((edge, edge),) * 2),
+                x,
+                kernel,
+                window_strides=(stride, stride),
+                padding=((edge, edge),) * 2,
                 dimension_numbers=("NHWC", "HWIO", "NHWC"),
             )
         with jax.named_scope(f"norm/{name}"):
@@ -208,7 +229,7 @@ def _forward(params: Mapping, stats: Mapping, x: Array) -> tuple[Array, dict]:
         mean = jnp.mean(wide, (0, 1, 2))
         variance = jnp.mean(wide**2, (0, 1, 2)) - mean**2
         old = stats[name]
-        moved[name] = tuple(
+        new_stats[name] = tuple(
             0.9 * a + 0.1 * b for a, b in zip(old, (mean, variance), strict=True)
         )
         scale = params[f"{name}/scale"] * jax.lax.rsqrt(variance + 1e-5)
@@ -216,7 +237,7 @@ def _forward(params: Mapping, stats: Mapping, x: Array) -> tuple[Array, dict]:
         return (wide * scale + shift).astype(HALF)
 
     x = nn.max_pool(jax.nn.relu(layer(x, "stem", 2)), (3, 3), (2, 2), "SAME")
-    for name, _, stride, _ in _plan():
+    for name, _, stride, _ in _block_plans():
         with jax.named_scope(name.replace("/", "_")):
             y = jax.nn.relu(layer(x, f"{name}/conv1"))
             y = jax.nn.relu(layer(y, f"{name}/conv2", stride))
@@ -224,7 +245,7 @@ def _forward(params: Mapping, stats: Mapping, x: Array) -> tuple[Array, dict]:
             x = layer(x, f"{name}/proj", stride) if name.endswith("/0") else x
             x = jax.nn.relu(x + y)
     x = jnp.mean(x, (1, 2), dtype=jnp.float32)
-    return x @ params["fc"] + params["fc/bias"], moved
+    return x @ params["fc"] + params["fc/bias"], new_stats
 
 
 STEPS: Mapping[str, Callable[[int, int, int], Step]] = types.MappingProxyType(

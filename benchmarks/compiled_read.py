@@ -1,6 +1,5 @@
-"""What a compiled program of `benchmarks.compiled_step` says, read from what is kept."""
+"""Read the files of `benchmarks.compiled_step`: costs of compiled programs."""
 
-import collections
 import functools
 import gzip
 import json
@@ -13,95 +12,147 @@ from benchmarks import collectives, compiled_rows, compiled_step
 from jbias import build
 from jbias.training import hlo, targets
 
-# Not one of them is work of its own: names for parts of others, and waits.
+# Operations that start no kernel: names for parts of other operations, and waits.
 _NO_KERNELS = {
-    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while"),
-    *("conditional", "call", "after-all", "partition-id", "copy-done", "async-done"),
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "while",
+    "conditional",
+    "call",
+    "after-all",
+    "partition-id",
+    "copy-done",
+    "async-done",
     *(f"{name}-done" for name in hlo.COLLECTIVES),
 }
 
 
-def brief(name: str, target: str, keep: pathlib.Path) -> dict[str, Any] | None:
-    """What was lowered for a row, and which program it is; None where nothing was."""
+def read_row(name: str, target: str, keep: pathlib.Path) -> dict[str, Any] | None:
+    """Return the record of a lowered row with its program's digest.
+
+    None if the row was not lowered into folder `keep`.
+    """
     path = keep / "rows" / compiled_step.file_of(name, target)
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def read(name: str, target: str, keep: pathlib.Path) -> dict[str, Any] | None:
-    """What is known of a row on a target; None where it was not compiled."""
-    told = brief(name, target, keep)
-    if told is None or "error" in told:
-        return told
-    program = keep / "programs" / told["program"]
+def read_program(name: str, target: str, keep: pathlib.Path) -> dict[str, Any] | None:
+    """Return the record of a row with the costs of its compiled program.
+
+    None if the row was not compiled, neither into folder `keep` nor in the committed
+    results. A row whose compilation failed has the key "error" instead of costs.
+    """
+    record = read_row(name, target, keep)
+    if record is None or "error" in record:
+        return record
+    program = keep / "programs" / record["program"]
     if not program.with_suffix(".json").exists():
-        earlier = compiled_step.known(name, target) or {}
-        return (
-            {**earlier, **told} if earlier.get("program") == told["program"] else None
-        )
-    said = json.loads(program.with_suffix(".json").read_text())
+        committed = compiled_step.read_committed(name, target) or {}
+        is_current = committed.get("program") == record["program"]
+        return {**committed, **record} if is_current else None
+    compiler_analysis = json.loads(program.with_suffix(".json").read_text())
     row = compiled_rows.parse(name)
-    file, seeds = program.with_suffix(".hlo.gz"), row.seeds
-    found = _read(file, row.taken, told["times"], seeds)
-    return {**told, **said, **found, "seeds": row.seeds, "views": _views(row)}
+    costs = _read_costs(
+        program.with_suffix(".hlo.gz"),
+        row.branch_chance,
+        times=record["times"],
+        seeds=row.seeds,
+    )
+    return {
+        **record,
+        **compiler_analysis,
+        **costs,
+        "seeds": row.seeds,
+        "views": _count_views(row),
+    }
 
 
-def _views(row: compiled_rows.Row) -> int:
-    """In how many rows the inputs show an image."""
-    return math.prod(one.views for one in build.transforms("inputs", row.inputs))
+def _count_views(row: compiled_rows.Row) -> int:
+    """Return how often the row's inputs repeat an image within a batch."""
+    transforms = build.transforms("inputs", row.inputs)
+    return math.prod(transform.views for transform in transforms)
 
 
 @functools.cache
-def _read(path: pathlib.Path, taken: float, times: int, seeds: int) -> dict[str, Any]:
-    text = gzip.decompress(path.read_bytes()).decode()
-    return described(text, taken, times, seeds)
-
-
-def described(
-    text: str, taken: float, times: int = 1, seeds: int = 1
+def _read_costs(
+    path: pathlib.Path, branch_chance: float, *, times: int, seeds: int
 ) -> dict[str, Any]:
-    """What a program does that runs so many times: cycles, kernels, copies, traffic."""
-    found = hlo.operations(text, taken=taken, seeds=seeds)
-    parts = {part: times * n for part, n in hlo.by_part(found).items()}
+    text = gzip.decompress(path.read_bytes()).decode()
+    return sum_costs(text, branch_chance, times=times, seeds=seeds)
+
+
+def sum_costs(
+    text: str, branch_chance: float, *, times: int = 1, seeds: int = 1
+) -> dict[str, Any]:
+    """Return cycles, kernels, copies and traffic of a compiled program.
+
+    text: the program's HLO. branch_chance: chance that an algorithm's branch runs.
+    times: runs of the program in a step. seeds: seeds in the program.
+    """
+    operations = hlo.operations(text, taken=branch_chance, seeds=seeds)
+    parts = {part: times * n for part, n in hlo.by_part(operations).items()}
     moved = collectives.collective_outputs(text)
+    kernels = [
+        operation for operation in operations if operation.code not in _NO_KERNELS
+    ]
+    collective_operations = [
+        operation
+        for operation in operations
+        if operation.code.removesuffix("-done") in hlo.COLLECTIVES
+    ]
+    by_cycles = sorted(operations, key=lambda operation: -operation.total)
     return {
         "cycles": sum(parts.values()),
         "parts": parts,
-        "unestimated": hlo.unestimated(found),
-        "touched": times * sum(one.bytes * one.runs for one in found),
-        "kernels": times * _runs(one for one in found if one.code not in _NO_KERNELS),
-        **_copies(found, times),
-        "collectives": _runs(
-            one for one in found if one.code.removesuffix("-done") in hlo.COLLECTIVES
-        ),
+        "unestimated": hlo.unestimated(operations),
+        "touched": times
+        * sum(operation.bytes * operation.runs for operation in operations),
+        "kernels": times * _count_runs(kernels),
+        **_sum_copies(operations, times),
+        "collectives": _count_runs(collective_operations),
         **{f"moved_{role}": n for role, n in collectives.by_role(moved).items()},
         "largest": [
-            [one.name, one.code, one.part, one.total, one.scope]
-            for one in sorted(found, key=lambda one: -one.total)[:12]
+            [
+                operation.name,
+                operation.code,
+                operation.part,
+                operation.total,
+                operation.scope,
+            ]
+            for operation in by_cycles[:12]
         ],
     }
 
 
-def _runs(found: Iterable[hlo.Operation]) -> float:
-    return sum(1 if one.times is None else one.times for one in found)
+def _count_runs(operations: Iterable[hlo.Operation]) -> float:
+    return sum(
+        1 if operation.times is None else operation.times for operation in operations
+    )
 
 
-def _copies(found: Iterable[hlo.Operation], times: int) -> dict[str, float]:
-    """Copies within the device's memory, and the bytes of what they make."""
-    counted = collections.Counter()
-    for one in found:
-        if one.code == "copy":
-            turns = times * (1 if one.times is None else one.times)
-            counted["copies"] += turns
-            counted["copied"] += turns * sum(size for _, size in hlo.arrays(one.out))
-    return {"copies": 0, "copied": 0, **counted}
+def _sum_copies(operations: Iterable[hlo.Operation], times: int) -> dict[str, float]:
+    """Return the number and bytes of copies within the device's memory."""
+    totals = {"copies": 0, "copied": 0}
+    for operation in operations:
+        if operation.code == "copy":
+            runs = times * (1 if operation.times is None else operation.times)
+            size = sum(size for _, size in hlo.arrays(operation.out))
+            totals["copies"] += runs
+            totals["copied"] += runs * size
+    return totals
 
 
-def seconds(found: dict[str, Any]) -> float | None:
-    """What the cycles take on the target."""
-    kind = targets.KINDS[targets.parse(_named(found["target"])).generation]
-    return found["cycles"] / kind.hertz if kind.hertz else None
+def seconds(program: dict[str, Any]) -> float | None:
+    """Return the seconds that the program's cycles take; None without a clock rate."""
+    target = targets.parse(_add_topology(program["target"]))
+    kind = targets.KINDS[target.generation]
+    return program["cycles"] / kind.hertz if kind.hertz else None
 
 
-def _named(target: str) -> str:
+def _add_topology(target: str) -> str:
+    """Return the full name of a target: a kind alone means one device."""
     kind = targets.KINDS.get(target)
     return f"{target}:{'x'.join('1' * kind.axes)}" if kind and kind.axes else target

@@ -1,13 +1,13 @@
-"""What is compiled, each in a line of text: the rows of `benchmarks.compiled`.
+"""Rows of `benchmarks.compiled`: each names one program in a line of text.
 
     SETTING/ALGORITHM[,OPTION=VALUE...][+INPUT...][*SEEDS:STRATEGY][/evaluate[/folded]]
 
-such as cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm*10:vmapped
-or imagenet/erm/evaluate, with batch norms as they are, and imagenet/erm/evaluate/folded, with
-batch norms folded into convolutions; pixels/erm+mixup is what the network is given. Instead of
-an algorithm there are `flax`, the ResNet-50 of Flax's example for ImageNet, and `bare`, the
-least that a step of that network can be; `vmem=N` of these is a TPU's vector memory that an
-operation may take, in KiB (jbias.runtime.xla.compiler_options).
+Examples: cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm*10:vmapped.
+imagenet/erm/evaluate evaluates the network with its batch norms, imagenet/erm/evaluate/folded
+with batch norms folded into convolutions. pixels/erm+mixup compiles the inputs without a
+network. Two peers may replace the algorithm: `flax`, the ResNet-50 of Flax's example for
+ImageNet, and `bare`, a minimal step of the same network. For peers, `vmem=N` sets the vector
+memory in KiB that one operation may use on a TPU (jbias.runtime.xla.compiler_options).
 """
 
 import ast
@@ -27,16 +27,16 @@ PEERS = ("flax", "bare")
 class Setting:
     """A network of jbias.models, its images, and how they are fed."""
 
-    model: Mapping[str, Any]  # Empty: its inputs alone.
+    model: Mapping[str, Any]  # Empty: compile the inputs without a network.
     size: int  # Pixels of a side.
     classes: int
-    batch: int  # Of one seed on one device.
-    held: int  # Images that lie on the device; 0: each batch is sent there.
+    batch: int  # Images per seed and device.
+    resident: int  # Images stored on the device; 0: each batch is sent there.
 
 
-def _cifar(width: int, batch: int = 128, held: int = 50_000) -> Setting:
+def _cifar(width: int, batch: int = 128, resident: int = 50_000) -> Setting:
     model = dict(name="resnet18", width=width, stem="small")
-    return Setting(model, 32, 10, batch, held)
+    return Setting(model, size=32, classes=10, batch=batch, resident=resident)
 
 
 SETTINGS: Mapping[str, Setting] = types.MappingProxyType(
@@ -44,32 +44,35 @@ SETTINGS: Mapping[str, Setting] = types.MappingProxyType(
         "tiny": _cifar(4, 32, 1_000),
         "cifar16": _cifar(16),
         "cifar64": _cifar(64),
-        "imagenet": Setting(dict(name="resnet50"), 224, 1000, 128, 0),
-        # What a network is given at ImageNet's size, without one.
-        "pixels": Setting({}, 224, 1000, 128, 0),
+        "imagenet": Setting(
+            dict(name="resnet50"), size=224, classes=1000, batch=128, resident=0
+        ),
+        # The inputs alone, at ImageNet's size.
+        "pixels": Setting({}, size=224, classes=1000, batch=128, resident=0),
     }
 )
-# What an algorithm or an input must be told, or has in its preset.
+# Required options of algorithms and inputs, and options of their presets.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "debiased": dict(transfer="recoloured"),  # That of a network is the latter's cost.
+    # A style network's cost would hide the algorithm's cost.
+    "debiased": dict(transfer="recoloured"),
     "half": dict(which="bottom", mix=dict(name="mixup")),
     "random_masks": dict(spectrum="released"),
     "standardise_as": dict(mean=(0.5,), std=(0.5,), as_mean=(0.4,), as_std=(0.2,)),
     "stylize": dict(transfer=dict(name="small")),
 }
-# Inputs without which an algorithm has no meaning; those of simclr's preset.
+# Inputs that an algorithm needs; for simclr those of its preset.
 _NEEDED = {"simclr": ("views", "random_resized_crop", "flip", "colour_jitter")}
-_OTHER = ("pixmix", "replace")  # They take a second set.
+_INPUTS_WITH_SECOND_SET = ("pixmix", "replace")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One program of one setting."""
+    """A program to compile: a training step, an evaluation, or inputs alone."""
 
     name: str
     setting: Setting
-    algo: str  # Or one of PEERS.
-    options: Mapping[str, Any]  # Of the algorithm.
+    algo: str  # A key of algos.ALGOS or one of PEERS.
+    options: Mapping[str, Any]  # Options of the algorithm.
     inputs: tuple[Mapping[str, Any], ...]
     seeds: int
     strategy: str
@@ -77,13 +80,13 @@ class Row:
     folds: bool  # Whether batch norms are folded into convolutions in evaluation.
 
     @property
-    def other(self) -> bool:
-        """Whether it takes a second set."""
-        return any(one["name"] in _OTHER for one in self.inputs)
+    def has_second_set(self) -> bool:
+        """True if an input mixes in images of a second set."""
+        return any(entry["name"] in _INPUTS_WITH_SECOND_SET for entry in self.inputs)
 
     @property
-    def taken(self) -> float:
-        """The chance of the algorithm's gates, as it is told or by itself."""
+    def branch_chance(self) -> float:
+        """The chance that the algorithm's conditional branch runs in a step."""
         make = algos.ALGOS.get(self.algo)
         known = inspect.signature(make).parameters if make else {}
         default = known["p"].default if "p" in known else 0.5
@@ -93,19 +96,19 @@ class Row:
 _ROW = re.compile(
     r"(?P<setting>\w+)/(?P<algo>\w+)(?P<options>(?:,\w+=[^,+*/]+)*)"
     r"(?P<inputs>(?:\+\w+)*)(?:\*(?P<seeds>\d+):(?P<strategy>\w+))?"
-    r"(?P<what>/evaluate)?(?P<folds>(?<=/evaluate)/folded)?"
+    r"(?P<evaluate>/evaluate)?(?P<folds>(?<=/evaluate)/folded)?"
 )
 
 
 def parse(text: str) -> Row:
-    """Reads a row; ValueError for one that cannot be."""
-    found = _ROW.fullmatch(text)
-    if not found:
+    """Return the row that `text` names; raise ValueError if it is malformed."""
+    match = _ROW.fullmatch(text)
+    if not match:
         raise ValueError(
             f"row: must be like cifar16/erm+mixup*10:vmapped, got {text!r}"
         )
-    names = [name for name in found["inputs"].split("+") if name]
-    algo, setting = found["algo"], found["setting"]
+    names = [name for name in match["inputs"].split("+") if name]
+    algo, setting = match["algo"], match["setting"]
     for kind, name, known in (
         ("setting", setting, SETTINGS),
         ("algorithm", algo, (*algos.ALGOS, *PEERS)),
@@ -115,18 +118,21 @@ def parse(text: str) -> Row:
             raise ValueError(
                 f"row: the {kind} must be one of {', '.join(known)}, got {name!r}"
             )
-    given = (one.split("=") for one in found["options"].split(",") if one)
-    inputs = ((*_NEEDED.get(algo, ()), *names)) if not found["what"] else ()
+    options = dict(_OPTIONS.get(algo, {}))
+    for option in filter(None, match["options"].split(",")):
+        key, value = option.split("=")
+        options[key] = _value(value)
+    inputs = () if match["evaluate"] else (*_NEEDED.get(algo, ()), *names)
     return Row(
         name=text,
         setting=SETTINGS[setting],
         algo=algo,
-        options={**_OPTIONS.get(algo, {}), **{k: _value(v) for k, v in given}},
+        options=options,
         inputs=tuple({"name": name, **_OPTIONS.get(name, {})} for name in inputs),
-        seeds=int(found["seeds"] or 1),
-        strategy=found["strategy"] or "looped",
-        evaluates=bool(found["what"]),
-        folds=bool(found["folds"]),
+        seeds=int(match["seeds"] or 1),
+        strategy=match["strategy"] or "looped",
+        evaluates=bool(match["evaluate"]),
+        folds=bool(match["folds"]),
     )
 
 
@@ -137,25 +143,39 @@ def _value(text: str) -> Any:
         return text
 
 
-TEN = ("looped", "vmapped", "unrolled", "unrolled_convolutions")
-# Whose goals are those of a ResNet-50.
+# Strategies that are compared for ten seeds.
+STRATEGIES = ("looped", "vmapped", "unrolled", "unrolled_convolutions")
+# Rows with goals for a ResNet-50.
 LARGE = (
-    *("erm", "flax", "flax,vmem=32768", "bare", "padain", "sagnet", "debiased"),
-    *("infodrop", "dsu", "mixstyle", "efdmix", "erm/evaluate", "erm/evaluate/folded"),
+    "erm",
+    "flax",
+    "flax,vmem=32768",
+    "bare",
+    "padain",
+    "sagnet",
+    "debiased",
+    "infodrop",
+    "dsu",
+    "mixstyle",
+    "efdmix",
+    "erm/evaluate",
+    "erm/evaluate/folded",
 )
 SMALL = (
     *algos.ALGOS,
-    *(f"erm*10:{how}" for how in TEN),
-    *("erm/evaluate", "erm/evaluate/folded"),
+    *(f"erm*10:{strategy}" for strategy in STRATEGIES),
+    "erm/evaluate",
+    "erm/evaluate/folded",
 )
 INPUTS = ("erm", *(f"erm+{name}" for name in augment.AUGMENTS))
 # The most important first.
 ROWS = (
     *(f"cifar16/{name}" for name in SMALL),
-    *(f"cifar64/erm{how}" for how in ("", *(f"*10:{how}" for how in TEN))),
+    "cifar64/erm",
+    *(f"cifar64/erm*10:{strategy}" for strategy in STRATEGIES),
     *(f"imagenet/{name}" for name in LARGE),
     *(f"pixels/{name}" for name in INPUTS),
     *(f"tiny/{name}" for name in algos.ALGOS),
 )
-# Whose collectives are counted where a target has many devices.
+# Default rows for targets of several devices, whose collectives are counted.
 SHARED = tuple(f"tiny/{name}" for name in algos.ALGOS)

@@ -1,10 +1,10 @@
-"""Compiles the program of one row for one target, in a process of its own.
+"""Compile the program of one row for one target.
 
     python -m benchmarks.compiled_step ROW TARGET FOLDER [known]
 
-A target is one of jbias.training.targets; the name of a kind alone, such as v5e, is one
-device of it. What the compiler says is kept by a digest of what it was given: the same
-program is compiled once; with `known` not even that, where the results have the row's.
+jbias.training.targets lists targets; a kind alone, such as v5e, means one device. The
+compiler's analysis is stored in FOLDER under a digest of the program, so the same program is
+compiled once. With `known`, a program that the committed results describe is not compiled.
 """
 
 import functools
@@ -18,7 +18,7 @@ import pathlib
 import re
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,37 +45,54 @@ from jbias.training import step as train_step
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
 ROOT = pathlib.Path(__file__).parents[1]
-GROUPS = 4  # Classes' attributes, and domains.
+GROUPS = 4  # Number of attributes, and of domains.
 
 
-def mesh_of(text: str) -> tuple[targets.Target, jax.sharding.Mesh]:
-    """A target and its devices; the name of a kind alone is one of these."""
+class RowProgram(NamedTuple):
+    """A lowered row.
+
+    times: runs of the program in one step of all seeds. gradient_bytes: bytes of one
+    gradient of all seeds' weights; 0 for a program that does not train.
+    """
+
+    lowered: jax.stages.Lowered
+    times: int
+    gradient_bytes: int
+
+
+def make_mesh(text: str) -> tuple[targets.Target, jax.sharding.Mesh]:
+    """Return a target and a mesh of its devices; a kind alone means one device."""
     kind = targets.KINDS.get(text)
     host = ":2x2" + "x1" * (kind.axes - 2) if kind and kind.axes else ""
     target = targets.parse(text + host)
-    there = targets.devices(target)[: 1 if kind else None]
+    devices = targets.devices(target)[: 1 if kind else None]
     types = (AxisType.Auto, AxisType.Auto)
-    grid = np.reshape(np.array(there), (1, -1))
+    grid = np.reshape(np.array(devices), (1, -1))
     return target, jax.sharding.Mesh(grid, ("seed", "data"), axis_types=types)
 
 
 def recoloured(batch: base.Batch, permute: Any, alpha: float, style: Any = None) -> Any:
-    """Stands in for style transfer: images take the mean colours of others."""
+    """Return images with the mean colours of other images, in place of style transfer.
+
+    permute: reorders images of the batch; gives the other images if `style` is None.
+    alpha: strength in [0, 1]. style: a batch of style images.
+    """
     image = batch["image"]
     colour = image.mean((1, 2), keepdims=True)
-    new = (
-        permute(colour) if style is None else style["image"].mean((1, 2), keepdims=True)
-    )
-    return image + alpha * (new - colour)
+    if style is None:
+        new_colour = permute(colour)
+    else:
+        new_colour = style["image"].mean((1, 2), keepdims=True)
+    return image + alpha * (new_colour - colour)
 
 
 def _algorithm(row: compiled_rows.Row) -> tuple[base.Algo, list[build.BatchTransform]]:
     setting = row.setting
     inputs = build.transforms("inputs", row.inputs)
     config = {"model": setting.model, "precision": "bfloat16"}
-    views = math.prod(one.views for one in inputs)
+    views = math.prod(transform.views for transform in inputs)
     net = build.network(config, setting.classes, views)
-    count = setting.held or 1_000
+    count = setting.resident or 1_000
     columns = {
         "label": np.arange(count) % setting.classes,
         "attribute": np.arange(count) % GROUPS,
@@ -87,30 +104,37 @@ def _algorithm(row: compiled_rows.Row) -> tuple[base.Algo, list[build.BatchTrans
     return build.algorithm({"name": row.algo, **options}, net, columns), inputs
 
 
-def _fed(setting: compiled_rows.Setting, batch: int, *, labelled: bool) -> tuple:
-    """Shapes of what a step takes of a set, and of what is held of it."""
+def _data_shapes(
+    setting: compiled_rows.Setting, batch: int, *, labelled: bool
+) -> tuple[PyTree, PyTree]:
+    """Return the shapes of a step's data and of the data set stored on the device.
+
+    A step takes indices of a stored set, else images. labelled: with labels, attributes
+    and domains.
+    """
 
     def rows(count: int) -> dict[str, jax.ShapeDtypeStruct]:
         names = ("label", "attribute", "domain") if labelled else ()
-        found = {name: jax.ShapeDtypeStruct((count,), jnp.int32) for name in names}
+        columns = {name: jax.ShapeDtypeStruct((count,), jnp.int32) for name in names}
         image = (count, setting.size, setting.size, 3)
-        return {"image": jax.ShapeDtypeStruct(image, jnp.uint8), **found}
+        return {"image": jax.ShapeDtypeStruct(image, jnp.uint8), **columns}
 
-    if setting.held:
-        places = jax.ShapeDtypeStruct((batch,), jnp.int32)
-        return places, jax.eval_shape(input_pipeline.flatten_images, rows(setting.held))
+    if setting.resident:
+        indices = jax.ShapeDtypeStruct((batch,), jnp.int32)
+        stored = rows(setting.resident)
+        return indices, jax.eval_shape(input_pipeline.flatten_images, stored)
     return rows(batch), {}
 
 
-def _placed(tree: PyTree, devices: jax.sharding.Mesh, *axes: str) -> PyTree:
-    place = NamedSharding(devices, PartitionSpec(*axes))
+def _add_sharding(tree: PyTree, devices: jax.sharding.Mesh, *axes: str) -> PyTree:
+    sharding = NamedSharding(devices, PartitionSpec(*axes))
     return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
     )
 
 
-def training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
-    """The lowered step, how many such programs all seeds take, and gradients' bytes."""
+def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowProgram:
+    """Return the lowered training step of a row."""
     setting, batch = row.setting, row.setting.batch * devices.size
     algo, inputs = _algorithm(row)
 
@@ -118,70 +142,78 @@ def training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
         rate = optim.cosine(0.1 * scale, 10_000)
         return (optim.sgd(rate, momentum=0.9, decay=1e-4),) * len(algo.updates)
 
-    fed = {"train": _fed(setting, batch, labelled=True)}
-    if row.other:
-        fed["other"] = _fed(setting, batch, labelled=False)
-    taken, held = ({name: one[i] for name, one in fed.items()} for i in range(2))
-    one = stages.make_seed_step(
+    shapes = {"train": _data_shapes(setting, batch, labelled=True)}
+    if row.has_second_set:
+        shapes["other"] = _data_shapes(setting, batch, labelled=False)
+    step_data = {name: data for name, (data, _) in shapes.items()}
+    stored = {name: data for name, (_, data) in shapes.items()}
+    seed_step = stages.make_seed_step(
         algo, txs_at, inputs, setting.classes, block=algo.mix_group
     )
-    draw = stages.make_initialiser(algo, txs_at(1), (setting.size,) * 2, 0, 0.0)
-    own = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(draw, own, None)
+    init = stages.make_initialiser(algo, txs_at(1), (setting.size,) * 2, 0, 0.0)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(init, key, None)
     strategy = seed_axis.resolve_strategy(row.strategy, devices)
-    together = strategy.stacked or strategy.dispatch == "unrolled"
-    given = stages.StepShapes(state, own, taken, held, algo.static(5, 10))
-    count = row.seeds if together else 1
-    program = memory.lower_step(one, strategy, given, devices, count)
-    gradients = row.seeds * collectives.gradient_bytes(algo, state.params)
-    return program, 1 if together else row.seeds, gradients
+    in_one_program = strategy.stacked or strategy.dispatch == "unrolled"
+    step_shapes = stages.StepShapes(state, key, step_data, stored, algo.static(5, 10))
+    count = row.seeds if in_one_program else 1
+    lowered = memory.lower_step(seed_step, strategy, step_shapes, devices, count)
+    gradient_bytes = row.seeds * collectives.gradient_bytes(algo, state.params)
+    times = 1 if in_one_program else row.seeds
+    return RowProgram(lowered, times, gradient_bytes)
 
 
-def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
-    """Likewise, of a network's logits of a batch."""
+def lower_evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowProgram:
+    """Return the lowered program that computes a network's logits for a batch."""
     setting = row.setting
     algo, _ = _algorithm(row)
     decide = algo.decide or functools.partial(algo.net.apply, train=False)
     decide = folding.fold_norms(decide) if row.folds else decide
-    draw = stages.make_initialiser(
+    init = stages.make_initialiser(
         algo, _no_optimisers(algo), (setting.size,) * 2, 0, 0.0
     )
-    state = jax.eval_shape(draw, jax.random.key(0), None)
+    state = jax.eval_shape(init, jax.random.key(0), None)
     net = jax.eval_shape(train_step.net_of, state)
     shape = (setting.batch * devices.size, setting.size, setting.size, 3)
-    image = _placed(jax.ShapeDtypeStruct(shape, jnp.uint8), devices, "data")
-    options = xla.compiler_options(_kind(devices))
+    image = _add_sharding(jax.ShapeDtypeStruct(shape, jnp.uint8), devices, "data")
     program = jax.jit(
-        inference.make_scorer(decide), static_argnums=3, compiler_options=options
+        inference.make_scorer(decide),
+        static_argnums=3,
+        compiler_options=xla.compiler_options(_device_kind(devices)),
     )
-    return program.lower(_placed(net, devices), None, image, None), 1, 0
+    lowered = program.lower(_add_sharding(net, devices), None, image, None)
+    return RowProgram(lowered, times=1, gradient_bytes=0)
 
 
-def shown(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
-    """Likewise, of what a network would be given: the inputs alone, in bfloat16."""
+def lower_inputs(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowProgram:
+    """Return the lowered program that prepares a batch in bfloat16, without a network."""
     setting, batch = row.setting, row.setting.batch * devices.size
     inputs = build.transforms("inputs", row.inputs)
-    taken, held = _fed(setting, batch, labelled=True)
-    beside, _ = _fed(setting, batch, labelled=False)
+    train_data, stored = _data_shapes(setting, batch, labelled=True)
+    second_data, _ = _data_shapes(setting, batch, labelled=False)
 
-    def program(key: Any, taken: PyTree, beside: PyTree, held: PyTree) -> PyTree:
+    def prepare(key: Any, train: PyTree, second: PyTree, stored: PyTree) -> PyTree:
         with jax.named_scope("data"):
-            batch = input_pipeline.assemble_batch(held, taken, setting.classes)
-            if row.other:
-                batch["other"] = input_pipeline.assemble_batch(held, beside, None)
+            batch = input_pipeline.assemble_batch(stored, train, setting.classes)
+            if row.has_second_set:
+                batch["other"] = input_pipeline.assemble_batch(stored, second, None)
         batch = stages.transform_batch(batch, key, 0, inputs)
-        kept = ("image", "target", "label", "domain", "attribute")
+        columns = ("image", "target", "label", "domain", "attribute")
         batch["image"] = batch["image"].astype(jnp.bfloat16)
-        return {name: batch[name] for name in kept if name in batch}
+        return {name: batch[name] for name in columns if name in batch}
 
-    own = jax.eval_shape(lambda: jax.random.key(0))
-    given = (_placed(one, devices, "data") for one in (taken, beside))
-    compiled = jax.jit(program, compiler_options=xla.compiler_options(_kind(devices)))
-    lowered = compiled.lower(_placed(own, devices), *given, _placed(held, devices))
-    return lowered, 1, 0
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    options = xla.compiler_options(_device_kind(devices))
+    lowered = jax.jit(prepare, compiler_options=options).lower(
+        _add_sharding(key, devices),
+        _add_sharding(train_data, devices, "data"),
+        _add_sharding(second_data, devices, "data"),
+        _add_sharding(stored, devices),
+    )
+    return RowProgram(lowered, times=1, gradient_bytes=0)
 
 
-def _kind(devices: jax.sharding.Mesh) -> str:
+def _device_kind(devices: jax.sharding.Mesh) -> str:
     return devices.devices.flat[0].device_kind
 
 
@@ -189,53 +221,57 @@ def _no_optimisers(algo: base.Algo) -> tuple:
     return (optim.sgd(optim.constant(0.0, 1)),) * len(algo.updates)
 
 
-def peer(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
-    """Likewise, of a peer's step, whose images come as an argument."""
+def lower_peer(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowProgram:
+    """Return the lowered step of a peer, which takes its images as an argument."""
     setting = row.setting
-    made = compiled_peers.STEPS[row.algo](
-        setting.classes, setting.batch * devices.size, setting.size
+    make_step = compiled_peers.STEPS[row.algo]
+    peer_step = make_step(setting.classes, setting.batch * devices.size, setting.size)
+    vmem_kib = row.options.get("vmem")
+    options = {"xla_tpu_scoped_vmem_limit_kib": str(vmem_kib)} if vmem_kib else None
+    step = jax.jit(peer_step.step, donate_argnums=0, compiler_options=options)
+    lowered = step.lower(
+        _add_sharding(peer_step.state, devices),
+        _add_sharding(peer_step.batch, devices, "data"),
     )
-    state, batch = _placed(made.state, devices), _placed(made.batch, devices, "data")
-    room = row.options.get("vmem")
-    more = {"xla_tpu_scoped_vmem_limit_kib": str(room)} if room else None
-    step = jax.jit(made.step, donate_argnums=0, compiler_options=more)
-    return step.lower(state, batch), 1, 0
+    return RowProgram(lowered, times=1, gradient_bytes=0)
 
 
-def lowered(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
-    """The program of a row, how often it runs, and bytes of its gradients."""
+def lower(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowProgram:
+    """Return the lowered program of a row for a mesh of devices."""
     if row.algo in compiled_rows.PEERS:
-        return peer(row, devices)
+        return lower_peer(row, devices)
     if not row.setting.model:
-        return shown(row, devices)
-    return evaluation(row, devices) if row.evaluates else training(row, devices)
+        return lower_inputs(row, devices)
+    if row.evaluates:
+        return lower_evaluation(row, devices)
+    return lower_training(row, devices)
 
 
 def versions() -> dict[str, str]:
-    """Of all that makes a program."""
-    found = {}
+    """Return the versions of installed packages that influence a program, by name."""
+    version_by_package = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            version_by_package[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             pass  # Not needed for every target.
-    return found
+    return version_by_package
 
 
 def source() -> str:
     """Return a digest of the code that makes programs, of the packages and XLA's flags."""
     digest = hashlib.sha256(json.dumps(versions()).encode())
     digest.update(os.environ.get("XLA_FLAGS", "").encode())
-    ours = sorted((ROOT / "benchmarks").glob("compiled_*.py"))
+    benchmark_paths = sorted((ROOT / "benchmarks").glob("compiled_*.py"))
     folders = (ROOT / "jbias", ROOT / "configs")
-    whole = sorted(path for one in folders for path in one.rglob("*.py"))
-    for path in (*whole, *ours):
+    paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    for path in (*paths, *benchmark_paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def _digest(program: jax.stages.Lowered, target: str, options: Any) -> str:
-    """Of a program, with the names of what asked for its operations."""
+    """Return a digest of a program and of the names of its operations."""
     text = program.as_text(debug_info=True)
     names = re.findall(r'^#loc\d* = loc\("([^"]*)"\(', text, re.MULTILINE)
     digest = hashlib.sha256(program.as_text().encode())
@@ -244,72 +280,81 @@ def _digest(program: jax.stages.Lowered, target: str, options: Any) -> str:
 
 
 def file_of(name: str, target: str) -> str:
-    """What the file of a row is called."""
+    """Return the name of the JSON file of a row for a target."""
     return re.sub(r"[^\w.,+=@-]+", "-", f"{name}@{target}") + ".json"
 
 
-def results(target: str, what: str = "compiled") -> str:
-    """What a target's file of results is called."""
-    return f"{what}-{target.replace(':', '-')}"
+def results_name(target: str, prefix: str = "compiled") -> str:
+    """Return the name, without a suffix, of a target's file of results."""
+    return f"{prefix}-{target.replace(':', '-')}"
 
 
-def known(name: str, target: str) -> dict[str, Any] | None:
-    """What the results say of a row; None where they have none."""
-    path = measured.RESULTS / f"{results(target)}.json"
-    rows = json.loads(path.read_text())["results"] if path.exists() else ()
-    return next((one for one in rows if one["row"] == name), None)
+def read_committed(name: str, target: str) -> dict[str, Any] | None:
+    """Return a row's program of the committed results; None if they do not have it."""
+    path = measured.RESULTS / f"{results_name(target)}.json"
+    programs = json.loads(path.read_text())["results"] if path.exists() else ()
+    return next((program for program in programs if program["row"] == name), None)
 
 
-def compiled(program: jax.stages.Lowered, platform: str) -> tuple[dict[str, Any], str]:
-    """What the compiler says of a program, and its text."""
+def compile_program(
+    lowered: jax.stages.Lowered, platform: str
+) -> tuple[dict[str, Any], str]:
+    """Compile a program; return the compiler's analysis and the text of the program.
+
+    The analysis has FLOPs, bytes of memory and traffic, seconds of compilation, versions
+    of packages, and on GPUs the number of launches by kind.
+    """
     began, launches = time.monotonic(), {}
     if platform == "gpu":
-        made, launches = gpu_time.compile_launches(program)
+        compiled, launches = gpu_time.compile_launches(lowered)
     else:
-        made = program.compile()
-    counted, cost = made.memory_analysis(), made.cost_analysis() or {}
-    said = {
+        compiled = lowered.compile()
+    need, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
+    analysis = {
         **({"launches": launches} if launches else {}),
         "flops": cost.get("flops"),
         "bytes": cost.get("bytes accessed"),
-        "temporary": counted.temp_size_in_bytes,
-        "arguments": counted.argument_size_in_bytes,
+        "temporary": need.temp_size_in_bytes,
+        "arguments": need.argument_size_in_bytes,
         "seconds": time.monotonic() - began,
         **versions(),
     }
-    return said, made.as_text()
+    return analysis, compiled.as_text()
 
 
 def main(name: str, target: str, folder: str, reuse: str = "") -> None:
-    """Lowers a row, and compiles it unless the same program was."""
-    earlier = known(name, target) if reuse == "known" else None
+    """Lower a row, compile its program unless that was done before, and write both."""
+    committed = read_committed(name, target) if reuse == "known" else None
     keep, row = pathlib.Path(folder), compiled_rows.parse(name)
-    for part in ("rows", "programs"):
-        (keep / part).mkdir(parents=True, exist_ok=True)
-    told: dict[str, Any] = {"row": name, "target": target, "source": source()}
+    for subfolder in ("rows", "programs"):
+        (keep / subfolder).mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {"row": name, "target": target, "source": source()}
     try:
-        aim, devices = mesh_of(target)
-        with xla.compiling_for(aim.platform):
-            program, times, gradients = lowered(row, devices)
-            options = [xla.compiler_options(_kind(devices)), row.options.get("vmem")]
+        parsed_target, devices = make_mesh(target)
+        with xla.compiling_for(parsed_target.platform):
+            program = lower(row, devices)
+            options = [
+                xla.compiler_options(_device_kind(devices)),
+                row.options.get("vmem"),
+            ]
             flags = os.environ.get("XLA_FLAGS")
             options += [flags] if flags else []
-            told |= {
-                "program": _digest(program, target, options),
-                "times": times,
-                "gradients": gradients,
-                "devices": devices.size,
-            }
-            path = keep / "programs" / told["program"]
-            same = earlier and earlier.get("program") == told["program"]
-            if not (same or path.with_suffix(".json").exists()):
-                said, text = compiled(program, aim.platform)
+            record["program"] = _digest(program.lowered, target, options)
+            record["times"] = program.times
+            record["gradients"] = program.gradient_bytes
+            record["devices"] = devices.size
+            path = keep / "programs" / record["program"]
+            is_known = committed and committed.get("program") == record["program"]
+            if not (is_known or path.with_suffix(".json").exists()):
+                analysis, text = compile_program(
+                    program.lowered, parsed_target.platform
+                )
                 path.with_suffix(".hlo.gz").write_bytes(gzip.compress(text.encode()))
-                path.with_suffix(".json").write_text(json.dumps(said, indent=1))
+                path.with_suffix(".json").write_text(json.dumps(analysis, indent=1))
     except (ValueError, jax.errors.JaxRuntimeError) as error:
-        told["error"] = str(error).strip()[:2000]
+        record["error"] = str(error).strip()[:2000]
     path = keep / "rows" / file_of(name, target)
-    path.write_text(json.dumps(told, indent=1) + "\n")
+    path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def child(options: argparse.Namespace) -> None:
         )
         stage = common.built(config, devices)
         trainer = common.Trainer(stage, devices=devices, strategy="looped")
-        traced = collectives.traced(
+        traced = collectives.trace_step(
             *(
                 stage.program.step,
                 stage.program.draw,

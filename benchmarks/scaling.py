@@ -59,7 +59,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
     stage = common.stage_of(
         algorithm, setting, precision=options.precision, devices=options.devices
     )
-    traced = collectives.traced(
+    traced = collectives.trace_step(
         stage.program.step,
         stage.program.draw,
         stage.shared(0),

@@ -46,7 +46,7 @@ def traced(
     rows = {name: jax.ShapeDtypeStruct((held,), jnp.int32) for name in known}
     rows["image"] = jax.ShapeDtypeStruct((held, SIZE, SIZE, 3), jnp.uint8)
     rows = jax.eval_shape(input_pipeline.flatten_images, rows)
-    return collectives.traced(
+    return collectives.trace_step(
         stages.make_seed_step(
             algo, lambda _: txs, inputs, CLASSES, accumulate=accumulate, block=block
         ),
@@ -101,14 +101,14 @@ def described(name: str, devices: jax.sharding.Mesh) -> dict:
 
 def main(names: list[str]) -> None:
     if names[0] in targets.KINDS:
-        aim, devices = compiled_step.mesh_of(names[0])
+        aim, devices = compiled_step.make_mesh(names[0])
         with xla.compiling_for(aim.platform):
             print(json.dumps({name: described(name, devices) for name in names[1:]}))
         return
     devices, target = mesh.make(), "cpu"
     if names[0] == "tpu":
         target, names = "v5e:2x4", names[1:]
-        _, devices = compiled_step.mesh_of(target)
+        _, devices = compiled_step.make_mesh(target)
     with xla.compiling_for(targets.parse(target).platform):
         print(json.dumps({one: _moved(one, devices) for one in names}))
 

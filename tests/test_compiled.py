@@ -1,4 +1,4 @@
-"""What the compiler for TPUs makes of a step, which needs no TPU: nothing twice."""
+"""Programs that the TPU compiler makes of a training step, without a TPU."""
 
 import functools
 import importlib.util
@@ -42,13 +42,13 @@ needs_libtpu = pytest.mark.skipif(
     ],
 )
 def test_a_step_of_a_small_network_is_one_graph(row, tmp_path):
-    """Of one seed, and of ten in one program."""
+    """A step is one CUDA graph, for one seed and for ten seeds in one program."""
     subprocess.run(
         [sys.executable, "-m", "benchmarks.compiled_step", row, "h100", tmp_path],
         cwd=smoke_runs.ROOT,
         check=True,
     )
-    program = compiled_read.read(row, "h100", tmp_path)
+    program = compiled_read.read_program(row, "h100", tmp_path)
     assert program["launches"] == {"kCommandBuffer": 1} and program["times"] == 1
 
 
@@ -58,16 +58,16 @@ EACH = ("erm", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:
 
 @functools.cache
 def compiled(name: str) -> dict:
-    """A step on one device of v5e, that holds 300 MB of images."""
+    """Return the program of a step on one v5e device that stores 300 MB of images."""
     return smoke_runs.on_eight("tests.programs", "v5e", name)[name]
 
 
 def operations(name: str) -> list[hlo.Operation]:
-    return [hlo.Operation(*one) for one in compiled(name)["operations"]]
+    return [hlo.Operation(*fields) for fields in compiled(name)["operations"]]
 
 
-def told(found: list[hlo.Operation]) -> list[tuple]:
-    return [(one.name, one.code, one.scope, one.out) for one in found]
+def summaries(operations: list[hlo.Operation]) -> list[tuple]:
+    return [(x.name, x.code, x.scope, x.out) for x in operations]
 
 
 @pytest.mark.slow
@@ -76,40 +76,44 @@ def told(found: list[hlo.Operation]) -> list[tuple]:
 def test_no_step_lays_the_held_set_out_anew(name):
     large = programs.MANY * 3 * programs.SIZE**2 // 2
     naming = {"parameter", "bitcast", "tuple", "get-tuple-element"}
-    made = [
-        one
-        for one in operations(name)
-        if one.code not in naming
-        and max((size for _, size in hlo.arrays(one.out)), default=0) > large
+    large_outputs = [
+        operation
+        for operation in operations(name)
+        if operation.code not in naming
+        and max((size for _, size in hlo.arrays(operation.out)), default=0) > large
     ]
-    assert not told(made)
+    assert not summaries(large_outputs)
 
 
 @pytest.mark.slow
 @needs_libtpu
 @cases.each("name", EACH)
 def test_data_are_next_to_nothing(name):
-    """The network is so small that each operation's start counts."""
-    found = operations(name)
-    spent = hlo.by_part(found)
-    mine = [one for one in found if one.part == "data" and one.cycles]
-    assert spent["data"] < 0.02 * sum(spent.values()), told(mine)
+    """Reading data takes less than 2 % of the cycles, even with a small network."""
+    step = operations(name)
+    cycles = hlo.by_part(step)
+    data = [operation for operation in step if operation.part == "data"]
+    data = [operation for operation in data if operation.cycles]
+    assert cycles["data"] < 0.02 * sum(cycles.values()), summaries(data)
 
 
 @needs_libtpu
 @cases.each("name", EACH)
 def test_the_guard_reads_no_kernel_and_no_map(name):
-    """Beyond what the optimiser makes anyway: sums and channels' statistics."""
+    """The guard reads only sums and statistics of channels."""
     widest = 4 * 64  # Bytes of the most channels.
-    mine = [one for one in operations(name) if one.part == "guard"]
-    assert mine
-    read = [one for one in mine if one.bytes > 16 * widest]
-    assert not told(read)
+    guard = [operation for operation in operations(name) if operation.part == "guard"]
+    assert guard
+    large = [operation for operation in guard if operation.bytes > 16 * widest]
+    assert not summaries(large)
 
 
 @needs_libtpu
 def test_a_seed_needs_little_more_memory_than_its_maps():
-    """Outputs of convolutions in float32, thrice: as such, normalised, and gradients."""
+    """Memory is at most three times the convolutions' outputs in float32.
+
+    The three are the outputs, the normalised outputs and the gradients.
+    """
     net = programs.network()
     _, outputs, _ = roofline.forward(net, programs.SIZE)
     assert compiled("erm")["temporary"] <= 3 * 4 * outputs * programs.BATCH
@@ -126,17 +130,17 @@ def test_permuted_adain_keeps_little_more_than_erm():
 @pytest.mark.slow
 @cases.each("name", ["erm", "padain", "sagnet"])
 def test_devices_send_each_other_gradients(name):
-    found = shared()[name]
-    moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
+    program = shared()[name]
+    moved = [collectives.CollectiveOutput(*fields) for fields in program["moved"]]
     by_role = collectives.by_role(moved)
-    largest = sorted(moved, key=lambda one: -one.bytes)[:5]
-    assert by_role["other"] <= 1.05 * found["gradients"], largest
-    assert by_role["other"] + by_role["norm"] >= found["gradients"], largest
+    largest = sorted(moved, key=lambda output: -output.bytes)[:5]
+    assert by_role["other"] <= 1.05 * program["gradients"], largest
+    assert by_role["other"] + by_role["norm"] >= program["gradients"], largest
 
 
 @functools.cache
 def shared() -> dict:
-    """What steps move among eight devices of v5e."""
+    """Return what steps move between eight v5e devices, by algorithm."""
     return smoke_runs.on_eight("tests.programs", "tpu", "erm", "padain", "sagnet")
 
 
@@ -167,25 +171,28 @@ def test_nothing_gathers_pixel_by_pixel(name):
         traced = programs.traced(name, mesh.make(1))
         text = traced.lower(lowering_platforms=("tpu",)).as_text()
     channels = 64 * programs.BATCH  # As many as there are numbers of channels.
-    taken = [line for line in text.splitlines() if _GATHER.search(line)]
-    assert taken
-    slow = [line.strip() for line in taken if _slices(line) > channels]
+    gathers = [line for line in text.splitlines() if _GATHER.search(line)]
+    assert gathers
+    slow = [line.strip() for line in gathers if _slices(line) > channels]
     assert not slow
 
 
 def test_rows_say_what_is_compiled():
     row = compiled_rows.parse("cifar16/padain,p=0.5+flip+mixup*10:vmapped")
-    assert (row.algo, row.options, row.taken) == ("padain", {"p": 0.5}, 0.5)
-    assert [one["name"] for one in row.inputs] == ["flip", "mixup"]
+    assert (row.algo, row.options, row.branch_chance) == ("padain", {"p": 0.5}, 0.5)
+    assert [entry["name"] for entry in row.inputs] == ["flip", "mixup"]
     assert (row.seeds, row.strategy, row.evaluates) == (10, "vmapped", False)
-    assert compiled_rows.parse("imagenet/padain").taken == 0.01
+    assert compiled_rows.parse("imagenet/padain").branch_chance == 0.01
     exact, folded = map(
         compiled_rows.parse, ("tiny/erm/evaluate", "tiny/erm/evaluate/folded")
     )
     assert (exact.evaluates, exact.folds) == (True, False)
     assert (folded.evaluates, folded.folds) == (True, True)
     for wrong in (
-        *("cifar16", "cifar17/erm", "cifar16/ermm", "cifar16/erm+mixdown"),
+        "cifar16",
+        "cifar17/erm",
+        "cifar16/ermm",
+        "cifar16/erm+mixdown",
         "cifar16/erm/folded",
     ):
         with pytest.raises(ValueError, match="row: "):
@@ -204,20 +211,20 @@ def test_goals_compare_what_is_there():
     def row(cycles, **parts):
         return {"cycles": cycles, "parts": {"data": 0, "guard": 0, **parts}}
 
-    found = {"imagenet/erm": row(90.0, guard=0.9), "imagenet/flax": row(100.0)}
-    told = compiled_goals.reached(found)
-    assert told["ERM, of Flax's example"]["now"] == 0.9
-    assert told["ERM, of Flax's example"]["reached"]
-    assert not told["guard, of a step (ResNet-50)"]["reached"]
-    assert "| 1.032 | 0.97 | 0.9 | yes |" in compiled_goals.table(found, "v5e")
+    programs = {"imagenet/erm": row(90.0, guard=0.9), "imagenet/flax": row(100.0)}
+    comparison = compiled_goals.compare(programs)
+    assert comparison["ERM, of Flax's example"]["now"] == 0.9
+    assert comparison["ERM, of Flax's example"]["reached"]
+    assert not comparison["guard, of a step (ResNet-50)"]["reached"]
+    assert "| 1.032 | 0.97 | 0.9 | yes |" in compiled_goals.table(programs, "v5e")
 
 
 def test_what_a_program_does_is_counted():
     program = jax.jit(lambda x: (x @ x).sum()).lower(jax.numpy.ones((8, 8))).compile()
-    found = compiled_read.described(program.as_text(), 0.5, times=3)
-    assert found["cycles"] == 0  # CPUs have no estimates.
-    assert found["kernels"] >= 3
-    assert found["kernels"] % 3 == found["collectives"] == 0
+    costs = compiled_read.sum_costs(program.as_text(), 0.5, times=3)
+    assert costs["cycles"] == 0  # CPUs have no estimates.
+    assert costs["kernels"] >= 3
+    assert costs["kernels"] % 3 == costs["collectives"] == 0
 
 
 @pytest.mark.slow
@@ -263,6 +270,6 @@ metadata={op_name="jit(one)/guard/select_n"}, backend_config={"estimated_cycles"
 
 
 def test_a_choice_within_an_update_is_the_optimiser_s():
-    found = compiled_read.described(FUSED, 0.5)
-    assert (found["parts"]["optimiser"], found["parts"]["guard"]) == (5, 3)
-    assert (found["kernels"], found["copies"], found["copied"]) == (3, 1, 32)
+    costs = compiled_read.sum_costs(FUSED, 0.5)
+    assert (costs["parts"]["optimiser"], costs["parts"]["guard"]) == (5, 3)
+    assert (costs["kernels"], costs["copies"], costs["copied"]) == (3, 1, 32)

@@ -47,7 +47,7 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
         name: jax.ShapeDtypeStruct((count, *column.shape[1:]), column.dtype)
         for name, column in {"image": image, **plan.columns}.items()
     }
-    traced = collectives.traced(
+    traced = collectives.trace_step(
         *(
             stage.program.step,
             stage.program.draw,
