@@ -1,4 +1,4 @@
-"""What a run of the chaos came to, and what it holds, to compare with another's."""
+"""Digests of a run's files, to compare a run after a fault with an unbroken run."""
 
 import hashlib
 import json
@@ -14,31 +14,36 @@ from jbias.runs import checkpoints
 BEST = "the best step"
 
 
-def end_of(workdir: pathlib.Path) -> dict[str, str]:
-    """What two runs must have in common: weights, records, decisions, best step, fate."""
-    found = {
+def read_end(workdir: pathlib.Path) -> dict[str, str]:
+    """Return digests of all that two equal runs must have in common.
+
+    These are weights, records, decisions, the file `done`, and under BEST the best step of
+    each seed.
+    """
+    digests = {
         path.relative_to(workdir).as_posix(): digest(path.read_bytes())
         for pattern in ("evals/*.jsonl", "decisions/*/*.parquet", "done")
         for path in sorted(workdir.glob(pattern))
     }
     for name, leaf in weights(workdir).items():
-        found[name] = digest(np.ascontiguousarray(leaf).tobytes())
-    found[BEST] = json.dumps(_best(workdir))
-    return found
+        digests[name] = digest(np.ascontiguousarray(leaf).tobytes())
+    digests[BEST] = json.dumps(_best(workdir))
+    return digests
 
 
 def _best(workdir: pathlib.Path) -> dict[str, tuple[float, int]]:
-    """Each seed's best validation accuracy and its step, among the checkpoints kept."""
+    """Return (best validation accuracy, minus its step) among the checkpoints, by seed."""
     best = {}
     for path in workdir.glob("checkpoints/*/metrics/metrics"):
         for seed, value in json.loads(path.read_text()).items():
-            one = (value, -int(path.parts[-3]))  # Of equal ones the first.
-            best[seed] = max(best.get(seed, one), one)
+            # The negative step prefers the first of equal accuracies.
+            candidate = (value, -int(path.parts[-3]))
+            best[seed] = max(best.get(seed, candidate), candidate)
     return dict(sorted(best.items()))
 
 
 def weights(workdir: pathlib.Path) -> dict[str, np.ndarray]:
-    """All numbers of the latest checkpoint, by its step and their names."""
+    """Return all arrays of the latest checkpoint, by its step and their names."""
     manager = checkpoints.CheckpointStore(workdir / "checkpoints").manager
     step = manager.latest_step()
     args = ocp.args.Composite(state=ocp.args.StandardRestore())
@@ -52,8 +57,11 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def held(workdir: pathlib.Path) -> Mapping[str, str]:
-    """What no refusal may change: identity, checkpoints, records, decisions."""
+def digest_protected(workdir: pathlib.Path) -> Mapping[str, str]:
+    """Return digests of all files that a refused run must not change, by path.
+
+    These are the config, checkpoints, records, decisions and the file `done`.
+    """
     patterns = ("config.json", "checkpoints/**/*", "evals/*", "decisions/**/*", "done")
     return {
         path.relative_to(workdir).as_posix(): digest(path.read_bytes())

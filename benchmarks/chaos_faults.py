@@ -1,6 +1,8 @@
-"""Kinds of faults: each harms one run, and tells from its Bench how that ended.
+"""Faults of a single process: functions that harm a run and return the outcome.
 
-A fault is a function; another kind is one more in KINDS, those of peers in `chaos_peers`.
+A fault takes the paths of a trial (chaos_runs.Bench) and a random generator. It returns one
+of the outcomes of chaos_runs and, for a lost run, the reason. KINDS lists all faults; those of
+two processes are in `chaos_peers`.
 """
 
 import errno
@@ -17,100 +19,100 @@ from collections.abc import Callable, Mapping
 from benchmarks import chaos_ends, chaos_hooks, chaos_runs
 from jbias.runtime import lock
 
-NAMED = "not to be made anew"  # What a run says of decisions that stay lost.
+NAMED = "not to be made anew"  # Message of a run about decisions that stay lost.
 ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.EDQUOT)
 
 
-def killed_at_a_point(point: str) -> Callable:
-    """Ended by SIGKILL at a random passing of a point."""
+def kill_at_point(point: str) -> Callable:
+    """Return a fault that sends SIGKILL at a random occurrence of a point."""
 
-    def fault(bench, random_):
-        number = random_.randint(1, bench.counts[point])
-        die = chaos_hooks.at(bench.workdir, point, number, chaos_hooks.die)
-        return chaos_runs.judged(bench, bench.run(die))
+    def kill(bench, rng):
+        number = rng.randint(1, bench.counts[point])
+        die = chaos_hooks.act_at(bench.workdir, point, number, chaos_hooks.die)
+        return chaos_runs.judge(bench, bench.run(die))
 
-    return fault
+    return kill
 
 
-def killed_at_a_time(bench, random_):
-    """SIGKILL whenever, in the writers of other languages too."""
+def kill_at_any_time(bench, rng):
+    """Send SIGKILL at a random time, which may interrupt libraries in C++ as well."""
     child = bench.start()
-    time.sleep(random_.uniform(0, bench.counts["seconds"]))
+    time.sleep(rng.uniform(0, bench.counts["seconds"]))
     child.kill()
-    ended = child.ended()
-    return chaos_runs.judged(bench, ended) if ended.code else (chaos_runs.MISSED, "")
+    ended = child.wait()
+    return chaos_runs.judge(bench, ended) if ended.code else (chaos_runs.MISSED, "")
 
 
-def killed_twice(bench, random_):
-    """And once more while it takes up what is left."""
+def kill_twice(bench, rng):
+    """Send SIGKILL at a random point, and again while the run resumes."""
     ends = []
-    for point in random_.choices(("save", "rename", "eval", "touch"), k=2):
-        number = random_.randint(1, max(bench.counts[point] // 2, 1))
-        die = chaos_hooks.at(bench.workdir, point, number, chaos_hooks.die)
+    for point in rng.choices(("save", "rename", "eval", "touch"), k=2):
+        number = rng.randint(1, max(bench.counts[point] // 2, 1))
+        die = chaos_hooks.act_at(bench.workdir, point, number, chaos_hooks.die)
         ends.append(bench.run(die))
-    return chaos_runs.judged(bench, *ends)
+    return chaos_runs.judge(bench, *ends)
 
 
-def terminated(bench, random_):
-    """SIGTERM at a random moment: saves, and goes on after."""
+def terminate(bench, rng):
+    """Send SIGTERM at a random point; the run must save a checkpoint and resume."""
 
     def end():
         os.kill(os.getpid(), signal.SIGTERM)
 
-    number = random_.randint(bench.counts["touch"] // 3, bench.counts["touch"])
-    return chaos_runs.judged(
-        bench, bench.run(chaos_hooks.at(bench.workdir, "touch", number, end))
+    number = rng.randint(bench.counts["touch"] // 3, bench.counts["touch"])
+    return chaos_runs.judge(
+        bench, bench.run(chaos_hooks.act_at(bench.workdir, "touch", number, end))
     )
 
 
-def write_fails(bench, random_):
-    """The system refuses a random write, save or rename, once."""
-    point = random_.choice(("write", "save", "eval", "rename"))
-    number = random_.randint(1, bench.counts[point])
-    act = chaos_hooks.fail(random_.choice(ERRORS))
-    return chaos_runs.judged(
-        bench, bench.run(chaos_hooks.at(bench.workdir, point, number, act))
+def fail_write(bench, rng):
+    """Let one random write, save or rename fail with an error of the system."""
+    point = rng.choice(("write", "save", "eval", "rename"))
+    number = rng.randint(1, bench.counts[point])
+    act = chaos_hooks.fail(rng.choice(ERRORS))
+    return chaos_runs.judge(
+        bench, bench.run(chaos_hooks.act_at(bench.workdir, point, number, act))
     )
 
 
-def file_cannot_grow(bench, random_):
-    """From a random moment on no file grows over a size, whoever writes it."""
-    size = random_.choice((0, 100, 1000, 10000))
+def limit_file_size(bench, rng):
+    """Limit the size of all files that the run writes, from a random point on."""
+    size = rng.choice((0, 100, 1000, 10000))
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
-    number = random_.randint(1, bench.counts["touch"])
-    hook = chaos_hooks.at(bench.workdir, "touch", number, limit)
-    return chaos_runs.judged(bench, bench.run(lambda: (quiet_limit(), hook())))
+    number = rng.randint(1, bench.counts["touch"])
+    hook = chaos_hooks.act_at(bench.workdir, "touch", number, limit)
+    return chaos_runs.judge(bench, bench.run(lambda: (ignore_size_signal(), hook())))
 
 
-def quiet_limit() -> None:
-    """An error, not the end of the process, for a file that is too large."""
+def ignore_size_signal() -> None:
+    """Let a write beyond the size limit raise an error instead of ending the process."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-def disk_full(bench, random_):
-    """A disk with too little room, at a random fill; then there is room again."""
+def fill_disk(bench, rng):
+    """Run on a disk with too little free space, then free space and resume."""
     used = sum(p.stat().st_size for p in bench.unbroken.rglob("*") if p.is_file())
     size = 4 * used + 2**20
     options = ("-t", "tmpfs", "-o", f"size={size}", "tmpfs")
     with chaos_hooks.mounted(bench.workdir.parent, *options):
         filler = bench.workdir.parent / "filler"
-        free = int(random_.uniform(0, 1.3 * used))
+        free = int(rng.uniform(0, 1.3 * used))
         with filler.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size - free - 65536)
         first = bench.run()
         filler.unlink()
-        return chaos_runs.judged(bench, first)
+        return chaos_runs.judge(bench, first)
 
 
-def read_only(bench, random_):
-    """The file system is remounted read-only at a random moment."""
+def remount_read_only(bench, rng):
+    """Remount the workdir read-only at a random point."""
 
     frozen = bench.trial / "frozen"
 
-    def freeze():  # Elsewhere first: nobody may write there meanwhile.
+    def freeze():  # First at another path, so that no write comes in between.
         for command in (
             ["mount", "--bind", bench.workdir, frozen],
             ["mount", "-o", "remount,ro,bind", frozen],
@@ -120,202 +122,217 @@ def read_only(bench, random_):
 
     bench.workdir.mkdir()
     frozen.mkdir()
-    number = random_.randint(1, bench.counts["touch"])
+    number = rng.randint(1, bench.counts["touch"])
     try:
-        first = bench.run(chaos_hooks.at(bench.workdir, "touch", number, freeze))
+        first = bench.run(chaos_hooks.act_at(bench.workdir, "touch", number, freeze))
     finally:
         for path in (bench.workdir, frozen):
             command = ["umount", "--lazy", path]
             subprocess.run(command, check=False, capture_output=True)
-    return chaos_runs.judged(bench, first)
+    return chaos_runs.judge(bench, first)
 
 
-def vanished(bench, random_):
-    """The workdir is gone at a random moment, or another is in its place; it returns.
+def remove_workdir(bench, rng):
+    """Move the workdir away at a random point, sometimes replace it, then restore it.
 
-    What is being saved just then may still be written in its place.
+    A save in progress may still be written to the old path. If the workdir is replaced by
+    another folder, the run must not touch the marker file in that folder.
     """
-    aside, another = bench.trial / "aside", random_.random() < 0.5
-    mine = bench.workdir / "mine"
+    aside, is_replaced = bench.trial / "aside", rng.random() < 0.5
+    marker = bench.workdir / "mine"
 
     def vanish():
         bench.workdir.rename(aside)
-        if another:
+        if is_replaced:
             bench.workdir.mkdir()
-            mine.touch()
+            marker.touch()
 
-    number = random_.randint(10, bench.counts["touch"])
-    hook = chaos_hooks.at(bench.workdir, "touch", number, vanish)
-    first = bench.start(hook, compare=False).ended()
+    number = rng.randint(10, bench.counts["touch"])
+    hook = chaos_hooks.act_at(bench.workdir, "touch", number, vanish)
+    first = bench.start(hook, compare=False).wait()
     if aside.exists():
-        over = first.code == 0 and not (aside / "done").exists()
-        if over or another != mine.exists():
-            return chaos_runs.LOST, f"went on where the workdir had been: {first}"
+        finished_elsewhere = first.code == 0 and not (aside / "done").exists()
+        if finished_elsewhere or is_replaced != marker.exists():
+            return chaos_runs.LOST, f"continued without its workdir: {first}"
         shutil.rmtree(bench.workdir, ignore_errors=True)
         aside.rename(bench.workdir)
-    return chaos_runs.judged(bench, first)
+    return chaos_runs.judge(bench, first)
 
 
-def damaged_file(*patterns: str) -> Callable:
-    """A file of a broken run is cut, emptied, or has bits the other way."""
+def damage_file(*patterns: str) -> Callable:
+    """Return a fault that cuts, empties or flips bits of a file of a broken run.
 
-    def fault(bench, random_):
-        bench.broken(random_)
-        found = {p for pattern in patterns for p in bench.workdir.glob(pattern)}
-        path = random_.choice(sorted(p for p in found if p.is_file()))
-        content = path.read_bytes()
-        path.write_bytes(_harmed(content, random_))
-        before = chaos_ends.held(bench.workdir)
-        first = bench.run()
-        if first.refused:
-            if chaos_ends.held(bench.workdir) != before:
-                return (
-                    chaos_runs.LOST,
-                    f"refused and changed what was there: {first.said[-500:]}",
-                )
-            path.write_bytes(content)
-        name = path.relative_to(bench.workdir)
-        outcome, why = chaos_runs.judged(bench, first)
-        return outcome, why and f"{name}: {why}"
-
-    return fault
-
-
-def lost_result(*patterns: str, done: bool) -> Callable:
-    """A file of a broken run, or of one that is done, is damaged or gone.
-
-    Made anew, or told of, and then its owner has a copy.
+    patterns: globs of the files to choose from, relative to the workdir.
     """
 
-    def fault(bench, random_):
+    def damage(bench, rng):
+        bench.copy_broken_run(rng)
+        paths = {p for pattern in patterns for p in bench.workdir.glob(pattern)}
+        path = rng.choice(sorted(p for p in paths if p.is_file()))
+        content = path.read_bytes()
+        path.write_bytes(_damage(content, rng))
+        digests = chaos_ends.digest_protected(bench.workdir)
+        first = bench.run()
+        if first.is_refusal:
+            if chaos_ends.digest_protected(bench.workdir) != digests:
+                why = f"refused but changed files: {first.output[-500:]}"
+                return chaos_runs.LOST, why
+            path.write_bytes(content)
+        name = path.relative_to(bench.workdir)
+        outcome, why = chaos_runs.judge(bench, first)
+        return outcome, why and f"{name}: {why}"
+
+    return damage
+
+
+def damage_result(*patterns: str, done: bool) -> Callable:
+    """Return a fault that damages or deletes a result of a broken or finished run.
+
+    The run must make the file again or report it; a reported file is then restored.
+
+    patterns: globs of the files to choose from. done: take the finished run.
+    """
+
+    def damage(bench, rng):
         if done:
             shutil.copytree(bench.unbroken, bench.workdir)
         else:
-            bench.broken(random_)
-        found = {p for pattern in patterns for p in bench.workdir.glob(pattern)}
-        path = random_.choice(sorted(found))
+            bench.copy_broken_run(rng)
+        paths = {p for pattern in patterns for p in bench.workdir.glob(pattern)}
+        path = rng.choice(sorted(paths))
         content = path.read_bytes()
         path.unlink()
-        if random_.random() < 0.7:
-            path.write_bytes(_harmed(content, random_))
-        first = bench.start(compare=False).ended()
-        if first.refused or f"{path.name} " in first.said and NAMED in first.said:
+        if rng.random() < 0.7:
+            path.write_bytes(_damage(content, rng))
+        first = bench.start(compare=False).wait()
+        if (
+            first.is_refusal
+            or f"{path.name} " in first.output
+            and NAMED in first.output
+        ):
             path.write_bytes(content)
-        outcome, why = chaos_runs.judged(bench, first)
+        outcome, why = chaos_runs.judge(bench, first)
         return outcome, why and f"{path.relative_to(bench.workdir)}: {why}"
 
-    return fault
+    return damage
 
 
-def _harmed(content: bytes, random_: random.Random) -> bytes:
-    if not content or random_.random() < 0.1:
+def _damage(content: bytes, rng: random.Random) -> bytes:
+    """Return `content` emptied, cut, or with one or eight bits flipped."""
+    if not content or rng.random() < 0.1:
         return b""
-    if random_.random() < 0.4:
-        return content[: random_.randrange(len(content))]
-    harmed = bytearray(content)
-    for _ in range(random_.choice((1, 1, 8))):
-        harmed[random_.randrange(len(harmed))] ^= 1 << random_.randrange(8)
-    return bytes(harmed)
+    if rng.random() < 0.4:
+        return content[: rng.randrange(len(content))]
+    damaged = bytearray(content)
+    for _ in range(rng.choice((1, 1, 8))):
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+    return bytes(damaged)
 
 
-def started_twice(bench, random_):
-    """Two starts in one workdir; where one is killed, the other may have it."""
+def start_twice(bench, rng):
+    """Start two runs in one workdir and sometimes kill the first one."""
     first = bench.start()
-    time.sleep(random_.uniform(0, bench.counts["seconds"]))
-    if random_.random() < 0.3:
+    time.sleep(rng.uniform(0, bench.counts["seconds"]))
+    if rng.random() < 0.3:
         first.kill()
     second = bench.start()
-    ends = [child.ended() for child in (first, second)]
+    ends = [child.wait() for child in (first, second)]
     for ended in ends:
-        if ended.code == 2 and "another process is at work" not in ended.said:
+        if ended.code == 2 and "another process is at work" not in ended.output:
             return chaos_runs.LOST, f"refused for another reason: {ended}"
-    if all(ended.refused for ended in ends):
-        return chaos_runs.LOST, f"neither went on: {ends}"
-    return chaos_runs.judged(bench, *ends)
+    if all(ended.is_refusal for ended in ends):
+        return chaos_runs.LOST, f"neither run continued: {ends}"
+    return chaos_runs.judge(bench, *ends)
 
 
-def lock_of_another_host(bench, random_):
-    """A host that died leaves its name in the lock; one that lives is left alone."""
-    bench.broken(random_)
-    path, alive = bench.workdir / "lock", random_.random() < 0.5
+def lock_from_another_host(bench, rng):
+    """Put another host's lock into a broken run's workdir.
+
+    The run must refuse if the other host is alive, and continue if it is dead.
+    """
+    bench.copy_broken_run(rng)
+    path, is_alive = bench.workdir / "lock", rng.random() < 0.5
     path.write_text("")
     with path.open("r+b") as file:
         other = lock.Lock(path, file.fileno(), lock.Owner("host-a", "b", 7, "s", "t"))
         other.beat()
-        patience = 30.0 if alive else 1.0  # A busy disk's beat may take seconds.
+        # A heartbeat may take seconds on a busy disk.
+        patience = 30.0 if is_alive else 1.0
         child = bench.start(lambda: setattr(lock, "PATIENCE_SECONDS", patience))
-        while alive and not child.over:
+        while is_alive and not child.is_over:
             other.beat()
             time.sleep(0.05)
-        first = child.ended()
-    if first.refused != alive or "host-a" not in first.said:
-        return chaos_runs.LOST, f"alive {alive}: {first}"
+        first = child.wait()
+    if first.is_refusal != is_alive or "host-a" not in first.output:
+        state = "alive" if is_alive else "dead"
+        return chaos_runs.LOST, f"the other host is {state}: {first}"
     path.write_text("")
-    return chaos_runs.judged(bench, first)
+    return chaos_runs.judge(bench, first)
 
 
-def clock_jumps(bench, random_):
-    """The clock goes back and forth by days, until a kill and after."""
-    seed = random_.random()
+def jump_clock(bench, rng):
+    """Move the clock back and forth by days, before and after a SIGKILL."""
+    seed = rng.random()
 
-    def before():
-        steps, real = random.Random(seed), time.time
+    def replace_clock():
+        jump_rng, real_time = random.Random(seed), time.time
         offset = 0.0
 
-        def jumping() -> float:
+        def jumping_time() -> float:
             nonlocal offset
-            if steps.random() < 0.02:
-                offset = steps.uniform(-1e6, 1e6)
-            return real() + offset
+            if jump_rng.random() < 0.02:
+                offset = jump_rng.uniform(-1e6, 1e6)
+            return real_time() + offset
 
-        time.time, time.time_ns = jumping, lambda: int(jumping() * 1e9)
+        time.time = jumping_time
+        time.time_ns = lambda: int(jumping_time() * 1e9)
 
-    number = random_.randint(1, bench.counts["touch"])
-    die = chaos_hooks.at(bench.workdir, "touch", number, chaos_hooks.die)
-    first = bench.run(lambda: (before(), die()))
-    return chaos_runs.judged(bench, first, bench.run(before))
+    number = rng.randint(1, bench.counts["touch"])
+    die = chaos_hooks.act_at(bench.workdir, "touch", number, chaos_hooks.die)
+    first = bench.run(lambda: (replace_clock(), die()))
+    return chaos_runs.judge(bench, first, bench.run(replace_clock))
 
 
-def slow_disk(bench, random_):
-    """A disk that takes long for each of many accesses, and then fails for once."""
-    number = random_.randint(1, bench.counts["touch"])
-    fail = chaos_hooks.fail(random_.choice(ERRORS))
-    fails = chaos_hooks.at(bench.workdir, "write", 1 + number // 8, fail)
+def slow_down_disk(bench, rng):
+    """Delay 20 accesses to the disk by 0.05 s each, then let one write fail."""
+    number = rng.randint(1, bench.counts["touch"])
+    fail = chaos_hooks.fail(rng.choice(ERRORS))
+    install_failure = chaos_hooks.act_at(bench.workdir, "write", 1 + number // 8, fail)
 
-    def slow():
+    def install_hooks():
         def wait():
             time.sleep(0.05)
 
         for i in range(20):
-            chaos_hooks.at(bench.workdir, "touch", number + i, wait)()
-        fails()
+            chaos_hooks.act_at(bench.workdir, "touch", number + i, wait)()
+        install_failure()
 
-    return chaos_runs.judged(bench, bench.run(slow))
+    return chaos_runs.judge(bench, bench.run(install_hooks))
 
 
 Fault = Callable[[chaos_runs.Bench, random.Random], tuple[str, str]]
 KINDS: Mapping[str, Fault] = types.MappingProxyType(
     {
-        "SIGKILL in a save": killed_at_a_point("save"),
-        "SIGKILL in an evaluation's writing": killed_at_a_point("eval"),
-        "SIGKILL before a rename": killed_at_a_point("rename"),
-        "SIGKILL after a step": killed_at_a_point("step"),
-        "SIGKILL at any time": killed_at_a_time,
-        "SIGKILL twice": killed_twice,
-        "SIGTERM": terminated,
-        "disk full": disk_full,
-        "file cannot grow": file_cannot_grow,
-        "write fails": write_fails,
-        "slow disk": slow_disk,
-        "read-only": read_only,
-        "workdir vanishes": vanished,
-        "damaged checkpoint": damaged_file("checkpoints/**/*"),
-        "damaged records": damaged_file("evals/*.jsonl"),
-        "lost decisions": lost_result("decisions/*/*", done=False),
-        "lost when done": lost_result("decisions/*/*", "evals/*", done=True),
-        "damaged facts": damaged_file("*.json", "log.txt"),
-        "two starts": started_twice,
-        "another host's lock": lock_of_another_host,
-        "clock jumps": clock_jumps,
+        "SIGKILL in a save": kill_at_point("save"),
+        "SIGKILL in an evaluation's writing": kill_at_point("eval"),
+        "SIGKILL before a rename": kill_at_point("rename"),
+        "SIGKILL after a step": kill_at_point("step"),
+        "SIGKILL at any time": kill_at_any_time,
+        "SIGKILL twice": kill_twice,
+        "SIGTERM": terminate,
+        "disk full": fill_disk,
+        "file cannot grow": limit_file_size,
+        "write fails": fail_write,
+        "slow disk": slow_down_disk,
+        "read-only": remount_read_only,
+        "workdir vanishes": remove_workdir,
+        "damaged checkpoint": damage_file("checkpoints/**/*"),
+        "damaged records": damage_file("evals/*.jsonl"),
+        "lost decisions": damage_result("decisions/*/*", done=False),
+        "lost when done": damage_result("decisions/*/*", "evals/*", done=True),
+        "damaged facts": damage_file("*.json", "log.txt"),
+        "two starts": start_twice,
+        "another host's lock": lock_from_another_host,
+        "clock jumps": jump_clock,
     }
 )

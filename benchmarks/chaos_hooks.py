@@ -1,4 +1,4 @@
-"""Points that a run passes, where it may come to harm: its writes, renames and steps."""
+"""Hooks at points of a run where a fault can be injected: writes, renames and steps."""
 
 import collections
 import contextlib
@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator
 
 from jbias.training import divergence
 
-OVER = "CHAOS_OVER"  # In the environment of a process whose run is over.
-MEANT, ACTED = "meant", "acted"
+OVER = "CHAOS_OVER"  # Environment variable of a process whose run is over.
+MEANT, ACTED = "meant", "acted"  # Files: a fault was planned; a fault happened.
 POINTS = ("save", "eval", "rename", "write", "touch", "step")
 
 
 def _points(workdir: str, event: str, args: tuple) -> tuple[str, ...]:
-    """Which points an event of the interpreter is."""
+    """Return the points that an audit event of the interpreter passes.
+
+    workdir: only events on paths below this folder count.
+    """
     if event == "os.rename":
         return ("rename", "touch") if workdir in str(args[1]) else ()
     if event in ("os.mkdir", "os.remove", "os.rmdir", "os.listdir", "os.scandir"):
@@ -27,81 +30,86 @@ def _points(workdir: str, event: str, args: tuple) -> tuple[str, ...]:
     if event != "open" or workdir not in str(args[0]):
         return ()
     path, mode, flags = str(args[0]), *args[1:]
-    if not (set(mode or "") & set("wax+") or (flags or 0) & (os.O_WRONLY | os.O_RDWR)):
+    opens_for_writing = set(mode or "") & set("wax+")
+    if not (opens_for_writing or (flags or 0) & (os.O_WRONLY | os.O_RDWR)):
         return ("touch",)
-    inside = "eval" if "/evals/" in path or "/decisions/" in path else "write"
-    inside = "save" if "/checkpoints/" in path else inside
-    return ("touch", "write") if inside == "write" else ("touch", "write", inside)
+    if "/checkpoints/" in path:
+        return ("touch", "write", "save")
+    if "/evals/" in path or "/decisions/" in path:
+        return ("touch", "write", "eval")
+    return ("touch", "write")
 
 
-def _heard(workdir: pathlib.Path, hear: Callable[[str], None]) -> None:
-    """Calls `hear` with each point that this process passes."""
-    within = str(workdir)
+def _call_at_points(workdir: pathlib.Path, callback: Callable[[str], None]) -> None:
+    """Call `callback` with the name of each point that this process passes."""
+    folder = str(workdir)
 
-    def hook(event: str, args: tuple) -> None:
+    def audit(event: str, args: tuple) -> None:
         if OVER in os.environ:
             return
-        for point in _points(within, event, args):
-            hear(point)
+        for point in _points(folder, event, args):
+            callback(point)
 
-    sys.addaudithook(hook)
+    sys.addaudithook(audit)
     add = divergence.Monitor.add
 
-    def counted(self, *args):
-        hear("step")
+    def add_after_callback(self, *args):
+        callback("step")
         return add(self, *args)
 
-    divergence.Monitor.add = counted
+    divergence.Monitor.add = add_after_callback
 
 
-def at(
+def act_at(
     workdir: pathlib.Path, point: str, number: int, act: Callable[[], None]
 ) -> Callable[[], None]:
-    """What makes a process `act` at the numberth passing of a point, from any thread.
+    """Return a function that installs a hook in the process which calls it.
 
-    Beside the workdir stands then that it was meant to, and that it did.
+    The hook calls `act` once, when the process passes `point` for the `number`th time, in
+    any thread. The files MEANT and ACTED in the workdir's parent record that the hook was
+    installed and that `act` was called.
     """
 
-    def before() -> None:
-        lock, left = threading.Lock(), number
+    def install() -> None:
+        lock, remaining = threading.Lock(), number
         (workdir.parent / MEANT).touch()
 
-        def hear(passed: str) -> None:
-            nonlocal left
-            if passed != point or left <= 0:
+        def callback(passed_point: str) -> None:
+            nonlocal remaining
+            if passed_point != point or remaining <= 0:
                 return
             with lock:
-                left -= 1
-                now = left == 0
-            if now:
+                remaining -= 1
+                is_due = remaining == 0
+            if is_due:
                 (workdir.parent / ACTED).touch()
                 act()
 
-        _heard(workdir, hear)
+        _call_at_points(workdir, callback)
 
-    return before
+    return install
 
 
-def late(workdir: pathlib.Path, *, over: bool) -> None:
-    """Notes what is done from outside: nothing happens where the run is `over`."""
-    for name in (MEANT,) if over else (MEANT, ACTED):
+def note_outside_harm(workdir: pathlib.Path, *, is_over: bool) -> None:
+    """Record a fault from outside the run; a run that is over does not suffer it."""
+    for name in (MEANT,) if is_over else (MEANT, ACTED):
         (workdir.parent / name).touch()
 
 
-def count(workdir: pathlib.Path, out: pathlib.Path) -> None:
-    """Keeps in a file how often this process has passed each point."""
+def count_points(workdir: pathlib.Path, out: pathlib.Path) -> None:
+    """Write to file `out` how often this process has passed each point."""
     counts = collections.Counter(dict.fromkeys(POINTS, 0))
 
-    def hear(passed: str) -> None:
-        counts[passed] += 1
-        if passed in ("step", "touch"):
+    def callback(point: str) -> None:
+        counts[point] += 1
+        if point in ("step", "touch"):
             out.write_text(json.dumps(counts))
 
-    _heard(workdir, hear)
+    _call_at_points(workdir, callback)
 
 
-def missed(folder: pathlib.Path) -> bool:
-    """Whether what was meant to happen in a trial's folder never did."""
+def is_missed(folder: pathlib.Path) -> bool:
+    """Return True if the fault planned for the trial in `folder` did not happen."""
     return (folder / MEANT).exists() and not (folder / ACTED).exists()
 
 
@@ -110,7 +118,7 @@ def die() -> None:
 
 
 def fail(error: int) -> Callable[[], None]:
-    """What raises an error of the system."""
+    """Return a function that raises OSError with the error number `error`."""
 
     def act() -> None:
         raise OSError(error, os.strerror(error))
@@ -120,19 +128,23 @@ def fail(error: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def mounted(path: pathlib.Path, *options: str) -> Iterator[None]:
-    """Mounts there, as long as the context lasts; OSError where that is not allowed."""
+    """Mount at `path` within the context; raise OSError if mounting is not allowed.
+
+    options: options and source of the command `mount`.
+    """
     path.mkdir(exist_ok=True)
-    done = subprocess.run(["mount", *options, path], capture_output=True, check=False)
-    if done.returncode:
-        raise OSError(done.stderr.decode())
+    command = ["mount", *options, path]
+    process = subprocess.run(command, capture_output=True, check=False)
+    if process.returncode:
+        raise OSError(process.stderr.decode())
     try:
         yield
     finally:
         subprocess.run(["umount", "--lazy", path], check=True)
 
 
-def may_mount(folder: pathlib.Path) -> bool:
-    """Whether this process may mount a file system there."""
+def can_mount(folder: pathlib.Path) -> bool:
+    """Return True if this process may mount a file system below `folder`."""
     try:
         with mounted(folder / "mount", "-t", "tmpfs", "tmpfs"):
             return True

@@ -1,7 +1,7 @@
-"""Small real runs in processes of their own, which come to harm at a stated point.
+"""Small real runs in forked processes, with a fault at a given point.
 
-A process that has imported all and started nothing of JAX forks for each run: what is
-left to pay is a second. Each ends as `python -m jbias.main` ends.
+The parent process imports all modules but does not initialise JAX, so that a forked run
+starts within a second. A run ends like `python -m jbias.main`.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ from jbias.runs import checkpoints
 from jbias.runtime import console
 from jbias.training import setup
 
-FOR_FORKS = (checkpoints, erm, inputs, main, setup, train)  # Imported once.
-OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
+FOR_FORKS = (checkpoints, erm, inputs, main, setup, train)  # Imported before forking.
+OTHER_BITS = 99  # Exit code of a run that ended well with wrong bits.
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
-MISSED = "missed"  # The run was over before anything happened to it.
+MISSED = "missed"  # The run was over before the fault.
 CONFIG = """
 from jbias.configs import erm
 
@@ -48,55 +48,61 @@ def get_config(arg=""):
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a run ended: its exit code, negative for a signal, and what it said."""
+    """The end of a run: its exit code, negative for a signal, and its output."""
 
     code: int
-    said: str
+    output: str
 
     @property
-    def refused(self) -> bool:
-        """Whether it ended in one clear line, as what cannot be is to end."""
-        lines = [line for line in self.said.splitlines() if line.startswith("jbias: ")]
-        return self.code == 2 and len(lines) == 1 and self.clear
+    def is_refusal(self) -> bool:
+        """True if the run ended with exit code 2 and one error line."""
+        lines = [
+            line for line in self.output.splitlines() if line.startswith("jbias: ")
+        ]
+        return self.code == 2 and len(lines) == 1 and self.is_clean
 
     @property
-    def clear(self) -> bool:
-        return "Traceback" not in self.said and "Exception ignored" not in self.said
+    def is_clean(self) -> bool:
+        """True if the output has no traceback."""
+        return "Traceback" not in self.output and "Exception ignored" not in self.output
 
 
 @dataclasses.dataclass(frozen=True)
 class Child:
-    """A run under way, and where what it says is read."""
+    """A forked run: its process and the file descriptor of its output."""
 
     pid: int
-    said: int
+    output_fd: int
 
     def kill(self) -> None:
-        """Ends it, unless it has ended."""
-        os.kill(self.pid, signal.SIGKILL)  # Nobody has waited for it yet.
+        """Kill the run; does nothing if the run has ended."""
+        os.kill(self.pid, signal.SIGKILL)  # Not reaped yet: the process id is valid.
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, how) is not None
+    def is_over(self) -> bool:
+        """True if the run has ended."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, options) is not None
 
-    def ended(self, seconds: float = PATIENCE_SECONDS) -> Ended:
-        """Waits for its end; one that takes longer is killed, and says so."""
-        until, late = time.monotonic() + seconds, ""
-        while not self.over:
-            if time.monotonic() > until:
-                late = "\nit hangs"
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> Ended:
+        """Wait for the run's end and return it; kill a run that takes longer."""
+        deadline, note = time.monotonic() + seconds, ""
+        while not self.is_over:
+            if time.monotonic() > deadline:
+                note = f"\nkilled: still running after {seconds:g} seconds"
                 self.kill()
             time.sleep(0.01)
         _, status = os.waitpid(self.pid, 0)
-        with os.fdopen(self.said, errors="replace") as said:
-            return Ended(os.waitstatus_to_exitcode(status), said.read() + late)
+        with os.fdopen(self.output_fd, errors="replace") as file:
+            return Ended(os.waitstatus_to_exitcode(status), file.read() + note)
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """A folder with an unbroken run, broken ones, and room for a trial."""
+    """Paths of one trial.
+
+    folder: has the unbroken run and broken runs. trial: the trial's own folder.
+    """
 
     folder: pathlib.Path
     trial: pathlib.Path
@@ -110,13 +116,13 @@ class Bench:
         return self.folder / "unbroken"
 
     @property
-    def end(self) -> pathlib.Path:
-        """What the unbroken run came to."""
+    def end_path(self) -> pathlib.Path:
+        """File of the unbroken run's digests (chaos_ends.read_end)."""
         return self.folder / "end.json"
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each point is passed by an unbroken run, and its "seconds"."""
+        """How often an unbroken run passes each point, and its "seconds"."""
         return json.loads((self.folder / "counts.json").read_text())
 
     def start(
@@ -125,7 +131,11 @@ class Bench:
         *flags: str,
         compare: bool = True,
     ) -> Child:
-        """Forks a run in the trial's workdir; `before` is called in it."""
+        """Fork a run in the trial's workdir and return it.
+
+        before: is called in the forked process before the run. flags: of the command line.
+        compare: exit with OTHER_BITS if the run differs from the unbroken run.
+        """
         config = self.folder / "config.py"
         argv = ["jbias", f"--config={config}", f"--workdir={self.workdir}", *flags]
 
@@ -135,24 +145,22 @@ class Bench:
             os.environ[chaos_hooks.OVER] = "1"
             if code or not compare:
                 return code
-            found, wanted = (
-                chaos_ends.end_of(self.workdir),
-                json.loads(self.end.read_text()),
-            )
-            other = [key for key in found | wanted if found.get(key) != wanted.get(key)]
-            print("differing from the unbroken run:", other or "nothing")
-            return OTHER_BITS if other else 0
+            end = chaos_ends.read_end(self.workdir)
+            wanted = json.loads(self.end_path.read_text())
+            different = [key for key in end | wanted if end.get(key) != wanted.get(key)]
+            print("differing from the unbroken run:", different or "nothing")
+            return OTHER_BITS if different else 0
 
-        return forked(work)
+        return fork_run(work)
 
     def run(self, before: Callable[[], None] = lambda: None) -> Ended:
-        """Starts a run and waits for its end."""
-        return self.start(before).ended()
+        """Fork a run, wait for its end and return it."""
+        return self.start(before).wait()
 
-    def broken(self, random_: random.Random) -> None:
-        """Makes the workdir that of a run which was killed, at one of several steps."""
+    def copy_broken_run(self, rng: random.Random) -> None:
+        """Copy a run that was killed at one of several steps into the workdir."""
         choices = sorted((self.folder / "broken").iterdir())
-        shutil.copytree(random_.choice(choices), self.workdir)
+        shutil.copytree(rng.choice(choices), self.workdir)
 
 
 def _main(argv: list[str]) -> int:
@@ -167,20 +175,24 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def forked(work: Callable[[], int]) -> Child:
-    """What it says goes into a pipe: it holds 64 KiB, whatever the disk does."""
+def fork_run(work: Callable[[], int]) -> Child:
+    """Call `work` in a forked process, which exits with its result; return the process.
+
+    The output goes into a pipe of 64 KiB, which does not depend on the disk; longer output
+    is cut.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    said, says = os.pipe()
-    os.set_blocking(says, False)  # Beyond that, lines are lost.
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
     pid = os.fork()
     if pid:
-        os.close(says)
-        return Child(pid, said)
+        os.close(write_fd)
+        return Child(pid, read_fd)
     code = 98
     try:
-        for standard in (1, 2):
-            os.dup2(says, standard)
+        for standard_fd in (1, 2):
+            os.dup2(write_fd, standard_fd)
         code = work()
     except BaseException:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
@@ -192,91 +204,100 @@ def forked(work: Callable[[], int]) -> Child:
 
 
 @contextlib.contextmanager
-def cached(folder: pathlib.Path) -> Iterator[None]:
-    """Lets all runs share programs, which are compiled quickly, and drawn sets."""
+def share_cache(folder: pathlib.Path) -> Iterator[None]:
+    """Share compiled programs and generated data sets between runs within the context.
+
+    Programs are compiled without optimisation, to save time.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
-    told = {
+    variables = {
         "JBIAS_CACHE": str(folder.parent / "cache"),
         "XLA_FLAGS": f"{flags} --xla_backend_optimization_level=0",
     }
-    before = {key: os.environ.get(key) for key in told}
-    os.environ.update(told)
+    previous = {key: os.environ.get(key) for key in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for key, value in before.items():
+        for key, value in previous.items():
             if value is None:
                 del os.environ[key]
             else:
                 os.environ[key] = value
 
 
-def cleared(folder: pathlib.Path) -> None:
-    """Makes a folder that holds nothing."""
+def make_empty(folder: pathlib.Path) -> None:
+    """Create an empty folder; delete an existing one first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
 
 
-def _code() -> str:
-    """What all the code that runs is known by."""
+def _digest_code() -> str:
+    """Return a digest of all code that a trial runs."""
     root = pathlib.Path(__file__).parents[1]
     globs = ("jbias/**/*.py", "configs/**/*.py", "benchmarks/chaos*.py")
-    paths = [path for one in globs for path in root.glob(one)]
+    paths = [path for pattern in globs for path in root.glob(pattern)]
     return chaos_ends.digest(b"".join(path.read_bytes() for path in sorted(paths)))
 
 
 def prepare(folder: pathlib.Path) -> None:
-    """Makes the unbroken run, counts its points, and breaks some.
+    """Make the unbroken run, count its points, and make the broken runs.
 
-    Once for a folder; anew, and all trials with it, where the code is another.
+    A folder that was prepared by the same code is kept; if the code has changed, the
+    folder and all its trials are deleted first.
     """
     stamp = folder / "code"
     if (folder / "counts.json").exists() and stamp.exists():
-        if stamp.read_text() == _code():
+        if stamp.read_text() == _digest_code():
             return
-        print("chaos: the code has changed: all trials begin anew", file=sys.stderr)
+        print("chaos: the code has changed; all trials start again", file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "broken").mkdir(parents=True)
-    stamp.write_text(_code())
+    stamp.write_text(_digest_code())
     (folder / "config.py").write_text(CONFIG)
-    bench, counts = Bench(folder, folder / "trial"), folder / "counts.part"
+    bench, counts_path = Bench(folder, folder / "trial"), folder / "counts.part"
 
-    def counted() -> None:
-        chaos_hooks.count(bench.workdir, counts)
+    def count() -> None:
+        chaos_hooks.count_points(bench.workdir, counts_path)
 
-    for number in ("warm", "unbroken"):  # The first one also compiles.
-        cleared(bench.trial)
+    for name in ("warm-up", "unbroken"):  # The first run also compiles.
+        make_empty(bench.trial)
         began = time.monotonic()
-        ended = bench.start(counted, compare=False).ended()
+        ended = bench.start(count, compare=False).wait()
         seconds = time.monotonic() - began
         if ended.code:
-            raise SystemExit(f"chaos: the {number} run ended so: {ended}")
+            raise SystemExit(f"chaos: the {name} run failed: {ended}")
     bench.workdir.rename(bench.unbroken)
 
-    def told() -> int:
-        bench.end.write_text(json.dumps(chaos_ends.end_of(bench.unbroken)))
+    def write_end() -> int:
+        bench.end_path.write_text(json.dumps(chaos_ends.read_end(bench.unbroken)))
         return 0
 
-    if (ended := forked(told).ended()).code:
+    ended = fork_run(write_end).wait()
+    if ended.code:
         raise SystemExit(f"chaos: the unbroken run cannot be read: {ended}")
     for step in (5, 8, 10):
-        killed = bench.run(chaos_hooks.at(bench.workdir, "step", step, chaos_hooks.die))
-        if killed.code != -signal.SIGKILL:
-            raise SystemExit(f"chaos: a run to be killed ended so: {killed}")
+        kill = chaos_hooks.act_at(bench.workdir, "step", step, chaos_hooks.die)
+        ended = bench.run(kill)
+        if ended.code != -signal.SIGKILL:
+            raise SystemExit(f"chaos: SIGKILL did not end a run: {ended}")
         bench.workdir.rename(folder / "broken" / str(step))
-    seen = {**json.loads(counts.read_text()), "seconds": seconds}
-    (folder / "counts.json").write_text(json.dumps(seen))
+    counts = {**json.loads(counts_path.read_text()), "seconds": seconds}
+    (folder / "counts.json").write_text(json.dumps(counts))
 
 
-def judged(bench: Bench, *before: Ended) -> tuple[str, str]:
-    """How it ended, and why it is lost: the same command goes on, to the right bits."""
-    refused = False
-    for ended in before:
-        fine = ended.code in (0, 143, -signal.SIGKILL, -signal.SIGTERM) and ended.clear
-        refused |= ended.refused
-        if not (fine or ended.refused):
-            return LOST, f"ended by {ended.code}: {ended.said[-1500:]}"
+def judge(bench: Bench, *ends: Ended) -> tuple[str, str]:
+    """Run the same command again; return the trial's outcome and why it is lost, if it is.
+
+    ends: ends of the runs so far, which must be killed, terminated, finished or refused.
+    """
+    allowed_codes = (0, 143, -signal.SIGKILL, -signal.SIGTERM)
+    for ended in ends:
+        is_allowed = ended.code in allowed_codes and ended.is_clean
+        if not (is_allowed or ended.is_refusal):
+            return LOST, f"ended with code {ended.code}: {ended.output[-1500:]}"
     last = bench.run()
-    if last.code or not last.clear:
-        return LOST, f"does not go on, {last.code}: {last.said[-1500:]}"
-    return (REFUSED if refused else RECOVERED), ""
+    if last.code or not last.is_clean:
+        return LOST, f"does not continue, code {last.code}: {last.output[-1500:]}"
+    is_refused = any(ended.is_refusal for ended in ends)
+    return (REFUSED if is_refused else RECOVERED), ""

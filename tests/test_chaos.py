@@ -1,4 +1,4 @@
-"""A fault of every kind over a real run: the right bits, or one clear refusal."""
+"""Faults of every kind in a real run end with the right bits or one clear refusal."""
 
 import json
 import os
@@ -22,9 +22,15 @@ from tests import smoke_runs
 def test_one_fault_of_every_kind_loses_nothing(kinds, tmp_path):
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "benchmarks.chaos", "--seed=7", "--jobs=2"),
-            *(f"--trials={len(kinds)}", f"--kinds={','.join(kinds)}"),
-            *(f"--work={tmp_path / 'work'}", f"--out={tmp_path}"),
+            sys.executable,
+            "-m",
+            "benchmarks.chaos",
+            "--seed=7",
+            "--jobs=2",
+            f"--trials={len(kinds)}",
+            f"--kinds={','.join(kinds)}",
+            f"--work={tmp_path / 'work'}",
+            f"--out={tmp_path}",
         ],
         cwd=smoke_runs.ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1"},
@@ -32,20 +38,20 @@ def test_one_fault_of_every_kind_loses_nothing(kinds, tmp_path):
         text=True,
         check=False,
     )
-    said = all_said(done, tmp_path)
-    assert done.returncode == 0, said
-    told = json.loads((tmp_path / "chaos.json").read_text())["results"]
-    counts = told["kinds"].pop("all")
-    assert set(told["kinds"]) | set(told["lacking"]) == set(kinds), said
-    assert counts["tried"] + counts["missed"] == len(kinds), said
-    assert counts["missed"] < 3, said
-    assert counts["recovered"] + counts["refused"] == counts["tried"], said
+    output = all_output(done, tmp_path)
+    assert done.returncode == 0, output
+    results = json.loads((tmp_path / "chaos.json").read_text())["results"]
+    counts = results["kinds"].pop("all")
+    assert set(results["kinds"]) | set(results["lacking"]) == set(kinds), output
+    assert counts["tried"] + counts["missed"] == len(kinds), output
+    assert counts["missed"] < 3, output
+    assert counts["recovered"] + counts["refused"] == counts["tried"], output
     if kinds is chaos_faults.KINDS:
-        assert counts["refused"] > 1, said  # Two starts, and a write that fails.
+        assert counts["refused"] > 1, output  # Two starts, and a write that fails.
 
 
-def all_said(done, folder) -> str:
-    """What the trials came to and said, with the logs of those that are lost."""
+def all_output(done, folder) -> str:
+    """Return the output of a benchmark and its trials, with logs of lost runs."""
     parts = [f"exit code {done.returncode}", done.stdout, done.stderr]
     for pattern in ("work/*/trials.jsonl", "work/*/trial*/**/log.txt"):
         for path in sorted(folder.glob(pattern)):
@@ -54,7 +60,7 @@ def all_said(done, folder) -> str:
 
 
 def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
-    """The harness can fail: a silent end, a traceback, two lines, other bits."""
+    """A silent end, a traceback, two lines or other bits make a run lost."""
     line = "jbias: no room; make some"
 
     class Bench:
@@ -62,7 +68,7 @@ def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
             self.run = lambda: chaos_runs.Ended(*last)
 
     def outcome(first, last=(0, "")):
-        return chaos_runs.judged(Bench(last), chaos_runs.Ended(*first))[0]
+        return chaos_runs.judge(Bench(last), chaos_runs.Ended(*first))[0]
 
     assert outcome((-9, "")) == chaos_runs.RECOVERED
     assert outcome((2, line)) == chaos_runs.REFUSED
@@ -84,15 +90,16 @@ def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
     bench = chaos_runs.Bench(tmp_path, tmp_path)
     line = "jbias: processes: process 1 of 2 (a, pid 7) was lost; start all processes again"
 
-    def wrong(code, said):
-        return chaos_peers._unlike(bench, chaos_runs.Ended(code, said), 1, "was lost")
+    def problem(code, output):
+        ended = chaos_runs.Ended(code, output)
+        return chaos_peers._describe_bad_end(bench, ended, lost=1, what="was lost")
 
-    assert not wrong(69, line)
-    assert not wrong(
+    assert not problem(69, line)
+    assert not problem(
         2,
         "jbias: processes: not all of 2 processes reached localhost:7 within 30 s, or two ...",
     )
-    for code, said in (
+    for code, output in (
         (0, ""),  # Without the file `done`.
         (2, line),
         (-6, line),
@@ -102,56 +109,62 @@ def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
         (69, line.replace("1 of", "0 of")),
         (-9, "it hangs"),
     ):
-        assert wrong(code, said), said
+        assert problem(code, output), output
 
 
 def test_what_one_process_computed_may_differ_by_rounding_and_one_image():
-    one = dict(metric="accuracy", step=8, value=0.5, count=16)
-    assert chaos_peers._near_record({**one}, {**one, "value": 0.53, "count": 17})
-    assert not chaos_peers._near_record({**one}, {**one, "value": 0.56, "count": 18})
-    assert not chaos_peers._near_record({**one}, {**one, "step": 9})
+    accuracy = dict(metric="accuracy", step=8, value=0.5, count=16)
+    assert chaos_peers._is_close_record(
+        {**accuracy}, {**accuracy, "value": 0.53, "count": 17}
+    )
+    assert not chaos_peers._is_close_record(
+        {**accuracy}, {**accuracy, "value": 0.56, "count": 18}
+    )
+    assert not chaos_peers._is_close_record({**accuracy}, {**accuracy, "step": 9})
     loss = dict(metric="loss", step=8, value=2.0, count=None)
-    assert chaos_peers._near_record({**loss}, {**loss, "value": 2.0005})
-    assert not chaos_peers._near_record({**loss}, {**loss, "value": 2.01})
+    assert chaos_peers._is_close_record({**loss}, {**loss, "value": 2.0005})
+    assert not chaos_peers._is_close_record({**loss}, {**loss, "value": 2.01})
 
 
 @pytest.mark.parametrize("over", [True, False])
 def test_a_peer_is_killed_by_time_or_was_over(over, tmp_path, monkeypatch):
-    """The first draw whose point is a moment; only a process at work can be lost."""
+    """A kill at a random time counts as missed if the process had ended."""
     ended = chaos_runs.Ended(0 if over else -9, "")
-    child = types.SimpleNamespace(over=over, kill=lambda: None, ended=lambda *_: ended)
+    child = types.SimpleNamespace(
+        is_over=over, kill=lambda: None, wait=lambda *_: ended
+    )
     started = []
     monkeypatch.setattr(
         chaos_peers, "start", lambda bench, hooks: started.append(hooks) or [child] * 2
     )
     monkeypatch.setattr(chaos_peers, "_counts", lambda bench: {"seconds": 0.01})
-    monkeypatch.setattr(chaos_peers, "_unlike", lambda *_: "")
-    monkeypatch.setattr(chaos_peers, "judged", lambda *_: (chaos_runs.RECOVERED, ""))
+    monkeypatch.setattr(chaos_peers, "_describe_bad_end", lambda *_, **__: "")
+    monkeypatch.setattr(chaos_peers, "judge", lambda *_: (chaos_runs.RECOVERED, ""))
 
     class Draws(random.Random):
-        choice = staticmethod(lambda some: "time" if "time" in some else 0.01)
+        choice = staticmethod(lambda values: "time" if "time" in values else 0.01)
 
     bench = chaos_runs.Bench(tmp_path, tmp_path / "trial")
     bench.trial.mkdir()
-    assert chaos_peers.killed(bench, Draws(0))[0] == chaos_runs.RECOVERED
-    assert started == [{}] and chaos_hooks.missed(bench.trial) == over
+    assert chaos_peers.kill_peer(bench, Draws(0))[0] == chaos_runs.RECOVERED
+    assert started == [{}] and chaos_hooks.is_missed(bench.trial) == over
 
 
 def test_harm_is_done_to_a_file_and_differs_from_trial_to_trial():
     content = bytes(range(100))
-    harmed = {chaos_faults._harmed(content, random.Random(seed)) for seed in range(30)}
+    harmed = {chaos_faults._damage(content, random.Random(seed)) for seed in range(30)}
     assert content not in harmed
     assert len(harmed) > 10
 
 
 def test_the_table_counts_by_kind_and_in_all():
-    found = {
+    records = {
         number: dict(kind=kind, outcome=outcome)
         for number, (kind, outcome) in enumerate(
             [("a", "recovered"), ("a", "lost"), ("b", "refused"), ("b", "missed")]
         )
     }
-    counts, text = chaos.table(found, ["a", "b"])
+    counts, text = chaos.table(records, ["a", "b"])
     assert counts["a"] == dict(tried=2, recovered=1, refused=0, lost=1, missed=0)
     assert counts["all"] == dict(tried=3, recovered=1, refused=1, lost=1, missed=1)
     assert "| b | 1 | 0 | 1 | 0 | 1 |" in text
@@ -161,15 +174,19 @@ def test_the_table_counts_by_kind_and_in_all():
 def test_what_never_happened_is_not_counted_as_overcome(
     tmp_path, monkeypatch, happened
 ):
-    def fault(bench, random_):
-        hook = chaos_hooks.at(bench.workdir, "step", 2, lambda: None)
-        heard = []
-        monkeypatch.setattr(chaos_hooks, "_heard", lambda at, hear: heard.append(hear))
+    def fault(bench, rng):
+        hook = chaos_hooks.act_at(bench.workdir, "step", 2, lambda: None)
+        callbacks = []
+        monkeypatch.setattr(
+            chaos_hooks,
+            "_call_at_points",
+            lambda _, callback: callbacks.append(callback),
+        )
         hook()
         for _ in range(1 + happened):
-            heard[0]("step")
+            callbacks[0]("step")
         return chaos_runs.RECOVERED, ""
 
     monkeypatch.setattr(chaos, "KINDS", {"a": fault})
-    outcome = chaos.trial(0, "a", 0, tmp_path)["outcome"]
+    outcome = chaos.run_trial(0, "a", 0, tmp_path)["outcome"]
     assert outcome == ("recovered" if happened else "missed")
