@@ -175,7 +175,7 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     lines = audit.write(
         audits,
         pathlib.Path(args.out),
-        told=[*call.left_out.values()],
+        notes=[*call.left_out.values()],
         figures=args.figures,
     )
     for line in lines:

@@ -64,7 +64,7 @@ _CAPTIONS = {
     "together. D1 holds the largest cluster of each class. The paper prints no drops here; "
     f"theirs are computed from its numbers. {_MEANS}",
 }
-Cell, Cells, Draws = shift_runs.Cell, shift_runs.Cells, shift_drops.Draws
+Cell, Cells, Draws = shift_runs.ShiftCell, shift_runs.ShiftCells, shift_drops.Draws
 CellsByNetwork = dict[str, dict[str, Cell]]  # By network, then by kind of shift.
 Row = tuple[str, ...]
 two_digits = tables.digits(2)
@@ -106,7 +106,7 @@ def read(folder: str) -> Printed:
 def extended(
     printed: Printed,
     page: document.Report,
-    study: shift_runs.Study,
+    study: shift_runs.ShiftStudy,
     args: argparse.Namespace,
 ) -> document.Report:
     """Return a report of shifts with the paper's tables and the ranks of its models.
@@ -138,7 +138,7 @@ def extended(
     return dataclasses.replace(page, sections=sections, results=results, source=source)
 
 
-def printed_ranks(printed: Printed) -> Iterator[shift_drops.Row]:
+def printed_ranks(printed: Printed) -> Iterator[shift_drops.TableRow]:
     """Yield the agreement of ranks in and out of distribution in the paper's Table 1.
 
     Averages over models are left out.
@@ -148,7 +148,9 @@ def printed_ranks(printed: Printed) -> Iterator[shift_drops.Row]:
     frame = frame[frame["model"] != AVERAGE]
     for (data, kind), group in frame.groupby(["data", "kind"], sort=False):
         names = ("paper", "", data, "", kind)
-        drawn = shift_drops.Drawn(group[["id"]].to_numpy(), group[["ood"]].to_numpy())
+        drawn = shift_drops.DrawnAccuracies(
+            group[["id"]].to_numpy(), group[["ood"]].to_numpy()
+        )
         yield shift_drops.agreement(names, group["model"], drawn)
 
 
@@ -263,7 +265,7 @@ def _table1_rows(
 
 def _ours(cell: Cell, draws: Draws) -> Row:
     """Return the texts of a cell's accuracies and drop."""
-    drop = shift_drops.estimate(draws.of(cell).percent)
+    drop = shift_drops.estimate(draws.draw(cell).percent)
     level = f" ({cell.level})" if cell.share < 1 else ""
     return (
         shift_drops.spread(cell.inside),
@@ -274,8 +276,8 @@ def _ours(cell: Cell, draws: Draws) -> Row:
 
 def _average(cells: Cells, draws: Draws) -> Row:
     """Return the texts of accuracies averaged over cells, and of the averages' drop."""
-    drawn = [draws.of(cell) for cell in cells]
-    mean = shift_drops.Drawn(
+    drawn = [draws.draw(cell) for cell in cells]
+    mean = shift_drops.DrawnAccuracies(
         np.mean([x.inside for x in drawn], axis=0),
         np.mean([x.outside for x in drawn], axis=0),
     )
@@ -463,7 +465,7 @@ def _cell_numbers(cells: Iterable[Cell], draws: Draws) -> pd.DataFrame:
     """Return the numbers of cells in full precision, for the table's files."""
     rows = []
     for cell in cells:
-        drawn = draws.of(cell)
+        drawn = draws.draw(cell)
         drop, low, high = shift_drops.estimate(drawn.percent)
         rows.append(
             {

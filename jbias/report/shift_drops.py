@@ -1,9 +1,9 @@
-"""What a shift costs: drops with intervals, verdicts, what remedies close, ranks of models.
+"""Drops of accuracy under shifts: intervals, verdicts, effects of remedies, ranks of models.
 
 A drop is accuracy in distribution less that out of it, in points, and in per cent of the
 accuracy in distribution (Drop% of Hu, Sang, Wang and Jiang 2021,
-https://arxiv.org/abs/2111.09190): of the means over seeds, not a mean of drops. What is found
-is given as rows of tables; keys that begin with _ hold words and cells, and go into no file.
+https://arxiv.org/abs/2111.09190): of the means over seeds, not a mean of drops. Results are
+rows of tables; keys that begin with _ hold text and cells, and are not written to files.
 """
 
 import math
@@ -19,17 +19,18 @@ from jbias.data import shifts
 from jbias.report import shift_runs, tables
 from jbias.stats import multiple_testing, resampling, two_sample
 
+# Verdicts. UNKNOWN: only the control level was trained.
 BUG, NONE, UNKNOWN = "bug", "none found", "no level but the control"
 REFERENCE = "erm"
-FEWEST = 3  # Models that can rank unlike.
-Cell, Cells = shift_runs.Cell, shift_runs.Cells
-Row = dict[str, Any]
-Rows = list[Row]
+FEWEST = 3  # Least number of models for a test of their ranks.
+ShiftCell, ShiftCells = shift_runs.ShiftCell, shift_runs.ShiftCells
+TableRow = dict[str, Any]
+TableRows = list[TableRow]
 two = tables.digits(2)
 
 
 class Estimate(NamedTuple):
-    """A number with its interval; NaN where it is not known."""
+    """A number with its 95 % interval; NaN if unknown."""
 
     value: float
     low: float
@@ -39,68 +40,70 @@ class Estimate(NamedTuple):
         return f"{two(self.value)} [{two(self.low)}, {two(self.high)}]"
 
 
-class Drawn(NamedTuple):
-    """Mean accuracies from 0 to 1: as they were seen, and then in b draws."""
+class DrawnAccuracies(NamedTuple):
+    """Mean accuracies in [0, 1]: first the observed one, then those of b draws."""
 
     inside: Float[np.ndarray, "1+b"]
     outside: Float[np.ndarray, "1+b"]
 
     @property
     def points(self) -> Float[np.ndarray, "1+b"]:
+        """Drops in percentage points."""
         return 100 * (self.inside - self.outside)
 
     @property
     def percent(self) -> Float[np.ndarray, "1+b"]:
+        """Drops in per cent of the accuracy in distribution."""
         return percent(self.inside, self.outside)
 
 
 def percent(inside, outside):
-    """Gives the drop in per cent of the accuracy in distribution; of nothing it is 0."""
+    """Return drops in per cent of the accuracy in distribution; 0 if that accuracy is 0."""
     inside, outside = np.asarray(inside, np.float64), np.asarray(outside, np.float64)
     known = inside > 0
     return np.where(known, 100 * (inside - outside) / np.where(known, inside, 1), 0.0)
 
 
 def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
-    """Joins what was seen with the percentiles of the draws."""
+    """Return the observed value with the 95 % percentile interval of the draws."""
     found = resampling.estimate(drawn[0], drawn[1:], confidence=0.95)
     return Estimate(float(drawn[0]), float(found.low), float(found.high))
 
 
 class Draws(NamedTuple):
-    """Draws of seeds and of test images; cells with the same seeds have the same of these.
+    """Random draws of seeds and of test images; levels with the same seeds share seed draws.
 
-    Seeds: jbias.stats.two_sample, whose percentiles are t intervals. Images: Binomial(n, p) / n of
-    the mean accuracy p (with 1 of 2 images more, so that p = 1 varies, too); all seeds see
-    the same images, so none of that noise is averaged away over seeds. Those of two
-    cells are drawn apart.
+    Seeds: weights of jbias.stats.two_sample, whose percentiles are t intervals. Images:
+    Binomial(n, p) / n with the mean accuracy p (after adding 1 right and 1 wrong image, so
+    that p = 1 varies, too); all seeds see the same images, so that averaging over seeds does
+    not reduce this noise. Image draws of different levels are independent.
     """
 
     draws: int
     seed: int
 
-    def of(self, cell: Cell) -> Drawn:
-        """Draws a cell's mean accuracies; a seed's two are drawn together."""
+    def draw(self, cell: ShiftCell) -> DrawnAccuracies:
+        """Return draws of mean accuracies; both accuracies of a seed get the same weight."""
         rng = np.random.default_rng([self.seed, 0, *sorted(map(abs, cell.seeds))])
         weights = two_sample.t_weights(len(cell.seeds), self.draws, rng)
-        named = f"{cell.recipe.label}/{cell.attribute}/{cell.level}"
-        rng = np.random.default_rng([self.seed, 1, zlib.crc32(named.encode())])
-        found = []
+        name = f"{cell.recipe.label}/{cell.attribute}/{cell.level}"
+        rng = np.random.default_rng([self.seed, 1, zlib.crc32(name.encode())])
+        accuracies = []
         for values, p, n in _sets(cell):
             images = rng.binomial(n, p, size=self.draws) / n - p
             drawn = np.clip(weights @ values + images, 0, 1)
-            found.append(np.append(values.mean(), drawn))
-        return Drawn(*found)
+            accuracies.append(np.append(values.mean(), drawn))
+        return DrawnAccuracies(*accuracies)
 
 
-def _sets(cell: Cell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
-    """Gives the accuracies in and out of distribution, with p and n of their images."""
+def _sets(cell: ShiftCell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
+    """Yield accuracies in, then out of distribution, each with p and n of the test images."""
     for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
         yield values, (float(values.mean()) * n + 1) / (n + 2), n
 
 
 def area(shares: Sequence[float], drops: Float[np.ndarray, "levels ..."]) -> np.ndarray:
-    """Gives the mean height of a curve of drops over shares, by trapezoids.
+    """Return the mean height of the curve of drops over shares (trapezoidal rule).
 
     NaN for a single share.
     """
@@ -109,13 +112,15 @@ def area(shares: Sequence[float], drops: Float[np.ndarray, "levels ..."]) -> np.
     return np.trapezoid(drops, shares, axis=0) / (shares[-1] - shares[0])
 
 
-def p_larger(extreme: Cell, control: Cell | None = None, tau: float = 0.0) -> float:
-    """p of: the drop at the extreme is at most tau points larger than at the control.
+def p_larger(
+    extreme: ShiftCell, control: ShiftCell | None = None, tau: float = 0.0
+) -> float:
+    """Return p of H0: the drop at `extreme` exceeds that at `control` by at most tau points.
 
-    t = (d - tau) / sqrt(v + w): v is the variance over seeds, each cell with one of its own
-    as in Welch's test, since recipes vary most where a shift hurts; w that over test images
-    (jbias.stats.two_sample). Without a control the drop is compared with 0. Of single seeds
-    v is not known, and the test is of images.
+    t = (d - tau) / sqrt(v + w): v is the variance over seeds, separate for both levels as in
+    Welch's test, since recipes vary most where a shift lowers accuracy; w is the variance over
+    test images (jbias.stats.two_sample). Without a control, the drop is compared with 0. With
+    single seeds v is unknown, and the test covers images only.
     """
     excess, images, over_seeds = -tau, 0.0, []
     for sign, cell in ((1, extreme), (-1, control)):
@@ -130,212 +135,269 @@ def p_larger(extreme: Cell, control: Cell | None = None, tau: float = 0.0) -> fl
     return two_sample.mean_exceeds(excess, between, images)
 
 
-def told(name: str, drawn: Float[np.ndarray, "1+b"]) -> Row:
-    """Gives a number with its interval."""
-    one = estimate(drawn)
-    return {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
+def interval_columns(name: str, drawn: Float[np.ndarray, "1+b"]) -> TableRow:
+    """Return the columns `name`, `name`_low and `name`_high of a table."""
+    result = estimate(drawn)
+    return {
+        name: result.value,
+        f"{name}_low": result.low,
+        f"{name}_high": result.high,
+    }
 
 
 def spread(values: shift_runs.Seeds) -> str:
-    """Shows accuracies of seeds in %, as mean ± standard deviation."""
+    """Return the accuracies of seeds in % as text: mean ± standard deviation."""
     mean = two(100 * float(np.mean(values)))
     if len(values) < 2:
         return mean
     return f"{mean} ± {two(100 * float(np.std(values, ddof=1)))}"
 
 
-def _both(cell: Cell) -> Row:
+def _accuracy_columns(cell: ShiftCell) -> TableRow:
+    """Return accuracies in and out of distribution as text."""
     return {"id": spread(cell.inside), "ood": spread(cell.outside)}
 
 
-def _named(recipe: shift_runs.Recipe) -> Row:
-    found = {name: getattr(recipe, name) for name in ("model", "algorithm", "data")}
-    return found | {"setting": recipe.told or None}
+def _recipe_columns(recipe: shift_runs.Recipe) -> TableRow:
+    """Return the columns of a table that name a recipe."""
+    return {
+        "model": recipe.model,
+        "algorithm": recipe.algorithm,
+        "data": recipe.data,
+        "setting": recipe.details or None,
+    }
 
 
-def _groups(cell: Cell) -> Row:
-    """Gives metrics of groups, in words and in full, and the number of seeds."""
-    found = {}
+def _group_columns(cell: ShiftCell) -> TableRow:
+    """Return metrics of groups, as text and as numbers in %, and the number of seeds."""
+    columns = {}
     for (name, metric), values in cell.groups.items():
-        found[f"_{metric}@{name}"] = spread(values)
-        found[f"{metric}@{name}"] = 100 * float(np.mean(values))
-    return found | {"seeds": len(cell.seeds)}
+        columns[f"_{metric}@{name}"] = spread(values)
+        columns[f"{metric}@{name}"] = 100 * float(np.mean(values))
+    return columns | {"seeds": len(cell.seeds)}
 
 
-def verdicts(cells: Cells, draws: Draws, *, tau=5.0, alpha=0.05) -> tuple[Rows, Rows]:
-    """Gives rows of recipes and attributes, and in their order rows of all their kinds.
+def verdicts(
+    cells: ShiftCells, draws: Draws, *, tau=5.0, alpha=0.05
+) -> tuple[TableRows, TableRows]:
+    """Return the ranking of recipes and attributes, and rows of all their kinds of shift.
 
-    Bugs are first, then it is by normalised drop, each by its worst kind. A bug: for some kind
-    the drop at the most extreme level less that at the control is surely above tau points: p
-    of its being tau at most, adjusted after Holm over all candidates and kinds, is below alpha.
+    Bugs come first; within bugs and within the rest, the order is by normalised drop of the
+    worst kind. Bug: for some kind, the drop at the most extreme level minus the drop at the
+    control is larger than tau points, with p below alpha after Holm's adjustment over all
+    candidates and kinds.
     """
     order = list(shifts.LEVELS)
-    groups: dict[tuple, list[Cell]] = {}
+    groups: dict[tuple, list[ShiftCell]] = {}
     kinds = (cell for cell in cells if cell.kind)
-    for cell in sorted(kinds, key=lambda one: order.index(one.level)):
+    for cell in sorted(kinds, key=lambda cell: order.index(cell.level)):
         groups.setdefault((cell.recipe, cell.attribute, cell.kind), []).append(cell)
     shifted = [key for key in groups if groups[key][-1].share > shift_runs.CONTROL]
     p = {key: p_larger(*_ends(groups[key]), tau=tau) for key in shifted}
     holm = dict(zip(p, multiple_testing.adjust(list(p.values()), "holm"), strict=True))
-    candidates: dict[tuple, Rows] = {}
-    for key, those in groups.items():
+    candidates: dict[tuple, TableRows] = {}
+    for key, curve in groups.items():
         tested = {"verdict": UNKNOWN, "p": math.nan, "holm": math.nan}
         if key in p:
             verdict = BUG if holm[key] < alpha else NONE
             tested = {"verdict": verdict, "p": p[key], "holm": float(holm[key])}
-        candidates.setdefault(key[:2], []).append(_curve(those, draws, tested))
+        candidates.setdefault(key[:2], []).append(_curve(curve, draws, tested))
 
     ranked = sorted(candidates, key=lambda key: (_rank(candidates[key]), key))
-    named = ("_recipe", "model", "algorithm", "data", "setting", "attribute", "verdict")
+    names = ("_recipe", "model", "algorithm", "data", "setting", "attribute", "verdict")
     rows = []
     for i, key in enumerate(ranked, start=1):
-        first = {name: candidates[key][0][name] for name in named}
+        first = {name: candidates[key][0][name] for name in names}
         rows.append({"rank": str(i), **first, **(_worst(candidates[key]) or {})})
     return rows, [row for key in ranked for row in candidates[key]]
 
 
-def _worst(kinds: Rows) -> Row | None:
-    """The kind with the largest normalised drop; of those that are bugs, if any is."""
+def _worst(kinds: TableRows) -> TableRow | None:
+    """Return the kind with the largest normalised drop, among the bugs if there are any."""
     tested = [row for row in kinds if row["verdict"] != UNKNOWN]
     bugs = [row for row in tested if row["verdict"] == BUG]
     return max(bugs or tested, key=lambda row: row["normalised"], default=None)
 
 
-def _rank(kinds: Rows) -> tuple[bool, float]:
-    one = _worst(kinds)
-    return (one["verdict"] != BUG, -one["normalised"]) if one else (True, math.inf)
+def _rank(kinds: TableRows) -> tuple[bool, float]:
+    """Return a sort key: bugs first, then by decreasing normalised drop."""
+    worst = _worst(kinds)
+    if worst is None:
+        return True, math.inf
+    return worst["verdict"] != BUG, -worst["normalised"]
 
 
-def _ends(cells: Cells) -> list[Cell]:
-    """The most extreme level of a curve, and the control if it was run."""
+def _ends(cells: ShiftCells) -> list[ShiftCell]:
+    """Return the most extreme level of a curve, followed by the control if it was trained."""
     return [cells[-1], *cells[: cells[0].share == shift_runs.CONTROL]]
 
 
-def _curve(cells: Cells, draws: Draws, tested: Row) -> Row:
-    """Gives the row of one kind of shift, whose levels are rows of their own."""
+def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
+    """Return the row of one kind of shift; "_levels" has one row per level.
+
+    tested: its verdict, p and holm.
+    """
     last, *control = _ends(cells)
-    drawn = [draws.of(cell) for cell in cells]
-    points = np.stack([one.points for one in drawn])
-    relative = np.stack([one.percent for one in drawn])
-    names = {**_named(last.recipe), "attribute": last.attribute}
+    drawn = [draws.draw(cell) for cell in cells]
+    points = np.stack([accuracies.points for accuracies in drawn])
+    relative = np.stack([accuracies.percent for accuracies in drawn])
+    names = {**_recipe_columns(last.recipe), "attribute": last.attribute}
     levels = []
     for cell, absolute, share in zip(cells, points, relative, strict=True):
-        row = {**names, "level": cell.level, "share": cell.share} | _both(cell)
+        row = {**names, "level": cell.level, "share": cell.share} | _accuracy_columns(
+            cell
+        )
         row |= {"id_mean": 100 * float(cell.inside.mean())}
         row |= {"ood_mean": 100 * float(cell.outside.mean())}
-        row |= told("drop", absolute) | told("percent", share)
-        row |= _groups(cell) | {"images": cell.images or None}
-        levels.append(row | dict(zip(("n_id", "n_ood"), cell.tested, strict=True)))
+        row |= interval_columns("drop", absolute) | interval_columns("percent", share)
+        row |= _group_columns(cell) | {"images": cell.images or None}
+        n_id, n_ood = cell.tested
+        levels.append(row | {"n_id": n_id, "n_ood": n_ood})
     counts = dict.fromkeys(str(len(cell.seeds)) for cell in (last, *control))
     row = {**names, "kind": last.kind, "verdict": tested["verdict"]}
     row |= {"level": last.level, "seeds": " and ".join(counts), **tested}
-    row |= told("percent", relative[-1]) | told("drop", points[-1])
-    row |= told("over", points[-1] - bool(control) * points[0])
-    row |= told("normalised", relative[-1] - bool(control) * relative[0])
-    row |= told("area", area([cell.share for cell in cells], points))
-    row |= told("control", points[0] if control else points[0] * math.nan)
+    row |= interval_columns("percent", relative[-1]) | interval_columns(
+        "drop", points[-1]
+    )
+    row |= interval_columns("over", points[-1] - bool(control) * points[0])
+    row |= interval_columns("normalised", relative[-1] - bool(control) * relative[0])
+    row |= interval_columns("area", area([cell.share for cell in cells], points))
+    row |= interval_columns("control", points[0] if control else points[0] * math.nan)
     return row | {"_recipe": last.recipe, "_levels": levels}
 
 
-def _extremes(cells: Cells, key: Callable, fit: Callable) -> Iterator[list[Cell]]:
-    """Gives of cells with the same key those at the most extreme level at which they fit."""
-    groups: dict[tuple, dict[float, list[Cell]]] = {}
+def _extremes(
+    cells: ShiftCells, key: Callable, fit: Callable
+) -> Iterator[list[ShiftCell]]:
+    """Yield, for each key, the cells at the most extreme level for which `fit` is true."""
+    groups: dict[tuple, dict[float, list[ShiftCell]]] = {}
     for cell in cells:
         if cell.share > shift_runs.CONTROL:
             groups.setdefault(key(cell), {}).setdefault(cell.share, []).append(cell)
     for levels in groups.values():
-        if fitting := [share for share, those in levels.items() if fit(those)]:
+        fitting = [share for share, peers in levels.items() if fit(peers)]
+        if fitting:
             yield levels[max(fitting)]
 
 
-def remedies(cells: Cells, draws: Draws, reference: str = REFERENCE) -> list[Row]:
-    """Gives the plain recipe and those beside it, at the most extreme level they share.
+def remedies(
+    cells: ShiftCells, draws: Draws, reference: str = REFERENCE
+) -> list[TableRow]:
+    """Return rows that compare recipes with the plain recipe at their most extreme common level.
 
-    closed: 1 - drop / that of the plain recipe. Raises ValueError for a reference that no
-    recipe has as its algorithm.
+    reference: algorithm of the plain recipe. Column closed: 1 - drop / drop of the plain
+    recipe. Raises ValueError if no recipe has the algorithm `reference`.
     """
     known = sorted({cell.recipe.algorithm for cell in cells})
     if reference not in (*known, REFERENCE):
         raise ValueError(
-            f"--reference: must be an algorithm of the runs, got {reference!r}: "
+            f"--reference: must be an algorithm of the runs, got {reference!r}; choose from "
             f"{', '.join(known)}"
         )
     rows = []
 
-    def alike(cell: Cell) -> tuple:
+    def comparison_key(cell: ShiftCell) -> tuple:
         shift = cell.kind or cell.level, *sorted(cell.options.items())
         return cell.recipe.model, cell.recipe.data, cell.attribute, cell.images, *shift
 
-    def plain(those: Cells) -> list[Cell]:
-        found = [x for x in those if x.recipe.algorithm == reference]
-        return sorted(found, key=_plainness) if len(those) > 1 else []
+    def find_plain(peers: ShiftCells) -> list[ShiftCell]:
+        plain = [cell for cell in peers if cell.recipe.algorithm == reference]
+        return sorted(plain, key=_plainness) if len(peers) > 1 else []
 
-    for those in _extremes(cells, alike, plain):
-        first = plain(those)[0]
-        others = [one for one in those if one is not first]
-        rows += [_beside(one, first, draws) for one in (first, *others)]
+    for peers in _extremes(cells, comparison_key, find_plain):
+        plain = find_plain(peers)[0]
+        remedied = [cell for cell in peers if cell is not plain]
+        rows += [_compare(cell, plain, draws) for cell in (plain, *remedied)]
     return rows
 
 
-def _plainness(cell: Cell) -> tuple:
-    """Of several plain recipes the one with the fewest inputs is first."""
+def _plainness(cell: ShiftCell) -> tuple:
+    """Return a sort key of plain recipes: those with the fewest inputs first."""
     return len(cell.settings.get("inputs", "[]")), cell.recipe
 
 
-def _beside(cell: Cell, plain: Cell, draws: Draws) -> Row:
+def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
+    """Return the row of `remedies` that compares one recipe with the plain recipe."""
     paired = "yes" if cell.seeds == plain.seeds else "no"
     row = {"data": cell.recipe.data, "attribute": cell.attribute, "level": cell.level}
-    row |= {**_named(cell.recipe), "pairs": "plain" if cell is plain else paired}
-    row |= _both(cell)
-    mine, theirs = draws.of(cell), draws.of(plain)
-    # Where a draw of the plain drop is not above 0, nothing can be closed.
-    whole = np.where(theirs.points > 0, theirs.points, math.nan)
-    closed = np.nan_to_num(1 - mine.points / whole, nan=-math.inf)
-    compared = {"gain": 100 * (mine.outside - theirs.outside)}
-    compared["id_cost"] = 100 * (theirs.inside - mine.inside)
-    known = estimate(theirs.points).low > 0
-    compared["closed"] = closed if known else closed * math.nan
-    row |= told("drop", mine.points)
-    for name, drawn in compared.items():
-        row |= told(name, drawn * math.nan if cell is plain else drawn)
-    return row | _groups(cell) | {"_cell": cell}
+    row |= {
+        **_recipe_columns(cell.recipe),
+        "pairs": "plain" if cell is plain else paired,
+    }
+    row |= _accuracy_columns(cell)
+    drawn, drawn_plain = draws.draw(cell), draws.draw(plain)
+    # A draw in which the plain recipe has no drop leaves nothing to close.
+    plain_drop = np.where(drawn_plain.points > 0, drawn_plain.points, math.nan)
+    closed = np.nan_to_num(1 - drawn.points / plain_drop, nan=-math.inf)
+    has_drop = estimate(drawn_plain.points).low > 0
+    compared = {
+        "gain": 100 * (drawn.outside - drawn_plain.outside),
+        "id_cost": 100 * (drawn_plain.inside - drawn.inside),
+        "closed": closed if has_drop else closed * math.nan,
+    }
+    row |= interval_columns("drop", drawn.points)
+    for name, values in compared.items():
+        row |= interval_columns(name, values * math.nan if cell is plain else values)
+    return row | _group_columns(cell) | {"_cell": cell}
 
 
-def ranks(cells: Cells, draws: Draws) -> Iterator[Row]:
-    """Gives the agreement at the most extreme level of each kind that models share."""
+def ranks(cells: ShiftCells, draws: Draws) -> Iterator[TableRow]:
+    """Yield rows of `agreement` for the most extreme level that at least 3 models share."""
 
-    def alike(cell: Cell) -> tuple:
+    def comparison_key(cell: ShiftCell) -> tuple:
         recipe, kind = cell.recipe, shifts.KINDS.index(cell.kind)
         return recipe.algorithm, recipe.data, cell.attribute, recipe.dealt, kind
 
     kinds = [cell for cell in cells if cell.kind]
-    found = _extremes(kinds, alike, lambda those: len(those) >= FEWEST)
-    for those in sorted(found, key=lambda those: alike(those[0])):
-        named = "here", *alike(those[0])[:3], those[0].kind
-        drawn = Drawn(*map(np.stack, zip(*map(draws.of, those), strict=True)))
-        yield agreement(named, [cell.recipe.network for cell in those], drawn)
+    extremes = _extremes(kinds, comparison_key, lambda peers: len(peers) >= FEWEST)
+    for peers in sorted(extremes, key=lambda peers: comparison_key(peers[0])):
+        algorithm, data, attribute, *_ = comparison_key(peers[0])
+        drawn = [draws.draw(cell) for cell in peers]
+        stacked = DrawnAccuracies(
+            inside=np.stack([accuracies.inside for accuracies in drawn]),
+            outside=np.stack([accuracies.outside for accuracies in drawn]),
+        )
+        names = ("here", algorithm, data, attribute, peers[0].kind)
+        yield agreement(names, [cell.recipe.network for cell in peers], stacked)
 
 
-def agreement(named: Sequence[str], models: Sequence[str], drawn: Drawn) -> Row:
-    """Tests whether models rank alike; b may be 0, of numbers that cannot be drawn.
+def agreement(
+    named: Sequence[str], models: Sequence[str], drawn: DrawnAccuracies
+) -> TableRow:
+    """Return a row: whether models have the same ranks in and out of distribution.
 
-    named: whose ("here" or "paper"), algorithm, data, attribute and kind. drawn: of k models,
-    arrays (k, 1 + b).
+    named: source ("here" or "paper"), algorithm, data, attribute and kind. drawn: arrays
+    (k, 1 + b) of k models; b is 0 for numbers without draws.
     """
     inside, outside = drawn
     tau = stats.kendall(inside[:, 0], outside[:, 0])
     rho = stats.spearman(inside[:, 0], outside[:, 0])
     first, second = np.triu_indices(len(inside), 1)
-    left, right = (np.sign(x[first] - x[second]) for x in (inside, outside))
-    scale = np.sqrt(np.abs(left).sum(axis=0) * np.abs(right).sum(axis=0))
-    # tau-b of the draws as well, 0 where all is tied.
-    taus = (left * right).sum(axis=0) / np.where(scale > 0, scale, 1)
+    signs_inside, signs_outside = (
+        np.sign(x[first] - x[second]) for x in (inside, outside)
+    )
+    scale = np.sqrt(
+        np.abs(signs_inside).sum(axis=0) * np.abs(signs_outside).sum(axis=0)
+    )
+    # tau-b of the observed values and the draws, 0 if all are tied.
+    taus = (signs_inside * signs_outside).sum(axis=0) / np.where(scale > 0, scale, 1)
     _, low, high = estimate(taus) if len(taus) > 1 else [math.nan] * 3
-    crossed, pairs = int((left[:, 0] * right[:, 0] < 0).sum()), len(first)
-    words = ("whose", "algorithm", "data", "attribute", "kind")
-    row = dict(zip(words, named, strict=True)) | {"models": ", ".join(models)}
-    row |= {"tau": tau.statistic, "tau_p": tau.pvalue, "low": low, "high": high}
-    row |= dict(rho=rho.statistic, rho_p=rho.pvalue, discordant=crossed)
-    row |= dict(pairs=pairs, n=len(inside))
-    row |= {"interval": None if math.isnan(low) else f"[{two(low)}, {two(high)}]"}
-    return row | {"crossed": f"{crossed} of {pairs}"}
+    crossed, pairs = (
+        int((signs_inside[:, 0] * signs_outside[:, 0] < 0).sum()),
+        len(first),
+    )
+    keys = ("whose", "algorithm", "data", "attribute", "kind")
+    row = dict(zip(keys, named, strict=True)) | {"models": ", ".join(models)}
+    return row | {
+        "tau": tau.statistic,
+        "tau_p": tau.pvalue,
+        "low": low,
+        "high": high,
+        "rho": rho.statistic,
+        "rho_p": rho.pvalue,
+        "discordant": crossed,
+        "pairs": pairs,
+        "n": len(inside),
+        "interval": None if math.isnan(low) else f"[{two(low)}, {two(high)}]",
+        "crossed": f"{crossed} of {pairs}",
+    }

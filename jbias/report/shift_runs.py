@@ -1,9 +1,9 @@
-"""Networks trained under chosen shifts, read from their runs: by recipe, attribute and level.
+"""Reader of runs trained under a shift: networks by recipe, attribute and level.
 
-A cell is what a point of a curve stands for: seeds of one recipe trained at one level of a
-shift of one attribute. A recipe is a model, an algorithm, data and settings. Runs are pooled
-where nothing but their network seeds differs; recipes that would be called alike are told
-apart by the settings in which they differ, such as the number of images.
+A cell is one point of a curve: seeds of one recipe trained at one level of a shift of one
+attribute. A recipe is a model, an algorithm, data and settings. Runs are pooled if only
+their network seeds differ. Recipes with the same name get the settings in which they differ
+as a suffix, such as the number of images.
 """
 
 import dataclasses
@@ -24,117 +24,126 @@ from jbias.report import options as options_lib
 from jbias.runs import selection as selection_lib
 
 ID, OOD = "id", "ood"
-ONLY = "only-"  # Levels that train on one value.
-_TESTED = re.compile(f"{ID}|{OOD}(-.*)?")  # Sets in and out of distribution.
-CONTROL = 0.5  # The share at which nothing is shifted.
-# Settings that runs of one recipe need not share: how they ran, and what a cell says.
+ONLY = "only-"  # Prefix of levels that train on a single value.
+_TESTED = re.compile(f"{ID}|{OOD}(-.*)?")  # Test sets in and out of distribution.
+CONTROL = 0.5  # Share without any shift.
+# Settings in which runs of one recipe may differ: how they ran, and fields of the cell.
 _NO_RECIPE = ("run", "seeds", "workdir", "label", "valid", "tests")
 _OF_CELL = ("level", "attribute", "part")
-_MOST, _LONG = 3, 40  # Settings that a name holds, and letters of one.
+_MAX_SETTINGS, _MAX_LENGTH = 3, 40  # Most settings in a name, and letters of a value.
 Seeds = Float[np.ndarray, "s"]
 
 
 class Recipe(NamedTuple):
-    """How networks were trained, but for the shift; words as the page has them."""
+    """Training of networks apart from the shift; fields are texts of the page."""
 
     model: str
     algorithm: str
     data: str
-    dealt: str = ""  # How images were dealt to parts, where recipes differ in it.
-    setting: str = ""  # What else recipes of one name differ in.
+    dealt: str = ""  # Settings of the split into parts, if recipes differ in these.
+    setting: str = ""  # Other settings, if recipes of the same name differ in these.
 
     @property
-    def told(self) -> str:
-        """What a name has in brackets."""
+    def details(self) -> str:
+        """The settings that tell recipes of the same name apart, "" if none."""
         return ", ".join(filter(None, (self.dealt, self.setting)))
 
     @property
     def network(self) -> str:
-        """The model, and how it was trained where several ways were taken."""
+        """The model, with the settings if several recipes have its name."""
         return f"{self.model} [{self.setting}]" if self.setting else self.model
 
     @property
     def label(self) -> str:
-        ending = f" [{self.told}]" if self.told else ""
+        """Name of the recipe on the page."""
+        ending = f" [{self.details}]" if self.details else ""
         return f"{self.algorithm}, {self.model}, {self.data}{ending}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Cell:
+class ShiftCell:
     """Seeds of one recipe, trained at one level of a shift of one attribute."""
 
     recipe: Recipe
     attribute: str
     level: str
-    images: int  # Trained on; 0 where that is not known.
-    options: Mapping[str, str]  # Those of the shift that are not of the level.
+    images: int  # Number of training images; 0 if unknown.
+    options: Mapping[str, str]  # Options of the shift besides level and attribute.
     settings: Mapping[str, str]
     runs: tuple[workdirs.Run, ...]
-    seeds: tuple[int, ...] = ()  # Without any, nothing that follows is known.
+    seeds: tuple[int, ...] = ()  # Seeds with results; () before results are added.
     accuracy: Mapping[str, Seeds] | None = None  # By test set, from 0 to 1.
-    sizes: Mapping[str, int] | None = None  # Images of each; of unlike ones the fewest.
+    sizes: Mapping[str, int] | None = None  # Fewest images of each test set over seeds.
     groups: Mapping[tuple[str, str], Seeds] | None = None  # By set and metric.
-    rows: pd.DataFrame | None = None  # What was selected.
+    rows: pd.DataFrame | None = None  # Records of the selected evaluations.
 
     @property
     def single(self) -> str:
-        """The one value that was trained on, "" of other shifts."""
+        """The value of a level that trains on a single value, else ""."""
         return self.level.removeprefix(ONLY) if self.level.startswith(ONLY) else ""
 
     @property
     def kind(self) -> str:
+        """Kind of shift, "" for levels that train on a single value."""
         return "" if self.single else shifts.LEVELS[self.level].kind
 
     @property
     def share(self) -> float:
+        """Share of a class's training images with the preferred values; 0.5: no shift."""
         return 1.0 if self.single else shifts.LEVELS[self.level].share
 
     @property
     def others(self) -> dict[str, Seeds]:
-        """Accuracies by value that was not trained on."""
+        """Accuracies of the test sets out of distribution, by value."""
         start = f"{OOD}-"
-        named = self.accuracy.items()
-        return {k.removeprefix(start): x for k, x in named if k.startswith(start)}
+        return {
+            name.removeprefix(start): accuracies
+            for name, accuracies in self.accuracy.items()
+            if name.startswith(start)
+        }
 
     @property
     def inside(self) -> Seeds:
+        """Accuracy in distribution, by seed."""
         return self.accuracy[ID]
 
     @property
     def outside(self) -> Seeds:
-        """Accuracy out of distribution; of several sets the plain mean."""
+        """Accuracy out of distribution, by seed; the mean over test sets if there are several."""
         if OOD in self.accuracy:
             return self.accuracy[OOD]
         return np.mean(list(self.others.values()), axis=0)
 
     @property
     def tested(self) -> tuple[int, int]:
-        """Images in and out of distribution."""
+        """Number of test images in and out of distribution."""
         outside = sum(n for name, n in self.sizes.items() if name.startswith(f"{OOD}-"))
         return self.sizes[ID], self.sizes.get(OOD, outside)
 
 
-Cells = Sequence[Cell]
+ShiftCells = Sequence[ShiftCell]
 
 
-class Study(NamedTuple):
-    """All that was read."""
+class ShiftStudy(NamedTuple):
+    """Results of all runs trained under a shift."""
 
-    cells: tuple[Cell, ...]
-    rule: str  # Of selection, in words.
-    oracle: bool
+    cells: tuple[ShiftCell, ...]
+    rule: str  # Rule of selection, in words.
+    oracle: bool  # Whether evaluations were selected by test accuracy.
     frame: pd.DataFrame  # Records of the runs of the cells.
     notes: tuple[str, ...]
 
 
-def read(patterns: Sequence[str], *, selection="best_validation", last=None) -> Study:
-    """Reads workdirs of runs (paths or globs) and selects an evaluation of each seed.
+def read(
+    patterns: Sequence[str], *, selection="best_validation", last=None
+) -> ShiftStudy:
+    """Read workdirs of runs (paths or globs) and select an evaluation of each seed.
 
-    selection, last: a rule of `inputs.Rules`, and how many evaluations last_n averages.
+    selection: a rule of `inputs.Rules`. last: number of evaluations that last_n averages.
 
-    Raises ValueError where no run was trained under a shift, where a level is not known,
-    where runs to be pooled have the same seeds or other images, and as `results.read` and
-    the rules of selection do.
+    Raises ValueError if no run was trained under a shift, for an unknown level, for runs to
+    be pooled with the same seeds or different images, and as `results.read` and the rules
+    of selection do.
     """
     records = workdirs.read(patterns)
     frame, runs, empty = records.pop_frame(), records.runs, records.empty
@@ -147,83 +156,102 @@ def read(patterns: Sequence[str], *, selection="best_validation", last=None) -> 
         )
     frame = frame[frame["workdir"].isin(list(shifted))].reset_index(drop=True)
     selected, rule = _selected(frame, shifted, selection, last)
-    notes, cells, lost = list(_notes(empty, runs, shifted, frame)), [], []
+    notes, cells, incomplete = list(_notes(empty, runs, shifted, frame)), [], []
     for cell in _by_cell(frame, shifted):
         names = [run.workdir for run in cell.runs]
-        cell, told = _measured(cell, selected[selected["workdir"].isin(names)])
+        cell, cell_notes = _measured(cell, selected[selected["workdir"].isin(names)])
         cells += [cell] if cell.seeds else []
-        lost += [f"{tables.few(names)}: {line}" for line in told]
+        incomplete += [f"{tables.few(names)}: {line}" for line in cell_notes]
     if not cells:
-        raise ValueError(f"--runs: {lost[0]}")
-    return Study(tuple(cells), rule, selection == "oracle", frame, (*notes, *lost))
+        raise ValueError(f"--runs: {incomplete[0]}")
+    return ShiftStudy(
+        tuple(cells), rule, selection == "oracle", frame, (*notes, *incomplete)
+    )
 
 
-def _notes(empty, runs, shifted, frame: pd.DataFrame) -> Iterator[str]:
-    if plain := [run.workdir for run in runs if run.workdir not in shifted]:
-        named = tables.few(plain)
-        yield f"Not trained under a shift, by config.json, and left out: {named}."
+def _notes(
+    empty: Sequence, runs: Sequence[workdirs.Run], shifted: Mapping, frame: pd.DataFrame
+) -> Iterator[str]:
+    """Yield notes on runs that were left out or are incomplete."""
+    plain = [run.workdir for run in runs if run.workdir not in shifted]
+    if plain:
+        names = tables.few(plain)
+        yield f"Left out, since not trained under a shift (config.json): {names}."
     for path in empty:
-        yield f"{path} matches the pattern and holds no evaluation; it is not in here."
+        yield f"{path} matches the pattern but has no evaluation; it is left out."
     for run in shifted.values():
         if not run.finished:
-            yield f"{run.workdir} has not ended (it has no file `done`)."
+            yield f"{run.workdir} is not finished (it has no file `done`)."
     for row in selection_lib.diverged(frame).to_dict("records"):
-        where = f"{row['run']} diverged at step {row['step']}"
-        yield f"Seed {row['seed']} of {where} and is left out."
+        yield (
+            f"Seed {row['seed']} of {row['run']} diverged at step {row['step']} and is "
+            "left out."
+        )
 
 
 def _selected(frame, shifted, selection: str, last) -> tuple[pd.DataFrame, str]:
-    """Gives what counts of each seed, with its step, and the rule by which."""
-    chosen = inputs.evaluated(frame)
-    asked = chosen[chosen["metric"] == "accuracy"]
+    """Return the records of the selected evaluations with their step, and the rule in words."""
+    evaluations = inputs.evaluated(frame)
+    accuracies = evaluations[evaluations["metric"] == "accuracy"]
     labels = {name: run.label for name, run in shifted.items()}
-    last = last or inputs.default_last(asked)
-    wanted = options_lib.Options(last=last, epoch=math.nan)
-    rules = inputs.Rules(wanted, asked["dataset"].unique(), labels)
-    rows = rules.select(chosen, selection)
+    last = last or inputs.default_last(accuracies)
+    options = options_lib.Options(last=last, epoch=math.nan)
+    rules = inputs.Rules(options, accuracies["dataset"].unique(), labels)
+    rows = rules.select(evaluations, selection)
     rows = rows[(rows["condition"] == "") & rows["value"].notna()]
     key = ["workdir", "seed", "epoch"]
-    steps = chosen[[*key, "step"]].drop_duplicates(key).astype({"workdir": "str"})
+    steps = evaluations[[*key, "step"]].drop_duplicates(key).astype({"workdir": "str"})
     return rows.merge(steps, on=key, how="left"), rules.words(selection)
 
 
-def _measured(cell: Cell, rows: pd.DataFrame) -> tuple[Cell, list[str]]:
-    """Gives the cell with its numbers, and what to know of seeds; without, it has no seeds."""
-    by = dict(index="seed", columns=["dataset", "metric"], values="value")
-    table = rows.pivot_table(**by, aggfunc="first")
+def _measured(cell: ShiftCell, rows: pd.DataFrame) -> tuple[ShiftCell, list[str]]:
+    """Return the cell with its results, and notes on seeds; without results it has no seeds.
+
+    rows: selected records of the runs of the cell.
+    """
+    table = rows.pivot_table(
+        index="seed", columns=["dataset", "metric"], values="value", aggfunc="first"
+    )
     names = [x for x, y in table.columns if y == "accuracy" and _TESTED.fullmatch(x)]
-    both = ID in names and len(names) > 1
-    whole = table[[(name, "accuracy") for name in names]].notna().all(axis=1)
-    counted = rows[rows["metric"] == "accuracy"].groupby("dataset")["n"].min()[names]
-    kept = table[whole] if both and counted.notna().all() else table[:0]
-    kept = kept[[name for name in kept if name[0] in names]]
-    values = {name: kept[name].to_numpy(np.float64) for name in kept}
+    has_both = ID in names and len(names) > 1
+    is_complete = table[[(name, "accuracy") for name in names]].notna().all(axis=1)
+    sizes = rows[rows["metric"] == "accuracy"].groupby("dataset")["n"].min()[names]
+    complete = table[is_complete] if has_both and sizes.notna().all() else table[:0]
+    complete = complete[[name for name in complete if name[0] in names]]
+    values = {name: complete[name].to_numpy(np.float64) for name in complete}
     groups = ("worst_group", "group_balanced", "class_balanced")
-    told = []
-    if both and not whole.all():
-        lost = ", ".join(map(str, table.index[~whole]))
-        told.append(f"seeds without accuracy on {ID} or on {OOD} are left out: {lost}.")
-    if not len(kept):
-        return cell, [*told, f"must have accuracy on {ID} and {OOD}, got neither."]
+    notes = []
+    if has_both and not is_complete.all():
+        incomplete = ", ".join(map(str, table.index[~is_complete]))
+        notes.append(
+            f"seeds without accuracy on {ID} or on {OOD} are left out: {incomplete}."
+        )
+    if not len(complete):
+        return cell, [*notes, f"must have accuracy on {ID} and {OOD}, got neither."]
     return dataclasses.replace(
         cell,
-        seeds=tuple(map(int, kept.index)),
+        seeds=tuple(map(int, complete.index)),
         accuracy={name: values[name, "accuracy"] for name in names},
-        sizes={name: int(counted[name]) for name in names},
-        groups={key: one for key, one in values.items() if key[1].startswith(groups)},
+        sizes={name: int(sizes[name]) for name in names},
+        groups={
+            key: accuracies
+            for key, accuracies in values.items()
+            if key[1].startswith(groups)
+        },
         rows=rows,
-    ), told
+    ), notes
 
 
 def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
-    """Gives the options of the shift that a run was trained under, {} if none.
+    """Return the options of the shift under which a run was trained, {} if none.
 
-    Of several stages, that of the last with one. Raises ValueError for an unknown level.
+    With several stages, the last stage with a shift counts. Raises ValueError for an unknown
+    level.
     """
     stages = run.settings.get("stages") or ()
     trained = [run.settings, *(stage for stage in stages if stage)]
-    found = [(one.get("train") or {}).get("shift") for one in trained]
-    shift = next((one for one in reversed(found) if one), {})
+    options = [(settings.get("train") or {}).get("shift") for settings in trained]
+    shift = next((shift for shift in reversed(options) if shift), {})
     level = shift.get("level", "")
     if shift and level not in shifts.LEVELS and not str(level).startswith(ONLY):
         raise ValueError(
@@ -233,50 +261,75 @@ def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
     return shift
 
 
-def _by_cell(frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]) -> list[Cell]:
-    """Gives cells without numbers, of runs by their workdirs; refuses to pool unlike ones."""
+def _by_cell(
+    frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]
+) -> list[ShiftCell]:
+    """Return cells without results, pooled over runs; raise ValueError for unlike runs.
+
+    shifted: runs trained under a shift, by workdir.
+    """
     last = frame.drop_duplicates("workdir", keep="last").set_index("workdir")
-    alone = [_of_run(run, last.loc[workdir]) for workdir, run in shifted.items()]
-    # Peers, of any model, are named by how images were dealt to them if that differs,
-    peers = [(*x.recipe[1:3], x.attribute, bool(x.single)) for x in alone]
-    dealt = _names(peers, [one.options for one in alone], alone)
-    # and rivals by whatever else differs.
-    rivals = list(zip([one.recipe for one in alone], peers, dealt, strict=True))
-    settings = _names(rivals, [one.settings for one in alone], alone)
-    found: dict[tuple, Cell] = {}
-    for one, *told in zip(alone, dealt, settings, strict=True):
-        one = dataclasses.replace(one, recipe=Recipe(*one.recipe[:3], *told))
-        first = found.setdefault(_place(one), one)
-        if first is not one:
-            _refuse_unlike(first, one.runs[0])
-            both = (*first.runs, *one.runs)
-            found[_place(one)] = dataclasses.replace(first, runs=both)
-    return [found[key] for key in sorted(found)]
+    run_cells = [_of_run(run, last.loc[workdir]) for workdir, run in shifted.items()]
+    # Recipes of any model that differ in the options of the shift get these in their name.
+    peers = [
+        (
+            cell.recipe.algorithm,
+            cell.recipe.data,
+            cell.attribute,
+            bool(cell.single),
+        )
+        for cell in run_cells
+    ]
+    dealt = _names(peers, [cell.options for cell in run_cells], run_cells)
+    # Recipes that still have the same name get the other settings in which they differ.
+    rivals = list(zip([cell.recipe for cell in run_cells], peers, dealt, strict=True))
+    settings = _names(rivals, [cell.settings for cell in run_cells], run_cells)
+    pooled: dict[tuple, ShiftCell] = {}
+    for cell, dealt_name, setting in zip(run_cells, dealt, settings, strict=True):
+        recipe = cell.recipe._replace(dealt=dealt_name, setting=setting)
+        named = dataclasses.replace(cell, recipe=recipe)
+        key = _sort_key(named)
+        first = pooled.setdefault(key, named)
+        if first is not named:
+            _refuse_unlike(first, named.runs[0])
+            pooled[key] = dataclasses.replace(first, runs=(*first.runs, *named.runs))
+    return [pooled[key] for key in sorted(pooled)]
 
 
-def _of_run(run: workdirs.Run, row: pd.Series) -> Cell:
-    """Gives a cell of one run, whose recipe lacks what tells it apart."""
+def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
+    """Return a cell of one run; its recipe does not have `dealt` and `setting` yet."""
     shift = _shift_of(run)
     algorithm = f"{run.algorithm} ({run.variant})" if run.variant else run.algorithm
     form = (run.settings.get("train") or {}).get("form")
     data = f"{row['train_data']}/{form}" if form else str(row["train_data"])
-    kept = {k: v for k, v in run.settings.items() if k not in _NO_RECIPE}
-    kept = workdirs.flatten(_of_recipe(kept))
+    recipe_settings = {k: v for k, v in run.settings.items() if k not in _NO_RECIPE}
+    recipe_settings = workdirs.flatten(_of_recipe(recipe_settings))
     options = {key: str(shift[key]) for key in shift if key not in _OF_CELL}
     sizes = {
-        str(one.get("fingerprint", key)): int(one.get("n") or 0)
-        for key, one in run.data.items()
+        str(dataset.get("fingerprint", key)): int(dataset.get("n") or 0)
+        for key, dataset in run.data.items()
         if key.startswith("train/") and key.count("/") == 1
     }
     images = sum(sizes.values()) or int(options.get("images") or 0)
-    settings = {k: v for k, v in kept.items() if "train.shift." not in k}
+    settings = {k: v for k, v in recipe_settings.items() if "train.shift." not in k}
     attribute, level = str(shift.get("attribute", "attribute")), str(shift["level"])
     recipe = Recipe(str(row["model"]), algorithm, data)
-    return Cell(recipe, attribute, level, images, options, settings, (run,))
+    return ShiftCell(
+        recipe=recipe,
+        attribute=attribute,
+        level=level,
+        images=images,
+        options=options,
+        settings=settings,
+        runs=(run,),
+    )
 
 
 def _of_recipe(tree: Any, inside: str = "") -> Any:
-    """Leaves out where data lies and, of shifts, what says a cell."""
+    """Return settings without paths of data and, within a shift, without fields of the cell.
+
+    inside: key of `tree` in its parent.
+    """
     if isinstance(tree, Mapping):
         of_cell = _OF_CELL if inside == "shift" else ()
         return {
@@ -284,50 +337,62 @@ def _of_recipe(tree: Any, inside: str = "") -> Any:
             for key, value in tree.items()
             if key not in of_cell and not jc.is_place(key, value)
         }
-    return [_of_recipe(one) for one in tree] if isinstance(tree, list) else tree
+    return [_of_recipe(item) for item in tree] if isinstance(tree, list) else tree
 
 
-def _names(alike: Sequence, settings: Sequence[Mapping], cells: Cells) -> list[str]:
-    """Names how the settings of cells that are alike differ; "" where they do not."""
-    names = dict.fromkeys(range(len(alike)), "")
-    for key in dict.fromkeys(alike):
-        mine = [i for i in names if alike[i] == key]
-        keys = workdirs.differing([settings[i] for i in mine])
-        shorts = [name.rpartition(".")[2] for name in keys]
-        words = ["shift_" * (short == "seed") + short for short in shorts]
-        each = zip(keys, shorts, words, strict=True)
-        shown = [name if shorts.count(x) > 1 else word for name, x, word in each]
-        values = {i: [settings[i].get(name, "default") for name in keys] for i in mine}
+def _names(
+    group_keys: Sequence, settings: Sequence[Mapping], cells: ShiftCells
+) -> list[str]:
+    """Return, for each cell, the settings in which cells with its group key differ, as text.
+
+    "" for cells whose settings are equal; many or long settings become the name of a run.
+    """
+    names = [""] * len(group_keys)
+    for group_key in dict.fromkeys(group_keys):
+        members = [i for i, key in enumerate(group_keys) if key == group_key]
+        keys = workdirs.differing([settings[i] for i in members])
+        last_parts = [key.rpartition(".")[2] for key in keys]
+        labels = []
+        for key, last_part in zip(keys, last_parts, strict=True):
+            if last_parts.count(last_part) > 1:
+                labels.append(key)
+            else:
+                labels.append("shift_seed" if last_part == "seed" else last_part)
+        values = {i: [settings[i].get(key, "default") for key in keys] for i in members}
         longest = max(map(len, itertools.chain(*values.values())), default=0)
-        for i in mine:
-            words = map("=".join, zip(shown, values[i], strict=True))
-            names[i] = ", ".join(words)
-            if len(keys) > _MOST or longest > _LONG:
-                first = next(j for j in mine if values[j] == values[i])
+        for i in members:
+            pairs = zip(labels, values[i], strict=True)
+            names[i] = ", ".join(f"{label}={value}" for label, value in pairs)
+            if len(keys) > _MAX_SETTINGS or longest > _MAX_LENGTH:
+                first = next(j for j in members if values[j] == values[i])
                 names[i] = f"as {cells[first].runs[0].name}"
-    return list(names.values())
+    return names
 
 
-def _refuse_unlike(first: Cell, run: workdirs.Run) -> None:
-    """Refuses to pool runs of the same seeds, or of other training images."""
-    prints = [one.data.get("train/0") for one in (first.runs[0], run)]
-    prints = [one.get("fingerprint") for one in prints if isinstance(one, Mapping)]
-    if None not in prints and len({*prints}) > 1:
+def _refuse_unlike(first: ShiftCell, run: workdirs.Run) -> None:
+    """Raise ValueError if `run` has a seed of the cell, or other training images."""
+    datasets = [pooled.data.get("train/0") for pooled in (first.runs[0], run)]
+    fingerprints = [
+        dataset.get("fingerprint")
+        for dataset in datasets
+        if isinstance(dataset, Mapping)
+    ]
+    if None not in fingerprints and len({*fingerprints}) > 1:
         raise ValueError(
             f"{run.workdir}: must be trained on the images of {first.runs[0].workdir} to be "
-            "pooled with it, got others; report them apart"
+            "pooled with it, got other images; make separate reports"
         )
     for other in first.runs:
         for seed in run.seeds:
             if seed in other.seeds:
                 raise ValueError(
                     f"{run.workdir}: seeds must differ from those of {other.workdir} to be "
-                    f"pooled, got seed {seed} of both; leave one out"
+                    f"pooled, got seed {seed} in both; leave one out"
                 )
 
 
-def _place(cell: Cell) -> tuple:
-    """What a cell is of, in the order in which cells are told."""
+def _sort_key(cell: ShiftCell) -> tuple:
+    """Return the identity of a cell; sorted keys are the order of cells on the page."""
     known = [*shifts.LEVELS, cell.level]
     recipe, level = cell.recipe, (known.index(cell.level), cell.level)
     return recipe.data, cell.attribute, recipe, *level

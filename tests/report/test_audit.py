@@ -87,7 +87,7 @@ def planted():
 def written(planted, tmp_path_factory):
     out = tmp_path_factory.mktemp("audit")
     return out, list(
-        audit.write([planted], out, told=["not audited: other.pth"], figures=["pdf"])
+        audit.write([planted], out, notes=["not audited: other.pth"], figures=["pdf"])
     )
 
 
@@ -126,8 +126,8 @@ def test_says_which_values_go_with_which_classes(planted):
     value, _, name = first.partition(" (")[0].partition(" with ")
     assert (value in ("black", "blond")) == (name in ("cat", "dog"))
     told = list(audit.findings(planted))
-    assert told[0].startswith("hair: conditional, the value is taken for a cue")
-    assert told[1].startswith("hat is not blamed: of its drop ")
+    assert told[0].startswith("hair: conditional, networks use the value as a cue")
+    assert told[1].startswith("hat does not count as a bug: ")
 
 
 def test_answers_in_one_sentence(planted):
@@ -138,7 +138,9 @@ def test_answers_in_one_sentence(planted):
         "1 network, 1,600 images of pets/test, 4 attributes (3 tested), accuracy "
     )
     answer, _ = audit.answer(made(planted=False))
-    assert "of no attribute a drop of more than 5.0 points is sure" in answer
+    assert (
+        "no attribute lowers accuracy by more than 5.0 points with confidence" in answer
+    )
 
 
 def test_networks_that_differ_are_told_apart():
@@ -262,7 +264,7 @@ def test_a_network_at_chance_is_said_to_guess_before_anything_else():
     numbers = rf"{100 * test.accuracy:.3g} %, chance is 25 %, 95 % interval \["
     assert re.match(
         rf"net: accuracy averaged over the classes is {numbers}.*\]: the network guesses; "
-        r"the ranking below says nothing about what it relies on\. net: of no attribute",
+        r"the ranking below says nothing about what it relies on\. net: no attribute lowers",
         answer,
     )
     several = audit.answer(guessing(networks=3))[0]

@@ -122,7 +122,7 @@ def test_given_a_measure_pairs_are_partial_correlations(given):
     assert np.isnan(rows.loc[("all", "shape", "ID"), "low"])
     told = " ".join(relations.caveats(given))
     assert "shape in adversarial_training (2.1%), ID in all (3.2%)" in told
-    assert "Given imagenet is no experiment" in told
+    assert "Controlling for imagenet is not an experiment" in told
 
 
 def test_given_what_is_the_same_for_all_nothing_is_taken(given):
@@ -132,8 +132,8 @@ def test_given_what_is_the_same_for_all_nothing_is_taken(given):
     for plain, partial in zip(study.pairs["statistic"], study.given.pairs["statistic"]):
         assert partial == pytest.approx(plain)
     told = " ".join(relations.caveats(study))
-    assert "imagenet says nothing of any measure" in told
-    assert "says nothing" not in " ".join(relations.caveats(given))
+    assert "imagenet explains nothing of any measure" in told
+    assert "explains nothing" not in " ".join(relations.caveats(given))
 
 
 def test_what_turns_given_a_measure_is_counted(given):
@@ -221,7 +221,7 @@ def test_constant_measures_are_told(tmp_path):
     assert correlate.main([*told, "--category=training", "--permutations=99"]) == 0
     found = json.loads((out / "results.json").read_text())
     assert {row["statistic"] for row in found["correlations"]} == {None}
-    told = [line for line in found["caveats"] if line.startswith("Not known, ")]
+    told = [line for line in found["caveats"] if line.startswith("Undefined because ")]
     assert len(told) == 1 and told[0].endswith("have both: shape in all.")
     assert found["headline"] == (
         "No correlation can be tested: shape is constant over all models."
@@ -240,7 +240,7 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
     study = relations.analyse(frame, options, source="s")
     assert "over 4 to 8 models" in relations.headline(study)[1]
     told = relations.caveats(study)
-    (line,) = [one for one in told if one.startswith("Not known, ")]
+    (line,) = [one for one in told if one.startswith("Undefined because ")]
     assert line.endswith("fewer than 4 models have both: c, X in all.")
     assert any("not independent: the partial" in one for one in told)
     alone = relations.analyse(
@@ -249,13 +249,13 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
     assert not any("partial" in one for one in relations.caveats(alone))
     frame.loc[4:, "b"] = np.nan
     told = relations.caveats(relations.analyse(frame, options, source="s"))
-    (line,) = [one for one in told if one.startswith("Not known, ")]
+    (line,) = [one for one in told if one.startswith("Undefined because ")]
     assert line.endswith("have both: c, X, b with Z in all.")
     frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
     options = relations.Options(x=("a",), y=("X",), category="training")
     answer, _ = relations.headline(relations.analyse(frame, options, source="s"))
     assert answer == (
-        "No correlation can be tested: no x and y are known of at least 4 models."
+        "No correlation can be tested: no pair of x and y has values of at least 4 models."
     )
 
 
@@ -305,17 +305,20 @@ def test_refuses_in_one_line(name, tmp_path, capsys):
 
 def test_refuses_options_that_do_not_fit(tmp_path, capsys):
     for option, told in [
-        ("--split=none", "--split: must be a kind of training, got 'none'; known: "),
+        (
+            "--split=none",
+            "--split: must be a value of the column training, got 'none'; choose ",
+        ),
         ("--y=shape", "'shape' twice"),
         ("--seed=-1", "--seed: must be 0 or larger, got -1"),
         ("--category=shape", "--category: must be no measure, got 'shape', which --x"),
         (
             "--category=imagenet_c",
-            "a column of kinds, got 'imagenet_c', another number",
+            "a column of categories, got 'imagenet_c', which",
         ),
-        ("--category=Adversarial", "got 'Adversarial', which --y names too; name the"),
+        ("--category=Adversarial", "got 'Adversarial', which --y names, too; name the"),
         ("--given=ID", "--given: must be no measure of --x or --y, got 'ID'"),
-        ("--given=training", "got 'training', which --given names too; name the"),
+        ("--given=training", "got 'training', which --given names, too; name the"),
         ("--size=training", "--size: must be a column of numbers, got 'training'"),
     ]:
         assert run(tmp_path / "out", option) == 2

@@ -30,7 +30,7 @@ def cell(
     options=(),
 ):
     inside, outside = np.atleast_1d(inside), np.atleast_1d(outside)
-    return shift_runs.Cell(
+    return shift_runs.ShiftCell(
         recipe=shift_runs.Recipe(model, algorithm, "digits"),
         attribute=attribute,
         level=level,
@@ -47,7 +47,7 @@ def cell(
 
 
 def test_a_drop_is_of_the_means_over_seeds():
-    one = DRAWS.of(cell("C6", [0.8, 1.0], [0.2, 0.6]))
+    one = DRAWS.draw(cell("C6", [0.8, 1.0], [0.2, 0.6]))
     assert one.points[0] == pytest.approx(100 * (0.9 - 0.4))
     assert one.percent[0] == pytest.approx(100 * 0.5 / 0.9)  # No mean of 75 and 40.
     assert shift_drops.percent([0.5, 0.0], [0.25, 0.0]).tolist() == [50, 0]
@@ -56,7 +56,7 @@ def test_a_drop_is_of_the_means_over_seeds():
 def test_of_one_seed_only_images_vary():
     """Two binomials, their difference nearly normal with 5,000 images."""
     n, p, q = 5_000, 0.9, 0.4
-    found = shift_drops.estimate(DRAWS.of(cell("C6", p, q, n=n)).points)
+    found = shift_drops.estimate(DRAWS.draw(cell("C6", p, q, n=n)).points)
     error = 100 * math.sqrt(p * (1 - p) / n + q * (1 - q) / n)
     # Quantiles of 2,000 draws vary by 4 % of the width or so.
     assert found.low == pytest.approx(50 - 1.96 * error, abs=0.25 * error)
@@ -64,7 +64,7 @@ def test_of_one_seed_only_images_vary():
 
 
 def test_no_interval_is_empty_where_all_images_are_right():
-    found = shift_drops.estimate(DRAWS.of(cell("C6", [1, 1], [1, 1], n=100)).points)
+    found = shift_drops.estimate(DRAWS.draw(cell("C6", [1, 1], [1, 1], n=100)).points)
     assert found.low < 0 == found.value < found.high
 
 
@@ -75,7 +75,7 @@ def test_few_seeds_vary_as_their_deviation_says():
         shift_drops.Draws(40_000, 0),
         cell("C6", 0 * values + 0.9, values, n=10**9),
     )
-    mean, *drawn = draws.of(one).points
+    mean, *drawn = draws.draw(one).points
     error = 100 * values.std(ddof=1) / math.sqrt(3)
     told = scipy.stats.t.interval(0.5, 2, mean, error)  # Wider ones end at 0 and 100.
     np.testing.assert_allclose(np.percentile(drawn, (25, 75)), told, atol=0.2)
@@ -166,7 +166,7 @@ def test_intervals_hold_the_truth(seeds):
         (one,) = simulated(
             random, ("C6",), seeds=seeds, drop=0.3, std=0.01 * (seeds > 1)
         )
-        found = shift_drops.estimate(draws.of(one).points)
+        found = shift_drops.estimate(draws.draw(one).points)
         held += found.low <= 30 <= found.high
     assert held / times > 0.9  # 95 % but for 300 simulations and few seeds.
 
@@ -330,7 +330,7 @@ def test_redrawn_ranks_are_the_measures_own():
     x, y = random.integers(4, size=(2, 50, 7)).astype(float)
     expected = [stats.kendall(a, b, permutations=1).statistic for a, b in zip(x, y)]
     named, models = ("here", "erm", "digits", "colour", "joint"), "abcdefg"
-    found = shift_drops.agreement(named, models, shift_drops.Drawn(x.T, y.T))
+    found = shift_drops.agreement(named, models, shift_drops.DrawnAccuracies(x.T, y.T))
     told = resampling.estimate(0, np.array(expected[1:]), confidence=0.95)
     assert found["tau"] == pytest.approx(expected[0])
     assert (found["low"], found["high"]) == pytest.approx((told.low, told.high))

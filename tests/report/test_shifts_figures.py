@@ -117,7 +117,7 @@ def test_sizes_differ_in_nothing_else(tmp_path, seen):
     assert write(1_000, 5) is None
     assert "Epochs" not in write(4_000, 5)
     assert sizes() == [[1_000, 4_000]]
-    assert "Epochs are not the same along resnet18" in write(9_000, 9)
+    assert "Points differ in epochs in resnet18" in write(9_000, 9)
     assert sizes() == [[1_000, 4_000, 9_000]]
     assert "Epochs" not in write(4_000, 9)  # Now 4,000 images have two.
     assert sizes() == [[1_000, 4_000], [4_000, 9_000]]
@@ -140,7 +140,7 @@ def test_widths_of_one_model(tmp_path, seen):
 
 def test_what_does_not_fit_is_told():
     frame = pd.DataFrame({"panel": [i % 12 for i in range(20)], "line": range(20)})
-    told = "Drawn are only the first 9 of 12 panels"
+    told = "The figure has only the first 9 of 12 panels"
     assert shift_page.left_out(frame) == f"{told}."  # Spots are all drawn.
     told += " and 12 of 20 recipes."
     assert shift_page.left_out(frame.assign(x=0)) == told
