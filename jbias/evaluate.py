@@ -179,7 +179,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
                 call.say,
                 trained=args.trained or "",
                 method=args.method or "",
-                sets=predictors.prepared_ways(opened_suite),
+                sets=predictors.describe_sets(opened_suite),
             )
         ]
     elif args.follow:

@@ -65,7 +65,7 @@ def normalised(x):
 
 
 def asked(model, x):
-    return model.predict(predictors._form(model, x))
+    return model.predict(predictors._to_input(model, x))
 
 
 def test_logits_are_the_modules_own_to_the_bit(net):
@@ -289,7 +289,7 @@ def test_attacks_and_what_looks_inside_run_in_a_suite(tmp_path):
 def test_a_plain_function_of_tensors_needs_no_wrapping():
     assert "torch" in sys.modules
     one = predictors.Predictor(lambda x: torch.from_numpy(x).mean((1, 2)), list("abc"))
-    kind, logits = predictors.ask(one, images(), "abc", "x")
+    kind, logits = predictors.query(one, images(), "abc", "x")
     assert kind == "logits" and logits.shape == (3, 3)
 
 

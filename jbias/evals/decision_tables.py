@@ -1,19 +1,19 @@
-"""Networks known by what they decided elsewhere: tables take the place of a model.
+"""Read tables of decisions that were made elsewhere, in place of a model.
 
-A CSV or Parquet file has a row a stimulus; columns are model-vs-human's by themselves:
+A CSV or Parquet file has one row per stimulus; the default columns are model-vs-human's:
 
     object_response    the decided class, by its name in the set
-    imagename          which stimulus: as `export_stimuli` named it, or as the set's file
-                       (image_names.py has the spellings that are understood)
-    subj               who decided; the file's name where there is no such column
-    set                the suite's set; where there is none, what the path of an exported
-                       stimulus, or the file's name before its first "_", begins with;
-                       else the only set that has an image of that name
+    imagename          the stimulus: its name from `export_stimuli`, or the set's file
+                       (image_names.py lists the accepted spellings)
+    subj               the observer; default: the file's name
+    set                the suite's set; default: the set that the path of an exported
+                       stimulus, or the file's name, begins with; else the only set that
+                       has an image of that name
 
-Others are ignored. Decisions say nothing of probabilities: confidences are NaN. The response
-"na" is no answer: the decision is for none of the classes. Images without a row are not shown.
+Other columns are ignored. Tables have no probabilities: confidences are NaN. The response
+"na" is no answer: the decision is for none of the classes. Images without a row are left out.
 
-Source of the form: bethgelab/model-vs-human at 79ed7cd, raw-data.
+Source of the format: bethgelab/model-vs-human at 79ed7cd, raw-data.
 """
 
 import collections
@@ -55,196 +55,232 @@ COLUMNS: Mapping[str, str] = {
     "set": "set",
 }
 _NEEDED = ("response", "image")
-_COMPARED = 4  # Images, to tell whether two measures show the same.
-Shown = tuple[str, str]  # A set, and a probe's condition.
-# In tables, in the place of a class.
+_NUM_COMPARED = (
+    4  # Images that are compared to recognise equal stimuli of two measures.
+)
+StimulusKey = tuple[str, str]  # A set, and a probe's condition.
+# In arrays of decisions, in place of a class.
 _NO_ROW, _NO_ANSWER = -1, -2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
-    """A network of which decisions are all that is known, and a inference.BoundNetwork."""
+    """A network of which only decisions are known; it is an inference.BoundNetwork.
 
-    # By an image's number in the set: a class, _NO_ROW or _NO_ANSWER.
-    decided: Mapping[Shown, np.ndarray]
+    decided: by set and condition, for each image of the set a class, _NO_ROW or _NO_ANSWER.
+    """
+
+    decided: Mapping[StimulusKey, np.ndarray]
     apply = at = net = None
     graded = False
     variables = ()
 
     def answered(self, dataset: str, conditions: Collection[str]) -> np.ndarray | None:
-        """Return which images of a set have a row under all conditions.
+        """Return which images of a set have a row under all conditions, bool (n).
 
-        None where a condition has no rows at all.
+        None if a condition has no rows at all.
         """
-        tables = [self.decided.get((dataset, condition)) for condition in conditions]
-        if not tables or any(table is None for table in tables):
+        responses = [self.decided.get((dataset, condition)) for condition in conditions]
+        if not responses or any(response is None for response in responses):
             return None
-        return np.all([table != _NO_ROW for table in tables], axis=0)
+        return np.all([response != _NO_ROW for response in responses], axis=0)
 
     def predict(
-        self, image: probe.Images, shown: inference.StimulusOrigin
+        self, image: probe.Images, origin: inference.StimulusOrigin
     ) -> inference.Logits:
-        """Infinite for the decided class: it is decided for, and no probability is known.
+        """Return logits that are infinite for the decided class and 0 for others.
 
-        NaN for all classes where the response is no answer. ValueError where some of these
-        stimuli have no row.
+        NaN for all classes if the response is no answer. ValueError if a stimulus has no
+        row.
         """
-        what = f"{shown.dataset}{f' under {shown.condition!r}' * bool(shown.condition)}"
-        table = self.decided.get((shown.dataset, shown.condition))
-        if table is None:
+        stimuli_text = origin.dataset
+        if origin.condition:
+            stimuli_text += f" under {origin.condition!r}"
+        responses = self.decided.get((origin.dataset, origin.condition))
+        if responses is None:
             raise ValueError(
-                f"{self.name}: no decisions about {what}; export these stimuli and "
+                f"{self.name}: no decisions about {stimuli_text}; export these stimuli and "
                 "decide about them, or leave the measure out by --only"
             )
-        answer = table[np.asarray(shown.index)]
-        if (answer == _NO_ROW).any():
-            lacking = int((table == _NO_ROW).sum())
+        response = responses[np.asarray(origin.index)]
+        if (response == _NO_ROW).any():
+            lacking = int((responses == _NO_ROW).sum())
             raise ValueError(
-                f"{self.name}: must have decided about every stimulus of {what}, "
-                f"{lacking:,} of {len(table):,} are missing; give the whole file, and the suite "
-                "that the stimuli were exported from"
+                f"{self.name}: must have decided about every stimulus of {stimuli_text}, "
+                f"{lacking:,} of {len(responses):,} are missing; give the whole file, and "
+                "the suite that the stimuli were exported from"
             )
-        chosen = answer[:, None] == np.arange(len(self.classes))
-        logits = np.where(chosen, np.inf, 0.0)
-        logits[answer == _NO_ANSWER] = np.nan
+        is_decided = response[:, None] == np.arange(len(self.classes))
+        logits = np.where(is_decided, np.inf, 0.0)
+        logits[response == _NO_ANSWER] = np.nan
         return jnp.asarray(logits, jnp.float32)
 
 
-def stimuli(asked: suites.Suite) -> dict[Shown, suites.Task]:
-    """What decisions can be about: of each set, each condition of a measure, once.
+def stimuli(suite: suites.Suite) -> dict[StimulusKey, suites.Task]:
+    """Return all stimuli that a table can be about: by set and condition, a measure.
 
-    What asks a network, as attacks do, is not among them. ValueError where two measures
-    show other stimuli under one name.
+    Without stimuli that depend on a network, such as attacks. ValueError if two measures
+    show different stimuli under one name.
     """
-    found: dict[Shown, suites.Task] = {}
-    for task in asked.tasks():
-        made = asked.make_probe(*task, tuple(asked.sources[task.dataset].classes))
-        if made.inside or made.move or made.look:
+    first_task: dict[StimulusKey, suites.Task] = {}
+    for task in suite.tasks():
+        shown_probe = _make_probe(suite, task)
+        if shown_probe.inside or shown_probe.move or shown_probe.look:
             continue
-        for condition in made.conditions:
-            other = found.setdefault((task.dataset, condition), task)
-            if other is not task and not _same_stimuli(asked, condition, task, other):
+        for condition in shown_probe.conditions:
+            other = first_task.setdefault((task.dataset, condition), task)
+            if other is not task and not _are_equal(suite, condition, task, other):
                 raise ValueError(
                     f"suite.measures: {task.measure.name} and {other.measure.name} show "
                     f"different stimuli of {task.dataset} under the name {condition!r}; "
                     "choose one of them by --only"
                 )
-    return found
+    return first_task
 
 
-def _same_stimuli(asked, condition: str, *tasks: suites.Task) -> bool:
-    """Whether two measures show the same under a condition, by a few images."""
-    dataset, shown = tasks[0].dataset, []
-    count = min(_COMPARED, len(asked.sources[dataset]))
-    few = prepared_sets.select(asked, dataset, np.arange(count, dtype=np.int32))
-    (batch,) = prepared_sets.device_batches(asked, few)
-    for task in tasks:
-        made = asked.make_probe(*task, tuple(asked.sources[dataset].classes))
-        if made.show is probe.identity:
-            shown.append(np.asarray(batch.image, np.float32) / 255)
-            continue
-        of = prepared_sets.NO_NETWORK, made, batch, condition
-        shown.append(np.asarray(inference.make_stimuli(*of)))
-    return shown[0].shape == shown[1].shape and np.allclose(*shown, atol=1e-6)
+def _make_probe(suite: suites.Suite, task: suites.Task) -> probe.Probe:
+    """Return the probe of a measure that decides among the set's own classes."""
+    classes = tuple(suite.sources[task.dataset].classes)
+    return suite.make_probe(task.measure, task.dataset, classes)
+
+
+def _are_equal(
+    suite: suites.Suite, condition: str, task: suites.Task, other: suites.Task
+) -> bool:
+    """Return whether two measures of a set show equal stimuli; compares a few images."""
+    count = min(_NUM_COMPARED, len(suite.sources[task.dataset]))
+    index = np.arange(count, dtype=np.int32)
+    few = prepared_sets.select(suite, task.dataset, index)
+    (batch,) = prepared_sets.device_batches(suite, few)
+    images, other_images = (
+        _make_stimuli(_make_probe(suite, x), batch, condition) for x in (task, other)
+    )
+    return images.shape == other_images.shape and np.allclose(
+        images, other_images, atol=1e-6
+    )
+
+
+def _make_stimuli(
+    shown_probe: probe.Probe, batch: inference.Batch, condition: str
+) -> np.ndarray:
+    """Return the stimuli of a condition that depend on no network."""
+    if shown_probe.show is probe.identity:
+        return np.asarray(batch.image, np.float32) / 255
+    return np.asarray(
+        inference.make_stimuli(prepared_sets.NO_NETWORK, shown_probe, batch, condition)
+    )
 
 
 def stimulus_file(dataset: str, condition: str, image: int) -> str:
-    """The path of an exported stimulus, by its image's number in the set."""
+    """Return the path of an exported stimulus; image: its number in the set."""
     folder = urllib.parse.quote(condition or prepared_sets.UNCHANGED, safe=" ,=+")
     return f"{dataset}/{folder}/{image:06d}.png"
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Reads --columns, "response=predicted,image=path"; others are as usual."""
-    given = dict(COLUMNS)
+    """Return the names of columns by their keys in COLUMNS; ValueError for other keys.
+
+    text: of --columns, such as "response=predicted,image=path"; other columns keep their
+    default names.
+    """
+    columns = dict(COLUMNS)
     for pair in filter(None, text.split(",")):
         key, equals, name = pair.partition("=")
         jc.check_known("--columns", key, COLUMNS)
         if not equals or not name:
             raise ValueError(f"--columns: must be {key}=NAME, got {pair!r}; name it")
-        given[key] = name
-    return given
+        columns[key] = name
+    return columns
 
 
 def find_files(path: str) -> list[str]:
-    """Return the tables of a path, a folder's or a glob's in order; ValueError for none."""
-    found = [path] if os.path.isfile(path) else []
-    ends = ("csv", "parquet")
-    inside = (glob.glob(os.path.join(glob.escape(path), f"*.{end}")) for end in ends)
-    found = found or sorted(itertools.chain(*inside))
-    if not found and glob.has_magic(path):
-        found = sorted(name for name in glob.glob(path) if name.lower().endswith(ends))
-    if not found:
+    """Return the tables of a path (file, folder or glob), sorted; ValueError for none."""
+    if os.path.isfile(path):
+        return [path]
+    suffixes = ("csv", "parquet")
+    table_files = sorted(
+        file
+        for suffix in suffixes
+        for file in glob.glob(os.path.join(glob.escape(path), f"*.{suffix}"))
+    )
+    if not table_files and glob.has_magic(path):
+        table_files = sorted(
+            name for name in glob.glob(path) if name.lower().endswith(suffixes)
+        )
+    if not table_files:
         raise ValueError(
             f"--decisions: {path} must be a CSV or Parquet file or a folder of these, got "
             f"{'an empty one' if os.path.isdir(path) else 'nothing there'}; check it"
         )
-    return found
+    return table_files
 
 
 def load(
     path: str,
-    asked: suites.Suite,
+    suite: suites.Suite,
     columns: Mapping[str, str],
     say: probe.Say = lambda line: None,
 ) -> Iterator[DecidedNetwork]:
     """Yield the networks whose decisions are in the tables of a path.
 
-    say: gets a line on images without a decision, and on responses that are no answer.
-    ValueError, in a line that begins with the file and its line, for what is no decision
-    about a stimulus of the suite.
+    columns: names by key, of `parse_columns`. say: gets lines on images without a row, and on
+    responses that are no answer. ValueError, beginning with the file and the line number,
+    for a row that is no decision about a stimulus of the suite.
     """
-    shown = stimuli(asked)
-    images = {name: _Images(asked, name, shown) for name, _ in shown}
-    tables: dict[str, dict[Shown, np.ndarray]] = {}
-    first: dict[tuple, str] = {}
+    stimulus_keys = stimuli(suite)
+    images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
+    by_network: dict[str, dict[StimulusKey, np.ndarray]] = {}
+    first_row: dict[tuple, str] = {}
     for file in find_files(path):
-        for row in _located_rows(file, columns, asked, images):
-            key = row.network, row.dataset, row.condition, row.number
-            if key in first:
+        for row in _located_rows(file, columns, suite, images):
+            row_key = row.network, row.dataset, row.condition, row.number
+            if row_key in first_row:
                 raise ValueError(
                     f"{row.where}: a stimulus must be decided about once, got "
-                    f"{row.image!r} again after {first[key]}; leave one of them out"
+                    f"{row.image!r} again after {first_row[row_key]}; leave one of them "
+                    "out"
                 )
-            first[key] = row.where
-            shown_to = tables.setdefault(row.network, {})
+            first_row[row_key] = row.where
+            decided = by_network.setdefault(row.network, {})
             stimulus = row.dataset, row.condition
-            if stimulus not in shown_to:
-                size = len(asked.sources[row.dataset])
-                shown_to[stimulus] = np.full(size, _NO_ROW, np.int32)
-            shown_to[stimulus][row.number] = row.response
-    if not tables:
+            if stimulus not in decided:
+                size = len(suite.sources[row.dataset])
+                decided[stimulus] = np.full(size, _NO_ROW, np.int32)
+            decided[stimulus][row.number] = row.response
+    if not by_network:
         raise ValueError(
             f"{path}: must hold decisions about {', '.join(images)}, got none; choose "
             "the suite that these stimuli are of"
         )
-    for network, decisions in tables.items():
-        for line in _describe_lacking(decisions):
+    for network, decided in by_network.items():
+        for line in _describe_lacking(decided):
             say(f"{network}: {line}")
-        yield _network(network, path, asked, decisions)
+        yield _make_network(network, path, suite, decided)
 
 
-def _describe_lacking(decisions: Mapping[Shown, np.ndarray]) -> Iterator[str]:
+def _describe_lacking(decided: Mapping[StimulusKey, np.ndarray]) -> Iterator[str]:
     """Yield lines on a network's images without a row, and without an answer, by set."""
-    for dataset in dict.fromkeys(name for name, _ in decisions):
-        tables = [table for (name, _), table in decisions.items() if name == dataset]
-        whole = np.concatenate(tables)
-        rows = int((whole != _NO_ROW).sum())
-        if rows < len(whole):
+    for dataset in dict.fromkeys(name for name, _ in decided):
+        responses = np.concatenate(
+            [response for (name, _), response in decided.items() if name == dataset]
+        )
+        num_rows = int((responses != _NO_ROW).sum())
+        if num_rows < len(responses):
             yield (
-                f"{len(whole) - rows:,} of the {len(whole):,} images of {dataset} have no "
-                f"decision; measured on the other {rows:,}"
+                f"{len(responses) - num_rows:,} of the {len(responses):,} images of "
+                f"{dataset} have no decision; measured on the other {num_rows:,}"
             )
-        silent = int((whole == _NO_ANSWER).sum())
-        if silent:
+        num_unanswered = int((responses == _NO_ANSWER).sum())
+        if num_unanswered:
             yield (
-                f"{silent:,} of the {rows:,} decisions on {dataset} are {trials.NONE!r}, "
+                f"{num_unanswered:,} of the {num_rows:,} decisions on {dataset} are "
+                f"{trials.NONE!r}, "
                 "no answer: they count as wrong, and for neither cue"
             )
 
 
 class _LocatedRow(NamedTuple):
-    """A row of a table whose stimulus is found in the suite."""
+    """A row of a table whose stimulus was found in the suite."""
 
     where: str  # The file and its line.
     image: str  # As the file spells it.
@@ -258,16 +294,16 @@ class _LocatedRow(NamedTuple):
 def _located_rows(
     file: str,
     columns: Mapping[str, str],
-    asked: suites.Suite,
+    suite: suites.Suite,
     images: Mapping[str, "_Images"],
 ) -> Iterator[_LocatedRow]:
     """Yield the rows of a file that are about a stimulus to measure.
 
-    images: of the suite's sets that are shown. ValueError, after the last row, where names
-    are those of no image.
+    images: by set, of the sets that are measured. ValueError, after the last row, for names
+    that belong to no image.
     """
     stem = os.path.basename(file).rsplit(".", 1)[0]
-    sets = asked.config["sets"]
+    sets = suite.config["sets"]
     stimuli_in_name = _longest_begin(stem, geirhos.STIMULI)
     lacking: dict[str, list[tuple[str, str]]] = {}  # Rows of no image, by set.
     counts: collections.Counter[str] = collections.Counter()  # Rows by set.
@@ -291,26 +327,33 @@ def _located_rows(
         must = f"{where}: {columns['set']} must be one of the suite's sets"
         jc.check_known(must, dataset, sets)
         if dataset not in images:
-            continue  # Not here, or of measures that --only leaves out.
+            continue  # A missing set, or one that --only leaves out.
         counts[dataset] += 1
-        classes = tuple(asked.sources[dataset].classes)
+        classes = tuple(suite.sources[dataset].classes)
         response = _as_class(row[columns["response"]], classes)
         if response == trials.NONE and response not in classes:
-            chosen = _NO_ANSWER
+            response_id = _NO_ANSWER
         else:
             must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
             jc.check_known(must, response, classes)
-            chosen = classes.index(response)
+            response_id = classes.index(response)
         located = images[dataset].find(where, image)
         if located is None:
             if not images[dataset].is_of_other_condition(image):
                 lacking.setdefault(dataset, []).append((where, image))
             continue
-        network = row.get(columns["network"]) or stem
         condition, number = located
-        yield _LocatedRow(where, image, network, dataset, condition, number, chosen)
+        yield _LocatedRow(
+            where=where,
+            image=image,
+            network=row.get(columns["network"]) or stem,
+            dataset=dataset,
+            condition=condition,
+            number=number,
+            response=response_id,
+        )
     unknown = lacking.pop("", [])
-    if unknown and len(counts) == 1:  # The other rows say the set.
+    if unknown and len(counts) == 1:  # The other rows are of a single set.
         (dataset,) = counts
         counts[dataset] += len(unknown)
         lacking.setdefault(dataset, []).extend(unknown)
@@ -327,32 +370,38 @@ def _located_rows(
 def _only_set(
     where: str, image: str, images: Mapping[str, "_Images"], column: str
 ) -> str:
-    """Return the only set that has an image of that name, or the only set; "" for none.
+    """Return the set that has an image of that name, or the only set; "" for none.
 
-    ValueError where several sets have such an image.
+    ValueError if several sets have such an image.
     """
     if len(images) == 1:
         return next(iter(images))
-    having = [name for name, those in images.items() if those.has(image)]
-    if len(having) > 1:
+    matches = [name for name, of_set in images.items() if of_set.has(image)]
+    if len(matches) > 1:
         raise ValueError(
-            f"{where}: {image!r} is an image of the sets {' and '.join(having)}; name the "
+            f"{where}: {image!r} is an image of the sets {' and '.join(matches)}; name the "
             f"set in a column {column!r}, or begin the file's name with it, such as "
-            f"{having[0]}_NAME.csv"
+            f"{matches[0]}_NAME.csv"
         )
-    return having[0] if having else ""
+    return matches[0] if matches else ""
 
 
 @functools.lru_cache(4096)
 def _as_class(response: str, classes: tuple[str, ...]) -> str:
-    """Return a response in the set's spelling, whose accents may be composed otherwise."""
+    """Return a response in the set's spelling (accents may use other code points)."""
     (name,) = base.match_spelling((response,), classes)
     return name
 
 
-def _network(name, path, asked, decided) -> DecidedNetwork:
-    sources = {dataset: asked.sources[dataset] for dataset, _ in decided}
-    spaces = {(tuple(one.classes), one.space) for one in sources.values()}
+def _make_network(
+    name: str,
+    path: str,
+    suite: suites.Suite,
+    decided: Mapping[StimulusKey, np.ndarray],
+) -> DecidedNetwork:
+    """Return the network of decisions; ValueError if its sets have different classes."""
+    sources = {dataset: suite.sources[dataset] for dataset, _ in decided}
+    spaces = {(tuple(source.classes), source.space) for source in sources.values()}
     if len(spaces) > 1:
         raise ValueError(
             f"{path}: {name}'s sets must have the same classes, got other ones in "
@@ -360,21 +409,44 @@ def _network(name, path, asked, decided) -> DecidedNetwork:
         )
     ((classes, space),) = spaces
     digest = hashlib.sha256()
-    for (dataset, condition), table in sorted(decided.items()):
-        digest.update(f"{dataset}\0{condition}\0".encode() + table.tobytes())
-    fields = dict(run=name, algorithm=name, variant="", model="decisions")
-    fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
-    about = {"category": name, "path": path}
-    known = digest.hexdigest()[:16]
-    return DecidedNetwork(name, classes, space, known, fields, about, decided)
+    for (dataset, condition), responses in sorted(decided.items()):
+        digest.update(f"{dataset}\0{condition}\0".encode() + responses.tobytes())
+    fields = {
+        "run": name,
+        "algorithm": name,
+        "variant": "",
+        "model": "decisions",
+        "train_data": "unknown",
+        "stage": 0,
+        "seed": 0,
+        "step": 0,
+        "epoch": 0.0,
+    }
+    return DecidedNetwork(
+        name=name,
+        classes=classes,
+        space=space,
+        digest=digest.hexdigest()[:16],
+        fields=fields,
+        about={"category": name, "path": path},
+        decided=decided,
+    )
 
 
 class _Images:
-    """The images of a set, to look up what a table of decisions calls them."""
+    """The names of a set's images and stimuli, for look-ups by the names in a table.
 
-    def __init__(self, asked: suites.Suite, dataset: str, shown: Sequence[Shown]):
-        self.dataset, source = dataset, asked.sources[dataset]
-        conditions = [condition for name, condition in shown if name == dataset]
+    stimulus_keys: of all sets; the set's conditions are taken from these.
+    """
+
+    def __init__(
+        self,
+        suite: suites.Suite,
+        dataset: str,
+        stimulus_keys: Iterable[StimulusKey],
+    ):
+        self.dataset, source = dataset, suite.sources[dataset]
+        conditions = [condition for name, condition in stimulus_keys if name == dataset]
         self.pairs = [*itertools.product(conditions, range(len(source)))]
         exported = [stimulus_file(dataset, *pair) for pair in self.pairs]
         self.exported = dict(zip(exported, self.pairs, strict=True))
@@ -386,16 +458,16 @@ class _Images:
         )
         self.store = getattr(source, "store", None)
         names = getattr(self.store, "names", ())
-        options = asked.config["sets"][dataset]
+        options = suite.config["sets"][dataset]
         self.split = split = str(options.get("split", "")).partition("[")[0]
         folder = os.path.basename(getattr(self.store, "root", ""))
         self.files = image_names.ImageNames(names, folders=[dataset, split, folder])
         self.published = _published_names(options.get("data"), split, names)
 
     def find(self, where: str, image: str) -> tuple[str, int] | None:
-        """Return the condition and the image's number; None where no image has the name.
+        """Return (condition, number of the image) of a name; None for an unknown name.
 
-        ValueError where several have.
+        ValueError if several images have the name.
         """
         if image in self.exported:
             return self.exported[image]
@@ -413,7 +485,7 @@ class _Images:
         return self.pairs[stimuli[0]] if stimuli else None
 
     def has(self, image: str) -> bool:
-        """Return whether a name is that of one or several images."""
+        """Return whether at least one image or stimulus has the name."""
         return bool(
             image in self.exported
             or self.files.find(image)
@@ -422,7 +494,10 @@ class _Images:
         )
 
     def refuse(self, rows: Sequence[tuple[str, str]], count: int) -> NoReturn:
-        """Raise ValueError for rows, (where, image), of no image; count: rows of the set."""
+        """Raise ValueError for rows, as (where, image), that belong to no image.
+
+        count: the number of all rows of the set.
+        """
         (where, image), size = rows[0], len({number for _, number in self.pairs})
         names = "name stimuli as export-stimuli does"
         if self.store is not None:
@@ -436,14 +511,14 @@ class _Images:
         )
 
     def _folder(self) -> str:
-        """Return the folder of the set's images in words, or ""."""
+        """Return " (folder)" of the set's images, or ""."""
         root = getattr(self.store, "root", "")
         return f" ({root})" if root else ""
 
     def is_of_other_condition(self, image: str) -> bool:
-        """Return whether a name is that of a stimulus under a condition not asked for."""
-        dataset, _, rest = image_names.plain_path(image).partition("/")
-        folder, _, name = rest.rpartition("/")
+        """Return whether a name is that of a stimulus under a condition not measured."""
+        dataset, _, inner_path = image_names.plain_path(image).partition("/")
+        folder, _, name = inner_path.rpartition("/")
         is_stimulus = dataset == self.dataset and _STIMULUS.fullmatch(name)
         return bool(is_stimulus and folder and folder not in self.conditions)
 
@@ -465,18 +540,19 @@ def _published_names(
 def _likely_set(
     stem: str,
     image: str,
-    names: Mapping[str, _Images],
+    images: Mapping[str, _Images],
     known: Collection[str],
 ) -> str:
     """Return the set that a file's name or an image's path begins with; "" for none.
 
-    The path goes first, unless it is that of an image in the set of the file's name.
+    stem: of the file's name. image: its path in the table; it decides, unless it is the path
+    of an image in the set of the file's name. images: by set. known: names of all sets.
     """
     by_file = _longest_begin(stem, known)
-    if by_file in names and names[by_file].files.has_path(image):
+    if by_file in images and images[by_file].files.has_path(image):
         return by_file
-    first = image_names.plain_path(image).partition("/")[0]
-    return first if first in known else by_file
+    first_folder = image_names.plain_path(image).partition("/")[0]
+    return first_folder if first_folder in known else by_file
 
 
 def _longest_begin(stem: str, sets: Iterable[str]) -> str:
@@ -486,7 +562,7 @@ def _longest_begin(stem: str, sets: Iterable[str]) -> str:
 
 
 def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
-    """The rows of a file, each with its place; ValueError for none or half a one."""
+    """Yield ("file:line", row) of a table; ValueError for an empty or damaged file."""
     if path.endswith(".parquet"):
         try:
             text = pd.read_parquet(path).to_csv(index=False)
@@ -502,13 +578,14 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
         rows = csv.DictReader(file)
         try:
             header = rows.fieldnames or ()
-            doubled = [name for name in header if header.count(name) > 1]
-            if doubled:
+            repeated = [name for name in header if header.count(name) > 1]
+            if repeated:
                 raise ValueError(
-                    f"{path}:1: must name every column once, got {doubled[0]!r} twice; "
+                    f"{path}:1: must name every column once, got {repeated[0]!r} twice; "
                     "remove one of the two"
                 )
-            if lacking := [name for name in needed if name not in header]:
+            lacking = [name for name in needed if name not in header]
+            if lacking:
                 raise ValueError(
                     f"{path}:1: must have the column(s) {', '.join(lacking)}, got "
                     f"{', '.join(header) or 'none'}; name yours: --columns="

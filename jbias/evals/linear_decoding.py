@@ -1,16 +1,16 @@
-"""Which layer holds what: how well shape and texture can be decoded at each site.
+"""Linear decoding of shape and texture from the activations at each site of a network.
 
 Source: linear decoders as in Hermann and Lampinen, NeurIPS 2020,
 https://arxiv.org/abs/2006.12433, and Hermann, Chen and Kornblith, NeurIPS 2020,
 https://arxiv.org/abs/1911.09071. Deviations: features are pooled and projected to a bounded
-number of columns, and every image is decided about once, by a decoder that was fitted
+number of columns, and every image is classified once, by a decoder that was fitted
 without its fold.
 
 The decoder is multinomial logistic regression, by scikit-learn. The loss is the mean of
--log softmax(x W + b)[y] and strength / 2 times the squares of W; b is free. It is convex,
-so any method that minimises it gives the same: C is 1 / (n strength).
+-log softmax(x W + b)[y] plus strength / 2 times the sum of squares of W; b is not penalised.
+The loss is convex, so any method that minimises it gives the same: C is 1 / (n strength).
 
-Dimensions, how many neurons of a layer follow shape and how many texture: Islam, Kowal,
+Dimensions, the shares of neurons of a layer that follow shape and texture: Islam, Kowal,
 Esser, Jia, Ommer, Derpanis and Bruce, ICLR 2021, https://arxiv.org/abs/2101.11604, as
 https://github.com/islamamirul/shape_texture_neuron computes them, after Esser, Rombach and
 Ommer, CVPR 2020. Deviations: all pairs of a set count instead of a sample, and results are
@@ -37,25 +37,25 @@ Rows = Float[np.ndarray, "n d"]
 
 
 class CrossValidated(NamedTuple):
-    """Decisions by weights that were fitted without the example."""
+    """Cross-validated decisions: each by weights that were fitted without the example."""
 
     decided: Labels
     fits: int
-    unfinished: int  # Fits that were stopped on the way.
+    unfinished: int  # Fits that reached the maximum number of steps.
 
 
 def fit_logistic(
     x: Rows, y: Labels, *, strength: float, start=None, tolerance=1e-4, steps=500
 ) -> Any:
-    """Minimises the loss by L-BFGS over all examples, from an earlier fit or from 0.
+    """Return a fitted scikit-learn model that minimises the loss by L-BFGS.
 
-    Returns scikit-learn's model. It ends where no entry of the gradient exceeds the
-    tolerance, or after so many steps, `n_iter_`: for a small strength and classes that
-    can be told apart, with an answer on the way.
+    start: an earlier fit to begin with; None: begin at 0. The fit ends when no entry of the
+    gradient exceeds `tolerance`, or after `steps` steps (`n_iter_`), which happens for a
+    small strength and separable classes; the model is then not fully converged.
     """
     from sklearn import exceptions, linear_model
 
-    # Of two classes it has one row of weights, the difference of ours.
+    # For two classes scikit-learn has one row of weights, the difference of our two.
     c = (2 if y.max() == 1 else 1) / (len(x) * strength)
     model = copy.copy(start) or linear_model.LogisticRegression(warm_start=True)
     model.set_params(C=c, tol=tolerance, max_iter=steps)
@@ -67,60 +67,69 @@ def fit_logistic(
 def cross_validate(
     x: Rows, y: Labels, fold: Labels, *, strengths=STRENGTHS, steps: int = 500
 ) -> CrossValidated:
-    """Decides about each example by weights that were fitted without its fold.
+    """Return decisions about each example by weights that were fitted without its fold.
 
-    For every fold, weights of each strength are fitted without it and the next one; the
-    strength that is right most often on the next (the largest of equals) is then fitted
-    to all but the fold itself. A single strength needs no choice. fold: of at least
-    three, counted from 0. steps: at most, of each fit.
+    For every test fold, weights of each strength are fitted without it and without the next
+    fold; the strength with the most correct decisions on the next fold (the largest of
+    equals) is then fitted to all examples outside of the test fold. A single strength needs
+    no choice. fold: of each example, at least three folds, counted from 0. steps: the maximum
+    of each fit.
     """
-    if not y.any():  # One class needs no weights.
+    if not y.any():  # A single class needs no weights.
         return CrossValidated(y, 0, 0)
     decided, models, count = np.full(len(y), -1), [], int(fold.max()) + 1
     for test in range(count):
         outer, valid = fold != test, fold == (test + 1) % count
-        inner, model, best = outer & ~valid, None, (-1, strengths[0], None)
+        inner, model = outer & ~valid, None
+        most_correct, best_strength, best_model = -1, strengths[0], None
         for strength in sorted(strengths, reverse=True) if len(strengths) > 1 else ():
-            options = dict(strength=strength, start=model, steps=steps)
-            model = fit_logistic(x[inner], y[inner], **options)
+            model = fit_logistic(
+                x[inner], y[inner], strength=strength, start=model, steps=steps
+            )
             models.append(model)
-            right = int((model.predict(x[valid]) == y[valid]).sum())
-            best = max(best, (right, strength, model), key=lambda one: one[0])
-        options = dict(strength=best[1], start=best[2], steps=steps)
-        models.append(fit_logistic(x[outer], y[outer], **options))
-        decided[~outer] = models[-1].predict(x[~outer])
-    unfinished = sum(int(one.n_iter_.max()) >= steps for one in models)
+            num_correct = int((model.predict(x[valid]) == y[valid]).sum())
+            if num_correct > most_correct:
+                most_correct, best_strength, best_model = num_correct, strength, model
+        final_model = fit_logistic(
+            x[outer], y[outer], strength=best_strength, start=best_model, steps=steps
+        )
+        models.append(final_model)
+        decided[~outer] = final_model.predict(x[~outer])
+    unfinished = sum(int(model.n_iter_.max()) >= steps for model in models)
     return CrossValidated(decided, len(models), unfinished)
 
 
 def deal_folds(
-    y: Labels, group: Labels, *, most: int, seed: int, what: str, names=()
+    y: Labels, group: Labels, *, max_folds: int, seed: int, factor: str, names=()
 ) -> Labels:
-    """Deals groups into folds at random: no group is in two, every class in all.
+    """Return a random fold of each example, so that each group is in one fold only.
 
-    As many folds as the rarest class has groups, at most `most`. ValueError where that
-    is less than three, or a group has several classes. names: of the classes.
+    Each class is in all folds. There are as many folds as the rarest class has groups, at
+    most `max_folds`. factor: "shape" or "texture", for messages. names: of the classes.
+    ValueError for fewer than three folds, or for a group with several classes.
     """
     rng = np.random.default_rng(seed)
-    members = {c: np.unique(group[y == c]) for c in np.unique(y)}
-    if sum(map(len, members.values())) != len(np.unique(group)):
-        raise ValueError(f"each {what} exemplar must be of one {what}")
-    rarest = min(members, key=lambda c: len(members[c]))
-    count = min(most, len(members[rarest]))
+    groups_of_class = {c: np.unique(group[y == c]) for c in np.unique(y)}
+    if sum(map(len, groups_of_class.values())) != len(np.unique(group)):
+        raise ValueError(f"each {factor} exemplar must be of one {factor}")
+    rarest = min(groups_of_class, key=lambda c: len(groups_of_class[c]))
+    count = min(max_folds, len(groups_of_class[rarest]))
     if count < 3:
         name = names[rarest] if names else f"class {rarest} (from 0)"
-        had = f"{name} has {len(members[rarest])}"
-        raise ValueError(f"a {what} needs three pictures of its own; {had}")
-    where = {}
-    for pictures in members.values():
+        raise ValueError(
+            f"a {factor} needs three pictures of its own; {name} has "
+            f"{len(groups_of_class[rarest])}"
+        )
+    fold_of_group = {}
+    for groups in groups_of_class.values():
         first = rng.integers(count)
-        for i, name in enumerate(rng.permutation(pictures)):
-            where[name] = (first + i) % count
-    return np.array([where[name] for name in group])
+        for i, name in enumerate(rng.permutation(groups)):
+            fold_of_group[name] = (first + i) % count
+    return np.array([fold_of_group[name] for name in group])
 
 
 class DimensionShares(NamedTuple):
-    """Shares of neurons, which add to 1, and the correlations they are made of."""
+    """Shares of neurons, which add to 1, and the correlations that they are computed from."""
 
     shape: float
     texture: float
@@ -130,43 +139,53 @@ class DimensionShares(NamedTuple):
 
 
 def dimension_shares(x: Rows, shape: Labels, texture: Labels) -> DimensionShares:
-    """exp(r) / (exp(r_shape) + exp(r_texture) + e) for either, e / ... for the rest.
+    """Return the shares of neurons that follow shape, texture and neither.
 
-    r_shape: over all pairs of images with one shape and two textures, the covariance of
-    a neuron's two activations, summed over neurons, by the sum of their variances;
-    r_texture the other way round. What no other image shares has correlation 1.
-    NaN where there is no such pair, or nothing varies.
+    With Z = exp(r_shape) + exp(r_texture) + e: exp(r_shape) / Z, exp(r_texture) / Z, e / Z.
+    r_shape: over all pairs of images with the same shape and different textures, the
+    covariance of a neuron's two activations, summed over neurons, divided by the sum of their
+    variances; r_texture: with the same texture and different shapes. The residual has
+    correlation 1. NaN if there is no such pair, or no variance.
     """
     r_shape = shared_correlation(x, shape, texture)
     r_texture = shared_correlation(x, texture, shape)
-    parts = np.exp([r_shape, r_texture, 1.0])
-    return DimensionShares(*(parts / parts.sum()).tolist(), r_shape, r_texture)
+    weights = np.exp([r_shape, r_texture, 1.0])
+    shares = (weights / weights.sum()).tolist()
+    return DimensionShares(
+        shape=shares[0],
+        texture=shares[1],
+        residual=shares[2],
+        shape_correlation=r_shape,
+        texture_correlation=r_texture,
+    )
 
 
-def shared_correlation(x: Rows, same: Labels, other: Labels) -> float:
-    """The correlation of images that agree in one thing and differ in the other.
+def shared_correlation(x: Rows, shared_label: Labels, other_label: Labels) -> float:
+    """Return the correlation of pairs with equal shared_label and different other_label.
 
-    Summed over the pairs of a group, products of deviations are the square of their
-    sum, less the same of the pairs that agree in both, an image with itself among them.
+    NaN without such a pair, or without variance. Over the pairs of a group, the sum of
+    products of deviations is the square of their sum, minus the same for pairs that agree in
+    both labels (each image with itself included).
     """
     group, cell = (
         np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
-        for rows in (np.stack([same]), np.stack([same, other]))
+        for rows in (np.stack([shared_label]), np.stack([shared_label, other_label]))
     )
-    partners = np.bincount(group)[group] - np.bincount(cell)[cell]
-    if not (pairs := partners.sum()):
+    num_partners = np.bincount(group)[group] - np.bincount(cell)[cell]
+    num_pairs = num_partners.sum()
+    if not num_pairs:
         return np.nan
     x = np.asarray(x, float)
-    d = x - partners @ x / pairs
-    variance = float(partners @ (d**2).sum(1)) / pairs
+    deviation = x - num_partners @ x / num_pairs
+    variance = float(num_partners @ (deviation**2).sum(1)) / num_pairs
     if not variance > 0:
         return np.nan
-    shared = []
-    for which in (group, cell):
-        sums = np.zeros((which.max() + 1, d.shape[1]))
-        np.add.at(sums, which, d)
-        shared.append(float((sums**2).sum()))
-    return float((shared[0] - shared[1]) / pairs / variance)
+    squares = []
+    for index in (group, cell):
+        sums = np.zeros((index.max() + 1, deviation.shape[1]))
+        np.add.at(sums, index, deviation)
+        squares.append(float((sums**2).sum()))
+    return float((squares[0] - squares[1]) / num_pairs / variance)
 
 
 def measure(
@@ -186,88 +205,120 @@ def measure(
     seed: int = 0,
     classes: Sequence[str] = (),
 ) -> decisions.Numbers:
-    """Decoding accuracy and dimensions of shape and texture; conditions are sites.
+    """Return decoding accuracies and dimensions of shape and texture; conditions are sites.
 
-    images: an array, or what is indexed as one and reads those that are asked for.
-    columns: "label", the shape's class, and the one named by `texture`; where there are
-    "shape_exemplar" and "texture_exemplar", images of one exemplar of what is decoded
-    are in one fold, and pairs for the dimensions share the exemplar. Images with an
-    unknown class (negative) are left out. most: of more images so many are drawn.
-    folds: at most. strengths: of the penalty, from which one is chosen. pool, width: see
-    features.read. seed: of that draw, the folds, the projection and the shuffled labels.
-    classes: names of those of "label" and "texture", for what is refused.
+    images: an array, or a loader.LazyImages, which reads images when it is indexed.
+    columns: "label", the shape's class, and the column named by `texture`. If there are
+    "shape_exemplar" and "texture_exemplar", images with the same exemplar of the decoded
+    factor are in the same fold, and pairs for the dimensions share the exemplar. Images with
+    an unknown class (negative) are left out. most: the maximum number of images; of more, a
+    random subset is used. folds: the maximum. strengths: of the penalty, one of which is
+    chosen. pool, width: see features.read. seed: of the subset, the folds, the projection
+    and the shuffled labels. classes: names of the classes of "label" and "texture", for
+    messages.
 
-    For shape, and likewise for texture: shape_decoding, right of all images;
-    shape_decoding_shuffled, the same with labels shuffled among the exemplars of a fold,
-    by the middle one of the strengths;
-    shape_decodability, (accuracy - chance) / (1 - chance), with chance the share of the
-    commonest class, which is shape_decoding_chance (once); shape_dimensions, a share of
-    the neurons, and shape_correlation. residual_dimensions: the rest.
-    ValueError where a column is missing, or images are too few for three folds.
+    Metrics, for shape and in the same way for texture: shape_decoding, the share of images
+    decoded correctly; shape_decoding_shuffled, the same with labels shuffled among the
+    exemplars of a fold, with the middle strength; shape_decodability,
+    (accuracy - chance) / (1 - chance), where chance is the share of the commonest class,
+    which is shape_decoding_chance (once); shape_dimensions, a share of the neurons, and
+    shape_correlation. residual_dimensions: the remaining share. ValueError if a column is
+    missing, or if there are too few images for three folds.
     """
-    import sklearn.linear_model  # noqa: F401  Before its threads are limited.
+    import sklearn.linear_model  # noqa: F401  Import it before its threads are limited.
 
     must = f"the set must have the columns 'label' and {texture!r}"
     probe.check({"label", texture} <= {*columns}, "decoding", must, [*columns])
     probe.check(folds >= 3, "decoding", "folds must be at least 3", folds)
-    above = strengths and min(strengths) > 0
-    probe.check(above, "decoding", "strengths must be above 0", strengths)
+    is_positive = strengths and min(strengths) > 0
+    probe.check(is_positive, "decoding", "strengths must be above 0", strengths)
     known = np.flatnonzero((columns["label"] >= 0) & (columns[texture] >= 0))
     if not len(known):
         raise ValueError("decoding: no image has a shape and a texture that are known")
-    chosen = np.sort(np.random.default_rng(seed).permutation(known)[:most])
-    columns = {name: np.asarray(column)[chosen] for name, column in columns.items()}
-    of = columns, folds, seed, classes
-    factors = [_factor("shape", "label", *of), _factor("texture", texture, *of)]
-    options = dict(sites=sites, pool=pool, columns=width, batch=batch, seed=seed)
-    found, told = features.read(net, variables, images[chosen], **options), []
+    index = np.sort(np.random.default_rng(seed).permutation(known)[:most])
+    columns = {name: np.asarray(column)[index] for name, column in columns.items()}
+    factors = [
+        _make_factor(name, column, columns, max_folds=folds, seed=seed, classes=classes)
+        for name, column in (("shape", "label"), ("texture", texture))
+    ]
+    shape_factor, texture_factor = factors
+    features_by_site = features.read(
+        net,
+        variables,
+        images[index],
+        sites=sites,
+        pool=pool,
+        columns=width,
+        batch=batch,
+        seed=seed,
+    )
+    numbers = []
     # Products are small: threads that wait for one another made this twenty times slower.
     with threadpoolctl.threadpool_limits(1):
-        for site, rows in found.items():
+        for site, rows in features_by_site.items():
             x = normalize_features(rows)
             for factor in factors:
-                told += _decoded(factor, x, strengths, site)
-            shares = dimension_shares(rows, *(factor.shared for factor in factors))
+                numbers += _decoding_numbers(factor, x, strengths, site)
+            shares = dimension_shares(rows, shape_factor.shared, texture_factor.shared)
             for name, value in shares._asdict().items():
                 metric = name if "correlation" in name else f"{name}_dimensions"
-                told.append(decisions.quantity(metric, value, len(rows), site))
-    for one in factors:
-        of = f"{one.name}_decoding_chance", one.commonest, len(one.y)
-        told.append(decisions.share(*of))
-    return told
+                numbers.append(decisions.quantity(metric, value, len(rows), site))
+    for factor in factors:
+        metric = f"{factor.name}_decoding_chance"
+        numbers.append(
+            decisions.share(metric, factor.largest_class_size, len(factor.y))
+        )
+    return numbers
 
 
 class _Factor(NamedTuple):
-    """What is decoded, of each image."""
+    """Shape or texture: the labels to decode, and the folds."""
 
     name: str
     y: Labels
-    shuffled: Labels  # Such labels, of nothing.
+    shuffled: Labels  # Labels without information about the image.
     fold: Labels
-    shared: Labels  # What two images of a pair have in common.
+    shared: Labels  # Equal for images that are pairs in `dimension_shares`.
 
     @property
-    def commonest(self) -> int:
+    def largest_class_size(self) -> int:
+        """Return the number of images of the commonest class."""
         return int(np.bincount(self.y).max())
 
 
-def _factor(name, column, columns, folds, seed, classes) -> _Factor:
-    known, y = np.unique(columns[column], return_inverse=True)
+def _make_factor(
+    name: str,
+    column: str,
+    columns: Mapping[str, Labels],
+    *,
+    max_folds: int,
+    seed: int,
+    classes: Sequence[str],
+) -> _Factor:
+    """Return the factor whose classes are in a column; arguments as of `measure`."""
+    class_ids, y = np.unique(columns[column], return_inverse=True)
     classes = classes if column in ("label", "texture") else ()
-    given = dict(enumerate(map(tables.readable, classes)))
-    named = [given.get(c, f"class {c} (from 0)") for c in known]
+    name_of_id = dict(enumerate(map(tables.readable, classes)))
+    names = [name_of_id.get(c, f"class {c} (from 0)") for c in class_ids]
     group = columns.get(f"{name}_exemplar", np.arange(len(y)))
-    fold = deal_folds(y, group, most=folds, seed=seed, what=name, names=named)
+    fold = deal_folds(
+        y, group, max_folds=max_folds, seed=seed, factor=name, names=names
+    )
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    shared = columns.get(f"{name}_exemplar", y)
-    return _Factor(name, y, _shuffled(y, group, fold, rng), fold, shared)
+    return _Factor(
+        name=name,
+        y=y,
+        shuffled=_shuffle_labels(y, group, fold, rng),
+        fold=fold,
+        shared=columns.get(f"{name}_exemplar", y),
+    )
 
 
 def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
-    """Rows turned about their mean into no more columns than there are rows, float32.
+    """Return centred features with mean square length 1 and at most n columns, float32.
 
-    Their mean square is 1, so that strengths mean the same everywhere. Neither changes
-    what a decoder of any one strength can do: its penalty knows lengths, not axes.
+    The scale makes strengths comparable between sites. More columns than rows are rotated
+    into n columns, which changes no decoder: its penalty depends on lengths, not on axes.
     """
     x = np.asarray(x, float)
     x = x - x.mean(0)
@@ -278,32 +329,44 @@ def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
     return (x / length if length > 0 else x).astype(np.float32)
 
 
-def _decoded(factor: _Factor, x, strengths, site) -> decisions.Numbers:
+def _decoding_numbers(
+    factor: _Factor, x: Rows, strengths: Sequence[float], site: str
+) -> decisions.Numbers:
+    """Return the decoding accuracies of a factor at a site; x: normalised features."""
     name, n = f"{factor.name}_decoding", len(factor.y)
-    chance, told, unfinished = factor.commonest / n, [], []
-    # Nothing can be learnt of shuffled labels, by whatever penalty.
+    chance, numbers, unfinished = factor.largest_class_size / n, [], []
+    # Shuffled labels cannot be learnt with any penalty: one strength is enough.
     middle = sorted(strengths)[len(strengths) // 2 :][:1]
     trials = ("", factor.y, strengths), ("_shuffled", factor.shuffled, middle)
-    for ending, labels, chosen in trials:
-        held = cross_validate(x, labels, factor.fold, strengths=chosen)
-        told.append(decisions.mean(f"{name}{ending}", held.decided == labels, site))
-        if held.unfinished:
-            of = f"{name}_unfinished{ending}", held.unfinished, held.fits
-            unfinished.append(decisions.share(*of, site))
-    above = (told[0].value - chance) / (1 - chance) if chance < 1 else None
+    for ending, labels, trial_strengths in trials:
+        result = cross_validate(x, labels, factor.fold, strengths=trial_strengths)
+        numbers.append(
+            decisions.mean(f"{name}{ending}", result.decided == labels, site)
+        )
+        if result.unfinished:
+            metric = f"{name}_unfinished{ending}"
+            unfinished.append(
+                decisions.share(metric, result.unfinished, result.fits, site)
+            )
+    accuracy = numbers[0].value
+    decodability = (accuracy - chance) / (1 - chance) if chance < 1 else None
     metric = f"{factor.name}_decodability"
-    return [*told, decisions.quantity(metric, above, n, site), *unfinished]
+    return [*numbers, decisions.quantity(metric, decodability, n, site), *unfinished]
 
 
-def _shuffled(y, group, fold, rng) -> Labels:
-    """Labels dealt out anew among the groups of each fold; a group keeps to one.
+def _shuffle_labels(y: Labels, group: Labels, fold: Labels, rng) -> Labels:
+    """Return labels that are permuted among the groups of each fold.
 
-    Between folds, a label that is in one would be rarer in the others, and decoders
-    would avoid it: less than chance, where nothing is known.
+    All images of a group get the same label. Permuting between folds would make a label
+    of the test fold rarer in the other folds, so that decoders avoid it: accuracies would
+    be below chance.
     """
-    found = np.empty_like(y)
-    for one in np.unique(fold):
-        here = fold == one
-        _, first, which = np.unique(group[here], return_index=True, return_inverse=True)
-        found[here] = rng.permutation(y[here][first])[which.reshape(-1)]
-    return found
+    shuffled = np.empty_like(y)
+    for fold_number in np.unique(fold):
+        is_in_fold = fold == fold_number
+        _, first, group_number = np.unique(
+            group[is_in_fold], return_index=True, return_inverse=True
+        )
+        group_labels = rng.permutation(y[is_in_fold][first])
+        shuffled[is_in_fold] = group_labels[group_number.reshape(-1)]
+    return shuffled

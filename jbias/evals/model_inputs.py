@@ -1,8 +1,8 @@
-"""Prepare a suite's sets for one network, as its own description asks.
+"""Prepare a suite's sets for one network, by its own description of its images.
 
-Suites share their images among networks. Where a single network is measured, its sets can
+Suites share their images among networks. If a single network is measured, its sets can
 have the size, crop and interpolation that it was trained for: `choose` reads these from its
-description, and `prepare` brings them into the sets of a suite.
+description, and `prepare` adds them to the sets of a suite.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from jbias.data import base, decoding, sources, tables
 from jbias.evals import preprocessing
 from jbias.untrusted import opening
 
-_LOOKED_AT = 16  # Images of a set, to know its pixels.
+_NUM_SAMPLED = 16  # Images of a set whose sizes are read.
 # The values of a Preprocessing that are applied to sets.
 _OF_SETS = ("size", "resize", "crop", "fit", "interpolation")
 
@@ -36,21 +36,21 @@ class Inputs(NamedTuple):
 
 
 def choose(
-    said: preprocessing.Preprocessing, *, size: int | None, default: int
+    described: preprocessing.Preprocessing, *, size: int | None, default: int
 ) -> Inputs:
-    """Return the preparation of a network's images; ValueError for a filter of no name here.
+    """Return the preparation of a network's images; ValueError for an unknown interpolation.
 
-    said: of the network. size: what the caller says, in pixels, or None. default: the size
-    if nobody says one. A crop fraction, as timm has it, keeps its meaning at another size:
-    the short side is floor(size / fraction).
+    described: by the network. size: the caller's, in pixels, or None. default: the size if
+    neither gives one. A crop fraction, as in timm, keeps its meaning at another size: the
+    short side is floor(size / fraction).
     """
-    values, origins = said.values, dict(said.origins)
+    values, origins = described.values, dict(described.origins)
     own_size = values.get("size")
     if size is not None:
         origins["size"] = "size="
     elif own_size is None:
         origins["size"] = "by default"
-    chosen = size or own_size or default
+    chosen_size = size or own_size or default
     options: dict[str, Any] = {}
     if "interpolation" in values:
         name = values["interpolation"]
@@ -66,15 +66,15 @@ def choose(
     if values.get("fit") == "border":
         mean = values.get("mean", (0.0, 0.0, 0.0))
         options["fill"] = tuple(round(255 * number) for number in mean)
-    resize = _resize(values, chosen)
+    resize = _resize(values, chosen_size)
     if resize is not None:
         options["resize"] = resize
     applied = {key: origins[key] for key in _OF_SETS if key in origins}
-    return Inputs(chosen, options, applied)
+    return Inputs(chosen_size, options, applied)
 
 
 def _resize(values: Mapping[str, Any], size: int) -> int | None:
-    """Return the side before the crop, in pixels; None where nothing says one."""
+    """Return the short side before the crop, in pixels; None if no value determines it."""
     if "resize" in values and values.get("size") == size:
         return max(values["resize"], size)
     if "crop" in values:
@@ -83,9 +83,9 @@ def _resize(values: Mapping[str, Any], size: int) -> int | None:
 
 
 def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, dict]:
-    """Return a suite's sets with the options that a network's inputs need.
+    """Return a suite's sets with the options of a network's inputs added.
 
-    Sets that are published at one size, such as Geirhos' stimuli, are shown whole: only the
+    Sets that are published at one size, such as Geirhos' stimuli, are not cropped: only the
     interpolation applies. A set's own options win. Sets that are drawn do not change.
     """
     prepared = {}
@@ -105,10 +105,10 @@ def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, 
 def describe_enlarged(
     sets: Mapping[str, base.Source], size: int, remedy: str
 ) -> Iterator[str]:
-    """Yield a line on each set whose images are smaller than they are shown.
+    """Yield a line on each set whose images are enlarged.
 
-    sets: by name. size: in pixels, as shown. remedy: how another size is chosen. The sides
-    are those of a few images, evenly spaced; images in memory have their own size.
+    sets: by name. size: of the shown images, in pixels. remedy: how to choose another size, in
+    words. Judged by a few images of each set, evenly spaced; sets in memory are skipped.
     """
     for name, source in sets.items():
         sides = _short_sides(source)
@@ -123,20 +123,20 @@ def _short_sides(source: base.Source) -> list[int]:
     if not isinstance(source, sources.EncodedSource):
         return []
     sides = []
-    places = np.linspace(0, len(source) - 1, min(_LOOKED_AT, len(source)))
+    places = np.linspace(0, len(source) - 1, min(_NUM_SAMPLED, len(source)))
     for place in places.round().astype(int).tolist():
         try:
             with opening.open_image(source.store.open(place)) as image:
                 sides.append(min(image.size))
         except (OSError, ValueError):
-            continue  # The error comes where the image is decoded.
+            continue  # The error is reported when the image is decoded.
     return sides
 
 
 def describe(inputs: Inputs, *, has_photographs: bool) -> str:
-    """Return the preparation of images in words, with where each value is from.
+    """Return the preparation of images in words, with the origin of each value.
 
-    has_photographs: whether a set is cropped; stimuli of one size are shown whole.
+    has_photographs: whether there is a set to crop; stimuli of one size are not cropped.
     """
     phrases = [f"{inputs.size} pixels ({inputs.origins['size']})"]
     if "resize" in inputs.options and has_photographs:

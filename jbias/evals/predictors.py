@@ -1,13 +1,13 @@
-"""Anybody's model as a network to measure: a function that answers images.
+"""Measure any model that is given as a function from images to outputs.
 
     def predict(images):  # uint8 (b, 224, 224, 3)
         return session.run(None, {"x": images})[0]  # (b, 1000)
 
     model = Predictor(predict, classes="imagenet", images="uint8", size=224)
 
-What is behind the function is its own affair: NumPy, PyTorch, JAX, ONNX Runtime, a server.
-It needs no JAX; what makes stimuli does. Measures that need gradients, or sites inside, are
-made where `apply`, `at` and `net` are given, as jbias.torch.wrap does.
+The function may use NumPy, PyTorch, JAX, ONNX Runtime or a server; it needs no JAX.
+Measures that need gradients, or activations at sites, also need `apply`, `at` and `net`,
+which jbias.torch.wrap provides.
 """
 
 import dataclasses
@@ -42,35 +42,37 @@ from jbias.runtime import console, messages, xla
 
 FORMS = ("float", "uint8", "files")
 KINDS = ("logits", "probabilities", "names")
-_AGAIN = "correct it, and the same command goes on"
-_SAMPLES = 16
-_NOT_NAMED = -100  # Next to the logit 0 of a class that is named: no probability.
+_AGAIN = "correct it and repeat the command, which continues where it stopped"
+_NUM_TRIAL_IMAGES = 16
+# Logit of the classes that a function does not name; the named class has 0.
+_NOT_NAMED = -100
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictor:
-    """A function that answers images, and what must be known of it.
+    """A function that maps images to outputs, with a description of both.
 
-    predict: images -> (b, k) logits or probabilities, or b class names. Batches are all
-      of one size, the last of a set filled up by its last image.
-    classes: what its outputs are, in their order; see data.labels.of_outputs.
-    name: of its folder and in reports; by itself that of the function.
-    images: what it takes. "float" is float32 (b, h, w, 3) in [0, 1], less `mean` and
-      divided by `std`, each three numbers or one; "uint8" likewise from 0 to 255, to which
-      stimuli are rounded; "files" a list of the bytes of files as they are stored (PNG
-      where a set is in memory), to which a model does its own preprocessing: then only
-      measures that show images as they are can be made.
-    preprocess: where mean and std are from if they are not given: anything that
+    predict: images -> (b, k) logits or probabilities, or b class names. All batches have
+      one size; the last batch of a set is padded with its last image.
+    classes: of the outputs, in order; see data.labels.of_outputs.
+    name: of its folder and in reports; default: the function's name.
+    images: the form of the images. "float": float32 (b, h, w, 3) in [0, 1], minus `mean` and
+      divided by `std`, each three numbers or one. "uint8": uint8 (b, h, w, 3), to which
+      stimuli are rounded. "files": a list of the bytes of image files (PNG for a set in
+      memory), for a model with its own preprocessing; then only measures that show unchanged
+      images are possible.
+    preprocess: source of mean and std if they are not given: anything that
       preprocessing.parse reads, such as timm's `pretrained_cfg` or the transforms of
-      torchvision's weights. None: nothing is taken off.
-    size: of the images that it takes, in pixels; 0 takes any.
-    outputs: one of KINDS; "" is found out by asking. Names alone make decisions, no
-      probabilities.
-    version: tells other weights apart. "" does so by what is decided about sixteen fixed
-      images, which a model that does not always decide alike needs to replace.
-    apply: float images in [0, 1] -> logits, a function that JAX differentiates, for
-      attacks. at: (images, site) -> what passes there and the gradient of each image's
-      largest logit. net: what is read at all its sites.
+      torchvision's weights. None: no normalisation.
+    size: of the images that it takes, in pixels; 0: any.
+    outputs: one of KINDS; "": determined from the first answer. Class names give decisions
+      without probabilities.
+    version: identifies the weights. "": identified by the decisions about sixteen fixed
+      images; give a version for a model whose decisions vary between calls.
+    apply: float images in [0, 1] -> logits, differentiable by JAX, for attacks.
+    at: (images, site) -> activations at a site, and there the gradient of each image's
+      largest logit.
+    net: a taps.Readable, for measures that read all sites.
     """
 
     predict: Callable[[Any], Any]
@@ -102,25 +104,25 @@ class Predictor:
         self.resolve()
 
     def resolve(self) -> preprocessing.Preprocessing:
-        """Return what is done to its images, and who says so; ValueError if it cannot be."""
-        said = preprocessing.Preprocessing()
+        """Return mean and std with their origins; ValueError if they are invalid."""
+        described = preprocessing.Preprocessing()
         if self.preprocess is not None:
-            said = preprocessing.parse(self.preprocess)
+            described = preprocessing.parse(self.preprocess)
         explicit = {"mean": self.mean, "std": self.std}
-        # One of the two alone is taken with the other's neutral value.
-        given = any(x is not None for x in explicit.values()) or said.values
-        neutral = {"mean": 0.0, "std": 1.0} if given else {}
-        return preprocessing.resolve(said, explicit, neutral)
+        # If only one of the two is given, the other is neutral.
+        has_values = any(x is not None for x in explicit.values()) or described.values
+        neutral = {"mean": 0.0, "std": 1.0} if has_values else {}
+        return preprocessing.resolve(described, explicit, neutral)
 
     @property
     def code(self) -> str:
-        """The file that the function is written in, whose lines errors name."""
-        told = inspect.unwrap(self.predict)
-        while isinstance(told, functools.partial):
-            told = told.func
-        for one in (told, type(told)):
+        """Return the file that defines the function, which errors name; "" if unknown."""
+        function = inspect.unwrap(self.predict)
+        while isinstance(function, functools.partial):
+            function = function.func
+        for source in (function, type(function)):
             try:
-                return inspect.getsourcefile(one) or ""
+                return inspect.getsourcefile(source) or ""
             except TypeError:
                 continue
         return ""
@@ -128,83 +130,94 @@ class Predictor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PredictorNetwork(networks.Network):
-    """A `Predictor` that answered once, and a inference.BoundNetwork."""
+    """A `Predictor` whose outputs were checked; it is an inference.BoundNetwork."""
 
     predictor: Predictor
     kind: str  # One of KINDS.
-    said: tuple[str, ...]  # The classes as the function calls them.
+    output_names: tuple[str, ...]  # The classes, as the function names them.
     variables: Any = ()
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        one = self.predictor
-        told = {"images": one.images, "size": one.size}
-        applied, given = one.resolve().values, {"mean": one.mean, "std": one.std}
-        for key, value in given.items():
-            if value is not None or one.preprocess is not None:
-                told[key] = list(applied[key])
-        return told
+        """Return the form and size of the images, and mean and std if they are given."""
+        predictor = self.predictor
+        description = {"images": predictor.images, "size": predictor.size}
+        applied = predictor.resolve().values
+        for key, value in {"mean": predictor.mean, "std": predictor.std}.items():
+            if value is not None or predictor.preprocess is not None:
+                description[key] = list(applied[key])
+        return description
 
     @property
     def graded(self) -> bool:
+        """Return whether outputs contain more than the decided class."""
         return self.kind != "names"
 
     @property
     def net(self) -> taps.Readable | None:
+        """Return the predictor's `net`."""
         return self.predictor.net
 
     @functools.cached_property
     def apply(self) -> Callable | None:
-        """One object, so that programs of it are compiled once."""
-        given = self.predictor.apply
-        return given and (lambda variables, image: given(image))
+        """Return (variables, images) -> logits; one object, so that it is compiled once."""
+        apply = self.predictor.apply
+        return apply and (lambda variables, image: apply(image))
 
     @functools.cached_property
     def at(self) -> Callable | None:
-        given = self.predictor.at
-        return given and (lambda variables, image, site: given(image, site))
+        """Return `at` of an inference.BoundNetwork; one object, so that it is compiled once."""
+        at = self.predictor.at
+        return at and (lambda variables, image, site: at(image, site))
 
     def predict(
-        self, image: probe.Images, shown: inference.StimulusOrigin
+        self, image: probe.Images, origin: inference.StimulusOrigin
     ) -> np.ndarray:
-        """Its logits; of probabilities their logarithms, of names 0 and -100."""
-        of = f"{len(image)} images of {shown.dataset}"
-        where = f"{of}, {shown.condition}" if shown.condition else of
+        """Return the logits of images in [0, 1].
+
+        For probabilities their logarithms; for class names 0 and, for other classes, -100.
+        """
+        where = f"{len(image)} images of {origin.dataset}"
+        if origin.condition:
+            where += f", {origin.condition}"
         if self.predictor.images != "files":
-            images = _form(self.predictor, np.array(image))
-        elif shown.source is None:
+            images = _to_input(self.predictor, np.array(image))
+        elif origin.source is None:
             raise ValueError(
                 "needs images that are made, and predict takes files as they are stored; "
                 'take images="uint8", or leave the measure out'
             )
         else:
-            rows = np.asarray(shown.index)
-            images = [sources.read_encoded(shown.source, int(row)) for row in rows]
-        _, logits = ask(self.predictor, images, self.said, where, self.kind)
+            rows = np.asarray(origin.index)
+            images = [sources.read_encoded(origin.source, int(row)) for row in rows]
+        _, logits = query(self.predictor, images, self.output_names, where, self.kind)
         return logits
 
 
-def _form(one: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
-    if one.images == "uint8":
+def _to_input(predictor: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
+    """Return images in [0, 1] as bytes, or normalised, as the function takes them."""
+    if predictor.images == "uint8":
         return np.rint(image * np.float32(255)).astype(np.uint8)
-    applied = one.resolve().values
+    applied = predictor.resolve().values
     if "mean" not in applied:
         return image
     return (image - np.float32(applied["mean"])) / np.float32(applied["std"])
 
 
 def _to_float32(logits: np.ndarray) -> Float[np.ndarray, "b k"]:
-    """Return logits in float32, without a tie that they did not have.
+    """Return logits in float32 without new ties.
 
-    A row with a new tie in float32, as of 1e9 + logit, is shifted by its largest number:
-    its order and its softmax do not change, and -inf stays. Numbers that float32 cannot
-    hold become infinite. Not for probabilities, which a shift would change.
+    A row that would have a new tie in float32, such as 1e9 + logit, is shifted by its largest
+    number, which changes neither its order nor its softmax; -inf stays. Numbers too large
+    for float32 become infinite. Not for probabilities, which a shift would change.
     """
     with np.errstate(over="ignore"):
         rounded = logits.astype(np.float32)
     if logits.dtype.itemsize <= rounded.dtype.itemsize and logits.dtype.kind == "f":
         return rounded
-    has_largest = np.isfinite(logits.max(axis=1))  # Of a row with NaN this is NaN.
+    has_largest = np.isfinite(
+        logits.max(axis=1)
+    )  # The maximum of a row with NaN is NaN.
     has_new_tie = _count_distinct(rounded) < _count_distinct(logits)
     for row in np.flatnonzero(has_largest & has_new_tie):
         with np.errstate(over="ignore"):
@@ -224,79 +237,117 @@ def _are_probabilities(answers: np.ndarray) -> bool:
 
 
 def _count_distinct(rows: np.ndarray) -> np.ndarray:
-    """Return how many different numbers each row has."""
+    """Return the number of different values in each row."""
     ordered = np.sort(rows, axis=1)
     return 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(axis=1)
 
 
-def ask(
-    one: Predictor, images: Any, classes: Sequence[str], where: str, kind: str = ""
+def query(
+    predictor: Predictor,
+    images: Any,
+    classes: Sequence[str],
+    where: str,
+    kind: str = "",
 ) -> tuple[str, Float[np.ndarray, "b k"]]:
-    """Asks for answers; returns of which kind they are, and them as logits.
+    """Call the function on images; return the kind of its outputs, and them as logits.
 
-    kind: what they must be; "" is any. ValueError, one line, where the function raises,
-    or answers otherwise than it must.
+    images: in the form that the function takes. classes: the names of the outputs. where: in
+    words, for messages. kind: the required kind, one of KINDS; "": any. ValueError, in one
+    line, if the function raises an error or returns something invalid.
     """
-    n, k = len(images), len(classes)
-    told = lambda: f"asked about {where}; {_AGAIN}{_module_remedy(one.predict)}"
-    code = one.code or "predict"
+    n = len(images)
+    remedy = f"{_AGAIN}{_module_remedy(predictor.predict)}"
+    code = predictor.code or "predict"
     with (
-        messages.user_code(code, describe_call=told, catch_all=True),
+        messages.user_code(
+            code,
+            describe_call=lambda: f"asked about {where}; {remedy}",
+            catch_all=True,
+        ),
         xla.callers_settings(),
     ):
-        given = one.predict(images)
-    answers = _to_array(given)
+        result = predictor.predict(images)
+    answers = _to_array(result)
     if answers.dtype.kind in "UO" and answers.shape == (n,):
-        found = "names"
+        result_kind = "names"
         names = [str(name) for name in answers]
         decided = _class_numbers(names, tuple(classes), where)
-        logits = np.where(decided[:, None] == np.arange(k), 0, _NOT_NAMED)
+        logits = np.where(decided[:, None] == np.arange(len(classes)), 0, _NOT_NAMED)
     else:
-        is_numeric = answers.dtype.kind in "fiu"
-        if is_numeric and answers.ndim == 2 and len(answers) == n != 0:
-            _check_count(one.classes, k, answers.shape[1])
-        if answers.shape != (n, k) or not is_numeric:
-            got = f"{answers.dtype} {answers.shape}"
-            if answers.dtype.kind == "O":
-                got = f"{_kind_in_words(given)}{_attribute_remedy(given)}"
-            raise ValueError(
-                f"predict: asked about {where}, must give {n} rows of {k:,} numbers, or "
-                f"{n} class names, got {got}; `classes` (--classes, "
-                f"imagenet if not given) must name all outputs in order; {_AGAIN}"
-            )
-        sums = _are_probabilities(answers)
-        found = kind if kind in KINDS[:2] else KINDS[int(sums)]
-        if found == "probabilities":
-            with np.errstate(over="ignore"):
-                logits = answers.astype(np.float32)
-        else:
-            logits = _to_float32(answers)
-        broken = np.flatnonzero(~inference.has_decision(logits, logits, np))
-        if len(broken):
-            row = logits[broken[0]]
-            worst = row[np.isnan(row) | np.isposinf(row)]
-            raise probe.NotFiniteError(
-                f"predict: asked about {where}, must give finite numbers, got "
-                f"{worst[0] if len(worst) else -np.inf} for {len(broken)} of them, first "
-                f"number {broken[0]}; {_AGAIN}"
-            )
-        if found == "probabilities":
-            if not sums:
-                raise ValueError(
-                    f"predict: asked about {where}, probabilities must be at least 0 and "
-                    f"sum to 1, got rows that sum to {logits.sum(1).min():.4g} to "
-                    f"{logits.sum(1).max():.4g}; {_AGAIN}"
-                )
-            logits = np.log(np.maximum(logits, np.finfo(np.float32).tiny))
-    if kind and found != kind:
+        _check_shape(predictor, result, answers, (n, len(classes)), where)
+        result_kind, logits = _numbers_to_logits(answers, kind, where)
+    if kind and result_kind != kind:
         raise ValueError(
-            f"predict: asked about {where}, must give {kind}, got {found}; say outputs="
+            f"predict: asked about {where}, must give {kind}, got {result_kind}; say "
+            "outputs="
         )
-    return found, logits.astype(np.float32)
+    return result_kind, logits.astype(np.float32)
+
+
+def _check_shape(
+    predictor: Predictor,
+    result: Any,
+    answers: np.ndarray,
+    shape: tuple[int, int],
+    where: str,
+) -> None:
+    """Raise ValueError unless a function's result is numbers of shape (images, classes).
+
+    answers: the result as an array.
+    """
+    n, k = shape
+    is_numeric = answers.dtype.kind in "fiu"
+    if is_numeric and answers.ndim == 2 and len(answers) == n != 0:
+        _check_count(predictor.classes, k, answers.shape[1])
+    if answers.shape != (n, k) or not is_numeric:
+        got = f"{answers.dtype} {answers.shape}"
+        if answers.dtype.kind == "O":
+            got = f"{_kind_in_words(result)}{_attribute_remedy(result)}"
+        raise ValueError(
+            f"predict: asked about {where}, must give {n} rows of {k:,} numbers, or "
+            f"{n} class names, got {got}; `classes` (--classes, "
+            f"imagenet if not given) must name all outputs in order; {_AGAIN}"
+        )
+
+
+def _numbers_to_logits(
+    answers: np.ndarray, kind: str, where: str
+) -> tuple[str, np.ndarray]:
+    """Return the kind of a function's numbers, and them as logits.
+
+    kind: "logits", "probabilities" or, to determine it from the numbers, any other. ValueError
+    for numbers that are not finite, and for invalid probabilities.
+    """
+    are_probabilities = _are_probabilities(answers)
+    if kind not in ("logits", "probabilities"):
+        kind = "probabilities" if are_probabilities else "logits"
+    if kind == "probabilities":
+        with np.errstate(over="ignore"):
+            logits = answers.astype(np.float32)
+    else:
+        logits = _to_float32(answers)
+    broken = np.flatnonzero(~inference.has_decision(logits, logits, np))
+    if len(broken):
+        row = logits[broken[0]]
+        worst = row[np.isnan(row) | np.isposinf(row)]
+        raise probe.NotFiniteError(
+            f"predict: asked about {where}, must give finite numbers, got "
+            f"{worst[0] if len(worst) else -np.inf} for {len(broken)} of them, first "
+            f"number {broken[0]}; {_AGAIN}"
+        )
+    if kind == "logits":
+        return kind, logits
+    if not are_probabilities:
+        raise ValueError(
+            f"predict: asked about {where}, probabilities must be at least 0 and "
+            f"sum to 1, got rows that sum to {logits.sum(1).min():.4g} to "
+            f"{logits.sum(1).max():.4g}; {_AGAIN}"
+        )
+    return kind, np.log(np.maximum(logits, np.finfo(np.float32).tiny))
 
 
 def _check_count(classes: Any, count: int, outputs: int) -> None:
-    """Raise ValueError unless as many classes are listed as a function gives numbers.
+    """Raise ValueError unless the number of listed classes is the number of outputs.
 
     classes: as of Predictor, for the message. count: of the listed classes.
     """
@@ -304,10 +355,10 @@ def _check_count(classes: Any, count: int, outputs: int) -> None:
         return
     listed, remedy = f"{count:,} classes are listed", "list all outputs in order"
     if isinstance(classes, str):
-        is_word = classes == labels.IMAGENET
-        rows = "classes" if is_word else "rows"
+        is_known_list = classes == labels.IMAGENET
+        rows = "classes" if is_known_list else "rows"
         listed = f"{classes} has {count:,} {rows}"
-        remedy = labels.listing_remedy("" if is_word else classes)
+        remedy = labels.listing_remedy("" if is_known_list else classes)
     raise ValueError(
         f"--classes: {listed}, the model has {outputs:,} outputs; {remedy} (classes= in "
         "Python)"
@@ -327,7 +378,7 @@ def _class_numbers(
 
 
 def _check_callable(predict: Any) -> None:
-    """Raise ValueError unless a function can be called with images alone, and returns."""
+    """Raise ValueError unless a function takes one argument and returns (no async, no yield)."""
     if inspect.isclass(predict):
         remedy = f"give an object of it, {predict.__name__}(...)"
         jc.refuse("predict", "be a function of images", predict, remedy)
@@ -349,7 +400,7 @@ def _check_callable(predict: Any) -> None:
             jc.refuse(
                 "predict", "be called with one argument, a batch of images", error
             )
-        return  # Of a function that is not written in Python none is known.
+        return  # Functions that are not written in Python may have no signature.
     try:
         signature.bind(None)
     except TypeError as error:
@@ -361,22 +412,22 @@ def _check_callable(predict: Any) -> None:
         ) from None
 
 
-def _to_array(given: Any) -> np.ndarray:
-    """Return answers as an array; of dtype object where they are no numbers or names.
+def _to_array(result: Any) -> np.ndarray:
+    """Return a function's result as an array; of dtype object unless numbers or names.
 
-    PyTorch's may be on any device and have gradients; a list may hold such.
+    The result may be a PyTorch tensor on any device, or a list of such tensors.
     """
-    if inspect.iscoroutine(given):
-        given.close()
+    if inspect.iscoroutine(result):
+        result.close()
     try:
-        is_list = isinstance(given, list | tuple) and len(given) > 0
-        if is_list and all(hasattr(x, "detach") for x in given):
-            given = [np.asarray(x.detach().float().cpu()) for x in given]
-        if hasattr(given, "detach"):
-            given = given.detach().float().cpu()
-        array = np.asarray(given)
+        is_list = isinstance(result, list | tuple) and len(result) > 0
+        if is_list and all(hasattr(x, "detach") for x in result):
+            result = [np.asarray(x.detach().float().cpu()) for x in result]
+        if hasattr(result, "detach"):
+            result = result.detach().float().cpu()
+        array = np.asarray(result)
         if array.dtype.kind == "V" and array.dtype.names is None:
-            array = array.astype(np.float32)  # Such as bfloat16 of jax.
+            array = array.astype(np.float32)  # Such as bfloat16 of JAX.
     except (
         TypeError,
         ValueError,
@@ -387,44 +438,47 @@ def _to_array(given: Any) -> np.ndarray:
     return array
 
 
-def _kind_in_words(given: Any) -> str:
-    """Return of what type answers are, and how many, in words."""
-    kind = "None" if given is None else f"a {type(given).__name__}"
-    if isinstance(given, list | tuple | Mapping):
-        inner = sorted({type(x).__name__ for x in given})
-        kind += f" of {len(given)} ({', '.join(inner[:3])})"
+def _kind_in_words(result: Any) -> str:
+    """Return the type and length of a function's result, in words."""
+    kind = "None" if result is None else f"a {type(result).__name__}"
+    if isinstance(result, list | tuple | Mapping):
+        inner = sorted({type(x).__name__ for x in result})
+        kind += f" of {len(result)} ({', '.join(inner[:3])})"
     return kind
 
 
-def _attribute_remedy(given: Any) -> str:
-    """Return what to return instead, where answers hold the logits under that name."""
-    names = given if isinstance(given, Mapping) else dir(given)
+def _attribute_remedy(result: Any) -> str:
+    """Return the advice to return the result's `logits`; "" if it has none."""
+    names = result if isinstance(result, Mapping) else dir(result)
     return "; return its `logits`" if "logits" in names else ""
 
 
 def _module_remedy(predict: Any) -> str:
-    """Return how a module of PyTorch is to be given; "" for a function."""
+    """Return the advice to wrap a module of PyTorch; "" for anything else."""
     is_module = hasattr(predict, "named_modules") and hasattr(predict, "state_dict")
     return "; give a module of PyTorch as jbias.torch.wrap(module)" if is_module else ""
 
 
-def samples(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
-    """Fixed images, of coarse and of fine noise, by whose answers a model is known."""
+def trial_images(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
+    """Return sixteen fixed images of coarse and fine noise, to test and identify a model."""
     rng, side = np.random.default_rng(0), -(-size // 4)
-    coarse = rng.integers(0, 224, (_SAMPLES, 4, 4, 3)).repeat(side, 1).repeat(side, 2)
-    fine = rng.integers(0, 32, (_SAMPLES, size, size, 3))
+    coarse = rng.integers(0, 224, (_NUM_TRIAL_IMAGES, 4, 4, 3))
+    coarse = coarse.repeat(side, 1).repeat(side, 2)
+    fine = rng.integers(0, 32, (_NUM_TRIAL_IMAGES, size, size, 3))
     return (coarse[:, :size, :size] + fine).astype(np.uint8)
 
 
-def _as_taken(one: Predictor, images: UInt8[np.ndarray, "b size size 3"]) -> Any:
-    """Return images in the form that a function takes: arrays, or files' bytes."""
-    if one.images == "files":
+def _bytes_to_input(
+    predictor: Predictor, images: UInt8[np.ndarray, "b size size 3"]
+) -> Any:
+    """Return images in the form that a function takes: an array, or PNG files' bytes."""
+    if predictor.images == "files":
         return [sources.to_png(image) for image in images]
-    return _form(one, images.astype(np.float32) / 255)
+    return _to_input(predictor, images.astype(np.float32) / 255)
 
 
 def open_predictor(
-    one: Predictor,
+    predictor: Predictor,
     size: int,
     say: probe.Say,
     *,
@@ -432,40 +486,64 @@ def open_predictor(
     method: str = "",
     sets: Sequence[str] = (),
 ) -> PredictorNetwork:
-    """Return the network of a function that answers sixteen images of that size as it must.
+    """Return the network of a function, after a trial with sixteen images.
 
-    Says in one line what is done to its images. trained, method: what it was trained on
-    and with, for its records. sets: how the suite's sets are prepared, in words. ValueError
-    in one line where the function does not answer as it must.
+    size: of the suite's images, in pixels. say: gets lines on its outputs and on the
+    preprocessing of its images. trained, method: training set and method, for the records.
+    sets: how the suite's sets are prepared, in words. ValueError, in one line, if the
+    function raises an error or its outputs are invalid.
     """
-    if one.size not in (0, size):
+    if predictor.size not in (0, size):
         raise ValueError(
-            f"predict: takes images of {one.size} pixels, and the suite has {size}; add "
-            f"size={one.size} to the suite's arguments, as in jbias:suites/biases:size="
-            f"{one.size}"
+            f"predict: takes images of {predictor.size} pixels, and the suite has {size}; "
+            f"add size={predictor.size} to the suite's arguments, as in "
+            f"jbias:suites/biases:size={predictor.size}"
         )
-    own, said = (
-        labels.of_outputs(one.classes),
-        tuple(labels.resolve_outputs(one.classes)),
+    space = labels.of_outputs(predictor.classes)
+    output_names = tuple(labels.resolve_outputs(predictor.classes))
+    function = predictor.predict
+    function_name = getattr(function, "__name__", type(function).__name__)
+    name = predictor.name or function_name.strip("<>")
+    images = _bytes_to_input(predictor, trial_images(size))
+    kind, logits = query(
+        predictor, images, output_names, "sixteen trial images", predictor.outputs
     )
-    bare = getattr(one.predict, "__name__", type(one.predict).__name__)
-    name = one.name or bare.strip("<>")
-    images = _as_taken(one, samples(size))
-    kind, logits = ask(one, images, said, "sixteen trial images", one.outputs)
-    decided = [own.classes[i] for i in logits.argmax(1)]
-    identity = [one.version or decided, kind, own.answers]
+    decided = [space.classes[i] for i in logits.argmax(1)]
+    identity = [predictor.version or decided, kind, space.answers]
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-    say(f"{name}: gives {kind} of {len(own.classes):,} classes, {own.space}")
-    if one.images == "float":
-        line = preprocessing.describe(one.resolve(), size, sets)
+    say(f"{name}: gives {kind} of {len(space.classes):,} classes, {space.space}")
+    if predictor.images == "float":
+        line = preprocessing.describe(predictor.resolve(), size, sets)
     else:
-        line = f"{one.images} as they are; preprocessing is the function's own"
+        line = f"{predictor.images} as they are; preprocessing is the function's own"
     say(f"{name}: {line}")
-    fields = dict(run=name, algorithm=name, variant=method, model=name)
-    fields |= dict(train_data=trained or "unknown", stage=0, seed=0, step=0, epoch=0.0)
-    about = {"category": name, "answers": dict(own.answers), "preprocessing": line}
-    of = name, own.classes, own.space, digest, fields, about
-    return PredictorNetwork(*of, one, kind, said)
+    fields = {
+        "run": name,
+        "algorithm": name,
+        "variant": method,
+        "model": name,
+        "train_data": trained or "unknown",
+        "stage": 0,
+        "seed": 0,
+        "step": 0,
+        "epoch": 0.0,
+    }
+    about = {
+        "category": name,
+        "answers": dict(space.answers),
+        "preprocessing": line,
+    }
+    return PredictorNetwork(
+        name=name,
+        classes=space.classes,
+        space=space.space,
+        digest=digest,
+        fields=fields,
+        about=about,
+        predictor=predictor,
+        kind=kind,
+        output_names=output_names,
+    )
 
 
 Measured = measured.Measured
@@ -482,84 +560,88 @@ def measure(
     method: str = "",
     **options: Any,
 ) -> Measured:
-    """Measures anybody's model by a suite, as `jbias evaluate --predict` does.
+    """Return the results of a function on a suite, as `jbias evaluate --predict` does.
 
-    predict: images -> logits, probabilities or class names, or a `Predictor`; `options`
-      are those of the latter: classes, name, images, mean, std, preprocess, size, outputs,
-      version.
-    suite: "jbias:suites/biases:data=imagenet,root=DIR", or a file of your own. only:
-      names of its measures. changes: of its entries, such as "--suite.run.batch=8".
-    out: where the model's folder is; called again, it goes on where it was stopped.
-    trained, method: the data set that it was trained on, and how, for reports.
+    predict: images -> logits, probabilities or class names, or a `Predictor`. options: of
+      Predictor: classes, name, images, mean, std, preprocess, size, outputs, version.
+    suite: such as "jbias:suites/biases:data=imagenet,root=DIR", or a file of your own.
+      only: names of its measures; empty: all. changes: of its entries, such as
+      "--suite.run.batch=8".
+    out: the parent of the model's folder of results; a call that was stopped continues
+      there.
+    trained, method: the training set and the training method, for reports.
 
-    ValueError in one line for what is wrong; a measure that fails is left out by name.
+    ValueError, in one line, for invalid arguments; measures that fail are left out and named.
     """
     say = console.logger(None)
     with xla.fixed_settings() as overridden:
         for line in overridden:
             say(line)
-        one = as_predictor(predict, **options)
+        predictor = as_predictor(predict, **options)
         config = jc.load(suite, changes, flag="suite")
-        asked = suites.open_suite(config, say, only=only)
+        opened = suites.open_suite(config, say, only=only)
         remedy = "size=N among the suite's arguments changes the size"
-        for line in model_inputs.describe_enlarged(asked.sources, asked.size, remedy):
+        for line in model_inputs.describe_enlarged(opened.sources, opened.size, remedy):
             say(line)
         network = open_predictor(
-            one,
-            asked.size,
+            predictor,
+            opened.size,
             say,
             trained=trained,
             method=method,
-            sets=prepared_ways(asked),
+            sets=describe_sets(opened),
         )
-        folder = epath.Path(out)
+        out_folder = epath.Path(out)
         lacking = runner.run_suite(
-            network, asked, folder, say, has_all_measures=not only
+            network, opened, out_folder, say, has_all_measures=not only
         )
-    folder = pathlib.Path(folder / network.name)
+    folder = pathlib.Path(out_folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
     return measured.read(
-        folder, left_out=[*asked.missing_lines, *lacking], first=[*config["sets"]]
+        folder, left_out=[*opened.missing_lines, *lacking], first=[*config["sets"]]
     )
 
 
-def prepared_ways(asked: suites.Suite) -> list[str]:
-    """Return how a suite's sets are prepared, in words, each once."""
-    return list(dict.fromkeys(one.preprocessing for one in asked.sources.values()))
+def describe_sets(suite: suites.Suite) -> list[str]:
+    """Return the preparations of a suite's sets in words, without repetitions."""
+    return list(
+        dict.fromkeys(source.preprocessing for source in suite.sources.values())
+    )
 
 
-def load(named: str, **options: Any) -> Predictor:
-    """The function or Predictor of `path/to/file.py:name`; options go before its own."""
-    return as_predictor(load_object(named, "--predict"), **options)
+def load(path_and_name: str, **options: Any) -> Predictor:
+    """Return the Predictor of `path/to/file.py:name`; `options` override its own."""
+    return as_predictor(load_object(path_and_name, "--predict"), **options)
 
 
-def load_object(named: str, where: str) -> Any:
+def load_object(path_and_name: str, where: str) -> Any:
     """Return the object of `path/to/file.py:name`; ValueError, which begins with `where`."""
-    path, _, name = named.rpartition(":")
+    path, _, name = path_and_name.rpartition(":")
     if not os.path.isfile(path):
         remedy = "no such file"
-        if os.path.isfile(named):
-            remedy = f"add the function's name, as in {named}:predict"
-        jc.refuse(where, "be path/to/file.py:name", named, remedy)
+        if os.path.isfile(path_and_name):
+            remedy = f"add the function's name, as in {path_and_name}:predict"
+        jc.refuse(where, "be path/to/file.py:name", path_and_name, remedy)
     if not path.endswith(".py"):
         jc.refuse(where, "be a Python file, *.py", path)
     path = os.path.abspath(path)
-    if (folder := os.path.dirname(path)) not in sys.path:
-        sys.path.insert(0, folder)  # What lies beside it may be imported.
+    folder = os.path.dirname(path)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # The file may import its neighbours.
     with messages.user_code(path, catch_all=True):
-        every = vars(jc.import_file("predict", path))
-    known = {key: one for key, one in every.items() if not key.startswith("__")}
+        namespace = vars(jc.import_file("predict", path))
+    known = {key: value for key, value in namespace.items() if not key.startswith("__")}
     jc.check_known(f"{where}: {path}", name, known)
     return known[name]
 
 
 def count_outputs(predictor: Predictor, size: int) -> int:
-    """Return the number of outputs per image of a function; 0 if they are no numbers.
+    """Return the number of a function's outputs per image; 0 if they are not numbers.
 
-    The function is called with two images of that size, in pixels.
+    size: in pixels, of the two images that the function is called with.
     """
-    images = _as_taken(predictor, samples(size)[:2])
+    images = _bytes_to_input(predictor, trial_images(size)[:2])
     remedy = f"{_AGAIN}{_module_remedy(predictor.predict)}"
     context = f"asked about two trial images; {remedy}"
     code = predictor.code or "predict"
@@ -572,11 +654,11 @@ def count_outputs(predictor: Predictor, size: int) -> int:
     return answers.shape[1] if is_numbers else 0
 
 
-def as_predictor(given: Any, **options: Any) -> Predictor:
-    """A function with options, or a Predictor with some of them changed."""
-    if isinstance(given, Predictor):
-        fixed = {"mean", "std", "preprocess"} if given.apply else set()
+def as_predictor(function: Any, **options: Any) -> Predictor:
+    """Return a Predictor of a function, or a Predictor with some options changed."""
+    if isinstance(function, Predictor):
+        fixed = {"mean", "std", "preprocess"} if function.apply else set()
         for key in sorted(fixed & options.keys()):
             jc.refuse(key, "be said where gradients are, as in jbias.torch.wrap")
-        return dataclasses.replace(given, **options)
-    return Predictor(given, **options)
+        return dataclasses.replace(function, **options)
+    return Predictor(function, **options)

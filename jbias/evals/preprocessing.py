@@ -1,14 +1,12 @@
-"""What a model of another framework says about the preprocessing of its images.
+"""Read the preprocessing of images from models of other frameworks.
 
-`read` asks a module: timm's `pretrained_cfg`, or an attribute such as `preprocess`.
-`parse` reads a description itself: timm's dictionary, the transforms of torchvision's
+`read` reads the attributes of a module: timm's `pretrained_cfg`, or others such as
+`preprocess`. `parse` reads a description: timm's dictionary, the transforms of torchvision's
 weights, an image processor of transformers, a Compose or a list of such transforms.
-`resolve` joins what a caller says with what the model says, and keeps where each value is
-from.
+`resolve` combines the caller's values with the model's, and keeps the origin of each value.
 
-Mean and deviation are applied to images by predictors.Predictor. Size, crop and
-interpolation belong to a suite's sets, which all of its networks share: of these `describe`
-says what the model asks for.
+predictors.Predictor applies mean and standard deviation. Size, crop and interpolation belong
+to a suite's sets, which all of its networks share: `describe` only reports the model's.
 """
 
 import dataclasses
@@ -22,21 +20,20 @@ import numpy as np
 from jbias import config as jc
 from jbias.runtime import messages
 
-# Attributes of a module that describe its preprocessing; the first that is there counts.
+# Attributes of a module that describe its preprocessing; the first that exists counts.
 _OF_TIMM = ("pretrained_cfg", "default_cfg")
 ATTRIBUTES = (
     *_OF_TIMM,
     "preprocess_cfg",
-    *("preprocess", "image_processor", "processor", "transforms"),
+    "preprocess",
+    "image_processor",
+    "processor",
+    "transforms",
 )
-_WRAPPED = (
-    "module",
-    "_orig_mod",
-    "of",
-    "visual",
-)  # What a wrapper holds its module as.
-_DEPTH = 4  # Of wrappers in each other.
-# The names of one thing in timm, torchvision, open_clip and transformers.
+# Attributes of wrappers that contain the wrapped module.
+_WRAPPED = ("module", "_orig_mod", "of", "visual")
+_MAX_DEPTH = 4  # Of nested wrappers.
+# Names of the same value in timm, torchvision, open_clip and transformers.
 _NAMES = {
     "mean": ("mean", "image_mean"),
     "std": ("std", "image_std"),
@@ -46,20 +43,20 @@ _NAMES = {
     "resize": ("resize_size",),
     "fit": ("crop_mode",),
 }
-# How an image becomes square, as decoding.FITS has it, by timm's name.
+# Names in decoding.FITS of how an image becomes square, by timm's name.
 _FITS = {"center": "crop", "squash": "squeeze", "border": "border"}
 _PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"}
-_SIDES = ("shortest_edge", "width", "height", "longest_edge")  # Which counts first.
-_BYTES = 1 / 255  # By what processors make numbers in [0, 1] of bytes.
-_OFFSETS = ("rescale_offset", "do_offset", "offset")  # 1 is taken off what is rescaled.
-# What processors do to pixels beyond a mean and a deviation.
+_SIDES = ("shortest_edge", "width", "height", "longest_edge")  # By precedence.
+_BYTES = 1 / 255  # Factor that turns bytes into numbers in [0, 1].
+_OFFSETS = ("rescale_offset", "do_offset", "offset")  # Subtract 1 after rescaling.
+# Steps of processors that change pixels in other ways than mean and std.
 _OTHER_FIELDS = ("do_flip_channel_order", "do_color_quantize", "do_grayscale")
 _OF_PROCESSORS = ("do_rescale", "rescale_factor", "do_normalize")
-# Steps of a Compose that make images of numbers: in [0, 1], or bytes as they are.
+# Steps of a Compose that turn images into numbers: in [0, 1], or bytes.
 _TO_UNIT = ("ToTensor", "MaybeToTensor", "ConvertImageDtype")
 _TO_BYTES = ("ToImage", "PILToTensor", "MaybePILToTensor", "ToTensorV2")
 _PLAIN_STEPS = ("RGB",)  # Steps that change no number.
-_LISTS = ("Compose", "Sequential")  # Steps that hold others.
+_LISTS = ("Compose", "Sequential")  # Steps that contain other steps.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,13 +75,14 @@ class Preprocessing:
 
 
 def read(model: Any) -> Preprocessing:
-    """Return what a module, or what it wraps, says of its preprocessing; nothing if silent.
+    """Return the preprocessing that a module, or a module that it wraps, describes.
 
-    ValueError where timm's configuration says something that cannot be. Another attribute
-    may only have such a name: what cannot be read is named among `others`.
+    Empty if there is no description. ValueError for invalid values in timm's configuration.
+    Other attributes may have such a name by chance: those that cannot be read are named in
+    `others`.
     """
     unread = []
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         for name in ATTRIBUTES:
             source = getattr(model, name, None)
             if source is None or _is_own_method(model, source):
@@ -109,11 +107,11 @@ def read(model: Any) -> Preprocessing:
             if name not in _OF_TIMM and not hasattr(source, "named_modules"):
                 kind = _kind_in_words(source)
                 unread.append(f"attribute {name} is not read (it is {kind})")
-        inner = (getattr(model, name, None) for name in _WRAPPED)
-        inner = [one for one in inner if one is not None]
-        if not inner:
+        wrapped = (getattr(model, name, None) for name in _WRAPPED)
+        wrapped = [module for module in wrapped if module is not None]
+        if not wrapped:
             break
-        model = inner[0]
+        model = wrapped[0]
     return Preprocessing(others=tuple(unread))
 
 
@@ -131,10 +129,10 @@ def _is_normalising_layer(model: Any, source: Any) -> bool:
 
 
 def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
-    """Return what a description says; see the head of this file for what it may be.
+    """Return the preprocessing in a description; the head of this file lists the forms.
 
-    origin: what the values are said to be from. ValueError for what is no description,
-    for values that cannot be, and for what is done to pixels beyond mean and deviation.
+    origin: of the values, for messages. ValueError for an unknown form, for invalid values,
+    and for steps that change pixels in other ways than mean and std.
     """
     parsed = _parse(source, origin)
     if not parsed.values and not isinstance(source, Preprocessing):
@@ -150,28 +148,32 @@ def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
 
 
 def _parse(source: Any, origin: str) -> Preprocessing:
-    """Return what a description says; an empty Preprocessing if nothing is understood."""
+    """Return the preprocessing in a description; empty if its form is unknown."""
     if isinstance(source, Preprocessing):
         return source
     if isinstance(getattr(source, "transforms", None), functools.partial):
-        source = source.transforms  # Of weights of torchvision.
+        source = source.transforms  # Weights of torchvision.
     if isinstance(source, functools.partial) and inspect.isclass(source.func):
         source = source()
     inner = _get(source, "image_processor")
-    if inner is not None:  # Of a processor of images and texts.
+    if inner is not None:  # A processor of images and texts.
         return _parse(inner, origin)
-    steps, others = _steps_of(source), ()
+    steps, unread_steps = _steps_of(source), ()
     if steps is not None:
-        told, others = _of_steps(steps, origin)
+        raw_values, unread_steps = _read_steps(steps, origin)
     elif inspect.isroutine(source) or inspect.isclass(source):
-        told = {}
+        raw_values = {}
     else:
-        told = _of_fields(source, origin)
-    values = {key: _checked(origin, key, value) for key, value in told.items()}
+        raw_values = _read_fields(source, origin)
+    values = {
+        key: _checked_value(origin, key, value) for key, value in raw_values.items()
+    }
     resized = values.get("resize", 0)
     if resized and "size" in values and "crop" not in values:
         values["crop"] = round(values["size"] / resized, 4)
-    others = tuple(f"{origin} has {one}, which is not applied" for one in others)
+    others = tuple(
+        f"{origin} has {step}, which is not applied" for step in unread_steps
+    )
     return Preprocessing(values, dict.fromkeys(values, origin), others)
 
 
@@ -183,6 +185,7 @@ def _get(source: Any, name: str) -> Any:
 
 
 def _kind_in_words(source: Any) -> str:
+    """Return the type and name of an object, for messages."""
     if isinstance(source, str):
         return repr(source)
     if isinstance(source, Mapping):
@@ -199,7 +202,7 @@ class _Normalisation(NamedTuple):
     std: np.ndarray
 
     def then(self, mean: Any, std: Any) -> "_Normalisation":
-        """Return the one normalisation that equals this and then another."""
+        """Return the normalisation that equals this one followed by another."""
         mean, std = np.asarray(mean, float), np.asarray(std, float)
         return _Normalisation(self.mean + self.std * mean, self.std * std)
 
@@ -212,38 +215,39 @@ class _Normalisation(NamedTuple):
 _UNCHANGED = _Normalisation(np.zeros(3), np.ones(3))
 
 
-def _of_fields(source: Any, origin: str) -> dict[str, Any]:
-    """Return what the entries of a dictionary, or the attributes of an object, say."""
+def _read_fields(source: Any, origin: str) -> dict[str, Any]:
+    """Return raw values from the entries of a dictionary or the attributes of an object."""
     get = functools.partial(_get, source)
-    found = {}
+    fields = {}
     for key, names in _NAMES.items():
         values = [get(name) for name in names]
         values = [x for x in values if x is not None and not callable(x)]
         if values:
-            found[key] = values[0]
+            fields[key] = values[0]
     sides = _sides(get("size"))
     if get("do_center_crop") is False:
-        found["size"] = get("size") or found.get("size")
+        fields["size"] = get("size") or fields.get("size")
     elif get("crop_size") and sides and "shortest_edge" in sides:
-        found["resize"] = sides["shortest_edge"]
+        fields["resize"] = sides["shortest_edge"]
     elif get("crop_size") and sides and "height" in sides:
-        found["resize"], found["fit"] = sides["height"], "squash"
-    if sides and "height" in sides and "crop" not in found:
-        found["fit"] = "squash"
+        fields["resize"], fields["fit"] = sides["height"], "squash"
+    if sides and "height" in sides and "crop" not in fields:
+        fields["fit"] = "squash"
     if any(get(name) is not None for name in _OF_PROCESSORS):
-        found |= _of_processor(get, found, origin)
-    elif "mean" in found:
-        _refuse_mean_of_bytes(origin, found["mean"])
-    return {key: value for key, value in found.items() if value is not None}
+        fields |= _read_processor(get, fields, origin)
+    elif "mean" in fields:
+        _refuse_mean_of_bytes(origin, fields["mean"])
+    return {key: value for key, value in fields.items() if value is not None}
 
 
-def _of_processor(
-    get: Callable[[str], Any], found: Mapping[str, Any], origin: str
+def _read_processor(
+    get: Callable[[str], Any], fields: Mapping[str, Any], origin: str
 ) -> dict[str, Any]:
     """Return mean and std that equal all steps of a processor of transformers.
 
-    The processor rescales bytes, subtracts 1 if it has an offset, then normalises, twice
-    for EfficientNet's `include_top`. ValueError for a step that is no normalisation.
+    get: returns an attribute by name. fields: of `_read_fields`. The processor rescales
+    bytes, subtracts 1 if it has an offset, then normalises, twice for EfficientNet's
+    `include_top`. ValueError for a step that is no normalisation.
     """
     for name in _OTHER_FIELDS:
         if get(name):
@@ -252,18 +256,18 @@ def _of_processor(
                 f"{name}={get(name)}, which is not applied; do it inside the model, and "
                 "give mean= and std= instead"
             )
-    mean, std = found.get("mean"), found.get("std")
+    mean, std = fields.get("mean"), fields.get("std")
     if get("do_normalize") is False:
         mean, std = 0.0, 1.0
     elif mean is None and get("do_normalize"):
         jc.refuse(f"{origin}: image_mean", "be three numbers, or one", mean)
-    mean = np.asarray(_checked(origin, "mean", 0.0 if mean is None else mean))
-    std = np.asarray(_checked(origin, "std", 1.0 if std is None else std))
-    normalised = _rescaling(get, mean, std, origin).then(mean, std)
+    mean = np.asarray(_checked_value(origin, "mean", 0.0 if mean is None else mean))
+    std = np.asarray(_checked_value(origin, "std", 1.0 if std is None else std))
+    normalisation = _rescaling(get, mean, std, origin).then(mean, std)
     if get("include_top") is True:
-        again = _checked(origin, "std", get("image_std"))
-        normalised = normalised.then(0.0, again)
-    return normalised.values
+        second_std = _checked_value(origin, "std", get("image_std"))
+        normalisation = normalisation.then(0.0, second_std)
+    return normalisation.values
 
 
 def _rescaling(
@@ -293,7 +297,7 @@ def _rescaling(
 
 
 def _refuse_mean_of_bytes(origin: str, mean: Any) -> None:
-    """Raise ValueError where a mean for images in [0, 1] is above 1."""
+    """Raise ValueError if a mean for images in [0, 1] is above 1."""
     numbers = constants(f"{origin}: mean", mean, positive=False)
     if max(numbers) > 1:
         remedy = "divide mean and std by 255 if they are of bytes"
@@ -301,7 +305,7 @@ def _refuse_mean_of_bytes(origin: str, mean: Any) -> None:
 
 
 def _steps_of(source: Any) -> Sequence | None:
-    """Return the steps of a list of transforms; None of anything else."""
+    """Return the steps of a list of transforms; None for anything else."""
     if isinstance(source, list | tuple):
         return source
     inner = getattr(source, "_modules", None)
@@ -323,48 +327,50 @@ def _flat(steps: Sequence) -> Iterator[Any]:
             yield from _flat(inner)
 
 
-def _of_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what the steps of a Compose say, and those that cannot be read, by name.
+def _read_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return raw values from the steps of a Compose, and names of unknown steps.
 
-    Without a Normalize, steps that make numbers of images say mean 0 and std 1.
+    Without a Normalize, steps that turn images into numbers mean mean 0 and std 1.
     """
-    found, others = {}, []
-    normalised, has_bytes, has_numbers = _UNCHANGED, False, False
+    values, unread = {}, []
+    normalisation, has_bytes, has_numbers = _UNCHANGED, False, False
     for step in _flat(steps):
         kind = type(step).__name__
         if kind == "Normalize":
-            normalised = normalised.then(*_of_normalize(step, origin, has_bytes))
+            mean, std = _read_normalize(step, origin, has_bytes)
+            normalisation = normalisation.then(mean, std)
             has_bytes, has_numbers = False, True
         elif kind == "Resize":
             side = _size_of_step(step)
-            found["resize"] = found["size"] = side
+            values["resize"] = values["size"] = side
             if isinstance(side, Sequence) and len(side) == 2:
-                found["fit"] = "squash"
-            found["interpolation"] = getattr(step, "interpolation", None)
+                values["fit"] = "squash"
+            values["interpolation"] = getattr(step, "interpolation", None)
         elif kind == "CenterCrop":
-            found["size"] = _size_of_step(step)
+            values["size"] = _size_of_step(step)
         elif kind in _TO_UNIT or kind == "ToDtype":
             has_bytes = has_bytes and getattr(step, "scale", True) is False
             has_numbers = True
         elif kind in _TO_BYTES:
             has_bytes, has_numbers = has_bytes or not has_numbers, True
         elif kind not in _PLAIN_STEPS and not _is_to_rgb(step):
-            others.append(_kind_in_words(step))
+            unread.append(_kind_in_words(step))
     if has_bytes:
-        normalised = normalised.then(0.0, _BYTES)
+        normalisation = normalisation.then(0.0, _BYTES)
     if has_numbers:
-        found |= normalised.values
-    return {key: x for key, x in found.items() if x is not None}, tuple(others)
+        values |= normalisation.values
+    values = {key: value for key, value in values.items() if value is not None}
+    return values, tuple(unread)
 
 
-def _of_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
-    """Return mean and std of a Normalize as they are of images in [0, 1].
+def _read_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
+    """Return mean and std of a Normalize for images in [0, 1].
 
     has_bytes: whether the step gets bytes. The numbers of Albumentations' Normalize are
     shares of its max_pixel_value.
     """
-    mean = np.asarray(_checked(origin, "mean", getattr(step, "mean", None)))
-    std = np.asarray(_checked(origin, "std", getattr(step, "std", None)))
+    mean = np.asarray(_checked_value(origin, "mean", getattr(step, "mean", None)))
+    std = np.asarray(_checked_value(origin, "std", getattr(step, "std", None)))
     highest = getattr(step, "max_pixel_value", None)
     rule = getattr(step, "normalization", "standard")
     if rule != "standard":
@@ -382,14 +388,14 @@ def _of_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
 
 
 def _size_of_step(step: Any) -> Any:
-    """Return the size of a Resize or a CenterCrop; None if it has none."""
+    """Return the size of a Resize or a CenterCrop; None without a size."""
     size = getattr(step, "size", None)
     return getattr(step, "width", None) if size is None else size
 
 
 def _is_to_rgb(step: Any) -> bool:
     """Return whether a step is a function whose name ends with "to_rgb"."""
-    function = getattr(step, "lambd", step)  # Of a Lambda.
+    function = getattr(step, "lambd", step)  # The function of a Lambda.
     return str(getattr(function, "__name__", "")).endswith("to_rgb")
 
 
@@ -401,8 +407,8 @@ def _sides(value: Any) -> dict[str, Any] | None:
     return {key: side for key, side in sides.items() if side is not None} or None
 
 
-def _checked(origin: str, key: str, value: Any) -> Any:
-    """Return a value in one form; ValueError where it cannot be."""
+def _checked_value(origin: str, key: str, value: Any) -> Any:
+    """Return a value in standard form; ValueError if it is invalid."""
     where = f"{origin}: {key}" if origin else key
     if key in ("mean", "std"):
         return constants(where, value, positive=key == "std")
@@ -421,14 +427,14 @@ def _checked(origin: str, key: str, value: Any) -> Any:
         numbers = np.zeros(0)
     if not (numbers.size and np.isfinite(numbers).all() and (numbers > 0).all()):
         jc.refuse(where, "be numbers above 0", value)
-    number = float(numbers[-1])  # Of (channels, height, width) the width.
+    number = float(numbers[-1])  # The width of (channels, height, width).
     return number if key == "crop" else round(number)
 
 
 def constants(where: str, value: Any, *, positive: bool) -> tuple[float, float, float]:
-    """Return three numbers of one or three; ValueError for others.
+    """Return three numbers, made from one or three; ValueError for anything else.
 
-    positive: whether they divide, so that none may be 0 or less.
+    positive: whether all must be above 0, as divisors are.
     """
     try:
         numbers = np.asarray(value, float).ravel()
@@ -437,79 +443,89 @@ def constants(where: str, value: Any, *, positive: bool) -> tuple[float, float, 
     fits = numbers.size in (1, 3) and np.isfinite(numbers).all()
     if not fits or positive and not (numbers > 0).all():
         jc.refuse(where, f"be three numbers, or one{', above 0' * positive}", value)
-    # Seven digits: what was meant before it became float32.
-    told = [float(f"{x:.7g}") for x in np.broadcast_to(numbers, 3)]
-    return told[0], told[1], told[2]
+    # Seven digits: the number that was meant before it was rounded to float32.
+    first, second, third = (float(f"{x:.7g}") for x in np.broadcast_to(numbers, 3))
+    return first, second, third
 
 
 def _interpolation(value: Any) -> str:
+    """Return the name of an interpolation that is given by name, number or enum."""
     value = getattr(value, "value", value)
     return _PILLOW.get(value, str(value)) if isinstance(value, int) else str(value)
 
 
 def resolve(
-    said: Preprocessing, explicit: Mapping[str, Any], defaults: Mapping[str, Any]
+    described: Preprocessing, explicit: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Preprocessing:
-    """Return what is applied: what the caller says, else the model, else the default.
+    """Return the values to apply: the caller's, else the model's, else the defaults.
 
-    explicit: by name what the caller gives; None is nothing. Where the model says otherwise,
-    that is kept in words. defaults: by name.
+    described: of the model. explicit: the caller's values by name; None for none. A
+    contradiction between the two is noted in `others`. defaults: by name.
     """
-    values, origins, others = dict(said.values), dict(said.origins), list(said.others)
+    values, origins = dict(described.values), dict(described.origins)
+    others = list(described.others)
     for key, value in defaults.items():
         if key not in values:
             values[key], origins[key] = value, "by default: the model says nothing"
     for key, value in explicit.items():
         if value is None:
             continue
-        given = _checked("", key, value)
-        if key in said.values and not np.allclose(given, said.values[key], atol=1e-6):
-            own = f"{said.origins[key]} says {format_value(said.values[key])}"
-            others.append(f"{key}={format_value(given)} was given, while {own}")
-        values[key], origins[key] = given, f"{key}="
+        checked = _checked_value("", key, value)
+        if key in described.values:
+            own = described.values[key]
+            if not np.allclose(checked, own, atol=1e-6):
+                others.append(
+                    f"{key}={format_value(checked)} was given, while "
+                    f"{described.origins[key]} says {format_value(own)}"
+                )
+        values[key], origins[key] = checked, f"{key}="
     values = {
-        key: value if key == "fit" else _checked(origins[key], key, value)
+        key: value if key == "fit" else _checked_value(origins[key], key, value)
         for key, value in values.items()
     }
     return Preprocessing(values, origins, tuple(others))
 
 
 def format_value(value: Any) -> str:
-    """Return a value in a few letters; of three equal numbers one."""
+    """Return a value as short text; three equal numbers are written once."""
     if isinstance(value, str):
         return value
     numbers = [f"{x:.6g}" for x in np.atleast_1d(value)]
     return numbers[0] if len({*numbers}) == 1 else " ".join(numbers)
 
 
-def describe(told: Preprocessing, size: int, sets: Sequence[str] = ()) -> str:
-    """Return one line: what is done to a network's images, and who says so.
+def describe(applied: Preprocessing, size: int, sets: Sequence[str] = ()) -> str:
+    """Return a line on the preprocessing of a network's images, with the origin of each value.
 
-    size: of the suite's images, in pixels. sets: how the suite's sets are prepared, in
-    words, each once.
+    size: of the suite's images, in pixels. sets: preparations of the suite's sets, in words,
+    without repetitions.
     """
-    prepared = f"images of {size} pixels (the suite's"
-    prepared += f": {' / '.join(sets[:3])}" * bool(sets)
-    prepared += f" and {len(sets) - 3} other ways" * (len(sets) > 3) + ")"
-    parts = [prepared, *_asked(told, size)]
-    constant = [key for key in ("mean", "std") if key in told.values]
-    parts += [
-        f"{key} {format_value(told.values[key])} ({told.origins[key]})"
-        for key in constant
-    ]
-    if not constant:
-        parts.append("in [0, 1], nothing taken off (by default for a function)")
-    return "; ".join([*parts, *told.others])
+    images = f"images of {size} pixels (the suite's"
+    if sets:
+        images += f": {' / '.join(sets[:3])}"
+    if len(sets) > 3:
+        images += f" and {len(sets) - 3} other ways"
+    phrases = [f"{images})", *_describe_ignored(applied, size)]
+    constant_names = [key for key in ("mean", "std") if key in applied.values]
+    for key in constant_names:
+        value = format_value(applied.values[key])
+        phrases.append(f"{key} {value} ({applied.origins[key]})")
+    if not constant_names:
+        phrases.append("in [0, 1], nothing taken off (by default for a function)")
+    return "; ".join([*phrases, *applied.others])
 
 
-def _asked(told: Preprocessing, size: int) -> Iterator[str]:
-    """Yield what the model asks of size, crop and interpolation, which sets decide."""
-    asked = []
-    if "size" in told.values and told.values["size"] != size:
-        asked.append(f"{told.values['size']} pixels ({told.origins['size']})")
+def _describe_ignored(applied: Preprocessing, size: int) -> Iterator[str]:
+    """Yield a phrase on the model's size, crop and interpolation, which are not applied.
+
+    Nothing if the model says none of these; size: of the suite's images, in pixels.
+    """
+    phrases = []
+    if "size" in applied.values and applied.values["size"] != size:
+        phrases.append(f"{applied.values['size']} pixels ({applied.origins['size']})")
     for key, words in (("crop", "crop fraction "), ("interpolation", "")):
-        if key in told.values:
-            value = format_value(told.values[key])
-            asked.append(f"{words}{value} ({told.origins[key]})")
-    if asked:
-        yield f"not applied, as the suite's sets decide: {', '.join(asked)}"
+        if key in applied.values:
+            value = format_value(applied.values[key])
+            phrases.append(f"{words}{value} ({applied.origins[key]})")
+    if phrases:
+        yield f"not applied, as the suite's sets decide: {', '.join(phrases)}"

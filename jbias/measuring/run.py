@@ -399,7 +399,7 @@ def _open(
         call.say,
         trained=settings.trained or "",
         method=settings.method or "",
-        sets=predictors.prepared_ways(suite),
+        sets=predictors.describe_sets(suite),
     )
     return [network]
 

@@ -96,7 +96,7 @@ def test_exemplars_are_never_torn_and_every_class_is_in_every_fold():
     rng = np.random.default_rng(0)
     group = rng.permutation(np.repeat(np.arange(24), 5))
     y = group % 4
-    fold = linear_decoding.deal_folds(y, group, most=5, seed=0, what="shape")
+    fold = linear_decoding.deal_folds(y, group, max_folds=5, seed=0, factor="shape")
     for one in range(24):
         assert len(set(fold[group == one])) == 1
     assert set(fold) == set(range(5))
@@ -104,7 +104,7 @@ def test_exemplars_are_never_torn_and_every_class_is_in_every_fold():
         assert set(fold[y == one]) == set(range(5))
     # Three exemplars a class are three folds.
     fold = linear_decoding.deal_folds(
-        y[group < 12], group[group < 12], most=5, seed=0, what="shape"
+        y[group < 12], group[group < 12], max_folds=5, seed=0, factor="shape"
     )
     assert set(fold) == {0, 1, 2}
 
@@ -115,9 +115,9 @@ def test_too_few_exemplars_are_refused():
         ValueError, match=r"^a shape needs three pictures .*class 1 \(from 0\) has 2$"
     ):
         linear_decoding.deal_folds(
-            y, np.array([0, 1, 2, 3, 4, 4]), most=5, seed=0, what="shape"
+            y, np.array([0, 1, 2, 3, 4, 4]), max_folds=5, seed=0, factor="shape"
         )
     with pytest.raises(ValueError, match="each shape exemplar must be of one shape"):
         linear_decoding.deal_folds(
-            y, np.array([0, 1, 2, 2, 3, 4]), most=5, seed=0, what="shape"
+            y, np.array([0, 1, 2, 2, 3, 4]), max_folds=5, seed=0, factor="shape"
         )

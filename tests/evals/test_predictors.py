@@ -62,7 +62,7 @@ def suite(tmp_path_factory):
 
 def ask(one, **options):
     images, one = np.zeros((3, 8, 8, 3), np.float32), predictors.as_predictor(one)
-    return predictors.ask(one, images, "ab", "3 of x", **options)
+    return predictors.query(one, images, "ab", "3 of x", **options)
 
 
 class Tensor:
@@ -126,7 +126,7 @@ def test_an_error_inside_names_the_file_and_the_line():
         ask(broken)
     said = str(refused.value)
     assert f"{__file__}:{line}, in broken" in said and "\n" not in said
-    assert "asked about 3 of x; correct it, and the same command goes on" in said
+    assert "asked about 3 of x; correct it and repeat the command, which" in said
 
 
 @cases.each("form", ["float", "uint8"])
@@ -587,7 +587,7 @@ def test_probabilities_of_64_bits_decide_as_the_same_ones_of_32(kind):
         shares = wide.astype(dtype)
         one = predictors.Predictor(lambda images, shares=shares: shares)
         images, classes = np.zeros((16, 8, 8, 3), np.float32), "abcdefghij"
-        given, found = predictors.ask(one, images, classes, "16 of x", kind)
+        given, found = predictors.query(one, images, classes, "16 of x", kind)
         assert given == "probabilities"
         answers[dtype] = found
     np.testing.assert_array_equal(answers[np.float64], answers[np.float32])
@@ -600,7 +600,7 @@ def test_a_masked_class_leaves_a_large_common_part_its_order():
     """NumPy's argmax of 64 bits is the oracle; -inf stays the mark of a masked class."""
     answers = 1e9 + np.array([[0, 1, 2, -np.inf], [3, 1, -np.inf, 2], [0, 1, 2, 3]])
     one = predictors.Predictor(lambda images: answers)
-    _, found = predictors.ask(one, np.zeros((3, 8, 8, 3)), "abcd", "3 of x")
+    _, found = predictors.query(one, np.zeros((3, 8, 8, 3)), "abcd", "3 of x")
     np.testing.assert_array_equal(found.argmax(1), answers.argmax(1))
     np.testing.assert_array_equal(np.isneginf(found), np.isneginf(answers))
     np.testing.assert_array_equal(found[0], [-2, -1, 0, -np.inf])
@@ -611,8 +611,8 @@ def test_names_are_classes_with_accents_composed_or_not():
     images = np.zeros((3, 8, 8, 3), np.float32)
     for known, other in ((composed, apart), (apart, composed)):
         one = predictors.Predictor(lambda images, x=(other, "tea", known): [*x])
-        kind, found = predictors.ask(one, images, [known, "tea"], "3 of x")
+        kind, found = predictors.query(one, images, [known, "tea"], "3 of x")
         assert kind == "names" and found.argmax(1).tolist() == [0, 1, 0]
     one = predictors.Predictor(lambda images: [apart, composed, "tea"])
-    _, found = predictors.ask(one, images, [composed, apart, "tea"], "3 of x")
+    _, found = predictors.query(one, images, [composed, apart, "tea"], "3 of x")
     assert found.argmax(1).tolist() == [1, 0, 2]

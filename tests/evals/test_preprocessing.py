@@ -183,7 +183,7 @@ def test_a_predictor_applies_what_its_description_says_and_says_so():
 
     one = predictors.Predictor(model, list("abc"), preprocess=TIMM)
     network = predictors.open_predictor(one, 32, said.append)
-    expected = (predictors.samples(32) / 255 - HALF) / TIMM["std"]
+    expected = (predictors.trial_images(32) / 255 - HALF) / TIMM["std"]
     np.testing.assert_allclose(seen[0], expected, rtol=1e-5, atol=1e-5)
     assert network.preprocessing["mean"] == [0.5] * 3
     assert (
@@ -193,7 +193,9 @@ def test_a_predictor_applies_what_its_description_says_and_says_so():
     plain = predictors.Predictor(model, list("abc"))
     predictors.open_predictor(plain, 32, said.append)
     assert "in [0, 1], nothing taken off (by default for a function)" in said[3]
-    np.testing.assert_array_equal(seen[1], predictors.samples(32) / np.float32(255))
+    np.testing.assert_array_equal(
+        seen[1], predictors.trial_images(32) / np.float32(255)
+    )
     with pytest.raises(ValueError, match="preprocess: must be left out"):
         predictors.Predictor(model, images="uint8", preprocess=TIMM)
 
