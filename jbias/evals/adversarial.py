@@ -1,8 +1,8 @@
-"""Accuracy on images that were changed within a small ball to be taken for others.
+"""Adversarial accuracy: images are changed within a small ball to raise the loss.
 
 The published protocol of the 48 models: projected gradient ascent of the cross-entropy in
 the l-infinity ball of 0.5/255, 40 steps of 2/255, one random start, in evaluation mode;
-an image counts as robust where the last point is decided rightly.
+an image counts as robust if the decision about the last point is right.
 
 Source: Madry et al., ICLR 2018, https://arxiv.org/abs/1706.06083; Goodfellow, Shlens and
 Szegedy, ICLR 2015, https://arxiv.org/abs/1412.6572; Gavrikov and Keuper, CVPR 2024,
@@ -36,126 +36,171 @@ def make(
     strict: bool = False,
     seed: int = 0,
 ) -> probe.Probe:
-    """Projected gradient ascent, for each of several budgets.
+    """Return a probe that attacks by projected gradient ascent, with one or several budgets.
 
-    norm: "linf", the largest change of a value, or "l2", of all values together.
-    eps: the ball's size in that norm, of values in [0, 1]; several make a curve.
-    step_size: likewise; None is 2/255 for "linf", as published, and 2.5 eps / steps for
-      "l2", as Madry et al. chose it.
-    restarts: an image is robust where it is decided rightly after each of so many, which
-      differ in where they start.
-    strict: notes besides how many images are right both as they are and attacked, for
-      which they are shown as they are, too.
+    norm: "linf", the largest change of a value, or "l2", the Euclidean norm of all changes.
+    eps: the radius of the ball in that norm, for values in [0, 1]; several make a curve.
+    step_size: in the same norm; None: 2/255 for "linf", as published, and 2.5 eps / steps
+      for "l2", as in Madry et al.
+    restarts: the number of attacks from different starts; an image is robust if the
+      decisions after all of them are right.
+    random_start: whether attacks start at a random point of the ball; else at the image.
+    strict: also count the images that are decided rightly both unchanged and attacked.
 
-    A condition says the norm and the budget, "linf 0.5/255" or "l2 0.5", and whatever
-    else is not as published.
+    The name of a condition has the norm and the budget, "linf 0.5/255" or "l2 0.5", and all
+    options that differ from the published protocol.
     """
     for name, count in (("steps", steps), ("restarts", restarts)):
-        whole = isinstance(count, int) and not isinstance(count, bool) and count > 0
-        probe.check(whole, "pgd", f"{name} must be 1 or more", count)
+        is_count = isinstance(count, int) and not isinstance(count, bool) and count > 0
+        probe.check(is_count, "pgd", f"{name} must be 1 or more", count)
     if restarts > 1 and not random_start:
-        alike = f"{restarts} restarts must start at random, or they are one"
-        raise ValueError(f"pgd: {alike}; leave random_start on")
-    size = step_size is None or _positive(step_size)
-    probe.check(size, "pgd", "step_size must be above 0", step_size)
-    euclidean = norm == "l2"
-    told = [f"{steps} steps"] * (steps != STEPS or euclidean)
-    if step_size is not None and (euclidean or step_size != STEP_SIZE):
-        told.append(f"step {_size(norm, step_size)}")
-    told += ["no start"] * (not random_start)
-    told += [f"{restarts} restarts"] * (restarts > 1)
-    sizes = dict.fromkeys(_budgets("pgd", norm, eps), step_size or STEP_SIZE)
-    if step_size is None and euclidean:
-        sizes = {e: 2.5 * e / steps for e in sizes}
-    how = dict(restarts=restarts, start=random_start, strict=strict, seed=seed)
-    return _probe("pgd", norm, sizes, steps, told=" ".join(told), **how)
+        raise ValueError(
+            f"pgd: {restarts} restarts must start at random, or they are one; leave "
+            "random_start on"
+        )
+    is_size = step_size is None or _is_positive(step_size)
+    probe.check(is_size, "pgd", "step_size must be above 0", step_size)
+    is_euclidean = norm == "l2"
+    words = []
+    if steps != STEPS or is_euclidean:
+        words.append(f"{steps} steps")
+    if step_size is not None and (is_euclidean or step_size != STEP_SIZE):
+        words.append(f"step {_size(norm, step_size)}")
+    if not random_start:
+        words.append("no start")
+    if restarts > 1:
+        words.append(f"{restarts} restarts")
+    step_sizes = dict.fromkeys(_budgets("pgd", norm, eps), step_size or STEP_SIZE)
+    if step_size is None and is_euclidean:
+        step_sizes = {budget: 2.5 * budget / steps for budget in step_sizes}
+    return _make_probe(
+        "pgd",
+        norm,
+        step_sizes=step_sizes,
+        steps=steps,
+        description=" ".join(words),
+        restarts=restarts,
+        random_start=random_start,
+        strict=strict,
+        seed=seed,
+    )
 
 
 def make_fgsm(
     *, norm: str = "linf", eps: float | Sequence[float] = EPS, strict: bool = False
 ) -> probe.Probe:
-    """One step of the whole budget from the image: the fast gradient sign method.
+    """Return a probe of the fast gradient sign method: one step of the whole budget.
 
-    With norm="l2" the step follows the gradient itself. Options as those of `make`.
+    With norm="l2" the step follows the gradient itself. Options as of `make`.
     """
-    sizes = {e: e for e in _budgets("fgsm", norm, eps)}
-    return _probe("fgsm", norm, sizes, 1, start=False, strict=strict)
+    return _make_probe(
+        "fgsm",
+        norm,
+        step_sizes={budget: budget for budget in _budgets("fgsm", norm, eps)},
+        steps=1,
+        random_start=False,
+        strict=strict,
+    )
 
 
-def _probe(
-    kind, norm, sizes, steps, *, start, strict, told="", restarts=1, seed=0
+def _make_probe(
+    kind: str,
+    norm: str,
+    *,
+    step_sizes: Mapping[float, float],
+    steps: int,
+    random_start: bool,
+    strict: bool,
+    description: str = "",
+    restarts: int = 1,
+    seed: int = 0,
 ) -> probe.Probe:
+    """Return the probe of an attack; step_sizes: by budget; description: of conditions."""
     conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
-    for eps, size in sizes.items():
-        name = f"{_size(norm, eps)} {told}".strip()
+    for eps, step_size in step_sizes.items():
+        name = f"{_size(norm, eps)} {description}".strip()
         must = "each eps must differ from the others in four digits"
-        probe.check(name not in groups, kind, must, [*sizes])
-        tries = [f"{name} restart {i + 1}" for i in range(restarts)]
-        groups[name] = tries if restarts > 1 else [name]
-        for i, one in enumerate(groups[name]):
-            conditions[one] = _params(eps, size, i)
+        probe.check(name not in groups, kind, must, [*step_sizes])
+        by_restart = [f"{name} restart {i + 1}" for i in range(restarts)]
+        groups[name] = by_restart if restarts > 1 else [name]
+        for i, condition in enumerate(groups[name]):
+            conditions[condition] = _params(eps, step_size, i)
 
     def show(rows: probe.Rows, params: Any) -> probe.Images:
-        if not start:
+        if not random_start:
             return rows.image
         keys = occlusion.image_keys(seed, params["restart"], rows.index)
         return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
 
     def move(rows: probe.Rows, params: Any, stimuli: probe.Images) -> probe.Images:
-        loss = functools.partial(_cross_entropy, rows)
-        own = {key: params[key] for key in ("eps", "step_size")}
-        own |= dict(norm=norm, steps=1, start=stimuli)
-        return adversarial.pgd(loss, rows.image, **own)
+        return adversarial.pgd(
+            functools.partial(_cross_entropy, rows),
+            rows.image,
+            eps=params["eps"],
+            step_size=params["step_size"],
+            norm=norm,
+            steps=1,
+            start=stimuli,
+        )
 
-    counted = functools.partial(numbers, kind=kind, groups=groups)
-    often = {name: steps for name in conditions if name}
-    return probe.Probe(conditions, show, counted, move, often)
+    return probe.Probe(
+        conditions,
+        show,
+        functools.partial(numbers, kind=kind, groups=groups),
+        move=move,
+        steps={name: steps for name in conditions if name},
+    )
 
 
 @decisions.per_rule
 def numbers(
-    found: decisions.ByName, *, kind: str, groups: Mapping[str, Sequence[str]]
+    by_condition: decisions.ByName, *, kind: str, groups: Mapping[str, Sequence[str]]
 ) -> Iterator[decisions.Number]:
-    """<kind>_accuracy of each budget: images decided rightly after every restart.
+    """Yield <kind>_accuracy of each budget: the share of images right after all restarts.
 
-    Where the images were shown as they are, too, <kind>_accuracy_strict counts those
-    that are right both ways. groups: the conditions of each budget. A condition may end
-    with the rule of its decisions, such as " mean_logit".
+    If unchanged images were shown, too, <kind>_accuracy_strict counts the images that are
+    right both ways. groups: by budget, the names of its conditions.
     """
     for name, group in groups.items():
-        robust = np.logical_and.reduce([found[one].right for one in group])
-        yield decisions.mean(f"{kind}_accuracy", robust, name)
-        if "" in found:
-            both = robust & found[""].right
-            yield decisions.mean(f"{kind}_accuracy_strict", both, name)
+        is_robust = np.logical_and.reduce([by_condition[x].right for x in group])
+        yield decisions.mean(f"{kind}_accuracy", is_robust, name)
+        if "" in by_condition:
+            is_strictly_robust = is_robust & by_condition[""].right
+            yield decisions.mean(f"{kind}_accuracy_strict", is_strictly_robust, name)
 
 
 def _cross_entropy(rows: probe.Rows, image: probe.Images) -> Float[Array, "b"]:
-    """Of each image; zero where it has no right class, and so no gradient."""
+    """Return the loss of each image; 0, without gradient, for images without a class."""
     logits = rows.logits(image)
-    right = jax.nn.one_hot(rows.label, logits.shape[-1])
-    return -(right * jax.nn.log_softmax(logits)).sum(-1)
+    target = jax.nn.one_hot(rows.label, logits.shape[-1])
+    return -(target * jax.nn.log_softmax(logits)).sum(-1)
 
 
 def _params(eps: float, step_size: float, restart: int) -> dict[str, np.ndarray]:
-    sizes = {"eps": np.float32(eps), "step_size": np.float32(step_size)}
-    return {**sizes, "restart": np.int32(restart)}
+    """Return the arrays of a condition."""
+    return {
+        "eps": np.float32(eps),
+        "step_size": np.float32(step_size),
+        "restart": np.int32(restart),
+    }
 
 
 def _size(norm: str, value: float) -> str:
+    """Return a size in a norm in words, such as "linf 0.5/255"."""
     return f"linf {255 * value:.4g}/255" if norm == "linf" else f"l2 {value:.4g}"
 
 
 def _budgets(kind: str, norm: str, eps: float | Sequence[float]) -> tuple[float, ...]:
+    """Return one or several budgets as a tuple; ValueError for invalid ones."""
     options.check_choice(kind, "norm", norm, adversarial.BALLS)
-    given = (eps,) if isinstance(eps, (int, float)) else tuple(eps)
-    sizes = bool(given) and all(e == 0 or _positive(e) for e in given)
+    budgets = (eps,) if isinstance(eps, (int, float)) else tuple(eps)
+    are_sizes = bool(budgets) and all(e == 0 or _is_positive(e) for e in budgets)
     must = "eps must be one number or several, of 0 or more, of values in [0, 1]"
-    probe.check(sizes, kind, f"{must}, such as 0.5 / 255", eps)
-    once = len(set(given)) == len(given)
-    probe.check(once, kind, "each eps must be given once", eps)
-    return given
+    probe.check(are_sizes, kind, f"{must}, such as 0.5 / 255", eps)
+    are_distinct = len(set(budgets)) == len(budgets)
+    probe.check(are_distinct, kind, "each eps must be given once", eps)
+    return budgets
 
 
-def _positive(value: Any) -> bool:
+def _is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and 0 < value < math.inf

@@ -1,16 +1,15 @@
-"""Which attributes hurt? Many candidates tested together, ranked, with a verdict each.
+"""Test and rank many attributes: which of them lower accuracy under a shift?
 
-Attributes that go together in the images share a drop. `stratified_drop` is what is left of
-one where another is held fixed: within each class the accuracies of the cells (value of
-one, value of the other) are fitted by a sum of two effects, by least squares over images;
-the drop is then that of the first one's effects.
+Attributes that are correlated in the images share a drop in accuracy. `stratified_drop` is
+the drop of one attribute with another attribute held fixed: within each class the accuracies
+of the cells (value of one, value of the other) are fitted by a sum of two effects, by least
+squares over images; the drop is that of the first attribute's effects.
 
-For the page of an audit, images lie on either side of a shift: `shift_weights` are their
-weights in its sets, and `flipping_pairs` are two of one class with different answers.
+For the page of an audit: `shift_weights` returns the weights of images in the sets of a
+shift, and `flipping_pairs` pairs of images of one class, one answered rightly, one wrongly.
 """
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ Column, Marks = attribute_reliance.Column, attribute_reliance.Marks
 
 
 class StratifiedDrop(NamedTuple):
-    """A drop that remains at the extreme, the other attribute held fixed."""
+    """The drop at the extreme level with another attribute held fixed, and its interval."""
 
     drop: float
     low: float
@@ -39,54 +38,76 @@ def stratified_drop(
     label: Column,
     value: Column,
     other: Column,
-    found: Reliance,
+    reliance: Reliance,
     kind: str,
     against: Marks | None = None,
 ) -> StratifiedDrop | None:
-    """The drop under a kind of shift of `value`, with `other` held fixed; None if unknown.
+    """Return the drop under a kind of shift of `value`, with `other` held fixed.
 
-    correct, against: as `attribute_reliance.measure` had them for `found`, whose arrangements are
-    taken, each on the half of the images that it was not chosen on, whose images with another
-    value of `other` than any (negative) are left out. In each class k, with n_bt images
-    of the cell with values b and t, b_b + c_t is fitted to the cell means; the drop is
-    the sum over k and b of the shift's weights times b_b. None where some weight needs
-    images that are not there, as where both attributes always go together. The interval
-    is normal, of image sampling alone.
+    correct, against: as given to `attribute_reliance.measure` for `reliance`, whose
+    arrangements are used, each on the half of the images that it was not chosen on. Images
+    with an unknown value of `other` (negative) are left out. In each class k, with n_bt images
+    of the cell with values b and t, b_b + c_t is fitted to the cell means; the drop is the sum
+    over k and b of the shift's weights times b_b. None if a weight needs a cell without
+    images, for instance if both attributes are always equal. The interval is normal, for the
+    sampling of images alone.
     """
     shares = [correct.mean(0)] + ([against.mean(0)] if against is not None else [])
-    sums = np.zeros((2, 2))  # Of each trial, the drop and its variance.
-    for one, h in zip(found.kinds[kind].tried, (1, 0), strict=True):
-        for row, k in zip(one.contrast(), found.classes, strict=True):
-            here = (found.half == h) & (other >= 0) & (label == k)
-            of = [share[here] for share in shares]
-            part = _of_class(row, of, value[here], other[here], found.values)
-            if part is None:
+    sums = np.zeros((2, 2))  # By trial, the drop and its variance.
+    arrangements = reliance.kinds[kind].tried
+    for arrangement, half in zip(arrangements, (1, 0), strict=True):
+        for row, k in zip(arrangement.contrast(), reliance.classes, strict=True):
+            rows = (reliance.half == half) & (other >= 0) & (label == k)
+            effect = _class_effect(
+                row,
+                [share[rows] for share in shares],
+                value[rows],
+                other[rows],
+                reliance.values,
+            )
+            if effect is None:
                 return None
-            sums[1 - h] += part
+            sums[1 - half] += effect
     mean, error = float(sums[:, 0].mean()), float(np.sqrt(sums[:, 1].sum()) / 2)
-    reach = stats.norm.ppf(0.975) * error
-    return StratifiedDrop(mean, mean - reach, mean + reach, error)
+    margin = stats.norm.ppf(0.975) * error
+    return StratifiedDrop(mean, mean - margin, mean + margin, error)
 
 
-def _of_class(row, shares, value, other, values) -> tuple[float, float] | None:
-    """Weighted effects of one class, and their variance."""
+def _class_effect(
+    row: np.ndarray,
+    shares: list[np.ndarray],
+    value: Column,
+    other: Column,
+    values: Int[np.ndarray, "m"],
+) -> tuple[float, float] | None:
+    """Return the weighted sum of effects in one class, and its variance; None if undefined.
+
+    row: weights of the values. shares: of correct networks by image, and of correct reference
+    networks, if any. value, other: of the images. values: those with weights.
+    """
     if not np.any(row):
         return 0.0, 0.0
     cells = accuracy.count_cells(value, other)
-    if len(cells) <= values.max() or (weight := _weights(row, cells[values])) is None:
+    if len(cells) <= values.max():
         return None
-    n, found, variance = cells[values], 0.0, 0.0
-    for sign, share in zip((1, -1), shares):  # The reference's is taken off.
-        right = accuracy.sum_cells(share, value, other, cells.shape)[values]
-        mean = np.divide(right, n, out=np.zeros(n.shape), where=n > 0)
-        found += sign * float((weight * mean).sum())
-        each = weight**2 * attribute_reliance.share_variance(right, n)
-        variance += float(each[n > 0].sum())
-    return found, variance
+    weight = _cell_weights(row, cells[values])
+    if weight is None:
+        return None
+    n, effect, variance = cells[values], 0.0, 0.0
+    for sign, share in zip((1, -1), shares):  # The reference's effect is subtracted.
+        num_correct = accuracy.sum_cells(share, value, other, cells.shape)[values]
+        mean = np.divide(num_correct, n, out=np.zeros(n.shape), where=n > 0)
+        effect += sign * float((weight * mean).sum())
+        terms = weight**2 * attribute_reliance.share_variance(num_correct, n)
+        variance += float(terms[n > 0].sum())
+    return effect, variance
 
 
-def _weights(row: np.ndarray, n: Int[np.ndarray, "m t"]) -> np.ndarray | None:
-    """What each cell's mean weighs in sum_b row_b b_b of the fit; None: no such."""
+def _cell_weights(row: np.ndarray, n: Int[np.ndarray, "m t"]) -> np.ndarray | None:
+    """Return the weights of cell means in sum_b row_b b_b of the fit; None if undefined.
+
+    n: the number of images by cell.
+    """
     m, t = n.shape
     design = np.zeros((m, t, m + t))
     design[np.arange(m), :, np.arange(m)] = 1
@@ -101,22 +122,23 @@ def _weights(row: np.ndarray, n: Int[np.ndarray, "m t"]) -> np.ndarray | None:
 
 
 TAU, ALPHA = 0.05, 0.05
-_NORMAL = 1.96  # Standard errors of an interval of 95 %.
+_NORMAL = 1.96  # Standard errors in half an interval of 95 %.
 
 
 class Candidate(NamedTuple):
-    """One candidate: its drops, what was found, and after which other attribute."""
+    """The result of one tested attribute."""
 
     name: str
     result: Reliance
     pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
-    kind: str  # Of the drop that it is ranked by; "" where it cannot be tested.
+    kind: str  # Of the drop that it is ranked by; "" if it cannot be tested.
     verdict: str  # "bug", "some", "goes with", "none" or "untestable".
-    other: str = ""  # The bug before it in the list that explains it, or all but.
-    remains: StratifiedDrop | None = None  # The drop where `other` is held fixed.
+    other: str = ""  # The higher-ranked bug that leaves the smallest drop if held fixed.
+    remains: StratifiedDrop | None = None  # The drop with `other` held fixed.
 
     @property
     def drop(self) -> float:
+        """Return the drop under `kind`; NaN if the attribute cannot be tested."""
         return self.result.kinds[self.kind].drop if self.kind else float("nan")
 
 
@@ -124,109 +146,140 @@ def rank_candidates(
     correct: Marks,
     label: Column,
     candidates: Mapping[str, Column],
-    found: Mapping[str, Reliance],
+    reliances: Mapping[str, Reliance],
     *,
     against: Marks | None = None,
     tau=TAU,
     alpha=ALPHA,
 ) -> list[Candidate]:
-    """Ranks candidates: those that hurt, the others, each by drop; last the untestable.
+    """Return candidates by verdict ("bug", "some", other), then by decreasing drop.
 
-    A kind of shift is hurtful where the interval of its drop lies above `tau`, as does the
-    networks' own drop, whatever that of networks of reference is, and p of its being `tau`
-    at most, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
-    "bug" where some kind is, and the drop stays above `tau`, interval and all, within
-    every bug that is ranked before it; else it "goes with" the one after which least is
-    left, `other`. See `hurtful_kind` for which kind is told. "some": so it would be of these
-    networks, but they differ, and so the interval is wide: by the standard error of their
-    images alone the drop is above `tau`.
+    candidates, reliances: by name, the attribute's values and the result of
+    `attribute_reliance.measure`. correct, label, against: as given to it.
+
+    A kind of shift is harmful if the interval of its drop is above `tau`, the networks' own
+    drop (without the reference's) is above `tau`, and the p-value of a drop of at most `tau`,
+    after Holm over all candidates and kinds, is at most `alpha`. A candidate is a "bug" if a
+    kind is harmful, and if the interval of the drop stays above `tau` with any higher-ranked
+    bug held fixed; else it "goes with" the bug that leaves the smallest drop, `other`.
+    `hurtful_kind` chooses the reported kind. "some": not a bug because the networks differ,
+    so that the interval is wide, but for these networks the drop is above `tau` by the
+    standard error of images alone. Untestable candidates come last.
     """
-    holm, of_images = (_adjusted(found, tau, among) for among in (True, False))
+    pvalues_all = _adjusted_pvalues(reliances, tau, generalise=True)
+    pvalues_these = _adjusted_pvalues(reliances, tau, generalise=False)
     rows = []
-    for name, one in found.items():
-        mine = {kind: holm[name, kind] for kind in one.kinds}
-        kind, hurts = hurtful_kind(one, mine, tau=tau, alpha=alpha)
-        verdict = "untestable" if not kind else "bug" if hurts else "none"
-        sure = bool(kind) and of_images[name, kind] <= alpha
-        if sure and not hurts:
-            this = one.kinds[kind]
-            # Whether the drop of these networks is above `tau`, as far as images tell.
-            least = min(this.drop - _NORMAL * this.error, this.own_drop)
-            verdict = "some" if len(this.each) > 1 and least > tau else verdict
-        rows.append(Candidate(name, one, mine, kind, verdict))
-    last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
-    rows.sort(key=lambda row: (last[row.verdict], -row.drop if row.kind else 0))
-    of = np.atleast_2d(correct), label
-    hold, told = functools.partial(stratified_drop, *of, against=against), []
+    for name, reliance in reliances.items():
+        pvalues = {kind: pvalues_all[name, kind] for kind in reliance.kinds}
+        kind, hurts = hurtful_kind(reliance, pvalues, tau=tau, alpha=alpha)
+        verdict = "none"
+        if not kind:
+            verdict = "untestable"
+        elif hurts:
+            verdict = "bug"
+        elif pvalues_these[name, kind] <= alpha:
+            result = reliance.kinds[kind]
+            # The least drop of these networks that is compatible with the images.
+            least = min(result.drop - _NORMAL * result.error, result.own_drop)
+            if len(result.each) > 1 and least > tau:
+                verdict = "some"
+        rows.append(Candidate(name, reliance, pvalues, kind, verdict))
+    order = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
+    rows.sort(key=lambda row: (order[row.verdict], -row.drop if row.kind else 0))
+
+    def hold_fixed(row: Candidate, bug: Candidate) -> StratifiedDrop | None:
+        return stratified_drop(
+            np.atleast_2d(correct),
+            label,
+            candidates[row.name],
+            candidates[bug.name],
+            row.result,
+            row.kind,
+            against=against,
+        )
+
+    ranked = []
     for row in rows:
-        bugs = [one for one in told if one.verdict in ("bug", "some")]
-        told.append(_explained(row, bugs, hold, candidates, tau))
-    return told
+        bugs = [other for other in ranked if other.verdict in ("bug", "some")]
+        ranked.append(_explain(row, bugs, hold_fixed, tau))
+    return ranked
 
 
-def _adjusted(
-    found: Mapping[str, Reliance], tau: float, among: bool
+def _adjusted_pvalues(
+    reliances: Mapping[str, Reliance], tau: float, *, generalise: bool
 ) -> dict[tuple[str, str], float]:
-    """p of each drop's being `tau` at most, after Holm.
+    """Return p-values of drops of at most `tau` by (name, kind), adjusted by Holm.
 
-    `among` networks trained alike, by a t test of these (their images are the same to all);
-    else of these networks alone, by images.
+    generalise: to networks that are trained in the same way, by a t test over the networks;
+    else for these networks alone, by images.
     """
     raw = {}
-    for name, one in found.items():
-        for kind, this in one.kinds.items():
-            s, between = len(this.each), (0.0, 0)
-            if among and s > 1:
-                between = float(np.var(this.each, ddof=1)) / s, s - 1
-            of = this.drop - tau, between, this.error**2
-            raw[name, kind] = two_sample.mean_exceeds(*of)
+    for name, reliance in reliances.items():
+        for kind, result in reliance.kinds.items():
+            num_networks, between = len(result.each), (0.0, 0)
+            if generalise and num_networks > 1:
+                variance = float(np.var(result.each, ddof=1)) / num_networks
+                between = variance, num_networks - 1
+            raw[name, kind] = two_sample.mean_exceeds(
+                result.drop - tau, between, result.error**2
+            )
     adjusted = multiple_testing.adjust([*raw.values()], "holm")
     return dict(zip(raw, adjusted.tolist(), strict=True))
 
 
 def hurtful_kind(
-    found: Reliance, pvalues: Mapping[str, float], *, tau=TAU, alpha=ALPHA
+    reliance: Reliance, pvalues: Mapping[str, float], *, tau=TAU, alpha=ALPHA
 ) -> tuple[str, bool]:
-    """The kind of spurious correlation, and whether it hurts; ("", False) without tests.
+    """Return the kind of shift to report, and whether it is harmful; ("", False) if untestable.
 
-    The kind whose drop is the larger share of the accuracy in distribution, among those
-    that hurt if some do. A joint shift has something of the other two, and equals them
-    where one value alone is odd: it is told only where both of them are there at all (by
-    their p-values) and its drop is larger than either's, or where it alone hurts.
+    The kind with the largest drop relative to the accuracy in distribution, among the
+    harmful ones if there are any. A joint shift includes the other two, and equals them if a
+    single value is exceptional: it is reported only if both of them have small p-values and
+    its drop is larger than theirs, or if it alone is harmful.
     """
-    if not found.kinds:
+    if not reliance.kinds:
         return "", False
     hurts = {}
-    for kind, one in found.kinds.items():
-        least = min(one.extreme.low, one.own_drop)
+    for kind, result in reliance.kinds.items():
+        least = min(result.extreme.low, result.own_drop)
         hurts[kind] = least > tau and pvalues[kind] <= alpha
-    there = [kind for kind in found.kinds if hurts[kind]] or [*found.kinds]
-    pure = [kind for kind in there if kind != "joint"]
-    best = max(pure, key=lambda kind: found.kinds[kind].relative, default="joint")
-    if "joint" in there and best != "joint":
-        both = all(pvalues.get(kind, 1) <= alpha for kind in shifts.KINDS[:2])
-        joint, other = found.kinds["joint"], found.kinds[best]
-        best = "joint" if both and joint.relative > other.relative else best
+    eligible = [kind for kind in reliance.kinds if hurts[kind]] or [*reliance.kinds]
+    pure = [kind for kind in eligible if kind != "joint"]
+    best = max(pure, key=lambda kind: reliance.kinds[kind].relative, default="joint")
+    if "joint" in eligible and best != "joint":
+        are_both_present = all(
+            pvalues.get(kind, 1) <= alpha for kind in shifts.KINDS[:2]
+        )
+        joint, other = reliance.kinds["joint"], reliance.kinds[best]
+        if are_both_present and joint.relative > other.relative:
+            best = "joint"
     return best, hurts[best]
 
 
-def _explained(row: Candidate, bugs, hold, candidates, tau: float) -> Candidate:
-    """Holds each bug ranked before fixed; names the one that leaves the smallest drop."""
+def _explain(
+    row: Candidate,
+    bugs: list[Candidate],
+    hold_fixed: Callable[[Candidate, Candidate], StratifiedDrop | None],
+    tau: float,
+) -> Candidate:
+    """Return the candidate with the higher-ranked bug that leaves the smallest drop.
+
+    hold_fixed: (candidate, bug) -> the candidate's drop with the bug held fixed.
+    """
     if not bugs or not row.kind:
         return row
-    left = []
+    remaining = []
     for bug in bugs:
-        pair = candidates[row.name], candidates[bug.name]
-        rest = hold(*pair, row.result, row.kind)
-        left.append((-np.inf if rest is None else rest.low, bug.name, rest))
-    low, other, rest = min(left, key=lambda one: one[:2])
-    explained = row.verdict in ("bug", "some") and low <= tau
-    verdict = "goes with" if explained else row.verdict
-    return row._replace(verdict=verdict, other=other, remains=rest)
+        drop = hold_fixed(row, bug)
+        remaining.append((-np.inf if drop is None else drop.low, bug.name, drop))
+    low, other, drop = min(remaining, key=lambda entry: entry[:2])
+    is_explained = row.verdict in ("bug", "some") and low <= tau
+    verdict = "goes with" if is_explained else row.verdict
+    return row._replace(verdict=verdict, other=other, remains=drop)
 
 
 class ChanceTest(NamedTuple):
-    """The accuracy of networks beside that of answers that ignore the images."""
+    """The accuracy of networks, compared with answers that ignore the images."""
 
     accuracy: float  # Mean over the classes of the share of right answers.
     chance: float  # 1 / k, of the k classes that have images.
@@ -240,18 +293,18 @@ class ChanceTest(NamedTuple):
 def compare_with_chance(correct: Marks, label: Column, *, tau=TAU) -> ChanceTest:
     """Test whether networks are right more often than answers that ignore the images.
 
-    correct: a row a network, a column an image. label: the class of each image.
-    tau: the drop that matters, in [0, 1].
+    correct: one row per network, one column per image. label: the class of each image.
+    tau: the smallest relevant drop, in [0, 1].
 
     Chance is 1 / k and not the share of the largest class, and the accuracy is the mean
     of the k classes' accuracies: answers that ignore the image give class j with some
     probability a_j whatever the image shows, so that this mean is sum_j a_j / k <= 1 / k
-    for any of them, "always the largest class" among them. A network that answers all
-    classes alike may know much and still be right less often than that one.
-    The interval is Wilson's for n' images, where 1 / n' = sum_j 1 / (k^2 n_j) of the n_j
-    images of each class, which is their number where the classes are equally large. Of s
-    networks, n' is larger by p (1 - p) over the variance of the images' mean marks within
-    classes, as networks that differ tell more than one.
+    for any such answers, including "always the largest class". A network that is right
+    equally often in all classes may be useful and still be right less often than that.
+    The interval is Wilson's for n' images, where 1 / n' = sum_j 1 / (k^2 n_j) with n_j images
+    in class j; n' is the number of images if classes are equally large. For several networks,
+    n' is larger by p (1 - p) over the variance of the images' mean marks within classes, as
+    networks that differ carry more information than one.
     """
     correct = np.atleast_2d(correct)
     classes, place, count = np.unique(label, return_inverse=True, return_counts=True)
@@ -271,50 +324,59 @@ def compare_with_chance(correct: Marks, label: Column, *, tau=TAU) -> ChanceTest
     return ChanceTest(share, chance, low, high, verdict)
 
 
-_MORE = 16  # Wrong images of a class that are looked at beyond as many as are wanted.
+_NUM_EXTRA = 16  # Wrong images per class that are tried beyond the number of pairs.
 
 
 class Pair(NamedTuple):
-    """Two images of one class: right where the attribute agrees, wrong where not."""
+    """Image numbers of one class: right with an agreeing value, wrong with another value."""
 
     agrees: int
     disagrees: int
-    shared: int  # How many other attributes are the same in both.
+    shared: int  # Number of other attributes that have the same value in both.
 
 
 def shift_weights(
-    found: Reliance, kind: str, label: Column, value: Column
+    reliance: Reliance, kind: str, label: Column, value: Column
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """What each image weighs in the sets of the extreme level, in and out of distribution.
+    """Return the images' weights at the extreme level, in and out of distribution.
 
-    Both sum to 1, and the sums over right images are the accuracies of the level: each
-    half of the images has the arrangement that was chosen on the other.
+    Both sum to 1, and their sums over correct images are the accuracies of the level: on
+    each half of the images, the arrangement is the one that was chosen on the other half.
     """
-    both = np.zeros((2, len(label)))
-    row, column = _places(found, label, value)
-    for one, h in zip(found.kinds[kind].tried, (1, 0), strict=True):
-        mine = found.half == h
-        k, a = row[mine], column[mine]
-        count = np.zeros(found.count.shape)
+    weights = np.zeros((2, len(label)))
+    row, column = _cell_of_images(reliance, label, value)
+    arrangements = reliance.kinds[kind].tried
+    for arrangement, half in zip(arrangements, (1, 0), strict=True):
+        is_in_half = reliance.half == half
+        k, a = row[is_in_half], column[is_in_half]
+        count = np.zeros(reliance.count.shape)
         np.add.at(count, (k, a), 1)
-        for side, table in zip(both, one.tables(1.0), strict=True):
-            side[mine] = (table / len(table) / count)[k, a] / 2
-    return both[0], both[1]
+        for side, table in zip(weights, arrangement.tables(1.0), strict=True):
+            side[is_in_half] = (table / len(table) / count)[k, a] / 2
+    return weights[0], weights[1]
 
 
-def agreement(found: Reliance, kind: str, label: Column, value: Column) -> Column:
-    """1 where the value agrees with the class, by all images; -1 where not; 0 neither."""
-    row, column = _places(found, label, value)
-    contrast = found.kinds[kind].chosen.contrast()
+def agreement(reliance: Reliance, kind: str, label: Column, value: Column) -> Column:
+    """Return 1 for images whose value agrees with the class, -1 for disagreeing ones, else 0.
+
+    Agreement is by the arrangement that was chosen on all images.
+    """
+    row, column = _cell_of_images(reliance, label, value)
+    contrast = reliance.kinds[kind].chosen.contrast()
     sign = np.sign(np.where(np.abs(contrast) < 1e-12, 0, contrast)).astype(int)
-    return np.where(found.half >= 0, sign[row, column], 0)
+    return np.where(reliance.half >= 0, sign[row, column], 0)
 
 
-def _places(found, label, value) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of each image; 0 where it has no part."""
-    mine = found.half >= 0
-    places = ((found.classes, label), (found.values, value))
-    return (np.searchsorted(k, np.where(mine, one, k[0])) for k, one in places)
+def _cell_of_images(
+    reliance: Reliance, label: Column, value: Column
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row and column of each image's cell; 0 for images that are left out."""
+    is_used = reliance.half >= 0
+    rows, columns = (
+        np.searchsorted(known, np.where(is_used, ids, known[0]))
+        for known, ids in ((reliance.classes, label), (reliance.values, value))
+    )
+    return rows, columns
 
 
 def flipping_pairs(
@@ -327,12 +389,13 @@ def flipping_pairs(
     *,
     first: Int[np.ndarray, "b n"] | None = None,
 ) -> list[Pair]:
-    """Chooses pairs that flip, the classes in turn; each image is in one pair at most.
+    """Return up to `count` pairs of a right and a wrong image, taking classes in turn.
 
-    Beside each wrong image stands the right one that shares most of `first`, then most of
-    the `others`, then the likeliest. Pairs that share most of `first`, attributes that
-    flip answers as well, come before others; of those alike the one whose wrong image
-    gives its right class the smallest probability.
+    right, likelihood: of each image. side: of `agreement`. others: values of other attributes.
+    first: values of attributes that flip answers as well. Each image is in at most one pair.
+    A wrong image is paired with the right image that shares the most of `first`, then the
+    most of `others`, then has the largest likelihood. Pairs that share the most of `first`
+    come first, then those whose wrong image has the smallest likelihood.
     """
     if first is None:
         first = np.zeros((0, len(label)), int)
@@ -340,17 +403,22 @@ def flipping_pairs(
     for k in np.unique(label[side != 0]):
         wrong = np.flatnonzero((side < 0) & ~right & (label == k))
         free = np.flatnonzero((side > 0) & right & (label == k))
-        found, order = [], np.argsort(likelihood[wrong], kind="stable")
-        # Each takes one of those that are free.
-        for image in wrong[order][: min(count + _MORE, len(free))]:
-            alike = ((c[:, free] == c[:, [image]]).sum(0) for c in (first, others))
-            held, shared = alike
-            best = np.lexsort((-likelihood[free], -shared, -held))[0]
+        ranked, order = [], np.argsort(likelihood[wrong], kind="stable")
+        # Each pair uses up one of the free images.
+        for image in wrong[order][: min(count + _NUM_EXTRA, len(free))]:
+            shared_first = (first[:, free] == first[:, [image]]).sum(0)
+            shared = (others[:, free] == others[:, [image]]).sum(0)
+            best = np.lexsort((-likelihood[free], -shared, -shared_first))[0]
             pair = Pair(int(free[best]), int(image), int(shared[best]))
-            found.append((-int(held[best]), likelihood[image], pair))
+            ranked.append((-int(shared_first[best]), likelihood[image], pair))
             free = np.delete(free, best)
-        by_class.append(sorted(found))
-    by_class.sort(key=lambda found: found[0][:2] if found else (1, 0))
-    turns = max(map(len, by_class), default=0)
-    dealt = [found[i][2] for i in range(turns) for found in by_class if i < len(found)]
-    return dealt[:count]
+        by_class.append(sorted(ranked))
+    by_class.sort(key=lambda ranked: ranked[0][:2] if ranked else (1, 0))
+    num_turns = max(map(len, by_class), default=0)
+    pairs = [
+        ranked[turn][2]
+        for turn in range(num_turns)
+        for ranked in by_class
+        if turn < len(ranked)
+    ]
+    return pairs[:count]

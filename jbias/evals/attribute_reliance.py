@@ -1,14 +1,14 @@
-"""How the accuracy of trained networks depends on an attribute, by kind of shift.
+"""Measure how the accuracy of trained networks depends on an attribute, by kind of shift.
 
-Shifts are those of jbias.data.shifts, as infinite sets: the accuracy on one is the sum of
-its table times the accuracies of the cells, where a cell is a class with a value. The
-networks do not change with the level, so both accuracies are linear in it, and the drop (in
-distribution minus out of it) is 0 at the control.
+Shifts are those of jbias.data.shifts, as infinite sets: the accuracy on a shifted set is the
+sum of its table times the accuracies of the cells, where a cell is a class with a value. The
+networks do not change with the level, so both accuracies are linear in the level, and the
+drop (in distribution minus out of distribution) is 0 at the control.
 
-The tables of a shift need two groups of classes, and the values in a circle. For a model
-without its training table both are unknown: `choose_arrangement` picks those with the
-largest drop. They are chosen on one half of the images of each cell and tried on the other,
-and the other way round: the drop is the mean of both trials, which choosing does not bias.
+The tables of a shift need two groups of classes, and the values in a circular order. For a
+model without its training table both are unknown: `choose_arrangement` picks those with the
+largest drop. They are chosen on one half of the images of each cell and applied to the other
+half, and vice versa: the drop is the mean of both trials, which the choice does not bias.
 """
 
 import dataclasses
@@ -25,146 +25,176 @@ from jbias.data import shifts
 from jbias.evals import accuracy, probe
 from jbias.stats import two_sample
 
-Column = Int[np.ndarray, "n"]  # Of images: classes, or values of an attribute.
-Marks = Bool[np.ndarray, "s n"]  # Whether each network is right about each image.
-Cells = Float[np.ndarray, "k m"]  # A row a class, a column a value.
-Kept = tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]]  # Classes, and values.
+Column = Int[np.ndarray, "n"]  # By image: classes, or values of an attribute.
+Marks = Bool[np.ndarray, "s n"]  # By network and image: whether the decision is right.
+Cells = Float[np.ndarray, "k m"]  # By class (row) and value (column).
+ClassesAndValues = tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]]
 
 
-def share_variance(right: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Variance of a share right / n: p (1 - p) / n with p = (right + 1) / (n + 2)."""
-    p = (right + 1) / (n + 2)
+def share_variance(num_correct: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Return the variance of a share: p (1 - p) / n with p = (num_correct + 1) / (n + 2)."""
+    p = (num_correct + 1) / (n + 2)
     return p * (1 - p) / np.maximum(n, 1)
 
 
 def testable_cells(
     table: Cells, least: int, names: tuple[Sequence[str], Sequence[str]] | None = None
-) -> tuple[Kept, str]:
-    """Classes and values of which every cell has `least` images, and what that leaves out.
+) -> tuple[ClassesAndValues, str]:
+    """Return classes and values with at least `least` images in every cell, and a note.
 
-    Where cells lack images, the value or class with the largest share of such cells is
-    left out, again and again; of equal ones a value. Fewer than two of either: none. The
-    words name what is left out, with counts.
+    table: the number of images by class and value. names: of classes and of values. The class
+    or value with the largest share of cells with too few images is removed, repeatedly; of
+    equal ones a value. With fewer than two classes or values left, both are empty. The note
+    names what is left out, with counts; "" if nothing is.
     """
-    kept, lost = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)], []
-    called = names or [[*map(str, range(size))] for size in table.shape]
-    while all(map(len, kept)):
-        short = table[np.ix_(*kept)] < least
-        if not short.any():
+    remaining = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)]
+    removed = []
+    axis_names = names or [[*map(str, range(size))] for size in table.shape]
+    while all(map(len, remaining)):
+        is_short = table[np.ix_(remaining[0], remaining[1])] < least
+        if not is_short.any():
             break
-        shares = short.mean(1), short.mean(0)
+        shares = is_short.mean(1), is_short.mean(0)
         axis = int(shares[1].max() >= shares[0].max())
         worst = int(shares[axis].argmax())
-        lost.append(_lost(table, kept, axis, kept[axis][worst], least, called))
-        kept[axis] = np.delete(kept[axis], worst)
-    if min(map(len, kept)) < 2:
-        what = "classes" if len(kept[0]) < 2 else "values"
-        more = f" ({'; '.join(lost[:3])})" if lost else ""
-        told = f"fewer than two {what} have {least} images in every cell{more}"
-        return (np.zeros(0, int),) * 2, f"cannot be tested: {told}"
-    said = "; ".join(lost[:6]) + (f"; {len(lost) - 6} more" if len(lost) > 6 else "")
-    return tuple(kept), f"left out: {said}" if lost else ""
+        removed.append(
+            _describe_removed(
+                table,
+                remaining,
+                axis,
+                number=remaining[axis][worst],
+                least=least,
+                axis_names=axis_names,
+            )
+        )
+        remaining[axis] = np.delete(remaining[axis], worst)
+    if min(map(len, remaining)) < 2:
+        lacking = "classes" if len(remaining[0]) < 2 else "values"
+        more = f" ({'; '.join(removed[:3])})" if removed else ""
+        note = (
+            f"cannot be tested: fewer than two {lacking} have {least} images in every "
+            f"cell{more}"
+        )
+        return (np.zeros(0, int),) * 2, note
+    if not removed:
+        return tuple(remaining), ""
+    note = "left out: " + "; ".join(removed[:6])
+    if len(removed) > 6:
+        note += f"; {len(removed) - 6} more"
+    return tuple(remaining), note
 
 
-def _lost(table, kept, axis: int, one: int, least: int, called) -> str:
-    """Names the class or value that is left out, and which of its cells lack images."""
-    line, others, names = table.take(one, axis), kept[1 - axis], called[1 - axis]
-    lacking = [f"{line[k]} of {names[k]}" for k in others if line[k] < least]
+def _describe_removed(
+    table: Cells, remaining: list, axis: int, *, number: int, least: int, axis_names
+) -> str:
+    """Return a phrase on a class (axis 0) or value (axis 1) and its cells with few images."""
+    counts, other_names = table.take(number, axis), axis_names[1 - axis]
+    lacking = [
+        f"{counts[k]} of {other_names[k]}"
+        for k in remaining[1 - axis]
+        if counts[k] < least
+    ]
     more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-    what = f"{('class', 'value')[axis]} {called[axis][one]}"
-    return f"{what} has {', '.join(lacking[:3])}{more}, {least} of each are needed"
+    name = f"{('class', 'value')[axis]} {axis_names[axis][number]}"
+    return f"{name} has {', '.join(lacking[:3])}{more}, {least} of each are needed"
 
 
 def split_halves(
-    label: Column, value: Column, kept: Kept, rng: np.random.Generator
+    label: Column,
+    value: Column,
+    used: ClassesAndValues,
+    rng: np.random.Generator,
 ) -> Column:
-    """Deals the images of each cell to 0 and 1 by chance, evenly; -1 outside of `kept`.
+    """Return a random half, 0 or 1, of each image, balanced in each cell.
 
-    Of an odd number, either half gets the one more by chance.
+    -1 for images of other classes or values than `used`. In a cell with an odd number of
+    images, a random half gets one more.
     """
     half = np.full(len(label), -1, np.int64)
-    for k, a in itertools.product(*kept):
+    for k, a in itertools.product(*used):
         members = np.flatnonzero((label == k) & (value == a))
         side = (np.arange(len(members)) + rng.integers(2)) % 2
         half[rng.permutation(members)] = side
     return half
 
 
-_STARTS = 12  # Random groups that the search begins with.
-_MAX_STARTS = 150  # Ways to make groups that are all begun with: up to eight classes.
-_ROUNDS = 50
+_NUM_STARTS = 12  # Random groups that the search starts from.
+_MAX_STARTS = 150  # Up to this number of ways to make groups, all are tried: 8 classes.
+_MAX_ROUNDS = 50
 
 
 class Arrangement(NamedTuple):
-    """Groups of classes, 0, 1 or -1 for neither, and the values in their circle."""
+    """Groups of classes (0, 1, or -1 for neither), and the circular order of values."""
 
     kind: str
     groups: Int[np.ndarray, "k"]
     order: Int[np.ndarray, "m"]  # Values by their place.
 
     def tables(self, share: float) -> tuple[Cells, Cells]:
-        """P(value | class) to train on and to test on; columns are values."""
+        """Return P(value | class) for training and for testing; columns are values."""
         place = np.argsort(self.order)
-        both = shifts.tables(self.kind, share, self.groups, len(self.order))
-        return both[0][:, place], both[1][:, place]
+        train, test = shifts.tables(self.kind, share, self.groups, len(self.order))
+        return train[:, place], test[:, place]
 
     def contrast(self) -> Cells:
-        """What cells weigh in the drop at the extreme: it is the sum of these times them."""
+        """Return weights whose sum over cells, times the accuracies, is the extreme drop."""
         train, test = self.tables(1.0)
         return (train - test) / len(self.groups)
 
 
 def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
-    """The arrangement with the largest drop at the extreme level of such a shift.
+    """Return the arrangement with the largest drop at the extreme level of a kind of shift.
 
-    accuracy: of each class and value. Groups and order are improved in turn, each to the
-    best for the other (assignment problems), from several starts. Of up to eight classes
-    all groups are tried, so that none is better; of more that is not certain.
+    accuracy: by class and value. Groups and order are optimised in turn, each for the given
+    other (assignment problems), from several starts. For up to eight classes all groups are
+    tried, so that the result is optimal; for more classes this is not certain.
     """
-    known = np.isfinite(accuracy).all()
-    probe.check(known, "arrangement", "accuracies must be finite", accuracy.tolist())
-    best, most = None, -np.inf
+    is_finite = np.isfinite(accuracy).all()
+    must = "accuracies must be finite"
+    probe.check(is_finite, "arrangement", must, accuracy.tolist())
+    best, largest_drop = None, -np.inf
     for groups in _starts(kind, accuracy):
-        found, drop = _climbed(kind, accuracy, groups)
-        if drop > most + 1e-12:
-            best, most = found, drop
+        arrangement, drop = _optimise(kind, accuracy, groups)
+        if drop > largest_drop + 1e-12:
+            best, largest_drop = arrangement, drop
     return best
 
 
 def _starts(kind: str, accuracy: Cells) -> Iterator[np.ndarray]:
-    """Groups to begin with: all if they are few, else some."""
+    """Yield groups to start from: all if they are few, else some."""
     k = len(accuracy)
     yield shifts.half_groups(k)
     if kind == "marginal":
-        return  # There classes are all alike.
+        return  # A marginal shift is the same for all classes.
     if math.comb(k, k // 2) * math.comb(k - k // 2, k % 2) <= _MAX_STARTS:
         yield from _all_groups(k)
         return
-    for score in np.random.default_rng(0).normal(size=(_STARTS, k)):
+    for score in np.random.default_rng(0).normal(size=(_NUM_STARTS, k)):
         # The highest scores have the first places.
         yield shifts.half_groups(k)[np.argsort(np.argsort(-score, kind="stable"))]
 
 
 def _all_groups(k: int) -> Iterator[Int[np.ndarray, "k"]]:
-    """All ways to make two groups of k classes, one is left where k is odd."""
-    for left in range(k) if k % 2 else (None,):
-        others = [one for one in range(k) if one != left]
-        for first in itertools.combinations(others, k // 2):
+    """Yield all ways to split k classes into two equal groups; for odd k one has group -1."""
+    for left_out in range(k) if k % 2 else (None,):
+        grouped = [number for number in range(k) if number != left_out]
+        for first_group in itertools.combinations(grouped, k // 2):
             groups = np.ones(k, np.int32)
-            groups[list(first)] = 0
-            groups[[] if left is None else left] = -1
+            groups[list(first_group)] = 0
+            if left_out is not None:
+                groups[left_out] = -1
             yield groups
 
 
-def _climbed(
+def _optimise(
     kind: str, accuracy: Cells, groups: Int[np.ndarray, "k"]
 ) -> tuple[Arrangement, float]:
-    """Improves values and groups in turn until neither gets better."""
+    """Return a locally optimal arrangement and its drop, by improving values and groups in turn."""
     k, m = accuracy.shape
-    few = shifts.tables(kind, 1.0, np.array([0, 1, -1]), m)
-    rows = (few[0] - few[1]) / k  # Of group 0, of group 1, of neither.
-    most, order, slots = -np.inf, np.arange(m), shifts.half_groups(k)
-    for _ in range(_ROUNDS):
+    train, test = shifts.tables(kind, 1.0, np.array([0, 1, -1]), m)
+    rows = (train - test) / k  # Of group 0, of group 1, of neither.
+    largest_drop, order, slots = -np.inf, np.arange(m), shifts.half_groups(k)
+    for _ in range(_MAX_ROUNDS):
         gain = accuracy.T @ rows[groups]  # Of a value (row) at a place.
         _, place = optimize.linear_sum_assignment(gain, maximize=True)
         order = np.argsort(place)
@@ -173,78 +203,79 @@ def _climbed(
             _, place = optimize.linear_sum_assignment(gain[:, slots], maximize=True)
             groups = slots[place]
         drop = float((rows[groups] * accuracy[:, order]).sum())
-        if drop <= most + 1e-12:
+        if drop <= largest_drop + 1e-12:
             break
-        most = drop
+        largest_drop = drop
     return Arrangement(kind, groups, order), drop
 
 
 DRAWS = 2000
-LEAST = 2  # Images of a cell: one to choose by, and one to try.
+MIN_CELL_SIZE = 2  # One image to choose an arrangement, and one to apply it to.
 
 
 class Point(NamedTuple):
-    """One level of a shift: accuracies, their difference, and its interval."""
+    """Accuracies at one level of a shift, their difference, and its interval."""
 
     level: str
     share: float
-    within: float  # On the training distribution.
-    outside: float  # On the shifted one.
-    drop: float  # Less that of the reference, where there is one.
+    within: float  # Accuracy on the training distribution.
+    outside: float  # Accuracy on the shifted distribution.
+    drop: float  # Minus the drop of the reference networks, if any.
     low: float
     high: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kind:
-    """The drop under shifts of one kind, cross-fitted but where it says otherwise."""
+class ShiftDrop:
+    """The drop under shifts of one kind; cross-fitted except for `chosen`."""
 
     kind: str
     curve: tuple[Point, ...]  # From the control to the extreme.
-    error: float  # Standard error of the drop that `pvalue` is of.
-    pvalue: float  # That the drop is not above 0.
-    chosen: Arrangement  # On all images; for words, pictures and re-use.
-    tried: tuple[Arrangement, Arrangement]  # On each half.
+    error: float  # Standard error of the drop, used by `pvalue`.
+    pvalue: float  # One-sided, of the hypothesis that the drop is not above 0.
+    chosen: Arrangement  # Chosen on all images; for words, pictures and re-use.
+    tried: tuple[Arrangement, Arrangement]  # Chosen on each half.
     each: tuple[float, ...]  # The drop of each network alone.
 
     @property
     def extreme(self) -> Point:
+        """Return the point at the extreme level."""
         return self.curve[-1]
 
     @property
     def drop(self) -> float:
-        """At the extreme level minus at the control."""
+        """Return the drop at the extreme level minus that at the control."""
         return self.extreme.drop - self.curve[0].drop
 
     @property
     def own_drop(self) -> float:
-        """The drop at the extreme level whatever the reference's is."""
+        """Return the drop at the extreme level, without subtracting the reference's."""
         return self.extreme.within - self.extreme.outside
 
     @property
     def relative(self) -> float:
-        """The drop as a share of the accuracy in distribution; 0 where that is 0."""
+        """Return the drop divided by the accuracy in distribution; 0 if that is 0."""
         within = self.extreme.within
         return self.drop / within if within > 0 else 0.0
 
     @property
     def area(self) -> float:
-        """Mean drop over shares from 1/2 to 1, by trapezoids."""
-        share, drop = np.array([(one.share, one.drop) for one in self.curve]).T
+        """Return the mean drop over shares from 1/2 to 1, by trapezoids."""
+        share, drop = np.array([(point.share, point.drop) for point in self.curve]).T
         return float(np.trapezoid(drop, share) / (share[-1] - share[0]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliance:
-    """What is known of one attribute; without `kinds` it cannot be tested: see `missing`."""
+    """The drops of one attribute by kind of shift; if it is untestable, `kinds` is empty."""
 
-    kinds: Mapping[str, Kind]
-    classes: Int[np.ndarray, "k"]  # Those that take part, in the set's numbers.
-    values: Int[np.ndarray, "m"]
-    count: Cells  # Images of these.
+    kinds: Mapping[str, ShiftDrop]
+    classes: Int[np.ndarray, "k"]  # Tested classes, by their numbers in the set.
+    values: Int[np.ndarray, "m"]  # Tested values.
+    count: Cells  # Number of images by cell.
     accuracy: Cells  # On all images, mean over networks.
-    half: Column  # Which half an image is of; -1 where it has no part.
-    missing: str = ""  # What was left out, or what lacks, with counts.
+    half: Column  # The half of each image, 0 or 1; -1 if it is left out.
+    missing: str = ""  # Note on classes and values that were left out, with counts.
 
 
 def measure(
@@ -258,118 +289,187 @@ def measure(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Reliance:
-    """Gives the drop of s networks together under shifts of each kind, with intervals.
+    """Return the drop of s networks under each kind of shift, with intervals.
 
-    correct: whether each network is right about each image. against: the same of networks
-    of reference: drops, errors and intervals are then of the difference to these under the
-    same tables, which leaves out what is hard for them as well; accuracies are not. names:
-    of classes and values, for words. Intervals are percentiles of draws of images within
-    cells and halves and, of s > 1 networks, of networks (jbias.stats.two_sample); arrangements
-    stay. The p-value is one-sided, of a normal variable, for these networks: the drop over
-    the mean of both trials' standard errors. Trials of one set of images depend on each other, and no dependence
-    makes the error of their mean larger. Variances of cells are p (1 - p) / n with
-    p = (right + 1) / (n + 2), so that few images that are all right are not certain.
-    ValueError, one line, where the arguments do not fit.
+    correct: by network and image. against: the same for reference networks: drops, errors
+    and intervals are then of the difference to these under the same tables, which removes
+    what is hard for the reference, too; accuracies are not. names: of classes and values,
+    for messages. Intervals are percentiles of draws of images within cells and halves and,
+    for s > 1 networks, of networks (jbias.stats.two_sample); arrangements are not drawn
+    again. The p-value is one-sided, of a normal variable, for these networks: the drop
+    divided by the mean of both trials' standard errors. The two trials use the same images
+    and are dependent; no dependence makes the error of their mean larger. Variances of cells
+    are p (1 - p) / n with p = (num_correct + 1) / (n + 2), so that a few images that are all
+    right do not give a variance of 0. ValueError, in one line, for arguments that do not
+    match.
     """
     correct = np.atleast_2d(np.asarray(correct, bool))
     against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)
     label, value = np.asarray(label), np.asarray(value)
     shapes, n = (correct.shape, label.shape, value.shape), correct.shape[-1]
-    same = against.ndim == 2 and against.shape[-1] == n
+    has_same_images = against.ndim == 2 and against.shape[-1] == n
     must = "against must be (networks, images) of the same images"
-    probe.check(same, "reliance", must, (against.shape, correct.shape))
-    fit = correct.ndim == 2 and shapes[1:] == ((n,), (n,))
+    probe.check(has_same_images, "reliance", must, (against.shape, correct.shape))
+    has_columns = correct.ndim == 2 and shapes[1:] == ((n,), (n,))
     must = "correct must be (networks, images), label and value one an image"
-    probe.check(fit, "reliance", must, shapes)
+    probe.check(has_columns, "reliance", must, shapes)
     probe.check(draws >= 100, "reliance", "draws must be 100 or more", draws)
     table = accuracy.count_cells(label, value)
-    kept, missing = testable_cells(table, LEAST, names)
-    rng, cells = np.random.default_rng(seed), np.ix_(*kept)
-    half, count = split_halves(label, value, kept, rng), table[cells]
-    right = accuracy.sum_cells(correct.mean(0), label, value, table.shape)[cells]
-    found = {}
+    used, missing = testable_cells(table, MIN_CELL_SIZE, names)
+    rng, cells = np.random.default_rng(seed), np.ix_(*used)
+    half, count = split_halves(label, value, used, rng), table[cells]
+    num_correct = accuracy.sum_cells(correct.mean(0), label, value, table.shape)[cells]
+    by_kind = {}
     if count.size:
-        of = correct, against, label, value
-        halves = [_Half.from_answers(*of, half == h, kept) for h in (0, 1)]
-        everything = _Half.from_answers(*of, half >= 0, kept)
-        drawn = _resampled(correct, against, halves, rng, draws)
-        found = {kind: _kind(kind, everything, halves, drawn) for kind in kinds}
-    return Reliance(found, *kept, count, right / count, half, missing)
+
+        def summarise(is_used: np.ndarray) -> _CellSummary:
+            return _CellSummary.from_answers(
+                correct, against, label, value, is_used=is_used, used=used
+            )
+
+        halves = [summarise(half == h) for h in (0, 1)]
+        everything = summarise(half >= 0)
+        drawn = _resample(correct, against, halves, rng, draws)
+        by_kind = {
+            kind: _measure_kind(kind, everything, halves, drawn) for kind in kinds
+        }
+    classes, values = used
+    return Reliance(
+        kinds=by_kind,
+        classes=classes,
+        values=values,
+        count=count,
+        accuracy=num_correct / count,
+        half=half,
+        missing=missing,
+    )
 
 
-class _Half(NamedTuple):
-    """Half of the images, by cell."""
+class _CellSummary(NamedTuple):
+    """Accuracies of some of the images, such as one half, by cell."""
 
     members: list[Int[np.ndarray, "i"]]  # Numbers of each cell's images, row by row.
     accuracy: Cells
-    each: Float[np.ndarray, "s k m"]  # Of each network, less that of the reference.
-    variance: Cells  # Of the mean of these, smoothed.
+    by_network: Float[np.ndarray, "s k m"]  # Minus the accuracy of the reference.
+    variance: Cells  # Of the mean of `by_network`, smoothed.
 
     @classmethod
-    def from_answers(cls, correct, against, label, value, mine, kept) -> "_Half":
-        cells = ((label == k) & (value == a) for k, a in itertools.product(*kept))
-        members = [np.flatnonzero(mine & cell) for cell in cells]
-        n, shape = np.array([*map(len, members)]), [*map(len, kept)]
-        each = np.stack([correct[:, one].mean(1) for one in members], 1)
-        mean = each.mean(0)
+    def from_answers(
+        cls, correct, against, label, value, *, is_used, used
+    ) -> "_CellSummary":
+        """Return the summary of images with is_used, bool (n); used: classes and values."""
+        cells = ((label == k) & (value == a) for k, a in itertools.product(*used))
+        members = [np.flatnonzero(is_used & cell) for cell in cells]
+        n, shape = np.array([*map(len, members)]), [*map(len, used)]
+        by_network = np.stack([correct[:, images].mean(1) for images in members], 1)
+        mean = by_network.mean(0)
         variance = share_variance(mean * n, n)
-        if len(against):  # As if both erred apart; alike, they vary less.
-            other = np.array([against[:, one].mean() for one in members])
-            each, variance = each - other, variance + share_variance(other * n, n)
-        each = each.reshape(len(correct), *shape)
-        return cls(members, mean.reshape(shape), each, variance.reshape(shape))
+        if len(against):  # As if errors were independent; common errors vary less.
+            reference = np.array([against[:, images].mean() for images in members])
+            by_network = by_network - reference
+            variance = variance + share_variance(reference * n, n)
+        return cls(
+            members=members,
+            accuracy=mean.reshape(shape),
+            by_network=by_network.reshape(len(correct), *shape),
+            variance=variance.reshape(shape),
+        )
 
     @property
-    def beyond(self) -> Cells:
-        return self.each.mean(0)
+    def advantage(self) -> Cells:
+        """Return the mean accuracy of the networks minus that of the reference, if any."""
+        return self.by_network.mean(0)
 
 
-def _kind(kind: str, everything, halves, drawn) -> Kind:
-    """Chooses on each half and tries on the other."""
-    tried = tuple(choose_arrangement(kind, half.beyond) for half in halves)
-    # What is tried, on which half, and that half with images drawn anew.
+def _measure_kind(
+    kind: str,
+    everything: _CellSummary,
+    halves: Sequence[_CellSummary],
+    drawn: Sequence[np.ndarray],
+) -> ShiftDrop:
+    """Return the drop under a kind of shift: chosen on each half, applied to the other.
+
+    drawn: of `_resample`.
+    """
+    tried = tuple(choose_arrangement(kind, half.advantage) for half in halves)
+    # (arrangement, the half that it is applied to, bootstrap samples of that half)
     trials = [(tried[0], halves[1], drawn[1]), (tried[1], halves[0], drawn[0])]
     curve = []
     for name, level in shifts.LEVELS.items():
         if level.kind != kind:
             continue
-        within, outside, drop, spread = 0.0, 0.0, 0.0, 0.0
-        for one, half, anew in trials:
-            train, test = (table / len(table) for table in one.tables(level.share))
+        within, outside, drop, drawn_drop = 0.0, 0.0, 0.0, 0.0
+        for arrangement, half, sample in trials:
+            train, test = (
+                table / len(table) for table in arrangement.tables(level.share)
+            )
             within += (train * half.accuracy).sum() / 2
             outside += (test * half.accuracy).sum() / 2
-            drop += ((train - test) * half.beyond).sum() / 2
-            spread = spread + ((train - test) * anew).sum((-2, -1)) / 2
-        found = within, outside, drop, *np.percentile(spread, (2.5, 97.5))
-        curve.append(Point(name, level.share, *map(float, found)))
-    variances = [(x.contrast() ** 2 * half.variance).sum() for x, half, _ in trials]
+            drop += ((train - test) * half.advantage).sum() / 2
+            drawn_drop = drawn_drop + ((train - test) * sample).sum((-2, -1)) / 2
+        low, high = np.percentile(drawn_drop, (2.5, 97.5))
+        curve.append(
+            Point(
+                level=name,
+                share=level.share,
+                within=float(within),
+                outside=float(outside),
+                drop=float(drop),
+                low=float(low),
+                high=float(high),
+            )
+        )
+    variances = [
+        (arrangement.contrast() ** 2 * half.variance).sum()
+        for arrangement, half, _ in trials
+    ]
     error = np.sqrt(variances).mean()
-    pvalue = float(stats.norm.sf((curve[-1].drop - curve[0].drop) / error))
-    chosen = choose_arrangement(kind, everything.beyond)
-    each = sum((x.contrast() * half.each).sum((-2, -1)) for x, half, _ in trials) / 2
-    given = chosen, tried, tuple(each.tolist())
-    return Kind(kind, tuple(curve), float(error), pvalue, *given)
+    by_network = (
+        sum(
+            (arrangement.contrast() * half.by_network).sum((-2, -1))
+            for arrangement, half, _ in trials
+        )
+        / 2
+    )
+    return ShiftDrop(
+        kind=kind,
+        curve=tuple(curve),
+        error=float(error),
+        pvalue=float(stats.norm.sf((curve[-1].drop - curve[0].drop) / error)),
+        chosen=choose_arrangement(kind, everything.advantage),
+        tried=tried,
+        each=tuple(by_network.tolist()),
+    )
 
 
-def _resampled(
-    correct: Marks, against: Marks, halves, rng, draws: int
+def _resample(
+    correct: Marks,
+    against: Marks,
+    halves: Sequence[_CellSummary],
+    rng: np.random.Generator,
+    draws: int,
 ) -> list[np.ndarray]:
-    """Cells' accuracies in each half, with networks and images drawn anew."""
-    networks = two_sample.t_weights(len(correct), draws, rng)
+    """Return bootstrap samples of the cells' advantages in each half, (draws, k, m).
+
+    Both networks and images are drawn.
+    """
+    weights = two_sample.t_weights(len(correct), draws, rng)
     if len(against):
         reference = two_sample.t_weights(len(against), draws, rng)
-        networks = np.concatenate([networks, -reference], axis=1)
-    answers, found = np.concatenate([correct, against]), []
+        weights = np.concatenate([weights, -reference], axis=1)
+    answers, samples = np.concatenate([correct, against]), []
     for half in halves:
-        drawn = np.empty((draws, len(half.members)))
+        sample = np.empty((draws, len(half.members)))
         for cell, members in enumerate(half.members):
-            seen = answers[:, members]
-            # Images that all networks answer alike are one outcome; one more image that
-            # all are right about, and one that none is, so that few can differ, too.
-            more = np.hstack([seen, np.repeat([[True, False]], len(seen), 0)])
-            kinds, often = np.unique(more, axis=1, return_counts=True)
-            n, share = len(members), often / (len(members) + 2)
-            images = rng.multinomial(n, share, draws) / n - share
-            drawn[:, cell] = ((seen.mean(1) + images @ kinds.T) * networks).sum(1)
-        found.append(drawn.reshape(draws, *half.accuracy.shape))
-    return found
+            of_cell = answers[:, members]
+            # Images with the same answers of all networks are one outcome. One image that
+            # all networks answer rightly and one that none does are added, so that even a
+            # few equal images vary.
+            smoothed = np.hstack([of_cell, np.repeat([[True, False]], len(of_cell), 0)])
+            outcomes, counts = np.unique(smoothed, axis=1, return_counts=True)
+            n, share = len(members), counts / (len(members) + 2)
+            deviation = rng.multinomial(n, share, draws) / n - share
+            accuracies = of_cell.mean(1) + deviation @ outcomes.T
+            sample[:, cell] = (accuracies * weights).sum(1)
+        samples.append(sample.reshape(draws, *half.accuracy.shape))
+    return samples

@@ -509,7 +509,7 @@ def band_interval(
     values = np.array([outside.get(band.flag, band.center_frequency) for band in bands])
     values = values[~np.isnan(values)]
     if np.isin(values, (-_OUTSIDE, _OUTSIDE)).any():
-        ends = np.quantile(values, accuracy.ENDS)
+        ends = np.quantile(values, accuracy.INTERVAL_QUANTILES)
         low, high = (x if 0 <= x < math.sqrt(_OUTSIDE) else None for x in ends)
         lower = decisions.quantity(lower.metric, low, n)
         upper = decisions.quantity(upper.metric, high, n)

@@ -27,31 +27,33 @@ RANKED: Mapping[str, str] = {"rank_shape": "label", "rank_texture": "texture"}
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ShapeBias:
-    """Shape decisions among those for either cue; 0 is texture, 1 is shape."""
+    """The share of shape decisions among those for either cue; 0 is texture, 1 is shape."""
 
-    value: float  # NaN where no decision was for either cue.
+    value: float  # NaN if no decision was for either cue.
     n_shape: int
     n_texture: int
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval of 95 %; (0, 1) where no decision was for either cue."""
+        """Return Wilson's interval of 95 %; (0, 1) if no decision was for either cue."""
         return decisions.wilson_interval(self.n_shape, self.n_shape + self.n_texture)
 
     def __repr__(self) -> str:
-        ends = "{:.3f} to {:.3f}".format(*self.interval)
-        of = f"{self.n_shape} shape and {self.n_texture} texture decisions"
-        return f"ShapeBias {self.value:.3f} (95 %: {ends}; {of})"
+        lower, upper = self.interval
+        return (
+            f"ShapeBias {self.value:.3f} (95 %: {lower:.3f} to {upper:.3f}; "
+            f"{self.n_shape} shape and {self.n_texture} texture decisions)"
+        )
 
 
 def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
-    """n_shape / (n_shape + n_texture) over the images where the cues conflict.
+    """Return n_shape / (n_shape + n_texture) over the images whose cues conflict.
 
-    n_shape counts decisions for the shape's class, n_texture for the texture's; images
+    n_shape counts decisions for the shape's class, n_texture for the texture's. Images
     whose cues agree, whose decision is neither, or one of whose classes is unknown
-    (negative: the network cannot answer it) count for nothing. Classes are ids, or all are
-    names, of which "" and what is no text are unknown. ValueError where the lengths
-    differ, or names stand beside ids.
+    (negative: the network cannot answer it) are not counted. Classes are all ids or all
+    names; the name "", and anything that is no text, is unknown. ValueError for different
+    lengths, or for names together with ids.
     """
     decided, shape, texture = _class_ids(decided, shape, texture)
     shapes = decided.shape, shape.shape, texture.shape
@@ -65,15 +67,16 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
 
 
 def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, ShapeBias]:
-    """The shape bias among the images of each shape's class that has a conflict.
+    """Return the shape bias among the images of each shape class that has a conflict.
 
-    The pooled value is not the mean of these.
+    The overall shape bias is not the mean of these.
     """
-    found, of = {}, [*map(np.asarray, (answer, shape, texture))]
-    _, shape, texture = of
-    for one in np.unique(shape[_conflict(shape, texture)]):
-        found[int(one)] = shape_bias(*(cue[shape == one] for cue in of))
-    return found
+    answer, shape, texture = map(np.asarray, (answer, shape, texture))
+    biases = {}
+    for class_id in np.unique(shape[_conflict(shape, texture)]):
+        rows = shape == class_id
+        biases[int(class_id)] = shape_bias(answer[rows], shape[rows], texture[rows])
+    return biases
 
 
 def label_ranks(
@@ -82,166 +85,178 @@ def label_ranks(
     *,
     members: Sequence[Sequence[int]] | None = None,
 ) -> Int[np.ndarray, "n"]:
-    """The place of each image's label when all k scores are sorted, the largest first.
+    """Return the rank of each image's label among all k scores, 1 for the largest score.
 
-    scores: logits, or of a set's classes. members: the classes that each label stands for,
-    of which the best placed counts; None: a label is a class. Of equal scores the class with
-    the higher number comes first. 0 where the label is unknown (negative). ValueError for NaN,
-    other lengths, and labels and members that are no classes.
+    scores: logits, or scores of a set's classes. members: for each label the classes that it
+    stands for, of which the best rank counts; None: a label is a class. Of equal scores the
+    class with the higher number ranks first. 0 for an unknown label (negative). ValueError
+    for NaN, for different lengths, and for labels and members that are no classes.
     """
     scores, label = np.asarray(scores), np.asarray(label)
     must = "scores must be (images, classes), with a label for each image"
-    same = scores.ndim == 2 and label.shape == scores.shape[:1]
-    probe.check(same, "label_ranks", must, (scores.shape, label.shape))
+    has_labels = scores.ndim == 2 and label.shape == scores.shape[:1]
+    probe.check(has_labels, "label_ranks", must, (scores.shape, label.shape))
     must = "scores must be numbers"
     probe.check(not np.isnan(scores).any(), "label_ranks", must, math.nan)
     classes = np.arange(scores.shape[1])
-    stands_for = np.eye(len(classes), dtype=bool)
+    is_member = np.eye(len(classes), dtype=bool)
     if members is not None:
         must = f"each label must stand for some of {len(classes)} classes"
-        known = all(len(of) and {*of} <= {*classes.tolist()} for of in members)
-        probe.check(known, "label_ranks", must, members)
-        stands_for = np.array([np.isin(classes, of) for of in members])
-    most, must = int(label.max(initial=-1)), f"labels must be below {len(stands_for)}"
-    probe.check(most < len(stands_for), "label_ranks", must, most)
-    return np.where(label >= 0, best_place(scores, stands_for[label]), 0)
+        class_set = {*classes.tolist()}
+        are_classes = all(len(group) and {*group} <= class_set for group in members)
+        probe.check(are_classes, "label_ranks", must, members)
+        is_member = np.array([np.isin(classes, group) for group in members])
+    highest, must = int(label.max(initial=-1)), f"labels must be below {len(is_member)}"
+    probe.check(highest < len(is_member), "label_ranks", must, highest)
+    return np.where(label >= 0, best_place(scores, is_member[label]), 0)
 
 
 def best_place(
-    scores: Float[Any, "n k"], own: Bool[Any, "n k"], xp: Any = np
+    scores: Float[Any, "n k"], is_member: Bool[Any, "n k"], xp: Any = np
 ) -> Int[Any, "n"]:
-    """The place of the best of each row's own classes, as `label_ranks` counts places.
+    """Return the best rank of each row's member classes; ranks as in `label_ranks`.
 
-    xp: whose arrays these are, numpy or jax.numpy.
+    xp: the module of the arrays, numpy or jax.numpy.
     """
     classes = xp.arange(scores.shape[1])[None]
-    best = xp.where(own, scores, -math.inf).max(axis=1, keepdims=True)
-    place = xp.where(own & (scores == best), classes, -1).max(axis=1, keepdims=True)
-    ahead = (scores > best) | ((scores == best) & (classes > place))
-    return 1 + ahead.sum(axis=1)
+    best = xp.where(is_member, scores, -math.inf).max(axis=1, keepdims=True)
+    is_best = is_member & (scores == best)
+    place = xp.where(is_best, classes, -1).max(axis=1, keepdims=True)
+    is_ahead = (scores > best) | ((scores == best) & (classes > place))
+    return 1 + is_ahead.sum(axis=1)
 
 
 def cues_of(
     columns: Mapping[str, Classes], ranked: Mapping[str, str] = RANKED
 ) -> dict[str, Classes]:
-    """The classes to rank, by the names of their columns of ranks, where all are known."""
+    """Return the classes to rank by the names of their rank columns; {} if one is missing."""
     if not {*ranked.values()} <= columns.keys():
         return {}
-    return {name: np.asarray(columns[of], np.int32) for name, of in ranked.items()}
+    return {
+        rank_name: np.asarray(columns[class_name], np.int32)
+        for rank_name, class_name in ranked.items()
+    }
 
 
 def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
-    """The mean of 1 / rank over images whose label is known; NaN where there is none."""
+    """Return the mean of 1 / rank over images with a known label; NaN without any."""
     ranks = np.asarray(ranks)
     known = ranks[ranks > 0]
     return float((1 / known).mean()) if len(known) else math.nan
 
 
 def measure(decided: decisions.Decisions) -> decisions.Numbers:
-    """The shape bias, with shape decisions counted among decisions for either cue.
-
-    And what says how much it is of: `fraction_neither`, and mean reciprocal ranks where they
-    are known, as `numbers` has them.
-    """
+    """Return shape_bias, fraction_neither and mean reciprocal ranks; see `numbers`."""
     cues = _cues(decided)
-    return [_bias(shape_bias(*cues)), *_absolute(decided, cues)]
+    return [_to_number(shape_bias(*cues)), *_absolute_numbers(decided, cues)]
 
 
 def make(*, classes: Sequence[str] = ()) -> probe.Probe:
-    """Shows the images as they are; counts decisions for shape and for texture.
+    """Return a probe that shows unchanged images and counts shape and texture decisions.
 
-    classes: the names of the decision classes, for the conditions of each; without
-    them a class is named by its number. Further conditions are taken for other rules by
-    which the same answers were made decisions, such as "mean_logit". Images of classes
-    that the network lacks are shown too: a cue without a class is never answered.
-    Where the network gives logits or probabilities, both cues' ranks among all of its own
-    classes are kept, as columns of `RANKED`.
+    classes: the names of the decision classes, for conditions of single classes; without
+    them a class is named by its number. Images of classes that the network lacks are shown,
+    too: a cue without a class is never decided for. If the network gives logits or
+    probabilities, the ranks of both cues among all of its own classes are stored as columns
+    of `RANKED`.
     """
     probe.check_class_names("shape_bias", classes)
-    counted = functools.partial(numbers, classes=tuple(classes))
-    kept = dict(include_unknown=True, ranked=RANKED)
-    return probe.Probe({"": ()}, probe.identity, counted, **kept)
+    return probe.Probe(
+        {"": ()},
+        probe.identity,
+        functools.partial(numbers, classes=tuple(classes)),
+        include_unknown=True,
+        ranked=RANKED,
+    )
 
 
 @decisions.per_condition
 def numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """What each rule's decisions tell.
+    """Yield shape bias, accuracies by either cue, and related shares.
 
     shape_bias, with shape_bias_lower and shape_bias_upper, Wilson's interval of 95 %, and
-      for each class of shapes, as the condition "class=cat".
-    shape_bias_undefined: classes of shapes without a decision for either cue, whose
-      value is null, among all that are shown.
-    fraction_shape, fraction_texture: decisions for a cue where cues conflict, among
-      all images, those that agree included, as the reference code counts.
-    fraction_neither: decisions for neither cue, among images where cues conflict.
-    mrr_shape, mrr_texture: where decisions have columns rank_shape and rank_texture, as
-      `label_ranks` has them, the mean of 1 / rank over images where cues conflict, of
-      which one without a rank (its logits are NaN) has 0; and mrr_relative, the first's
-      part of their sum.
-    accuracy_shape, accuracy_texture: all images by either cue as the label, those that
-      agree included, and those that the network cannot answer.
+      for each shape class, with the condition "class=cat".
+    shape_bias_undefined: shape classes without a decision for either cue, whose shape bias
+      is None, among all that are shown.
+    fraction_shape, fraction_texture: decisions for a cue on images whose cues conflict,
+      divided by the number of all images, as in the reference code.
+    fraction_neither: decisions for neither cue, among images whose cues conflict.
+    mrr_shape, mrr_texture: if decisions have columns rank_shape and rank_texture (see
+      `label_ranks`), the mean of 1 / rank over images whose cues conflict; an image without
+      a rank (its logits are NaN) counts as 0. mrr_relative: mrr_shape divided by their sum.
+    accuracy_shape, accuracy_texture: with either cue as the label, over all images,
+      including those whose cues agree and those that the network cannot answer.
     """
     answer, shape, texture = cues = _cues(decided)
     n = len(answer)
-    pooled = shape_bias(*cues)
-    either = pooled.n_shape + pooled.n_texture
-    yield _bias(pooled)
-    if either:
-        yield from decisions.wilson_ends(_bias(pooled))
-    yield decisions.share("fraction_shape", pooled.n_shape, n)
-    yield decisions.share("fraction_texture", pooled.n_texture, n)
-    yield from _absolute(decided, cues)
+    overall = shape_bias(answer, shape, texture)
+    yield _to_number(overall)
+    if overall.n_shape + overall.n_texture:
+        yield from decisions.wilson_ends(_to_number(overall))
+    yield decisions.share("fraction_shape", overall.n_shape, n)
+    yield decisions.share("fraction_texture", overall.n_texture, n)
+    yield from _absolute_numbers(decided, cues)
     for name, cue in (("shape", shape), ("texture", texture)):
         yield decisions.mean(f"accuracy_{name}", (answer == cue) & (cue >= 0))
-    each = by_class(*cues)
-    for one, bias in each.items():
-        yield _bias(bias, f"class={classes[one] if classes else one}")
-    lacking = sum(math.isnan(bias.value) for bias in each.values())
-    yield decisions.share("shape_bias_undefined", lacking, len(each))
+    biases = by_class(answer, shape, texture)
+    for class_id, bias in biases.items():
+        yield _to_number(bias, f"class={classes[class_id] if classes else class_id}")
+    num_undefined = sum(math.isnan(bias.value) for bias in biases.values())
+    yield decisions.share("shape_bias_undefined", num_undefined, len(biases))
 
 
-def _absolute(
+def _absolute_numbers(
     decided: decisions.Decisions, cues: tuple[np.ndarray, ...]
 ) -> Iterator[decisions.Number]:
-    """Decisions for neither cue, and how high each cue's class ranks."""
-    pooled, conflict = shape_bias(*cues), _conflict(*cues[1:])
-    conflicts = int(conflict.sum())
-    neither = conflicts - pooled.n_shape - pooled.n_texture
-    yield decisions.share("fraction_neither", neither, conflicts)
+    """Yield fraction_neither and mean reciprocal ranks; cues: of `_cues`."""
+    answer, shape, texture = cues
+    overall = shape_bias(answer, shape, texture)
+    is_conflict = _conflict(shape, texture)
+    num_conflicts = int(is_conflict.sum())
+    num_neither = num_conflicts - overall.n_shape - overall.n_texture
+    yield decisions.share("fraction_neither", num_neither, num_conflicts)
     if not {*RANKED} <= {*decided.columns}:
         return
-    ranks = [decided.columns[f"rank_{cue}"][conflict] for cue in ("shape", "texture")]
-    mrr = [mean_reciprocal_rank(np.where(of, of, math.inf)) for of in ranks]
-    relative = decisions.ratio(mrr[0], sum(mrr))
-    for name, value in zip(("shape", "texture", "relative"), (*mrr, relative)):
-        yield decisions.quantity(f"mrr_{name}", value, conflicts)
+    reciprocal = {}
+    for cue in ("shape", "texture"):
+        ranks = decided.columns[f"rank_{cue}"][is_conflict]
+        reciprocal[cue] = mean_reciprocal_rank(np.where(ranks, ranks, math.inf))
+    reciprocal["relative"] = decisions.ratio(
+        reciprocal["shape"], sum(reciprocal.values())
+    )
+    for name, value in reciprocal.items():
+        yield decisions.quantity(f"mrr_{name}", value, num_conflicts)
 
 
-def _bias(bias: ShapeBias, condition: str = "") -> decisions.Number:
+def _to_number(bias: ShapeBias, condition: str = "") -> decisions.Number:
+    """Return a shape bias as a number, a share of the decisions for either cue."""
     either = bias.n_shape + bias.n_texture
     return decisions.share("shape_bias", bias.n_shape, either, condition)
 
 
 def _cues(decided: decisions.Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (decided, shape, texture) classes; ValueError without a texture column."""
     remedy = "measure it on a set of cue conflicts"
     texture = decided.column("shape_bias", "texture", remedy)
     return decided.prediction, decided.columns["label"], texture
 
 
 def _class_ids(*cues: Names) -> list[Classes]:
-    """Classes as numbers, -1 where one is unknown."""
-    found = [*map(np.asarray, cues)]
-    named = [one.dtype.kind not in "iufb" for one in found]
-    if not any(named):
-        return found
+    """Return classes as numbers, -1 for unknown ones."""
+    arrays = [*map(np.asarray, cues)]
+    are_names = [array.dtype.kind not in "iufb" for array in arrays]
+    if not any(are_names):
+        return arrays
     must = "decisions, shape and texture must be all names, or all class ids"
-    probe.check(all(named), "shape_bias", must, [str(one.dtype) for one in found])
-    names = {x for one in found for x in one.flat if isinstance(x, str) and x}
+    dtypes = [str(array.dtype) for array in arrays]
+    probe.check(all(are_names), "shape_bias", must, dtypes)
+    names = {x for array in arrays for x in array.flat if isinstance(x, str) and x}
     ids = {name: number for number, name in enumerate(sorted(names))}
-    return [np.array([ids.get(x, -1) for x in one.flat], int) for one in found]
+    return [np.array([ids.get(x, -1) for x in array.flat], int) for array in arrays]
 
 
 def _conflict(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:
+    """Return which images have known cues of different classes."""
     return (shape != texture) & (shape >= 0) & (texture >= 0)

@@ -123,7 +123,7 @@ def index(
         random = np.random.default_rng(seed)
         often = random.multinomial(r, np.full(r, 1 / r), size=draws)
         drawn = (_index(i, often, variant)[0] * often).sum(axis=1) / r
-        low, high = np.quantile(drawn, accuracy.ENDS).tolist()
+        low, high = np.quantile(drawn, accuracy.INTERVAL_QUANTILES).tolist()
     std = float(values.std(ddof=1)) if r > 1 else math.nan
     ends, worst = (low, high), float(worst.mean())
     dominant = int(dominant) if i.any() else None
