@@ -1,10 +1,10 @@
 """Accuracy on corrupted images: by corruption and severity, and means over benchmarks.
 
-`numbers` counts decisions on ImageNet-C or ImageNet-C-bar.
+`numbers` computes metrics from decisions on ImageNet-C or ImageNet-C-bar.
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 
-`corruption_means` averages the records of runs, and CATEGORIES are the benchmarks that "Can
-Biases in ImageNet Models Explain Generalization?" averages.
+`corruption_means` averages the records of runs; CATEGORIES are the groups of benchmarks that
+"Can Biases in ImageNet Models Explain Generalization?" averages.
 Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509; their results at
 https://github.com/paulgavrikov/biases_vs_generalization at 9168ac8, raw-data/benchmark.csv.
 """
@@ -21,87 +21,99 @@ from jbias.data import corruptions
 from jbias.evals import decisions, probe
 from jbias.evals.decisions import ByName, Number, Numbers
 
-# The fifteen of the paper's tables.
+# The fifteen corruptions of the paper's tables.
 COMMON = tuple(name for name, x in corruptions.CORRUPTIONS.items() if not x.extra)
 
 
 @decisions.per_rule
-def numbers(found: ByName, *, errors: Mapping[str, float] | None = None) -> Numbers:
-    """Accuracies of conditions "fog-3", of corruptions "fog", and over all, "".
+def numbers(
+    by_condition: ByName, *, errors: Mapping[str, float] | None = None
+) -> Numbers:
+    """Return accuracies of conditions "fog-3", of corruptions "fog", and overall, "".
 
-    "accuracy" is that of a condition; "corruption_accuracy" the mean over severities of
-    a corruption, and over corruptions and severities; "corruption_accuracy_15" that over
-    the common fifteen. Means over all but frost are called "..._without_frost". Those over
-    neither all nor these, as over the common fifteen alone, or over some of the severities,
-    are called "..._part". What follows a space in a condition's name, such as a rule of
-    decision, is kept apart.
+    "accuracy": of a condition. "corruption_accuracy": the mean over severities of a
+    corruption, and overall over corruptions and severities. "corruption_accuracy_15": the
+    mean over the common fifteen. Means over all but frost are called "..._without_frost";
+    means over fewer corruptions, such as the common fifteen alone, or over fewer severities,
+    are called "..._part".
 
-    errors: of a reference, by corruption, each its mean error over the severities that
+    errors: of a reference network, by corruption, the mean error over the severities that
       are measured here. With it, "mean_corruption_error" is the mean over its corruptions
-      of the error over the reference's; all of them must have been measured.
+      of the error divided by the reference's; all of them must have been measured.
 
-    Raises ValueError where a condition is no corruption and severity, or some
-    corruption lacks a severity that another has.
+    ValueError if a condition is no corruption and severity, or if a corruption lacks a
+    severity that another has.
     """
-    each = {}
-    for condition, decided in found.items():
-        each[_parsed(condition)] = decisions.mean("accuracy", decided.right, condition)
-    names, severities = (tuple(dict.fromkeys(part)) for part in zip(*each))
-    cells = [*itertools.product(names, severities)]
-    absent = ["{}-{}".format(*cell) for cell in cells if cell not in each]
+    by_cell = {}
+    for condition, decided in by_condition.items():
+        cell = _parse_condition(condition)
+        by_cell[cell] = decisions.mean("accuracy", decided.right, condition)
+    names = tuple(dict.fromkeys(name for name, _ in by_cell))
+    severities = tuple(dict.fromkeys(severity for _, severity in by_cell))
+    absent = [
+        f"{name}-{severity}"
+        for name, severity in itertools.product(names, severities)
+        if (name, severity) not in by_cell
+    ]
     if absent:
         must = "corruptions: all corruptions must have the same severities"
         remedy = "measure them, or leave their corruption out"
         raise ValueError(f"{must}, got no {', '.join(absent)}; {remedy}")
 
-    def mean(metric: str, of: tuple[str, ...], condition: str = "") -> Number:
-        counted = [each[cell] for cell in itertools.product(of, severities)]
-        value = sum(one.value for one in counted) / len(counted)
-        right, n = sum(one.count for one in counted), sum(one.n for one in counted)
-        return Number(metric, value, right, n, condition)
+    def mean(metric: str, members: tuple[str, ...], condition: str = "") -> Number:
+        cells = [by_cell[cell] for cell in itertools.product(members, severities)]
+        value = sum(number.value for number in cells) / len(cells)
+        num_correct = sum(number.count for number in cells)
+        n = sum(number.n for number in cells)
+        return Number(metric, value, num_correct, n, condition)
 
-    some = set(severities) != set(corruptions.SEVERITIES)
-    part = "_part" * some
-    means = [mean(f"corruption_accuracy{part}", (name,), name) for name in names]
-    means.append(mean("corruption_accuracy" + (part or _lacking(names)), names))
+    lacks_severities = set(severities) != set(corruptions.SEVERITIES)
+    ending = "_part" if lacks_severities else ""
+    means = [mean(f"corruption_accuracy{ending}", (name,), name) for name in names]
+    overall_ending = ending or _ending_of_mean(names)
+    means.append(mean(f"corruption_accuracy{overall_ending}", names))
     common = tuple(name for name in COMMON if name in names)
-    if set(COMMON) - {"frost"} <= set(common) and not some:
+    if set(COMMON) - {"frost"} <= set(common) and not lacks_severities:
         frost = "" if "frost" in common else "_without_frost"
         means.append(mean(f"corruption_accuracy_15{frost}", common))
     if errors is not None:
-        wrong = {one.condition: 1 - one.value for one in means if one.condition}
-        absent = [name for name in errors if name not in wrong]
+        own_errors = {
+            number.condition: 1 - number.value for number in means if number.condition
+        }
+        absent = [name for name in errors if name not in own_errors]
         if absent or not errors or min(errors.values()) <= 0:
             must = "errors must be above 0 and of corruptions that are measured"
             lacking = f"not measured are {', '.join(absent) or 'none'}"
             raise ValueError(f"corruptions: {must}, got {dict(errors)}; {lacking}")
-        ratio = sum(wrong[name] / error for name, error in errors.items()) / len(errors)
-        n = sum(one.n for one in each.values())
-        means.append(Number("mean_corruption_error", ratio, None, n))
-    return [*each.values(), *means]
+        ratios = [own_errors[name] / error for name, error in errors.items()]
+        n = sum(number.n for number in by_cell.values())
+        mean_ratio = sum(ratios) / len(errors)
+        means.append(Number("mean_corruption_error", mean_ratio, None, n))
+    return [*by_cell.values(), *means]
 
 
-def _parsed(condition: str) -> tuple[str, int]:
+def _parse_condition(condition: str) -> tuple[str, int]:
+    """Return the corruption and severity of a condition such as "fog-3"."""
     name, _, severity = condition.rpartition("-")
-    known = name in {**corruptions.CORRUPTIONS, **corruptions.BAR}
-    known = known and severity in map(str, corruptions.SEVERITIES)
+    is_known = name in {**corruptions.CORRUPTIONS, **corruptions.BAR}
+    is_known = is_known and severity in map(str, corruptions.SEVERITIES)
     must = "a condition must be a corruption and a severity, such as 'fog-3'"
-    probe.check(known, "corruptions", must, condition)
+    probe.check(is_known, "corruptions", must, condition)
     return name, int(severity)
 
 
-def _lacking(names: tuple[str, ...]) -> str:
-    """The ending of the name of a mean over these: "" where they are all of a family."""
-    named = set(names)
-    if named in (set(corruptions.CORRUPTIONS), set(corruptions.BAR)):
+def _ending_of_mean(names: tuple[str, ...]) -> str:
+    """Return the ending of a mean's name; "" if the corruptions are a whole family."""
+    name_set = set(names)
+    if name_set in (set(corruptions.CORRUPTIONS), set(corruptions.BAR)):
         return ""
-    without = named | {"frost"} == set(corruptions.CORRUPTIONS)
-    return "_without_frost" if without else "_part"
+    lacks_only_frost = name_set | {"frost"} == set(corruptions.CORRUPTIONS)
+    return "_without_frost" if lacks_only_frost else "_part"
 
 
 # Errors of AlexNet on ImageNet-C, each the mean over the five severities, as in table 1 of
-# the paper; digits of https://github.com/hendrycks/robustness at 8190fe3. The last is that
-# on clean images, of torchvision's weights, 43.5 % in the paper.
+# the paper; digits from https://github.com/hendrycks/robustness at 8190fe3. The clean error is
+# that of torchvision's weights, 43.5 % in the paper.
 ALEXNET_ERRORS: Mapping[str, float] = {
     "gaussian_noise": 0.886428,
     "shot_noise": 0.894468,
@@ -125,11 +137,11 @@ ALEXNET_CLEAN_ERROR = 0.43478
 class ErrorSummary(NamedTuple):
     """Errors over the corruptions that have all five severities, in [0, 1]."""
 
-    names: tuple[str, ...]  # Of the corruptions that the mean is over.
-    missing: tuple[str, ...]  # Of the others of the benchmark.
-    mean: float | None  # Over corruptions and severities; None of no corruption.
-    mce: float | None  # None where one is missing, or AlexNet's errors do not apply.
-    relative_mce: float | None  # None where the clean error is not known, either.
+    names: tuple[str, ...]  # Corruptions that the mean is over.
+    missing: tuple[str, ...]  # Other corruptions of the benchmark.
+    mean: float | None  # Over corruptions and severities; None without corruptions.
+    mce: float | None  # None if one is missing, or if AlexNet's errors do not apply.
+    relative_mce: float | None  # None also if the clean error is unknown.
 
 
 def summarise_errors(
@@ -141,19 +153,20 @@ def summarise_errors(
 ) -> ErrorSummary:
     """Return mean error, mCE and relative mCE of one network on corrupted images.
 
-    cells: accuracy by corruption and severity. names: of the corruptions of the benchmark.
-    is_imagenet_c: whether these are the fifteen of ImageNet-C, among 1,000 classes, so
-    that AlexNet's errors apply. clean_error: on the same images, not corrupted.
+    cells: accuracy by corruption and severity. names: the corruptions of the benchmark.
+    is_imagenet_c: whether the benchmark is ImageNet-C with 1,000 classes, so that AlexNet's
+    errors apply. clean_error: on the same images without corruption.
 
     With E the errors of the network, A those of AlexNet, c one of 15 corruptions, s a
     severity: mCE = mean_c sum_s E_sc / sum_s A_sc; relative mCE = mean_c
-    sum_s (E_sc - E_clean) / sum_s (A_sc - A_clean). AlexNet itself has 1 and 1.
+    sum_s (E_sc - E_clean) / sum_s (A_sc - A_clean). Both are 1 for AlexNet itself.
     Source: Hendrycks and Dietterich, ICLR 2019, section 4.
     """
     severities = corruptions.SEVERITIES
-    whole = [name for name in names if all((name, s) in cells for s in severities)]
     errors = {
-        name: float(np.mean([1 - cells[name, s] for s in severities])) for name in whole
+        name: float(np.mean([1 - cells[name, s] for s in severities]))
+        for name in names
+        if all((name, s) in cells for s in severities)
     }
     missing = tuple(name for name in names if name not in errors)
     mean = float(np.mean([*errors.values()])) if errors else None
@@ -169,7 +182,7 @@ def summarise_errors(
     return ErrorSummary(tuple(errors), missing, mean, mce, relative)
 
 
-# Averages and their members, each of which counts the same.
+# Averages and their members, which have equal weights.
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
     "ID": ("imagenet", "imagenet_real", "imagenet_v2"),
     "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar"),
@@ -179,11 +192,13 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
 Cells = dict[tuple[str, int], float]  # By corruption and severity.
-CORRUPTED: Mapping[str, tuple[str, ...]] = dict(
-    imagenet_c=(*corruptions.CORRUPTIONS,), imagenet_cbar=(*corruptions.BAR,)
-)
+CORRUPTED: Mapping[str, tuple[str, ...]] = {
+    "imagenet_c": tuple(corruptions.CORRUPTIONS),
+    "imagenet_cbar": tuple(corruptions.BAR),
+}
 _CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")
-FILES = "", ""  # Whose corruptions are sets of their own, as published.
+# (measure, set) of corruptions that are data sets of their own, as the published files are.
+FILES = "", ""
 
 
 class Mean(NamedTuple):
@@ -191,57 +206,57 @@ class Mean(NamedTuple):
 
     value: float
     files: int  # Conditions that are published files.
-    source: tuple[str, str]  # Measure and set of the others; FILES where none are.
+    source: tuple[str, str]  # Measure and set of the other conditions; FILES for none.
 
 
 def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
-    """Means of ImageNet-C and C-bar, where all 95 or 50 conditions are there.
+    """Return the means of ImageNet-C and C-bar, if all 95 or 50 conditions are measured.
 
-    records: shares in [0, 1] by data set, condition and metric; NaN is none. Files go
-    first. The first measure of "imagenet", or of the benchmark itself, that has all which
-    they lack fills it; of two measures there is no mean.
+    records: shares in [0, 1] by data set, condition and metric; NaN is ignored. Published
+    files take precedence; conditions without a file come from the first measure of
+    "imagenet", or of the benchmark itself, that has all of these: measures are not mixed.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)
     files = by_place.pop(FILES, {})
-    own_sets = ("imagenet", *CORRUPTED)
-    made = {place: cells for place, cells in by_place.items() if place[1] in own_sets}
-    found = {}
+    sets = ("imagenet", *CORRUPTED)
+    measured = {place: cells for place, cells in by_place.items() if place[1] in sets}
+    means = {}
     for name, members in CORRUPTED.items():
-        wanted = [(one, s) for one in members for s in corruptions.SEVERITIES]
-        own = {cell: files[cell] for cell in wanted if cell in files}
-        for place, cells in ({FILES: {}} | made).items():
-            both = cells | own
-            if name not in found and all(cell in both for cell in wanted):
-                value = float(np.mean([both[cell] for cell in wanted]))
-                found[name] = Mean(value, len(own), place)
-    return found
+        wanted = [(member, s) for member in members for s in corruptions.SEVERITIES]
+        from_files = {cell: files[cell] for cell in wanted if cell in files}
+        for place, cells in ({FILES: {}} | measured).items():
+            merged = cells | from_files
+            if name not in means and all(cell in merged for cell in wanted):
+                value = float(np.mean([merged[cell] for cell in wanted]))
+                means[name] = Mean(value, len(from_files), place)
+    return means
 
 
 def is_file_of_one(dataset: str) -> bool:
-    """Return whether a set is of one corruption and severity by its name, such as fog-3."""
+    """Return whether a set's name is a corruption and a severity, such as fog-3."""
     match = _CELL.fullmatch(dataset)
     return match is not None and any(match[2] in names for names in CORRUPTED.values())
 
 
 def by_corruption(records: Mapping[Key, float]) -> dict[tuple[str, str], Cells]:
-    """Accuracy by corruption and severity of each measure and set, and of FILES.
+    """Return accuracies by corruption and severity, for each (measure, set) and for FILES.
 
-    A condition is "fog-3" after the name of its measure, such as "imagenet_c/fog-3".
-    ValueError where one has two values.
+    A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3".
+    ValueError if a corruption and severity has two values.
     """
-    found = {}
+    by_place = {}
     known = {name for names in CORRUPTED.values() for name in names}
     for (dataset, condition, metric), value in records.items():
-        alone = None if condition else _CELL.fullmatch(dataset)
-        match = alone or _CELL.fullmatch(condition)
+        set_match = None if condition else _CELL.fullmatch(dataset)
+        match = set_match or _CELL.fullmatch(condition)
         if metric != "accuracy" or not match or match[2] not in known:
             continue
-        place = FILES if alone else (match[1] or "", dataset)
+        place = FILES if set_match else (match[1] or "", dataset)
         cell = match[2], int(match[3])
-        cells = found.setdefault(place, {})
+        cells = by_place.setdefault(place, {})
         if cells.setdefault(cell, value) != value:
             must = f"generalisation: {match[2]} {match[3]} must have one accuracy"
             got = f"got {cells[cell]:.6g} and {value:.6g}"
             raise ValueError(f"{must}, {got}; leave one set of its name")
-    return found
+    return by_place

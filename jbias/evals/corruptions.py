@@ -1,9 +1,9 @@
-"""Shows a set under the corruptions of ImageNet-C or ImageNet-C-bar, made on the device.
+"""Probe of the corruptions of ImageNet-C and ImageNet-C-bar, made on the device.
 
-Each image's draws are those of its number in the set, the condition and the seed.
+Random draws depend on the image's number in the set, the condition and the seed.
 Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261; Mintun,
 Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
-Deviation: the published sets hold other draws of the same corruptions.
+Deviation: the published sets have other random draws of the same corruptions.
 """
 
 import functools
@@ -33,34 +33,36 @@ def make(
     errors: Mapping[str, float] | Sequence[tuple[str, float]] | None = None,
     seed: int = 0,
 ) -> probe.Probe:
-    """Conditions "fog-3": each corruption at each severity.
+    """Return a probe with conditions such as "fog-3": each corruption at each severity.
 
-    names: "imagenet_c", its nineteen; "imagenet_c_bar", its ten; or names of some.
-    side: of the images, in pixels. table: the side whose settings are used, one of 32,
-      64 and 224; None is the images' own. Those of ImageNet-C-bar follow any side.
-    quantise: stimuli are of bytes, as those published are.
-    stored: images are what JPEG of quality 85 leaves of them; None is as published:
-      so they are but at 32 pixels.
+    names: "imagenet_c", all nineteen corruptions; "imagenet_c_bar", all ten; or the names of
+      some corruptions.
+    side: of the images, in pixels. table: the side whose settings are used, one of 32, 64 and
+      224; None: the images' own. The settings of ImageNet-C-bar scale with any side.
+    quantise: round stimuli to bytes, as in the published sets.
+    stored: compress images by JPEG with quality 85; None: as in the published sets, that is,
+      at all sides except 32 pixels.
     frost: the folder of its photographs, frost1.png ..., which are not shipped. Without
-      it "imagenet_c" is its other eighteen, and means are called "..._without_frost".
+      it "imagenet_c" is the other eighteen, and means are called "..._without_frost".
     errors: as of corruption_error.numbers.
 
-    Raises ValueError for anything else.
+    ValueError for invalid options.
     """
-    shown = _names(names, frost)
+    corruption_names = _corruption_names(names, frost)
     probe.check_choices("corruptions", "severities", severities, published.SEVERITIES)
     if stored is None:
         stored = quantise and (table or side) > 32
     if stored and not quantise:
         raise ValueError("corruptions: stored images are bytes; set quantise=True")
-    held = {}  # Photographs are the same for all severities: held once.
-    conditions, how = {}, dict(side=side, table=table, frost=frost)
-    for name, severity in itertools.product(shown, severities):
+    # Photographs are the same arrays for all severities: put on the device only once.
+    on_device: dict[int, tuple[Any, Any]] = {}
+    conditions = {}
+    for name, severity in itertools.product(corruption_names, severities):
         condition = f"{name}-{severity}"
-        arrays = published.settings(name, severity, **how)
+        arrays = published.settings(name, severity, side=side, table=table, frost=frost)
         for array in arrays.values():
-            held.setdefault(id(array), (array, jnp.asarray(array)))
-        settings = {key: held[id(array)][1] for key, array in arrays.items()}
+            on_device.setdefault(id(array), (array, jnp.asarray(array)))
+        settings = {key: on_device[id(array)][1] for key, array in arrays.items()}
         salt = occlusion.salt(condition)
         conditions[condition] = {"salt": salt, "settings": settings}
 
@@ -68,17 +70,24 @@ def make(
 
     def show(rows: probe.Rows, params: Any, name: str) -> probe.Images:
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
-        form = dict(quantise=quantise, stored=tables)
-        out = corrupt.corrupt_batch(rows.image, keys, name, params["settings"], **form)
-        return jnp.clip(out, 0, 1)
+        corrupted = corrupt.corrupt_batch(
+            rows.image,
+            keys,
+            name,
+            params["settings"],
+            quantise=quantise,
+            stored=tables,
+        )
+        return jnp.clip(corrupted, 0, 1)
 
     errors = errors and dict(errors)
-    counted = functools.partial(corruption_error.numbers, errors=errors)
-    how = lambda condition: condition.rpartition("-")[0]
-    return probe.Probe(conditions, show, counted, static=how)
+    numbers = functools.partial(corruption_error.numbers, errors=errors)
+    corruption_of = lambda condition: condition.rpartition("-")[0]
+    return probe.Probe(conditions, show, numbers, static=corruption_of)
 
 
-def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
+def _corruption_names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
+    """Return the corruptions of a family or a list; ValueError for an unknown name."""
     if isinstance(names, str) and names in FAMILIES:
         absent = {"frost"} if frost is None else ()
         return tuple(name for name in FAMILIES[names] if name not in absent)
@@ -88,6 +97,7 @@ def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
         if name not in corrupt.CORRUPTIONS:
             hint = base.did_you_mean(name, [*FAMILIES, *corrupt.CORRUPTIONS])
             raise ValueError(f"corruptions: {must}, got {name!r}; {hint}")
-    once = probe.are_distinct(listed)
-    probe.check(once, "corruptions", "names must be one or more, each once", names)
+    are_distinct = probe.are_distinct(listed)
+    must = "names must be one or more, each once"
+    probe.check(are_distinct, "corruptions", must, names)
     return listed

@@ -1,9 +1,9 @@
-"""Edges or texture: how much accuracy is left on diffused images and on shuffled cells.
+"""Cue decomposition: accuracy on images with edges only, and on images with texture only.
 
-Source: Heinert, Gottwald, Mütze and Rottmann 2025, https://arxiv.org/abs/2503.12453. No code
-of theirs for classification is known: the formulas are those of a co-author's for
+Source: Heinert, Gottwald, Mütze and Rottmann 2025, https://arxiv.org/abs/2503.12453. Their
+code for classification is not public: the formulas are those of a co-author's code for
 segmentation, https://github.com/felixstillger/synth2real-nir-segmentation at e3c21eb, with
-accuracy in the place of mean IoU. `edge_diffusion` makes the stimuli.
+accuracy instead of mean IoU. `edge_diffusion` makes the stimuli.
 """
 
 import numpy as np
@@ -16,16 +16,19 @@ Share = Float[np.ndarray, "*n"]
 
 
 def robustness(original: Share, diffused: Share, shuffled: Share) -> Share:
-    """R_cd = (Q_S + Q_T) / (2 Q_O), of accuracies; 1 where nothing is lost, NaN of Q_O = 0."""
+    """Return R_cd = (Q_S + Q_T) / (2 Q_O) of accuracies; 1 without a loss, NaN if Q_O is 0.
+
+    original, diffused, shuffled: Q_O, Q_S and Q_T.
+    """
     return decisions.ratio(np.add(diffused, shuffled), 2 * np.asarray(original))
 
 
 def shape_part(diffused: Share, shuffled: Share) -> Share:
-    """S_cd = (Q_S / s) / (Q_S / s + Q_T / t), of several networks' accuracies.
+    """Return S_cd = (Q_S / s) / (Q_S / s + Q_T / t) of each of several networks.
 
-    s and t are the means of Q_S and Q_T over the networks, so that a value is one among these
-    alone: 1/2 of a network that keeps as much of either as they do in the mean. In [0, 1];
-    NaN where both are 0, or s or t is.
+    diffused, shuffled: Q_S and Q_T; s and t are their means over the networks, so that values
+    are comparable among these networks only: 1/2 for a network with average Q_S and Q_T. In
+    [0, 1]; NaN if both are 0, or if s or t is 0.
     """
     shape, texture = (decisions.ratio(x, np.mean(x)) for x in (diffused, shuffled))
     return decisions.ratio(shape, shape + texture)
@@ -35,15 +38,21 @@ def shape_part(diffused: Share, shuffled: Share) -> Share:
 def numbers(
     by_condition: decisions.ByName, *, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:
-    """Accuracy by condition, and cue_robustness, R_cd, with its bootstrap over images.
+    """Return accuracies by condition, and cue_robustness, which is R_cd.
 
-    cue_robustness_lower and cue_robustness_upper are the middle 95 % of `draws`. Of one
-    network there is no S_cd: `shape_part` takes several.
+    cue_robustness_lower and cue_robustness_upper: a bootstrap interval of 95 % over images,
+    with `draws` samples. S_cd needs several networks: see `shape_part`.
     """
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
-    named = zip(by_condition, counts, strict=True)
-    told = [decisions.share("accuracy", count, n, name) for name, count in named]
-    value, resampled = (robustness(*np.moveaxis(x, -1, 0)) for x in (counts, drawn))
-    told.append(decisions.quantity("cue_robustness", value, n))
-    ends = accuracy.bootstrap_interval("cue_robustness", resampled, n, value=value)
-    return [*told, *ends]
+    accuracies = [
+        decisions.share("accuracy", count, n, name)
+        for name, count in zip(by_condition, counts, strict=True)
+    ]
+    value, drawn_values = (
+        robustness(x[..., 0], x[..., 1], x[..., 2]) for x in (counts, drawn)
+    )
+    return [
+        *accuracies,
+        decisions.quantity("cue_robustness", value, n),
+        *accuracy.bootstrap_interval("cue_robustness", drawn_values, n, value=value),
+    ]

@@ -1,10 +1,11 @@
-"""Edge-enhancing diffusion, which leaves edges, and shuffled Voronoi cells, which do not.
+"""Edge-enhancing diffusion, which keeps edges only, and shuffled Voronoi cells (texture only).
 
 Source: Heinert, Rottmann, Maag and Kahl, ECAI 2024, https://arxiv.org/abs/2402.09530.
 Reference code: https://github.com/eheinert/Reducing-Texture-Bias-of-Dnns-Via-EED at 8e98d5a
-(eed_tensorblur); the cells are those of felixstillger/synth2real-nir-segmentation at
-e3c21eb. Deviations: no image is stretched to the whole range of brightness at the end; a
-cell is the pixels whose nearest point it has, and its shift is a uniform whole number.
+(eed_tensorblur); cells as in felixstillger/synth2real-nir-segmentation at e3c21eb.
+Deviations: images are not stretched to the whole range of brightness at the end; a cell
+consists of the pixels that are nearest to its point, and is shifted by whole pixels, drawn
+uniformly.
 """
 
 import functools
@@ -18,22 +19,22 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jbias.augment import options
 from jbias.evals import cue_decomposition, occlusion, probe
 
-STEPS, POINTS = 512, 64  # The least that are published.
-_STEP = 0.2  # Of time.
+STEPS, POINTS = 512, 64  # The smallest published values.
+_TIME_STEP = 0.2
 _CONTRAST = 1 / 15
 _ALPHA = 0.49
-_KERNEL = np.exp(-(np.arange(-2, 3) ** 2) / 10)  # A Gaussian whose variance is 5.
-_NARROWEST = 3  # Pixels that are mirrored at a border.
+_KERNEL = np.exp(-(np.arange(-2, 3) ** 2) / 10)  # A Gaussian with variance 5.
+_MIN_SIDE = 3  # Pixels that are mirrored at a border.
 
 
 def make(
     *, steps: int = STEPS, points: int = POINTS, draws: int = 1000, seed: int = 0
 ) -> probe.Probe:
-    """Conditions "", the image as it is, "diffused", and "cells", shuffled ones.
+    """Return a probe with conditions "", unchanged, "diffused", and "cells", shuffled cells.
 
-    steps: of `diffuse`; published are 512 to 5792, for photographs of streets of a million
-      pixels. points: of `shuffle_cells`; published are 64 and 128, likewise. draws, seed: of
-      the bootstrap over images; seed, of the cells, too.
+    steps: of `diffuse`; published are 512 to 5792, for photographs of streets with a million
+      pixels. points: of `shuffle_cells`; published are 64 and 128, for the same images. draws:
+      of the bootstrap over images. seed: of the bootstrap and of the cells.
     """
     options.check_plain("cue_decomposition", "at least 0", steps=steps)
     options.check_plain("cue_decomposition", "at least 1", points=points, draws=draws)
@@ -45,37 +46,49 @@ def make(
             return diffuse(rows.image, steps)
         if kind == cue_decomposition.SHUFFLED:
             keys = occlusion.image_keys(seed, salt, rows.index)
-            shuffled = functools.partial(shuffle_cells, points=points)
-            return jax.lax.map(lambda one: shuffled(*one), (rows.image, keys))
+            return jax.lax.map(
+                lambda image_and_key: shuffle_cells(
+                    image_and_key[0], image_and_key[1], points=points
+                ),
+                (rows.image, keys),
+            )
         return rows.image
 
-    conditions = dict.fromkeys(names, np.int32(steps))
-    numbers = functools.partial(cue_decomposition.numbers, draws=draws, seed=seed)
-    how = dict(static=lambda name: name, slow=names[1:])
-    return probe.Probe(conditions, show, numbers, **how)
+    return probe.Probe(
+        dict.fromkeys(names, np.int32(steps)),
+        show,
+        functools.partial(cue_decomposition.numbers, draws=draws, seed=seed),
+        static=lambda name: name,
+        slow=names[1:],
+    )
 
 
 def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
-    """Takes steps of 0.2 of du/dt = 2 div(D grad u), by one D for all channels.
+    """Return images after steps of 0.2 of du/dt = 2 div(D grad u), with one D for all channels.
 
-    D has the eigenvectors of the smoothed structure tensor of 255 u, smoothed itself, and
-    1 / sqrt(1 + (m / l)^2) for its eigenvalues m, l = 1/15: little passes an edge, much along
-    it. Images are mirrored at their borders, so that little leaves them.
-    ValueError for sides of less than three pixels.
+    D has the eigenvectors of the smoothed structure tensor of the smoothed 255 u, and
+    1 / sqrt(1 + (m / l)^2) for its eigenvalues m, with l = 1/15: diffusion is weak across
+    edges and strong along them. Images are mirrored at their borders, so that little flows
+    out. ValueError for sides of less than three pixels.
     """
     sides = image.shape[1:3]
-    must = f"sides must be of at least {_NARROWEST} pixels"
-    probe.check(min(sides) >= _NARROWEST, "cue_decomposition", must, sides)
-    step = lambda _, u: u + _STEP * _flow(u, *_tensor(255 * u))
+    must = f"sides must be of at least {_MIN_SIDE} pixels"
+    probe.check(min(sides) >= _MIN_SIDE, "cue_decomposition", must, sides)
+
+    def step(_, u: Array) -> Array:
+        xx, yy, xy = _diffusion_tensor(255 * u)
+        return u + _TIME_STEP * _flow(u, xx, yy, xy)
+
     return jnp.clip(jax.lax.fori_loop(0, steps, step, image), 0, 1)
 
 
-def _mirrored(x: Float[Array, "b h w c"], width: int) -> Float[Array, "b h2 w2 c"]:
+def _mirror(x: Float[Array, "b h w c"], width: int) -> Float[Array, "b h2 w2 c"]:
+    """Return images with a mirrored border of some pixels, which repeats the edge."""
     return jnp.pad(x, ((0, 0), (width,) * 2, (width,) * 2, (0, 0)), mode="symmetric")
 
 
 def _smooth(x: Float[Array, "b h w c"]) -> Float[Array, "b h-4 w-4 c"]:
-    """Means weighted by the kernel, of places that have all their neighbours."""
+    """Return images smoothed by the kernel, without pixels that lack neighbours."""
     weights = _KERNEL / _KERNEL.sum()
     for axis in (1, 2):
         n = x.shape[axis] - 4
@@ -84,60 +97,74 @@ def _smooth(x: Float[Array, "b h w c"]) -> Float[Array, "b h-4 w-4 c"]:
     return x
 
 
-def _tensor(u: Float[Array, "b h w c"]) -> tuple[Float[Array, "b h+1 w+1 1"], ...]:
-    """D at the corners of pixels: of both axes, horizontal and vertical, and mixed."""
-    u = _smooth(_mirrored(u, 3))
+def _diffusion_tensor(
+    u: Float[Array, "b h w c"],
+) -> tuple[Float[Array, "b h+1 w+1 1"], ...]:
+    """Return D at the corners of pixels, as its entries (xx, yy, xy)."""
+    u = _smooth(_mirror(u, 3))
     across, down = jnp.diff(u, axis=2), jnp.diff(u, axis=1)
     x1, x2, y1, y2 = across[:, :-1], across[:, 1:], down[:, :, :-1], down[:, :, 1:]
     square = lambda p, q: (1 - _ALPHA) / 2 * (p**2 + q**2) + _ALPHA * p * q
-    parts = square(x1, x2), square(y1, y2), (x1 + x2) * (y1 + y2) / 4
-    parts = jnp.stack([part.sum(-1) for part in parts], -1)
-    a, c, b = jnp.split(_smooth(_mirrored(parts, 2)), 3, -1)
+    entries = square(x1, x2), square(y1, y2), (x1 + x2) * (y1 + y2) / 4
+    structure = jnp.stack([entry.sum(-1) for entry in entries], -1)
+    a, c, b = jnp.split(_smooth(_mirror(structure, 2)), 3, -1)  # xx, yy and xy.
     gap = jnp.sqrt(4 * b**2 + (a - c) ** 2)
-    steep = (((a + c + sign * gap) / 2 / _CONTRAST) ** 2 for sign in (-1, 1))
-    low, high = (1 / jnp.sqrt(1 + square) for square in steep)
-    alike = gap < 1e-6  # No direction: as on a plane, in all of them.
-    turn = (high - low) / 2 / jnp.where(alike, 1, gap)
+    squares = (((a + c + sign * gap) / 2 / _CONTRAST) ** 2 for sign in (-1, 1))
+    low, high = (1 / jnp.sqrt(1 + square) for square in squares)
+    is_isotropic = gap < 1e-6  # As on a plane.
+    turn = (high - low) / 2 / jnp.where(is_isotropic, 1, gap)
     mean = (low + high) / 2
-    found = mean + turn * (a - c), mean - turn * (a - c), 2 * turn * b
-    return tuple(jnp.where(alike, x, y) for x, y in zip((1, 1, 0), found))
+    return (
+        jnp.where(is_isotropic, 1, mean + turn * (a - c)),
+        jnp.where(is_isotropic, 1, mean - turn * (a - c)),
+        jnp.where(is_isotropic, 0, 2 * turn * b),
+    )
 
 
-def _flow(u: Float[Array, "b h w c"], a: Array, c: Array, b: Array) -> Array:
-    """2 div(D grad u), to each pixel what its four corners' other three pixels give."""
-    u = _mirrored(u, 1)
+def _flow(u: Float[Array, "b h w c"], xx: Array, yy: Array, xy: Array) -> Array:
+    """Return 2 div(D grad u): the flow into each pixel from its eight neighbours.
+
+    xx, yy, xy: entries of D at the corners of pixels.
+    """
+    u = _mirror(u, 1)
     left, right = u[:, :, :-1], u[:, :, 1:]
-    # By number: its first bit says that a pixel is the right one, its second the lower.
+    # The four pixels around each corner: upper left, upper right, lower left, lower right.
+    # Number 1 and number 2 differ from 0 by the column and the row: so do n ^ 1 and n ^ 2.
     around = left[:, :-1], right[:, :-1], left[:, 1:], right[:, 1:]
-    along, upright = (1 - _ALPHA) * a - _ALPHA * c, (1 - _ALPHA) * c - _ALPHA * a
+    horizontal = (1 - _ALPHA) * xx - _ALPHA * yy
+    vertical = (1 - _ALPHA) * yy - _ALPHA * xx
 
-    def given(number: int) -> Array:
-        own, *others = (around[number ^ other] for other in range(4))
-        beside, below, opposite = (other - own for other in others)
-        diagonal = _ALPHA * (a + c) + (b if number in (0, 3) else -b)
-        return along * beside + upright * below + diagonal * opposite
+    def flow_to(number: int) -> Array:
+        """Return the flow at each corner to its pixel `number` from the other three."""
+        own = around[number]
+        beside = around[number ^ 1] - own
+        below = around[number ^ 2] - own
+        opposite = around[number ^ 3] - own
+        diagonal = _ALPHA * (xx + yy) + (xy if number in (0, 3) else -xy)
+        return horizontal * beside + vertical * below + diagonal * opposite
 
-    upper = given(3)[:, :-1, :-1] + given(2)[:, :-1, 1:]
-    return upper + given(1)[:, 1:, :-1] + given(0)[:, 1:, 1:]
+    upper = flow_to(3)[:, :-1, :-1] + flow_to(2)[:, :-1, 1:]
+    return upper + flow_to(1)[:, 1:, :-1] + flow_to(0)[:, 1:, 1:]
 
 
 def shuffle_cells(
     image: Float[Array, "h w c"], key: PRNGKeyArray, *, points: int
 ) -> Float[Array, "h w c"]:
-    """Fills the Voronoi cell of each of some uniform points from elsewhere in the image.
+    """Return an image whose Voronoi cells show other places of the same image.
 
-    A cell shows the same image, shifted by whole pixels: uniform among the shifts that leave
-    the cell inside. What is in it stays connected, and where it was is lost.
+    points: the number of cells, of uniformly drawn points. Each cell shows the image shifted
+    by whole pixels, drawn uniformly among the shifts that leave the cell inside the image:
+    texture inside a cell stays, its place is lost.
     """
-    place, move = jax.random.split(key)
+    centre_key, shift_key = jax.random.split(key)
     sides = jnp.array([image.shape[:2]])
-    centres = jax.random.uniform(place, (points, 2)) * sides
+    centres = jax.random.uniform(centre_key, (points, 2)) * sides
     grid = jnp.stack(jnp.indices(image.shape[:2]), -1)
-    away = ((grid[:, :, None] + 0.5 - centres[None, None]) ** 2).sum(-1)
-    cell = away.argmin(-1)
-    pixels, of = grid.reshape(-1, 2), cell.ravel()
-    first = jax.ops.segment_min(pixels, of, points)
-    last = jax.ops.segment_max(pixels, of, points)
-    shift = jax.random.randint(move, (points, 2), -first, sides - last)
+    distance = ((grid[:, :, None] + 0.5 - centres[None, None]) ** 2).sum(-1)
+    cell = distance.argmin(-1)
+    pixels, cell_of_pixel = grid.reshape(-1, 2), cell.ravel()
+    first = jax.ops.segment_min(pixels, cell_of_pixel, points)
+    last = jax.ops.segment_max(pixels, cell_of_pixel, points)
+    shift = jax.random.randint(shift_key, (points, 2), -first, sides - last)
     rows, columns = jnp.moveaxis(grid + shift[cell], -1, 0)
     return image[rows, columns]

@@ -1,10 +1,10 @@
-"""Grad-CAM: where in an image the evidence lies for what a network decides.
+"""Grad-CAM: maps of the places in an image that support a network's decision.
 
 Source: Selvaraju et al., ICCV 2017, https://arxiv.org/abs/1610.02391, in the form of Marcu
 and Pruegel-Bennett, "On the effects of data distortion on model analysis and training",
 https://arxiv.org/abs/2110.13968.
 Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, gradcam.py.
-Deviation: a map without any evidence is zero, where there it is 0 / 0.
+Deviation: a map without any evidence is zero; there it is 0 / 0.
 """
 
 import functools
@@ -20,75 +20,89 @@ from jaxtyping import Array, Float, UInt8
 from jbias.evals import inference, probe
 from jbias.models import taps
 
-Seen = Float[Array, "b i j c"]  # What passes a site, its gradient, and images.
+Activations = Float[Array, "b i j c"]  # At a site; also their gradients, and images.
 Maps = Float[Array, "b h w"]
 
 
-def image_maps(net: nn.Module, variables: Any, image: Seen, site: str) -> Maps:
-    """The map of each image's largest logit at a site of models.taps.sites.
+def image_maps(net: nn.Module, variables: Any, image: Activations, site: str) -> Maps:
+    """Return the maps of the images' largest logits at a site of models.taps.sites.
 
-    ValueError for a site that the network has not, or that has no rows and columns.
+    ValueError for a site that the network lacks, or that has no rows and columns.
     """
     largest = lambda logits: logits.max(-1)
-    seen = taps.site_gradient(net, variables, image, site, largest)
-    return maps(*seen, *image.shape[1:3], site=site)
+    activation, gradient = taps.site_gradient(net, variables, image, site, largest)
+    height, width = image.shape[1:3]
+    return maps(activation, gradient, height, width, site=site)
 
 
 def maps(
-    activation: Seen, gradient: Seen, height: int, width: int, *, site: str = "the site"
+    activation: Activations,
+    gradient: Activations,
+    height: int,
+    width: int,
+    *,
+    site: str = "the site",
 ) -> Maps:
-    """relu(mean_c a w_c) / max, w the mean gradient of each channel; made h by w.
+    """Return relu(mean_c a w_c) / max, with w the mean gradient of each channel; h by w.
 
-    In [0, 1], and 1 somewhere before the resizing; all 0 where nothing is positive.
-    Resized bilinearly with pixels' centres at halves and the border repeated, as OpenCV
-    does, and PyTorch without aligned corners. NaN where an activation or a gradient is not
-    finite. Of a ViT the class token is left out and
-    the others are laid out as the patches were. ValueError for other shapes.
+    In [0, 1]; before the resizing the maximum is 1, or 0 if nothing is positive. Resized
+    bilinearly with pixel centres at halves and a repeated border, as in OpenCV, and in
+    PyTorch without aligned corners. NaN for an image with an activation or a gradient that is
+    not finite. For a ViT the class token is left out, and the other tokens are arranged like
+    the patches. ValueError for other shapes. site: for messages.
     """
-    both = (x.astype(jnp.float32) for x in (activation, gradient))
-    a, g = (_laid_out(x, height, width, site) for x in both)
+    a = _to_map(activation.astype(jnp.float32), height, width, site)
+    g = _to_map(gradient.astype(jnp.float32), height, width, site)
     weight = g.mean((1, 2), keepdims=True)
     cam = jax.nn.relu((a * weight).mean(-1))
-    top = cam.max((1, 2), keepdims=True)
-    # Not 0, as where nothing is positive: then a broken network would have maps.
-    finite = jnp.isfinite(a).all((1, 2, 3)) & jnp.isfinite(g).all((1, 2, 3))
-    cam = jnp.where(top > 0, cam / jnp.where(top > 0, top, 1), 0)
-    cam = jnp.where(finite[:, None, None], cam, jnp.nan)
+    largest = cam.max((1, 2), keepdims=True)
+    # Without this, a network with NaN would have maps of zeros, as if nothing were positive.
+    is_finite = jnp.isfinite(a).all((1, 2, 3)) & jnp.isfinite(g).all((1, 2, 3))
+    cam = jnp.where(largest > 0, cam / jnp.where(largest > 0, largest, 1), 0)
+    cam = jnp.where(is_finite[:, None, None], cam, jnp.nan)
     return jax.image.resize(cam, (len(cam), height, width), "linear", antialias=False)
 
 
 def batch_maps(
     network: inference.BoundNetwork, batches: Iterable[inference.Batch], site: str
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
-    """Yield the maps of batches of a set, a row an image.
+    """Yield the maps of each batch, without padding.
 
-    ValueError for a network, or a site, without any; probe.NotFiniteError where what passes the
-    site, or its gradient, is NaN or infinite.
+    ValueError for a network without sites, or a site without rows and columns;
+    probe.NotFiniteError if activations or gradients at the site are NaN or infinite.
     """
     if network.at is None:
         raise ValueError(
             "an algorithm that answers in its own way cannot be looked into"
         )
-    for one in batches:
-        found = _batch(network.at, network.variables, one.image, site=site)
-        made = np.asarray(found)[: one.count]
-        broken = int(np.isnan(made).any((1, 2)).sum())
-        if broken:
+    for batch in batches:
+        padded = _maps_of_batch(network.at, network.variables, batch.image, site=site)
+        batch_maps = np.asarray(padded)[: batch.count]
+        num_broken = int(np.isnan(batch_maps).any((1, 2)).sum())
+        if num_broken:
             raise probe.NotFiniteError(
                 f"grad_cam: what passes {site} and its gradient must be finite, got NaN or "
-                f"infinite numbers for {broken} of {one.count} images of {one.dataset}"
+                f"infinite numbers for {num_broken} of {batch.count} images of "
+                f"{batch.dataset}"
             )
-        yield made
+        yield batch_maps
 
 
 @functools.partial(jax.jit, static_argnames=("at", "site"))
-def _batch(at, variables, image: UInt8[Array, "b h w 3"], *, site: str) -> Array:
-    unit = image.astype(jnp.float32) / 255
-    return maps(*at(variables, unit, site), *image.shape[1:3], site=site)
+def _maps_of_batch(
+    at, variables, image: UInt8[Array, "b h w 3"], *, site: str
+) -> Array:
+    """Return the maps of images as bytes."""
+    activation, gradient = at(variables, image.astype(jnp.float32) / 255, site)
+    height, width = image.shape[1:3]
+    return maps(activation, gradient, height, width, site=site)
 
 
-def _laid_out(x: Array, height: int, width: int, site: str) -> Array:
-    """Gives tokens (b, 1, 1 + n, c) rows and columns, in the image's proportion."""
+def _to_map(x: Array, height: int, width: int, site: str) -> Array:
+    """Return maps (b, i, j, c); tokens (b, 1, 1 + n, c) get the image's aspect ratio.
+
+    ValueError if x has neither rows and columns nor tokens of patches.
+    """
     if x.ndim == 4:
         if x.shape[1] > 1 or x.shape[2] == 1:
             return x

@@ -1,11 +1,12 @@
-"""Tiles of an image in random order: what is local stays, where it was is lost.
+"""Probe that shuffles the tiles of an image: local content stays, its place is lost.
 
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968, section 3.
 Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717,
 distortions.py (patch_shuffle).
-Deviation: where g does not divide a side, the release shows an image that is smaller by
-the remainder; here it has its size, with the remainder black, at the right and below.
+Deviation: if g does not divide a side, the release shows an image that is smaller by the
+remainder; here the size does not change, and the remainder, at the right and bottom, is
+black.
 """
 
 import functools
@@ -24,14 +25,17 @@ GRIDS = (2, 4, 8)
 def make(
     *, grids: Sequence[int] = GRIDS, classes: Sequence[str] = (), seed: int = 0
 ) -> probe.Probe:
-    """Conditions "", the image as it is, and "4x4": its 4 by 4 tiles in random order.
+    """Return a probe with conditions "", unchanged, and "4x4", 4 by 4 tiles in random order.
 
-    Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
-    of the decision classes. ValueError for grids that are not whole numbers of 2 or more.
+    grids: numbers of tiles per side. classes: the names of the decision classes. The metrics
+    are accuracy and di_index, see `interference.numbers`. ValueError for grids that are not
+    whole numbers of 2 or more.
     """
-    whole = probe.are_distinct(grids) and all(type(g) is int and g > 1 for g in grids)
+    are_grids = probe.are_distinct(grids) and all(
+        type(g) is int and g > 1 for g in grids
+    )
     must = "grids must be whole numbers of at least 2, each once"
-    probe.check(whole, "grid_shuffle", must, grids)
+    probe.check(are_grids, "grid_shuffle", must, grids)
     by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
     conditions = {name: occlusion.salt(name) for name in by_name}
 
@@ -46,10 +50,10 @@ def make(
 def shuffle(
     image: Float[Array, "h w c"], key: PRNGKeyArray, *, g: int
 ) -> Float[Array, "h w c"]:
-    """Puts g by g tiles of floor(h / g) by floor(w / g) pixels in a uniform order.
+    """Return an image with its g by g tiles in a random order, drawn uniformly.
 
-    It may be the order they had. What is left of the sides is black. ValueError where a
-    tile has no pixel.
+    The original order is possible. Tiles have floor(h / g) by floor(w / g) pixels; pixels
+    outside of tiles are black. ValueError if a tile has no pixel.
     """
     return image if g == 1 else arrange(image, jax.random.permutation(key, g * g), g=g)
 
@@ -57,12 +61,12 @@ def shuffle(
 def arrange(
     image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
 ) -> Float[Array, "h w c"]:
-    """Puts at each place, row by row, the tile of the place that `order` has there."""
+    """Return an image whose place i, row by row, shows the tile of place order[i]."""
     h, w = (side // g for side in image.shape[:2])
     must = f"{g} by {g} tiles need as many pixels a side"
     probe.check(h * w > 0, "grid_shuffle", must, image.shape[:2])
     tiles = image[: g * h, : g * w].reshape(g, h, g, w, -1).swapaxes(1, 2)
     tiles = tiles.reshape(g * g, h, w, -1)[order]
     inside = tiles.reshape(g, g, h, w, -1).swapaxes(1, 2).reshape(g * h, g * w, -1)
-    rest = [(0, side - had) for side, had in zip(image.shape, inside.shape)]
-    return jnp.pad(inside, rest)
+    remainders = [(0, side - used) for side, used in zip(image.shape, inside.shape)]
+    return jnp.pad(inside, remainders)
