@@ -1,4 +1,4 @@
-"""Do networks err where people err? What model-vs-human reports.
+"""Compare a network's answers with people's, by the metrics of model-vs-human.
 
 Source: Geirhos, Meding and Wichmann, NeurIPS 2020, https://arxiv.org/abs/2006.16736;
 Geirhos et al., NeurIPS 2021, https://arxiv.org/abs/2106.07411. Reference code:
@@ -7,7 +7,6 @@ https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py, pl
 
 import collections
 import dataclasses
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -22,14 +21,19 @@ People = Sequence[trials.Trials]
 
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
-# Controls without a distortion, and where people are right less often than 0.2.
+# Conditions without a distortion, and those in which people's accuracy is below 0.2.
 EXCLUDED: Mapping[str, frozenset[str]] = {
     name: frozenset(row["excluded"])
     for name, row in tables.read("model_vs_human")["sets"].items()
     if "excluded" in row
 }
-OVERALL = ("ood_accuracy", "accuracy_difference", "observed_consistency")
-OVERALL += ("error_consistency", "human_error_consistency")
+OVERALL = (
+    "ood_accuracy",
+    "accuracy_difference",
+    "observed_consistency",
+    "error_consistency",
+    "human_error_consistency",
+)
 
 
 def make(
@@ -39,25 +43,34 @@ def make(
     files: Sequence[str] = (),
     classes: Sequence[str] = (),
 ) -> probe.Probe:
-    """Shows the images as they are; compares the answers with people's.
+    """Return a probe that shows unchanged images and compares the answers with people's.
 
     root: a folder of people's answers, such as raw-data of model-vs-human.
-    dataset: one of SETS; what follows "/" is a condition, and no matter. files: the names
-      of the set's images, in their order. classes: the names of the decision classes;
-      without them they are Geirhos' 16 in their order.
+    dataset: one of SETS; a condition after "/" is ignored. files: the names of the set's
+      images, in order. classes: the names of the decision classes; default: Geirhos' 16 in
+      their order.
     """
     dataset = dataset.partition("/")[0]
     base.check_known("human: dataset must be one of model-vs-human's", dataset, SETS)
     must = f"root must be a folder of people's answers, such as {trials.ORIGIN}"
     probe.check(bool(root), "human", must, root)
-    several = not isinstance(files, str) and len(files) > 0
-    probe.check(several, "human", "files must be the names of the set's files", files)
+    are_names = not isinstance(files, str) and len(files) > 0
+    must = "files must be the names of the set's files"
+    probe.check(are_names, "human", must, files)
     people = trials.people(root, dataset)
-    of = dict(
-        dataset=dataset, files=tuple(files), people=people, classes=tuple(classes)
+
+    def compare_decisions(by_condition: decisions.ByName) -> decisions.Numbers:
+        return numbers(
+            by_condition,
+            dataset=dataset,
+            files=tuple(files),
+            people=people,
+            classes=tuple(classes),
+        )
+
+    return probe.Probe(
+        {"": ()}, probe.identity, compare_decisions, digest=trials.digest(people)
     )
-    counted, digest = functools.partial(numbers, **of), trials.digest(people)
-    return probe.Probe({"": ()}, probe.identity, counted, digest=digest)
 
 
 @decisions.per_condition
@@ -69,59 +82,63 @@ def numbers(
     people: People,
     classes: Sequence[str] = (),
 ) -> decisions.Numbers:
-    """What each rule's decisions, in Geirhos' 16 classes, have in common with people's.
+    """Return metrics of agreement with people, of decisions in Geirhos' 16 classes.
 
-    Over the conditions that are not EXCLUDED: ood_accuracy and human_accuracy, pooled;
-    and, averaged over these conditions and then over people, accuracy_difference, the
-    mean of (accuracy - person's)^2; observed_consistency; error_consistency, with _lower
-    and _upper, a bootstrap interval of 95 %; human_error_consistency, over pairs of
-    people, with its interval. Over all: response_entropy and human_response_entropy in
-    bits. For each condition of a set that has several, the excluded ones too:
-    error_consistency and human_accuracy. People may have seen more images than were
-    shown; the column "index" says which of `files` these were, if not all. classes: the
-    names of the decision classes, which may have another order than Geirhos' 16, whose
-    order it is without them.
+    Over the conditions that are not EXCLUDED: ood_accuracy and human_accuracy, over all
+    images; and, averaged over conditions and then over people, accuracy_difference, the
+    mean of (accuracy - person's accuracy)^2; observed_consistency; error_consistency, with
+    _lower and _upper, a bootstrap interval of 95 %; human_error_consistency, over pairs of
+    people, with its interval. Over all conditions: response_entropy and
+    human_response_entropy in bits. For each condition of a set with several, including the
+    excluded ones: error_consistency and human_accuracy.
+
+    files: the names of all images of the set; the column "index" says which of them were
+    shown, if not all. people: their trials may include more images. classes: the names of the
+    decision classes; default: Geirhos' 16 in their order.
     """
     ids = np.array([trials.image_id(name) for name in files])
-    shown = decided.columns.get("index", np.arange(len(decided.prediction)))
-    if "index" not in decided.columns and len(shown) != len(ids):
+    index = decided.columns.get("index", np.arange(len(decided.prediction)))
+    if "index" not in decided.columns and len(index) != len(ids):
         must = "human: decisions must have a column index where not all"
-        got = f"got {len(shown):,} decisions without"
+        got = f"got {len(index):,} decisions without"
         raise ValueError(f"{must} {len(ids):,} images were shown, {got}")
-    names = ids[shown].tolist()
-    same = [person.select(names) for person in people]
+    names = ids[index].tolist()
+    selected = [person.select(names) for person in people]
     label, response = decided.columns.get("label"), decided.prediction
     if classes:
         response = _in_sixteen(response, classes)
         label = None if label is None else _in_sixteen(label, classes)
-    _check_same_images(names, label, same[0].category)
-    network = dataclasses.replace(same[0], subject="network", response=response)
-    return compare(network, same, dataset)
+    _check_same_images(names, label, selected[0].category)
+    network = dataclasses.replace(selected[0], subject="network", response=response)
+    return compare(network, selected, dataset)
 
 
 def _in_sixteen(decision: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """Return decision classes as numbers of Geirhos' 16; -1 for none of these."""
-    numbers = {name: i for i, name in enumerate(labels.geirhos16())}
-    sixteen = np.array([*(numbers.get(name, -1) for name in classes), -1])
+    """Return decision classes as numbers of Geirhos' 16; -1 for other classes."""
+    number_of_name = {name: i for i, name in enumerate(labels.geirhos16())}
+    sixteen = np.array([*(number_of_name.get(name, -1) for name in classes), -1])
     must = "the decision classes must be Geirhos' 16"
     probe.check((sixteen >= 0).any(), "human", must, ", ".join(classes[:4]))
     return sixteen[np.asarray(decision)]  # -1 is the last entry.
 
 
 def _check_same_images(names: Sequence[str], label, category) -> None:
-    """Raise ValueError if two images have one name, or people's class is another.
+    """Raise ValueError if two images have one name, or people's trials another class.
 
-    label: the set's class of each image, -1 for none; category: that of people's trials.
+    label: the set's class of each image, -1 for none; category: of people's trials.
     """
-    if twice := [name for name, n in collections.Counter(names).items() if n > 1]:
+    counts = collections.Counter(names)
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
         must = "human: images must have different names"
-        raise ValueError(f"{must}, got {twice[0]!r} twice; take the published files")
+        raise ValueError(f"{must}, got {repeated[0]!r} twice; take the published files")
     if label is None:
         return
-    differ = np.flatnonzero((np.asarray(label) >= 0) & (np.asarray(label) != category))
-    if len(differ):
+    label = np.asarray(label)
+    differing = np.flatnonzero((label >= 0) & (label != category))
+    if len(differing):
         classes = tuple(labels.geirhos16())
-        i = differ[0]
+        i = differing[0]
         ours, theirs = classes[label[i]], classes[category[i]]
         must = "human: people's answers must be about the images of the set"
         got = f"got {names[i]!r} as {theirs!r}, which is {ours!r} in the set"
@@ -129,68 +146,79 @@ def _check_same_images(names: Sequence[str], label, category) -> None:
 
 
 def compare(network: trials.Trials, people: People, dataset: str) -> decisions.Numbers:
-    """The numbers of one decision maker against people, on the same images in order."""
+    """Return the metrics of `numbers` from trials with the same images in the same order."""
     everyone = [network, *people]
-    correct = np.stack([one.response == one.category for one in everyone])
+    correct = np.stack([person.response == person.category for person in everyone])
     condition = np.array(network.condition)
-    kept = ~np.isin(condition, sorted(EXCLUDED.get(dataset, ())))
-    n, used = len(kept), int(kept.sum())
-    found = []
+    is_used = ~np.isin(condition, sorted(EXCLUDED.get(dataset, ())))
+    n, num_used = len(is_used), int(is_used.sum())
+    numbers = []
 
-    def note(metric, value, count=None, n=used, name=""):
-        found.append(decisions.Number(metric, float(value), count, n, name))
+    def add(metric, value, count=None, n=num_used, name=""):
+        numbers.append(decisions.Number(metric, float(value), count, n, name))
 
-    def share(metric, right, name=""):
-        note(metric, right.sum() / right.size, int(right.sum()), right.size, name)
+    def add_share(metric, marks, name=""):
+        add(metric, marks.sum() / marks.size, int(marks.sum()), marks.size, name)
 
-    if used:
-        right, names = correct[:, kept], condition[kept].tolist()
-        share("ood_accuracy", right[0])
-        share("human_accuracy", right[1:])
-        parts = [right[:, condition[kept] == name] for name in dict.fromkeys(names)]
-        each = [np.square(p[0].mean() - p[1:].mean(1)).mean() for p in parts]
-        note("accuracy_difference", np.mean(each))
-        each = [(p[0] == p[1:]).mean(1).mean() for p in parts]
-        note("observed_consistency", np.mean(each))
-        against = [(0, i) for i in range(1, len(everyone))]
-        between = [*itertools.combinations(range(1, len(everyone)), 2)]
-        for whose, pairs in (("", against), ("human_", between)):
-            values = consistency.mean_kappa(right, pairs, names) if pairs else ()
+    if num_used:
+        used, names = correct[:, is_used], condition[is_used].tolist()
+        add_share("ood_accuracy", used[0])
+        add_share("human_accuracy", used[1:])
+        by_condition = [
+            used[:, condition[is_used] == name] for name in dict.fromkeys(names)
+        ]
+        differences = [
+            np.square(marks[0].mean() - marks[1:].mean(1)).mean()
+            for marks in by_condition
+        ]
+        add("accuracy_difference", np.mean(differences))
+        agreements = [(marks[0] == marks[1:]).mean(1).mean() for marks in by_condition]
+        add("observed_consistency", np.mean(agreements))
+        with_network = [(0, i) for i in range(1, len(everyone))]
+        among_people = [*itertools.combinations(range(1, len(everyone)), 2)]
+        for prefix, pairs in (("", with_network), ("human_", among_people)):
+            values = consistency.mean_kappa(used, pairs, names) if pairs else ()
             for ending, value in zip(("", "_lower", "_upper"), values):
-                note(f"{whose}error_consistency{ending}", value)
-    note("response_entropy", accuracy.entropy(network.response, 16), n=n)
-    theirs = np.mean([accuracy.entropy(one.response, 16) for one in people])
-    note("human_response_entropy", theirs, n=n)
-    levels = dict.fromkeys(network.condition)
-    for name in levels if len(levels) > 1 else ():
-        part = correct[:, condition == name]
-        each = [consistency.error_consistency(part[0], x).kappa for x in part[1:]]
-        note("error_consistency", np.mean(each), n=part.shape[1], name=name)
-        share("human_accuracy", part[1:], name)
-    return found
+                add(f"{prefix}error_consistency{ending}", value)
+    add("response_entropy", accuracy.entropy(network.response, 16), n=n)
+    entropies = [accuracy.entropy(person.response, 16) for person in people]
+    add("human_response_entropy", np.mean(entropies), n=n)
+    condition_names = dict.fromkeys(network.condition)
+    for name in condition_names if len(condition_names) > 1 else ():
+        marks = correct[:, condition == name]
+        kappas = [
+            consistency.error_consistency(marks[0], person).kappa
+            for person in marks[1:]
+        ]
+        add("error_consistency", np.mean(kappas), n=marks.shape[1], name=name)
+        add_share("human_accuracy", marks[1:], name)
+    return numbers
 
 
 def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbers:
-    """The benchmark's numbers: means over the 17 sets, each of them once.
+    """Return the benchmark's numbers: means over the 17 sets with equal weights.
 
-    by_set: what `numbers` gave of each set. Where sets lack, the condition says how
-    many there are, "12 of 17 sets", so that no such mean is taken for the whole.
+    by_set: the result of `numbers` by set. If sets are missing, the condition is, for
+    instance, "12 of 17 sets", so that the mean is not mistaken for the benchmark's.
     """
-    some = bool(by_set) and {*by_set} <= {*SETS}
-    probe.check(some, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])
-    k, each = len(by_set), {metric: [] for metric in OVERALL}
+    are_sets = bool(by_set) and {*by_set} <= {*SETS}
+    probe.check(are_sets, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])
+    k, by_metric = len(by_set), {metric: [] for metric in OVERALL}
     for number in itertools.chain(*by_set.values()):
-        if not number.condition and number.metric in each:
-            each[number.metric].append(number.value)
+        if not number.condition and number.metric in by_metric:
+            by_metric[number.metric].append(number.value)
     condition = "" if k == len(SETS) else f"{k} of {len(SETS)} sets"
-    means = {key: np.mean(values) for key, values in each.items() if len(values) == k}
-    return [decisions.quantity(key, mean, k, condition) for key, mean in means.items()]
+    return [
+        decisions.quantity(metric, np.mean(values), k, condition)
+        for metric, values in by_metric.items()
+        if len(values) == k
+    ]
 
 
 def shape_biases(people: People) -> dict[int, cue_conflict.ShapeBias]:
-    """By class of shapes, of all people's answers to cue conflicts together."""
+    """Return the shape bias of all people's answers to cue conflicts, by shape class."""
     known = tuple(labels.geirhos16())
     texture = geirhos.texture_labels("human", people[0].image, known)
-    answer = np.concatenate([one.response for one in people])
-    shape = np.concatenate([one.category for one in people])
+    answer = np.concatenate([person.response for person in people])
+    shape = np.concatenate([person.category for person in people])
     return cue_conflict.by_class(answer, shape, np.tile(texture, len(people)))

@@ -1,12 +1,12 @@
-"""Which image of a set a name in a table of decisions means.
+"""Find the image of a set that a name in a table of decisions means.
 
-The exact path decides first. Then the same path spelled otherwise: with "\\" between folders,
+The exact path is tried first, then other spellings of the path: with "\\" between folders,
 with "./" or the set's own folder before it, URL-encoded, in another Unicode form, with another
-ending. A name without a folder means the only image of that name. Names shortened by their
-publishers are those of Geirhos' stimuli alone, and all that such a name says must agree: the
-class, and for model-vs-human also the experiment and the condition.
+file ending. A name without a folder means the only image of that name. Names that their
+publishers shortened are accepted for Geirhos' stimuli only, and all information in such a name
+must match: the class, and for model-vs-human also the experiment and the condition.
 
-No other part of a name is enough: images of other sets may end alike.
+Other parts of names are not enough: images of other sets may have the same ending.
 """
 
 import collections
@@ -29,7 +29,7 @@ Places = dict[Any, list[int]]
 
 
 class Trial(NamedTuple):
-    """What the name of a stimulus says in model-vs-human's form."""
+    """The information in the name of a stimulus in model-vs-human's form."""
 
     experiment: str
     condition: str
@@ -38,11 +38,11 @@ class Trial(NamedTuple):
 
 
 class ImageNames:
-    """The images of a set by what they may be called.
+    """The images of a set, to look up by any accepted spelling of their names.
 
-    names: paths relative to the set's folder, with slashes. folders: what that folder may be
-    called where a path begins above it. without_folder: the last part of a name is enough
-    where one image has it.
+    names: paths relative to the set's folder, with slashes. folders: names of that folder, for
+    paths that begin above it. without_folder: whether the last part of a name is enough if
+    only one image has it.
     """
 
     def __init__(
@@ -53,51 +53,57 @@ class ImageNames:
         without_folder: bool = True,
     ):
         # A folder inside the set is no name of the set: "cat/1.jpg" is not "1.jpg".
-        self._inside = {part for name in names for part in name.split("/")[:-1]}
-        self._folders = {folder for folder in folders if folder} - self._inside
-        last = [name.rpartition("/")[2] for name in names] if without_folder else []
-        # Each is made when it is first asked for: most names are exact.
+        self._inner_folders = {
+            folder for name in names for folder in name.split("/")[:-1]
+        }
+        self._folders = {folder for folder in folders if folder} - self._inner_folders
+        last_parts = []
+        if without_folder:
+            last_parts = [name.rpartition("/")[2] for name in names]
+        # Indices by form are made on first use: most names are exact.
         self._paths = functools.cache(lambda form: _index(names, form))
-        self._last = functools.cache(lambda form: _index(last, form))
+        self._last_parts = functools.cache(lambda form: _index(last_parts, form))
 
     def has_path(self, path: str) -> bool:
-        """Return whether a path is, letter by letter, that of an image."""
+        """Return whether a path is exactly that of an image."""
         return path in self._paths(_exact)
 
     def find(self, name: str) -> list[int]:
-        """Return the numbers of the images that a name may mean: several are ambiguous."""
+        """Return the numbers of the images that a name may mean; [] for an unknown name."""
         for form in _FORMS:
             for path in _spellings(name):
-                for rest in self._relative(path):
-                    if images := self._paths(form).get(form(rest)):
+                for relative in self._relative(path):
+                    images = self._paths(form).get(form(relative))
+                    if images:
                         return images
         for form in _FORMS:
             for path in _spellings(name):
                 last = self._without_folder(path)
-                if last and (images := self._last(form).get(form(last))):
+                images = self._last_parts(form).get(form(last)) if last else None
+                if images:
                     return images
         return []
 
     def _without_folder(self, path: str) -> str:
-        """Return the last part of a path that has no folder inside the set, else ""."""
+        """Return the last part of a path that names no folder inside the set, else ""."""
         *folders, last = path.split("/")
         is_in_set = not folders or folders[-1] in self._folders
-        return last if is_in_set and not self._inside & {*folders} else ""
+        return last if is_in_set and not self._inner_folders & {*folders} else ""
 
     def _relative(self, path: str) -> Iterator[str]:
-        """Yields the path, and what follows a name of the set's folder in it."""
+        """Yield the path, and the paths after each name of the set's folder in it."""
         yield path
-        parts = path.split("/")
-        for place, part in enumerate(parts[:-1]):
-            if part in self._folders:
-                yield "/".join(parts[place + 1 :])
+        names = path.split("/")
+        for place, name in enumerate(names[:-1]):
+            if name in self._folders:
+                yield "/".join(names[place + 1 :])
 
 
 class PublishedNames:
-    """Geirhos' stimuli by what model-vs-human calls them in tables of answers.
+    """Geirhos' stimuli, to look up by their names in model-vs-human's tables of answers.
 
-    conditions: those of a set of "model_vs_human", whose files have such names themselves;
-    () for the sets of "geirhos", whose files are <class>/<stimulus>.png.
+    conditions: of a set of "model_vs_human", whose files have such names; () for the sets of
+    "geirhos", whose files are <class>/<stimulus>.png.
     """
 
     def __init__(self, names: Sequence[str], conditions: base.Names = ()):
@@ -105,7 +111,7 @@ class PublishedNames:
 
     @functools.cached_property
     def _images(self) -> Places:
-        """The numbers of the images by what their names say."""
+        """Return the numbers of the images by the key of their name."""
         images: Places = collections.defaultdict(list)
         for i, name in enumerate(self._names):
             key = self._key(name, with_folder=True)
@@ -118,7 +124,7 @@ class PublishedNames:
         return self._images.get(self._key(name, with_folder=False), [])
 
     def _key(self, name: str, *, with_folder: bool) -> tuple | None:
-        """Return what a name says of its image; None where it has not this form."""
+        """Return the information in a name, to compare names; None for another form."""
         trial = parse_trial(name)
         if self._conditions:
             if trial is None:
@@ -138,7 +144,7 @@ def plain_path(name: str) -> str:
 
 
 def parse_trial(name: str) -> Trial | None:
-    """Return what a name of model-vs-human's form says; None for another name."""
+    """Return the information in a name of model-vs-human's form; None for another name."""
     match = _TRIAL.fullmatch(_without_ending(posixpath.basename(plain_path(name))))
     trial = Trial(*match.groups()) if match else None
     return trial if trial and trial.category in labels.geirhos16() else None
@@ -153,7 +159,7 @@ def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:
 
 
 def _spellings(name: str) -> list[str]:
-    """Return a name as it is, without "./" and "\\", and URL-decoded, each once."""
+    """Return the name unchanged, as a plain path, and URL-decoded, without repetitions."""
     spellings = name, plain_path(name), plain_path(urllib.parse.unquote(name))
     return [*dict.fromkeys(spellings)]
 
@@ -163,18 +169,18 @@ def _exact(name: str) -> str:
 
 
 def _composed(name: str) -> str:
-    """Return a name in one Unicode form, for file systems differ in theirs."""
+    """Return a name in a fixed Unicode form, because file systems use different ones."""
     return unicodedata.normalize("NFC", name)
 
 
 def _small_ending(name: str) -> str:
-    """Return a name whose ending has small letters."""
+    """Return a name with a lower-case file ending."""
     stem, ending = os.path.splitext(_composed(name))
     return stem + ending.lower()
 
 
 def _without_ending(name: str) -> str:
-    """Return a name without the ending of an image's file."""
+    """Return a name without the file ending of an image."""
     name = _composed(name)
     return os.path.splitext(name)[0] if listing.is_image(name) else name
 

@@ -1,18 +1,17 @@
-"""Do a network's errors on distorted images gather in one class? The DI index.
+"""Data interference (DI) index: do errors on distorted images gather in one class?
 
-A distortion that looks like some class to a network interferes with what is measured: the
-loss of accuracy tells of that class, and not only of what was taken away. Counted over the
-wrong decisions, by the class that was decided.
+A distortion that looks like some class to a network interferes with the measurement: the
+loss of accuracy is due to that class, and not only to the removed information. The index
+compares the wrong decisions on clean and on distorted images, by decided class.
 
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968.
 Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, DI.py.
-Deviation: there a class counts at most once a batch, by an indexed addition; here each
-wrong decision counts. There a run without any increase has no value; here it is 0.
+Deviations: there a class counts at most once per batch, due to an indexed addition; here
+each wrong decision counts. There a run without any increase has no value; here it is 0.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +21,7 @@ from jaxtyping import Float, Int
 from jbias.evals import accuracy, decisions, probe
 
 VARIANTS = ("share", "count")
-FEWEST = 5  # Runs of which a range is given.
+FEWEST = 5  # With fewer runs no range is given.
 Runs = Sequence[decisions.Decisions]  # Of one method, on the same set.
 Counts = Int[np.ndarray, "r k"]  # By run and class.
 Growth = Float[np.ndarray, "r k"]
@@ -30,40 +29,39 @@ Growth = Float[np.ndarray, "r k"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Interference:
-    """The index of r runs of one method, all in percent.
+    """The index of r runs of one method, in percent.
 
-    With one run std is NaN: it says nothing of others; with fewer than `FEWEST` low and
-    high are.
+    std is NaN for a single run; low and high are NaN for fewer than `FEWEST` runs.
     """
 
     runs: Float[np.ndarray, "r"]
     mean: float
     std: float  # Over runs, with r - 1.
-    low: float  # The range of the mean where runs are redrawn.
+    low: float  # The range of the mean in bootstrap samples of runs.
     high: float
-    worst: float  # The mean, were every run's increase that of the worst run.
-    dominant: int | None  # The class; None where no class grows.
+    worst: float  # The mean if every run had the increase of the worst run.
+    dominant: int | None  # The class c*; None if no class grows.
     increase: Float[np.ndarray, "r k"]  # i_r[c].
 
     @property
     def parts(self) -> Float[np.ndarray, "r 2"]:
-        """i_r[c*] / sum_c i_r[c] and i_r[c*]: "share" has the product of their means.
+        """Return i_r[c*] / sum_c i_r[c] and i_r[c*] of each run, the factors of the index.
 
-        They name no class, so two methods whose errors gather in different classes can be
-        compared by them.
+        They do not depend on which class is dominant, so that methods with different
+        dominant classes can be compared.
         """
         if self.dominant is None:
             return np.zeros((len(self.increase), 2))
-        grown, total = self.increase[:, self.dominant], self.increase.sum(axis=1)
-        part = np.divide(grown, total, out=np.zeros_like(grown), where=total > 0)
-        return np.stack([part, grown], axis=1)
+        growth, total = self.increase[:, self.dominant], self.increase.sum(axis=1)
+        share = np.divide(growth, total, out=np.zeros_like(growth), where=total > 0)
+        return np.stack([share, growth], axis=1)
 
 
 def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray, "k"]:
-    """How many wrong decisions are for each of so many classes.
+    """Return the number of wrong decisions for each class; classes: their number.
 
-    Images without a right class (-1) are left out. ValueError where a decision is for a
-    class that is not there.
+    Images without a right class (-1) are left out. ValueError for a decision outside of
+    0 ... classes - 1.
     """
     prediction = np.asarray(decided.prediction)
     if len(prediction) and not 0 <= prediction.min() <= prediction.max() < classes:
@@ -71,19 +69,20 @@ def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray
             f"interference: decisions must be in 0 ... {classes - 1}, got "
             f"{prediction.min()} ... {prediction.max()}; say how many classes there are"
         )
-    wrongly = (np.asarray(decided.columns["label"]) >= 0) & ~decided.right
-    return np.bincount(prediction[wrongly], minlength=classes)
+    is_wrong = (np.asarray(decided.columns["label"]) >= 0) & ~decided.right
+    return np.bincount(prediction[is_wrong], minlength=classes)
 
 
 def increase(
     clean: Counts, distorted: Counts, images: int, *, variant: str = "share"
 ) -> Growth:
-    """How much each class grows among the wrong decisions, in percent; 0 if it does not.
+    """Return how much each class grows among the wrong decisions, in percent, at least 0.
 
-    clean, distorted: wrong decisions by class, W0 and W1, of so many images.
-    "share", as released: i = K max(q1 - q0, 0), with q = W / sum W, or 0 where nothing is
-    wrong, and K classes. One class that gets all errors, of uniform ones, has K - 1.
-    "count", as the paper words it: i = 100 max(W1 - W0, 0) / images.
+    clean, distorted: wrong decisions by run and class, W0 and W1. images: their number.
+    Variant "share", as in the released code: i = K max(q1 - q0, 0), with q = W / sum W, or 0
+    without wrong decisions, and K classes; if errors move from all classes equally to a
+    single class, this class has K - 1. Variant "count", as in the text of the paper:
+    i = 100 max(W1 - W0, 0) / images.
     """
     must = f"variant must be one of {', '.join(VARIANTS)}"
     probe.check(variant in VARIANTS, "interference", must, variant)
@@ -98,22 +97,23 @@ def increase(
 
 
 def _shares(counts: Counts) -> Float[np.ndarray, "*r k"]:
+    """Return counts divided by their sum over classes; 0 if that is 0."""
     return counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
 
 
 def index(
     increase: Growth, *, variant: str = "share", draws: int = 2000, seed: int = 0
 ) -> Interference:
-    """DI_r = i_r[c*] / (sum_c i_r[c]) w, of the dominant class c* = argmax mean_r i_r[c].
+    """Return DI_r = i_r[c*] / (sum_c i_r[c]) w, with dominant class c* = argmax mean_r i_r[c].
 
-    increase: what `increase` gives, with the same variant. w is mean_r i_r[c*] for
-    "share", i_r[c*] for "count", and max_r i_r[c*] for the worst case of both. A run in
+    increase: the result of the function `increase` with the same variant. w is mean_r i_r[c*]
+    for "share", i_r[c*] for "count", and max_r i_r[c*] for the worst case of both. A run in
     which no class grows has 0; of equal classes the lowest is c*.
 
-    Of `FEWEST` runs or more, low and high are percentiles of the mean where runs are
-    redrawn, and c* and w with them. That is a range of 95 %, and no interval of confidence:
-    of 5 runs the true index is in 65 to 85 of 100 ranges of 95 %, by simulation, and in none
-    where no class is preferred, for the index is above 0 by chance (see `by_chance`).
+    For `FEWEST` runs or more, low and high are percentiles of the mean in `draws` bootstrap
+    samples of runs, each with its own c* and w. This is a range of 95 %, and not a confidence
+    interval: with 5 runs the true index is in 65 to 85 of 100 ranges of 95 %, by simulation,
+    and in none if no class is preferred, as the index is above 0 by chance (see `by_chance`).
     """
     i = np.asarray(increase, np.float64)
     r = len(i)
@@ -121,92 +121,114 @@ def index(
     low = high = math.nan
     if r >= FEWEST:
         random = np.random.default_rng(seed)
-        often = random.multinomial(r, np.full(r, 1 / r), size=draws)
-        drawn = (_index(i, often, variant)[0] * often).sum(axis=1) / r
+        counts = random.multinomial(r, np.full(r, 1 / r), size=draws)
+        drawn = (_index(i, counts, variant)[0] * counts).sum(axis=1) / r
         low, high = np.quantile(drawn, accuracy.INTERVAL_QUANTILES).tolist()
-    std = float(values.std(ddof=1)) if r > 1 else math.nan
-    ends, worst = (low, high), float(worst.mean())
-    dominant = int(dominant) if i.any() else None
-    return Interference(values, float(values.mean()), std, *ends, worst, dominant, i)
+    return Interference(
+        runs=values,
+        mean=float(values.mean()),
+        std=float(values.std(ddof=1)) if r > 1 else math.nan,
+        low=low,
+        high=high,
+        worst=float(worst.mean()),
+        dominant=int(dominant) if i.any() else None,
+        increase=i,
+    )
 
 
-def _index(i: Growth, often: np.ndarray, variant: str) -> tuple[np.ndarray, ...]:
-    """Each run's index and its worst case of all runs, and c*, with runs so often.
+def _index(
+    i: Growth, counts: np.ndarray, variant: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the runs' index (b, r), its worst case (b, r), and c* (b), of b samples of runs.
 
-    often: (b, r); then the first two are, and c* is (b).
+    counts: how often each run is in each sample, (b, r).
     """
-    mean = often @ i / often.sum(axis=1, keepdims=True)
+    mean = counts @ i / counts.sum(axis=1, keepdims=True)
     dominant = mean.argmax(axis=1)
-    grown = i[:, dominant].T  # (b, r)
+    growth = i[:, dominant].T  # (b, r)
     total = i.sum(axis=1)
-    part = np.divide(grown, total, out=np.zeros_like(grown), where=total > 0)
-    weight = grown
+    share = np.divide(growth, total, out=np.zeros_like(growth), where=total > 0)
+    weight = growth
     if variant == "share":
         weight = mean[np.arange(len(mean)), dominant][:, None]
-    return part * weight, part * grown.max(axis=1, keepdims=True), dominant
+    return share * weight, share * growth.max(axis=1, keepdims=True), dominant
 
 
 def of_runs(
     clean: Runs, distorted: Runs, *, classes: int, variant: str = "share", **options
 ) -> Interference:
-    """The index of runs of one method, from what each decided on the same set.
+    """Return the index of runs of one method, from their decisions on clean and distorted images.
 
-    classes: how many there are to decide among. options: those of `index`. ValueError
-    where runs, images or their labels are not the same.
+    classes: their number. options: of `index`. ValueError if runs, images or labels differ.
     """
     images = int((np.asarray(clean[0].columns["label"]) >= 0).sum()) if clean else 0
-    grown = increase(*_counts(clean, distorted, classes), images, variant=variant)
-    return index(grown, variant=variant, **options)
+    clean_counts, distorted_counts = _counts(clean, distorted, classes)
+    growth = increase(clean_counts, distorted_counts, images, variant=variant)
+    return index(growth, variant=variant, **options)
 
 
 def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
-    """The mean index ("share") of such runs if distortion prefers no class.
+    """Return the expected mean index ("share") of these runs if distortion prefers no class.
 
-    Each run's wrong decisions, of both sets together, are dealt out anew: as many for the
-    images as they are and as distorted as there were. They are dealt one by one, though
-    many are of the same image before and after, so this is rather too large.
+    By permutation: each run's wrong decisions on clean and distorted images are pooled and
+    dealt out at random, with the same numbers for both. Decisions are dealt independently,
+    although many are about the same image, so the result is rather too large.
     """
-    before, after = _counts(clean, distorted, classes)
+    clean_counts, distorted_counts = _counts(clean, distorted, classes)
+    pooled = clean_counts + distorted_counts
     random = np.random.default_rng(0)
-    deal = functools.partial(random.multivariate_hypergeometric, size=200)
-    dealt = np.stack([*map(deal, before + after, before.sum(axis=1))], axis=1)
-    grown = np.maximum(_shares(before + after - dealt) - _shares(dealt), 0)  # (b, r, k)
-    mean = classes * grown.mean(axis=1)
-    of_best = np.take_along_axis(grown, mean.argmax(axis=1)[:, None, None], axis=2)
-    total = grown.sum(axis=2)
-    part = of_best[..., 0] / np.where(total > 0, total, 1)
-    return float((part.mean(axis=1) * mean.max(axis=1)).mean())
+    dealt_clean = np.stack(
+        [
+            random.multivariate_hypergeometric(counts, size, size=200)
+            for counts, size in zip(pooled, clean_counts.sum(axis=1), strict=True)
+        ],
+        axis=1,
+    )
+    dealt_distorted = pooled - dealt_clean
+    growth = np.maximum(_shares(dealt_distorted) - _shares(dealt_clean), 0)  # (b, r, k)
+    mean = classes * growth.mean(axis=1)
+    dominant = mean.argmax(axis=1)[:, None, None]
+    of_dominant = np.take_along_axis(growth, dominant, axis=2)
+    total = growth.sum(axis=2)
+    share = of_dominant[..., 0] / np.where(total > 0, total, 1)
+    return float((share.mean(axis=1) * mean.max(axis=1)).mean())
 
 
 def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
+    """Return wrong decisions by run and class, of clean and of distorted images.
+
+    ValueError unless both are of the same runs, images and labels.
+    """
     runs = (*clean, *distorted)
-    sizes = {len(one.prediction) for one in runs}
+    sizes = {len(run.prediction) for run in runs}
     if not clean or len(clean) != len(distorted) or len(sizes) != 1:
         raise ValueError(
             "interference: clean and distorted must be of the same runs and images, got "
             f"{len(clean)} and {len(distorted)} runs of {sorted(sizes)} images"
         )
-    for number, one in enumerate(runs):
-        other = np.asarray(one.columns["label"]) != np.asarray(runs[0].columns["label"])
-        if other.any():
+    first_label = np.asarray(runs[0].columns["label"])
+    for number, run in enumerate(runs):
+        is_different = np.asarray(run.columns["label"]) != first_label
+        if is_different.any():
             raise ValueError(
                 "interference: clean and distorted must be of the same images, got "
-                f"{int(other.sum())} other labels in run {number % len(clean)}; measure "
-                "the runs on the same set"
+                f"{int(is_different.sum())} other labels in run {number % len(clean)}; "
+                "measure the runs on the same set"
             )
-    return np.split(np.stack([wrong_by_class(one, classes) for one in runs]), 2)
+    return np.split(np.stack([wrong_by_class(run, classes) for run in runs]), 2)
 
 
 @decisions.per_rule
-def numbers(by: decisions.ByName, *, classes: int) -> Iterator[decisions.Number]:
-    """Accuracy under each condition, and `di_index`, in percent, of each against "".
+def numbers(
+    by_condition: decisions.ByName, *, classes: int
+) -> Iterator[decisions.Number]:
+    """Yield the accuracy of each condition, and its di_index in percent, compared with "".
 
-    Of one network: DI = i[c*]^2 / sum_c i[c] in both variants. Each rule of several
-    classes that answer for one is counted by itself.
+    For a single network, DI = i[c*]^2 / sum_c i[c] in both variants. classes: their number.
     """
-    for name, decided in by.items():
+    for name, decided in by_condition.items():
         yield decisions.mean("accuracy", decided.right, name)
         if name:
-            one = of_runs([by[""]], [decided], classes=classes)
+            result = of_runs([by_condition[""]], [decided], classes=classes)
             n = len(decided.prediction)
-            yield decisions.Number("di_index", one.mean, None, n, name)
+            yield decisions.Number("di_index", result.mean, None, n, name)

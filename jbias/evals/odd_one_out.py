@@ -1,11 +1,11 @@
-"""Odd one out by features: whether an image is told from two that have its parts alone.
+"""Odd one out by features: is an image distinguished from two shuffles of its parts?
 
 Source: Wen, Li, Jing and Lee 2023 (DiST), https://arxiv.org/abs/2310.07555. Reference code:
-https://github.com/starsky77/DiST at d055ab0. There the two others are made by texture
+https://github.com/starsky77/DiST at d055ab0. There the two other images are made by texture
 synthesis. Deviations: here they are the image with its sixteen tiles swapped
-(`configural.swaps`), so the numbers are not to be compared; features of a map are its mean
-over places, also of networks that flatten it; of equals none comes first (`scores`). Borders
-between swapped tiles are seen by small receptive fields, too, which know no whole.
+(`configural.swaps`), so the numbers must not be compared; features of a map are its mean over
+places, also for networks that flatten it; ties are shared (`scores`). Limitation: borders
+between swapped tiles are visible to small receptive fields, too, without global shape.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, UInt8
 from jbias.evals import accuracy, configural, decisions, features
 
 _EQUAL = 1e-9  # Distances that differ by less, as by rounding, are equal.
-_COLUMNS = 4096  # Of wider features so many sums.
+_COLUMNS = 4096  # Wider features are projected to this number of columns.
 
 
 def measure(
@@ -32,52 +32,63 @@ def measure(
     batch: int = 32,
     seed: int = 0,
 ) -> decisions.Numbers:
-    """odd_one_out at each site, the mean of `scores` over images, of features there.
+    """Return odd_one_out at each site: the mean of `scores` of the features over images.
 
     With odd_one_out_lower and odd_one_out_upper, 95 % intervals of a bootstrap over images.
-    Without a condition it is that of the last site. Chance is 1/3, which is also what
-    features have that do not depend on the order of tiles. images: an array, or what is
-    indexed as one. batch: so many are looked at at once, three times. seed: of the
-    bootstrap, and of the tiles' places, which also follow from the image's number,
+    The numbers of the last site are also given without a condition. Chance is 1/3, also for
+    features that do not depend on the order of tiles. images: an array, or a
+    loader.LazyImages. batch: images per batch, each shown in three orders. seed: of the
+    bootstrap, and of the tiles' places, which also depend on the image's number,
     columns["index"]. ValueError for unknown sites.
     """
     arrange = jax.vmap(configural.rearrange)
-    read = dict(sites=sites, pool=1, columns=_COLUMNS, batch=3 * batch)
-    read |= {"where": "odd_one_out"}
-    found: dict[str, list] = {}
+    scores_by_site: dict[str, list] = {}
     for first in range(0, len(images), batch):
         rows = np.arange(first, min(first + batch, len(images)))
         triples = np.stack([_orders(seed, i) for i in columns["index"][rows]])
         shown = [arrange(images[rows], triples[:, i]) for i in range(3)]
-        seen = features.read(net, variables, np.concatenate(shown), **read)
-        for site, x in seen.items():
-            found.setdefault(site, []).append(scores(x.reshape(3, len(rows), -1)))
-    told = []
-    for site, parts in found.items():
-        each = np.concatenate(parts)
-        told.append(decisions.quantity("odd_one_out", each.mean(), len(each), site))
-        sixths = np.rint(6 * each).astype(int)  # Scores are 1, 1/2, 1/3 and 0.
-        told += accuracy.mean_ends("odd_one_out", sixths, 6, site, seed=seed)
-    return [*told, *(one._replace(condition="") for one in told[-3:])]
+        features_by_site = features.read(
+            net,
+            variables,
+            np.concatenate(shown),
+            sites=sites,
+            pool=1,
+            columns=_COLUMNS,
+            batch=3 * batch,
+            where="odd_one_out",
+        )
+        for site, x in features_by_site.items():
+            of_batch = scores(x.reshape(3, len(rows), -1))
+            scores_by_site.setdefault(site, []).append(of_batch)
+    numbers = []
+    for site, by_batch in scores_by_site.items():
+        values = np.concatenate(by_batch)
+        numbers.append(
+            decisions.quantity("odd_one_out", values.mean(), len(values), site)
+        )
+        sixths = np.rint(6 * values).astype(int)  # Scores are 1, 1/2, 1/3 and 0.
+        numbers += accuracy.mean_ends("odd_one_out", sixths, 6, site, seed=seed)
+    return [*numbers, *(number._replace(condition="") for number in numbers[-3:])]
 
 
 def _orders(seed: int, index: int) -> Int[np.ndarray, "3 16"]:
+    """Return the original order of tiles and two shuffles, for one image."""
     places = np.random.default_rng([seed, int(index)]).permutation(configural.GRID**2)
-    return np.stack([configural.swaps(places, which) for which in range(3)])
+    return np.stack([configural.swaps(places, swap) for swap in range(3)])
 
 
 def scores(x: Float[np.ndarray, "3 n d"]) -> Float[np.ndarray, "n"]:
-    """1 where the first of three is the odd one out, by distances 1 - Pearson's r.
+    """Return for each image 1 if the first of three is the odd one out, else 0.
 
-    It is if the two others are closest to each other, so that its mean distance to them is
-    the largest. Of m closest pairs that are equal each counts 1/m. 0 where a vector
-    is constant: it has no correlation.
+    By distances 1 - Pearson's r: the first is the odd one out if the other two are closest
+    to each other, so that its mean distance to them is the largest. If m pairs are equally
+    close, each counts 1/m. 0 if a vector is constant, which has no correlation.
     """
     x = np.asarray(x, float)
     x = x - x.mean(-1, keepdims=True)
     length = np.sqrt((x**2).sum(-1, keepdims=True))
     x = np.divide(x, length, out=np.full_like(x, np.nan), where=length > 0)
     pairs = ((1, 2), (0, 1), (0, 2))
-    away = np.stack([1 - (x[i] * x[j]).sum(-1) for i, j in pairs])
-    closest = away <= away.min(0) + _EQUAL
-    return np.where(closest[0], 1 / np.maximum(closest.sum(0), 1), 0.0)
+    distance = np.stack([1 - (x[i] * x[j]).sum(-1) for i, j in pairs])
+    is_closest = distance <= distance.min(0) + _EQUAL
+    return np.where(is_closest[0], 1 / np.maximum(is_closest.sum(0), 1), 0.0)
