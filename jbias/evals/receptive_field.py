@@ -1,8 +1,8 @@
-"""Effective receptive fields: which pixels the middle of a layer depends on, and how far.
+"""Effective receptive fields: the pixels that the middle unit of a layer depends on.
 
 Source: Luo, Li, Urtasun and Zemel, NeurIPS 2016, https://arxiv.org/abs/1701.04128.
-Deviation: all channels of a unit count, where the authors take one: the gradient of a sum
-with random signs, squared, is on average the sum of the squared gradients of each.
+Deviation: all channels of a unit count, while the authors take one channel: the squared
+gradient of a sum with random signs is on average the sum of the squared gradients.
 """
 
 import functools
@@ -20,23 +20,23 @@ from jbias.models import taps
 
 
 def area(field: Float[np.ndarray, "h w"], share: float) -> int:
-    """How many pixels, the strongest, hold a share of the field."""
-    return _reach(np.sort(field, axis=None)[::-1], share) + 1
+    """Return the smallest number of pixels that contain a share of the field."""
+    return _index_of_share(np.sort(field, axis=None)[::-1], share) + 1
 
 
 def radius(field: Float[np.ndarray, "h w"], share: float) -> float:
-    """Distance from the centre of mass within which a share of the field lies."""
+    """Return the radius of the disc about the centre of mass with a share of the field."""
     places = np.indices(field.shape)
     centre = (places * field).sum((1, 2)) / field.sum()
     distance = np.sqrt(np.square(places - centre[:, None, None]).sum(0)).ravel()
     order = np.argsort(distance, kind="stable")
-    return float(distance[order][_reach(field.ravel()[order], share)])
+    return float(distance[order][_index_of_share(field.ravel()[order], share)])
 
 
-def _reach(weights: Float[np.ndarray, "n"], share: float) -> int:
-    """Where a share of them is reached, one after the other."""
-    held = np.cumsum(weights)
-    return int(np.searchsorted(held, share * held[-1]))
+def _index_of_share(weights: Float[np.ndarray, "n"], share: float) -> int:
+    """Return the first index at which the cumulative sum reaches a share of the total."""
+    cumulative = np.cumsum(weights)
+    return int(np.searchsorted(cumulative, share * cumulative[-1]))
 
 
 SHARES = (0.5, 0.95)
@@ -51,19 +51,19 @@ def fields(
     seed: int = 0,
     batch: int = 32,
 ) -> dict[str, Float[np.ndarray, "h w"]]:
-    """By site, the squared gradient of its middle unit by each pixel; sums to 1.
+    """Return by site the squared gradient of its middle unit for each pixel; sums to 1.
 
-    images: uint8, or in [0, 1]; the square is summed over channels of unit and pixel, and averaged
-      over images, whose signs are drawn by their number. Of an even number of units the
-      middle is the first after the half.
-    sites: some of models.taps.sites; None is all that have rows and columns.
+    images: uint8, or floats in [0, 1]. The square is summed over channels of the unit and of
+      the pixel, and averaged over images, whose random signs depend on their number. For an
+      even number of units the middle is the first after the half.
+    sites: some of models.taps.sites; None: all that have rows and columns.
 
-    ValueError for a site that is unknown or has no rows and columns, and where nothing
-    that passes a site depends on the image. One program for all sites of a network.
+    ValueError for a site that is unknown or has no rows and columns, and if no activation at a
+    site depends on the image. All sites of a network share one compiled program.
     """
     known = taps.sites(net, images.shape[1])
-    one = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
-    shapes = jax.eval_shape(lambda x: taps.read(net, variables, x)[1], one)
+    example = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
+    shapes = jax.eval_shape(lambda x: taps.read(net, variables, x)[1], example)
     spatial = [site for site in known if shapes[site].ndim == 4]
     for site in sites or ():
         must = f"sites must be some of {', '.join(spatial)}"
@@ -72,24 +72,26 @@ def fields(
     counts = len(wanted), len(images)
     must = f"{type(net).__name__} must have sites with rows and columns, and there must"
     probe.check(all(counts), "receptive_field", f"{must} be images", counts)
-    found = {site: np.zeros(images.shape[1:3]) for site in wanted}
+    fields_by_site = {site: np.zeros(images.shape[1:3]) for site in wanted}
     batch = min(batch, len(images))
     for first in range(0, len(images), batch):
         rows = np.arange(first, first + batch)
-        some = jnp.asarray(images[np.minimum(rows, len(images) - 1)])
-        # What fills up the last batch counts for nothing.
+        chunk = jnp.asarray(images[np.minimum(rows, len(images) - 1)])
+        # -1: padding of the last batch, which does not count.
         number = jnp.asarray(np.where(rows < len(images), rows, -1))
         for site in wanted:
-            of = some, number, jnp.int32(spatial.index(site)), seed
-            squares = _field(net, tuple(spatial), variables, *of)
-            found[site] += np.asarray(squares, np.float64)
-    for site, field in found.items():
+            site_index = jnp.int32(spatial.index(site))
+            squares = _field(
+                net, tuple(spatial), variables, chunk, number, site_index, seed
+            )
+            fields_by_site[site] += np.asarray(squares, np.float64)
+    for site, field in fields_by_site.items():
         total, must = field.sum(), f"gradients of {site} by the image must be finite"
         if not np.isfinite(total):
             raise probe.NotFiniteError(f"receptive_field: {must}, got the sum {total}")
         must = f"what passes {site} must depend on the image"
         probe.check(total > 0, "receptive_field", f"{must}; its gradient", total)
-    return {site: field / field.sum() for site, field in found.items()}
+    return {site: field / field.sum() for site, field in fields_by_site.items()}
 
 
 def measure(
@@ -103,43 +105,48 @@ def measure(
     seed: int = 0,
     batch: int = 32,
 ) -> decisions.Numbers:
-    """Sizes of the fields, in pixels, by site and share: the condition "stage1 50%".
+    """Return the sizes of the fields in pixels, with conditions such as "stage1 50%".
 
-    receptive_area: of the fewest pixels that hold the share; receptive_radius: of the
+    receptive_area: of the fewest pixels that contain the share; receptive_radius: of the
     smallest disc about the field's centre of mass that does. Options as of `fields`;
-    nothing is asked of `columns`, what is known of the images.
+    `columns` is ignored.
     """
     del columns
-    inside = shares and all(0 < share < 1 for share in shares)
-    probe.check(inside, "receptive_field", "shares must be between 0 and 1", shares)
+    are_shares = shares and all(0 < share < 1 for share in shares)
+    probe.check(are_shares, "receptive_field", "shares must be between 0 and 1", shares)
     n = len(images)
-    found = fields(net, variables, images, sites=sites, seed=seed, batch=batch)
+    fields_by_site = fields(net, variables, images, sites=sites, seed=seed, batch=batch)
     return [
-        decisions.quantity(metric, of(field, share), n, f"{site} {100 * share:g}%")
-        for site, field in found.items()
+        decisions.quantity(metric, size(field, share), n, f"{site} {100 * share:g}%")
+        for site, field in fields_by_site.items()
         for share in shares
-        for metric, of in (("receptive_area", area), ("receptive_radius", radius))
+        for metric, size in (("receptive_area", area), ("receptive_radius", radius))
     ]
 
 
 @functools.partial(jax.jit, static_argnames=("net", "spatial"))
-def _field(net, spatial, variables, images, number, which, seed) -> Float[Array, "h w"]:
-    """Sum over images, but those numbered -1, of squared gradients of a middle unit."""
+def _field(
+    net, spatial, variables, images, number, site_index, seed
+) -> Float[Array, "h w"]:
+    """Return the sum over images of squared gradients of a site's middle unit.
+
+    spatial: names of sites, of which site_index is one. number: of each image; -1: ignored.
+    """
 
     if images.dtype == jnp.uint8:
         images = images.astype(jnp.float32) / 255
 
-    def passing(x):
-        _, seen = taps.read(net, variables, x)
-        return [seen[site] for site in spatial]
+    def read_sites(x):
+        _, activations = taps.read(net, variables, x)
+        return [activations[site] for site in spatial]
 
-    seen, pull = jax.vjp(passing, images)
+    activations, pull = jax.vjp(read_sites, images)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), number)
-    counts = (number >= 0).reshape(-1, 1)
+    is_counted = (number >= 0).reshape(-1, 1)
     signs = []
-    for i, x in enumerate(seen):
+    for i, x in enumerate(activations):
         drawn = jax.vmap(lambda k, c=x.shape[3]: jax.random.rademacher(k, (c,)))(keys)
-        unit = jnp.where((which == i) & counts, drawn, 0).astype(x.dtype)
+        unit = jnp.where((site_index == i) & is_counted, drawn, 0).astype(x.dtype)
         middle = jnp.zeros_like(x).at[:, x.shape[1] // 2, x.shape[2] // 2]
         signs.append(middle.set(unit))
     (gradient,) = pull(signs)

@@ -1,4 +1,4 @@
-"""Spectral bias: how much of its accuracy a network keeps on low or high frequencies.
+"""Spectral bias: the share of its accuracy that a network keeps on low or high frequencies.
 
 Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, section 3.
 Reference code: https://github.com/paulgavrikov/biases_vs_generalization. The text says
@@ -16,22 +16,22 @@ CLEAN = "unfiltered"
 
 
 def radius(cutoff: float, side: int, *, high: bool) -> int:
-    """Half the side of the box in pixels of the spectrum, int() of floats in Python.
+    """Return half the side of the box in pixels of the spectrum, rounded down.
 
-    The box is what a low-pass filter keeps and what a high-pass filter takes away.
+    A low-pass filter keeps the box, and a high-pass filter removes it. side: of the image.
     """
     return int((1 - cutoff if high else cutoff) * (side // 2))
 
 
 def condition_name(cutoff: float, *, high: bool) -> str:
-    """A condition's name, such as "low 0.3"."""
+    """Return a condition's name, such as "low 0.3"."""
     return f"{'high' if high else 'low'} {cutoff:g}"
 
 
 def bias(
     accuracies: Float[np.ndarray, "... cutoffs"], clean: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "..."]:
-    """The mean over cut-offs of filtered by clean accuracy; NaN where clean is 0."""
+    """Return the mean over cut-offs of filtered accuracy by clean accuracy; NaN if clean is 0."""
     return decisions.ratio(np.mean(accuracies, axis=-1), clean)
 
 
@@ -39,34 +39,36 @@ def bias(
 def numbers(
     by_condition: decisions.ByName, *, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:
-    """Accuracy and its ratio to the clean one by condition, and the biases.
+    """Return accuracies and their ratios to the clean accuracy by condition, and the biases.
 
-    low_freq_bias and high_freq_bias: the mean ratio over cut-offs 0.1 to 0.5, as the
-    published table has it; with _text at the end, over 0.1 to 0.4. spectral_ratio:
-    high / (low + high), of the table's. Each is told where its cut-offs are measured;
-    with _lower and _upper, 95 % intervals of a bootstrap over images.
+    low_freq_bias and high_freq_bias: the mean ratio over cut-offs 0.1 to 0.5, as in the
+    published table; with the ending _text, over 0.1 to 0.4. spectral_ratio: high / (low +
+    high) of the former. Biases whose cut-offs are not all measured are left out. With _lower
+    and _upper, 95 % intervals of a bootstrap over images.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
-    told = []
+    numbers = []
     for condition, i in row.items():
-        told.append(decisions.share("accuracy", counts[i], n, condition))
+        numbers.append(decisions.share("accuracy", counts[i], n, condition))
         if condition != CLEAN:
             ratio = bias(counts[[i]], counts[row[CLEAN]])
-            told.append(decisions.quantity("accuracy_ratio", ratio, n, condition))
-    values = {}
+            numbers.append(decisions.quantity("accuracy_ratio", ratio, n, condition))
+    values = {}  # By metric, of the images and of the bootstrap samples.
     for direction in ("low", "high"):
-        for ending, points in CONVENTIONS.items():
-            names = [condition_name(c, high=direction == "high") for c in points]
-            if all(one in row for one in names):
-                which = [row[one] for one in names]
+        for ending, cutoffs in CONVENTIONS.items():
+            names = [condition_name(c, high=direction == "high") for c in cutoffs]
+            if all(name in row for name in names):
+                rows = [row[name] for name in names]
                 values[f"{direction}_freq_bias{ending}"] = [
-                    bias(of[..., which], of[..., row[CLEAN]]) for of in (counts, drawn)
+                    bias(x[..., rows], x[..., row[CLEAN]]) for x in (counts, drawn)
                 ]
     if {"low_freq_bias", "high_freq_bias"} <= set(values):
         pairs = zip(values["low_freq_bias"], values["high_freq_bias"])
-        values["spectral_ratio"] = [decisions.ratio(b, a + b) for a, b in pairs]
-    for metric, (value, resampled) in values.items():
-        told.append(decisions.quantity(metric, value, n))
-        told.extend(accuracy.bootstrap_interval(metric, resampled, n, value=value))
-    return told
+        values["spectral_ratio"] = [
+            decisions.ratio(high, low + high) for low, high in pairs
+        ]
+    for metric, (value, drawn_values) in values.items():
+        numbers.append(decisions.quantity(metric, value, n))
+        numbers += accuracy.bootstrap_interval(metric, drawn_values, n, value=value)
+    return numbers

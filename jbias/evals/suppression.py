@@ -1,4 +1,4 @@
-"""Feature suppression: what accuracy is left without shape, texture or colour.
+"""Feature suppression: accuracy on images without shape, texture or colour.
 
 Source: Burgert, Stoll, Rota and Demir, "ImageNet-trained CNNs are not biased towards
 texture: Revisiting feature reliance through controlled suppression", NeurIPS 2025,
@@ -6,9 +6,9 @@ https://arxiv.org/abs/2509.20234.
 Reference code: https://github.com/tomburgert/feature-reliance at bdb101b,
 reliance_protocol.py; of accuracy above chance,
 https://github.com/OliverStoll/Texture-Bias-DL at a455be8.
-Deviations: a network is right where its decision is. In the paper's comparison with people
-it is right where the probabilities of the class's members sum to more than 0.5. What two
-families have in common, "bilateral 12 shuffle 10", is shown once.
+Deviations: a network is right if its decision is. In the paper's comparison with people, it
+is right if the probabilities of the class's members sum to more than 0.5. A condition that
+two families have in common, "bilateral 12 shuffle 10", is shown once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,21 +17,21 @@ from jbias.evals import accuracy, decisions
 
 CLEAN = ""
 SIDE = 224  # Pixels of the images that strengths are published for.
-GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)  # Tiles a side.
-# By diameter, in pixels of 224 a side: the sigma of colours, in bytes.
+GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)  # Tiles per side.
+# Sigma of colours, in bytes, by diameter in pixels, for sides of 224 pixels.
 BILATERAL: Mapping[int, int] = {4: 50, 6: 80, 8: 110, 10: 140, 12: 170, 14: 200}
-# By the kernel's length: sigma, both in pixels of 224 a side.
+# Sigma by the kernel's length, both in pixels, for sides of 224 pixels.
 BLUR = {3: 0.33, 5: 0.66, 7: 1.0, 9: 1.33, 11: 1.66, 13: 2.0, 15: 2.33}
 _EACH_GRID = [f"shuffle {g}" for g in GRIDS]
 _EACH_BILATERAL = [f"bilateral {d}" for d in BILATERAL]
 
 
 def _named(form: str, strengths: Iterable) -> tuple[str, ...]:
-    return tuple(form.format(one) for one in strengths)
+    """Return names of conditions: `form` with each strength."""
+    return tuple(form.format(strength) for strength in strengths)
 
 
-# Conditions by family. A condition's name is what is done, one after the other, each with
-# its strength.
+# Conditions by family. A condition's name lists its steps in order, each with a strength.
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "people": ("shuffle 3", "shuffle 6", "bilateral 12", "grey 1"),
     "shuffle": tuple(_EACH_GRID),
@@ -46,7 +46,8 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "bilateral_12_shuffle": _named("bilateral 12 {}", _EACH_GRID),
     "bilateral_grey": _named("{} grey 1", _EACH_BILATERAL),
 }
-# By what it lacks, or has alone: first what people saw, then the same two at a time.
+# Conditions by the missing cue, or by the only cue: first the conditions that people saw,
+# then these two at a time.
 CUES: Mapping[str, str] = {
     "no_global_shape": "shuffle 3",
     "no_local_shape": "shuffle 6",
@@ -56,9 +57,9 @@ CUES: Mapping[str, str] = {
     "texture_alone": "shuffle 6 grey 1",
     "colour_alone": "bilateral 12 shuffle 6",
 }
-# Accuracy on 800 images of 16 classes, and relative accuracy under the first of CUES.
-# From a summary of the paper. Its text itself has, rounded, people's local shape, the standard
-# ResNet-50's shape and texture, and local shape of the modern one and of ConvNeXt V2.
+# Accuracy on 800 images of 16 classes, and relative accuracy under the first four CUES. From a
+# summary of the paper. Its text has these, rounded: people's local shape, the standard
+# ResNet-50's shape and texture, and local shape of the modern ResNet-50 and of ConvNeXt V2.
 PUBLISHED: Mapping[str, tuple[float, ...]] = {
     "humans": (0.969, 0.965, 0.763, 0.979, 0.999),
     "ResNet-50, standard": (0.954, 0.832, 0.276, 0.795, 0.924),
@@ -70,40 +71,45 @@ PUBLISHED: Mapping[str, tuple[float, ...]] = {
 
 
 def steps(condition: str) -> tuple[tuple[str, float], ...]:
-    """What a condition does, each with its strength; nothing for the images themselves."""
+    """Return the steps of a condition as (kind, strength); () for unchanged images."""
     words = condition.split()
     return tuple(zip(words[::2], map(float, words[1::2]), strict=True))
 
 
 @decisions.per_rule
 def numbers(
-    found: decisions.ByName, *, classes: int = 0, draws: int = 1000, seed: int = 0
+    by_condition: decisions.ByName,
+    *,
+    classes: int = 0,
+    draws: int = 1000,
+    seed: int = 0,
 ) -> decisions.Numbers:
-    """Accuracy by condition, and what it is of that on the images themselves.
+    """Return accuracies by condition, and relative to the accuracy on unchanged images.
 
-    relative_accuracy: A / A0, which may exceed 1. relative_accuracy_chance, where `classes`
-    says among how many the network decides: (A - 1 / K) / (A0 - 1 / K), which may be below
-    0, too. Both are undefined where the denominator is not above 0. With _lower and _upper,
-    95 % intervals of a bootstrap over images, the same for all conditions; with _undefined
-    the share of its draws that are left out.
+    relative_accuracy: A / A0, which may exceed 1. relative_accuracy_chance, if `classes`, the
+    number K of decision classes, is given: (A - 1 / K) / (A0 - 1 / K), which may also be below
+    0. Both are undefined if the denominator is not above 0. With _lower and _upper, 95 %
+    intervals of a bootstrap over images, which are the same for all conditions; _undefined:
+    the share of bootstrap samples in which the ratio is undefined.
     """
-    counts, drawn, n = accuracy.resample(found, draws=draws, seed=seed)
-    clean = [*found].index(CLEAN)
-    chance = {"relative_accuracy": 0.0}
+    counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
+    clean = [*by_condition].index(CLEAN)
+    subtracted = {"relative_accuracy": 0.0}
     if classes:
-        chance["relative_accuracy_chance"] = n / classes
-    told = []
-    for i, condition in enumerate(found):
-        told.append(decisions.share("accuracy", counts[i], n, condition))
-        for metric, least in chance.items():
-            value, resampled = (
-                decisions.ratio(of[..., i] - least, of[..., clean] - least)
-                for of in (counts, drawn)
+        subtracted["relative_accuracy_chance"] = n / classes
+    numbers = []
+    for i, condition in enumerate(by_condition):
+        numbers.append(decisions.share("accuracy", counts[i], n, condition))
+        for metric, chance in subtracted.items():
+            value, drawn_values = (
+                decisions.ratio(x[..., i] - chance, x[..., clean] - chance)
+                for x in (counts, drawn)
             )
-            told.append(decisions.quantity(metric, value, n, condition))
-            ends = accuracy.bootstrap_interval(
-                metric, resampled, n, condition, value=value
+            numbers.append(decisions.quantity(metric, value, n, condition))
+            lower, upper, undefined = accuracy.bootstrap_interval(
+                metric, drawn_values, n, condition, value=value
             )
-            # Of the images themselves it is 1; which draws lack one is the same for all.
-            told.extend(ends[2:] if condition == CLEAN else ends[:2])
-    return told
+            # For unchanged images the ratio is 1, without an interval; the share of undefined
+            # samples is the same for all conditions.
+            numbers += [undefined] if condition == CLEAN else [lower, upper]
+    return numbers

@@ -1,13 +1,15 @@
-"""Images without shape, texture or colour, on the device; what it is for: `suppression`.
+"""Stimuli of feature suppression: images without shape, texture or colour, on the device.
+
+The metrics are those of the module `suppression`.
 
 Reference code: https://github.com/tomburgert/feature-reliance at bdb101b, transform.py,
-where filters are OpenCV's and tiles are shuffled by Albumentations. Each step takes bytes
-and gives bytes, as there.
-Deviations: filters are as OpenCV defines them, without the fixed-point numbers that its
-blur (up to 1.7 off), non-local means (0.5) and resizing use. An image's draws are those of
-its number and of the step, so that the same tiles are moved with colours and without. Their
-lengths in pixels are for 224 a side, and follow other sides in proportion, but are never
-less than one pixel; of `reference` pixels a side they are as published.
+where filters are OpenCV's and tiles are shuffled by Albumentations. As there, each step maps
+bytes to bytes.
+Deviations: filters are those that OpenCV documents, without the fixed-point numbers that its
+blur (errors up to 1.7), non-local means (0.5) and resizing use. Random draws depend on the
+image's number and on the step, so that the same tiles are moved with and without colours.
+Lengths in pixels are for sides of 224 pixels, and are scaled to other sides, to at least one
+pixel; for sides of `reference` pixels they are as published.
 """
 
 import functools
@@ -28,11 +30,11 @@ from jbias.evals import critical_band_stimuli, occlusion, probe, suppression
 
 Image = Float[Array, "h w 3"]  # Whole numbers, 0 to 255.
 Settings = Mapping[str, Any]
-MOST = max(suppression.GRIDS)
-SMALLEST = 2 * MOST  # Pixels a side, for tiles of two pixels.
-SPACE_SIGMA = 75  # Of the bilateral filter, in pixels of 224 a side.
-TEMPLATE, SEARCH = 7, 10  # Radii of non-local means: 14 is taken for 15, and 21.
-LEAST_WEIGHT = 0.001  # Of non-local means; a smaller one is 0.
+MAX_GRID = max(suppression.GRIDS)
+SMALLEST = 2 * MAX_GRID  # Side in pixels with tiles of two pixels.
+SPACE_SIGMA = 75  # Of the bilateral filter, in pixels, for sides of 224 pixels.
+TEMPLATE, SEARCH = 7, 10  # Radii of non-local means: windows of 15 (for 14) and 21.
+LEAST_WEIGHT = 0.001  # Of non-local means; smaller weights are 0.
 
 
 def make(
@@ -44,76 +46,90 @@ def make(
     draws: int = 1000,
     seed: int = 0,
 ) -> probe.Probe:
-    """Images as they are, and under the conditions of these families of suppression.FAMILIES.
+    """Return a probe that shows images unchanged, and under the conditions of some families.
 
-    side: of the images, in pixels. reference: the side whose lengths are the published
-    ones. classes: the names of the decision classes. draws: of the bootstrap over images.
-    ValueError for others.
+    families: of suppression.FAMILIES. side: of the images, in pixels. reference: the side for
+    which lengths are the published ones. classes: the names of the decision classes. draws:
+    of the bootstrap over images. ValueError for invalid options.
     """
-    large = isinstance(side, int) and side >= SMALLEST
-    must = f"side must be at least {SMALLEST} pixels, for {MOST} by {MOST} tiles of two"
-    probe.check(large, "suppression", must, side)
+    is_large = isinstance(side, int) and side >= SMALLEST
+    must = (
+        f"side must be at least {SMALLEST} pixels, for {MAX_GRID} by {MAX_GRID} tiles "
+        "of two"
+    )
+    probe.check(is_large, "suppression", must, side)
     probe.check_choices("suppression", "families", families, suppression.FAMILIES)
     probe.check_class_names("suppression: classes", classes)
     options.check_plain("suppression", "at least 1", reference=reference, draws=draws)
     scale = side / reference
-    names = itertools.chain(*(suppression.FAMILIES[name] for name in families))
-    names = [suppression.CLEAN, *dict.fromkeys(names)]
-    onto = {  # The filter takes long, and is the first step of many.
+    of_families = itertools.chain(*(suppression.FAMILIES[name] for name in families))
+    names = [suppression.CLEAN, *dict.fromkeys(of_families)]
+    onto = {  # The bilateral filter is slow, and the first step of many conditions.
         name: first
         for first in suppression.FAMILIES["bilateral"]
         for name in names
         if first in names and name.startswith(f"{first} ")
     }
-    rest = {name: name.removeprefix(onto.get(name, "")) for name in names}
-    steps = {name: suppression.steps(left) for name, left in rest.items()}
-    conditions = {
-        name: tuple(settings(*step, side, scale) for step in each)
-        for name, each in steps.items()
+    steps = {
+        name: suppression.steps(name.removeprefix(onto.get(name, ""))) for name in names
     }
-    reach = max(_radius(d // 2, scale) for d in suppression.BILATERAL)
-    radii = dict(template=_radius(TEMPLATE, scale), search=_radius(SEARCH, scale))
+    conditions = {
+        name: tuple(settings(kind, strength, side, scale) for kind, strength in pairs)
+        for name, pairs in steps.items()
+    }
+    largest_radius = max(_radius(d // 2, scale) for d in suppression.BILATERAL)
     apply: dict[str, Callable[..., Image]] = {
         "shuffle": shuffle_tiles,
         "rotation": rotate_tiles,
-        "bilateral": functools.partial(bilateral, reach=reach),
+        "bilateral": functools.partial(bilateral, largest_radius=largest_radius),
         "blur": blur,
-        "non_local_means": functools.partial(non_local_means, **radii),
+        "non_local_means": functools.partial(
+            non_local_means,
+            template=_radius(TEMPLATE, scale),
+            search=_radius(SEARCH, scale),
+        ),
         "grey": grey,
         "channel_shuffle": shuffle_channels,
     }
 
     def show(rows: probe.Rows, params: tuple[Settings, ...], kinds: tuple[str, ...]):
         image = jnp.round(rows.image * 255)
-        for kind, one in zip(kinds, params, strict=True):
-            keys = occlusion.image_keys(seed, one["salt"], rows.index)
-            image = jax.vmap(functools.partial(apply[kind], s=one))(image, keys)
+        for kind, step_settings in zip(kinds, params, strict=True):
+            keys = occlusion.image_keys(seed, step_settings["salt"], rows.index)
+            step = functools.partial(apply[kind], s=step_settings)
+            image = jax.vmap(step)(image, keys)
         return image / 255
 
-    counting = dict(classes=len(classes), draws=draws, seed=seed)
-    counted = functools.partial(suppression.numbers, **counting)
-    kinds = lambda name: tuple(kind for kind, _ in steps[name])
-    slow = re.compile(r"(bilateral|non_local_means) \S+").fullmatch
-    how = dict(static=kinds, onto=onto, slow=[*filter(slow, names)])
-    return probe.Probe(conditions, show, counted, **how)
+    is_slow = re.compile(r"(bilateral|non_local_means) \S+").fullmatch
+    return probe.Probe(
+        conditions,
+        show,
+        functools.partial(
+            suppression.numbers, classes=len(classes), draws=draws, seed=seed
+        ),
+        static=lambda name: tuple(kind for kind, _ in steps[name]),
+        onto=onto,
+        slow=[name for name in names if is_slow(name)],
+    )
 
 
 def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
-    """What a step takes; `salt` of its draws is the same in every condition that has it."""
+    """Return the arrays of a step; its random draws are the same in all conditions."""
     if kind == "shuffle":
-        found = _tiles(side, int(strength))
+        arrays = _tiles(side, int(strength))
     elif kind == "rotation":
-        found = _tiles(math.ceil(side / strength) * int(strength), int(strength))
+        arrays = _tiles(math.ceil(side / strength) * int(strength), int(strength))
     elif kind == "bilateral":
-        found = _bilateral(int(strength), scale)
+        arrays = _bilateral(int(strength), scale)
     elif kind == "blur":
-        found = {"matrix": _blur_matrix(int(strength), side, scale)}
+        arrays = {"matrix": _blur_matrix(int(strength), side, scale)}
     else:
-        found = {"strength": np.float32(strength)}
-    return found | {"salt": occlusion.salt(f"{kind} {strength:g}")}
+        arrays = {"strength": np.float32(strength)}
+    return arrays | {"salt": occlusion.salt(f"{kind} {strength:g}")}
 
 
 def _radius(published: int, scale: float) -> int:
+    """Return a published radius in pixels of the images, at least 1."""
     return max(1, round(published * scale))
 
 
@@ -121,68 +137,76 @@ def _radius(published: int, scale: float) -> int:
 
 
 def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
-    """How g by g tiles lie, at most MOST by MOST, with edges at floor(i side / g).
+    """Return the layout of g by g tiles with edges at floor(i side / g), as int32 arrays.
 
-    tile, within: of each row of pixels, the tile it is in and its place there. start,
-    length: of each tile. Columns are alike. group: of tiles by rows, those of one size;
-    order: tiles by their groups.
+    tile, within: for each row of pixels, its tile and its place in the tile. start, length:
+    of the tiles. Columns have the same layout. group: for each of MAX_GRID by MAX_GRID tiles,
+    row by row, the number of its size, or 4 for no tile; order: tiles sorted by group.
     """
     edges = np.arange(g + 1) * side // g
     length = np.diff(edges)
     tile = np.repeat(np.arange(g), length)
-    kinds = np.full((MOST, MOST), 4)  # There are no such tiles.
-    large = length > length.min()
-    kinds[:g, :g] = 2 * large[:, None] + large
-    start = np.zeros(MOST, int)
+    group = np.full((MAX_GRID, MAX_GRID), 4)
+    is_large = length > length.min()
+    group[:g, :g] = 2 * is_large[:, None] + is_large
+    group = group.ravel()
+    start = np.zeros(MAX_GRID, int)
     start[:g] = edges[:-1]
-    found = dict(tile=tile, within=np.arange(side) - edges[tile], start=start)
-    found |= dict(length=length[0], group=kinds.ravel())
-    found |= dict(order=np.argsort(found["group"], kind="stable"))
-    return {key: np.int32(value) for key, value in found.items()}
+    return {
+        "tile": np.int32(tile),
+        "within": np.int32(np.arange(side) - edges[tile]),
+        "start": np.int32(start),
+        "length": np.int32(length[0]),
+        "group": np.int32(group),
+        "order": np.int32(np.argsort(group, kind="stable")),
+    }
 
 
 def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Puts tiles in a uniform order among those of the same height and width."""
+    """Return an image with tiles in random order among those of equal height and width."""
     drawn = jnp.lexsort((jax.random.uniform(key, s["group"].shape), s["group"]))
-    source = jnp.zeros_like(drawn).at[s["order"]].set(drawn).reshape(MOST, MOST)
+    source = jnp.zeros_like(drawn).at[s["order"]].set(drawn).reshape(MAX_GRID, MAX_GRID)
     source = source[s["tile"][:, None], s["tile"][None]]
-    row = s["start"][source // MOST] + s["within"][:, None]
-    column = s["start"][source % MOST] + s["within"][None]
+    row = s["start"][source // MAX_GRID] + s["within"][:, None]
+    column = s["start"][source % MAX_GRID] + s["within"][None]
     return image[row, column]
 
 
 def rotate_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Turns each tile by a multiple of 90 degrees, all four as likely.
+    """Return an image with each tile rotated by a random multiple of 90 degrees.
 
-    For sides that the tiles do not divide the image is enlarged, and reduced again.
+    If tiles do not divide the side, the image is enlarged before and reduced after.
     """
-    side, whole = len(image), len(s["tile"])
-    turns = jax.random.randint(key, (MOST, MOST), 0, 4)
+    side, enlarged_side = len(image), len(s["tile"])
+    turns = jax.random.randint(key, (MAX_GRID, MAX_GRID), 0, 4)
     turns = turns[s["tile"][:, None], s["tile"][None]]
     down, right = jnp.meshgrid(s["within"], s["within"], indexing="ij")
     up, left = s["length"] - 1 - down, s["length"] - 1 - right
     start = s["start"][s["tile"]]
     row = start[:, None] + jnp.choose(turns, [down, right, up, left], mode="clip")
     column = start[None] + jnp.choose(turns, [right, up, left, down], mode="clip")
-    return _resized(_resized(image, whole)[row, column], side)
+    return _resize(_resize(image, enlarged_side)[row, column], side)
 
 
-def _resized(image: Image, side: int) -> Image:
-    """Bilinear without antialiasing, as OpenCV resizes."""
+def _resize(image: Image, side: int) -> Image:
+    """Return an image resized bilinearly without antialiasing, as by OpenCV."""
     shape = side, side, 3
     if image.shape == shape:
         return image
     return jnp.round(jax.image.resize(image, shape, "linear", antialias=False))
 
 
-# Texture: what is smooth stays.
+# Texture: smooth regions stay.
 
 
 def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
-    """Offsets within the radius, as many as `count`, with their weights by distance."""
-    reach = max(_radius(one // 2, scale) for one in suppression.BILATERAL)
+    """Return offsets by distance, of which the first `count` are used, and their weights.
+
+    d: the published diameter.
+    """
+    largest_radius = max(_radius(x // 2, scale) for x in suppression.BILATERAL)
     radius = _radius(d // 2, scale)
-    around = np.arange(-reach, reach + 1)
+    around = np.arange(-largest_radius, largest_radius + 1)
     offsets = np.stack(np.meshgrid(around, around, indexing="ij"), -1).reshape(-1, 2)
     squared = (offsets**2).sum(1)
     order = np.argsort(squared, kind="stable")
@@ -195,26 +219,29 @@ def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
     }
 
 
-def bilateral(image: Image, key: PRNGKeyArray, *, s: Settings, reach: int) -> Image:
-    """Means of what is near in place and in colour, all channels together.
+def bilateral(
+    image: Image, key: PRNGKeyArray, *, s: Settings, largest_radius: int
+) -> Image:
+    """Return weighted means of pixels that are near in place and colour (bilateral filter).
 
-    Weights are exp(-L^2 / 2 sigma^2 - (i^2 + j^2) / 2 space^2), L the sum over channels of
-    absolute differences. Edges are mirrored without repeating the last pixel.
+    Weights are exp(-L^2 / 2 sigma^2 - (i^2 + j^2) / 2 space^2), with L the sum over channels
+    of absolute differences. Edges are mirrored without repeating the last pixel.
     """
     planes = jnp.moveaxis(image, -1, 0)
-    wide = _mirrored(planes, reach)
+    padded = _mirror(planes, largest_radius)
 
     def add(k: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-        near = _shifted(wide, *(reach + s["offset"][k]), planes.shape)
-        apart = jnp.abs(near - planes).sum(0)
-        weight = s["space"][k] * jnp.exp(-((apart / s["sigma"]) ** 2) / 2)
-        return sums[0] + weight[None] * near, sums[1] + weight
+        down, right = largest_radius + s["offset"][k]
+        neighbour = _shift(padded, down, right, planes.shape)
+        difference = jnp.abs(neighbour - planes).sum(0)
+        weight = s["space"][k] * jnp.exp(-((difference / s["sigma"]) ** 2) / 2)
+        return sums[0] + weight[None] * neighbour, sums[1] + weight
 
-    return _means(jax.lax.fori_loop(0, s["count"], add, _nothing(planes)))
+    return _weighted_mean(jax.lax.fori_loop(0, s["count"], add, _zero_sums(planes)))
 
 
 def _blur_matrix(k: int, side: int, scale: float) -> Float[np.ndarray, "n n"]:
-    """A Gaussian of k points of `side`, sum 1, mirrored without repeating the edge."""
+    """Return the matrix of a Gaussian with k points, mirrored without repeating the edge."""
     radius = _radius(k // 2, scale)
     at = np.arange(-radius, radius + 1) / (suppression.BLUR[k] * scale)
     kernel = np.exp(-(at**2) / 2)
@@ -223,57 +250,63 @@ def _blur_matrix(k: int, side: int, scale: float) -> Float[np.ndarray, "n n"]:
 
 
 def blur(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Convolves rows and columns with a Gaussian."""
+    """Return an image whose rows and columns are convolved with a Gaussian."""
     return jnp.round(imagenet_c.filter_both_axes(image, s["matrix"]))
 
 
 def non_local_means(
     image: Image, key: PRNGKeyArray, *, s: Settings, template: int, search: int
 ) -> Image:
-    """Means over a square of pixels, by how alike the squares about them are.
+    """Return means over pixels in a window, weighted by the similarity of their surroundings.
 
-    Weights are exp(-D / 3 h^2), h the strength, D the mean over the square of radius
-    `template` of squared differences summed over channels. Edges as of `bilateral`.
+    Weights are exp(-D / 3 h^2), with h the strength and D the mean, over the square of radius
+    `template`, of squared differences summed over channels. search: radius of the window.
+    Edges as in `bilateral`.
     """
     planes = jnp.moveaxis(image, -1, 0)
-    wide = _mirrored(planes, search + template)
-    around = wide[:, search:-search, search:-search]
-    across = 2 * search + 1
+    padded = _mirror(planes, search + template)
+    centre = padded[:, search:-search, search:-search]
+    window = 2 * search + 1
 
     def add(k: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-        other = _shifted(wide, k // across, k % across, around.shape)
-        apart = _square_means(((other - around) ** 2).sum(0), 2 * template + 1)
-        weight = jnp.exp(-apart / (3 * s["strength"] ** 2))
+        shifted = _shift(padded, k // window, k % window, centre.shape)
+        difference = _square_means(((shifted - centre) ** 2).sum(0), 2 * template + 1)
+        weight = jnp.exp(-difference / (3 * s["strength"] ** 2))
         weight = jnp.where(weight < LEAST_WEIGHT, 0, weight)
-        near = other[:, template:-template, template:-template]
-        return sums[0] + weight[None] * near, sums[1] + weight
+        neighbour = shifted[:, template:-template, template:-template]
+        return sums[0] + weight[None] * neighbour, sums[1] + weight
 
-    return _means(jax.lax.fori_loop(0, across**2, add, _nothing(planes)))
+    return _weighted_mean(jax.lax.fori_loop(0, window**2, add, _zero_sums(planes)))
 
 
 def _square_means(plane: Float[Array, "h w"], size: int) -> Float[Array, "m n"]:
-    """Means over all squares that lie inside."""
+    """Return means over all squares of a size that are inside the plane."""
     for axis in (0, 1):
         length = plane.shape[axis] - size + 1
         cut = functools.partial(jax.lax.slice_in_dim, axis=axis)
         plane = sum(cut(plane, k, k + length) for k in range(size))
-        plane = jax.lax.optimization_barrier(plane)  # Not summed again for each sum.
+        # Keeps XLA from computing the row sums again for each column sum.
+        plane = jax.lax.optimization_barrier(plane)
     return plane / size**2
 
 
-def _mirrored(planes: Float[Array, "3 h w"], by: int) -> Float[Array, "3 m n"]:
-    return jnp.pad(planes, ((0, 0), (by, by), (by, by)), mode="reflect")
+def _mirror(planes: Float[Array, "3 h w"], width: int) -> Float[Array, "3 m n"]:
+    """Return planes with a mirrored border of some pixels."""
+    return jnp.pad(planes, ((0, 0), (width, width), (width, width)), mode="reflect")
 
 
-def _shifted(wide: Float[Array, "3 m n"], down: Array, right: Array, shape) -> Array:
-    return jax.lax.dynamic_slice(wide, (jnp.zeros_like(down), down, right), shape)
+def _shift(padded: Float[Array, "3 m n"], down: Array, right: Array, shape) -> Array:
+    """Return the part of padded planes at a shift, in a shape."""
+    return jax.lax.dynamic_slice(padded, (jnp.zeros_like(down), down, right), shape)
 
 
-def _nothing(planes: Float[Array, "3 h w"]) -> tuple[Array, Array]:
+def _zero_sums(planes: Float[Array, "3 h w"]) -> tuple[Array, Array]:
+    """Return zeros for the weighted sum of pixels and the sum of weights."""
     return jnp.zeros_like(planes), jnp.zeros_like(planes[0])
 
 
-def _means(sums: tuple[Array, Array]) -> Image:
+def _weighted_mean(sums: tuple[Array, Array]) -> Image:
+    """Return the weighted sum of pixels divided by the sum of weights, rounded."""
     total, weight = sums
     return jnp.moveaxis(jnp.round(total / weight[None]), 0, -1)
 
@@ -282,11 +315,11 @@ def _means(sums: tuple[Array, Array]) -> Image:
 
 
 def grey(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """(1 - a) x + a grey, a the strength, cut to whole numbers."""
+    """Return (1 - a) x + a grey, with a the strength, as whole numbers."""
     levels = critical_band_stimuli.grey(image / 255)[..., None]
     return imagenet_c.to_bytes((1 - s["strength"]) * image + s["strength"] * levels)
 
 
 def shuffle_channels(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Puts the channels in one of their six orders, all as likely."""
+    """Return an image with its channels in random order."""
     return image[..., jax.random.permutation(key, 3)]

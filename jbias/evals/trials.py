@@ -1,8 +1,9 @@
-"""Answers of people and networks to single images, as model-vs-human keeps them.
+"""Answers of people and networks to single images, in the format of model-vs-human.
 
-A CSV file holds one decision maker on one set, <set>_<subject>_session_<n>.csv, with the
-columns subj, session, trial, rt, object_response, category, condition and imagename. The
-responses are Geirhos' 16 classes, or "na" where none was given in time.
+A CSV file has the answers of one subject (a person or a network) on one set,
+<set>_<subject>_session_<n>.csv, with the columns subj, session, trial, rt, object_response,
+category, condition and imagename. Responses are Geirhos' 16 classes, or "na" for no answer
+in time.
 
 Source: bethgelab/model-vs-human at 79ed7cd, raw-data and helper/plotting_helper.py.
 """
@@ -25,8 +26,16 @@ from jbias.data.sets import geirhos
 from jbias.evals import probe
 from jbias.untrusted import opening
 
-COLUMNS = ("subj", "session", "trial", "rt", "object_response")
-COLUMNS += ("category", "condition", "imagename")
+COLUMNS = (
+    "subj",
+    "session",
+    "trial",
+    "rt",
+    "object_response",
+    "category",
+    "condition",
+    "imagename",
+)
 NONE = "na"
 ORIGIN = "raw-data of https://github.com/bethgelab/model-vs-human"
 _PHOTO = re.compile(r"n\d{8}")
@@ -34,16 +43,16 @@ _PHOTO = re.compile(r"n\d{8}")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trials:
-    """One decision maker's answers on one set, each image once; sorted by `image`."""
+    """The answers of one subject on one set, each image once, sorted by `image`."""
 
     subject: str
-    image: tuple[str, ...]  # As `image_id` has it.
-    response: Int[np.ndarray, "n"]  # One of Geirhos' 16, -1 for none.
-    category: Int[np.ndarray, "n"]  # The right one.
+    image: tuple[str, ...]  # Ids, see `image_id`.
+    response: Int[np.ndarray, "n"]  # One of Geirhos' 16 classes, -1 for none.
+    category: Int[np.ndarray, "n"]  # The right class.
     condition: tuple[str, ...]
 
     def select(self, image: Sequence[str]) -> "Trials":
-        """The answers to some images, in their order; ValueError where one lacks."""
+        """Return the answers to some images, in their order; ValueError if one is missing."""
         places = {name: i for i, name in enumerate(self.image)}
         lacking = [name for name in image if name not in places]
         if lacking:
@@ -53,36 +62,41 @@ class Trials:
                 " compare answers to the same set"
             )
         index = [places[name] for name in image]
-        answers = self.response[index], self.category[index]
-        condition = tuple(self.condition[i] for i in index)
-        return Trials(self.subject, tuple(image), *answers, condition)
+        return Trials(
+            subject=self.subject,
+            image=tuple(image),
+            response=self.response[index],
+            category=self.category[index],
+            condition=tuple(self.condition[i] for i in index),
+        )
 
 
 def image_id(name: str) -> str:
-    """What names an image whoever sees it: "n03041632_7380", "cat7-elephant1".
+    """Return the id of an image, independent of the subject, such as "n03041632_7380".
 
-    The last "_" token, with the one before if that is a WordNet id; no folder, no suffix.
+    The last "_" token of the file's name, with the token before it if that is a WordNet id;
+    without folder and suffix. Another example: "cat7-elephant1".
     """
-    *before, last = posixpath.splitext(posixpath.basename(name))[0].split("_")
-    photo = before and _PHOTO.fullmatch(before[-1])
-    return f"{before[-1]}_{last}" if photo else last
+    *tokens, last = posixpath.splitext(posixpath.basename(name))[0].split("_")
+    is_photo = tokens and _PHOTO.fullmatch(tokens[-1])
+    return f"{tokens[-1]}_{last}" if is_photo else last
 
 
 def read(path: str, dataset: str = "") -> Trials:
-    """Reads one file; conditions are spelled as data.geirhos has them.
+    """Return the answers in one file, with conditions spelled as in data.geirhos.
 
-    ValueError, with the line, for what is no such file: another header, a response or
-    category that is none of the 16, an unknown condition of the set, two answers to one
-    image, two subjects.
+    ValueError, with the line number, for another header, a response or category that is none
+    of the 16 classes, an unknown condition of the set, two answers to one image, or two
+    subjects.
     """
     classes = tuple(labels.geirhos16())
     known = geirhos.CONDITIONS.get(dataset, ())
     ids = {name: i for i, name in enumerate(classes)}
-    rows, seen = [], {}
-    for where, row in _lines(path):
+    rows, line_of_image = [], {}
+    for where, row in _read_rows(path):
         must = "must be one of Geirhos' 16 classes"
-        what = f"{where}: object_response {must} or {NONE}"
-        base.check_known(what, row["object_response"], (*classes, NONE))
+        response_must = f"{where}: object_response {must} or {NONE}"
+        base.check_known(response_must, row["object_response"], (*classes, NONE))
         base.check_known(f"{where}: category {must}", row["category"], classes)
         condition, image = row["condition"], image_id(row["imagename"])
         if known:
@@ -90,17 +104,17 @@ def read(path: str, dataset: str = "") -> Trials:
             must = f"condition must be one of {dataset}'s, {', '.join(known)}"
             probe.check(number is not None, where, must, condition)
             condition = known[number]
-        if image in seen:
+        if image in line_of_image:
             raise ValueError(
                 f"{where}: an image must be answered once, got {image!r} again after"
-                f" line {seen[image]}; leave one session"
+                f" line {line_of_image[image]}; leave one session"
             )
         if rows and row["subj"] != rows[0][0]:
             raise ValueError(
                 f"{where}: a file must be of one subject, got {row['subj']!r} after"
                 f" {rows[0][0]!r}; split it"
             )
-        seen[image] = where.rpartition(":")[2]
+        line_of_image[image] = where.rpartition(":")[2]
         response = ids.get(row["object_response"], -1)
         rows.append((row["subj"], image, response, ids[row["category"]], condition))
     rows.sort(key=lambda row: row[1])
@@ -109,10 +123,10 @@ def read(path: str, dataset: str = "") -> Trials:
 
 
 def people(folder: str, dataset: str) -> tuple[Trials, ...]:
-    """Reads the answers of all people on a set: <folder>[/<set>]/<set>_subject-*.csv.
+    """Return the answers of all people on a set, from <folder>[/<set>]/<set>_subject-*.csv.
 
-    base.Missing where there is none; ValueError where they saw different images, or
-    the same under different conditions.
+    base.Missing without such files; ValueError if people saw different images, or the same
+    images under different conditions.
     """
     folder = os.path.expanduser(folder)
     if not os.path.isdir(folder):
@@ -126,38 +140,44 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
             f"{folder}: must hold people's answers on {dataset},"
             f" {dataset}/{name} or {name}, got none; they are in {ORIGIN}"
         )
-    each = [read(path, dataset) for path in paths]
-    first, met = each[0], {}
-    for path, one in zip(paths, each, strict=True):
-        if one.subject in met:
+    all_trials = [read(path, dataset) for path in paths]
+    first, path_of_subject = all_trials[0], {}
+    for path, person in zip(paths, all_trials, strict=True):
+        if person.subject in path_of_subject:
             raise ValueError(
-                f"{path}: a subject must have one file, got {one.subject!r} again after"
-                f" {met[one.subject]}; leave one session"
+                f"{path}: a subject must have one file, got {person.subject!r} again after"
+                f" {path_of_subject[person.subject]}; leave one session"
             )
-        met[one.subject] = path
-        for what in ("image", "condition", "category"):
-            if tuple(getattr(one, what)) != tuple(getattr(first, what)):
+        path_of_subject[person.subject] = path
+        for field in ("image", "condition", "category"):
+            if tuple(getattr(person, field)) != tuple(getattr(first, field)):
                 raise ValueError(
                     f"{path}: must have the same images, conditions and categories as"
-                    f" {paths[0]}, got others ({what}); compare people on one set"
+                    f" {paths[0]}, got others ({field}); compare people on one set"
                 )
-    return tuple(each)
+    return tuple(all_trials)
 
 
 def digest(people: Sequence[Trials]) -> str:
-    """Tells whether answers are still the same, wherever and in whichever order."""
-    each = []
-    for one in people:
-        answers = one.response.tolist(), one.category.tolist()
-        each.append(json.dumps([one.subject, one.image, one.condition, *answers]))
-    return hashlib.sha256("\n".join(sorted(each)).encode()).hexdigest()[:16]
+    """Return a digest of people's answers, independent of their files and order."""
+    entries = []
+    for person in people:
+        entry = [
+            person.subject,
+            person.image,
+            person.condition,
+            person.response.tolist(),
+            person.category.tolist(),
+        ]
+        entries.append(json.dumps(entry))
+    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()[:16]
 
 
-def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Places such as "file.csv:2", and what stands there."""
-    what = f"{path}: answers must be a CSV file in UTF-8, got "
+def _read_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield ("file.csv:2", cells by column) for each row; ValueError for an invalid file."""
+    must = f"{path}: answers must be a CSV file in UTF-8, got "
     with (
-        base.explain_errors(what, *set_options.CSV_ERRORS),
+        base.explain_errors(must, *set_options.CSV_ERRORS),
         opening.open_text(os.path.expanduser(path), newline="") as file,
     ):
         table = csv.DictReader(file)

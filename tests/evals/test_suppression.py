@@ -160,7 +160,7 @@ def test_texture_goes_and_edges_stay():
     table = suppression_stimuli.settings("bilateral", 10, 224, 1.0)
     s = jax.tree.map(jnp.asarray, {**table, "sigma": np.float32(170)})
     image = jnp.asarray(IMAGE, jnp.float32)
-    smooth = suppression_stimuli.bilateral(image, None, s=s, reach=7)
+    smooth = suppression_stimuli.bilateral(image, None, s=s, largest_radius=7)
     before, after = level(IMAGE), level(np.asarray(smooth, float))
     ratios = [of(after) / of(before) for of in (local_variance, high_frequencies)]
     slopes = zip(np.gradient(before), np.gradient(after))
@@ -244,7 +244,7 @@ def test_resizing_for_turns_is_opencvs(sides):
     image = np.resize(IMAGE, (sides[0], sides[0], 3))
     shape, how = (sides[1],) * 2, dict(interpolation=cv2.INTER_LINEAR)
     exact = cv2.resize(image.astype(np.float32), shape, **how)
-    found = suppression_stimuli._resized(jnp.asarray(image, jnp.float32), sides[1])
+    found = suppression_stimuli._resize(jnp.asarray(image, jnp.float32), sides[1])
     assert np.abs(found - exact).max() < 0.505
     # The release resizes in fixed-point numbers.
     assert np.abs(found - cv2.resize(image, shape, **how).astype(float)).max() <= 1
