@@ -30,7 +30,7 @@ LIMITS = {
     "jbias/algos": {"opening": 0, "vague name": 2, "splat": 0, "**dict(": 0},
     "jbias/augment": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
     "jbias/data": {"opening": 0, "vague name": 41, "splat": 16, "**dict(": 1},
-    "jbias/evals": {"opening": 49, "vague name": 370, "splat": 49, "**dict(": 0},
+    "jbias/evals": {"opening": 0, "vague name": 29, "splat": 11, "**dict(": 0},
     "jbias/measuring": {"opening": 0, "vague name": 4, "splat": 0, "**dict(": 0},
     "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
     "jbias/papers": {"opening": 0, "vague name": 5, "splat": 1, "**dict(": 0},
@@ -46,7 +46,7 @@ LIMITS = {
     "launch": {"opening": 0, "vague name": 0, "splat": 2, "**dict(": 0},
     "benchmarks": {"opening": 165, "vague name": 599, "splat": 43, "**dict(": 6},
     "examples": {"opening": 1, "vague name": 6, "splat": 2, "**dict(": 0},
-    "tests": {"opening": 227, "vague name": 3112, "splat": 286, "**dict(": 5},
+    "tests": {"opening": 164, "vague name": 3112, "splat": 286, "**dict(": 5},
 }
 
 

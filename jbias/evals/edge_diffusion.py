@@ -136,10 +136,10 @@ def _flow(u: Float[Array, "b h w c"], xx: Array, yy: Array, xy: Array) -> Array:
 
     def flow_to(number: int) -> Array:
         """Return the flow at each corner to its pixel `number` from the other three."""
-        own = around[number]
-        beside = around[number ^ 1] - own
-        below = around[number ^ 2] - own
-        opposite = around[number ^ 3] - own
+        pixel = around[number]
+        beside = around[number ^ 1] - pixel
+        below = around[number ^ 2] - pixel
+        opposite = around[number ^ 3] - pixel
         diagonal = _ALPHA * (xx + yy) + (xy if number in (0, 3) else -xy)
         return horizontal * beside + vertical * below + diagonal * opposite
 

@@ -27,7 +27,7 @@ Matrix = Float[Array, "k d"] | None
 
 
 class DecisionRule(NamedTuple):
-    """How logits become decisions about a set of n images; fields as in data.labels.ClassMap."""
+    """A rule from logits to decisions about n images; fields as in data.labels.ClassMap."""
 
     n: int
     matrix: Matrix = None

@@ -16,8 +16,8 @@ from jbias.runs import results
 class Estimate(float):
     """A float with its 95 % interval, its number of images and its set.
 
-    lower, upper: None where no interval is known. n: the size of what the share or mean is
-    over. unit: what that is, such as "images", or "decisions for either cue" of shape bias.
+    lower, upper: None without an interval. n: the number of units that the share or mean is
+    over. unit: such as "images", or, for shape bias, "decisions for either cue".
     """
 
     lower: float | None
@@ -44,7 +44,7 @@ class Estimate(float):
 
     @property
     def details(self) -> str:
-        """The interval and n, in words."""
+        """Return the interval and n in words, such as "95 %: 0.201 to 0.305, n = 240 images"."""
         words = []
         if self.lower is not None and self.upper is not None:
             words.append(f"95 %: {self.lower:.3f} to {self.upper:.3f}")
@@ -54,7 +54,7 @@ class Estimate(float):
 
     @property
     def text(self) -> str:
-        """The number with three digits, or "undefined"."""
+        """Return the number with three digits, or "undefined"."""
         return "undefined" if math.isnan(self) else f"{float(self):.3f}"
 
     def __repr__(self) -> str:
@@ -62,9 +62,9 @@ class Estimate(float):
 
 
 class Headline(NamedTuple):
-    """A number that is shown first: its label, and the measure and metric of its record.
+    """A main number of a model: its label, and the measure and metric of its record.
 
-    unit: what it is over, in the plural.
+    unit: of n, in the plural, such as "images".
     """
 
     label: str
@@ -118,17 +118,16 @@ _STIMULI = ("edge", "silhouette", *_CONFLICTS)
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Measured:
-    """Results of one model.
+    """The results of one model.
 
-    folder: of its records and decisions, which reports read. numbers: one row per number,
-    with the columns of runs.results. left_out: the measures that were not made, each line
-    with the reason. first: names of sets in the order in which attributes prefer them.
-    class_counts: the number of classes that were decided among, by measure and set.
-    constant_classes: by measure and set, the class that all unchanged images were called;
-    without an entry if there are several.
+    folder: of its records and decisions, which reports read. numbers: a table with one row
+    per number and the columns of runs.results. left_out: a line, with the reason, for each
+    measure that was not made. first: names of sets, by the precedence in attributes.
+    class_counts: the number of decision classes by measure and set. constant_classes: by
+    measure and set, the class of all unchanged images, if they are all called the same.
 
-    The headlines, such as `shape_bias` and `accuracy`, are attributes: each an Estimate.
-    AttributeError, in one line, for what was not measured.
+    The headlines, such as `shape_bias` and `accuracy`, are attributes, each an Estimate;
+    AttributeError, in one line, for a headline that was not measured.
     """
 
     folder: pathlib.Path
@@ -144,52 +143,52 @@ class Measured:
 
     @property
     def shape_bias(self) -> Estimate:
-        """Shape decisions among those for either cue; 0 is texture, 1 is shape."""
+        """Return the share of shape decisions among those for either cue; 1 is all shape."""
         return self._headline("shape_bias")
 
     @property
     def accuracy_shape(self) -> Estimate:
-        """The share of cue conflicts that are answered by their shape."""
+        """Return the share of cue conflicts that are answered by their shape."""
         return self._headline("accuracy_shape")
 
     @property
     def accuracy_texture(self) -> Estimate:
-        """The share of cue conflicts that are answered by their texture."""
+        """Return the share of cue conflicts that are answered by their texture."""
         return self._headline("accuracy_texture")
 
     @property
     def error_consistency(self) -> Estimate:
-        """Cohen's kappa of the network's errors with people's."""
+        """Return Cohen's kappa between the network's errors and people's."""
         return self._headline("error_consistency")
 
     @property
     def accuracy(self) -> Estimate:
-        """Top-1 accuracy on the first set of labelled images."""
+        """Return the top-1 accuracy on the first set of labelled images."""
         return self._headline("accuracy")
 
     @property
     def calibration_error(self) -> Estimate:
-        """The expected calibration error."""
+        """Return the expected calibration error."""
         return self._headline("calibration_error")
 
     @property
     def low_frequency_bias(self) -> Estimate:
-        """The dependence of accuracy on low spatial frequencies; see docs/measures.md."""
+        """Return the relative accuracy on low spatial frequencies; see docs/measures.md."""
         return self._headline("low_frequency_bias")
 
     @property
     def high_frequency_bias(self) -> Estimate:
-        """The dependence of accuracy on high spatial frequencies; see docs/measures.md."""
+        """Return the relative accuracy on high spatial frequencies; see docs/measures.md."""
         return self._headline("high_frequency_bias")
 
     @property
     def corruption_accuracy(self) -> Estimate:
-        """The mean accuracy under ImageNet-C's corruptions, applied to the images here."""
+        """Return the mean accuracy under ImageNet-C's corruptions of the measured images."""
         return self._headline("corruption_accuracy")
 
     @property
     def critical_band_bandwidth(self) -> Estimate:
-        """The width of the critical band, in octaves."""
+        """Return the width of the critical band, in octaves."""
         return self._headline("critical_band_bandwidth")
 
     def _headline(self, name: str) -> Estimate:
@@ -245,6 +244,7 @@ class Measured:
         return lines
 
     def _doubted_cues(self) -> Iterator[str]:
+        """Yield lines on sets whose decisions for either cue are no better than guesses."""
         numbers = self.numbers
         is_of_bias = (
             numbers["condition"].astype(str).str.split("/").str[0] == "shape_bias"
@@ -266,6 +266,7 @@ class Measured:
                 )
 
     def _doubted_accuracy(self) -> Iterator[str]:
+        """Yield a line if the accuracy on the first set is no better than chance."""
         headlines = [*self.headlines()]
         if not any(key == "shape_bias" for key, _ in headlines):
             return

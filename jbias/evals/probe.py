@@ -48,7 +48,7 @@ class Partners:
 
 
 class Probe(NamedTuple):
-    """How a set is shown, and how numbers are computed from the decisions.
+    """Stimuli of a set under several conditions, and a function from decisions to numbers.
 
     conditions: by name, as in records, the arrays that `show` takes. All have the same tree,
       shapes and types, so that `show` is compiled once. "" is the unchanged set, or stands

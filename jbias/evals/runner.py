@@ -298,7 +298,8 @@ class NetworkEvaluation:
         if differing:
             raise ValueError(
                 f"{self.folder}: {task.name} was measured otherwise (then != now): "
-                f"{messages.join_differences(differing)}; name another --out, or the measure differently"
+                f"{messages.join_differences(differing)}; name another --out, or the "
+                "measure differently"
             )
         return True
 

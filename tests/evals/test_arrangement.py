@@ -39,7 +39,7 @@ def test_finds_the_largest_drop(kind, shape):
 
 @pytest.mark.parametrize("kind", ["conditional", "joint"])
 def test_finds_groups_among_many_classes(kind):
-    """Of 12 classes not all groups are tried; what was planted is found."""
+    """With 12 classes not all groups are tried; the planted groups are found."""
     for seed in range(8):
         rng = np.random.default_rng(seed)
         groups = rng.permutation(shifts.half_groups(12))

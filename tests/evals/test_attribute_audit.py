@@ -1,4 +1,4 @@
-"""Of many attributes, the planted one is blamed, with its kind, and no other."""
+"""Among many attributes the planted one is blamed, with its kind, and no other attribute."""
 
 import dataclasses
 

@@ -65,7 +65,7 @@ def test_known_drops(accuracy, expected):
 
 
 def test_unlike_cells_and_classes_weigh_alike():
-    """How many images a cell has is no part of a shift."""
+    """The number of images in a cell does not change the drop under a shift."""
     few = exact(shortcut(), 40)
     many = exact(shortcut(), 400)
     kept = (many[1] > 0) | (many[2] > 0)  # All of cell (0, 0) from the other.

@@ -57,7 +57,7 @@ def test_one_bin_is_the_gap_of_means():
 
 
 def test_edges_belong_to_the_lower_bin():
-    """As Guo et al. have them: (0, 1/4], (1/4, 1/2], ..."""
+    """Bins are (0, 1/4], (1/4, 1/2], ..., as in Guo et al."""
     confidence = np.array([0.25, 0.5, 0.75, 1.0, 0.0])
     found = calibration.reliability(confidence, np.ones(5, bool), bins=4)
     np.testing.assert_array_equal(found.count, [2, 1, 1, 1])

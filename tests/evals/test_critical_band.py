@@ -352,7 +352,7 @@ def test_continuous_thresholds_are_of_the_best_logistic_curve(count):
 
 
 def test_continuous_thresholds_round_to_the_indices():
-    """Where accuracies fall steeply and steadily the two readings agree."""
+    """For accuracies that fall steeply and steadily, both kinds of threshold agree."""
     crossings = np.array([0.015, 0.0283, 0.0566, 0.113, 0.2])
     sigma = np.array(critical_band.SIGMAS)[1:, None]
     noisy = 90 / (1 + (sigma / crossings) ** 8)

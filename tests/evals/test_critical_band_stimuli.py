@@ -33,7 +33,7 @@ def made(**options):
 
 
 def shown(image, condition, index=None, **options):
-    """In batches of eight, so that there is one program to compile."""
+    """Return the stimuli, made in batches of eight, so that one program is compiled."""
     this = made(**options)
     n = len(image)
     index = np.resize(np.arange(n) if index is None else index, -(-n // 8) * 8)
@@ -82,7 +82,7 @@ def test_there_are_29_conditions_of_one_program_at_224():
 
 @cases.each("sigma", bands.SIGMAS[1:])
 def test_noise_is_one_band_at_the_power_of_the_finest(sigma):
-    """As the text has it, of the same white noise, in float64."""
+    """The stimuli equal the paper's formula in float64, for the same white noise."""
     image = photographs(2)
     clean = shown(image, "noise 0").astype(float)[..., 0]
     there = pyramid.there_and_back(SIDE)

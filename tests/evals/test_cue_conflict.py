@@ -182,7 +182,7 @@ def test_ranks_of_the_authors_code():
 
 
 def test_ranks_are_those_of_a_flipped_sort():
-    """As scipy and the authors' order have it, ties too; monotone maps change nothing."""
+    """Ranks, also of ties, equal scipy's in the authors' order; monotone maps change nothing."""
     random = np.random.default_rng(0)
     scores = random.integers(6, size=(200, 12)) / 2
     label = random.integers(-1, 12, size=200)

@@ -333,9 +333,9 @@ def get_config(text=""):
 
 @WITH_PUBLISHED
 def test_published_decisions_have_the_published_shape_bias(tmp_path):
-    """As Geirhos et al. (ICLR 2019) print: .2207 of ResNet-50, .8061 trained on SIN.
+    """Shape bias is as printed by Geirhos et al. (ICLR 2019): .2207 (ResNet-50), .8061 (on SIN).
 
-    The images are blank: what was decided about them is known.
+    The images are blank, as only the decisions matter.
     """
     one = trials.read(PUBLISHED / "cue-conflict_resnet50.csv", "cue-conflict")
     classes = [*labels.geirhos16()]

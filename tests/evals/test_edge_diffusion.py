@@ -54,7 +54,7 @@ def test_noise_goes_as_it_does_in_the_authors_code():
 
 
 def test_without_structure_it_is_plain_diffusion():
-    """So faint that D = 1: a bump spreads as the Gaussian whose variance is 4 t."""
+    """A bump so faint that D = 1 spreads as a Gaussian with variance 4 t."""
     bump = np.zeros((1, 65, 65, 3))
     bump[0, 32, 32] = 1e-3
     kernel = np.asarray(diffuse(np.float32(bump), 60), float)[0, :, :, 0] / 1e-3

@@ -1,4 +1,4 @@
-"""What images weigh gives the accuracies of the shift; pairs are of one class, and flip."""
+"""The weights of images give the accuracies of the shift; pairs are of one class, and flip."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_pairs_flip_within_a_class(made):
 
 
 def test_pairs_share_what_else_flips_answers(made):
-    """Where another attribute makes images wrong as well, it is the same in both."""
+    """If another attribute also makes images wrong, it is equal in both images of a pair."""
     _, label, value, found = made
     rng = np.random.default_rng(3)
     bug, others = rng.integers(0, 2, (1, N)), rng.integers(0, 9, (3, N))

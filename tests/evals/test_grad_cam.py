@@ -117,7 +117,7 @@ def released():
 
 @functools.cache
 def seen():
-    """What passes stage 3, and its gradient, of all images."""
+    """Return the activations at stage 3, and their gradient, for all images."""
     net, variables, stored = released()
     image = jnp.asarray(stored["images"], jnp.float32) / 255
     pull = functools.partial(

@@ -31,7 +31,7 @@ def tiles(image, g):
 
 @cases.each("g", [2, 4, 8])
 def test_tiles_stay_what_they_are(g):
-    """So do pixels; order and place alone are others."""
+    """Tiles and pixels do not change, only their order and place."""
     image = RANDOM.random((6, 32, 24, 3), np.float32)
     got = shown(grid_shuffle.make(grids=(g,)), f"{g}x{g}", image, np.arange(6))
     for one, other in zip(image, got):

@@ -156,7 +156,7 @@ def test_probe_compares_decisions_with_people(tmp_path):
 
 
 def test_people_are_compared_on_the_same_images_alone():
-    """What their trials say of an image, its class, must be so in the set."""
+    """The class of an image in people's trials must be its class in the set."""
     first, *people = of_oracle("contrast")
     files = [f"cat/{name}.png" for name in first.image]
     options = dict(dataset="contrast", files=files, people=people)
@@ -174,7 +174,7 @@ def test_people_are_compared_on_the_same_images_alone():
 
 
 def test_classes_are_compared_by_name_whatever_their_order():
-    """Of a network with 16 classes in an order of its own, and others beside them."""
+    """A network may have the 16 classes in another order, and further classes."""
     first, *people = of_oracle("contrast")
     files = [f"cat/{name}.png" for name in first.image]
     options = dict(dataset="contrast", files=files, people=people)

@@ -1,4 +1,4 @@
-"""Which image a name in a table of decisions means: its own, or none."""
+"""A name in a table of decisions means the right image of a set, or no image."""
 
 import re
 import unicodedata

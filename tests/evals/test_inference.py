@@ -33,7 +33,7 @@ def setting():
 
 
 def many(apply, strategy):
-    """What scores images with both nets; each is a tree by itself."""
+    """Return a function that scores images with both networks; each is a tree by itself."""
     layout = seed_axis.SeedLayout(mesh.make(1), (2,))
     return seed_axis.map_seeds(
         inference.make_scorer(apply), seed_axis.STRATEGIES[strategy], layout
@@ -272,7 +272,7 @@ def test_after_halting_no_set_comes(setting):
 
 @pytest.mark.parametrize("strategy", ["unrolled", "vmapped"])
 def test_labels_bring_probabilities_of_each_image_whatever_the_batch(setting, strategy):
-    """Of two sets that share batches; softmax by numpy."""
+    """Probabilities equal numpy's softmax, for two sets that share batches."""
     net, variables, images = setting
     label = np.arange(23) % 5
     label[3] = -1

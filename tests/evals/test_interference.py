@@ -32,7 +32,7 @@ def runs(seed: int, *, r=5, k=10, n=2000, pull=0.0):
 
 
 def released(clean, distorted, classes):
-    """What DI.py of the authors computes, loop for loop, but that it counts exactly."""
+    """Return the index of the authors' DI.py, loop for loop, but with exact counts."""
     dif = np.zeros((len(clean), classes))
     for sign, all_runs in ((-1, clean), (1, distorted)):
         for run, one in enumerate(all_runs):
@@ -116,7 +116,7 @@ def test_names_of_classes_do_not_matter(variant):
 
 
 def test_all_errors_in_one_class():
-    """Of errors that were uniform: i = (1 - 1/K) K, and all of the increase is there."""
+    """If uniform errors all move to one class, i = (1 - 1/K) K, and no other class grows."""
     k = 10
     clean = np.full((1, k), 7)
     distorted = np.zeros((1, k), int)
@@ -172,7 +172,7 @@ def test_ranges_are_of_five_runs_or_more(variant):
     ("pull", "least", "most"), [(0, 0, 0.05), (0.1, 0.5, 0.8), (0.4, 0.65, 0.95)]
 )
 def test_a_range_is_no_interval(pull, least, most):
-    """How often it has the true index, of 100 studies of 5 runs; sure to 0.1 or so."""
+    """The share of ranges with the true index, of 100 studies of 5 runs, is known to about 0.1."""
     random = np.random.default_rng(1)
 
     def grown(r, errors):

@@ -92,7 +92,7 @@ def test_numbers_are_the_same_again_and_do_not_depend_on_the_batch(planted, told
 
 
 class Exemplars(nn.Module):
-    """Tells which exemplar an image shows, and nothing of its class."""
+    """A network whose features show an image's exemplar, and nothing of its class."""
 
     tap: taps.Tap | None = None
 
@@ -105,7 +105,7 @@ class Exemplars(nn.Module):
 
 @pytest.mark.slow
 def test_a_known_exemplar_is_no_shape():
-    """Who knows exemplars by heart decodes shapes, unless exemplars are kept apart."""
+    """Memorised exemplars allow decoding of shapes, unless folds separate exemplars."""
     rng = np.random.default_rng(0)
     exemplar = rng.permutation(np.repeat(np.arange(24), 6))
     images = np.zeros((144, 6, 6, 3), np.uint8)
@@ -199,7 +199,7 @@ def test_turning_rows_changes_no_distance():
 
 @pytest.mark.slow
 def test_an_untrained_network_tells_textures_of_the_embedded_set():
-    """As Hermann and Lampinen found: above chance, and above shuffled labels."""
+    """Decoding is above chance and above shuffled labels, as in Hermann and Lampinen."""
     source = data.load("shapes", "cue_conflict", n=240)
     net = cnn.CNN(16, width=16)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))

@@ -112,7 +112,7 @@ def test_fourier_masks_are_of_few_patches():
 
 
 def test_most_and_least_salient_pixels_are_those_of_a_stable_sort():
-    """Of equal ones the first is the more salient; orders complete one another."""
+    """The first of equal pixels is the more salient; the two orders complement one another."""
     saliency = np.random.default_rng(0).integers(0, 4, (6, 5)).astype(np.float32)
     order = np.argsort(-saliency.ravel(), kind="stable")
     rank = occlusion.saliency_ranks(saliency)

@@ -53,7 +53,7 @@ def shown(of: probe.Probe, condition: str, images, index) -> np.ndarray:
 
 
 def log_likelihood(images) -> jax.Array:
-    """Of a network that looks where it looks: one linear layer."""
+    """Return the log likelihoods of a network that is one linear layer."""
     return jax.nn.log_softmax(jnp.reshape(images, (len(images), -1)) @ WEIGHTS)
 
 
@@ -86,7 +86,7 @@ TRAINED = {
 
 @functools.cache
 def trained(method: str) -> dict[str, np.ndarray]:
-    """The same means by training's transform, which has both labels: a value a batch."""
+    """Return the same means by the transform of training, which has both labels, one per batch."""
     target = jax.nn.one_hot(LABEL, K)
     rows = jnp.arange(N)
 
@@ -144,7 +144,7 @@ def test_what_is_told(told):
 
 @pytest.mark.slow
 def test_an_image_mixed_with_itself_is_itself():
-    """So nothing is lost, and all losses are that of the image."""
+    """Mixing an image with itself changes nothing: all losses are those of the image."""
     same = made(np.repeat(IMAGES[:1], N, 0))
     images, label = np.repeat(IMAGES[:1], ROWS, 0), np.repeat(LABEL[:1], ROWS)
     found = {}

@@ -257,7 +257,7 @@ def test_other_faults_of_a_device_in_an_evaluation_stay_what_they_are():
 
 
 def test_a_decision_table_of_a_broken_seed_counts_as_no_class(tmp_path):
-    """What is stored of it is -1, which is right about no image, not class 0."""
+    """The stored decision is -1, which is right for no image; it is not class 0."""
     broken = np.array([inference.UNDECIDED] * 3, np.int32)
     one = decisions.Decisions(broken, {"label": np.zeros(3, np.int32)})
     decisions.write(tmp_path / "x.parquet", {0: one})

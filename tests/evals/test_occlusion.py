@@ -42,7 +42,7 @@ def shown(made, condition, rows=range(N)):
 
 
 def hidden(seen, instead=0.0, rows=range(N)):
-    """Which pixels are not the image's; each is what stands instead."""
+    """Return which pixels differ from the image; all of these have the fill."""
     image = IMAGES[np.array(rows)] / np.float32(255)
     mask = (abs(seen - image) > 1e-6).any(-1)
     np.testing.assert_allclose(seen[mask], np.broadcast_to(instead, seen.shape)[mask])
@@ -154,7 +154,7 @@ def test_the_network_is_asked_for_a_map_once_a_batch():
 
 @pytest.mark.slow
 def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
-    """Of a network of convolutions, to the bit: one map serves all conditions."""
+    """One map serves all conditions of a convolutional network, to the bit."""
     net = models.MODELS["cnn"](4, width=4)
     image = IMAGES / np.float32(255)
     variables = jax.jit(net.init)(jax.random.key(3), image)

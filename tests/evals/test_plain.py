@@ -9,7 +9,7 @@ from jbias.evals import probe_registry
 
 
 def test_conditions_of_a_measure_stay_beside_the_rule(monkeypatch):
-    """As of a measure that counts by class, too."""
+    """A measure that counts by class keeps its conditions under several rules."""
 
     def halves(decided):
         n = len(decided.prediction)

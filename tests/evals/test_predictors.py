@@ -66,7 +66,7 @@ def ask(one, **options):
 
 
 class Tensor:
-    """As much of PyTorch's as is asked for."""
+    """A stand-in for PyTorch's tensor, with the methods that are called."""
 
     def __init__(self, array):
         self.array = array
@@ -474,7 +474,7 @@ def test_every_function_of_images_may_be_asked():
 
 
 class WithGradient(Tensor):
-    """As PyTorch's, which become arrays once they are detached."""
+    """A stand-in for PyTorch's tensors that become arrays only after `detach`."""
 
     def detach(self):
         return Tensor(self.array)
@@ -553,7 +553,7 @@ def test_a_function_that_ends_the_process_is_no_success(suite, tmp_path):
 @cases.each("offset", [0, 1e9, -1e9, 2**40])
 @cases.each("kind", [np.float64, np.int64])
 def test_numbers_with_a_large_common_part_keep_their_order(offset, kind):
-    """As NumPy's argmax of what the function answers, before anything is rounded."""
+    """Decisions equal NumPy's argmax of the outputs before they are rounded."""
     rng = np.random.default_rng(0)
     answers = rng.normal(size=(200, 16)) if kind is np.float64 else None
     answers = (

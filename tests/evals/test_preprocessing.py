@@ -1,4 +1,4 @@
-"""What models say about their preprocessing is read, applied, and told."""
+"""The preprocessing that models describe is read, applied and reported."""
 
 import functools
 import types
@@ -39,7 +39,7 @@ class Sharpen:
 
 
 class ImageClassification:
-    """As torchvision's weights give it."""
+    """A stand-in for the transforms of torchvision's weights."""
 
     def __init__(self, crop_size, resize_size=256):
         self.crop_size, self.resize_size = [crop_size], [resize_size]
@@ -387,7 +387,7 @@ def test_sides_may_be_entries_or_attributes_and_none_is_no_side(sides, size):
 
 
 class Sequential:
-    """As PyTorch's holds its layers."""
+    """A stand-in for PyTorch's Sequential, with its layers."""
 
     def __init__(self, *layers):
         self._modules = {str(i): layer for i, layer in enumerate(layers)}

@@ -1,4 +1,4 @@
-"""What is said of a measure is what it is about."""
+"""The one-line summary of a measure has its main numbers."""
 
 import numpy as np
 

@@ -35,7 +35,7 @@ def bands(image):
 
 
 def down(a):
-    """As the text has it: mirror, correlate and drop along rows, then columns."""
+    """Return a halved image as in the text: mirror, correlate and drop, by rows, then columns."""
     for _ in range(2):
         padded = np.pad(a, ((0, 0), (2, 2)), mode="reflect")
         smooth = [np.correlate(row, pyramid.KERNEL, "valid") for row in padded]

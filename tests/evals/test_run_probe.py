@@ -87,7 +87,7 @@ def test_stimuli_are_compiled_once_for_all_networks():
 
 @cases.each("room", (0, 8 * 48 * 4, 2**20))
 def test_slow_stimuli_are_made_once_for_all_networks(room):
-    """As far as there is room; what networks answer is the same."""
+    """Stimuli are cached as far as there is room; answers do not change."""
     made_of, store = [], inference.StimulusCache(room)
 
     def keep(key, make):
@@ -234,7 +234,7 @@ def test_agreement_is_of_the_first_and_the_last_stimuli():
 
 
 def test_a_step_may_look_into_the_network():
-    """What it sees is of the clean images, and of the network that is asked."""
+    """`look` sees the clean images, and the network that is measured."""
 
     def at(variables, image, site):
         assert site == "middle"
@@ -256,7 +256,7 @@ def test_a_step_may_look_into_the_network():
 
 
 def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
-    """As numpy has it, whatever the rule; ties, unknown cues, and answers that were kept."""
+    """Ranks equal numpy's for any rule, ties, unknown cues, and answers from a journal."""
     of = np.array([0, 0, 1, 2, 2, -1])  # The last is a member of none.
     matrix = (of[:, None] == np.arange(3)).astype(np.float32)
     image = np.random.default_rng(1).integers(0, 3, (40, 4, 4, 3), np.uint8) * 80

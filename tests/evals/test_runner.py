@@ -179,7 +179,7 @@ def test_some_images_are_evenly_spaced(measured):
 
 
 def test_classes_have_their_names(measured):
-    """Those that the network decides among: in records, and beside the decisions."""
+    """Records and descriptions have the names of the network's decision classes."""
     names = data.load("shapes", "edge", n=48).classes
     found = results.read(f"{measured}/*")
     each = found[found["metric"] == "class_accuracy"]
@@ -225,7 +225,7 @@ def test_other_options_under_the_same_name_are_refused(run, file, measured, caps
 
 @pytest.mark.slow
 def test_an_option_at_its_default_is_as_one_left_out(file, published, tmp_path, capsys):
-    """In what is recorded, which reports compare, and in what was recorded otherwise."""
+    """Descriptions are equal with and without an option at its default, also older ones."""
 
     def again(**options):
         asked = dict(probe="calibration", sets=("edge",), images=16, **options)
@@ -251,7 +251,7 @@ def test_an_option_at_its_default_is_as_one_left_out(file, published, tmp_path, 
 def test_other_weights_of_the_same_name_are_refused(
     run, file, measured, tmp_path, monkeypatch, late
 ):
-    """Those that were there, and those that another process brought a moment ago."""
+    """Results of other weights are refused, also if another process has just written them."""
     out = tmp_path / "other"
     shutil.copytree(measured, out)
     held = next(out.glob("*-seed0-*")) / "config.json"
@@ -464,7 +464,7 @@ def test_constants_are_told_and_can_be_given(
 
 @pytest.mark.slow
 def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
-    """Those that a file has, and those that are given; the pixels shown are the same."""
+    """The shown pixels are the same for constants from the file and from arguments."""
     rng = np.random.default_rng(0)
     image = rng.integers(1, 256, (4, 32, 32, 3), np.uint8)  # None of it is black.
     batch = inference.Batch(jnp.asarray(image), *[jnp.arange(4)] * 3, count=4)
@@ -898,7 +898,7 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
 
 
 def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
-    """As hubs lay them out: a folder a model, and links into a store."""
+    """Files are found in the layout of hubs: a folder per model, and links into a store."""
     for name in ("a.pth", "notes.txt", "b/model.safetensors", "b/c/D.PT", ".d/e.pth"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -912,7 +912,7 @@ def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
 
 
 def test_all_spellings_of_one_network_are_one(run, tmp_path, monkeypatch):
-    """Of a run, and of a file; a link to a file that has another name is another's."""
+    """Several paths to a run or a file count once; a link with another name is another file."""
     (tmp_path / "erm").symlink_to(run)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.pth").touch()
@@ -948,7 +948,7 @@ def test_the_suite_of_biases_is_there_without_any_data():
     ],
 )
 def test_arguments_without_a_say_are_refused(text, said):
-    """Who forgets data=imagenet does not get the embedded set unnoticed."""
+    """Arguments without effect are refused, so that a forgotten data=imagenet is noticed."""
     with pytest.raises(ValueError, match=f"^suite argument: .*{said}") as refused:
         biases.get_config(text)
     assert "\n" not in str(refused.value)
@@ -978,7 +978,7 @@ def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
 
 @cases.each("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
 def test_images_bounds_what_changes_them_and_a_trial_bounds_all(sets):
-    """What shows images as they are shows whole sets, but in a trial of every part."""
+    """Measures of unchanged images use whole sets, except in a trial, which limits all."""
     as_they_are = {"accuracy", "calibration", "classes", "shape_bias", "human"}
     for text, of_whole, of_changed in (("images=9", 0, 9), ("smoke", 240, 16)):
         c = biases.get_config(f"{sets}{text}")
@@ -1159,7 +1159,7 @@ def test_what_is_known_of_sets_survives_calls_for_others(
 
 
 def test_other_answers_of_people_are_refused(tmp_path, capsys):
-    """As are other images; the same answers in another order are the same."""
+    """Other answers and other images are refused; the same answers in another order are not."""
     path, (header, *rows) = contrast(tmp_path)
     (tmp_path / "suite.py").write_text(
         "import ml_collections\n"
@@ -1259,7 +1259,7 @@ def test_measures_by_other_rules_share_the_answers(
 
 
 def test_cues_have_ranks_among_logits(file, published, tmp_path, monkeypatch):
-    """Of a file of weights: the records are those of its logits, and so is the page."""
+    """The records and the page of a file of weights have the ranks of its logits."""
     seen, ask = [], inference.BoundJaxNetwork.predict
 
     def kept(self, image, shown):
@@ -1344,7 +1344,7 @@ def test_networks_saved_as_files_and_runs_are_measured(file, tmp_path):
 
 
 def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
-    """Of the set that is named, or of its own; and another set is another measure."""
+    """A probe gets the images of the named set, or of its own; another set, another measure."""
     given = []
 
     def make(*, others):
@@ -1444,7 +1444,7 @@ def test_any_model_that_answers_is_measured_and_what_it_has_not_is_left_out(
     labels, seen = np.asarray(source.columns["label"]), set()
 
     def looked_up(image, shown):
-        """As from a table of answers to some of the set's images as they are."""
+        """Return decisions looked up in a table of answers to some unchanged images of the set."""
         seen.add((shown.dataset, shown.condition))
         if shown.condition:
             raise ValueError(f"has no answers under {shown.condition!r}")

@@ -1,7 +1,7 @@
-"""What probes of distortion draw, kept: measures of other days are of the same stimuli.
+"""Stored draws of the distorting probes: measures of different days use the same stimuli.
 
-For images 0 to 2 of a set of 8 by 8 pixels, seed 0. Where a change is meant to change the
-draws, numbers measured before it cannot stand beside new ones: then change these, too.
+For images 0 to 2 of a set of 8 by 8 pixels, seed 0. After an intended change of the draws,
+numbers measured before it are not comparable with new ones: then change these, too.
 """
 
 import numpy as np
@@ -25,13 +25,13 @@ def shown(name: str, condition: str, **options) -> np.ndarray:
 
 
 def hidden(*args, **options) -> list[str]:
-    """Which pixels are black, a byte a row."""
+    """Return the mask of black pixels, one byte per row of pixels."""
     black = (shown(*args, **options) == 0).all(-1)
     return [np.packbits(one).tobytes().hex() for one in black]
 
 
 def test_tiles():
-    """Which tile lies where, row by row."""
+    """Tiles are at their stored places, row by row."""
     found = shown("grid_shuffle", "2x2", grids=(2,), classes=("a",))
     places = [(slice(i, i + 4), slice(j, j + 4)) for i in (0, 4) for j in (0, 4)]
     tiles = [

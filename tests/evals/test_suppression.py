@@ -54,7 +54,7 @@ def make(side, *families):
 
 
 def test_there_are_69_conditions():
-    """Of the published ones two are the same; people's coarse tiles are one more."""
+    """Two of the published conditions are equal; people's coarse tiles are one more."""
     sizes = {name: len(each) for name, each in suppression.FAMILIES.items()}
     assert [*sizes.values()] == [4, 8, 8, 6, 7, 5, 5, 1, 8, 6, 8, 6]
     assert sum(sizes.values()) - sizes["people"] + 1 == 69
@@ -394,7 +394,7 @@ def test_at_chance_nothing_is_relative():
 
 
 def test_intervals_cover_what_they_say():
-    """That of one share is near the one of the delta method."""
+    """The interval of a share is near that of the delta method."""
     n, rng = 2000, np.random.default_rng(0)
     clean = rng.random(n) < 0.8
     grey = clean & (rng.random(n) < 0.5)
@@ -520,7 +520,7 @@ def test_small_images_are_not_blurred_by_nothing(asked, families, reference):
 
 
 def test_why_it_is_not_blurred():
-    """As published at 32 pixels a Gaussian of up to 11 points leaves bytes as they are."""
+    """A published Gaussian of up to 11 points at 32 pixels does not change bytes."""
     made = suppression_stimuli.make(side=32, families=("blur",))
     image = SMALL[:32, :32].astype(float)
     for condition in suppression.FAMILIES["blur"][:5]:

@@ -1,4 +1,4 @@
-"""What is read of timm's configurations prepares photographs as timm itself does."""
+"""Values read from timm's configurations prepare photographs as timm itself does."""
 
 import numpy as np
 import pytest
