@@ -1,4 +1,4 @@
-"""BiasBed's tables, recomputed from its runs: what agrees, and why the rest does not.
+"""BiasBed's tables recomputed from its runs, and the differences from the printed tables.
 
 Source: Kalischek et al., CVPR 2023, https://arxiv.org/abs/2211.13190: Tables 1 to 5 and
 the runs of appendices C.1 (last 30 epochs) and C.2 (best validation).
@@ -24,16 +24,16 @@ LAST = "published/biasbed_last30"
 MEAN_OFF, STD_OFF = 0.1, 0.103
 PRINTED_F = {"all": "7.46", "strict": "4.98"}
 PRINTED_P = {"all": "0.000002", "strict": "0.00045"}
-LEFT_OUT = (2, 5)  # Runs of pAdaIN that the printed rows do not hold.
+LEFT_OUT = (2, 5)  # Runs of pAdaIN that the printed rows do not include.
 
 
 def scores(name: str) -> pd.DataFrame:
-    """Reads a table of examples/ as it stands."""
+    """Return a table of the folder examples/."""
     return pd.read_csv(EXAMPLES / f"{name}.csv")
 
 
 def printed(table: int) -> pd.DataFrame:
-    """Gives Table 2 or 3 as printed: algorithm, dataset, mean, std."""
+    """Return Table 2 or 3 as printed: algorithm, dataset, mean, std."""
     if table == 3:
         return scores("published/biasbed_table3").rename(columns={"score": "mean"})
     means = scores("biasbed_table2").rename(columns={"score": "mean"})
@@ -41,12 +41,12 @@ def printed(table: int) -> pd.DataFrame:
 
 
 def selected(runs: pd.DataFrame) -> pd.DataFrame:
-    """Gives mean and deviation (n - 1) over runs, as in Table 2."""
+    """Return mean and deviation (n - 1) over runs, as in Table 2."""
     return _in_order(runs.groupby(KEYS)["score"].agg(["mean", "std"]), runs)
 
 
 def pooled(last: pd.DataFrame) -> pd.DataFrame:
-    """Gives mean and deviation over runs and epochs together, as in Table 3.
+    """Return mean and deviation over runs and epochs together, as in Table 3.
 
     std^2 = (R - 1) / R between^2 + mean(within^2): R runs of 30 epochs each.
     """
@@ -62,16 +62,17 @@ def pooled(last: pd.DataFrame) -> pd.DataFrame:
 
 
 def recomputed(table: int, *, without: tuple[int, ...] = ()) -> pd.DataFrame:
-    """Gives Table 2 or 3 from its runs, leaving out these runs of pAdaIN."""
+    """Return Table 2 or 3 from its runs; `without` are runs of pAdaIN to leave out."""
     runs = scores("biasbed_runs" if table == 2 else LAST)
     runs = runs[(runs["algorithm"] != PADAIN) | ~runs["run"].isin(without)]
     return selected(runs) if table == 2 else pooled(runs)
 
 
 def differences(table: int, *, without: tuple[int, ...] = ()) -> pd.DataFrame:
-    """Gives recomputed minus printed cells, in the order of print.
+    """Return recomputed minus printed cells, in the order of print.
 
-    `beyond` says where rounding of runs and of print cannot explain the difference.
+    Column `beyond` is true where rounding cannot explain the difference. `without` are
+    runs of pAdaIN to leave out.
     """
     both = printed(table).merge(
         recomputed(table, without=without), on=KEYS, suffixes=("_printed", "")
@@ -85,17 +86,18 @@ def differences(table: int, *, without: tuple[int, ...] = ()) -> pd.DataFrame:
 
 
 def implied_run(table: int) -> pd.DataFrame:
-    """Gives the tenth run of DeepAugERM-CAE that the means of Table 2 or 3 ask for.
+    """Return the tenth run of DeepAugERM-CAE that the means of Table 2 or 3 imply.
 
-    10 printed - the sum of the nine listed; `std` is that of the ten, beside the print. Within
-    the tenth run of Table 3 it takes the nine others' mean square deviation.
+    The tenth run is ten times the printed mean minus the sum of the nine listed runs. Column
+    `std` is the deviation of the ten. For Table 3 the deviation within the tenth run is
+    taken as the root mean square of the deviations within the nine others.
     """
     name, value = ("biasbed_runs", "score") if table == 2 else (LAST, "mean")
     runs = scores(name)
-    mine = dict(list(runs[runs["algorithm"] == CAE].groupby("dataset")))
+    by_dataset = dict(list(runs[runs["algorithm"] == CAE].groupby("dataset")))
     rows = []
     for row in printed(table)[lambda t: t["algorithm"] == CAE].itertuples():
-        listed = mine[row.dataset]
+        listed = by_dataset[row.dataset]
         tenth = 10 * row.mean - listed[value].sum()
         std = np.std([*listed[value], tenth], ddof=1 if table == 2 else 0)
         if table == 3:
@@ -107,7 +109,7 @@ def implied_run(table: int) -> pd.DataFrame:
 
 
 def table1() -> pd.DataFrame:
-    """Gives Table 1 with its differences recomputed, and Table 2's value beside it."""
+    """Return Table 1 with recomputed differences and the values of Table 2."""
     table = scores("published/biasbed_table1")
     table["recomputed"] = (table["best_validation"] - table["best_epoch_oracle"]).round(
         1
@@ -117,9 +119,10 @@ def table1() -> pd.DataFrame:
 
 
 def settings() -> dict[str, tuple[str, ...]]:
-    """Gives the choices of data sets, from what the algorithms were trained on.
+    """Return the data sets of each setting of the tests.
 
-    strict: those that no algorithm was trained on, and ImageNet1k, as the paper has it.
+    Setting "strict" has the data sets that no algorithm was trained on, and ImageNet1k, as
+    in the paper.
     """
     trained = set(scores("published/trained_on")["dataset"])
     every = tuple(dict.fromkeys(scores("biasbed_table2")["dataset"]))
@@ -133,8 +136,8 @@ def settings() -> dict[str, tuple[str, ...]]:
 
 
 def inputs() -> dict[str, pd.DataFrame]:
-    """Gives the tables of scores that the tests could have been made from."""
-    found = {
+    """Return tables of scores that the paper's tests may have used, by description."""
+    frames = {
         "Table 2 as printed": scores("biasbed_table2"),
         "means of the runs of C.2": recomputed(2),
         "the same, pAdaIN without runs 2 and 5": recomputed(2, without=LEFT_OUT),
@@ -145,12 +148,12 @@ def inputs() -> dict[str, pd.DataFrame]:
     }
     return {
         name: frame.rename(columns={"mean": "score"})[[*KEYS, "score"]]
-        for name, frame in found.items()
+        for name, frame in frames.items()
     }
 
 
 def matrix(frame: pd.DataFrame, datasets: tuple[str, ...]) -> pd.DataFrame:
-    """Gives data sets by algorithms, both in the order of print."""
+    """Return scores as data sets by algorithms, both in the order of print."""
     algorithms = list(dict.fromkeys(scores("biasbed_table2")["algorithm"]))
     return frame.pivot(index="dataset", columns="algorithm", values="score").loc[
         list(datasets), algorithms
@@ -158,8 +161,8 @@ def matrix(frame: pd.DataFrame, datasets: tuple[str, ...]) -> pd.DataFrame:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tested:
-    """Iman and Davenport's F of one input over one choice of data sets."""
+class ImanDavenport:
+    """Iman and Davenport's test of a table of scores over some data sets."""
 
     f: float
     f_untied: float  # Without correction for ties.
@@ -169,78 +172,84 @@ class Tested:
     df_conover: tuple[float, float]
 
 
-def tested(frame: pd.DataFrame, datasets: tuple[str, ...]) -> Tested:
-    """Tests whether the algorithms rank alike over these data sets."""
+def iman_davenport(frame: pd.DataFrame, datasets: tuple[str, ...]) -> ImanDavenport:
+    """Return the test of equal ranks of all algorithms over the data sets."""
     table = matrix(frame, datasets)
     plain = stats.friedman(table, larger_is_better=True)
-    other = stats.friedman(table, larger_is_better=True, df="conover")
+    conover = stats.friedman(table, larger_is_better=True, df="conover")
     untied = stats.friedman(table, larger_is_better=True, ties=False)
-    return Tested(
+    return ImanDavenport(
         f=plain.statistic,
         f_untied=untied.statistic,
         p=plain.pvalue,
-        p_conover=other.pvalue,
+        p_conover=conover.pvalue,
         df=plain.df,
-        df_conover=other.df,
+        df_conover=conover.df,
     )
 
 
 def ties() -> list[str]:
-    """Names the ties of Table 2 with nine runs of DeepAugERM-CAE."""
+    """Return texts that name the ties of Table 2 with nine runs of DeepAugERM-CAE."""
     table = printed(2).set_index(KEYS)["mean"]
     nine = recomputed(2).set_index(KEYS)["mean"]
     table.loc[CAE] = nine.loc[CAE].to_numpy()
-    found = []
+    texts = []
     for dataset, rows in table.reset_index().groupby("dataset", sort=False):
-        for score, alike in rows.groupby("mean"):
-            if len(alike) > 1:
-                found.append(
-                    f"{' and '.join(alike['algorithm'])} on {dataset} ({score:g})"
-                )
-    return found
+        for score, tied in rows.groupby("mean"):
+            if len(tied) > 1:
+                algorithms = " and ".join(tied["algorithm"])
+                texts.append(f"{algorithms} on {dataset} ({score:g})")
+    return texts
 
 
 def pairs(setting: str) -> pd.DataFrame:
-    """Gives printed and exact p of Nemenyi's test: Table 4 (all) or 5 (strict)."""
+    """Return printed and exact p of Nemenyi's test: Table 4 (all) or 5 (strict).
+
+    Column `capped` is true where the printed p is 0.9, the largest of the printed table.
+    """
     table = matrix(scores("biasbed_paper_configuration"), settings()[setting])
     result = stats.nemenyi(table, larger_is_better=True)
     exact = pd.DataFrame(result.pvalues, table.columns, table.columns)
-    found = scores("published/biasbed_nemenyi")
-    found = found[found["datasets"] == setting].drop(columns="datasets")
-    found["exact"] = [
-        exact.loc[a, b] for a, b in zip(found["algorithm_a"], found["algorithm_b"])
+    frame = scores("published/biasbed_nemenyi")
+    frame = frame[frame["datasets"] == setting].drop(columns="datasets")
+    frame["exact"] = [
+        exact.loc[a, b] for a, b in zip(frame["algorithm_a"], frame["algorithm_b"])
     ]
-    found["capped"] = found["p"] == 0.9
-    return found.reset_index(drop=True)
+    frame["capped"] = frame["p"] == 0.9
+    return frame.reset_index(drop=True)
 
 
 def mean_ranks(setting: str) -> pd.Series:
-    """Gives the mean ranks of the paper's configuration; 1 is the best."""
+    """Return the algorithms' mean ranks with the paper's configuration; 1 is the best."""
     table = matrix(scores("biasbed_paper_configuration"), settings()[setting])
     ranked = score_table.rank(table, larger_is_better=True)
     return pd.Series(ranked.mean(axis=0), table.columns)
 
 
 def critical_difference(setting: str, alpha: float = 0.05) -> float:
+    """Return the critical difference of mean ranks in Nemenyi's test."""
     table = matrix(scores("biasbed_paper_configuration"), settings()[setting])
     result = stats.nemenyi(table, larger_is_better=True)
     return result.critical_difference(alpha)
 
 
 def duplicates(name: str) -> list[tuple[str, int, int]]:
-    """Names pairs of runs that are alike on all data sets: algorithm, run, run."""
+    """Return pairs of runs with equal scores on all data sets: (algorithm, run, run).
+
+    name: of a table in examples/.
+    """
     runs = scores(name)
     value = "score" if "score" in runs else "mean"
-    found = []
-    for algorithm, mine in runs.groupby("algorithm", sort=False):
-        wide = mine.pivot(index="run", columns="dataset", values=value)
-        found += [
+    pairs = []
+    for algorithm, rows in runs.groupby("algorithm", sort=False):
+        wide = rows.pivot(index="run", columns="dataset", values=value)
+        pairs += [
             (algorithm, a, b)
             for i, a in enumerate(wide.index)
             for b in wide.index[i + 1 :]
             if (wide.loc[a] == wide.loc[b]).all()
         ]
-    return found
+    return pairs
 
 
 def _in_order(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What studies of fewer seeds would have said: tables and figures of docs/few-seeds.md.
+"""Write the tables and figures of docs/few-seeds.md on studies with few seeds.
 
     python -m benchmarks.few_seeds [--out=docs]
 
@@ -25,89 +25,122 @@ from jbias import stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 SEEDS = (1, 3, 5)
-MANY = (1, 3, 5, 10, 20, 50)  # Of a hundred.
-FAR, COPIES = 10, 7  # Points; methods that are all the same one.
+MANY_SEEDS = (1, 3, 5, 10, 20, 50)  # For the study of a hundred seeds.
+DIFFERENCE = 10  # Percentage points between two studies.
+COPIES = 7  # Copies of one method that a study compares.
 
 
 def shape_biases(study: str = "shapes") -> dict[str, np.ndarray]:
-    """Shape bias of each seed in %, by method, the largest median first."""
-    found = all_results.by_method(study, "shape_bias")
-    return dict(sorted(found.items(), key=lambda one: -np.median(one[1])))
+    """Return the shape bias of each seed in %, by method, the largest median first."""
+    biases = all_results.by_method(study, "shape_bias")
+    order = sorted(biases, key=lambda method: -np.median(biases[method]))
+    return {method: biases[method] for method in order}
 
 
-def shape(scores: dict[str, np.ndarray]) -> str:
-    """The table of methods: groups apart, the best of seven copies, seeds against ERM."""
+def format_methods(scores: dict[str, np.ndarray]) -> str:
+    """Return the table of methods as Markdown.
+
+    Columns: spread of the seeds, how often two studies of few seeds differ, by how much the
+    best of equal methods leads, and the seeds needed to distinguish a method from ERM.
+
+    scores: score per seed, by method.
+    """
     head = (
-        *("Shape bias", "median [range]"),
-        f"1, 3, 5 seeds: two studies differ by > {FAR}",
-        *(f"the best of {COPIES} copies leads by", "seeds to tell it from ERM"),
+        "Shape bias",
+        "median [range]",
+        f"1, 3, 5 seeds: two studies differ by > {DIFFERENCE}",
+        f"the best of {COPIES} copies leads by",
+        "seeds to tell it from ERM",
     )
     lines = []
-    asked = dict(difference=FAR, larger_is_better=True, seeds=SEEDS)
     for name, values in scores.items():
-        found = stats.few_seeds([values] * COPIES, **asked)
-        apart = ", ".join(f"{100 * share:.0f}" for share in found.apart[:, 0])
-        lead = ", ".join(f"{points:.0f}" for points in found.lead[:, 0])
-        against = stats.few_seeds([values, scores["ERM"]], **asked).needed[0, 1]
-        needed = "–" if name == "ERM" else f"{against:,.0f}"
+        copies = _few_seeds([values] * COPIES)
+        apart = ", ".join(f"{100 * share:.0f}" for share in copies.apart[:, 0])
+        lead = ", ".join(f"{points:.0f}" for points in copies.lead[:, 0])
+        num_seeds = _few_seeds([values, scores["ERM"]]).needed[0, 1]
+        needed = "–" if name == "ERM" else f"{num_seeds:,.0f}"
         lines.append((name, all_results.spread(values), f"{apart} %", lead, needed))
     return all_results.table(head, lines)
 
 
-def turned(tables: dict[str, list[list[np.ndarray]]]) -> str:
-    """The table of signs: how often pairs of methods change places, by seeds."""
-    lines = []
-    for name, sets in tables.items():
-        shares = []
-        for scores in sets:
-            asked = dict(difference=FAR, larger_is_better=True, seeds=SEEDS)
-            found = stats.few_seeds(scores, **asked).reversed
-            each = np.triu_indices(len(scores), 1)
-            shares.append([100 * np.nanmean(one[each]) for one in found])
-        means = np.mean(shares, axis=0)
-        lines.append((name, *(f"{x:.0f} %" for x in means)))
-    first, *others = SEEDS
-    head = ("Pairs that change places", str(first), *map(str, others[:-1]))
-    return all_results.table((*head, f"{others[-1]} seeds"), lines)
-
-
-def of_hundred(values: np.ndarray) -> str:
-    """The table of a hundred seeds: studies apart, and what most of new ones would report."""
-    asked = dict(difference=FAR, larger_is_better=True, seeds=MANY, draws=100_000)
-    apart = stats.few_seeds([values], **asked).apart[:, 0]
-    rng = np.random.default_rng(0)
-    means = [rng.choice(values, (100_000, s)).mean(axis=1) for s in MANY]
-    ends = [np.percentile(one, (2.5, 97.5)) for one in means]
-    head = ("ERM, seeds of a study", *map(str, MANY))
-    far = (f"two studies differ by > {FAR}", *(f"{100 * x:.0f} %" for x in apart))
-    most = (
-        "95 % of studies report",
-        *(f"{low:.0f} to {high:.0f}" for low, high in ends),
+def _few_seeds(scores: list[np.ndarray]):
+    """Return stats.few_seeds of the scores for the numbers of seeds in SEEDS."""
+    return stats.few_seeds(
+        scores, difference=DIFFERENCE, larger_is_better=True, seeds=SEEDS
     )
-    return all_results.table(head, [far, most])
 
 
-def of_biasbed() -> list[dict[str, np.ndarray]]:
-    """The scores of each run of the BiasBed paper, by algorithm, for every test set."""
+def format_reversals(tables: dict[str, list[list[np.ndarray]]]) -> str:
+    """Return a table of how often pairs of methods change places, by number of seeds.
+
+    tables: row title -> data sets -> methods -> score per seed.
+    """
+    lines = []
+    for title, datasets in tables.items():
+        shares = []
+        for scores in datasets:
+            pairs = np.triu_indices(len(scores), 1)
+            reversed_shares = _few_seeds(scores).reversed
+            shares.append([100 * np.nanmean(share[pairs]) for share in reversed_shares])
+        means = np.mean(shares, axis=0)
+        lines.append((title, *(f"{mean:.0f} %" for mean in means)))
+    *numbers, last = map(str, SEEDS)
+    head = ("Pairs that change places", *numbers, f"{last} seeds")
+    return all_results.table(head, lines)
+
+
+def format_hundred_seeds(values: np.ndarray) -> str:
+    """Return a table of studies with seeds drawn from a hundred, by number of seeds.
+
+    Rows: how often two studies differ by more than DIFFERENCE, and the interval of the means
+    that 95 % of studies report.
+    """
+    apart = stats.few_seeds(
+        [values],
+        difference=DIFFERENCE,
+        larger_is_better=True,
+        seeds=MANY_SEEDS,
+        draws=100_000,
+    ).apart[:, 0]
+    rng = np.random.default_rng(0)
+    means = [rng.choice(values, (100_000, s)).mean(axis=1) for s in MANY_SEEDS]
+    intervals = [np.percentile(draws, (2.5, 97.5)) for draws in means]
+    head = ("ERM, seeds of a study", *map(str, MANY_SEEDS))
+    differ = (
+        f"two studies differ by > {DIFFERENCE}",
+        *(f"{100 * share:.0f} %" for share in apart),
+    )
+    reported = (
+        "95 % of studies report",
+        *(f"{low:.0f} to {high:.0f}" for low, high in intervals),
+    )
+    return all_results.table(head, [differ, reported])
+
+
+def read_biasbed() -> list[dict[str, np.ndarray]]:
+    """Return the scores of the BiasBed paper's runs, by algorithm, for every test set."""
     rows = pd.read_csv(ROOT / "examples/biasbed_runs.csv").dropna(subset="score")
     return [
-        {name: one["score"].values for name, one in of_set.groupby("algorithm")}
-        for _, of_set in rows.groupby("dataset")
+        {
+            algorithm: runs["score"].values
+            for algorithm, runs in dataset_rows.groupby("algorithm")
+        }
+        for _, dataset_rows in rows.groupby("dataset")
     ]
 
 
-def with_erm(sets: list[dict[str, np.ndarray]]) -> list[list[np.ndarray]]:
-    """Pairs of ERM and another, of every test set."""
+def pair_with_erm(datasets: list[dict[str, np.ndarray]]) -> list[list[np.ndarray]]:
+    """Return pairs of scores of ERM and another method, for every data set."""
     return [
-        [scores["ERM"], one]
-        for scores in sets
-        for name, one in scores.items()
-        if name != "ERM"
+        [scores["ERM"], values]
+        for scores in datasets
+        for method, values in scores.items()
+        if method != "ERM"
     ]
 
 
 def draw(values: np.ndarray, path: pathlib.Path) -> None:
-    """What studies of ERM would have reported: every mean of s of its seeds."""
+    """Write a figure of the means that studies of ERM with few seeds would report."""
     figure, axes = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
     for row, s in enumerate(SEEDS):
         groups = itertools.combinations(values, s)
@@ -129,7 +162,7 @@ def draw(values: np.ndarray, path: pathlib.Path) -> None:
 
 
 def draw_hundred(values: np.ndarray, path: pathlib.Path) -> None:
-    """How many of a hundred seeds have which shape bias."""
+    """Write a histogram of the shape biases of a hundred seeds."""
     figure, axes = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
     axes.hist(values, bins=np.arange(0, 101, 5), color="C0", rwidth=0.9)
     axes.set_xlim(0, 100)
@@ -141,32 +174,40 @@ def draw_hundred(values: np.ndarray, path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """Writes tables and figures."""
+    """Write the tables and figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--out", type=pathlib.Path, default=ROOT / "docs", help="of the figures"
+        "--out",
+        type=pathlib.Path,
+        default=ROOT / "docs",
+        help="folder for the figures (default: docs)",
     )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     scores = shape_biases()
-    published = of_biasbed()
+    published = read_biasbed()
     tables = {
         "shape bias here, all pairs of fifteen methods": [[*scores.values()]],
-        "shape bias here, ERM with each": with_erm([scores]),
+        "shape bias here, ERM with each": pair_with_erm([scores]),
         "BiasBed's ten test sets, all pairs of eight": [
             [*x.values()] for x in published
         ],
-        "BiasBed's ten test sets, ERM with each": with_erm(published),
+        "BiasBed's ten test sets, ERM with each": pair_with_erm(published),
     }
     hundred = shape_biases("hundred-seeds")["ERM"]
-    told = f"{shape(scores)}\n{turned(tables)}\n{of_hundred(hundred)}"
+    sections = (
+        format_methods(scores),
+        format_reversals(tables),
+        format_hundred_seeds(hundred),
+    )
+    text = "\n".join(sections)
     path = ROOT / "benchmarks/results/few-seeds.md"
-    path.write_text(told, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     draw(scores["ERM"], options.out / "few-seeds.svg")
     draw_hundred(hundred, options.out / "hundred-seeds.svg")
-    print(told)
+    print(text)
 
 
 if __name__ == "__main__":

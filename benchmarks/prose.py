@@ -1,4 +1,4 @@
-"""Text of documents that commands write: paragraphs, tables, numbers."""
+"""Format paragraphs, tables and numbers of pages that commands write."""
 
 import re
 import textwrap
@@ -7,27 +7,35 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 
-def wrapped(part: str) -> str:
-    """Breaks the lines of words anew: numbers in them have other lengths than their names."""
-    blocks, code = [], False
-    for block in part.split("\n\n"):
-        code = code or block.startswith("```")
-        if code or block.startswith(("#", "|")):
-            code = code and not block.endswith("```")
+def wrap(section: str) -> str:
+    """Return Markdown with paragraphs wrapped at 110 characters.
+
+    Headings, tables and blocks of code stay as they are.
+    """
+    blocks, is_code = [], False
+    for block in section.split("\n\n"):
+        is_code = is_code or block.startswith("```")
+        if is_code or block.startswith(("#", "|")):
+            is_code = is_code and not block.endswith("```")
             blocks.append(block)
             continue
         lines = []
         for item in re.split(r"\n(?=- )", block):
             indent = "  " if item.startswith("- ") else ""
-            fill = dict(width=110, break_long_words=False, break_on_hyphens=False)
-            words = " ".join(item.split())
-            lines.append(textwrap.fill(words, subsequent_indent=indent, **fill))
+            line = textwrap.fill(
+                " ".join(item.split()),
+                width=110,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            lines.append(line)
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Gives a pipe table."""
+    """Return a Markdown table."""
     lines = [
         "| " + " | ".join(head) + " |",
         "| " + " | ".join("---" for _ in head) + " |",
@@ -36,21 +44,16 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def marked(told: str, bold: bool) -> str:
-    """Makes text bold, or not."""
-    return f"**{told}**" if bold else told
+def bold_if(text: str, is_bold: bool) -> str:
+    """Return `text`, in bold type if `is_bold`."""
+    return f"**{text}**" if is_bold else text
 
 
-def one(value: float) -> str:
-    """Shows one decimal."""
-    return f"{value:.1f}".replace("-", "−")
-
-
-def two(value: float) -> str:
-    """Shows two decimals; – if not known."""
+def format_two_decimals(value: float) -> str:
+    """Return `value` with two decimals, or – if it is missing."""
     return "–" if pd.isna(value) else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 
-def e(p: float) -> str:
-    """Shows a small number."""
+def format_exponent(p: float) -> str:
+    """Return a small number in exponential notation with three decimals."""
     return f"{p:.3e}"

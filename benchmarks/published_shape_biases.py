@@ -1,12 +1,13 @@
-"""Writes docs/published-shape-biases.md, its figure, and the table that reports read.
+"""Write docs/published-shape-biases.md, its figure, and the table that reports read.
 
     python -m benchmarks.published_shape_biases [--out=docs] [--decisions=DIR]
 
-The page and the figure are made of jbias/report/published_shape_biases.csv. With --decisions
-that is written first: of the decisions in DIR, as their authors publish them, and of
-examples/published/biases_printed.csv. DIR holds cue-conflict_subject-*.csv, of raw-data of
-https://github.com/bethgelab/model-vs-human at 79ed7cd, and cue-conflict_NETWORK.csv, which are
-style-transfer-512-nomask-experiment_NETWORK_session-1.csv, of raw-data of
+The page and the figure are made from the table jbias/report/published_shape_biases.csv. With
+--decisions the table is written first, from published decisions in DIR and from
+examples/published/biases_printed.csv. DIR must have two kinds of files:
+cue-conflict_subject-*.csv from raw-data of https://github.com/bethgelab/model-vs-human at
+79ed7cd, and cue-conflict_NETWORK.csv, which are
+style-transfer-512-nomask-experiment_NETWORK_session-1.csv from raw-data of
 https://github.com/rgeirhos/texture-vs-shape at ccd0c01.
 """
 
@@ -25,7 +26,7 @@ from jbias.report import network_frame, plots, published, tables
 
 NAME, FIGURE = "published-shape-biases.md", "published-shape-biases.svg"
 PRINTED = pathlib.Path(__file__).parents[1] / "examples/published/biases_printed.csv"
-NETWORKS = {  # Names of files: network, and what it was trained on.
+NETWORKS = {  # Name in the file: (network, training set).
     "resnet50": ("ResNet-50", "ImageNet"),
     "densenet121": ("DenseNet-121", "ImageNet"),
     "resnet50_train_60_epochs": ("ResNet-50", "Stylized-ImageNet"),
@@ -47,66 +48,90 @@ _GAVRIKOV = {
 
 
 def rows(folder: pathlib.Path) -> Iterator[dict]:
-    """Gives the rows of the table, from published decisions and printed numbers."""
+    """Yield the rows of the table, from published decisions and printed numbers.
+
+    folder: the folder of --decisions.
+    """
     people = trials.people(str(folder), "cue-conflict")
-    each = human.shape_biases(people).values()
-    told = dict(
-        network=published.PEOPLE, training="", shape=sum(one.n_shape for one in each)
-    )
-    told["either"] = told["shape"] + sum(one.n_texture for one in each)
     for name, (network, training) in NETWORKS.items():
         path = folder / f"cue-conflict_{name}.csv"
-        one = trials.read(str(path), "cue-conflict").select(people[0].image)
-        known = tuple(labels.geirhos16())
-        texture = geirhos.texture_labels("published", one.image, known)
-        bias = cue_conflict.shape_bias(one.response, one.category, texture)
-        counts = dict(shape=bias.n_shape, either=bias.n_shape + bias.n_texture)
-        found = {x.metric: x.value for x in human.compare(one, people, "cue-conflict")}
-        alike = dict(error_consistency=round(found["error_consistency"], 4))
-        yield dict(network=network, training=training) | counts | alike | _GEIRHOS
-    alike = dict(error_consistency=round(found["human_error_consistency"], 4))
-    yield told | alike | _PEOPLE
-    for one in pd.read_csv(PRINTED).to_dict("records"):
-        training = network_frame.TITLES.get(one["training"], one["training"])
-        told = dict(network=f"ResNet-50, {one['name']}", training=training)
-        yield told | dict(printed=one["shape"]) | _GAVRIKOV
+        decisions = trials.read(str(path), "cue-conflict").select(people[0].image)
+        classes = tuple(labels.geirhos16())
+        texture = geirhos.texture_labels("published", decisions.image, classes)
+        bias = cue_conflict.shape_bias(decisions.response, decisions.category, texture)
+        metrics = {
+            x.metric: x.value for x in human.compare(decisions, people, "cue-conflict")
+        }
+        yield {
+            "network": network,
+            "training": training,
+            "shape": bias.n_shape,
+            "either": bias.n_shape + bias.n_texture,
+            "error_consistency": round(metrics["error_consistency"], 4),
+            **_GEIRHOS,
+        }
+    people_biases = human.shape_biases(people).values()
+    n_shape = sum(bias.n_shape for bias in people_biases)
+    n_texture = sum(bias.n_texture for bias in people_biases)
+    yield {
+        "network": published.PEOPLE,
+        "training": "",
+        "shape": n_shape,
+        "either": n_shape + n_texture,
+        # The same value in every comparison of a network with people.
+        "error_consistency": round(metrics["human_error_consistency"], 4),
+        **_PEOPLE,
+    }
+    for row in pd.read_csv(PRINTED).to_dict("records"):
+        yield {
+            "network": f"ResNet-50, {row['name']}",
+            "training": network_frame.TITLES.get(row["training"], row["training"]),
+            "printed": row["shape"],
+            **_GAVRIKOV,
+        }
 
 
-def write_table(folder: pathlib.Path) -> str:
-    """Gives the text of the file that reports read."""
+def format_table(folder: pathlib.Path) -> str:
+    """Return the table that reports read, as CSV; folder: that of --decisions."""
     head = ["network", "training", "printed", "shape", "either", "error_consistency"]
     frame = pd.DataFrame([*rows(folder)], columns=[*head, *_GEIRHOS])
     return tables.to_csv(frame.astype({"shape": "Int64", "either": "Int64"}))
 
 
 def _printed(frame: pd.DataFrame) -> Iterator[tuple[str, Iterable]]:
-    """Gives each way of training, and its networks without the words that all begin with."""
+    """Yield each training category and its networks, named without "ResNet-50, "."""
     frame = frame.assign(network=frame["network"].str.removeprefix("ResNet-50, "))
-    for training, of_it in frame.groupby("training", sort=False):
-        yield training, of_it.itertuples()
+    for training, networks in frame.groupby("training", sort=False):
+        yield training, networks.itertuples()
 
 
 def text() -> str:
-    """Gives the whole page."""
+    """Return the page as Markdown."""
     frame = published.read()
     frame["training"] = frame["training"].fillna("")
-    counted = frame["either"] > 0
+    is_counted = frame["either"] > 0
     lines = []
-    for one in frame[counted].itertuples():
-        ends = f"{one.shape_bias_lower:.3f} to {one.shape_bias_upper:.3f}"
-        alike = one.error_consistency
-        cells = f"{one.shape_bias:.4f}", "–" if "nan" in ends else ends
-        cells += f"{one.either:,.0f}", "–" if pd.isna(alike) else f"{alike:.3f}"
-        lines.append((one.network, one.training, *cells))
+    for network in frame[is_counted].itertuples():
+        interval = f"{network.shape_bias_lower:.3f} to {network.shape_bias_upper:.3f}"
+        consistency = network.error_consistency
+        line = (
+            network.network,
+            network.training,
+            f"{network.shape_bias:.4f}",
+            "–" if "nan" in interval else interval,
+            f"{network.either:,.0f}",
+            "–" if pd.isna(consistency) else f"{consistency:.3f}",
+        )
+        lines.append(line)
     head = ("Network", "Trained", "Shape bias", "95 %", "Of", "Like people")
-    parts = [_OPENING, prose.markdown(head, lines), _PRINTED]
+    sections = [_OPENING, prose.markdown(head, lines), _PRINTED]
     lines = [
-        (training, "; ".join(f"{one.network} {one.shape_bias:.2f}" for one in of_it))
-        for training, of_it in _printed(frame[~counted])
+        (training, "; ".join(f"{x.network} {x.shape_bias:.2f}" for x in networks))
+        for training, networks in _printed(frame[~is_counted])
     ]
     head = ("Trained", "Shape bias of each ResNet-50, from texture to shape")
-    parts += [prose.markdown(head, lines), _CLOSING]
-    return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
+    sections += [prose.markdown(head, lines), _CLOSING]
+    return "\n\n".join(prose.wrap(section.strip()) for section in sections) + "\n"
 
 
 _OPENING = f"""
@@ -149,32 +174,49 @@ python -m benchmarks.published_shape_biases --out=docs
 
 
 def figure() -> str:
-    """Gives the figure as SVG."""
+    """Return the figure as SVG."""
     frame = published.read()
-    trained = frame["training"].fillna("").where(frame["either"] > 0, "")
-    names = [f"{a}{f' ({b})' if b else ''}" for a, b in zip(frame["network"], trained)]
-    ends = ("shape_bias", "shape_bias_lower", "shape_bias_upper")
-    drawn = plots.intervals(
-        names, *(frame[x].to_numpy() for x in ends), label="shape bias"
+    trainings = frame["training"].fillna("").where(frame["either"] > 0, "")
+    names = [
+        f"{network} ({training})" if training else network
+        for network, training in zip(frame["network"], trainings)
+    ]
+    plot = plots.intervals(
+        names,
+        frame["shape_bias"].to_numpy(),
+        frame["shape_bias_lower"].to_numpy(),
+        frame["shape_bias_upper"].to_numpy(),
+        label="shape bias",
     )
-    return plots.to_svg(drawn)
+    return plots.to_svg(plot)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page and the figure, and with --decisions the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.published_shape_biases",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", default="docs", metavar="DIR", help="(default: docs)")
-    parser.add_argument("--decisions", metavar="DIR", help="writes the table first")
+    parser.add_argument(
+        "--out",
+        default="docs",
+        metavar="DIR",
+        help="folder to write to (default: docs)",
+    )
+    parser.add_argument(
+        "--decisions",
+        metavar="DIR",
+        help="folder of published decisions; write the table from them first",
+    )
     args = parser.parse_args(argv)
     if args.decisions:
-        published.FILE.write_text(write_table(pathlib.Path(args.decisions)), "utf-8")
+        table = format_table(pathlib.Path(args.decisions))
+        published.FILE.write_text(table, "utf-8")
         print(f"written: {published.FILE}")
-    for name, made in ((NAME, text), (FIGURE, figure)):
+    for name, make_content in ((NAME, text), (FIGURE, figure)):
         path = pathlib.Path(args.out) / name
-        path.write_text(made(), encoding="utf-8")
+        path.write_text(make_content(), encoding="utf-8")
         print(f"written: {path}")
     return 0
 

@@ -1,10 +1,10 @@
-"""Writes docs/reproduction-biasbed-tables.md and -biases-tables.md: numbers recomputed.
+"""Write docs/reproduction-biasbed-tables.md and docs/reproduction-biases-tables.md.
 
     python -m benchmarks.reproduction [--out=docs]
 
-The pages hold summaries; their full tables are CSV files in the folder `results` beside
-them. Reads examples/ and examples/published/ only. `--check` writes nothing, and exits 1
-where a file is not what would be written.
+The pages summarise recomputed numbers of two papers; the full tables are CSV files in the
+pages' folder `results`. Reads examples/ and examples/published/ only. `--check` writes nothing
+and exits with code 1 if a file differs from what would be written.
 """
 
 import argparse
@@ -22,13 +22,13 @@ _EIGHT = "the same, pAdaIN without runs 2 and 5"
 
 
 def text() -> str:
-    """Gives the whole document."""
-    parts = [_opening(), _table1(), _scores(), _friedman(), *_pairs(), _notes()]
-    return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
+    """Return the page on BiasBed as Markdown."""
+    sections = [_opening(), _table1(), _scores(), _friedman(), *_pairs(), _notes()]
+    return "\n\n".join(prose.wrap(section.strip()) for section in sections) + "\n"
 
 
 def tables() -> dict[str, pd.DataFrame]:
-    """Gives the full tables behind the document, by the names of their files."""
+    """Return the full tables behind the page, by the names of their files."""
     numbers = (2, 3)
     return {
         "biasbed_selection": biasbed.table1(),
@@ -50,10 +50,17 @@ def _tests() -> pd.DataFrame:
     rows = []
     for scores, frame in biasbed.inputs().items():
         for setting, datasets in biasbed.settings().items():
-            found = biasbed.tested(frame, datasets)
-            values = (found.f, found.f_untied, prose.e(found.p))
-            rows.append((scores, setting, len(datasets), *values))
-            rows[-1] += (prose.e(found.p_conover),)
+            test = biasbed.iman_davenport(frame, datasets)
+            row = (
+                scores,
+                setting,
+                len(datasets),
+                test.f,
+                test.f_untied,
+                prose.format_exponent(test.p),
+                prose.format_exponent(test.p_conover),
+            )
+            rows.append(row)
     names = ["scores", "datasets", "n_datasets", "f", "f_untied", "p", "p_other_df"]
     return pd.DataFrame(rows, columns=names)
 
@@ -76,30 +83,32 @@ def _table1() -> str:
     frame = biasbed.table1()
     off = frame[(frame["recomputed"] - frame["difference"]).abs() > 0.05]
     (wrong,) = off.itertuples()
-    same = (frame["best_validation"] == frame["table2"]).sum()
+    num_equal = (frame["best_validation"] == frame["table2"]).sum()
     return f"""
 ## Table 1: the oracle against validation
 
 The paper compares the best epoch on the test set itself with the epoch of the best validation accuracy. Single epochs are not
 published, so only the differences can be recomputed ([all {len(frame)}](results/biasbed_selection.csv)). {len(frame) - len(off)} of
 {len(frame)} agree. {wrong.algorithm} on {wrong.dataset} is misprinted: it falls by {-wrong.recomputed:.1f}, not by
-{-wrong.difference:.1f}. The column of best validation equals Table 2 in {same} cells.
+{-wrong.difference:.1f}. The column of best validation equals Table 2 in {num_equal} cells.
 """
 
 
 def _scores() -> str:
-    agree, alone, gaps = {}, [], []
+    agree, padain_gaps, gaps = {}, [], []
     for table in (2, 3):
         frame = biasbed.differences(table)
         agree[table] = f"{len(frame) - frame['beyond'].sum()} of {len(frame)}"
-        others = frame[~frame["algorithm"].isin([biasbed.PADAIN, biasbed.CAE])]
-        assert not others["beyond"].any()
-        gaps.append(others[["mean_off", "std_off"]].abs().max())
-        less = biasbed.differences(table, without=biasbed.LEFT_OUT)
-        less = less[less["algorithm"] == biasbed.PADAIN]
-        alone.append(
-            f"{less['mean_off'].abs().max():.4f} and {less['std_off'].abs().max():.3f} in Table {table}"
+        explained = frame[~frame["algorithm"].isin([biasbed.PADAIN, biasbed.CAE])]
+        assert not explained["beyond"].any()
+        gaps.append(explained[["mean_off", "std_off"]].abs().max())
+        padain = biasbed.differences(table, without=biasbed.LEFT_OUT)
+        padain = padain[padain["algorithm"] == biasbed.PADAIN]
+        mean_gap, std_gap = (
+            padain["mean_off"].abs().max(),
+            padain["std_off"].abs().max(),
         )
+        padain_gaps.append(f"{mean_gap:.4f} and {std_gap:.3f} in Table {table}")
     widest = pd.DataFrame(gaps).max()
     cells = biasbed.differences(2).set_index(biasbed.KEYS)
     edge = cells.loc[(biasbed.PADAIN, "Edge")]
@@ -119,7 +128,7 @@ off by at most {widest["mean_off"]:.3f} and deviations by at most {widest["std_o
 
 **pAdaIN.** The printed row is the mean of eight of the ten listed runs, without runs 2 and 5. Over all ten, Edge is
 {edge["mean"]:.2f} ± {edge["std"]:.2f}, printed {edge["mean_printed"]:.1f} ± {edge["std_printed"]:.1f}. Over the eight, means and
-deviations agree within {report_tables.join(alone)}. Runs {twins[1]} and {twins[2]} are equal in all of C.2 and differ in
+deviations agree within {report_tables.join(padain_gaps)}. Runs {twins[1]} and {twins[2]} are equal in all of C.2 and differ in
 C.1: one listing is a copy.
 
 **DeepAugERM-CAE.** {int(tenth["listed"])} runs are listed, but the printed means are those of ten. The
@@ -130,26 +139,33 @@ looks like plain ERM: {tenth["tenth"]:.1f} on Edge. With it the deviation there 
 
 
 def _friedman() -> str:
-    shown = {
+    titles = {
         "means of the runs of C.2": "all listed runs",
         _EIGHT: "eight runs of pAdaIN, nine of DeepAugERM-CAE",
     }
-    found = {
-        (scores, setting): biasbed.tested(
+    tests = {
+        (scores, setting): biasbed.iman_davenport(
             biasbed.inputs()[scores], biasbed.settings()[setting]
         )
         for setting in biasbed.PRINTED_F
-        for scores in shown
+        for scores in titles
     }
     rows = []
     for setting in biasbed.PRINTED_F:
-        for scores, told in shown.items():
-            one = found[scores, setting]
-            values = (f"{one.f:.4f}", prose.e(one.p), prose.e(one.p_conover))
-            rows.append((setting, told, *values))
-        printed = (biasbed.PRINTED_F[setting], "", biasbed.PRINTED_P[setting])
-        rows.append((setting, "**printed**", *printed))
-    every, strict = (found[_EIGHT, setting] for setting in biasbed.PRINTED_F)
+        for scores, title in titles.items():
+            test = tests[scores, setting]
+            p_conover = prose.format_exponent(test.p_conover)
+            row = (
+                setting,
+                title,
+                f"{test.f:.4f}",
+                prose.format_exponent(test.p),
+                p_conover,
+            )
+            rows.append(row)
+        f, p = biasbed.PRINTED_F[setting], biasbed.PRINTED_P[setting]
+        rows.append((setting, "**printed**", f, "", p))
+    every, strict = (tests[_EIGHT, setting] for setting in biasbed.PRINTED_F)
     nine = biasbed.recomputed(2).set_index(biasbed.KEYS)["mean"]
     pair = [nine[(name, "DeepAug-CAE")] for name in ("ERM", "InfoDrop")]
     head = ("Data sets", "Scores", "F", "p", "p, other df")
@@ -182,22 +198,23 @@ def _pairs() -> Iterable[str]:
     )
     for table, setting, opening in ((4, "all", first), (5, "strict", "")):
         frame = biasbed.pairs(setting)
-        open_ones = frame[~frame["capped"]]
-        off = (open_ones["exact"] - open_ones["p"]).abs()
+        uncapped = frame[~frame["capped"]]
+        off = (uncapped["exact"] - uncapped["p"]).abs()
         capped = frame.loc[frame["capped"], "exact"]
-        sure = frame[frame["exact"] < 0.05]
+        significant = frame[frame["exact"] < 0.05]
         names = report_tables.join(
             [
                 f"{r.algorithm_a} and {r.algorithm_b} ({r.exact:.4f})"
-                for r in sure.itertuples()
+                for r in significant.itertuples()
             ]
         )
-        order = biasbed.mean_ranks(setting)
-        told = ", ".join(f"{name} {value:.4g}" for name, value in order.items())
+        ranks = ", ".join(
+            f"{name} {rank:.4g}" for name, rank in biasbed.mean_ranks(setting).items()
+        )
         yield f"""
 ## Table {table}: pairs, {setting}
 
-{opening} Mean ranks: {told}.
+{opening} Mean ranks: {ranks}.
 Significant at 0.05, as in print: {names}. The critical difference is {biasbed.critical_difference(setting):.4f}. Printed values
 differ from the exact ones by at most {off.max():.4f}, except that {len(capped)} are printed as 0.9, the largest that the table has.
 """
@@ -223,26 +240,36 @@ def _files() -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Write or check all files; return 1 if a checked file differs."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.reproduction",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", default="docs", metavar="DIR", help="(default: docs)")
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument(
+        "--out",
+        default="docs",
+        metavar="DIR",
+        help="folder to write to (default: docs)",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit with code 1 if a file would change",
+    )
     args = parser.parse_args(argv)
-    differs = False
-    for name, new in _files().items():
+    any_differs = False
+    for name, content in _files().items():
         path = pathlib.Path(args.out) / name
         if not args.check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(new, encoding="utf-8")
+            path.write_text(content, encoding="utf-8")
             print(f"written: {path}")
             continue
-        same = path.exists() and path.read_text(encoding="utf-8") == new
-        print(f"{path}: {'as it would be written' if same else 'differs'}")
-        differs |= not same
-    return int(differs)
+        is_same = path.exists() and path.read_text(encoding="utf-8") == content
+        print(f"{path}: {'is up to date' if is_same else 'differs'}")
+        any_differs |= not is_same
+    return int(any_differs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The text of docs/reproduction-biases-tables.md: 48 ImageNet models, recomputed.
+"""Text and tables of docs/reproduction-biases-tables.md: biases of 48 ImageNet models.
 
 `python -m benchmarks.reproduction` writes it.
 """
@@ -14,8 +14,8 @@ NAME = "reproduction-biases-tables.md"
 
 
 def text() -> str:
-    """Gives the whole document."""
-    parts = [
+    """Return the page as Markdown."""
+    sections = [
         _opening(),
         *_agreement(),
         _correlations(),
@@ -23,7 +23,7 @@ def text() -> str:
         _figures(),
         _moved(),
     ]
-    return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
+    return "\n\n".join(prose.wrap(section.strip()) for section in sections) + "\n"
 
 
 def _opening() -> str:
@@ -51,13 +51,14 @@ def _agreement() -> Iterable[str]:
     columns = ", ".join(dict.fromkeys(off["column"]))
     figures = pairs["y"].isin(biases.BIASES)
     rows = []
-    for what, part in (
+    for title, cells_of_title in (
         ("Table 1, accuracies", cells[cells["table"] == 1]),
         ("Table 2, biases", cells[cells["table"] == 2]),
         ("Figure 2, biases with averages", pairs[~figures]),
         ("Figure 12, biases among themselves", pairs[figures]),
     ):
-        rows.append((what, str(len(part)), str(int(part["agrees"].sum()))))
+        num_agree = int(cells_of_title["agrees"].sum())
+        rows.append((title, str(len(cells_of_title)), str(num_agree)))
     yield f"""
 ## What agrees
 
@@ -78,7 +79,7 @@ def _correlations() -> str:
         (
             network_frame.TITLES[bias],
             *(
-                prose.marked(prose.two(rho), holm <= 0.05)
+                prose.bold_if(prose.format_two_decimals(rho), holm <= 0.05)
                 for rho, holm in zip(
                     family.statistic.loc[bias], family.holm.loc[bias], strict=True
                 )
@@ -106,7 +107,7 @@ def _counts() -> str:
         for name, counts in biases.significant().items()
     ]
     partial = biases.partials()
-    kept = partial[partial["p"] <= 0.05]
+    significant = partial[partial["p"] <= 0.05]
     head = ("Models", "p ≤ 0.05", "Holm", "Benjamini and Hochberg")
     return f"""
 ## How many are significant
@@ -117,7 +118,7 @@ Of the 24 pairs in each choice:
 
 15 of the 48 models are one adversarial training with different ε. With
 [training categories controlled for](results/biases_within_categories.csv) (partial ρ, p from orders within categories, not
-adjusted), {len(kept)} of {len(partial)} have p ≤ 0.05. [Averages by category](results/biases_categories.csv) are in a file.
+adjusted), {len(significant)} of {len(partial)} have p ≤ 0.05. [Averages by category](results/biases_categories.csv) are in a file.
 """
 
 
@@ -127,7 +128,7 @@ def _figures() -> str:
     four = biases.spectral((0.1, 0.2, 0.3, 0.4)).loc["tv_resnet50", "low_freq"]
     best = biases.agreement()
     names = ("imagenet", "imagenet_v2", "imagenet_c", "imagenet_cbar", "imagenet_a")
-    told = ", ".join(f"{name} {best[name]:.2f}" for name in names)
+    agreements = ", ".join(f"{name} {best[name]:.2f}" for name in names)
     both = biases.rho(frame[["shape", "low_freq"]]).iloc[0, 1]
     at = frame[frame["training"] == biases.AT]
     return f"""
@@ -135,7 +136,7 @@ def _figures() -> str:
 
 - Shape bias runs from {shape.min():.3f} ({shape.idxmin()}) to {shape.max():.3f} ({shape.idxmax()}); the baseline has {shape["tv_resnet50"]:.4f}.
 - Shape bias and low-frequency bias: ρ = {both:.2f}.
-- Mean ρ of a benchmark with the others, without stylized16 and pgd: {told}; the largest is {best.idxmax()}, the smallest {best.idxmin()}.
+- Mean ρ of a benchmark with the others, without stylized16 and pgd: {agreements}; the largest is {best.idxmax()}, the smallest {best.idxmin()}.
 - Low-frequency bias runs from {frame["low_freq"].min():.2f} ({frame["low_freq"].idxmin()}) to {frame["low_freq"].max():.2f} ({frame["low_freq"].idxmax()}), high-frequency bias
   to {frame["high_freq"].max():.4f} ({frame["high_freq"].idxmax()}), among adversarially trained models to {at["high_freq"].max():.4f}.
 - The paper's text names four cut-offs, 10 to 40 %; its table averages five. The baseline's low-frequency bias is {frame.loc["tv_resnet50", "low_freq"]:.3f} over
@@ -148,11 +149,12 @@ def _moved() -> str:
     family = biases.families()["all"].statistic
     rows = []
     for name, member in (("ID", "imagenet_real"), ("Concepts", "stylized16")):
-        for how, values in (
+        for title, values in (
             (name, family[name]),
             (f"{name} without {member}", biases.without(name, member)),
         ):
-            rows.append((how, *(prose.two(values[bias]) for bias in biases.BIASES)))
+            cells = [prose.format_two_decimals(values[bias]) for bias in biases.BIASES]
+            rows.append((title, *cells))
     off = biases.granularity()
     assert max(off.values()) < 0.001
     return f"""
@@ -171,7 +173,7 @@ def _moved() -> str:
 
 
 def tables() -> dict[str, pd.DataFrame]:
-    """Gives the full tables behind the document, by the names of their files."""
+    """Return the full tables behind the page, by the names of their files."""
     return {
         "biases_cells": biases.printed_cells(),
         "biases_pairs": biases.printed_pairs(),

@@ -120,7 +120,7 @@ def test_friedman_of_every_input(name):
     frame = biasbed.inputs()[name]
     for field, values in zip(("f", "f_untied"), TESTED[name], strict=True):
         for datasets, f in zip(biasbed.settings().values(), values or [], strict=False):
-            found = getattr(biasbed.tested(frame, datasets), field)
+            found = getattr(biasbed.iman_davenport(frame, datasets), field)
             assert f is None or found == pytest.approx(f, abs=0.0051)
 
 
@@ -133,7 +133,7 @@ def test_friedman_of_every_input(name):
 )
 def test_printed_f_and_p_come_from_the_listed_runs(setting, p, p_conover, df, digits):
     """Of eight runs of pAdaIN and nine of DeepAugERM-CAE, cut off after the last digit."""
-    found = biasbed.tested(biasbed.inputs()[EIGHT], biasbed.settings()[setting])
+    found = biasbed.iman_davenport(biasbed.inputs()[EIGHT], biasbed.settings()[setting])
     assert found.p == pytest.approx(p, rel=5e-4)
     assert found.p_conover == pytest.approx(p_conover, rel=5e-4)
     assert found.df_conover == pytest.approx(df, abs=5e-4)

@@ -57,7 +57,7 @@ def test_printed_rows_are_those_of_the_paper():
 @pytest.mark.skipif(not DECISIONS.is_dir(), reason="needs published decisions")
 def test_the_file_is_what_the_decisions_give():
     written = published.FILE.read_text(encoding="utf-8")
-    assert published_shape_biases.write_table(DECISIONS) == written
+    assert published_shape_biases.format_table(DECISIONS) == written
 
 
 def test_the_page_is_what_the_command_writes():
