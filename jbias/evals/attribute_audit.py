@@ -133,9 +133,8 @@ class Candidate(NamedTuple):
     pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
     kind: str  # Of the drop that it is ranked by; "" if it cannot be tested.
     verdict: str  # "bug", "some", "goes with", "none" or "untestable".
-    other: str = (
-        ""  # The higher-ranked bug that leaves the smallest drop if held fixed.
-    )
+    # The higher-ranked bug that leaves the smallest drop if it is held fixed; "": none.
+    other: str = ""
     remains: StratifiedDrop | None = None  # The drop with `other` held fixed.
 
     @property

@@ -201,7 +201,7 @@ _CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")
 FILES = "", ""
 
 
-class Mean(NamedTuple):
+class BenchmarkMean(NamedTuple):
     """Mean accuracy over all corruptions and severities of a benchmark, in [0, 1]."""
 
     value: float
@@ -209,7 +209,7 @@ class Mean(NamedTuple):
     source: tuple[str, str]  # Measure and set of the other conditions; FILES for none.
 
 
-def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
+def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
     """Return the means of ImageNet-C and C-bar, if all 95 or 50 conditions are measured.
 
     records: shares in [0, 1] by data set, condition and metric; NaN is ignored. Published
@@ -229,7 +229,7 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
             merged = cells | from_files
             if name not in means and all(cell in merged for cell in wanted):
                 value = float(np.mean([merged[cell] for cell in wanted]))
-                means[name] = Mean(value, len(from_files), place)
+                means[name] = BenchmarkMean(value, len(from_files), place)
     return means
 
 

@@ -297,7 +297,7 @@ class NetworkEvaluation:
         differing = jc.diff({key: stored.get(key) for key in expected}, expected)
         if differing:
             raise ValueError(
-                f"{self.folder}: {task.name} was measured otherwise (then != now): "
+                f"{self.folder}: {task.name} was measured with other settings (then != now): "
                 f"{messages.join_differences(differing)}; name another --out, or the "
                 "measure differently"
             )

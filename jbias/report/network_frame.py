@@ -301,7 +301,7 @@ def _method_of(name: str, place, sizes: Cells, told: Measures) -> Method:
     return _method((measure, dataset), told, how, n)
 
 
-def _filled(mean: corruption_error.Mean, told: Measures) -> Method:
+def _filled(mean: corruption_error.BenchmarkMean, told: Measures) -> Method:
     """Says of what a mean over corruptions is: published files, or not all of them."""
     how = _unlike(told.get(mean.source, {}))
     if not mean.files:

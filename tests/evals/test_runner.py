@@ -219,7 +219,7 @@ def test_other_options_under_the_same_name_are_refused(run, file, measured, caps
     args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
     assert measure(*args, "--suite.measures.few.images=8", out=measured) == 2
     err = capsys.readouterr().err
-    assert err.count("few@edge was measured otherwise") == 2  # Once a seed.
+    assert err.count("few@edge was measured with other settings") == 2  # Once a seed.
     assert "measure.images: 16 != 8" in err
 
 
@@ -1181,7 +1181,7 @@ def test_other_answers_of_people_are_refused(tmp_path, capsys):
         suite_file = f"--suite={tmp_path / 'suite.py'}"
         codes.append(measure(f"--checkpoint={file}", suite_file, out=tmp_path / "out"))
     assert codes == [0, 0, 2]
-    assert "human@contrast was measured otherwise (then != now): read: " in (
+    assert "human@contrast was measured with other settings (then != now): read: " in (
         capsys.readouterr().err
     )
 
