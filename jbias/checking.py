@@ -76,7 +76,7 @@ def _program_text(stage: stages.Stage) -> str:
     """Return the text of a stage's lowered step."""
     shapes = stage.shapes
     step = jax.jit(stage.program.step, static_argnums=3)
-    batch = shapes.argument, shapes.taken
+    batch = shapes.seed_argument, shapes.batch
     return step.lower(shapes.state, batch, shapes.shared, shapes.static).as_text()
 
 
@@ -108,7 +108,7 @@ def _describe(
         return named_losses
 
     state = shapes.state
-    args = (state.params, state.stats, shapes.taken, shapes.shared, prng.key(0))
+    args = (state.params, state.stats, shapes.batch, shapes.shared, prng.key(0))
     acts_by_site = taps.find_acting(losses, *args)
     yield stage.spec.where, f"the first step of {stage.spec.config['algo']['name']}"
     if acts_by_site:

@@ -290,9 +290,9 @@ def train_stage(
             profiles = job.config["run"]["profile"] and job.team.is_main
             if profiles and not (is_new or job.profiled):
                 advance = functools.partial(telemetry.advance_profiled, job, stage)
-            elif stage.skips and job.team.count == 1:
+            elif stage.can_skip_members and job.team.count == 1:
                 batches = [
-                    stage.without(batch, job.monitor.diverged) for batch in batches
+                    stage.skip_members(batch, job.monitor.diverged) for batch in batches
                 ]
             with telemetry.compiling(job, step) if is_new else contextlib.nullcontext():
                 states, step_metrics = advance(states, batches, shared, static)

@@ -87,12 +87,12 @@ class RunContext:
     def log_divergences(self, events: list[divergence.Divergence]) -> None:
         """Says of seeds that they have just diverged."""
         others = "no other is left" if self.monitor.all_diverged else "the others go on"
-        for seed, step, what, rolled_back in events:
+        for seed, step, cause, rolled_back in events:
             then = f"it stays as it was at step {step - 1}; {others}"
             if rolled_back:
                 to, scale = self.rollback(seed, step)
                 then = f"rolled back to step {to}, its rate is {scale:g} of what it was"
-            line = f"seed {seed} diverged: {what} not finite at step {step}; {then}"
+            line = f"seed {seed} diverged: {cause} not finite at step {step}; {then}"
             event = "rolled_back" if rolled_back else "diverged"
             told = console.LogEvent(line, event, step=step, seed=str(seed))
             self.log(told.at("warning"))

@@ -1,8 +1,8 @@
-"""Freezes or rolls back a seed whose numbers are no longer finite, and says so.
+"""Freeze or roll back a seed whose numbers are no longer finite, and report the failure.
 
-The step itself does it, so that what a seed does is a function of its config, its own
-number and the step: not of when the host looks, which is some steps later. `Monitor` takes
-the metrics of all seeds in on the host without holding the devices up.
+The compiled step itself freezes a seed, so that a seed's weights depend on the config, the
+seed and the step only, and not on when the host reads the metrics, some steps later.
+`Monitor` collects the metrics of all seeds on the host without delaying the devices.
 """
 
 import collections
@@ -13,23 +13,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jbias import config as jc
 from jbias.runtime import xla
 from jbias.training import step as train_step
 
-# Metrics that must be finite; any other may be anything.
+# A step fails if a metric with one of these prefixes is not finite.
 FINITE_PREFIXES = ("loss_", "gradient_norm_")
-FROZEN, ROLLED_BACK = "frozen", "rolled_back"  # Metrics that are 1 where that happened.
-_PLACE = "fallback"  # In a state's stats.
+# Metrics of a step: 1 if the seed was frozen or rolled back, else 0.
+FROZEN, ROLLED_BACK = "frozen", "rolled_back"
+_FALLBACK = "fallback"  # Key of the fallback in a state's stats.
 
 
 class Rollback(NamedTuple):
-    """How often a seed that diverged goes back, and to what: config.rollback in steps.
+    """config.rollback of a stage, in steps.
 
-    To where it stood at the latest step that is a multiple of `every` from the stage's
-    `first` on; its rate is multiplied by `factor` each time.
+    A seed that diverges returns to its state at the latest step that is a multiple of
+    `every` from the stage's `first` on, at most `times` times. Each rollback multiplies its
+    learning rate by `factor`.
     """
 
     every: int
@@ -38,150 +40,193 @@ class Rollback(NamedTuple):
     first: int = 0
 
     def target(self, step: int) -> int:
-        """Where the seed goes whose `step`, counted from 1, failed."""
+        """Return the step to return to if `step`, counted from 1, failed."""
         return step - 1 - (step - 1 - self.first) % self.every
 
 
 def rollback_in_steps(
-    how: Mapping[str, Any] | None, first: int, **lasting: int
+    options: Mapping[str, Any] | None, first: int, *, steps_per_epoch: int, total: int
 ) -> Rollback | None:
-    """What config.rollback means in a stage from step `first`; None where it is off."""
-    if not how or not how["times"]:
+    """Return config.rollback for a stage that begins at step `first`; None if it is off.
+
+    total: steps of the stage. ValueError if config.rollback.every is no duration.
+    """
+    if not options or not options["times"]:
         return None
-    every = jc.to_steps(how["every"], **lasting, where="config.rollback.every")
-    return Rollback(every, how["times"], how["factor"], first)
+    every = jc.to_steps(
+        options["every"],
+        steps_per_epoch=steps_per_epoch,
+        total=total,
+        where="config.rollback.every",
+    )
+    return Rollback(every, options["times"], options["factor"], first)
 
 
 def freeze_nonfinite(
-    take: train_step.TrainStep, *, settled: bool = False
+    train: train_step.TrainStep, *, check_weights: bool = False
 ) -> train_step.TrainStep:
-    """The step, until one fails: from then on the state stays what it was before.
+    """Return the step `train`, which keeps the previous state for ever once it fails.
 
-    A step fails where a loss, a gradient's norm or a statistic is not finite, and with
-    `settled`, of weights that follow from others, where a weight is not. No other weight
-    can fail alone: the norm of a gradient overflows long before a step along it does. So
-    nothing is read once more for it. The frozen state's `step` is ~step, so that it never
-    moves again, whatever the batch.
+    A step fails if a loss, the norm of a gradient or a statistic is not finite. With
+    `check_weights` it also fails if a weight is not finite: needed only if weights are
+    computed from other weights, as the norm of a gradient overflows long before an update
+    along that gradient does.
     """
 
     def step(state, batch, key, static=None):
-        new, metrics = take(state, batch, key, static)
+        new_state, metrics = train(state, batch, key, static)
         with jax.named_scope("guard"):
-            fine = _fine(state, new, metrics, settled)
-            new = _select(fine, new, _stopped(state))
-        return new, {**metrics, FROZEN: 1.0 - fine}
+            is_fine = _is_fine(state, new_state, metrics, check_weights=check_weights)
+            new_state = _select(is_fine, new_state, _freeze(state))
+        return new_state, {**metrics, FROZEN: 1.0 - is_fine}
 
     return step
 
 
 def rollback_nonfinite(
-    take_at: Callable[[Float[Array, ""]], train_step.TrainStep],
-    how: Rollback,
+    make_step: Callable[[Float[Array, ""]], train_step.TrainStep],
+    rollback: Rollback,
     *,
-    settled: bool = False,
+    check_weights: bool = False,
 ) -> train_step.TrainStep:
-    """Sends a seed back instead, up to `how.times` times; then as `freeze_nonfinite`.
+    """Return a step that rolls a failed seed back, and freezes it after `rollback.times`.
 
-    Of states of `with_fallback`.
+    make_step: (factor on the learning rate) -> step. check_weights: see `freeze_nonfinite`.
 
-    `take_at` gives the step whose rate is that many times the config's. A failed step
-    counts as taken: the seed goes on beside the others, with the weights, statistics and
-    optimiser of before and the batches that are due.
+    States come from `with_fallback`. A failed step counts as a step: the seed continues
+    with the following batches, like the other seeds, and with the weights, statistics and
+    optimiser of the fallback.
     """
 
     def step(state, batch, key, static=None):
         stats = dict(state.stats)
-        past = stats.pop(_PLACE)
-        bare, count = state._replace(stats=stats), past["count"]
-        due = (state.step >= 0) & ((state.step - how.first) % how.every == 0)
-        held = _select(due, _fallback(bare), past["held"])
-        new, metrics = take_at(how.factor**count)(bare, batch, key, static)
-        fine = _fine(bare, new, metrics, settled)
-        again = ~fine & (state.step >= 0) & (count < how.times)
-        back = train_step.State(state.step + 1, **held)
-        new = _select(fine, new, _select(again, back, _stopped(bare)))
-        past = {"held": held, "count": count + again}
-        told = {FROZEN: 1.0 - (fine | again), ROLLED_BACK: 1.0 * again}
-        return new._replace(stats={**new.stats, _PLACE: past}), {**metrics, **told}
+        fallback = stats.pop(_FALLBACK)
+        state, count = state._replace(stats=stats), fallback["count"]
+        is_running = _is_running(state)
+        is_due = is_running & ((state.step - rollback.first) % rollback.every == 0)
+        saved = _select(is_due, _saved_parts(state), fallback["held"])
+        train = make_step(rollback.factor**count)
+        new_state, metrics = train(state, batch, key, static)
+        is_fine = _is_fine(state, new_state, metrics, check_weights=check_weights)
+        rolls_back = ~is_fine & is_running & (count < rollback.times)
+        restored = train_step.State(
+            step=state.step + 1,
+            params=saved["params"],
+            stats=saved["stats"],
+            opt=saved["opt"],
+        )
+        failed_state = _select(rolls_back, restored, _freeze(state))
+        new_state = _select(is_fine, new_state, failed_state)
+        fallback = {"held": saved, "count": count + rolls_back}
+        new_state = new_state._replace(stats={**new_state.stats, _FALLBACK: fallback})
+        return new_state, {
+            **metrics,
+            FROZEN: 1.0 - (is_fine | rolls_back),
+            ROLLED_BACK: 1.0 * rolls_back,
+        }
 
     return step
 
 
 def with_fallback(draw: Callable[..., train_step.State]) -> Callable:
-    """Draws states as `draw` does, with what `rollback_nonfinite` keeps in them."""
+    """Return `draw` with the fallback of `rollback_nonfinite` added to the drawn states."""
 
-    def drawn(*args: Any) -> train_step.State:
+    def draw_with_fallback(*args: Any) -> train_step.State:
         state = draw(*args)
-        # A copy: the step's donated buffers must not meet twice.
-        held = jax.tree.map(jnp.copy, _fallback(state))
-        past = {"held": held, "count": jnp.zeros((), jnp.int32)}
-        return state._replace(stats={**state.stats, _PLACE: past})
+        # A copy, as the step donates its buffers and none may be donated twice.
+        saved = jax.tree.map(jnp.copy, _saved_parts(state))
+        fallback = {"held": saved, "count": jnp.zeros((), jnp.int32)}
+        return state._replace(stats={**state.stats, _FALLBACK: fallback})
 
-    return drawn
+    return draw_with_fallback
 
 
 def finite_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that must be finite."""
+    """Return the metrics that must be finite: losses and norms of gradients."""
     return {name: x for name, x in metrics.items() if name.startswith(FINITE_PREFIXES)}
 
 
-def _fallback(state: train_step.State) -> dict[str, PyTree]:
+def _saved_parts(state: train_step.State) -> dict[str, PyTree]:
+    """Return the parts of a state that a rollback restores."""
     return {"params": state.params, "stats": state.stats, "opt": state.opt}
 
 
-def _stopped(state: train_step.State) -> train_step.State:
-    return state._replace(step=jnp.where(state.step < 0, state.step, ~state.step))
+def _is_running(state: train_step.State) -> Bool[Array, ""]:
+    """Return False for a frozen state: its step is negative (`_frozen_step`)."""
+    return state.step >= 0
 
 
-def _fine(state: train_step.State, new: train_step.State, metrics, settled: bool):
-    """Whether a state that is not frozen has taken a step to finite numbers."""
-    there = {id(leaf) for leaf in jax.tree.leaves(state)}
-    moved = {k: v for k, v in new.stats.items() if k != "average"}
-    found = (finite_metrics(metrics), moved, new.params if settled else ())
-    fine = state.step >= 0
-    for leaf in jax.tree.leaves(found):
-        if id(leaf) not in there and jnp.issubdtype(leaf.dtype, jnp.inexact):
-            fine &= jnp.all(jnp.isfinite(leaf))
-    return fine
+def _frozen_step(step: Int[Array, ""]) -> Int[Array, ""]:
+    """Return the step of a frozen state: ~step = -step - 1, which is negative.
+
+    A negative step marks a seed as frozen in all later steps and in checkpoints, and keeps
+    the number of its last good step. The step of a state that is frozen is returned as it is.
+    """
+    return jnp.where(step < 0, step, ~step)
 
 
-def _select(fine: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """One of two trees.
+def _freeze(state: train_step.State) -> train_step.State:
+    """Return the state, marked as frozen by its step."""
+    return state._replace(step=_frozen_step(state.step))
 
-    On CPU by a condition: what computes them keeps the bits that it has alone. The host
-    of an accelerator would wait for it in every step: there each number is selected.
+
+def _is_fine(
+    state: train_step.State,
+    new_state: train_step.State,
+    metrics: Mapping[str, Any],
+    *,
+    check_weights: bool,
+) -> Bool[Array, ""]:
+    """Return True if `state` is not frozen and the step to `new_state` gave finite numbers."""
+    unchanged = {id(leaf) for leaf in jax.tree.leaves(state)}
+    stats = {k: v for k, v in new_state.stats.items() if k != "average"}
+    weights = new_state.params if check_weights else ()
+    is_fine = _is_running(state)
+    for leaf in jax.tree.leaves((finite_metrics(metrics), stats, weights)):
+        if id(leaf) not in unchanged and jnp.issubdtype(leaf.dtype, jnp.inexact):
+            is_fine &= jnp.all(jnp.isfinite(leaf))
+    return is_fine
+
+
+def _select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    """Return the tree `new` if the condition is True, else `old`.
+
+    On CPU by a conditional, so that XLA compiles the computation of both trees as without
+    this selection, to the bit. On accelerators by a select of each number, as the host would
+    wait for a conditional in every step.
     """
     if xla.platform() == "cpu":
-        return jax.lax.cond(fine, lambda new, old: new, lambda new, old: old, new, old)
-    return jax.tree.map(lambda new, old: jnp.where(fine, new, old), new, old)
+        return jax.lax.cond(
+            condition, lambda new, old: new, lambda new, old: old, new, old
+        )
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)
 
 
 DEPTH = 4  # Steps in flight: enough to hide the host, few enough to notice soon.
 
 
 class Divergence(NamedTuple):
-    """A seed whose step, counted from 1, failed."""
+    """The failure of a seed's step, which is counted from 1."""
 
     seed: Hashable
     step: int
-    what: str  # Is not finite: "loss", "gradient", or "weights".
-    rolled_back: bool  # Else it is frozen.
+    cause: str  # The numbers that are not finite: "loss", "gradient" or "weights".
+    rolled_back: bool  # False: the seed is frozen.
 
 
 @dataclasses.dataclass
 class Monitor:
-    """Metrics since the last evaluation, and which seed diverged at which step.
+    """Sums of each seed's metrics since the last evaluation, and the seeds that diverged.
 
-    A seed diverged, or was rolled back, at the step that says so, or whose loss
-    is not finite. What was taken in is part of a checkpoint, so that means survive a
-    resume.
+    A seed diverged, or was rolled back, at the step whose metrics have the flag, or whose
+    loss is not finite. `state` is part of a checkpoint, so that means survive a resume.
     """
 
-    seeds: tuple[Hashable, ...]  # What they are called.
+    seeds: tuple[Hashable, ...]  # Names of the seeds, in the order of the metrics.
     diverged: dict[Hashable, int] = dataclasses.field(default_factory=dict)
     rolled_back: dict[Hashable, list[int]] = dataclasses.field(default_factory=dict)
     sums: dict[Hashable, dict[str, float]] = dataclasses.field(default_factory=dict)
-    most: dict[Hashable, dict[str, float]] = dataclasses.field(default_factory=dict)
+    maxima: dict[Hashable, dict[str, float]] = dataclasses.field(default_factory=dict)
     counts: dict[Hashable, int] = dataclasses.field(default_factory=dict)
     resets: int = 0
     latest: float | None = None  # Mean class loss over the finite seeds.
@@ -190,97 +235,116 @@ class Monitor:
     def add(
         self, step: int, metrics: Any, split: Callable[[Any], Sequence] = tuple
     ) -> list[Divergence]:
-        """Takes in a step's metrics; returns what failed since.
+        """Queue a step's metrics; return the failures found in older steps of the queue.
 
-        `split` makes one mapping a seed of them, once they are on the host; None where a
-        seed that diverged takes no more steps.
+        split: maps the metrics, once on the host, to one mapping per seed; None for a
+          diverged seed that takes no more steps.
         """
         self._pending.append((step, metrics, split))
-        return self._take(DEPTH)
+        return self._read_pending(DEPTH)
 
     def flush(self) -> list[Divergence]:
-        """Waits for all steps taken in so far."""
-        return self._take(0)
+        """Wait for all queued steps; return their failures."""
+        return self._read_pending(0)
 
-    def _take(self, depth: int) -> list[Divergence]:
+    def _read_pending(self, depth: int) -> list[Divergence]:
+        """Read queued metrics until `depth` steps are left; return the failures."""
         events = []
         while len(self._pending) > depth:
             step, metrics, split = self._pending.popleft()
-            shown, each = [], split(jax.device_get(metrics))
-            for seed, values in zip(self.seeds, each, strict=True):
+            finite_losses = []
+            metrics_by_seed = split(jax.device_get(metrics))
+            for seed, values in zip(self.seeds, metrics_by_seed, strict=True):
                 if seed in self.diverged:
                     continue
                 values = {name: float(value) for name, value in values.items()}
-                event = _event(seed, step, values)
+                event = _pop_failure(seed, step, values)
                 if event is None:
                     losses = [v for k, v in values.items() if k.startswith("loss_")]
-                    shown.append(values.get("loss_class", losses[0]))
-                    self._count(seed, values)
+                    finite_losses.append(values.get("loss_class", losses[0]))
+                    self._accumulate(seed, values)
                     continue
                 events.append(event)
                 if event.rolled_back:
                     self.rolled_back.setdefault(seed, []).append(step)
                 else:
                     self.diverged[seed] = step
-            if shown:
-                self.latest = sum(shown) / len(shown)
+            if finite_losses:
+                self.latest = sum(finite_losses) / len(finite_losses)
         return events
 
-    def _count(self, seed: Hashable, values: Mapping[str, float]) -> None:
+    def _accumulate(self, seed: Hashable, values: Mapping[str, float]) -> None:
+        """Add a step's metrics to a seed's sums, maxima and count."""
         sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
-        most = self.most.setdefault(seed, {})
+        maxima = self.maxima.setdefault(seed, {})
         self.counts[seed] = self.counts.get(seed, 0) + 1
         for name, value in values.items():
             sums[name] += value
             if name.startswith("gradient_norm_"):
-                most[name] = max(value, most.get(name, value))
+                maxima[name] = max(value, maxima.get(name, value))
 
     @property
     def all_diverged(self) -> bool:
-        """Whether no seed is left."""
+        """True if every seed diverged."""
         return len(self.diverged) == len(self.seeds)
 
     def means(self, seed: Hashable) -> dict[str, float]:
-        """What each metric was since the last reset; empty before any step.
+        """Return the mean of each metric since the last reset; empty before any step.
 
-        Means, and of gradients' norms the largest too, as <name>_max.
+        Norms of gradients have their largest value, too, as <name>_max.
         """
         sums, count = self.sums.get(seed, {}), self.counts.get(seed, 0)
         means = {name: total / count for name, total in sums.items()}
-        most = self.most.get(seed, {}).items()
-        return {**means, **{f"{name}_max": value for name, value in most}}
+        maxima = self.maxima.get(seed, {}).items()
+        return {**means, **{f"{name}_max": value for name, value in maxima}}
 
     def reset(self) -> None:
-        """Begins new means."""
-        self.sums, self.most, self.counts = {}, {}, {}
+        """Clear sums, maxima and counts."""
+        self.sums, self.maxima, self.counts = {}, {}, {}
         self.resets += 1
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint stores; JSON keeps Python floats to the bit."""
-        kept = dict(diverged=self.diverged, rolled_back=self.rolled_back)
-        kept |= dict(sums=self.sums, most=self.most, counts=self.counts)
-        pairs = ((name, of_seeds.items()) for name, of_seeds in kept.items())
-        return {name: {str(seed): x for seed, x in of} for name, of in pairs}
+        """Return the contents that a checkpoint stores; JSON keeps Python floats exactly."""
+        fields = {
+            "diverged": self.diverged,
+            "rolled_back": self.rolled_back,
+            "sums": self.sums,
+            "most": self.maxima,
+            "counts": self.counts,
+        }
+        return {
+            name: {str(seed): value for seed, value in by_seed.items()}
+            for name, by_seed in fields.items()
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state` gave."""
-        known = {str(seed): seed for seed in self.seeds}
+        """Restore the contents from the return value of `state`."""
+        seeds = {str(seed): seed for seed in self.seeds}
 
-        def named(name: str) -> dict[Hashable, Any]:
-            return {known[k]: v for k, v in state.get(name, {}).items()}
+        def by_seed(name: str) -> dict[Hashable, Any]:
+            return {seeds[k]: v for k, v in state.get(name, {}).items()}
 
-        self.diverged, self.rolled_back = named("diverged"), named("rolled_back")
-        self.sums, self.most, self.counts = map(named, ("sums", "most", "counts"))
-        if "count" in state:  # Before, seeds were never rolled back.
+        self.diverged = by_seed("diverged")
+        self.rolled_back = by_seed("rolled_back")
+        self.sums = by_seed("sums")
+        self.maxima = by_seed("most")
+        self.counts = by_seed("counts")
+        if "count" in state:  # Checkpoints from before rollback have one common count.
             self.counts = dict.fromkeys(self.sums, state["count"])
 
 
-def _event(seed: Hashable, step: int, values: dict[str, float]) -> Divergence | None:
-    """What became of a seed whose step failed; its flags leave the values."""
-    flags = [values.pop(name, 0.0) for name in (ROLLED_BACK, FROZEN)]
-    seen = finite_metrics(values).items()
-    bad = {name.partition("_")[0] for name, x in seen if not math.isfinite(x)}
-    if not any(flags) and "loss" not in bad:
+def _pop_failure(
+    seed: Hashable, step: int, values: dict[str, float]
+) -> Divergence | None:
+    """Return the failure of a seed's step, or None; remove both flags from `values`."""
+    rolled_back = values.pop(ROLLED_BACK, 0.0)
+    frozen = values.pop(FROZEN, 0.0)
+    nonfinite = {
+        name.partition("_")[0]
+        for name, value in finite_metrics(values).items()
+        if not math.isfinite(value)
+    }
+    if not rolled_back and not frozen and "loss" not in nonfinite:
         return None
-    what = "loss" if "loss" in bad else "gradient" if bad else "weights"
-    return Divergence(seed, step, what, bool(flags[0]))
+    cause = "loss" if "loss" in nonfinite else "gradient" if nonfinite else "weights"
+    return Divergence(seed, step, cause, bool(rolled_back))

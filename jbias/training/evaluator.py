@@ -1,8 +1,8 @@
-"""Evaluates all seeds on all sets and writes the records, in the run or beside it.
+"""Evaluate all seeds on all data sets and write the records.
 
-`follow` evaluates the checkpoints of a run that another process trains, as they come. That
-run is one with config.run.evaluate="elsewhere": it saves where it would evaluate, with all
-that the records need, and keeps what is saved until evals/<step>.jsonl is there.
+`evaluate` evaluates the current step of a run. `follow` evaluates the checkpoints of a run
+that another process trains with config.run.evaluate="elsewhere": that run saves a
+checkpoint instead of each evaluation, and keeps it until evals/<step>.jsonl exists.
 """
 
 import contextlib
@@ -30,42 +30,74 @@ from jbias.training.stages import Stage
 
 
 def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> None:
-    """Measures every seed on every set; leaves the evaluation in the job."""
-    began, records, valid = time.monotonic(), [], {}
+    """Measure every seed on every set; write the records and set `job.evaluation`.
+
+    Returns without an evaluation if a stop was requested; the resumed run evaluates then.
+    """
+    start, records, valid_accuracies = time.monotonic(), [], {}
     with _refusing_full_memory(step):
-        predicted = _predict(job, stage, states)
-    if not predicted:
-        return  # Asked to stop; this evaluation is made again on resuming.
-    _report_undecided(job, predicted, step)
+        predictions = _predict(job, stage, states)
+    if not predictions:
+        return
+    _report_undecided(job, predictions, step)
     differences = _measure_folding(job, stage, states, step)
-    for number, entry in enumerate(job.members):
-        decided = [_decisions(predicted[test.name][number], test) for test in job.tests]
-        difference = differences[number] if differences else None
-        for r in _records(job, stage, step, entry, decided, difference=difference):
-            records.append(r)
-            if evaluations.is_valid(r):
-                valid[entry.name] = r.value
-    asked = job.config["run"]["decisions"]
-    kept = _keep_decisions(job, step, predicted) if asked else {}
+    for number, member in enumerate(job.members):
+        member_decisions = [
+            _decisions(predictions[test.name][number], test) for test in job.tests
+        ]
+        member_records = _records(
+            job,
+            stage,
+            step=step,
+            member=member,
+            decisions_by_set=member_decisions,
+            difference=differences[number] if differences else None,
+        )
+        for record in member_records:
+            records.append(record)
+            if evaluations.is_valid(record):
+                valid_accuracies[member.name] = record.value
+    checksums_of_decisions = {}
+    if job.config["run"]["decisions"]:
+        checksums_of_decisions = _write_decisions(job, step, predictions)
     records = job.records.write(step, records)
-    job.records.sums |= kept
+    job.records.sums |= checksums_of_decisions
     job.records.seal()
     telemetry.log_evaluation(job, step, records)
-    job.evaluation = Evaluation(step, records, valid)
+    job.evaluation = Evaluation(step, records, valid_accuracies)
     job.monitor.reset()
     heap.trim()
-    job.note = f" valid {100 * _mean(valid.values()):.1f}"
-    total, took, cells = job.stages[-1].last, time.monotonic() - began, _cells(records)
-    seen = ", ".join(map(_summary, cells.items())) or "no seed is finite"
-    line = f"step {step}/{total}: {seen} ({took:.1f} s)"
-    told = dict(step=step, total=total, seconds=round(took, 3))
-    means = {f"{d}/{m}": _mean(values) for (d, m), values in cells.items()}
-    job.log(console.LogEvent(line, "evaluation", **told, means=means))
+    job.note = f" valid {100 * _mean(valid_accuracies.values()):.1f}"
+    _log_summary(job, step, records, seconds=time.monotonic() - start)
+
+
+def _log_summary(
+    job: RunContext, step: int, records: list[results.Record], *, seconds: float
+) -> None:
+    """Log the means over seeds of an evaluation that took so many `seconds`."""
+    total, values_by_metric = job.stages[-1].last, _values_by_metric(records)
+    summary = ", ".join(
+        _summarise(dataset, metric, values)
+        for (dataset, metric), values in values_by_metric.items()
+    )
+    line = f"step {step}/{total}: {summary or 'no seed is finite'} ({seconds:.1f} s)"
+    event = console.LogEvent(
+        line,
+        "evaluation",
+        step=step,
+        total=total,
+        seconds=round(seconds, 3),
+        means={
+            f"{dataset}/{metric}": _mean(values)
+            for (dataset, metric), values in values_by_metric.items()
+        },
+    )
+    job.log(event)
 
 
 @contextlib.contextmanager
 def _refusing_full_memory(step: int) -> Iterator[None]:
-    """Raise ValueError, with what to do, where memory is full; checkpoints stay as they are."""
+    """Raise ValueError with a remedy if memory is full; checkpoints stay unchanged."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
@@ -78,93 +110,113 @@ def _refusing_full_memory(step: int) -> Iterator[None]:
         ) from error
 
 
-def _report_undecided(job: RunContext, predicted: dict[str, list], step: int) -> None:
-    """Log which seeds have no numbers on a set as their logits are NaN or infinite.
+def _report_undecided(job: RunContext, predictions: dict[str, list], step: int) -> None:
+    """Log the seeds and sets without a result because logits are NaN or infinite.
 
-    Seeds that are known to have diverged have been told of.
+    Seeds that diverged are left out: the log has them already.
     """
-    for test, (number, entry) in itertools.product(job.tests, enumerate(job.members)):
-        if entry.name in job.monitor.diverged:
+    for test, (number, member) in itertools.product(job.tests, enumerate(job.members)):
+        if member.name in job.monitor.diverged:
             continue
-        decided = _decisions(predicted[test.name][number], test)
-        count = int((decided.prediction == inference.UNDECIDED).sum())
+        prediction = _decisions(predictions[test.name][number], test).prediction
+        count = int((prediction == inference.UNDECIDED).sum())
         if count:
             job.log(
-                f"step {step}: seed {entry.name}: no numbers on {test.name}, as its logits "
-                f"are NaN or infinite for {count} of {len(decided.prediction)} images"
+                f"step {step}: seed {member.name}: no numbers on {test.name}, as its "
+                f"logits are NaN or infinite for {count} of {len(prediction)} images"
             )
 
 
 def rebuild_decisions(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> None:
-    """Makes a step's decisions anew, those that are not as they were written."""
-    if predicted := _predict(job, stage, states):
-        made = _keep_decisions(job, step, predicted)
-        before = {**made, **job.records.sums}
-        other = any(before[name] not in (sums, sums[1]) for name, sums in made.items())
-        then = ", equal only within tolerance to those lost" * other
-        job.log(f"decisions of step {step} were lost: made anew from its states{then}")
-        job.records.sums |= made
+    """Recompute the damaged or lost files of a step's decisions from its states."""
+    predictions = _predict(job, stage, states)
+    if predictions:
+        new_sums = _write_decisions(job, step, predictions)
+        old_sums = {**new_sums, **job.records.sums}
+        differs = any(
+            old_sums[name] not in (checksum, checksum[1])
+            for name, checksum in new_sums.items()
+        )
+        difference = ", equal only within tolerance to those lost" if differs else ""
+        job.log(
+            f"decisions of step {step} were lost: made anew from its states{difference}"
+        )
+        job.records.sums |= new_sums
 
 
 def net_only(state: train_step.State) -> train_step.State:
-    """A state with nothing but the net to evaluate."""
+    """Return a state with only the net that evaluations use, without optimiser state."""
     net = train_step.net_of(state)
-    params, stats = {"net": net["params"]}, {"net": net["stats"]}
-    return train_step.State(state.step, params, stats, ())
+    return train_step.State(
+        step=state.step,
+        params={"net": net["params"]},
+        stats={"net": net["stats"]},
+        opt=(),
+    )
 
 
-def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None:
-    """The decisions of all seeds by set; None where the job is to stop.
+def _predict(
+    job: RunContext, stage: Stage, states: PackedStates
+) -> dict[str, list] | None:
+    """Return decisions per set, one entry per seed; None if a stop was requested.
 
-    Sets with images of one size share batches, so that only their last one is padded.
+    Consecutive sets with images of one size share batches, so that only the last batch is
+    padded.
     """
     run, layout = job.config["run"], stage.layout
     score = stage.scorer(run)
-    predicted = {test.name: [] for test in job.tests}
+    predictions = {test.name: [] for test in job.tests}
     for wave, trees in enumerate(states):
         nets = layout.to_device(tuple(map(train_step.net_of, trees)), wave)
-        said, number = time.monotonic(), 0
+        last_log_time, num_done = time.monotonic(), 0
         for _, group in itertools.groupby(job.tests, lambda test: test.shape):
             tests = list(group)
-            found = inference.decide_sets(
+            decisions_by_set = inference.decide_sets(
                 score,
                 nets,
                 _batches(job, [test.images for test in tests]),
-                [_rule(job, test) for test in tests],
+                rules=[_decision_rule(job, test) for test in tests],
                 split=functools.partial(layout.each, number=wave),
                 halt=job.stop_requested,
                 fetch=functools.partial(mesh.fetch, mesh=job.devices),
             )
-            for test, decided in zip(tests, found):
-                predicted[test.name] += decided
-                number += 1
-                if time.monotonic() - said > run["log_seconds"]:
-                    said, many = time.monotonic(), len(job.tests)
-                    job.log(f"evaluated {test.name}, {number} of {many} sets ...")
-    whole = all(len(found) == len(job.members) for found in predicted.values())
-    return predicted if whole else None
+            for test, wave_decisions in zip(tests, decisions_by_set):
+                predictions[test.name] += wave_decisions
+                num_done += 1
+                if time.monotonic() - last_log_time > run["log_seconds"]:
+                    last_log_time = time.monotonic()
+                    job.log(
+                        f"evaluated {test.name}, {num_done} of {len(job.tests)} sets ..."
+                    )
+    is_complete = all(
+        len(of_set) == len(job.members) for of_set in predictions.values()
+    )
+    return predictions if is_complete else None
 
 
-def _rule(job: RunContext, test: splits.TestSet) -> inference.DecisionRule:
-    """How networks answer a set."""
-    ranks = "shape_bias" in test.measures
-    asked = ranks or job.config["run"]["decisions"]
-    label = np.asarray(test.columns["label"]) if asked else None
-    cues = cue_conflict.cues_of(test.columns) if ranks else {}
-    matrix = mesh.replicate(test.matrix, job.devices)
-    return inference.DecisionRule(len(test.images), matrix, test.aggregate, label, cues)
+def _decision_rule(job: RunContext, test: splits.TestSet) -> inference.DecisionRule:
+    """Return the rule that turns logits into decisions about a set."""
+    needs_ranks = "shape_bias" in test.measures
+    needs_labels = needs_ranks or job.config["run"]["decisions"]
+    return inference.DecisionRule(
+        n=len(test.images),
+        matrix=mesh.replicate(test.matrix, job.devices),
+        aggregate=test.aggregate,
+        label=np.asarray(test.columns["label"]) if needs_labels else None,
+        cues=cue_conflict.cues_of(test.columns) if needs_ranks else {},
+    )
 
 
 def _fold_differences(
     job: RunContext, stage: Stage, states: PackedStates
 ) -> list[float]:
-    """Return by member how far folding batch norms moves a logit; empty where none folds.
+    """Return per member the largest change of a logit by folding; empty without folding.
 
-    The largest absolute difference between logits of the folded and of the exact network,
-    over all classes and the images of the first batch of the validation set. NaN where
-    these are not finite.
+    The change is the absolute difference between the logits of the network with folded
+    batch norms and of the exact network, over all classes and the images of the first batch
+    of the validation set. NaN if logits are not finite.
     """
     if not stage.folds_norms(job.config["run"]):
         return []
@@ -173,26 +225,32 @@ def _fold_differences(
     for wave, trees in enumerate(states):
         nets = layout.to_device(tuple(map(train_step.net_of, trees)), wave)
         (batch,) = _batches(job, [images])
-        inputs = nets, ((),) * len(nets), batch, None
-        moved = inference.largest_differences(
-            stage.score_folded(*inputs), stage.score(*inputs), count=len(images)
+        no_arguments = ((),) * len(nets)
+        wave_differences = inference.largest_differences(
+            stage.score_folded(nets, no_arguments, batch, None),
+            stage.score(nets, no_arguments, batch, None),
+            count=len(images),
         )
-        differences += map(float, layout.each(mesh.fetch(moved, job.devices), wave))
+        on_host = mesh.fetch(wave_differences, job.devices)
+        differences += map(float, layout.each(on_host, wave))
     return differences
 
 
 def _measure_folding(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> list[float]:
-    """Return `_fold_differences`, empty where memory is full; log the largest once a start."""
+    """Return `_fold_differences`, or an empty list if memory is full.
+
+    Logs the largest difference at the first evaluation after a start.
+    """
     try:
         differences = _fold_differences(job, stage, states)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not messages.lacks_memory(error):
             raise
         job.log(
-            f"step {step}: no folding_difference is recorded, as the exact network does not "
-            "fit into memory beside the folded one"
+            f"step {step}: no folding_difference is recorded, as memory is too small for "
+            "the exact and the folded network together"
         )
         return []
     finite = [x for x in differences if np.isfinite(x)]
@@ -206,84 +264,102 @@ def _measure_folding(
 
 
 def _batch_size(job: RunContext) -> int:
-    """Return how many images are evaluated together, of all devices."""
+    """Return the number of images per batch, over all devices (config.run.eval_batch)."""
     shards = job.devices.shape["data"]
     return -(-job.config["run"]["eval_batch"] // shards) * shards
 
 
 def _batches(job: RunContext, images: list) -> Iterator[jax.Array]:
-    """Batches on the devices; where one process cannot read its share, none goes on."""
+    """Yield batches of a list of sets on the devices.
+
+    If one process cannot read its share of a batch, all processes raise the error.
+    """
     size = _batch_size(job)
     reading = stages.reader_options(job.config["run"]["loading"], job.devices)
-    files = any(isinstance(one, loader.EncodedImages) for one in images)
-    coming = loader.local_batches(images, size, reading)
+    reads_files = any(isinstance(of_set, loader.EncodedImages) for of_set in images)
+    host_batches = loader.local_batches(images, size, reading)
     place = mesh.split if reading.parts == 1 else mesh.assemble
     while True:
-        with job.team.raise_together("images to evaluate", files):
-            share = next(coming, None)
+        with job.team.raise_together("images to evaluate", reads_files):
+            share = next(host_batches, None)
         if share is None:
             return
         yield place(share, job.devices)
 
 
-def _keep_decisions(
-    job: RunContext, step: int, predicted: dict[str, list]
+def _write_decisions(
+    job: RunContext, step: int, predictions: dict[str, list]
 ) -> dict[str, Any]:
-    """Write decisions, and return the sums of the files that were written.
+    """Write the files of decisions; return the checksums of the files written, by name.
 
-    A file that is as it was sealed is never written over.
+    A file that equals its recorded checksum is not written again.
     """
     job.check_lock()
-    told = {}
+    new_sums = {}
     branches = job.branches if job.team.is_main else ()
     for test, branch in itertools.product(job.tests, branches):
         path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
         name = evaluations.relative_name(job.workdir, path)
         if not checksums.damage(path, job.records.sums.get(name)):
             continue
-        of_branch = {
-            entry.seed: _decisions(one, test)
-            for entry, one in zip(job.members, predicted[test.name], strict=True)
-            if entry.branch == branch
+        by_seed = {
+            member.seed: _decisions(prediction, test)
+            for member, prediction in zip(
+                job.members, predictions[test.name], strict=True
+            )
+            if member.branch == branch
         }
         with files.translate_os_errors(str(path)):
-            told[name] = decisions.write(path, of_branch)
-    return told
+            new_sums[name] = decisions.write(path, by_seed)
+    return new_sums
 
 
-def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
-    """What a seed decided, with probabilities where they were asked for."""
-    if not isinstance(found, inference.ScoredDecisions):
-        return evals.Decisions(found, test.columns)
-    told = found.columns
-    return evals.Decisions(told.pop("prediction"), {**test.columns, **told})
+def _decisions(prediction: Any, test: splits.TestSet) -> evals.Decisions:
+    """Return one seed's decisions about a set, with probabilities if they were computed.
+
+    prediction: an array of classes, or `inference.ScoredDecisions`.
+    """
+    if not isinstance(prediction, inference.ScoredDecisions):
+        return evals.Decisions(prediction, test.columns)
+    columns = prediction.columns
+    return evals.Decisions(columns.pop("prediction"), {**test.columns, **columns})
 
 
-# What a line of progress leaves to the records.
-_LEFT_OUT = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
-_LEFT_OUT += ("class_accuracy", "mrr_shape", "mrr_texture", "mrr_relative")
+# Metrics that are recorded but not part of the log's line about an evaluation.
+_UNLOGGED_METRICS = (
+    "group_accuracy",
+    "group_balanced_accuracy",
+    "class_balanced_accuracy",
+    "class_accuracy",
+    "mrr_shape",
+    "mrr_texture",
+    "mrr_relative",
+)
 
 
-def _summary(cell: tuple[tuple[str, str], list[float]]) -> str:
-    """Accuracies in percent and shape biases, each a mean over the finite seeds."""
-    (dataset, metric), values = cell
+def _summarise(dataset: str, metric: str, values: list[float]) -> str:
+    """Return a metric's mean over seeds as text; accuracies in percent."""
     if metric in ("accuracy", "worst_group_accuracy"):
         name = dataset if metric == "accuracy" else "worst group"
         return f"{name} {100 * _mean(values):.1f}"
     return f"{metric.replace('_', ' ')} {_mean(values):.2f}"
 
 
-def _cells(records: list[results.Record]) -> dict[tuple[str, str], list[float]]:
-    """The finite seeds' values of each number that a line of progress has."""
-    cells = {}
-    for r in records:
-        told = r.metric not in _LEFT_OUT and r.value is not None
-        if r.dataset != results.TRAIN and told:
-            cells.setdefault((r.dataset, r.metric), []).append(r.value)
-    return cells
+def _values_by_metric(
+    records: list[results.Record],
+) -> dict[tuple[str, str], list[float]]:
+    """Return the finite seeds' values per (data set, metric) of the log's line."""
+    values = {}
+    for record in records:
+        is_logged = record.metric not in _UNLOGGED_METRICS and record.value is not None
+        if record.dataset != results.TRAIN and is_logged:
+            key = record.dataset, record.metric
+            values.setdefault(key, []).append(record.value)
+    return values
 
 
 def _mean(values: Iterable[float]) -> float:
+    """Return the mean; NaN without values."""
     values = list(values)
     return sum(values) / len(values) if values else float("nan")
 
@@ -291,97 +367,120 @@ def _mean(values: Iterable[float]) -> float:
 def _records(
     job: RunContext,
     stage: Stage,
-    step: int,
-    entry: run_spec.Member,
-    decided: list,
     *,
+    step: int,
+    member: run_spec.Member,
+    decisions_by_set: list[evals.Decisions],
     difference: float | None = None,
 ) -> Iterator[results.Record]:
-    """What is recorded of a seed that decided so about each set.
+    """Yield the records of one seed's evaluation.
 
-    difference: of `_fold_differences`; None: nothing is folded, or it is not known.
+    decisions_by_set: one entry per set of `job.tests`. difference: the member's entry of
+      `_fold_differences`; None: batch norms are not folded, or the difference is unknown.
 
-    Without a number, as diverged, on sets where its logits of any image decide nothing.
-    Losses and gradients since the evaluation before, or the step it diverged at; and where
-    it was rolled back in this stage, until now: with what rate it goes on.
+    Of training: means of losses and gradient norms since the previous evaluation, or the
+    step at which the seed diverged; and each rollback in this stage so far, with the factor
+    on the learning rate. Of each set: its measures, or null with status "diverged" if the
+    seed diverged or the logits of any image are not finite.
     """
     epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
-    here = (step - stage.first) / stage.order.steps_per_epoch
-    about = dict(entry.branch.fields, stage=stage.number, seed=entry.seed, step=step)
-    about["epoch"] = round(sum(epochs[: stage.number]) + here, 4)
-    record = functools.partial(results.Record, **about)
-    train = functools.partial(record, dataset=results.TRAIN, condition="")
-    at = job.monitor.diverged.get(entry.name)
-    values = {"diverged": at} if at else job.monitor.means(entry.name)
-    for name, value in values.items():
-        yield train(metric=name, value=value, status="diverged" if at else "ok")
-    if difference is not None and np.isfinite(difference) and not at:
-        yield train(metric="folding_difference", value=difference, status="ok")
-    for failed in job.monitor.rolled_back.get(entry.name, ()):
-        if stage.first < failed <= step:
-            to, scale = job.rollback(entry.name, failed)
-            where = f"at step {failed} to step {to}"
-            yield train(metric="rolled_back", condition=where, value=scale)
-    for test, of in zip(job.tests, decided, strict=True):
-        lost = {}
-        if at or (of.prediction == inference.UNDECIDED).any():
-            lost = dict(value=None, count=None, status="diverged")
-        found = (evals.find_measure(measure)(of) for measure in test.measures)
-        for number in itertools.chain.from_iterable(found):
-            yield record(dataset=test.name, **{**number._asdict(), **lost})
+    stage_epoch = (step - stage.first) / stage.order.steps_per_epoch
+    epoch = round(sum(epochs[: stage.number]) + stage_epoch, 4)
+
+    def record(**fields: Any) -> results.Record:
+        return results.Record(
+            **member.branch.fields,
+            stage=stage.number,
+            seed=member.seed,
+            step=step,
+            epoch=epoch,
+            **fields,
+        )
+
+    def train_record(metric: str, value: float, **fields: Any) -> results.Record:
+        fields = {"condition": "", **fields}
+        return record(dataset=results.TRAIN, metric=metric, value=value, **fields)
+
+    diverged_step = job.monitor.diverged.get(member.name)
+    if diverged_step:
+        yield train_record("diverged", diverged_step, status="diverged")
+    else:
+        for name, value in job.monitor.means(member.name).items():
+            yield train_record(name, value)
+        if difference is not None and np.isfinite(difference):
+            yield train_record("folding_difference", difference)
+    for failed_step in job.monitor.rolled_back.get(member.name, ()):
+        if stage.first < failed_step <= step:
+            target, scale = job.rollback(member.name, failed_step)
+            condition = f"at step {failed_step} to step {target}"
+            yield train_record("rolled_back", scale, condition=condition)
+    for test, set_decisions in zip(job.tests, decisions_by_set, strict=True):
+        is_undecided = (set_decisions.prediction == inference.UNDECIDED).any()
+        for name in test.measures:
+            for measurement in evals.find_measure(name)(set_decisions):
+                fields = measurement._asdict()
+                if diverged_step or is_undecided:
+                    fields |= {"value": None, "count": None, "status": "diverged"}
+                yield record(dataset=test.name, **fields)
 
 
 def follow(
     workdir: epath.PathLike, *, interval: float, once: bool = False, devices: int = 0
 ) -> None:
-    """Evaluates each step that is due until the run is done; `once`: those there are.
+    """Evaluate the steps that are due until the run is done, or once.
 
-    interval: seconds between looks at the checkpoints. devices: how many to use of those
-    here, whatever the run has; 0: all. ValueError or OSError where that cannot be; what
-    was evaluated stands, and the same call goes on.
+    workdir: of a run that another process trains. interval: seconds between looks at the
+      checkpoints. once: evaluate only the steps that are saved already. devices: number of
+      this machine's devices to use, whatever the run uses; 0: all.
+
+    ValueError or OSError if a step cannot be evaluated; finished evaluations stay, and the
+    same call continues.
     """
     workdir = files.resolve(workdir, "--follow")
     config = _await_config(workdir, interval, once)
-    say = console.logger(workdir, config["run"].get("log", console.LOG_FORMATS[0]))
-    with contextlib.ExitStack() as ends:
-        ends.callback(console.flush, workdir)
-        held = ends.enter_context(workdirs.claim_evaluation(workdir, say))
-        ends.enter_context(extensions.naming_files(config))
+    log = console.logger(workdir, config["run"].get("log", console.LOG_FORMATS[0]))
+    with contextlib.ExitStack() as stack:
+        stack.callback(console.flush, workdir)
+        claim = stack.enter_context(workdirs.claim_evaluation(workdir, log))
+        stack.enter_context(extensions.naming_files(config))
 
         @functools.cache
-        def opened() -> RunContext:
-            job = _open_followed(workdir, config, say, devices, held)
-            ends.callback(job.writers.close)
+        def open_job() -> RunContext:
+            job = _open_followed(workdir, config, log=log, devices=devices, claim=claim)
+            stack.callback(job.writers.close)
             telemetry.open_loggers(job, 0, alone=False)
             return job
 
-        again = iter(evaluations.damaged_steps(workdir, say))
+        damaged_steps = iter(evaluations.damaged_steps(workdir, log))
         while True:
-            over = once or (workdir / "done").exists()
-            for step in itertools.chain(again, evaluations.pending(workdir)):
-                _evaluate_step(opened(), step)
-            if over:
+            # Checked first: steps saved before the end are pending below.
+            is_last_look = once or (workdir / "done").exists()
+            for step in itertools.chain(damaged_steps, evaluations.pending(workdir)):
+                _evaluate_step(open_job(), step)
+            if is_last_look:
                 count = len(status.evaluated_steps(workdir))
-                own = config["run"].get("evaluate") == "here"
-                by = "; the run evaluates by itself" if own else ""
-                say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
+                evaluates_itself = config["run"].get("evaluate") == "here"
+                hint = "; the run evaluates by itself" if evaluates_itself else ""
+                log(
+                    f"{workdir}: evaluated all that was due, {count} steps in all{hint}"
+                )
                 return
-            opened()
+            open_job()
             time.sleep(interval)
 
 
 def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str, Any]:
-    """The config of a run, once that is opened; ValueError where there is none."""
-    told = False
+    """Wait until a run is opened and return its config; ValueError if it is no run."""
+    has_logged = False
     while not (workdir / "provenance.json").exists():
         if once or not status.is_running(workdir):
             raise ValueError(
                 f"--follow: {workdir} is no run (no provenance.json); start its "
                 "training first, or name its workdir"
             )
-        if not told:
+        if not has_logged:
             console.logger(None)(f"waiting until the run in {workdir} is opened ...")
-        told = True
+        has_logged = True
         time.sleep(interval)
     needed = (key for key in run_spec.KEYS if key not in run_spec.OPTIONAL_KEYS)
     config = trained.read_json(workdir / "config.json", (*needed, "run.devices"))
@@ -389,34 +488,49 @@ def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str,
 
 
 def _open_followed(
-    workdir: epath.Path, config: dict, say: Callable, devices: int, held: lock.Lock
+    workdir: epath.Path,
+    config: dict,
+    *,
+    log: Callable,
+    devices: int,
+    claim: lock.Lock,
 ) -> RunContext:
-    """The run's data and networks, laid out for the devices of this process."""
-    say(f"following {workdir}")
-    here = dict(spread=0, together=0, memory=0.0, strategy="auto", devices=devices)
-    spec = run_spec.RunSpec.from_config({**config, "run": {**config["run"], **here}})
+    """Open a followed run's data and networks, laid out for this process's devices."""
+    log(f"following {workdir}")
+    run_options = {
+        **config["run"],
+        "spread": 0,
+        "together": 0,
+        "memory": 0.0,
+        "strategy": "auto",
+        "devices": devices,
+    }
+    spec = run_spec.RunSpec.from_config({**config, "run": run_options})
     setup.check_names(spec)
-    job = setup.open_run(spec, workdir, say, follows=True, guard=held.check)
+    job = setup.open_run(spec, workdir, log, follows=True, guard=claim.check)
     free = memory.free_bytes(job.devices)
     for number, stage in enumerate(job.stages):
-        together = 0  # All nets on the devices at once; or as fill half of the memory.
+        together = 0  # All nets at the same time, if free memory is unknown.
         if free is not None:
-            each = memory.tree_bytes(train_step.net_of(stage.state_shape))
-            together = max(1, free // 2 // each) * job.devices.shape["seed"]
-        laid = stages.fit_to_devices(stage, job.devices, together=together)
-        job.stages[number] = laid
+            # Nets fill at most half of the memory.
+            net_bytes = memory.tree_bytes(train_step.net_of(stage.state_shape))
+            together = max(1, free // 2 // net_bytes) * job.devices.shape["seed"]
+        job.stages[number] = stages.fit_to_devices(
+            stage, job.devices, together=together
+        )
     return job
 
 
 def _evaluate_step(job: RunContext, step: int) -> None:
-    """Makes one evaluation as the run itself would have made it."""
+    """Evaluate a checkpoint exactly as the run itself would evaluate the step."""
     folder = job.workdir / "checkpoints"
     try:
-        differences = job.seal.differences
-        states, info = checkpoints.read(folder, step, job.state_shapes, differences)
+        states, info = checkpoints.read(
+            folder, step, job.state_shapes, job.seal.differences
+        )
     except (*checkpoints.MACHINE_ERRORS, PermissionError, seals.ForeignError):
         raise
-    # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
+    # For damaged files, and for a step that is deleted meanwhile, orbax raises any error.
     except Exception as error:
         if step not in checkpoints.steps(folder):
             return

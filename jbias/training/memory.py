@@ -238,7 +238,7 @@ def fit(
     # The batches of all seeds for the steps of one dispatch while the last one's run.
     batches = 2 * run["steps_per_dispatch"] * (seeds // spread)
     shared = sum(input_bytes(one, stage) for one in stages)
-    shared += batches * tree_bytes(shapes.taken) // devices.shape["data"]
+    shared += batches * tree_bytes(shapes.batch) // devices.shape["data"]
     limit = asked // spread
     count = largest_fitting(needed, limit, free)
     return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
@@ -312,8 +312,8 @@ def lower_step(
         return jax.tree.map(lambda x: shape((*lead, *x.shape), x.dtype), tree)
 
     state = placed(given.state, lead, *by_seed)
-    arg = placed(given.argument, lead, *by_seed)
-    arg = arg, placed(given.taken, lead, *by_seed, "data")
+    arg = placed(given.seed_argument, lead, *by_seed)
+    arg = arg, placed(given.batch, lead, *by_seed, "data")
     if strategy.dispatch == "unrolled":
         program = seed_axis.map_seeds(one, strategy, layout, donate=True)
         state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))

@@ -1,8 +1,8 @@
-"""Turns a config into the stages of a run: what is trained, on what, in which order.
+"""Build the stages of a run from a config: algorithm, input pipelines, compiled steps.
 
-The step of one seed assembles its batch, transforms it and learns. Where numbers of the
-config vary between branches (run_spec.py), the step makes itself for the values that come
-with each call: one program for all.
+The step of one seed assembles its batch, transforms the batch and updates the weights. If
+numbers of the config vary between branches (run_spec.py), these numbers are arguments of
+the step, so that one compiled program serves all branches.
 """
 
 import dataclasses
@@ -40,11 +40,11 @@ from jbias.training import step as train_step
 
 
 class SeedProgram(NamedTuple):
-    """What is computed of one seed."""
+    """The functions of one seed in a stage, not yet compiled."""
 
-    draw: Callable  # (key, net of the stage before or None) -> its first state.
-    step: seed_axis.SeedFunction  # Its arg is (key, what it takes).
-    logits: seed_axis.SeedFunction  # Its network's, in evaluation.
+    draw: Callable  # (key, net of the previous stage or None) -> initial state.
+    step: seed_axis.SeedFunction  # The argument is (seed argument, batch).
+    logits: seed_axis.SeedFunction  # The network's logits in evaluation.
     decide: folding.Apply  # (variables, images in [0, 1]) -> the same logits.
 
     @property
@@ -54,18 +54,18 @@ class SeedProgram(NamedTuple):
 
 
 class StepShapes(NamedTuple):
-    """What a step of one seed is given, in shapes."""
+    """Shapes of the arguments of one seed's step."""
 
     state: PyTree
-    argument: PyTree  # Of each seed, in every step.
-    taken: PyTree
-    shared: PyTree
+    seed_argument: PyTree  # See `seed_argument`; equal in every step.
+    batch: PyTree  # The seed's batch: rows, or indices of rows in `shared`.
+    shared: PyTree  # Rows on the devices that all seeds draw from.
     static: Hashable
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What holds from step `first` to step `last` of a run."""
+    """One stage of a run: the steps from `first` to `last`, with data and functions."""
 
     spec: run_spec.StageSpec
     members: tuple[run_spec.Member, ...]
@@ -73,30 +73,33 @@ class Stage:
     last: int
     algo: base.Algo
     shape: tuple[int, int]  # Height and width of the images, in pixels.
-    # "train", and "other" if there is one.
+    # Keys: "train", and "other" if the stage has a second data set (train.other).
     pipelines: dict[str, input_pipeline.InputPipeline | input_plan.InputPlan]
     program: SeedProgram
-    program_for: Callable[[tuple], SeedProgram]  # By values of what varies.
+    # Maps the values of config.vary of a branch to the functions of that branch.
+    program_for: Callable[[tuple], SeedProgram]
     rollback: divergence.Rollback | None = None
-    layout: seed_axis.SeedLayout | None = None  # Of all, as `fit_to_devices` says;
-    advance: seed_axis.MultiStep | None = None  # their steps,
-    score: seed_axis.WaveFunction | None = None  # and their logits, of a wave;
-    score_folded: seed_axis.WaveFunction | None = None  # by folded batch norms.
-    skips: bool = False  # Whether members that have no arguments may be left out.
-    scanned: int = 0  # Steps that are one program if as many are dispatched; 0: none.
+    # The fields below are set by `fit_to_devices`.
+    layout: seed_axis.SeedLayout | None = None  # Of all members on the devices.
+    advance: seed_axis.MultiStep | None = None  # Several steps of all members.
+    score: seed_axis.WaveFunction | None = None  # Logits of a wave.
+    score_folded: seed_axis.WaveFunction | None = None  # The same, norms folded.
+    can_skip_members: bool = False  # True if `skip_members` is allowed.
+    scanned: int = 0  # Steps in one compiled loop; 0: steps are dispatched one by one.
 
     @property
     def number(self) -> int:
-        """Its place among the stages."""
+        """The index of the stage, from 0."""
         return self.spec.number
 
     @property
     def fix(self) -> Mapping[str, int]:
-        """Seeds that all members take for a source of randomness."""
+        """config.fix: the seed that all members share, per source of randomness."""
         return self.spec.config.get("fix", {})
 
     @property
     def order(self) -> samplers.Sampler:
+        """The sampler of the training set."""
         return self.pipelines["train"].order
 
     @property
@@ -106,13 +109,13 @@ class Stage:
 
     @property
     def state_shapes(self) -> tuple:
-        """Shapes of the states of all its members, to read a checkpoint into."""
+        """Shapes of the states of all members, to read a checkpoint into."""
         return (self.state_shape,) * len(self.members)
 
     @property
     def streams(self) -> bool:
-        """Whether images are read while it is trained."""
-        return any(one.streams for one in self.pipelines.values())
+        """True if images are read from files during training."""
+        return any(pipeline.streams for pipeline in self.pipelines.values())
 
     @functools.cached_property
     def foldable_norms(self) -> int:
@@ -122,46 +125,51 @@ class Stage:
         return folding.count_foldable(self.program.decide, net, image)
 
     def folds_norms(self, run: Mapping[str, Any]) -> bool:
-        """Return whether an evaluation folds batch norms, by config.run.
+        """Return True if an evaluation folds batch norms under these options of config.run.
 
-        By itself it does on accelerators, and records of a CPU keep their bits.
+        run.eval_norm "auto" folds on accelerators only: records of a CPU stay equal to the bit.
         """
         mode = run.get("eval_norm", "auto")
-        folds = mode == "folded" or (mode == "auto" and xla.platform() != "cpu")
-        return folds and self.foldable_norms > 0
+        is_requested = mode == "folded" or (mode == "auto" and xla.platform() != "cpu")
+        return is_requested and self.foldable_norms > 0
 
     def scorer(self, run: Mapping[str, Any]) -> seed_axis.WaveFunction:
-        """Return what computes the logits of a wave in evaluation, by config.run."""
+        """Return the function for a wave's logits in evaluation, chosen by config.run."""
         return self.score_folded if self.folds_norms(run) else self.score
 
     def static(self, step: int) -> Hashable:
-        """What the compiler must know about a step of the run."""
+        """Return the compile-time arguments of a step of the run."""
         return self.algo.static(step - self.first, self.last - self.first)
 
     @property
     def shapes(self) -> StepShapes:
-        """Of its first step."""
-        fed = {name: one.shapes() for name, one in self.pipelines.items()}
+        """Shapes of the arguments of the stage's first step."""
+        batches, shared = {}, {}
+        for name, pipeline in self.pipelines.items():
+            batches[name], shared[name] = pipeline.shapes()
         return StepShapes(
-            self.state_shape,
-            jax.eval_shape(lambda: seed_argument(self.members[0])),
-            {name: taken for name, (taken, _) in fed.items()},
-            {name: held for name, (_, held) in fed.items()},
-            self.static(self.first),
+            state=self.state_shape,
+            seed_argument=jax.eval_shape(lambda: seed_argument(self.members[0])),
+            batch=batches,
+            shared=shared,
+            static=self.static(self.first),
         )
 
     @functools.cached_property
     def _init(self) -> Callable:
-        """Draws without optimising, as it runs once a seed: seconds instead of a dozen.
+        """`program.draw`, compiled without optimisation on CPU.
 
-        On CPU the random bits of every weight's shape are optimised for half a second.
+        The function runs once per seed. XLA for CPU would optimise the random bits of each
+        shape of weights for half a second: seconds become a dozen.
         """
-        quick = {"xla_backend_optimization_level": 0}
-        on_cpu = xla.platform() == "cpu"
-        return jax.jit(self.program.draw, compiler_options=quick if on_cpu else None)
+        unoptimised = {"xla_backend_optimization_level": 0}
+        is_on_cpu = xla.platform() == "cpu"
+        return jax.jit(
+            self.program.draw, compiler_options=unoptimised if is_on_cpu else None
+        )
 
     def init_state(self, seed: int, net: Mapping | None = None) -> train_step.State:
-        """A seed's first state, with the net of the stage before if there was one."""
+        """Return a seed's initial state. net: weights and statistics to start from."""
         key = prng.stream(prng.key(self.fix.get("init", seed)), "init")
         if self.number:
             key = prng.stream(key, f"stage/{self.number}")
@@ -172,65 +180,96 @@ class Stage:
         nets: Sequence[Mapping[str, PyTree]] | None = None,
         share: Callable[[PyTree], PyTree] = lambda state: state,
     ) -> seed_axis.PackedStates:
-        """The first states of all members, with these nets of theirs if there are some.
+        """Return the initial states of all members.
 
-        `share` makes of a state the one that all processes have.
+        nets: one net per member to start from; default: weights are drawn. share: returns
+          the state that all processes use (a broadcast from process 0).
         """
         nets = nets or [None] * len(self.members)
-        pairs = zip(self.members, nets, strict=True)
-        return self.layout.pack(share(self.init_state(m.seed, net)) for m, net in pairs)
+        return self.layout.pack(
+            share(self.init_state(member.seed, net))
+            for member, net in zip(self.members, nets, strict=True)
+        )
 
     def batch(self, seed: int, step: int) -> dict[str, Any]:
-        """A seed's batch at a step of the run: its places in what is shared, or its rows."""
-        fed, local = self.pipelines.items(), step - self.first
-        return {name: one.batch(seed, local) for name, one in fed}
+        """Return a seed's batch at a step of the run, per data set.
+
+        A batch is indices into the shared rows, or rows.
+        """
+        stage_step = step - self.first
+        return {
+            name: pipeline.batch(seed, stage_step)
+            for name, pipeline in self.pipelines.items()
+        }
 
     def batches(self, step: int, count: int = 1) -> list[seed_axis.PackedStates]:
-        """Return the arguments of `count` steps: each member's own, and its batch.
+        """Return the arguments of `count` steps: pairs (seed argument, batch), packed.
 
-        Batches that are read here are on the host; `advance` places them.
+        Batches that are read from files are on the host; `advance` moves them to devices.
         """
         seeds = [member.seed for member in self.members]
-        found = []
-        for now in range(step, step + count):
-            taken = {seed: self.batch(seed, now) for seed in dict.fromkeys(seeds)}
-            grouped = self.layout.group(taken[seed] for seed in seeds)
-            waves = zip(self._arguments, grouped, strict=True)
-            found.append(tuple(tuple(zip(*wave, strict=True)) for wave in waves))
-        return found
+        arguments = []
+        for later_step in range(step, step + count):
+            # Members of several branches share their seed's batch.
+            by_seed = {
+                seed: self.batch(seed, later_step) for seed in dict.fromkeys(seeds)
+            }
+            batches = self.layout.group(by_seed[seed] for seed in seeds)
+            arguments.append(
+                tuple(
+                    tuple(zip(wave_arguments, wave_batches, strict=True))
+                    for wave_arguments, wave_batches in zip(
+                        self._seed_arguments, batches, strict=True
+                    )
+                )
+            )
+        return arguments
 
     @functools.cached_property
-    def _arguments(self) -> seed_axis.PackedStates:
-        """What each member has of its own in every step."""
+    def _seed_arguments(self) -> seed_axis.PackedStates:
+        """`seed_argument` of all members, packed on the devices."""
         return self.layout.pack_on_devices(map(seed_argument, self.members))
 
-    def without(
-        self, args: seed_axis.PackedStates, names: Container[str]
+    def skip_members(
+        self, arguments: seed_axis.PackedStates, names: Container[str]
     ) -> seed_axis.PackedStates:
-        """The arguments of a step, None for members of these names: they do not take it."""
-        stay = (member.name not in names for member in self.members)
-        return tuple(tuple(x if next(stay) else None for x in wave) for wave in args)
+        """Return a step's arguments with None for the named members, who skip the step."""
+        members = iter(self.members)
+        return tuple(
+            tuple(
+                None if next(members).name in names else argument for argument in wave
+            )
+            for wave in arguments
+        )
 
-    def wait(self, step: int, halt: Callable[[], bool]) -> bool:
-        """Waits for what is held at a step; False where `halt` said so before."""
-        local = step - self.first
-        return all(one.wait(local, halt) for one in self.pipelines.values())
+    def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
+        """Wait for the data of a step; return False if `stop_requested` was True first."""
+        stage_step = step - self.first
+        return all(
+            pipeline.wait(stage_step, stop_requested)
+            for pipeline in self.pipelines.values()
+        )
 
     def shared(self, step: int) -> dict[str, input_pipeline.Rows]:
-        """What all seeds draw from at a step of the run, on the devices."""
-        fed, local = self.pipelines.items(), step - self.first
-        return {name: one.shared(local) for name, one in fed}
+        """Return the rows on the devices that all seeds draw from at a step of the run."""
+        stage_step = step - self.first
+        return {
+            name: pipeline.shared(stage_step)
+            for name, pipeline in self.pipelines.items()
+        }
 
     def next_change(self, step: int) -> int:
-        """The first later step at which another thing is held."""
-        local = step - self.first
-        changes = (one.next_change(local) for one in self.pipelines.values())
+        """Return the first later step of the run whose shared rows differ."""
+        stage_step = step - self.first
+        changes = (
+            pipeline.next_change(stage_step) for pipeline in self.pipelines.values()
+        )
         return self.first + min(changes)
 
     def close(self) -> None:
-        """Stops what reads ahead."""
-        for one in self.pipelines.values():
-            one.close()
+        """Stop the readers of streamed data sets."""
+        for pipeline in self.pipelines.values():
+            pipeline.close()
 
 
 def build_stages(
@@ -238,36 +277,57 @@ def build_stages(
     plans: Sequence[Mapping[str, input_plan.InputPlan]],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
-    make: Callable[..., input_pipeline.InputPipeline] = input_plan.make_pipeline,
+    make_pipeline: Callable[
+        ..., input_pipeline.InputPipeline
+    ] = input_plan.make_pipeline,
 ) -> list[Stage]:
-    """Builds the stages, each fed as planned.
+    """Build the stages of a run; raise ValueError if the config cannot be trained.
 
-    Without `images` they can only be evaluated: their pipelines are plans. `make` makes of
-    each plan what feeds the steps.
+    plans: per stage, the input plan of each data set ("train", "other"). images: by name,
+      the sets that are in memory; None: stages for evaluation only, without pipelines.
+      make_pipeline: makes an input pipeline from a plan; keywords as `input_plan.make_pipeline`.
     """
-    config, built, first = spec.config, [], plans[0]["train"].source
-    # Refused here, if anywhere.
+    config, built = spec.config, []
+    first_source = plans[0]["train"].source
+    # Raises ValueError if the strategy does not suit the devices.
     seed_axis.resolve_strategy(config["run"]["strategy"], devices)
-    for stage, fed in zip(spec.stages, plans, strict=True):
-        source = fed["train"].source
-        if source.classes != first.classes:
-            must = f"have the classes of the first stage's {first.name}"
-            jc.refuse(f"{stage.where}.train", f"{must}, got those of {source.name}")
-        begin = built[-1].last if built else 0
-        built.append(_build_stage(stage, begin, spec, fed, images, devices, make))
-    if images is not None and not _any_random(config, built):
+    for stage_spec, stage_plans in zip(spec.stages, plans, strict=True):
+        source = stage_plans["train"].source
+        if source.classes != first_source.classes:
+            must = f"have the classes of the first stage's {first_source.name}"
+            jc.refuse(
+                f"{stage_spec.where}.train", f"{must}, got those of {source.name}"
+            )
+        built.append(
+            _build_stage(
+                stage_spec,
+                built[-1].last if built else 0,
+                spec=spec,
+                plans=stage_plans,
+                images=images,
+                devices=devices,
+                make_pipeline=make_pipeline,
+            )
+        )
+    if images is not None and not _is_any_random(config, built):
         raise ValueError(
             "config.fix: leaves nothing random that this method draws, so that all seeds "
             "are one run; free a source, or train one seed"
         )
     if config["vary"] and images is not None:
-        reached = set().union(*(_reached(config, stage) for stage in built))
+        effective_keys = set()
+        for stage in built:
+            effective_keys |= _effective_keys(config, stage)
         for i, key in enumerate(run_spec.varied_keys(config)):
-            if key in reached:
+            if key in effective_keys:
                 continue
-            stages, room = config["stages"], key.partition(".")[0]
-            staged = stages and all(room in stage for stage in stages)
-            hint = f": stages have their own, such as stages.0.{key}" if staged else ""
+            stages, entry = config["stages"], key.partition(".")[0]
+            is_overridden = stages and all(entry in stage for stage in stages)
+            hint = (
+                f": stages have their own, such as stages.0.{key}"
+                if is_overridden
+                else ""
+            )
             raise ValueError(
                 f"config.vary[{i}].key: {key} has no effect on any step{hint}; vary what "
                 "the steps use"
@@ -275,57 +335,119 @@ def build_stages(
     return built
 
 
-def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
-    """One of them, of a StageSpec, from step `first` on."""
-    number, at, part = stage
+def _build_stage(
+    stage_spec: run_spec.StageSpec,
+    first: int,
+    *,
+    spec: run_spec.RunSpec,
+    plans: Mapping[str, input_plan.InputPlan],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
+    devices: jax.sharding.Mesh,
+    make_pipeline: Callable[..., input_pipeline.InputPipeline],
+) -> Stage:
+    """Build one stage whose first step is `first`; the arguments are `build_stages`'s."""
+    number, where, options = stage_spec
     config, plan, source = spec.config, plans["train"], plans["train"].source
-    epoch, classes = plan.order.steps_per_epoch, len(source.classes)
-    total = max(1, round(part["epochs"] * epoch))
-    lasting = dict(steps_per_epoch=epoch, total=total)
-    rollback = divergence.rollback_in_steps(config.get("rollback"), first, **lasting)
-    inputs = build.transforms(f"{at}.inputs", plan.inputs)
-    beside = plans["other"].inputs if "other" in plans else ()
-    beside = build.transforms(f"{at}.train.other.inputs", beside)
-    net = build.network(part, classes, math.prod(one.views for one in inputs))
-    algorithm = functools.partial(build.algorithm, net=net, columns=plan.columns)
-    algo, norm_group = algorithm(part["algo"]), part["model"].get("norm_group", 0)
-    pieces = _pieces(part["train"], algo, norm_group, plan.order.period)
-    same = dict(inputs=inputs, other=beside, classes=classes, shape=source.shape)
-    same |= dict(first=first, rollback=rollback, **lasting, **pieces)
-    same["fix"] = config.get("fix", {})
-    same["in_chunks"] = devices.size == 1 and xla.platform() == "cpu"
+    steps_per_epoch, num_classes = plan.order.steps_per_epoch, len(source.classes)
+    total = max(1, round(options["epochs"] * steps_per_epoch))
+    rollback = divergence.rollback_in_steps(
+        config.get("rollback"), first, steps_per_epoch=steps_per_epoch, total=total
+    )
+    inputs = build.transforms(f"{where}.inputs", plan.inputs)
+    other_inputs = build.transforms(
+        f"{where}.train.other.inputs",
+        plans["other"].inputs if "other" in plans else (),
+    )
+    num_views = math.prod(transform.views for transform in inputs)
+    net = build.network(options, num_classes, num_views)
+
+    def build_algorithm(algo_options: Mapping[str, Any]) -> base.Algo:
+        return build.algorithm(algo_options, net=net, columns=plan.columns)
+
+    algo = build_algorithm(options["algo"])
+    norm_group = options["model"].get("norm_group", 0)
+    accumulate, block = _micro_batches(
+        options["train"], algo, norm_group=norm_group, period=plan.order.period
+    )
+    fix = config.get("fix", {})
+
+    def build_program(algo: base.Algo, optim_options: Mapping[str, Any]) -> SeedProgram:
+        return make_program(
+            algo,
+            optim_options,
+            shape=source.shape,
+            first=first,
+            total=total,
+            steps_per_epoch=steps_per_epoch,
+            rollback=rollback,
+            in_chunks=devices.size == 1 and xla.platform() == "cpu",
+            inputs=inputs,
+            other=other_inputs,
+            classes=num_classes,
+            fix=fix,
+            accumulate=accumulate,
+            block=block,
+        )
 
     def program_for(values: tuple) -> SeedProgram:
         varied = jc.stage_configs(run_spec.with_values(config, values))[number]
-        return make_program(algorithm(varied["algo"]), varied["optim"], **same)
+        return build_program(build_algorithm(varied["algo"]), varied["optim"])
 
-    program = make_program(algo, part["optim"], **same)
+    program = build_program(algo, options["optim"])
     if config["vary"]:
         for branch in spec.branches[1:]:
-            other = algorithm(branch.stages[number].config["algo"])
-            check_same_program(algo, other, total)
+            branch_algo = build_algorithm(branch.stages[number].config["algo"])
+            check_same_program(algo, branch_algo, total)
 
-        def one(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
-            (key, values), taken = arg  # The step makes itself for these values.
-            return program_for(values).step(state, (key, taken), shared, static)
+        def step_of_branch(
+            state: Any, argument: Any, shared: Any, static: Hashable
+        ) -> Any:
+            # The values are traced: one program serves all branches.
+            (key, values), batch = argument
+            return program_for(values).step(state, (key, batch), shared, static)
 
-        program = program._replace(step=one)
+        program = program._replace(step=step_of_branch)
     pipelines = plans
     if images is not None:
-        groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
-        checked = part["train"]["batch"], math.lcm(*groups), devices
-        mesh.check_batch(*checked, norm_group=norm_group, **pieces)
-        fed = dict(images=images, devices=devices, seeds=config["seeds"], steps=total)
-        fed["reading"] = reader_options(config["run"]["loading"], devices)
-        fed["fix"] = same["fix"]
-        pipelines = {name: make(one, **fed) for name, one in plans.items()}
-    fixed = (stage, spec.members, first, first + total, algo, source.shape)
-    return Stage(*fixed, pipelines, program, program_for, rollback)
+        transforms = (*inputs, *other_inputs)
+        mix_groups = [transform.mix_group for transform in transforms]
+        mesh.check_batch(
+            options["train"]["batch"],
+            math.lcm(algo.mix_group, *mix_groups),
+            devices,
+            norm_group=norm_group,
+            accumulate=accumulate,
+            block=block,
+        )
+        pipelines = {
+            name: make_pipeline(
+                input_plan_of_set,
+                images=images,
+                devices=devices,
+                seeds=config["seeds"],
+                steps=total,
+                reading=reader_options(config["run"]["loading"], devices),
+                fix=fix,
+            )
+            for name, input_plan_of_set in plans.items()
+        }
+    return Stage(
+        spec=stage_spec,
+        members=spec.members,
+        first=first,
+        last=first + total,
+        algo=algo,
+        shape=source.shape,
+        pipelines=pipelines,
+        program=program,
+        program_for=program_for,
+        rollback=rollback,
+    )
 
 
 def make_program(
     algo: base.Algo,
-    options: Mapping[str, Any],
+    optim_options: Mapping[str, Any],
     *,
     shape: tuple[int, int],
     first: int,
@@ -333,80 +455,105 @@ def make_program(
     steps_per_epoch: int,
     rollback: divergence.Rollback | None,
     in_chunks: bool,
-    **learning: Any,
+    **step_options: Any,
 ) -> SeedProgram:
-    """The program of an algorithm with an optimiser of such options.
+    """Return the functions of one seed for an algorithm and an optimiser.
 
-    `in_chunks` is for batches on one CPU (`convolutions.chunk_kernel_gradients`), and
-    `learning` are further arguments of `make_seed_step`.
+    optim_options: config.optim of the stage. shape: height and width of the images, in
+      pixels. first: the stage's first step in the run. total: steps of the stage.
+      in_chunks: compute gradients of convolution kernels in chunks of the batch
+      (`convolutions.chunk_kernel_gradients`; for one CPU). step_options: further arguments
+      of `make_seed_step`.
     """
-    average = options.get("average", 0.0)
+    average = optim_options.get("average", 0.0)
 
-    def txs_at(scale: Any) -> tuple:
-        rated = {**options, "rate": scale * options["rate"]}
-        lasting = (total, steps_per_epoch)
-        return tuple(optim.from_options(rated, one, *lasting) for one in algo.updates)
+    def make_optimisers(rate_scale: Any) -> tuple:
+        scaled = {**optim_options, "rate": rate_scale * optim_options["rate"]}
+        return tuple(
+            optim.from_options(
+                scaled, update, total=total, steps_per_epoch=steps_per_epoch
+            )
+            for update in algo.updates
+        )
 
-    learning |= dict(average=average, first=first, rollback=rollback)
-    step = make_seed_step(algo, txs_at, **learning)
-    draw = make_initialiser(algo, txs_at(1), shape, first, average)
+    step = make_seed_step(
+        algo,
+        make_optimisers,
+        average=average,
+        first=first,
+        rollback=rollback,
+        **step_options,
+    )
+    draw = make_initialiser(
+        algo, make_optimisers(1), shape=shape, first=first, average=average
+    )
     decide = algo.decide or functools.partial(algo.net.apply, train=False)
     return SeedProgram(
-        divergence.with_fallback(draw) if rollback else draw,
-        convolutions.chunk_kernel_gradients(step) if in_chunks else step,
-        inference.make_scorer(decide),
-        decide,
+        draw=divergence.with_fallback(draw) if rollback else draw,
+        step=convolutions.chunk_kernel_gradients(step) if in_chunks else step,
+        logits=inference.make_scorer(decide),
+        decide=decide,
     )
 
 
-def _any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
-    """Whether anything that is drawn differs between the seeds."""
+def _is_any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
+    """Return True unless config.fix makes all seeds of a run equal."""
     fix = config.get("fix", {})
     if len(config["seeds"]) == 1 or not {"init", "order"} <= {*fix}:
         return True
-    return any(_draws(stage, fix) for stage in built)
+    return any(_depends_on_seed(stage, fix) for stage in built)
 
 
-def _draws(stage: Stage, fix: Mapping[str, int]) -> bool:
-    """Whether a stage crops on the host by the seed, or its step depends on the seed's key."""
-    streams = (getattr(one, "read", None) for one in stage.pipelines.values())
-    if "augment" not in fix and any(getattr(read, "window", None) for read in streams):
+def _depends_on_seed(stage: Stage, fix: Mapping[str, int]) -> bool:
+    """Return True if a stage crops on the host by seed, or its step uses the seed's key."""
+    readers = [getattr(pipeline, "read", None) for pipeline in stage.pipelines.values()]
+    if "augment" not in fix and any(getattr(read, "window", None) for read in readers):
         return True
-    state, *given, static = stage.shapes
+    shapes = stage.shapes
 
-    def step(state, argument, taken, held):
-        return stage.program.step(state, (argument, taken), held, static)
+    def step(state, seed_argument, batch, shared):
+        return stage.program.step(state, (seed_argument, batch), shared, shapes.static)
 
-    jaxpr = jax.make_jaxpr(step)(state, *given).jaxpr
-    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    return used[len(jax.tree.leaves(state))]  # The key comes first after the state.
+    jaxpr = jax.make_jaxpr(step)(
+        shapes.state, shapes.seed_argument, shapes.batch, shapes.shared
+    ).jaxpr
+    _, is_used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    # The key is the first argument after the leaves of the state.
+    return is_used[len(jax.tree.leaves(shapes.state))]
 
 
-def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
-    """Which keys of config.vary the steps depend on; refuses where more does."""
-    state, (key, _), taken, held, _ = stage.shapes
+def _effective_keys(config: Mapping[str, Any], stage: Stage) -> set[str]:
+    """Return the keys of config.vary that the stage's steps depend on.
+
+    ValueError if initial weights or decisions depend on a key: branches share them.
+    """
+    shapes = stage.shapes
+    state, (key, _) = shapes.state, shapes.seed_argument
     image = jax.ShapeDtypeStruct((1, *stage.shape, 3), np.uint8)
     net = train_step.net_of(state)
 
-    def reached(part: Callable[[SeedProgram], Callable], *args: Any) -> set[str]:
-        return affecting_keys(config, lambda x: part(stage.program_for(x)), *args)
+    def keys_of(select: Callable[[SeedProgram], Callable], *args: Any) -> set[str]:
+        return affecting_keys(
+            config, lambda values: select(stage.program_for(values)), *args
+        )
 
-    drawn = reached(lambda made: made.draw, key, None)
-    scored = reached(lambda made: made.logits, net, None, image, None)
-    what = "the weights at the start" if drawn else "how decisions are made"
-    if shared := drawn or scored:
+    keys_of_draw = keys_of(lambda program: program.draw, key, None)
+    keys_of_logits = keys_of(lambda program: program.logits, net, None, image, None)
+    effect = "the weights at the start" if keys_of_draw else "how decisions are made"
+    forbidden = keys_of_draw or keys_of_logits
+    if forbidden:
         raise ValueError(
-            f"config.vary: {', '.join(sorted(shared))} must not change {what}, which "
+            f"config.vary: {', '.join(sorted(forbidden))} must not change {effect}, which "
             "all branches share; start a run for each value"
         )
-    found = set()
+    keys = set()
     for static in {stage.static(step) for step in range(stage.first, stage.last)}:
 
-        def step(made, static=static):
-            return functools.partial(made.step, static=static)
+        def select_step(program, static=static):
+            return functools.partial(program.step, static=static)
 
-        found |= reached(step, state, (key, taken), held)
-    return found
+        keys |= keys_of(select_step, state, (key, shapes.batch), shapes.shared)
+    return keys
 
 
 def fit_to_devices(
@@ -417,48 +564,51 @@ def fit_to_devices(
     together: int = 0,
     scanned: int = 0,
 ) -> Stage:
-    """Return the stage with the steps of its members, at most `together` (0: all) at once.
+    """Return the stage with a layout and mapped functions for all members.
 
-    scanned: the number of steps that are one program, see `seed_axis.multi_step`.
+    together: members on the devices at the same time; 0: all. scanned: the number of steps in
+      one compiled loop, see `seed_axis.multi_step`.
     """
-    chosen, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
-    options = dict(stacked=chosen.stacked, together=together or count)
-    layout = seed_axis.choose_layout(count, devices, **options)
+    resolved, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
+    layout = seed_axis.choose_layout(
+        count, devices, stacked=resolved.stacked, together=together or count
+    )
+    program = stage.program
     return dataclasses.replace(
         stage,
         layout=layout,
-        advance=seed_axis.multi_step(
-            stage.program.step, chosen, layout, scanned=scanned
-        ),
-        score=seed_axis.map_seeds(stage.program.logits, chosen, layout),
-        score_folded=seed_axis.map_seeds(stage.program.folded_logits, chosen, layout),
-        skips=chosen.dispatch != "unrolled" and not layout.width(0),
+        advance=seed_axis.multi_step(program.step, resolved, layout, scanned=scanned),
+        score=seed_axis.map_seeds(program.logits, resolved, layout),
+        score_folded=seed_axis.map_seeds(program.folded_logits, resolved, layout),
+        can_skip_members=resolved.dispatch != "unrolled" and not layout.width(0),
         scanned=scanned,
     )
 
 
-def _pieces(options: Mapping, algo: base.Algo, norm_group: int, period: int) -> dict:
-    """Into how many micro-batches a batch is cut, and which examples stay together.
+def _micro_batches(
+    options: Mapping[str, Any], algo: base.Algo, *, norm_group: int, period: int
+) -> tuple[int, int]:
+    """Return the number of micro-batches per batch, and the examples per indivisible block.
 
-    Those that the algorithm mixes, or batch norm takes together, and so many that each
-    micro-batch has its share of every set. Input transforms have mixed before.
+    A block is a multiple of the examples that the algorithm mixes, of those that batch norm
+    averages over (`norm_group`), and of the sampler's `period`, so that each micro-batch has
+    its share of every data set. Input transforms mix before the batch is cut.
     """
     accumulate = options.get("accumulate", 1)
     if accumulate > 1 and algo.whole_batch:
         where, remedy = "config.train.accumulate", "lower the batch instead"
         must = "be 1 for an algorithm whose loss compares the whole batch"
         jc.refuse(where, must, accumulate, remedy)
-    block = math.lcm(algo.mix_group, norm_group or 1, period)
-    return {"accumulate": accumulate, "block": block}
+    return accumulate, math.lcm(algo.mix_group, norm_group or 1, period)
 
 
 def reader_options(
     loading: Mapping[str, Any], devices: jax.sharding.Mesh
 ) -> loader.ReaderOptions:
-    """Who reads streamed sets; this process its share where several train together.
+    """Return threads, worker processes and this process's share of batches to read.
 
-    Of batches, that is: each share of the seeds reads those of all.
-    Without a number of threads there is one a core, over all worker processes.
+    loading: config.run.loading. If several processes train together, each reads its share
+    of every batch. `threads` 0 means one thread per core, divided among the workers.
     """
     workers = loading["workers"]
     cores = len(os.sched_getaffinity(0))
@@ -468,63 +618,83 @@ def reader_options(
 
 def make_seed_step(
     algo: base.Algo,
-    txs_at: Callable[[Any], tuple],
+    make_optimisers: Callable[[Any], tuple],
     inputs: Iterable[build.BatchTransform],
     classes: int,
     *,
     other: Iterable[build.BatchTransform] = (),
     rollback: divergence.Rollback | None = None,
     fix: Mapping[str, int] = types.MappingProxyType({}),
-    **learning: Any,
+    **step_options: Any,
 ) -> seed_axis.SeedFunction:
-    """The whole step of one seed: gather, transform, learn.
+    """Return the whole step of one seed: assemble and transform a batch, update the weights.
 
-    `txs_at` gives the optimisers with so many times their rate, `fix` is config.fix, and
-    `learning` are options of step.make.
+    make_optimisers: (factor on the learning rate) -> one optimiser per update of the
+      algorithm. inputs: transforms of the training batch. classes: number of classes.
+      other: transforms of the batch of a second data set. fix: config.fix. step_options:
+      options of `step.make_step`.
     """
 
-    def take_at(scale: Any) -> train_step.TrainStep:
-        return train_step.make_step(algo, txs_at(scale), **learning)
+    def make_step(rate_scale: Any) -> train_step.TrainStep:
+        return train_step.make_step(algo, make_optimisers(rate_scale), **step_options)
 
-    settled = algo.settle is not base.as_updated
+    check_weights = algo.settle is not base.as_updated
     if rollback:
-        take = divergence.rollback_nonfinite(take_at, rollback, settled=settled)
+        guarded_step = divergence.rollback_nonfinite(
+            make_step, rollback, check_weights=check_weights
+        )
     else:
-        take = divergence.freeze_nonfinite(take_at(1), settled=settled)
+        guarded_step = divergence.freeze_nonfinite(
+            make_step(1), check_weights=check_weights
+        )
 
-    def one(state, arg, held, static):
-        key, taken = arg
-        augment, algorithm = (
+    def step(state, argument, shared, static):
+        key, indices = argument
+        augment_key, algorithm_key = (
             prng.key(fix[source]) if source in fix else key
             for source in ("augment", "algorithm")
         )
         gather = jax.named_scope("data")(input_pipeline.assemble_batch)
-        batch = gather(held["train"], taken["train"], classes)
-        if "other" in taken:
-            beside = gather(held["other"], taken["other"], None)
-            apart = prng.stream(augment, "augment/other")
-            batch["other"] = transform_batch(beside, apart, state.step, other)
-        stream = prng.stream(augment, "augment")
-        batch = transform_batch(batch, stream, state.step, inputs)
-        return take(state, batch, algorithm, static)
+        batch = gather(shared["train"], indices["train"], classes)
+        if "other" in indices:
+            other_batch = gather(shared["other"], indices["other"], None)
+            other_key = prng.stream(augment_key, "augment/other")
+            batch["other"] = transform_batch(other_batch, other_key, state.step, other)
+        inputs_key = prng.stream(augment_key, "augment")
+        batch = transform_batch(batch, inputs_key, state.step, inputs)
+        return guarded_step(state, batch, algorithm_key, static)
 
-    return one
+    return step
 
 
 @jax.named_scope("inputs")
-def transform_batch(batch: base.Batch, key: Any, step: Any, through: Iterable) -> Any:
-    """A batch as a network is given it in a step, through so many transforms."""
-    now = jax.random.fold_in(key, step)
-    for transform in through:
+def transform_batch(
+    batch: base.Batch, key: Any, step: Any, transforms: Iterable[build.BatchTransform]
+) -> Any:
+    """Return a batch after all input transforms, which draw by `key` and `step`.
+
+    A transform whose draws must not change between steps uses the key batch["once"].
+    """
+    step_key = jax.random.fold_in(key, step)
+    for transform in transforms:
         batch["once"] = prng.stream(key, f"once/{transform.stream}")
-        batch = transform.apply(batch, prng.stream(now, transform.stream))
+        batch = transform.apply(batch, prng.stream(step_key, transform.stream))
     return batch
 
 
 def make_initialiser(
-    algo: base.Algo, txs: tuple, shape: tuple[int, int], first: int, average: float
+    algo: base.Algo,
+    txs: tuple,
+    *,
+    shape: tuple[int, int],
+    first: int,
+    average: float,
 ) -> Callable:
-    """Draws a seed's state for step `first`; one program for all seeds."""
+    """Return (key, net or None) -> a seed's state for step `first`.
+
+    txs: one optimiser per update. shape: height and width of the images, in pixels.
+    average: decay of the weights' moving average, 0: none. All seeds share one program.
+    """
 
     def init(key, net):
         image = jnp.zeros((1, *shape, 3))
@@ -534,50 +704,53 @@ def make_initialiser(
     return init
 
 
-def seed_argument(entry: run_spec.Member) -> Any:
-    """What a seed has of its own in every step: its key, and the values if any vary."""
-    key = prng.key(entry.seed)
-    values = tuple(np.float32(value) for value in entry.branch.values)
+def seed_argument(member: run_spec.Member) -> Any:
+    """Return a member's argument of every step: the key, or (key, values of config.vary)."""
+    key = prng.key(member.seed)
+    values = tuple(np.float32(value) for value in member.branch.values)
     return (key, values) if values else key
 
 
 def affecting_keys(config: Mapping[str, Any], make: Callable, *args: Any) -> set[str]:
-    """The keys that what `make(values)` computes of such arguments depends on.
+    """Return the keys of config.vary that the result of `make(values)(*args)` depends on.
 
-    ValueError where one of the values must be known to make or to trace it.
+    args: arrays or their shapes. ValueError if `make` or the function that `make` returns
+    cannot be traced, as a value must be a Python number.
     """
-    known = run_spec.varied_keys(config)
-    values = (jax.ShapeDtypeStruct((), np.float32),) * len(known)
+    keys = run_spec.varied_keys(config)
+    values = (jax.ShapeDtypeStruct((), np.float32),) * len(keys)
     try:
         jaxpr = jax.make_jaxpr(lambda values, *args: make(values)(*args))(values, *args)
     except (TypeError, ValueError, AttributeError) as error:
-        # An error that the values themselves bring as well is another one.
+        # An error that Python numbers cause, too, is not about tracing: raise that error.
         jax.eval_shape(make(run_spec.branches(config)[0].values), *args)
         raise ValueError(
-            f"config.vary: a number of {', '.join(known)} must be known while the "
+            f"config.vary: a number of {', '.join(keys)} must be known while the "
             "program is compiled, so that it cannot differ in one; start a run for "
             "each value"
         ) from error
     outputs = [True] * len(jaxpr.jaxpr.outvars)
-    _, used = partial_eval.dce_jaxpr(jaxpr.jaxpr, outputs)
-    return {key for key, of_it in zip(known, used) if of_it}
+    _, is_used = partial_eval.dce_jaxpr(jaxpr.jaxpr, outputs)
+    return {key for key, key_is_used in zip(keys, is_used) if key_is_used}
 
 
-def check_same_program(one: base.Algo, other: base.Algo, steps: int) -> None:
-    """Refuses values between which more differs than a number, in so many steps."""
-    a, b = (
-        [*((u.loss, u.plus, u.clip is None, u.decay) for u in x.updates), *x.parts]
-        for x in (one, other)
-    )
-    if a != b or one.mix_group != other.mix_group:
+def check_same_program(first: base.Algo, second: base.Algo, steps: int) -> None:
+    """Raise ValueError unless the algorithms differ only in numbers, over `steps` steps."""
+
+    def structure(algo: base.Algo) -> list:
+        updates = [(u.loss, u.plus, u.clip is None, u.decay) for u in algo.updates]
+        return [*updates, *algo.parts]
+
+    a, b = structure(first), structure(second)
+    if a != b or first.mix_group != second.mix_group:
         raise ValueError(
             f"config.vary: the values must make one algorithm, got updates and parts {a} "
             f"and {b}; start a run for the value that makes another, such as 0"
         )
-    if one.static is other.static:
+    if first.static is second.static:
         return
     for step in range(steps):
-        if one.static(step, steps) != other.static(step, steps):
+        if first.static(step, steps) != second.static(step, steps):
             raise ValueError(
                 "config.vary: the values must make one algorithm, got programs that "
                 f"differ at step {step} of {steps}; start a run for each value"

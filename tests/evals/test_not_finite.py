@@ -226,7 +226,9 @@ def test_a_seed_in_training_has_no_number_where_it_decides_nothing():
         np.array([0, inference.UNDECIDED, 0], np.int32),
     )
     decided = [decisions.Decisions(x, {"label": label}) for x in (fine, broken)]
-    records = list(evaluator._records(job, stage, 2, entry, decided))
+    records = list(
+        evaluator._records(job, stage, step=2, member=entry, decisions_by_set=decided)
+    )
     rows = {
         r.dataset: (r.value, r.count, r.status)
         for r in records
