@@ -83,7 +83,7 @@ def decider(trainer: common.Trainer, count: int, batch: int):
         variables = tuple(train_step.net_of(tree) for tree in trainer.packed[0])
         batches = loader.batches([images], min(batch, count), reading)
         placed = (mesh.split(one, trainer.devices) for one in batches)
-        rules, split = [inference.DecisionRule(count)], trainer.layout.each
+        rules, split = [inference.DecisionRule(count)], trainer.layout.split_wave
         score = stage.scorer({})
         list(inference.decide_sets(score, variables, placed, rules, split=split))
 

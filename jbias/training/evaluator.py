@@ -178,7 +178,7 @@ def _predict(
                 nets,
                 _batches(job, [test.images for test in tests]),
                 rules=[_decision_rule(job, test) for test in tests],
-                split=functools.partial(layout.each, number=wave),
+                split=functools.partial(layout.split_wave, number=wave),
                 halt=job.stop_requested,
                 fetch=functools.partial(mesh.fetch, mesh=job.devices),
             )
@@ -232,7 +232,7 @@ def _fold_differences(
             count=len(images),
         )
         on_host = mesh.fetch(wave_differences, job.devices)
-        differences += map(float, layout.each(on_host, wave))
+        differences += map(float, layout.split_wave(on_host, wave))
     return differences
 
 

@@ -1,9 +1,10 @@
-"""The seed axis: how seeds lie on the devices, and how the step of one serves them all.
+"""The seed axis: place the seeds on the devices, and map the step of one seed over all.
 
-Outside of here the states of many seeds are a tuple with one entry a seed; algorithms know
-no seed axis at all. On the devices they are waves, one after the other, of trees, which
-have one seed or several (`SeedLayout`). A `Strategy` is how the trees of a wave are
-computed, and how the seeds of one tree are.
+Outside of this file the states of many seeds are a tuple with one entry per seed;
+algorithms have no seed axis at all. On the devices the seeds form waves that are computed
+one after the other. A wave is a tuple of trees, and a tree holds one seed or several
+(`SeedLayout`). A `Strategy` says how the trees of a wave, and the seeds of a tree, are
+computed.
 """
 
 import concurrent.futures
@@ -29,12 +30,15 @@ PackedStates = tuple[Wave, ...]
 
 
 class SeedLayout(NamedTuple):
-    """Waves of so many seeds each, and whether the seeds of a wave are one tree.
+    """The number of seeds per wave, and the arrangement of a wave's seeds in trees.
 
-    A tree of several seeds has them along a leading axis of its leaves, which is shared
-    out among the mesh's axis "seed". Without that axis and unless `stacked`, a tree is
-    of one seed, as it would be alone. Where there are several waves, each waits in the
-    host's memory for its turn.
+    devices: the mesh, with axes "seed" and "data". waves: seeds per wave. stacked: True if
+    the seeds of a wave form one tree.
+
+    The leaves of a tree of several seeds have a leading axis over seeds, which is sharded
+    over the mesh axis "seed". If the mesh axis has length 1 and `stacked` is False, a tree
+    holds one seed and has no such axis. With several waves, the waves that are not being
+    computed are in the host's memory.
     """
 
     devices: jax.sharding.Mesh
@@ -43,97 +47,113 @@ class SeedLayout(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Of device, as jax calls it."""
+        """The kind of device, in JAX's words (`device_kind`)."""
         return self.devices.devices.flat[0].device_kind
 
     def width(self, wave: int) -> int:
-        """Seeds along the leading axis of a tree of this wave; 0: no such axis."""
+        """Return the seeds along the leading axis of a wave's trees; 0: no such axis.
+
+        wave: the index of the wave.
+        """
+        if self.stacked:
+            return self.waves[wave]
         spread = self.devices.shape["seed"]
-        return self.waves[wave] if self.stacked else spread if spread > 1 else 0
+        return spread if spread > 1 else 0
 
     def pack(self, trees: Iterable[PyTree]) -> PackedStates:
-        """Lays one tree a seed out; they may be drawn one after the other.
+        """Return the waves of the given trees, one per seed, on the devices.
 
-        Where seeds wait, are spread, or several processes train, they go by the host, and
-        each device gets its own.
+        With several waves, the waves are on the host. If seeds are spread over devices or
+        several processes train, the trees pass through the host, so that each device
+        receives only its seeds. `trees` may be a generator.
         """
-        if not self._by_host:
+        if not self._uses_host:
             return self.pack_on_devices(trees)
-        found = [
-            _stacked(wave, width, np.stack) if width else wave
-            for wave, width in self._by_wave(map(jax.device_get, trees))
+        packed = [
+            _stack_groups(wave, width, np.stack) if width else wave
+            for wave, width in self._split_into_waves(map(jax.device_get, trees))
         ]
-        if len(found) == 1:
-            return (mesh.put(found[0], self._place(0)),)
-        return tuple(found)
+        if len(packed) == 1:
+            return (mesh.put(packed[0], self._state_sharding(0)),)
+        return tuple(packed)
 
     def pack_on_devices(self, trees: Iterable[PyTree]) -> PackedStates:
-        """As `pack`, of small things that stay on the devices, whoever waits."""
-        found = []
-        for number, (wave, width) in enumerate(self._by_wave(trees)):
+        """Return the waves of small trees, one per seed; all waves stay on the devices."""
+        packed = []
+        for number, (wave, width) in enumerate(self._split_into_waves(trees)):
             wave = mesh.replicate(wave, self.devices)
-            stack = _stacking(self._place(number), width) if width else tuple
-            found.append(stack(wave))
-        return tuple(found)
+            if width:
+                wave = _stack_on_devices(self._state_sharding(number), width)(wave)
+            packed.append(wave)
+        return tuple(packed)
 
     def unpack(self, packed: PackedStates) -> tuple[PyTree, ...]:
-        """One tree a seed: on the host where `pack` went by it, else on the devices."""
-        if self._by_host:
+        """Return one tree per seed: on the host if `pack` uses the host, else on devices."""
+        if self._uses_host:
             return self.split(mesh.fetch(packed, self.devices))
-        return _unstacked(self.devices)(packed[0]) if self.width(0) else packed[0]
+        return (
+            _unstack_on_devices(self.devices)(packed[0]) if self.width(0) else packed[0]
+        )
 
     def split(self, packed: PackedStates) -> tuple[PyTree, ...]:
-        """As `unpack`, of what was laid out likewise and is on the host."""
-        waves = enumerate(packed)
-        return tuple(one for number, wave in waves for one in self.each(wave, number))
+        """Return one tree per seed from waves that are on the host."""
+        trees = []
+        for number, wave in enumerate(packed):
+            trees += self.split_wave(wave, number)
+        return tuple(trees)
 
-    def each(self, wave: Wave, number: int = 0) -> tuple[PyTree, ...]:
-        """One tree a seed of a single wave, likewise."""
-        return tuple(_each(wave)) if self.width(number) else wave
+    def split_wave(self, wave: Wave, number: int = 0) -> tuple[PyTree, ...]:
+        """Return one tree per seed from a single wave; number: the index of the wave."""
+        return tuple(_unstack(wave)) if self.width(number) else wave
 
     def group(self, batches: Iterable[PyTree]) -> PackedStates:
-        """Group batches, one a seed, by the trees of the waves.
+        """Return the waves of the given batches, one per seed.
 
-        Batches on the host stay there until `place`; those of which each process read its
-        share are on devices already.
+        Batches on the host stay there until `place`. If each process read its share of the
+        batches, they are on the devices already.
         """
         packed = []
-        for wave, width in self._by_wave(batches):
+        for wave, width in self._split_into_waves(batches):
             if width and isinstance(jax.tree.leaves(wave)[0], jax.Array):
-                packed.append(_stacking(self._place_of_batches(), width)(wave))
+                packed.append(_stack_on_devices(self._batch_sharding(), width)(wave))
             else:
-                packed.append(_stacked(wave, width, np.stack) if width else wave)
+                packed.append(_stack_groups(wave, width, np.stack) if width else wave)
         return tuple(packed)
 
     def place(self, batches: PyTree, *, scanned: bool = False) -> PyTree:
         """Place batches of `group` on the devices, in one transfer.
 
-        scanned: whether their leaves have a leading axis of steps.
+        scanned: True if the leaves have a leading axis of steps.
         """
-        return mesh.put(batches, self._place_of_batches(scanned=scanned))
+        return mesh.put(batches, self._batch_sharding(scanned=scanned))
 
-    def _place_of_batches(self, *, scanned: bool = False) -> NamedSharding:
+    def _batch_sharding(self, *, scanned: bool = False) -> NamedSharding:
+        """Return the sharding of batches; `scanned` as for `place`."""
         axes = ("seed", "data") if self.width(0) else ("data",)
         if scanned:
             axes = (None, *axes)
         return NamedSharding(self.devices, PartitionSpec(*axes))
 
     def to_device(self, wave: Wave, number: int = 0) -> Wave:
-        """Brings a wave that waits onto the devices."""
-        return wave if len(self.waves) == 1 else mesh.put(wave, self._place(number))
+        """Return a wave on the devices; number: the index of the wave."""
+        if len(self.waves) == 1:
+            return wave
+        return mesh.put(wave, self._state_sharding(number))
 
     @property
-    def _by_host(self) -> bool:
-        several = jax.process_count() > 1
-        return several or len(self.waves) > 1 or self.devices.shape["seed"] > 1
+    def _uses_host(self) -> bool:
+        """True if `pack` and `unpack` move trees through the host's memory."""
+        has_peers = jax.process_count() > 1
+        return has_peers or len(self.waves) > 1 or self.devices.shape["seed"] > 1
 
-    def _by_wave(self, trees: Iterable[PyTree]) -> Iterator[tuple[Wave, int]]:
-        """The trees of each wave, one a seed, and its width."""
+    def _split_into_waves(self, trees: Iterable[PyTree]) -> Iterator[tuple[Wave, int]]:
+        """Yield (trees of a wave, one per seed; `width` of the wave) for each wave."""
         trees = iter(trees)
         for number, count in enumerate(self.waves):
             yield tuple(itertools.islice(trees, count)), self.width(number)
 
-    def _place(self, number: int) -> NamedSharding:
+    def _state_sharding(self, number: int) -> NamedSharding:
+        """Return the sharding of the states of the wave with this index."""
         axes = ("seed",) if self.width(number) else ()
         return NamedSharding(self.devices, PartitionSpec(*axes))
 
@@ -141,65 +161,79 @@ class SeedLayout(NamedTuple):
 def choose_layout(
     count: int, devices: jax.sharding.Mesh, *, stacked: bool, together: int
 ) -> SeedLayout:
-    """Lays `count` seeds out so that at most `together` are on the devices at once.
+    """Return a layout of `count` seeds with at most `together` on the devices at a time.
 
-    Waves are as even as the mesh's axis "seed", which divides each of them, allows.
+    The mesh axis "seed" divides the size of each wave; otherwise waves are as even as
+    possible.
     """
     spread = devices.shape["seed"]
-    rows = count // spread  # Of one seed on each device of that axis.
-    number = math.ceil(rows / max(1, together // spread))
-    sizes = [rows // number + (i < rows % number) for i in range(number)]
+    rows = count // spread  # A row has one seed per device of the axis.
+    num_waves = math.ceil(rows / max(1, together // spread))
+    num_larger = rows % num_waves  # Waves with one row more than the others.
+    sizes = [rows // num_waves + (i < num_larger) for i in range(num_waves)]
     return SeedLayout(devices, tuple(spread * size for size in sizes), stacked)
 
 
-def _stacked(trees: Sequence[PyTree], width: int, stack: Callable) -> Wave:
-    groups = (trees[i : i + width] for i in range(0, len(trees), width))
-    join = functools.partial(jax.tree.map, lambda *leaves: stack(leaves))
-    return tuple(join(*group) for group in groups)
+def _stack_groups(trees: Sequence[PyTree], width: int, stack: Callable) -> Wave:
+    """Return trees with a leading axis, each stacked from `width` of the given trees."""
+    return tuple(
+        jax.tree.map(lambda *leaves: stack(leaves), *trees[start : start + width])
+        for start in range(0, len(trees), width)
+    )
 
 
-def _each(wave: Wave) -> list[PyTree]:
-    found = []
+def _unstack(wave: Wave) -> list[PyTree]:
+    """Return the trees of a wave, split along their leading axis."""
+    trees = []
     for tree in wave:
         width = len(jax.tree.leaves(tree)[0])
-        found += [jax.tree.map(lambda x, i=i: x[i, ...], tree) for i in range(width)]
-    return found
+        trees += [jax.tree.map(lambda x, i=i: x[i, ...], tree) for i in range(width)]
+    return trees
 
 
 @functools.cache
-def _stacking(place: NamedSharding, width: int) -> Callable[[tuple], Wave]:
-    return jax.jit(lambda trees: _stacked(trees, width, jnp.stack), out_shardings=place)
+def _stack_on_devices(sharding: NamedSharding, width: int) -> Callable[[tuple], Wave]:
+    """Return a compiled `_stack_groups` whose outputs have the given sharding."""
+    return jax.jit(
+        lambda trees: _stack_groups(trees, width, jnp.stack), out_shardings=sharding
+    )
 
 
 @functools.cache
-def _unstacked(devices: jax.sharding.Mesh) -> Callable[[Wave], tuple]:
-    place = NamedSharding(devices, PartitionSpec())
-    return jax.jit(lambda wave: tuple(_each(wave)), out_shardings=place)
+def _unstack_on_devices(devices: jax.sharding.Mesh) -> Callable[[Wave], tuple]:
+    """Return a compiled `_unstack` whose outputs are replicated on the devices."""
+    sharding = NamedSharding(devices, PartitionSpec())
+    return jax.jit(lambda wave: tuple(_unstack(wave)), out_shardings=sharding)
 
 
-# (state, arg, shared, static) -> outputs, of one seed, or of a tree of seeds.
+# (state, argument, shared, static) -> outputs, of one seed or of a tree of seeds.
 SeedFunction = Callable[[Any, Any, Any, Hashable], Any]
-# (states, args, shared, static) -> outputs, of a wave: tuples with one entry a tree.
+# (states, arguments, shared, static) -> outputs of a wave: tuples with one entry per tree.
 WaveFunction = Callable[[Wave, tuple, Any, Hashable], tuple]
-# (states, args a step, shared, static) -> (states, outputs a step), all packed.
+# (states, arguments per step, shared, static) -> (states, outputs per step), all packed.
 MultiStep = Callable[
     [PackedStates, Sequence[PackedStates], Any, Hashable],
     tuple[PackedStates, list[PackedStates]],
 ]
+# (states, arguments per step, shared, static) -> (states, outputs per step) of one wave.
+_WaveSteps = Callable[
+    [Wave, Sequence[Wave], Any, Hashable], tuple[Wave, Sequence[Wave]]
+]
 
 
 class Strategy(NamedTuple):
-    """How the trees of a wave are computed, and how the seeds of one tree are.
+    """A way to compute the trees of a wave, and the seeds of one tree.
 
-    dispatch: "looped", one program a tree, one after the other: one compilation,
-      however many. "threaded", likewise, from threads: a CPU runs a program in the
-      thread that dispatches it, and one seed alone leaves part of the cores idle.
-      "unrolled", one program of all trees side by side. All are equal to lone runs to
-      the bit on CPU.
-    convolutions: "", or what the seeds of a wave, which are one tree then, make of a
-      convolution: "grouped", one in groups, as `jax.vmap` has it, which is slow on most
-      backends, or "unrolled", one for each seed (`convolutions.over_seeds`). A gate becomes a
-      select; equal to lone runs within float tolerance.
+    dispatch: "looped": one program, dispatched for each tree in turn, compiled once.
+      "threaded": the same program, dispatched from one thread per tree: a CPU runs a
+      program in the thread that dispatches the program, and a single seed leaves part of
+      the cores idle. "unrolled": one program that computes all trees. On CPU all three
+      equal the run of a single seed to the bit.
+    convolutions: "": each tree holds one seed. Otherwise the seeds of a wave form one tree,
+      and a convolution becomes one convolution in groups ("grouped", as by `jax.vmap`, slow
+      on most backends) or one convolution per seed ("unrolled", see
+      `convolutions.over_seeds`). Conditionals become selects; results equal those of a
+      single seed within float tolerance.
     """
 
     dispatch: str
@@ -207,7 +241,7 @@ class Strategy(NamedTuple):
 
     @property
     def stacked(self) -> bool:
-        """Whether the seeds of a wave are one tree."""
+        """True if the seeds of a wave form one tree."""
         return bool(self.convolutions)
 
 
@@ -219,8 +253,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "unrolled_convolutions": Strategy("looped", "unrolled"),
 }
 
-# What "auto" chooses from where one device, or all of one share, train several seeds. On
-# an H100 `vmapped` was slower than `unrolled_convolutions` in all three ResNet-18 timed.
+# The candidates of "auto" per backend, if a device trains several seeds. On an H100
+# `vmapped` was slower than `unrolled_convolutions` in all three ResNet-18 timed.
 AUTO_CANDIDATES: Mapping[str, tuple[str, ...]] = {
     "cpu": ("threaded", "looped"),
     "gpu": ("looped", "unrolled_convolutions"),
@@ -229,23 +263,24 @@ AUTO_CANDIDATES: Mapping[str, tuple[str, ...]] = {
 
 
 def default_strategy(backend: str, devices: int = 1) -> str:
-    """The strategy that "auto" means as long as nothing speaks for another.
+    """Return the name of the strategy that "auto" means without measurements.
 
-    An accelerator runs one operation at a time whoever dispatches it, and programs of
-    several devices must start in the same order on each.
+    devices: number of devices. Threads help only a CPU with one device: an accelerator runs
+    one operation at a time, and programs of several devices must start in the same order on
+    every device.
     """
     return "threaded" if backend == "cpu" and devices == 1 else "looped"
 
 
 def check_strategy(name: str) -> None:
-    """Refuses the name of no strategy."""
+    """Raise ValueError unless the name is "auto" or that of a strategy."""
     known = ("auto", *STRATEGIES)
     if name not in known:
         jc.refuse("config.run.strategy", f"be one of {', '.join(known)}", name)
 
 
 def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
-    """Looks a strategy up; ValueError where it is unknown or cannot be taken."""
+    """Return the strategy of a name; ValueError if unknown or impossible on the devices."""
     check_strategy(name)
     if name == "auto":
         name = default_strategy(xla.platform(), devices.size)
@@ -258,114 +293,163 @@ def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
 
 
 def map_seeds(
-    one: SeedFunction, strategy: Strategy, layout: SeedLayout, *, donate: bool = False
+    function: SeedFunction,
+    strategy: Strategy,
+    layout: SeedLayout,
+    *,
+    donate: bool = False,
 ) -> WaveFunction:
-    """Maps a function of one seed over a wave.
+    """Return a function of a wave that computes `function` for each seed.
 
-    `donate` gives the states' memory to the outputs.
+    donate: reuse the memory of the states for the outputs.
     """
-    kept = dict(static_argnums=3, donate_argnums=(0,) if donate else ())
-    kept["compiler_options"] = xla.compiler_options(layout.kind)
-    tree = map_tree(one, layout, strategy)
+    tree_function = map_tree(function, layout, strategy)
+    donate_argnums = (0,) if donate else ()
+    compiler_options = xla.compiler_options(layout.kind)
     if strategy.dispatch == "unrolled":
 
-        @functools.partial(jax.jit, **kept)
-        def many(states, args, shared, static):
-            each = zip(states, args, strict=True)
-            return tuple(tree(state, arg, shared, static) for state, arg in each)
+        def unrolled(states, args, shared, static):
+            return tuple(
+                tree_function(state, arg, shared, static)
+                for state, arg in zip(states, args, strict=True)
+            )
 
-        return many
-    alone = jax.jit(tree, **kept)
-    each = _threads(max(layout.waves)) if strategy.dispatch == "threaded" else map
-    return lambda states, args, shared, static: tuple(
-        each(lambda state, arg: alone(state, arg, shared, static), states, args)
+        return jax.jit(
+            unrolled,
+            static_argnums=3,
+            donate_argnums=donate_argnums,
+            compiler_options=compiler_options,
+        )
+    compiled = jax.jit(
+        tree_function,
+        static_argnums=3,
+        donate_argnums=donate_argnums,
+        compiler_options=compiler_options,
     )
+    is_threaded = strategy.dispatch == "threaded"
+    map_trees = _thread_map(max(layout.waves)) if is_threaded else map
+
+    def looped(states, args, shared, static):
+        return tuple(
+            map_trees(
+                lambda state, arg: compiled(state, arg, shared, static), states, args
+            )
+        )
+
+    return looped
 
 
 def multi_step(
-    one: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int = 0
+    step: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int = 0
 ) -> MultiStep:
-    """Map several steps of a seed, (state, arg, shared, static) -> (state, out).
+    """Return a function that takes several steps of all seeds.
 
-    An argument is a pair: what a seed has of its own, and its batch, on the host or on the
-    devices. Trees in threads take their steps without waiting for each other. One without
-    arguments, None, stays as it is; out is None then.
+    step: the step of one seed, (state, argument, shared, static) -> (state, output). An
+      argument is a pair (seed argument, batch); the batch is on the host or the devices. A
+      tree whose argument is None keeps its state, and its output is None.
+    scanned: the number of steps in one compiled loop (`scan_steps`). The loop is used for
+      exactly that many steps with batches on the host; other steps are dispatched one by
+      one. 0 and 1: no loop. Accelerators gain by a loop; a CPU computes the convolutions in
+      a loop with one thread.
 
-    scanned: the number of steps that are one program if as many are taken at once and their
-      batches are on the host (`scan_steps`); other numbers of steps are dispatched step by
-      step. 0 and 1: all are. Accelerators gain by a loop; a CPU computes the convolutions in
-      it with one thread.
+    Under "threaded", trees do not wait for each other between steps.
     """
     if strategy.dispatch == "threaded":
-        several = _threaded(map_tree(one, layout, strategy), layout)
+        step_wave = _threaded_steps(map_tree(step, layout, strategy), layout)
     else:
-        several = _dispatched(one, strategy, layout, scanned=scanned)
-
-    def left(states, steps, shared, static):
-        here = [i for i, arg in enumerate(steps[0]) if arg is not None]
-        if len(here) == len(states):
-            return several(states, steps, shared, static)
-        nothing = (None,) * len(states)
-        if not here:
-            return states, [nothing] * len(steps)
-        steps = [tuple(args[i] for i in here) for args in steps]
-        some = several(tuple(states[i] for i in here), steps, shared, static)
-
-        def placed(new, old=nothing):  # Each in its place again.
-            by_place = dict(zip(here, new, strict=True))
-            return tuple(by_place.get(i, one) for i, one in enumerate(old))
-
-        return placed(some[0], states), [*map(placed, some[1])]
+        step_wave = _dispatched_steps(step, strategy, layout, scanned=scanned)
 
     def advance(states, steps, shared, static):
-        kept, seen = [], []
+        new_states, outputs = [], []
         for number, wave in enumerate(states):
-            args = [step[number] for step in steps]
-            wave, outs = left(layout.to_device(wave, number), args, shared, static)
-            alone = len(layout.waves) == 1
-            kept.append(wave if alone else mesh.fetch(wave, layout.devices))
-            seen.append(mesh.everywhere(outs, layout.devices))
-        return tuple(kept), list(zip(*seen, strict=True))
+            wave, wave_outputs = _step_active_trees(
+                step_wave,
+                layout.to_device(wave, number),
+                [args[number] for args in steps],
+                shared=shared,
+                static=static,
+            )
+            if len(layout.waves) > 1:
+                wave = mesh.fetch(wave, layout.devices)
+            new_states.append(wave)
+            outputs.append(mesh.everywhere(wave_outputs, layout.devices))
+        return tuple(new_states), list(zip(*outputs, strict=True))
 
     return advance
 
 
-def _dispatched(
-    one: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int
-) -> Callable[[Wave, Sequence[Wave], Any, Hashable], tuple[Wave, list[Wave]]]:
-    """Map several steps of a seed over a wave, as one program where they are `scanned`."""
-    step_wave = map_seeds(one, strategy, layout, donate=True)
-    scan_wave = scan_steps(one, strategy, layout) if scanned > 1 else None
+def _step_active_trees(
+    step_wave: _WaveSteps,
+    states: Wave,
+    steps: Sequence[Wave],
+    *,
+    shared: Any,
+    static: Hashable,
+) -> tuple[Wave, Sequence[Wave]]:
+    """Apply `step_wave` to the trees with arguments; other trees keep their states.
 
-    def several(states, steps, shared, static):
+    Returns the states, and the outputs per step: None for trees without arguments.
+    """
+    active = [i for i, arg in enumerate(steps[0]) if arg is not None]
+    if len(active) == len(states):
+        return step_wave(states, steps, shared, static)
+    no_outputs = (None,) * len(states)
+    if not active:
+        return states, [no_outputs] * len(steps)
+    active_states, active_outputs = step_wave(
+        tuple(states[i] for i in active),
+        [tuple(args[i] for i in active) for args in steps],
+        shared,
+        static,
+    )
+
+    def replace_active(old: tuple, new: Sequence) -> tuple:
+        by_index = dict(zip(active, new, strict=True))
+        return tuple(by_index.get(i, entry) for i, entry in enumerate(old))
+
+    outputs = [replace_active(no_outputs, of_step) for of_step in active_outputs]
+    return replace_active(states, active_states), outputs
+
+
+def _dispatched_steps(
+    step: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int
+) -> _WaveSteps:
+    """Return a function for several steps of a wave, dispatched from this thread.
+
+    `scanned` steps are one compiled loop, see `multi_step`.
+    """
+    step_wave = map_seeds(step, strategy, layout, donate=True)
+    scan_wave = scan_steps(step, strategy, layout) if scanned > 1 else None
+
+    def take_steps(states, steps, shared, static):
         batches = [tuple(batch for _, batch in args) for args in steps]
         if scan_wave and len(steps) == scanned and _are_on_host(batches):
             own_args = tuple(own_arg for own_arg, _ in steps[0])
-            (stacked,) = _stacked(batches, scanned, np.stack)
+            (stacked,) = _stack_groups(batches, scanned, np.stack)
             stacked = layout.place(stacked, scanned=True)
             return scan_wave(states, (own_args, stacked), shared, static)
         outputs = []
         for args in steps:
-            pairs = step_wave(states, _placed(args, layout), shared, static)
-            outputs.append(tuple(out for _, out in pairs))
+            pairs = step_wave(states, _place_batches(args, layout), shared, static)
+            outputs.append(tuple(output for _, output in pairs))
             states = tuple(state for state, _ in pairs)
         return states, outputs
 
-    return several
+    return take_steps
 
 
 def scan_steps(
-    one: SeedFunction, strategy: Strategy, layout: SeedLayout
+    step: SeedFunction, strategy: Strategy, layout: SeedLayout
 ) -> Callable[[Wave, tuple, Any, Hashable], tuple[Wave, list[Wave]]]:
-    """Map several steps of a seed over a wave, as one program: a loop over the steps.
+    """Return a function that takes several steps of a wave in one compiled loop.
 
-    Returns (states, (own_args, batches), shared, static) -> (states, outputs of each step).
-    `own_args` has for each tree what it has of its own in all steps; `batches` has one entry
-    a tree, whose leaves have a leading axis of steps. Takes the states' memory for the new
-    ones. On GPUs the body of the loop is the CUDA graph that a step is alone, and Python
-    dispatches the loop once.
+    The function is (states, (own_args, batches), shared, static) -> (states, outputs of each
+    step). own_args: one seed argument per tree, equal in all steps. batches: one entry per
+    tree; the leaves have a leading axis of steps. The memory of the states is reused. On
+    GPUs the loop's body is the same CUDA graph as a single step, and Python dispatches the
+    loop once.
     """
-    step_tree = map_tree(one, layout, strategy)
+    step_tree = map_tree(step, layout, strategy)
 
     def loop(states, args, shared, static):
         own_args, batches = args
@@ -379,7 +463,7 @@ def scan_steps(
             return tuple(state for state, _ in pairs), tuple(out for _, out in pairs)
 
         states, stacked = jax.lax.scan(step, states, batches)
-        return states, _each((stacked,))
+        return states, _unstack((stacked,))
 
     scan_wave = jax.jit(
         loop,
@@ -403,7 +487,7 @@ def scan_steps(
     return by_tree
 
 
-def _placed(args: tuple, layout: SeedLayout) -> tuple:
+def _place_batches(args: tuple, layout: SeedLayout) -> tuple:
     """Return the arguments of a step of a wave with their batches on the devices."""
     batches = tuple(batch for _, batch in args)
     if _are_on_host(batches) or not layout.width(0):
@@ -414,71 +498,82 @@ def _placed(args: tuple, layout: SeedLayout) -> tuple:
 
 
 def _are_on_host(batches: PyTree) -> bool:
-    """Return whether no part of the batches is on a device yet."""
+    """Return True if no part of the batches is on a device yet."""
     return not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(batches))
 
 
-def _threaded(tree: SeedFunction, layout: SeedLayout) -> Callable:
-    alone = jax.jit(
-        tree,
+def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
+    """Return a function for several steps of a wave, with the trees in threads."""
+    compiled = jax.jit(
+        step_tree,
         static_argnums=3,
         donate_argnums=0,
         compiler_options=xla.compiler_options(layout.kind),
     )
-    each = _threads(max(layout.waves))
+    map_trees = _thread_map(max(layout.waves))
 
-    def several(states, steps, shared, static):
-        def taken(state, args):
-            outs = []
+    def take_steps(states, steps, shared, static):
+        def take_steps_of_tree(state, args):
+            outputs = []
             for arg in args:
-                state, out = alone(state, arg, shared, static)
-                outs.append(out)
-            return state, outs
+                state, output = compiled(state, arg, shared, static)
+                outputs.append(output)
+            return state, outputs
 
-        steps = [_placed(args, layout) for args in steps]
-        ended = each(taken, states, zip(*steps, strict=True))
-        states, by_tree = zip(*ended, strict=True)
-        return states, list(zip(*by_tree, strict=True))
+        steps = [_place_batches(args, layout) for args in steps]
+        pairs = map_trees(take_steps_of_tree, states, zip(*steps, strict=True))
+        states, outputs_by_tree = zip(*pairs, strict=True)
+        return states, list(zip(*outputs_by_tree, strict=True))
 
-    return several
+    return take_steps
 
 
-def _threads(count: int) -> Callable:
+def _thread_map(count: int) -> Callable:
+    """Return a `map` that calls its function in threads, for `count` seeds."""
     return concurrent.futures.ThreadPoolExecutor(thread_count(count), "seed").map
 
 
 def thread_count(count: int) -> int:
-    """How many of so many seeds have a thread of their own at a time."""
+    """Return the number of threads for `count` seeds: at most two per core."""
     return min(count, 2 * len(os.sched_getaffinity(0)))
 
 
-def map_tree(one: SeedFunction, layout: SeedLayout, strategy: Strategy) -> SeedFunction:
-    """Makes of a function of one seed one of a tree of seeds, wherever these lie."""
+def map_tree(
+    function: SeedFunction, layout: SeedLayout, strategy: Strategy
+) -> SeedFunction:
+    """Return a function of a tree of seeds that computes `function` for each seed.
+
+    If the trees of the layout hold one seed without a leading axis, `function` itself.
+    """
     if not layout.width(0):
-        return one
+        return function
     devices = layout.devices
-    apart = None if strategy.convolutions == "grouped" else convolutions.over_seeds(one)
+    over_seeds = None
+    if strategy.convolutions != "grouped":
+        over_seeds = convolutions.over_seeds(function)
 
-    def tree(state, arg, shared, static):
-        def share(state, arg, shared):
-            if len(jax.tree.leaves(state)[0]) == 1:  # Computed as it would be alone.
-                state, arg = jax.tree.map(lambda x: x[0], (state, arg))
-                return jax.tree.map(lambda x: x[None], one(state, arg, shared, static))
-            if apart:
-                return apart(state, arg, shared, static)
-            each = jax.vmap(lambda state, arg: one(state, arg, shared, static))
-            return each(state, arg)
+    def map_local_seeds(state, arg, shared, static):
+        """Compute the seeds of one device of the mesh axis "seed"."""
+        if len(jax.tree.leaves(state)[0]) == 1:  # Computed like a run of one seed.
+            state, arg = jax.tree.map(lambda x: x[0], (state, arg))
+            return jax.tree.map(lambda x: x[None], function(state, arg, shared, static))
+        if over_seeds:
+            return over_seeds(state, arg, shared, static)
+        return jax.vmap(lambda state, arg: function(state, arg, shared, static))(
+            state, arg
+        )
 
+    def tree_function(state, arg, shared, static):
         if devices.shape["seed"] == 1:
-            return share(state, arg, shared)
+            return map_local_seeds(state, arg, shared, static)
         by_seed = PartitionSpec("seed")
         return jax.shard_map(
-            share,
+            lambda state, arg, shared: map_local_seeds(state, arg, shared, static),
             mesh=devices,
             in_specs=(by_seed, by_seed, PartitionSpec()),
             out_specs=by_seed,
-            axis_names={"seed"},  # Along "data" the compiler shares the work out.
+            axis_names={"seed"},  # Along "data" the compiler divides the work.
             check_vma=False,
         )(state, arg, shared)
 
-    return tree
+    return tree_function

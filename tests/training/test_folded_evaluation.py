@@ -45,7 +45,7 @@ def test_folded_logits_are_near_the_exact_ones_of_each_seed_alone(
     laid = stages.fit_to_devices(stage, mesh.make(1), strategy=strategy)
     (nets,) = laid.layout.pack(map(train_step.net_of, states))
     args = ((),) * len(nets)
-    folded = laid.layout.each(laid.score_folded(nets, args, image, None))
+    folded = laid.layout.split_wave(laid.score_folded(nets, args, image, None))
     for found, wanted in zip(folded, exact, strict=True):
         # Twenty layers of float32 in other orders.
         np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
