@@ -91,7 +91,7 @@ def collective_outputs(text: str) -> list[CollectiveOutput]:
     a loop whose length depends on the data. Every branch of a conditional counts.
     """
     outputs = []
-    for operation in hlo.operations(text, taken=None):
+    for operation in hlo.operations(text, branch_probability=None):
         kind = operation.code.removesuffix("-done")
         if kind not in hlo.COLLECTIVES:
             continue

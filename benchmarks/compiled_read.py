@@ -92,7 +92,7 @@ def sum_costs(
     text: the program's HLO. branch_chance: chance that an algorithm's branch runs.
     times: runs of the program in a step. seeds: seeds in the program.
     """
-    operations = hlo.operations(text, taken=branch_chance, seeds=seeds)
+    operations = hlo.operations(text, branch_probability=branch_chance, seeds=seeds)
     parts = {part: times * n for part, n in hlo.by_part(operations).items()}
     moved = collectives.collective_outputs(text)
     kernels = [

@@ -492,7 +492,9 @@ def _times(asked: PlanRequest, made: CompiledStages, notes: list) -> dict[str, A
         part, epoch = spec.stages[stage.number].config, stage.order.steps_per_epoch
         loops = part["train"].get("accumulate", 1)
         given = (programs[count], kind, made.devices.shape["data"], loops)
-        one = program_cost(*given, taken=autotune.gate_probability(part), seeds=count)
+        one = program_cost(
+            *given, branch_probability=autotune.gate_probability(part), seeds=count
+        )
         turns = steps * made.rows / count
         sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound

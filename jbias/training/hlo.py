@@ -1,7 +1,8 @@
-"""What a compiled program does, read from its HLO text: how often, how long, for what.
+"""Read the operations of a compiled program from its HLO text: runs, cycles, bytes, FLOPs.
 
-Cycles are the estimates of the compiler for TPUs; other compilers give none. What lies in
-a loop counts as often as it turns, what lies in a branch with the chance that it runs.
+Cycles are estimates of the compiler for TPUs; other compilers give none. An operation in a
+loop runs once per iteration; an operation in a branch is weighted by the probability of
+the branch.
 """
 
 import collections
@@ -11,38 +12,63 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 PARTS = (
-    *("data", "inputs", "convolutions", "normalisation", "activations"),
-    *("algorithm", "optimiser", "guard", "collectives"),
+    "data",
+    "inputs",
+    "convolutions",
+    "normalisation",
+    "activations",
+    "algorithm",
+    "optimiser",
+    "guard",
+    "collectives",
 )
 COLLECTIVES = (
-    *("all-reduce", "all-gather", "all-to-all", "collective-permute"),
-    *("reduce-scatter", "collective-broadcast"),
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "collective-permute",
+    "reduce-scatter",
+    "collective-broadcast",
 )
-# What does work though compilers for TPUs estimate no cycles of it.
+# Operations that do work, but for which the compiler for TPUs estimates no cycles.
 _UNESTIMATED = {"sort", "select-and-scatter", "scatter", "gather", "custom-call", "fft"}
-# Custom calls that do none.
+# Custom calls that do no work.
 _FREE = {"ConcatBitcast", "AssumeGatherIndicesInBound", "AllocateBuffer", "Sharding"}
 
-_HEAD = re.compile(r"^(ENTRY )?%?(?P<name>[\w.-]+) \(.*\{$")
-_LINE = re.compile(
+_COMPUTATION = re.compile(r"^(ENTRY )?%?(?P<name>[\w.-]+) \(.*\{$")
+_INSTRUCTION = re.compile(
     r"^\s+(?:ROOT )?%?(?P<name>[\w.-]+) = (?P<out>\(.*?\)|\S+) (?P<code>[\w-]+)"
-    r"\((?P<given>[^)]*)"
+    r"\((?P<operands>[^)]*)"
 )
 _NAME = re.compile(r"%([\w.-]+)")
-# What names things, or runs others, and touches no memory itself.
-_NAMING = {
-    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"),
-    *("while", "conditional", "call", "optimization-barrier", "partition-id"),
+# Instructions that touch no memory: they name values or run other computations.
+_NO_MEMORY = {
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "after-all",
+    "while",
+    "conditional",
+    "call",
+    "optimization-barrier",
+    "partition-id",
 }
-_RUNNING = ("while", "conditional", "call")
+_CALLERS = ("while", "conditional", "call")
 _PRODUCTS = ("convolution", "dot")
 _GPU_PRODUCTS = {
-    *("__cudnn$convForward", "__cudnn$convBackwardInput", "__cudnn$convBackwardFilter"),
-    *("__cudnn$convBiasActivationForward", "__cublas$gemm", "__cublas$lt$matmul"),
+    "__cudnn$convForward",
+    "__cudnn$convBackwardInput",
+    "__cudnn$convBackwardFilter",
+    "__cudnn$convBiasActivationForward",
+    "__cublas$gemm",
+    "__cublas$lt$matmul",
 }
-# The place of output channels in the weights; what a matrix product sums over.
-_LABELS = re.compile(r"dim_labels=\w+_(\w+)->\w+")
-_SUMMED = re.compile(
+# The layout of a convolution's kernel, with "o" at the axis of the output channels.
+_KERNEL_LAYOUT = re.compile(r"dim_labels=\w+_(\w+)->\w+")
+# The axes over which a matrix product sums.
+_CONTRACTED_AXES = re.compile(
     r'(?:lhs_contracting_dims=\{([\d,]*)\}|"lhs_contracting_dimensions":\[([\d,"]*)\])'
 )
 _ARRAY = re.compile(r"\b([a-z]+)(\d*)(?:e\d\w*)?\[([\d,]*)\]")
@@ -52,53 +78,53 @@ _CALLED = re.compile(
     r"(body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.-]+)"
 )
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-# See algos/padain.py.
-_CHANCE = re.compile(r"chance=([\d.e+-]+)\)*/cond/branch_1")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+# The probability in the name of a gate's scope, see algos/padain.py.
+_GATE_PROBABILITY = re.compile(r"chance=([\d.e+-]+)\)*/cond/branch_1")
+_NUM_ITERATIONS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FUSED = re.compile(r" fusion\(.*calls=%?([\w.-]+)")
 
 
 class Operation(NamedTuple):
-    """An instruction that runs as such; what is fused into another is a part of that."""
+    """An instruction that a program runs; a fusion is a single operation."""
 
     name: str
     code: str  # Such as fusion, copy or all-reduce.
-    scope: str  # What asked for it, as jax calls it.
-    out: str  # Types and shapes of what it gives.
-    cycles: int  # Of one run; 0 where the compiler estimates none.
+    scope: str  # JAX's op_name: the path of the Python functions and named scopes.
+    out: str  # Types and shapes of the output.
+    cycles: int  # Estimated cycles of one run; 0 if the compiler gives no estimate.
     times: float | None  # Runs; None: in a loop whose length depends on the data.
     target: str = ""  # Of a custom call.
-    bytes: int = 0  # Of what it is given and gives, in one run.
-    flops: int = 0  # Of its convolutions and matrix products, in one run.
-    factor_bytes: int = 0  # Of an element that these products multiply.
+    bytes: int = 0  # Bytes read and written by one run.
+    flops: int = 0  # Of convolutions and matrix products, in one run.
+    factor_bytes: int = 0  # Bytes per element of the operands of these products.
 
     @property
     def part(self) -> str:
-        """One of PARTS."""
+        """The part of the training step, one of PARTS."""
         if self.code.removesuffix("-start") in COLLECTIVES:
             return "collectives"
         return part(self.scope)
 
     @property
     def total(self) -> float:
-        """Cycles of all its runs."""
+        """Estimated cycles of all runs."""
         return self.cycles * self.runs
 
     @property
     def runs(self) -> float:
-        """Runs; one where nobody knows."""
+        """The number of runs; 1 if it depends on the data."""
         return 1 if self.times is None else self.times
 
 
 class Product(NamedTuple):
-    """Convolutions and matrix products of an instruction or a computation."""
+    """The convolutions and matrix products of an instruction or a computation."""
 
     flops: int
-    factor_bytes: int  # Of an element that they multiply.
+    factor_bytes: int  # Bytes per element of the operands.
 
     def plus(self, other: "Product") -> "Product":
-        """Return both together; elements are as wide as the widest."""
+        """Return the sum of two; `factor_bytes` is the larger of both."""
         widest = max(self.factor_bytes, other.factor_bytes)
         return Product(self.flops + other.flops, widest)
 
@@ -106,159 +132,221 @@ class Product(NamedTuple):
 NO_PRODUCT = Product(0, 0)
 
 
-def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Operation]:
-    """All that a program runs, in the order of its text.
+def operations(
+    text: str, branch_probability: float | None = 0.5, seeds: int = 1
+) -> list[Operation]:
+    """Return the operations that a program runs, in the order of its HLO text.
 
-    taken: the chance that the second branch of a conditional runs, that of a condition
-      that holds, unless that is named (algos/padain.py); of more than two branches all
-      are as likely. None: each counts once.
-    seeds: so many share a program by jax.vmap, and with it conditions that are named.
+    branch_probability: probability that the condition of a conditional is True, so that the
+      second branch runs, unless the scope's name gives the probability (algos/padain.py).
+      Branches of a conditional with more than two are equally likely. None: each branch
+      counts as one run.
+    seeds: number of seeds that share the program, and its gates, by jax.vmap.
     """
-    found, calls, where, entry = [], collections.defaultdict(list), None, None
-    sizes: dict[str, int] = {}
-    shapes: dict[str, list] = {}
-    products: dict[str, Product] = {}  # What a computation multiplies.
-    optimises: dict[str, str] = {}  # What lies in a computation.
-    # The chance that a computation runs, where it is named.
-    told: dict[str, float] = {}
+    computation, entry = None, None
+    # (computation, operation, bytes written, bytes read per operand) of each instruction.
+    instructions: list[tuple[str, Operation, int, list[int]]] = []
+    calls = collections.defaultdict(list)
+    out_bytes: dict[str, int] = {}  # By instruction.
+    out_arrays: dict[str, list] = {}  # By instruction.
+    products: dict[str, Product] = {}  # By computation.
+    optimiser_scopes: dict[str, str] = {}  # By computation.
+    gate_probabilities: dict[str, float] = {}  # By computation, if its gate is named.
     for line in text.splitlines():
-        if head := _HEAD.match(line):
-            where = head["name"]
-            entry = where if head[1] else entry
-        elif (made := _LINE.match(line)) and where:
-            code, scope, fused = made["code"], _first(_SCOPE, line), _FUSED.search(line)
-            calls[where] += _called(line, code, taken, told)
-            if inside := _CHANCE.search(line):
-                several = seeds if "vmap(" in line[: inside.start()] else 1
-                told.setdefault(where, 1 - (1 - float(inside[1])) ** several)
-            if part(scope) == "optimiser":
-                optimises[where] = scope
-            elif fused and part(scope) == "guard":
-                # It has the name of its last operation; a choice from what the optimiser
-                # makes reads nothing more.
-                scope = optimises.get(fused[1], scope)
-            cycles, called = int(_first(_CYCLES, line) or 0), _first(_TARGET, line)
-            out = sizes[made["name"]] = sum(n for _, n in arrays(made["out"]))
-            given = _NAME.findall(made["given"])
-            moved = [sizes.get(name, 0) for name in given]
-            shapes[made["name"]] = [*arrays(made["out"])]
-            product = products.get(fused[1], NO_PRODUCT) if fused else NO_PRODUCT
-            if code in _PRODUCTS or called in _GPU_PRODUCTS:
-                product = _product(line, made, [shapes.get(x) for x in given[:2]])
-            products[where] = products.get(where, NO_PRODUCT).plus(product)
-            if part(scope) == "data":
-                moved = [min(n, out) for n in moved]  # It takes some rows of many.
-            idle = code in _NAMING or called in _FREE
-            idle = idle or code.endswith(("-start", "-done"))
-            one = Operation(
-                made["name"], code, scope, made["out"], cycles, 1.0, called, 0, *product
-            )
-            found.append((where, one, (0,) if idle else (out, *moved)))
-    times, ran = _times(calls, entry), []
-    for where, one, (out, *given) in found:
-        if (turns := times[where]) is None or turns > 1:  # A branch has less than one.
-            given = [min(out, size) for size in given]  # A loop may take a slice.
-        if turns != 0:
-            ran.append(one._replace(times=turns, bytes=out + sum(given)))
-    return ran
+        head = _COMPUTATION.match(line)
+        if head:
+            computation = head["name"]
+            entry = computation if head[1] else entry
+            continue
+        match = _INSTRUCTION.match(line)
+        if not match or not computation:
+            continue
+        name, code = match["name"], match["code"]
+        scope, fused = _first_group(_SCOPE, line), _FUSED.search(line)
+        calls[computation] += _called(
+            line,
+            code,
+            branch_probability=branch_probability,
+            gate_probabilities=gate_probabilities,
+        )
+        gate = _GATE_PROBABILITY.search(line)
+        if gate:
+            is_shared = "vmap(" in line[: gate.start()]
+            any_open = 1 - (1 - float(gate[1])) ** (seeds if is_shared else 1)
+            gate_probabilities.setdefault(computation, any_open)
+        if part(scope) == "optimiser":
+            optimiser_scopes[computation] = scope
+        elif fused and part(scope) == "guard":
+            # A fusion has the name of its last operation. The guard's select adds no reads
+            # to an optimiser's update, so the fusion counts as the optimiser's.
+            scope = optimiser_scopes.get(fused[1], scope)
+        target = _first_group(_TARGET, line)
+        out_arrays[name] = [*arrays(match["out"])]
+        written = out_bytes[name] = sum(size for _, size in out_arrays[name])
+        operands = _NAME.findall(match["operands"])
+        read = [out_bytes.get(operand, 0) for operand in operands]
+        product = products.get(fused[1], NO_PRODUCT) if fused else NO_PRODUCT
+        if code in _PRODUCTS or target in _GPU_PRODUCTS:
+            operand_arrays = [out_arrays.get(operand) for operand in operands[:2]]
+            product = _product(line, match["out"], operand_arrays)
+        products[computation] = products.get(computation, NO_PRODUCT).plus(product)
+        if part(scope) == "data":
+            # A batch gathers some rows of a large set.
+            read = [min(size, written) for size in read]
+        is_asynchronous = code.endswith(("-start", "-done"))
+        if code in _NO_MEMORY or target in _FREE or is_asynchronous:
+            written, read = 0, []
+        operation = Operation(
+            name=name,
+            code=code,
+            scope=scope,
+            out=match["out"],
+            cycles=int(_first_group(_CYCLES, line) or 0),
+            times=1.0,
+            target=target,
+            flops=product.flops,
+            factor_bytes=product.factor_bytes,
+        )
+        instructions.append((computation, operation, written, read))
+    runs_of, result = _num_runs(calls, entry), []
+    for computation, operation, written, read in instructions:
+        runs = runs_of[computation]
+        if runs is None or runs > 1:  # In a loop: a branch runs less than once.
+            # An iteration may read a slice of a large operand.
+            read = [min(written, size) for size in read]
+        if runs != 0:
+            total_bytes = written + sum(read)
+            result.append(operation._replace(times=runs, bytes=total_bytes))
+    return result
 
 
-def _product(line: str, made: re.Match, factors: list) -> Product:
-    """Return the product that a line computes; none where its shapes are not known.
+def _product(line: str, out: str, operands: list) -> Product:
+    """Return the product that a line computes; NO_PRODUCT if a shape is not known.
 
-    factors: shapes and bytes of what each of the two operands has.
+    out: type and shape of the output. operands: for both operands, the (shape, bytes) of
+      the arrays; None if they are not known.
     """
-    if len(factors) < 2 or not all(factors):
+    if len(operands) < 2 or not all(operands):
         return NO_PRODUCT
-    (left, left_bytes), (right, _) = factors[0][0], factors[1][0]
-    out, _ = next(arrays(made["out"]))
-    width = left_bytes // max(1, math.prod(left))
-    if labels := _LABELS.search(line):
-        images, kernel = out, right  # Forwards: of the output, and the weights.
+    (left, left_bytes), (right, _) = operands[0][0], operands[1][0]
+    out_shape, _ = next(arrays(out))
+    factor_bytes = left_bytes // max(1, math.prod(left))
+    layout = _KERNEL_LAYOUT.search(line)
+    if layout:
+        images, kernel = out_shape, right
         if "convBackwardFilter" in line:
-            images, kernel = right, out
+            images, kernel = right, out_shape
         elif "convBackwardInput" in line:
             images, kernel = left, right
-        count = math.prod(kernel) // max(1, kernel[labels[1].index("o")])
-        return Product(2 * math.prod(images) * count, width)
-    if (summed := _SUMMED.search(line)) is None:
+        num_outputs = max(1, kernel[layout[1].index("o")])
+        per_output = math.prod(kernel) // num_outputs
+        return Product(2 * math.prod(images) * per_output, factor_bytes)
+    axes = _CONTRACTED_AXES.search(line)
+    if axes is None:
         return NO_PRODUCT
-    sides = [left[int(axis)] for axis in re.findall(r"\d+", summed[0])]
-    return Product(2 * math.prod(out) * math.prod(sides), width)
+    lengths = [left[int(axis)] for axis in re.findall(r"\d+", axes[0])]
+    return Product(2 * math.prod(out_shape) * math.prod(lengths), factor_bytes)
 
 
 def loop_turns(text: str) -> list[float]:
-    """Return the turns of each loop that a program runs, an outer one before its inner.
+    """Return the iterations of each loop that a program runs, outer loops before inner.
 
-    A loop whose length depends on the data has one turn.
+    A loop whose length depends on the data counts as one iteration.
     """
-    called, where, entry = collections.defaultdict(list), "", ""
+    calls, computation, entry = collections.defaultdict(list), "", ""
     for line in text.splitlines():
-        if head := _HEAD.match(line):
-            where = head["name"]
-            entry = where if head[1] else entry
-        elif (made := _LINE.match(line)) and made["code"] in _RUNNING:
-            names = [name for _, name in _CALLED.findall(line)]
-            if branches := _BRANCHES.search(line):
-                names += _NAME.findall(branches[1])
-            turns = (
-                float(_first(_TRIPS, line) or 1) if made["code"] == "while" else None
-            )
-            called[where].append((turns, names))
+        head = _COMPUTATION.match(line)
+        if head:
+            computation = head["name"]
+            entry = computation if head[1] else entry
+            continue
+        match = _INSTRUCTION.match(line)
+        if not match or match["code"] not in _CALLERS:
+            continue
+        names = [name for _, name in _CALLED.findall(line)]
+        branches = _BRANCHES.search(line)
+        if branches:
+            names += _NAME.findall(branches[1])
+        iterations = None
+        if match["code"] == "while":
+            iterations = float(_first_group(_NUM_ITERATIONS, line) or 1)
+        calls[computation].append((iterations, names))
 
     def walk(name: str) -> Iterator[float]:
-        for turns, names in called[name]:
-            if turns is not None:
-                yield turns
-            for inner in names:
-                yield from walk(inner)
+        for iterations, names in calls[name]:
+            if iterations is not None:
+                yield iterations
+            for called in names:
+                yield from walk(called)
 
     return [*walk(entry)]
 
 
-def _first(pattern: re.Pattern, line: str) -> str:
-    found = pattern.search(line)
-    return found[1] if found else ""
+def _first_group(pattern: re.Pattern, line: str) -> str:
+    """Return the first group of the first match in a line; "" without a match."""
+    match = pattern.search(line)
+    return match[1] if match else ""
 
 
-def _called(line: str, code: str, taken: float | None, told: Mapping) -> Iterator:
-    """Computations that a line runs, and how often; None where it does not say."""
-    named = dict(_CALLED.findall(line))
+def _called(
+    line: str,
+    code: str,
+    *,
+    branch_probability: float | None,
+    gate_probabilities: Mapping[str, float],
+) -> Iterator[tuple[str, float | None]]:
+    """Yield (computation, runs) for each computation that a line calls.
+
+    runs: None if the line does not say the number of iterations.
+    """
+    called = dict(_CALLED.findall(line))
     if code == "conditional":
-        if several := _BRANCHES.search(line):
-            names = [name.strip().lstrip("%") for name in several[1].split(",")]
+        branches = _BRANCHES.search(line)
+        if branches:
+            names = [name.strip().lstrip("%") for name in branches[1].split(",")]
         else:
-            names = [named["false_computation"], named["true_computation"]]
-        if not (inside := _CHANCE.search(line)):
-            taken = told.get(names[-1], taken)
-        elif taken:  # One of the gates of which some are open.
-            taken /= max(taken, float(inside[1]))
-        chances = [1.0 if taken is None else 1 / len(names)] * len(names)
-        if taken is not None and len(names) == 2:
-            chances = [1 - taken, taken]
-        yield from zip(names, chances, strict=True)
+            names = [called["false_computation"], called["true_computation"]]
+        gate = _GATE_PROBABILITY.search(line)
+        if not gate:
+            branch_probability = gate_probabilities.get(names[-1], branch_probability)
+        elif branch_probability:
+            # This gate is inside a conditional that runs if any of several gates is open.
+            branch_probability /= max(branch_probability, float(gate[1]))
+        if branch_probability is None:
+            runs = [1.0] * len(names)
+        elif len(names) == 2:
+            runs = [1 - branch_probability, branch_probability]
+        else:
+            runs = [1 / len(names)] * len(names)
+        yield from zip(names, runs, strict=True)
     elif code == "while":
-        turns = _TRIPS.search(line)
-        yield named["body"], float(turns[1]) if turns else None
-        yield named["condition"], float(turns[1]) + 1 if turns else None
+        iterations = _NUM_ITERATIONS.search(line)
+        yield called["body"], float(iterations[1]) if iterations else None
+        yield called["condition"], float(iterations[1]) + 1 if iterations else None
     elif code in ("call", "async-start"):
-        yield from ((name, 1.0) for name in named.values())
+        yield from ((name, 1.0) for name in called.values())
 
 
-def _times(calls: Mapping, entry: str | None) -> dict[str, float | None]:
-    """How often each computation runs; callers stand after what they call."""
-    times = collections.defaultdict(float, {entry: 1.0})
+def _num_runs(calls: Mapping, entry: str | None) -> dict[str, float | None]:
+    """Return the runs of each computation; None if they depend on the data.
+
+    calls: in the order of the text, which has a computation before its callers.
+    """
+    runs_of = collections.defaultdict(float, {entry: 1.0})
     for caller in reversed([*calls]):
-        for name, turns in calls[caller]:
-            if times[caller] is None or turns is None:
-                times[name] = None
-            elif times[name] is not None:
-                times[name] += times[caller] * turns
-    return times
+        for name, runs in calls[caller]:
+            if runs_of[caller] is None or runs is None:
+                runs_of[name] = None
+            elif runs_of[name] is not None:
+                runs_of[name] += runs_of[caller] * runs
+    return runs_of
 
 
 def part(scope: str) -> str:
-    """Which part of a training step a scope is of; its last known word decides."""
+    """Return the part of the training step that a scope belongs to, one of PARTS.
+
+    The last known word of the scope decides.
+    """
     words = re.split(r"[/()]", scope)
     for name in ("data", "inputs", "guard", "optimiser"):
         if name in words:
@@ -270,40 +358,47 @@ def part(scope: str) -> str:
     for word in reversed(words):
         if word.startswith(("bn", "norm")):
             return "normalisation"
-    layers = any(word.startswith(("stage", "stem", "fc", "conv")) for word in words)
-    return "activations" if layers or ".features" in scope else "algorithm"
+    is_layer = any(word.startswith(("stage", "stem", "fc", "conv")) for word in words)
+    return "activations" if is_layer or ".features" in scope else "algorithm"
 
 
 def is_backward(scope: str) -> bool:
-    """Whether it is of a gradient."""
+    """Return True if a scope belongs to the computation of a gradient."""
     return "transpose(" in scope
 
 
 def by_part(
-    found: Iterable[Operation],
-    spent: Callable[[Operation], float] = lambda one: one.total,
+    operations: Iterable[Operation],
+    cost: Callable[[Operation], float] = lambda operation: operation.total,
 ) -> dict[str, float]:
-    """What each part spends, estimated cycles; gradients' convolutions are apart."""
-    total = dict.fromkeys((*PARTS, "convolutions backwards"), 0.0)
-    for one in found:
-        back = one.part == "convolutions" and is_backward(one.scope)
-        total["convolutions backwards" if back else one.part] += spent(one)
-    return total
+    """Return the cost of each part of PARTS, and of "convolutions backwards".
+
+    cost: cost of all runs of an operation; default: estimated cycles. Convolutions of
+    gradients count as "convolutions backwards" only.
+    """
+    costs = dict.fromkeys((*PARTS, "convolutions backwards"), 0.0)
+    for operation in operations:
+        name = operation.part
+        if name == "convolutions" and is_backward(operation.scope):
+            name = "convolutions backwards"
+        costs[name] += cost(operation)
+    return costs
 
 
-def unestimated(found: Iterable[Operation]) -> dict[str, float]:
-    """How often what does work, and of which no cycles are known, runs."""
+def unestimated(operations: Iterable[Operation]) -> dict[str, float]:
+    """Return the runs of each kind of operation that does work but has no estimate."""
     counts = collections.Counter()
-    for one in found:
-        if not one.cycles and one.code in _UNESTIMATED and one.target not in _FREE:
-            counts[one.target or one.code] += one.runs
+    for operation in operations:
+        does_work = operation.code in _UNESTIMATED and operation.target not in _FREE
+        if not operation.cycles and does_work:
+            counts[operation.target or operation.code] += operation.runs
     return dict(counts)
 
 
 def arrays(out: str) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Shapes and bytes of an instruction's output, an array or a tuple of them."""
+    """Yield (shape, bytes) of each array in the type of an instruction's output."""
     for kind, bits, sides in _ARRAY.findall(out):
         shape = tuple(int(side) for side in sides.split(",") if side)
-        width = max(1, int(bits) // 8) if bits else 1  # `pred` has none.
+        itemsize = max(1, int(bits) // 8) if bits else 1  # `pred` has no bits.
         if kind != "token":
-            yield shape, width * math.prod(shape)
+            yield shape, itemsize * math.prod(shape)

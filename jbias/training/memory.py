@@ -1,4 +1,4 @@
-"""How many seeds fit onto the devices at once, by the compiler's own count."""
+"""Fit seeds into the memory of the devices, by the compiler's count of bytes."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,8 @@ from jaxtyping import PyTree
 from jbias.runtime import console, mesh, messages, xla
 from jbias.training import seed_axis, stages
 
-_USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
+# The usable share of memory: the rest is for the evaluation and gaps between buffers.
+_USED = 0.9
 _REMEDIES = (
     "--config.train.accumulate=2, a smaller --config.train.batch, or model.remat=True "
     "in a config of your own (ResNets and ViTs)"
@@ -24,21 +25,21 @@ _REMEDIES = (
 _HOST_REMEDIES = (
     "a smaller --config.run.loading.gib, fewer --config.run.loading.workers"
 )
-_LACKING = re.compile("RESOURCE_EXHAUSTED|[Oo]ut of memory|bad_alloc")
+_OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|[Oo]ut of memory|bad_alloc")
 
 
 @contextlib.contextmanager
 def explain_lack() -> Iterator[None]:
-    """Raise an OSError of one line, with what to do, for want of memory inside.
+    """Turn an error for lack of memory inside into an OSError of one line with a remedy.
 
-    Notes on the error, such as which step is saved, stay with it.
+    The error's notes, such as the saved step, are kept.
     """
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if isinstance(error, MemoryError):
             where, remedy = "this machine", f"{_HOST_REMEDIES}, or {_REMEDIES}"
-        elif _LACKING.search(str(error)):
+        elif _OUT_OF_MEMORY.search(str(error)):
             where, remedy = "a device", f"--config.run.together=1, {_REMEDIES}"
         else:
             raise
@@ -50,162 +51,205 @@ def explain_lack() -> Iterator[None]:
 
 
 class Need(NamedTuple):
-    """Bytes of each device that a program of a step takes, of its seeds there."""
+    """Bytes per device for the program of a step, with the seeds on that device."""
 
     state: int  # Kept from step to step.
-    work: int  # While the step runs.
+    work: int  # Only while the step runs.
 
     def times(self, count: int, strategy: seed_axis.Strategy) -> int:
-        """Of so many such programs, as the strategy runs them."""
-        threaded = strategy.dispatch == "threaded"
-        running = seed_axis.thread_count(count) if threaded else 1
-        return count * self.state + running * self.work
+        """Return the bytes of `count` such programs, run by the strategy."""
+        is_threaded = strategy.dispatch == "threaded"
+        num_running = seed_axis.thread_count(count) if is_threaded else 1
+        return count * self.state + num_running * self.work
 
 
 class Fit(NamedTuple):
-    """How many seeds of a stage are on the devices at once, and bytes of each device."""
+    """The number of seeds of a stage on the devices at a time, and bytes per device."""
 
-    count: int  # 0: not even one.
-    wanted: int  # Seeds that should be,
-    needed: int  # and what these need;
-    least: int  # what is needed by one seed on each device.
+    count: int  # Seeds that fit; 0: not even one.
+    wanted: int  # Seeds that config.run asks for.
+    needed: int  # Bytes per device for the wanted seeds.
+    least: int  # Bytes for one seed per device; 0 if a seed fits.
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The stages of a run on some devices, and how many seeds of each fit there."""
+    """The stages of a run on some devices, and the number of seeds that fit there."""
 
     devices: jax.sharding.Mesh
     stages: list[stages.Stage]
     run: Mapping[str, Any]  # The entries of config.run.
-    free: int | None  # Bytes of each device that may be used; None: nobody says.
-    fits: dict[seed_axis.Strategy, list[Fit]]  # As far as they are known.
-    crowded: bool = False  # Whether fewer shares of the devices, or seeds, must do.
+    free: int | None  # Usable bytes per device; None: unknown.
+    fits: dict[seed_axis.Strategy, list[Fit]]  # Per stage; filled by `fits_by`.
+    # True if memory forces fewer shares of the devices, or one seed at a time.
+    crowded: bool = False
 
     def fits_by(self, strategy: str) -> list[Fit]:
-        """How many seeds of each stage fit by this strategy."""
-        known = seed_axis.resolve_strategy(strategy, self.devices)
-        if known not in self.fits:
-            asked = self.devices, {**self.run, "strategy": strategy}, self.free
-            self.fits[known] = [fit(self.stages, x, *asked) for x in self.stages]
-        return self.fits[known]
+        """Return the fit of each stage under a strategy, given by name."""
+        resolved = seed_axis.resolve_strategy(strategy, self.devices)
+        if resolved not in self.fits:
+            self.fits[resolved] = [
+                fit(
+                    self.stages,
+                    stage,
+                    devices=self.devices,
+                    run={**self.run, "strategy": strategy},
+                    free=self.free,
+                )
+                for stage in self.stages
+            ]
+        return self.fits[resolved]
 
     def lay_out(self, strategy: str, say: Callable[[str], None]) -> list[stages.Stage]:
-        """The stages with as many seeds at once as fit; tells if not all do."""
-        fits, laid = self.fits_by(strategy), []
-        if not all(one.count for one in fits):
+        """Return the stages with layouts of as many seeds at a time as fit.
+
+        say: receives log lines. ValueError if a stage does not fit.
+        """
+        fits, laid_out = self.fits_by(strategy), []
+        if not all(stage_fit.count for stage_fit in fits):
             raise ValueError(
                 f"memory: {strategy}, which this run was begun with, does not fit here; "
                 "take --config.run.strategy=looped"
             )
-        count = len(self.stages[0].members)
-        for stage, one in zip(self.stages, fits, strict=True):
-            if one.count < one.wanted:
+        num_seeds = len(self.stages[0].members)
+        for stage, stage_fit in zip(self.stages, fits, strict=True):
+            if stage_fit.count < stage_fit.wanted:
                 say(
-                    f"{count} seeds in waves of at most {one.count}: {one.wanted} "
-                    f"together need {_gib(one.needed)} of each device, which has "
-                    f"{_gib(self.free)}"
+                    f"{num_seeds} seeds in waves of at most {stage_fit.count}: "
+                    f"{stage_fit.wanted} together need {_gib(stage_fit.needed)} of each "
+                    f"device, which has {_gib(self.free)}"
                 )
-            laid.append(
+            laid_out.append(
                 stages.fit_to_devices(
                     stage,
                     self.devices,
                     strategy=strategy,
-                    together=one.count,
+                    together=stage_fit.count,
                     scanned=scanned_steps(self.run),
                 )
             )
         size = self.devices.size
-        if count > 1 or size > 1:
+        if num_seeds > 1 or size > 1:
             if strategy == "auto":
                 strategy = seed_axis.default_strategy(xla.platform(), size)
-            at_once, shares = fits[0].count, self.devices.shape["seed"]
-            turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
+            together, shares = fits[0].count, self.devices.shape["seed"]
+            waves = "all at once"
+            if together < num_seeds:
+                waves = f"waves of at most {together}"
             kind = self.devices.devices.flat[0].device_kind
-            where = f"{count} seeds on {size} x {kind}: {shares} share(s)"
-            say(f"{where} with seeds of their own, {strategy}, {turns}")
-        return laid
+            say(
+                f"{num_seeds} seeds on {size} x {kind}: {shares} share(s) with seeds of "
+                f"their own, {strategy}, {waves}"
+            )
+        return laid_out
 
 
 def scanned_steps(run: Mapping[str, Any]) -> int:
-    """Return the number of steps that are one program, by config.run; 0: none are."""
+    """Return the number of steps in one compiled loop, by config.run; 0: no loop."""
     return 0 if xla.platform() == "cpu" else run["steps_per_dispatch"]
 
 
 def candidate_stages(
-    make: Callable[[jax.sharding.Mesh], list[stages.Stage]],
+    build: Callable[[jax.sharding.Mesh], list[stages.Stage]],
     run: Mapping[str, Any],
     count: int,
     *,
     devices: Sequence[jax.Device] = (),
     fewer: bool = True,
 ) -> Iterator[tuple[jax.sharding.Mesh, list[stages.Stage]]]:
-    """The stages that `make` builds of `count` seeds, on meshes that may be tried.
+    """Yield (mesh, stages) for each mesh on which the seeds may be tried.
 
-    On as many shares of the devices as can be, and unless `run["spread"]` says how many,
-    on `fewer`, but for those among which the batch cannot be shared out.
+    build: builds the stages of `count` seeds for a mesh. run: config.run. devices: default:
+      all. fewer: also try fewer shares of the devices, unless run["spread"] is set.
+
+    The first mesh has as many shares as possible. Later meshes are left out if the batch
+    cannot be divided among their devices; ValueError if this holds for the first.
     """
-    on = functools.partial(mesh.make, run["devices"], count, devices=devices)
-    first = on(run["spread"], run["together"]).shape["seed"]
-    less = range(first - 1, 0, -1) if fewer and not run["spread"] else ()
-    for spread in (first, *(k for k in less if first % k == 0)):
+
+    def make_mesh(spread: int, together: int = 0) -> jax.sharding.Mesh:
+        return mesh.make(run["devices"], count, spread, together, devices=devices)
+
+    most = make_mesh(run["spread"], run["together"]).shape["seed"]
+    spreads = [most]
+    if fewer and not run["spread"]:
+        spreads += [spread for spread in range(most - 1, 0, -1) if most % spread == 0]
+    for spread in spreads:
         try:
-            here = on(spread)
-            built = make(here)
+            candidate_mesh = make_mesh(spread)
+            built = build(candidate_mesh)
         except ValueError:
-            if spread == first:
+            if spread == most:
                 raise
             continue
-        yield here, built
+        yield candidate_mesh, built
         del built
 
 
 def fit_stages(
-    make: Callable[[jax.sharding.Mesh], list[stages.Stage]],
+    build: Callable[[jax.sharding.Mesh], list[stages.Stage]],
     count: int,
     run: Mapping[str, Any],
     say: Callable[[str], None],
-    least: Callable[[int | None], int | None] = lambda free: free,
+    all_min: Callable[[int | None], int | None] = lambda free: free,
 ) -> Placement:
-    """The stages of a run on as many shares of the devices as fit.
+    """Return the stages of a run on as many shares of the devices as fit into memory.
 
-    `make` builds them for a mesh, of `count` seeds, and `least` makes of the bytes that
-    are free here those that every process has.
-    Where not one seed fits on each device of the mesh's axis "seed", fewer shares of
-    the devices are tried, unless `run["spread"]` says how many. ValueError where none
-    fits; but where a CPU's machine only seems to have too little left, that is told and
-    one seed at a time is trained.
+    build: builds the stages of `count` seeds for a mesh. run: config.run. say: receives log
+      lines. all_min: maps the free bytes of this process to the minimum over processes.
+
+    If not one seed fits on each device of the mesh axis "seed", fewer shares of the devices
+    are tried, unless run["spread"] is set. ValueError if none fits. On CPU the free memory
+    is only an estimate: if it seems too small, that is logged and one seed at a time is
+    trained.
     """
-    here = mesh.make(run["devices"], count, run["spread"], run["together"])
-    first, lacking = here.shape["seed"], ""
-    free = least(free_bytes(here, run["memory"]))
-    free = None if count == 1 and not run["memory"] else free
-    guessed = here.local_devices[0].platform == "cpu" and not run["memory"]
-    told = "compiling a step of one seed, to see how many fit"
-    announced = functools.partial(console.announce_slow, say, told)
-    for devices, built in candidate_stages(make, run, count, fewer=not guessed):
-        with contextlib.nullcontext() if free is None else announced():
-            fits = [fit(built, one, devices, run, free) for one in built]
-        if all(one.count for one in fits):
+    widest_mesh = mesh.make(run["devices"], count, run["spread"], run["together"])
+    most_shares, problem = widest_mesh.shape["seed"], ""
+    free = all_min(free_bytes(widest_mesh, run["memory"]))
+    if count == 1 and not run["memory"]:
+        free = None
+    is_estimate = widest_mesh.local_devices[0].platform == "cpu" and not run["memory"]
+    for devices, built in candidate_stages(build, run, count, fewer=not is_estimate):
+        with contextlib.ExitStack() as stack:
+            if free is not None:
+                progress = "compiling a step of one seed, to see how many fit"
+                stack.enter_context(console.announce_slow(say, progress))
+            fits = [
+                fit(built, stage, devices=devices, run=run, free=free)
+                for stage in built
+            ]
+        if all(stage_fit.count for stage_fit in fits):
             break
-        needed = _gib(max(one.least for one in fits))
-        lacking = f"one seed needs {needed} of each device, which has {_gib(free)}"
-        if guessed:
-            say(f"memory: {lacking}; one at a time is tried, or take {_REMEDIES}")
-            fits = [one._replace(count=one.count or first) for one in fits]
+        needed = _gib(max(stage_fit.least for stage_fit in fits))
+        problem = f"one seed needs {needed} of each device, which has {_gib(free)}"
+        if is_estimate:
+            say(f"memory: {problem}; one at a time is tried, or take {_REMEDIES}")
+            fits = [
+                stage_fit._replace(count=stage_fit.count or most_shares)
+                for stage_fit in fits
+            ]
             break
-        built = None  # The sets that they hold leave the devices.
+        built = None  # Frees the training sets on the devices.
     else:
-        spread = "--config.run.spread=1, " * (run["spread"] > 1)
-        raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
-    if lacking and not guessed:
-        spread = devices.shape["seed"]
-        say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
-    known = {seed_axis.resolve_strategy(run["strategy"], devices): fits}
-    return Placement(devices, built, run, free, known, crowded=bool(lacking))
+        spread = "--config.run.spread=1, " if run["spread"] > 1 else ""
+        raise ValueError(f"memory: {problem}; take {spread}{_REMEDIES}")
+    if problem and not is_estimate:
+        shares = devices.shape["seed"]
+        say(
+            f"seeds spread over {shares} shares of the devices, not {most_shares}: "
+            f"{problem}"
+        )
+    return Placement(
+        devices=devices,
+        stages=built,
+        run=run,
+        free=free,
+        fits={seed_axis.resolve_strategy(run["strategy"], devices): fits},
+        crowded=bool(problem),
+    )
 
 
 def _gib(count: int) -> str:
+    """Return a number of bytes as text in GiB."""
     return f"{count / 2**30:.3g} GiB"
 
 
@@ -215,120 +259,160 @@ def fit(
     devices: jax.sharding.Mesh,
     run: Mapping[str, Any],
     free: int | None,
-    of_program: Callable[..., Need] | None = None,
+    measure_need: Callable[..., Need] | None = None,
 ) -> Fit:
-    """How many seeds of one of the stages fit into `free` bytes; None: all asked for.
+    """Return the number of seeds of one of the stages that fit into `free` bytes per device.
 
-    `of_program` takes the place of `step_need`.
+    run: config.run. free: None: unknown, all seeds fit. measure_need: a function like
+    `step_need`, which is the default.
     """
-    spread, seeds = devices.shape["seed"], len(stage.members)
+    spread, num_seeds = devices.shape["seed"], len(stage.members)
     strategy = seed_axis.resolve_strategy(run["strategy"], devices)
-    asked = min(run["together"] or seeds, seeds) // spread * spread
+    wanted = min(run["together"] or num_seeds, num_seeds) // spread * spread
     if free is None:
-        return Fit(asked, asked, 0, 0)
-    shapes, of_program = stage.shapes, of_program or step_need
-    compiled = (stage.program.step, strategy, shapes, devices)
-    program = functools.cache(lambda count: of_program(*compiled, count))
+        return Fit(wanted, wanted, needed=0, least=0)
+    shapes, measure_need = stage.shapes, measure_need or step_need
+
+    @functools.cache
+    def program_need_of(count: int) -> Need:
+        return measure_need(stage.program.step, strategy, shapes, devices, count)
 
     def needed(count: int) -> int:
-        if strategy.stacked or strategy.dispatch == "unrolled":  # Side by side.
-            return shared + program(count).times(1, strategy)
-        return shared + program(1).times(count, strategy)
+        """Return the bytes per device for `count` seeds on each device."""
+        if strategy.stacked or strategy.dispatch == "unrolled":  # One program.
+            return shared + program_need_of(count).times(1, strategy)
+        return shared + program_need_of(1).times(count, strategy)
 
-    # The batches of all seeds for the steps of one dispatch while the last one's run.
-    batches = 2 * run["steps_per_dispatch"] * (seeds // spread)
-    shared = sum(input_bytes(one, stage) for one in stages)
-    shared += batches * tree_bytes(shapes.batch) // devices.shape["data"]
-    limit = asked // spread
+    # The batches of one dispatch are on the devices together with those of the next.
+    num_batches = 2 * run["steps_per_dispatch"] * (num_seeds // spread)
+    shared = sum(input_bytes(other, stage) for other in stages)
+    shared += num_batches * tree_bytes(shapes.batch) // devices.shape["data"]
+    limit = wanted // spread
     count = largest_fitting(needed, limit, free)
-    return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
+    return Fit(
+        count=spread * count,
+        wanted=wanted,
+        needed=needed(limit),
+        least=0 if count else needed(1),
+    )
 
 
 def largest_fitting(needed: Callable[[int], int], count: int, free: int) -> int:
-    """The largest number up to `count` that needs no more than `free`; 0: none.
+    """Return the largest number up to `count` that needs at most `free` bytes; 0: none.
 
-    Each guess is smaller in proportion: what is needed has a part that all share, so
-    none is too small. A guess may cost a compilation.
+    needed: maps a number of seeds to bytes; may compile a program. The next guess is
+    smaller in proportion, and never too small: part of the bytes is the same for any
+    number of seeds.
     """
-    while count > 0 and (need := needed(count)) > free:
+    while count > 0:
+        need = needed(count)
+        if need <= free:
+            break
         count = min(count - 1, count * free // need)
     return max(0, count)
 
 
-def input_bytes(stage: stages.Stage, now: stages.Stage) -> int:
-    """Bytes of training sets that a stage holds on each device while `now` is trained.
+def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
+    """Return the bytes per device of a stage's training sets while `trained` is trained.
 
-    A set that is there as a whole is there in all stages. Of windows there are two
-    while one takes the other's place.
+    A set that is held completely is on the devices during all stages. While a window of a
+    streamed set is replaced, both windows are there.
     """
-    total, steps = 0, stage.last - stage.first
-    for one in stage.pipelines.values():
-        _, rows = one.shapes()
-        if not one.streams:
+    total, num_steps = 0, stage.last - stage.first
+    for pipeline in stage.pipelines.values():
+        _, rows = pipeline.shapes()
+        if not pipeline.streams:
             total += tree_bytes(rows)
-        elif stage is now:
-            total += tree_bytes(rows) * (2 if one.next_change(0) < steps else 1)
+        elif stage is trained:
+            num_windows = 2 if pipeline.next_change(0) < num_steps else 1
+            total += num_windows * tree_bytes(rows)
     return total
 
 
 def tree_bytes(tree: PyTree) -> int:
-    """Bytes."""
+    """Return the bytes of all arrays, or shapes of arrays, in a tree."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def step_need(*of_step: Any) -> Need:
-    """Compiles the step of `count` seeds on each device of the mesh's axis "seed".
+def step_need(
+    step: seed_axis.SeedFunction,
+    strategy: seed_axis.Strategy,
+    shapes: stages.StepShapes,
+    devices: jax.sharding.Mesh,
+    count: int,
+) -> Need:
+    """Compile the step of `count` seeds per device and return the memory that it needs.
 
-    Where all seeds fit, this is the program that runs later, or the body of its loop
-    (`seed_axis.scan_steps`). Arguments are those of `lower_step`.
+    If all seeds fit, the compiled program runs later, or is the body of the loop that does
+    (`seed_axis.scan_steps`). Arguments as for `lower_step`.
     """
-    *_, given, _, count = of_step
-    return program_need(lower_step(*of_step).compile(), given.state, count)
+    program = lower_step(step, strategy, shapes, devices, count).compile()
+    return program_need(program, shapes.state, count)
 
 
 def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
-    """What such a program takes, by the shapes of a seed's state."""
-    counted = program.memory_analysis()
-    made = counted.output_size_in_bytes - counted.alias_size_in_bytes
-    return Need(state=count * tree_bytes(state), work=counted.temp_size_in_bytes + made)
+    """Return the memory that a step of `count` seeds per device needs.
+
+    state: the shapes of one seed's state.
+    """
+    analysis = program.memory_analysis()
+    new_outputs = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return Need(
+        state=count * tree_bytes(state),
+        work=analysis.temp_size_in_bytes + new_outputs,
+    )
 
 
 def lower_step(
-    one: seed_axis.SeedFunction,
+    step: seed_axis.SeedFunction,
     strategy: seed_axis.Strategy,
-    given: stages.StepShapes,
+    shapes: stages.StepShapes,
     devices: jax.sharding.Mesh,
     count: int,
 ) -> jax.stages.Lowered:
-    """The program of `step_need` before it is compiled."""
-    wave = count * devices.shape["seed"]
-    layout = seed_axis.SeedLayout(devices, (wave,), strategy.stacked)
+    """Return the lowered program of a step, not yet compiled.
+
+    step: the step of one seed. shapes: of one seed. count: seeds per device of the mesh axis
+    "seed" that the program computes.
+    """
+    num_seeds = count * devices.shape["seed"]
+    layout = seed_axis.SeedLayout(devices, (num_seeds,), strategy.stacked)
     width = layout.width(0)
-    lead, by_seed = ((width,), ("seed",)) if width else ((), ())
+    seed_shape, seed_axes = ((width,), ("seed",)) if width else ((), ())
 
-    def placed(tree: Any, lead: tuple[int, ...], *axes: str) -> PyTree:
-        place = NamedSharding(devices, PartitionSpec(*axes))
-        shape = functools.partial(jax.ShapeDtypeStruct, sharding=place)
-        return jax.tree.map(lambda x: shape((*lead, *x.shape), x.dtype), tree)
+    def with_sharding(tree: Any, leading: tuple[int, ...], *axes: str) -> PyTree:
+        sharding = NamedSharding(devices, PartitionSpec(*axes))
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                (*leading, *x.shape), x.dtype, sharding=sharding
+            ),
+            tree,
+        )
 
-    state = placed(given.state, lead, *by_seed)
-    arg = placed(given.seed_argument, lead, *by_seed)
-    arg = arg, placed(given.batch, lead, *by_seed, "data")
+    state = with_sharding(shapes.state, seed_shape, *seed_axes)
+    seed_argument = with_sharding(shapes.seed_argument, seed_shape, *seed_axes)
+    batch = with_sharding(shapes.batch, seed_shape, *seed_axes, "data")
+    argument = seed_argument, batch
     if strategy.dispatch == "unrolled":
-        program = seed_axis.map_seeds(one, strategy, layout, donate=True)
-        state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))
+        program = seed_axis.map_seeds(step, strategy, layout, donate=True)
+        num_trees = num_seeds // (width or 1)
+        state, argument = (state,) * num_trees, (argument,) * num_trees
     else:
-        kept = dict(static_argnums=3, donate_argnums=0)
-        kept["compiler_options"] = xla.compiler_options(layout.kind)
-        program = jax.jit(seed_axis.map_tree(one, layout, strategy), **kept)
-    return program.lower(state, arg, placed(given.shared, ()), given.static)
+        program = jax.jit(
+            seed_axis.map_tree(step, layout, strategy),
+            static_argnums=3,
+            donate_argnums=0,
+            compiler_options=xla.compiler_options(layout.kind),
+        )
+    shared = with_sharding(shapes.shared, ())
+    return program.lower(state, argument, shared, shapes.static)
 
 
 def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
-    """Bytes of each device that a run may use; `gib` of them if given.
+    """Return the bytes per device that a run may use; None if they are unknown.
 
-    Asked before the run holds anything there. None where nobody says. Devices of a CPU
-    share what its machine has left.
+    gib: config.run.memory, in GiB; 0: measure. Call before the run places anything on the
+    devices. The devices of a CPU divide the free memory of the machine.
     """
     if gib:
         return round(gib * 2**30)
@@ -336,32 +420,44 @@ def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
     stats = device.memory_stats() or {}
     if "bytes_limit" in stats:
         return round(_USED * (stats["bytes_limit"] - stats.get("bytes_in_use", 0)))
-    free = _of_host() if device.platform == "cpu" else None
+    free = _free_host_bytes() if device.platform == "cpu" else None
     return free and round(_USED * free / len(devices.local_devices))
 
 
-# Of a container, by version: its folder, limit, use, and where its files are counted,
-# which are in use until others need the room.
-_GROUPS = (
-    ("", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+class _ControlGroup(NamedTuple):
+    """The files of a version of Linux's control groups, which limit containers."""
+
+    folder: str
+    limit: str
+    usage: str
+    file_cache: str  # Entry of memory.stat: used, but released on demand.
+
+
+_CONTROL_GROUPS = (
+    _ControlGroup("", "memory.max", "memory.current", "inactive_file"),
+    _ControlGroup(
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
 )
 
 
-def _of_host(meminfo="/proc/meminfo", groups="/sys/fs/cgroup") -> int | None:
-    """Bytes that this machine, or the container that this runs in, has left."""
+def _free_host_bytes(meminfo="/proc/meminfo", groups="/sys/fs/cgroup") -> int | None:
+    """Return the free bytes of this machine or container; None if they are unknown."""
     try:
         lines = pathlib.Path(meminfo).read_text("utf-8").splitlines()
-        known = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvail")]
+        free = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvail")]
     except (OSError, ValueError):
         return None
-    for folder, limit, used, files in _GROUPS:
-        group = pathlib.Path(groups) / folder
-        # No container may be of this version, or one without a limit.
+    for group in _CONTROL_GROUPS:
+        folder = pathlib.Path(groups) / group.folder
+        # The files are absent under the other version, and say "max" without a limit.
         with contextlib.suppress(OSError, ValueError):
-            left = int((group / limit).read_text("utf-8")) - int(
-                (group / used).read_text("utf-8")
-            )
-            stats = (group / "memory.stat").read_text("utf-8").split()
-            known.append(left + int(stats[stats.index(files) + 1]))
-    return min(known, default=None)
+            limit = int((folder / group.limit).read_text("utf-8"))
+            usage = int((folder / group.usage).read_text("utf-8"))
+            stats = (folder / "memory.stat").read_text("utf-8").split()
+            file_cache = int(stats[stats.index(group.file_cache) + 1])
+            free.append(limit - usage + file_cache)
+    return min(free, default=None)

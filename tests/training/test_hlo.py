@@ -44,7 +44,7 @@ ENTRY %main (x.1: f32[8,4], set.1: u8[50000,48]) -> (f32[8,4], f32[4]) {
 
 
 def found(taken):
-    return {one.name: one for one in hlo.operations(TEXT, taken=taken)}
+    return {one.name: one for one in hlo.operations(TEXT, branch_probability=taken)}
 
 
 def test_loops_and_branches_count_as_often_as_they_run():
@@ -122,7 +122,7 @@ ENTRY %main (x: f32[8]) -> f32[8] {
   ROOT %e.1 = f32[8]{0} conditional(%j, %x, %x), branch_computations={%plain, %gated}
 }
 """
-    found = hlo.operations(text, taken=0.1)
+    found = hlo.operations(text, branch_probability=0.1)
     assert {one.name: one.times for one in found if one.cycles} == pytest.approx(
         {"a.1": 0.75, "b.1": 0.1, "d.1": 0.25}
     )

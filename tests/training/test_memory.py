@@ -61,7 +61,7 @@ def machine(folder, group: dict[str, str]) -> int | None:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    return memory._of_host(folder / "meminfo", folder)
+    return memory._free_host_bytes(folder / "meminfo", folder)
 
 
 def test_a_container_leaves_less_but_its_files_can_go(tmp_path):
@@ -116,10 +116,10 @@ def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
 
 def test_sets_stay_windows_come_in_pairs():
     stage = fed(9, train=resident(10), other=streamed(100, until=4))
-    assert memory.input_bytes(stage, now=stage) == 210
-    assert memory.input_bytes(stage, now=None) == 10
+    assert memory.input_bytes(stage, trained=stage) == 210
+    assert memory.input_bytes(stage, trained=None) == 10
     lasting = fed(9, train=streamed(100, until=9))
-    assert memory.input_bytes(lasting, now=lasting) == 100
+    assert memory.input_bytes(lasting, trained=lasting) == 100
 
 
 RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
