@@ -1,9 +1,8 @@
-"""Opens and checks all that a run needs, and notes in its workdir what it is."""
+"""Open and check the data, networks and workdir of a run, and write its provenance."""
 
 import collections
 import dataclasses
 import functools
-import operator
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -32,10 +31,10 @@ from jbias.training.context import RunContext
 
 
 def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
-    """Raise ValueError for names of nothing that is known: to open sets may take minutes.
+    """Raise ValueError for unknown names in a config, before data sets are opened.
 
-    run_code: whether files of a user that are named may be run, and packages must be
-    installed: not where a run is only listed, or trains on another machine.
+    run_code: True: import the user's files and require installed packages. False: check the
+      form of names only, for a run that is listed or trains on another machine.
     """
     run, formats = spec.config["run"], console.LOG_FORMATS
     seed_axis.check_strategy(run["strategy"])
@@ -47,72 +46,80 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
             check_measure = evals.find_measure if run_code else evals.check_measure
             check_measure(name, f"{where}.measures")
     jc.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
-    if (form := run.get("log", formats[0])) not in formats:
-        jc.refuse("config.run.log", f"be one of {', '.join(formats)}", form)
+    log_format = run.get("log", formats[0])
+    if log_format not in formats:
+        jc.refuse("config.run.log", f"be one of {', '.join(formats)}", log_format)
     loggers.check(run, packages=run_code)
     checkpointing.energy(spec.config)
 
 
 def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
+    """Raise ValueError for unknown names in a stage; `run_code` as for `check_names`."""
     check_name = build.lookup if run_code else build.check_name
-    _, place, config = stage
-    train, chosen = config["train"], config["optim"]
-    for where, options, names in (
-        ("algo", config["algo"], build.ALGORITHMS),
-        ("model", config["model"], build.MODELS),
-        ("optim", chosen, optim.OPTIMISERS),
-        ("optim.schedule", chosen["schedule"], optim.SCHEDULES),
-        *(
-            (f"inputs[{i}]", x, build.TRANSFORMS)
-            for i, x in enumerate(config["inputs"])
-        ),
-    ):
-        check_name(f"{place}.{where}", options, names)
-    for one in (train, train.get("other") or {}, *train.get("also", ())):
-        _check_set(f"{place}.train", one, run_code)
+    config, where = stage.config, stage.where
+    check_name(f"{where}.algo", config["algo"], build.ALGORITHMS)
+    check_name(f"{where}.model", config["model"], build.MODELS)
+    check_name(f"{where}.optim", config["optim"], optim.OPTIMISERS)
+    schedule = config["optim"]["schedule"]
+    check_name(f"{where}.optim.schedule", schedule, optim.SCHEDULES)
+    for i, transform in enumerate(config["inputs"]):
+        check_name(f"{where}.inputs[{i}]", transform, build.TRANSFORMS)
+    train = config["train"]
+    for set_options in (train, train.get("other") or {}, *train.get("also", ())):
+        _check_set(f"{where}.train", set_options, run_code)
 
 
 def _check_set(where: str, options: Mapping[str, Any], run_code: bool) -> None:
+    """Raise ValueError for an unknown data set; `run_code` as for `check_names`."""
     check_name = extensions.find if run_code else extensions.check_name
-    if isinstance(name := options.get("data"), str):
+    name = options.get("data")
+    if isinstance(name, str):
         check_name(where, name, data.REGISTRY, "data set")
 
 
 class OpenedSets(NamedTuple):
-    """The sets of a run: each stage's to train on, and those to evaluate on, by name."""
+    """The data sets of a run."""
 
-    train: list[splits.TrainSet]
-    sources: dict[str, base.Source]  # All that is trained on, by name.
-    tests: dict[str, base.Source]
-    answers: dict[str, labels.ClassMap]  # How a network answers each of these.
+    train: list[splits.TrainSet]  # One per stage.
+    sources: dict[str, base.Source]  # All training sources, by name.
+    tests: dict[str, base.Source]  # The sets to evaluate on, by name.
+    class_maps: dict[str, labels.ClassMap]  # From a network's classes to a test set's.
 
 
 def open_train_sets(
-    spec: run_spec.RunSpec, opened: Callable[..., base.Source] = splits.open_source
+    spec: run_spec.RunSpec, open_set: Callable[..., base.Source] = splits.open_source
 ) -> list[splits.TrainSet]:
-    """Each stage's training set; `opened` is as for `splits.train_set`."""
+    """Return each stage's training set; `open_set` as for `splits.train_set`."""
     size = spec.config["size"]
     return [
-        splits.train_set(f"{stage.where}.train", stage.config["train"], size, opened)
+        splits.train_set(f"{stage.where}.train", stage.config["train"], size, open_set)
         for stage in spec.stages
     ]
 
 
 def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]]:
-    """Name, place and options of each set to evaluate on."""
+    """Yield (name, place in the config, options) of each set to evaluate on."""
     yield results.VALID, "config.valid", config["valid"]
     for name, options in config["tests"].items():
         yield name, f"config.tests.{name}", options
 
 
 def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
-    config, train, tests, answers = spec.config, open_train_sets(spec), {}, {}
+    """Open all data sets of a run; images are not read."""
+    config, train_sets, tests, class_maps = spec.config, open_train_sets(spec), {}, {}
     for name, where, options in test_options(config):
         tests[name] = splits.open_test_source(where, options, config["size"])
-        of = (tests[name], train[0].sources[0], config["aggregate"])
-        answers[name] = splits.class_map(where, options, *of)
-    named = (one.named(number) for number, one in enumerate(train))
-    return OpenedSets(train, functools.reduce(operator.or_, named), tests, answers)
+        class_maps[name] = splits.class_map(
+            where,
+            options,
+            test=tests[name],
+            train=train_sets[0].sources[0],
+            aggregate=config["aggregate"],
+        )
+    sources = {}
+    for number, train_set in enumerate(train_sets):
+        sources |= train_set.named(number)
+    return OpenedSets(train_sets, sources, tests, class_maps)
 
 
 def open_run(
@@ -125,42 +132,56 @@ def open_run(
     guard: Callable[[], None] = lambda: None,
     meter: costs.Stopwatch | None = None,
 ) -> RunContext:
-    """Opens every set before anything is trained, so that bad input costs nothing.
+    """Open and check a run, and return its context; nothing is trained.
 
-    A job that `follows` another process's run has neither training images nor
-    checkpoints to write; ValueError where it finds other data than that run, or than
-    the other processes of its team, of which the first alone writes. `guard` is called
-    before anything is written; OSError where the workdir is another's by now. `meter`
-    counts the run's seconds; the steps that are compiled here count as compiling.
+    All data sets are opened and checked first, so that a wrong config fails at once.
+
+    say: receives log lines. team: the processes that train together; only process 0 writes.
+    follows: the run is trained by another process and only evaluated here: no training
+      images, no checkpoints. guard: called before each write; raises OSError if another
+      process owns the workdir. meter: counts the run's seconds per phase.
+
+    ValueError if the data differ from those of the run's first start, or between processes.
     """
     spec = _with_norms_as_begun(spec, workdir)
-    config, run, main = spec.config, spec.config["run"], team.is_main
+    config, run, is_main = spec.config, spec.config["run"], team.is_main
     meter = meter or costs.Stopwatch()
-    count = len(spec.members)
-    devices = mesh.make(run["devices"], count, run["spread"], run["together"])
+    num_members = len(spec.members)
+    devices = mesh.make(
+        run["devices"], num_members, spread=run["spread"], together=run["together"]
+    )
     sets = _open_sets(spec)
-    train = sets.sources
-    check_leaks(train, sets.tests, say)
+    sources = sets.sources
+    check_leaks(sources, sets.tests, say)
     plans = input_plan.plan_stages(spec.stages, sets.train)
-    streams = (one for stage in plans for one in stage.values() if one.stream)
-    streamed = {name: one.description for one in streams for name in one.opened}
-    kept = train.keys() - ({*train} if follows else {*streamed})
-    held = {name: one for name, one in train.items() if name in kept}
+    streamed = {
+        name: plan.description
+        for stage_plans in plans
+        for plan in stage_plans.values()
+        if plan.stream
+        for name in plan.opened
+    }
+    resident = {}
+    if not follows:
+        resident = {
+            name: source for name, source in sources.items() if name not in streamed
+        }
     threads = stages.reader_options(run["loading"], devices).threads
     hosts = team.all_gather("the hosts", socket.gethostname())
     images = loader.load_into_memory(
-        held,
+        resident,
         sets.tests,
         say,
         gib=run["loading"]["gib"],
         threads=threads,
-        # The most of any machine: all processes keep the same sets, or one would wait.
+        # The maximum over machines, so that all processes keep the same sets in memory.
         sharing=max(collections.Counter(hosts).values()),
     )
-    for name, how in streamed.items():
-        say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
+    for name, description in streamed.items():
+        source = sources[name]
+        say(f"{name}: {len(source)} images of {source.name}, {description}")
     tests = [
-        splits.test_set(name, test, sets.answers[name], images.get(name), say)
+        splits.test_set(name, test, sets.class_maps[name], images.get(name), say)
         for name, test in sets.tests.items()
     ]
     facts = {
@@ -177,36 +198,45 @@ def open_run(
     if follows:
         built = stages.build_stages(spec, plans, None, devices)
     else:
-        build_on = functools.partial(stages.build_stages, spec, plans, images)
+
+        def build_on(devices: jax.sharding.Mesh) -> list[stages.Stage]:
+            return stages.build_stages(spec, plans, images, devices)
+
         if xla.platform() == "gpu" and xla.graph_failure():
             say(f"CUDA graphs: {xla.describe_graphs()}")
-        before = workdirs.provenance(workdir) if main else {}
-        before = before.get("chosen") or before.get("layout")
+        first_start = workdirs.provenance(workdir) if is_main else {}
+        recorded = first_start.get("chosen") or first_start.get("layout")
         with meter.during("compiling"):
-            placed = memory.fit_stages(build_on, count, run, say, team.all_min)
-            chosen = autotune.choose_strategy(placed, before, say)
-        devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
-        facts["layout"] = _layout(built, devices, chosen["strategy"])
-        facts["layout"] |= _folding(built, run)
-        facts["chosen"] = chosen
-    _check_alike(team, facts)
+            placed = memory.fit_stages(
+                build_on, num_members, run=run, say=say, all_min=team.all_min
+            )
+            choice = autotune.choose_strategy(placed, recorded, say)
+        devices, built = placed.devices, placed.lay_out(choice["strategy"], say)
+        facts["layout"] = _describe_layout(built, devices, choice["strategy"])
+        facts["layout"] |= _describe_folding(built, run)
+        facts["chosen"] = choice
+    _check_equal_data(team, facts)
     nets = None
-    if main:
+    if is_main:
         nets, facts["init"] = _initial_nets(config, workdir, follows)
     guard()
     differing = []
-    if main and follows:
+    if is_main and follows:
         differing = workdirs.record_follower(
-            workdir, facts, layout=_folding(built, run)
+            workdir, facts, layout=_describe_folding(built, run)
         )
-    elif main:
+    elif is_main:
         differing = workdirs.record_run(workdir, spec, facts)
     if differing:
         text = "this start differs from the first, equal only within tolerance: "
         say(text + "; ".join(differing))
-    options = dict(check_lock=guard, follower=follows)
-    written = spec.branches if main else ()
-    records = evaluations.RecordStore(workdir, written, say, **options)
+    records = evaluations.RecordStore(
+        workdir,
+        spec.branches if is_main else (),
+        say,
+        check_lock=guard,
+        follower=follows,
+    )
     members = tuple(member.name for member in spec.members)
     data_identity = workdirs.data_identity(facts)
     seal = seals.Seal(
@@ -229,24 +259,36 @@ def open_run(
                 seal.differences(info) or records.contradictions(info)
             ),
         )
-    monitor = divergence.Monitor(members)
-    parts = (devices, tests, built, store, records, monitor, seal, nets)
     return RunContext(
-        spec, workdir, say, *parts, team=team, check_lock=guard, meter=meter
+        spec=spec,
+        workdir=workdir,
+        log=say,
+        devices=devices,
+        tests=tests,
+        stages=built,
+        checkpoints=store,
+        records=records,
+        monitor=divergence.Monitor(members),
+        seal=seal,
+        initial_nets=nets,
+        team=team,
+        check_lock=guard,
+        meter=meter,
     )
 
 
 def _with_norms_as_begun(
     spec: run_spec.RunSpec, workdir: epath.Path
 ) -> run_spec.RunSpec:
-    """Return the run with the exact batch norms that its first evaluations had.
+    """Return the spec with eval_norm "exact" if a started run evaluated exact batch norms.
 
-    By itself (`eval_norm` "auto") a run does not change in the middle of its curve, whichever
-    device or version it began on; nor does a follower evaluate otherwise than its trainer.
+    Under eval_norm "auto" all evaluations of a run, also those of a follower, use the same
+    kind of batch norm, whatever the device and version of a later start.
     """
     run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")
-    norms = run.get("eval_norm", run_spec.EVAL_NORMS[0])
-    if norms != run_spec.EVAL_NORMS[0] or layout is None or "folded_norms" in layout:
+    eval_norm = run.get("eval_norm", run_spec.EVAL_NORMS[0])
+    is_auto = eval_norm == run_spec.EVAL_NORMS[0]
+    if not is_auto or layout is None or "folded_norms" in layout:
         return spec
     config = {**spec.config, "run": {**run, "eval_norm": "exact"}}
     return dataclasses.replace(spec, config=config)
@@ -255,21 +297,25 @@ def _with_norms_as_begun(
 def _describe_data(
     sets: OpenedSets, streamed: Mapping[str, str], tests: Iterable[splits.TestSet]
 ) -> dict[str, dict[str, Any]]:
-    """What provenance says of each set."""
-    every = {**sets.sources, **sets.tests}
-    found = {name: splits.describe(one) for name, one in every.items()}
-    for name, how in streamed.items():
-        found[name]["preprocessing"] = how
+    """Return the entry of each data set in provenance.json, by name.
+
+    streamed: descriptions of the streamed sets, by name.
+    """
+    all_sets = {**sets.sources, **sets.tests}
+    entries = {name: splits.describe(source) for name, source in all_sets.items()}
+    for name, description in streamed.items():
+        entries[name]["preprocessing"] = description
     for test in tests:
-        rule = sets.answers[test.name]
-        found[test.name].update(scored=len(test.images), decision=rule.description)
-        if rule.digest:
-            found[test.name]["answers"] = rule.digest
-    return found
+        class_map, entry = sets.class_maps[test.name], entries[test.name]
+        entry["scored"] = len(test.images)
+        entry["decision"] = class_map.description
+        if class_map.digest:
+            entry["answers"] = class_map.digest
+    return entries
 
 
 def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
-    """Raise ValueError where the user's own code has changed since the run began."""
+    """Raise ValueError if the user's own code has changed since the run began."""
     if workdirs.provenance(workdir).get("own_code"):
         digests = build.user_file_digests(spec.config)
         imports = extensions.import_digests(spec.config)
@@ -277,43 +323,52 @@ def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
 
 
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
-    """Refuses the data of other places than a run that is done had, if they are others.
+    """Raise ValueError if a finished run was trained on other data than the config's.
 
-    Where data lies is no part of a run's identity, which gives it its folder.
+    Paths of data are no part of a run's identity, which names the run's folder. So two
+    configs with different data may have the same workdir.
     """
-    kept = files.read_json(workdir / "config.json", dict, "name another --workdir")
-    if {**kept, "run": None} == {**spec.config, "run": None}:
+    config = files.read_json(workdir / "config.json", dict, "name another --workdir")
+    if {**config, "run": None} == {**spec.config, "run": None}:
         return
     sets = _open_sets(spec)
-    now = {name: x.fingerprint for name, x in {**sets.sources, **sets.tests}.items()}
+    all_sets = {**sets.sources, **sets.tests}
+    fingerprints = {name: source.fingerprint for name, source in all_sets.items()}
     data = workdirs.provenance(workdir).get("data") or {}
-    then = {name: one.get("fingerprint") for name, one in data.items()}
-    if then and (differing := jc.diff({"data": then}, {"data": now})):
+    recorded = {name: entry.get("fingerprint") for name, entry in data.items()}
+    differing = jc.diff({"data": recorded}, {"data": fingerprints})
+    if recorded and differing:
         raise ValueError(
             f"workdir: {workdir} is done, with other data (then != now): "
             f"{messages.join_differences(differing)}; name another --workdir"
         )
 
 
-def _check_alike(team: teams.ProcessGroup, facts: dict) -> None:
-    """Refuses processes that found other images or code than the first."""
+def _check_equal_data(team: teams.ProcessGroup, facts: dict) -> None:
+    """Raise ValueError if a process has other images or code than process 0."""
     first, *others = team.all_gather("the data", workdirs.data_identity(facts))
     for number, other in enumerate(others, 1):
-        if found := jc.diff(first, other):
+        differing = jc.diff(first, other)
+        if differing:
             raise ValueError(
                 f"processes: process 0 and process {number} of {team.count} found "
-                f"different data or code ({messages.join_differences(found)}); give all the same files"
+                f"different data or code ({messages.join_differences(differing)}); give "
+                "all the same files"
             )
 
 
-def _folding(stages: list, run: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of batch norms that evaluations fold; empty where none is folded."""
+def _describe_folding(stages: list, run: Mapping[str, Any]) -> dict[str, int]:
+    """Return {"folded_norms": number of batch norms that evaluations fold}, or {}."""
     norms = [stage.foldable_norms for stage in stages if stage.folds_norms(run)]
     return {"folded_norms": max(norms)} if norms else {}
 
 
-def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
-    """What the numbers depend on of how the seeds lie: only stacked ones see others."""
+def _describe_layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
+    """Return the facts about the layout of the seeds that records depend on.
+
+    Strategy and waves are left out unless seeds are stacked, as otherwise the numbers of a
+    seed do not depend on the other seeds.
+    """
     layout = {"spread": devices.shape["seed"], "devices": devices.size}
     if seed_axis.resolve_strategy(strategy, devices).stacked:
         layout["strategy"] = strategy
@@ -324,27 +379,35 @@ def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
 
 
 def _initial_nets(config: dict, workdir: epath.Path, follows: bool) -> tuple:
-    """The nets to start from and their digest; a run under way needs them no more."""
+    """Return (nets of config.init, one per seed; their digest), each None if not needed.
+
+    A run that has checkpoints does not load the nets again.
+    """
     if not config["init"]:
         return None, None
     if follows or checkpoints.steps(workdir / "checkpoints"):
         return None, workdirs.provenance(workdir).get("init")
     seeds = [config.get("fix", {}).get("init", seed) for seed in config["seeds"]]
-    given = checkpointing.load_initial_nets(config["init"], seeds)
-    return given, trained.weights_digest(given)
+    nets = checkpointing.load_initial_nets(config["init"], seeds)
+    return nets, trained.weights_digest(nets)
 
 
 def check_leaks(
-    train: Mapping[str, base.Source], watched: Mapping[str, base.Source], say: Callable
+    train: Mapping[str, base.Source],
+    evaluated: Mapping[str, base.Source],
+    say: Callable,
 ) -> None:
-    """Refuses a set that is validated or tested on and the same as a training set."""
-    seen = {}
-    for name, source in {**train, **watched}.items():
-        other = seen.setdefault(source.fingerprint, name)
-        if name in watched and other in train:
+    """Raise ValueError if a validation or test set equals a training set.
+
+    Sets are given by name. `say` receives a note about equal evaluation sets.
+    """
+    first_names = {}  # By fingerprint.
+    for name, source in {**train, **evaluated}.items():
+        first_name = first_names.setdefault(source.fingerprint, name)
+        if name in evaluated and first_name in train:
             raise ValueError(
                 f"config: {name} is the training set {source.name} itself; choose "
                 "another split"
             )
-        if other != name and name in watched:
-            say(f"note: {name} and {other} are the same images")
+        if first_name != name and name in evaluated:
+            say(f"note: {name} and {first_name} are the same images")

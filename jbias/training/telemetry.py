@@ -1,7 +1,4 @@
-"""What a run shows of itself as it goes on, beside its records.
-
-A heartbeat for who looks at many runs, progress, and numbers for the loggers it asks for.
-"""
+"""Report a run in progress: heartbeat file, progress lines, and numbers for loggers."""
 
 import collections
 import contextlib
@@ -22,27 +19,38 @@ from jbias.training.stages import Stage
 
 
 def open_loggers(job: RunContext, step: int, *, alone: bool = True) -> None:
-    """Opens the writers of a run that begins or goes on at a step, in its first process alone.
+    """Open the loggers of a run that starts or resumes at a step, in process 0 only.
 
-    `alone` is False in a process that evaluates what another one trains.
+    alone: False in a process that evaluates a run that another process trains.
     """
     if job.team.is_main:
-        configs = {branch.name: branch.config for branch in job.branches}
-        run = loggers.RunInfo(job.workdir, job.name, job.config, step, alone, configs)
+        run = loggers.RunInfo(
+            workdir=job.workdir,
+            name=job.name,
+            config=job.config,
+            step=step,
+            alone=alone,
+            branches={branch.name: branch.config for branch in job.branches},
+        )
         job.writers.begin(loggers.configured(job.config["run"]), run)
 
 
-def set_phase(job: RunContext, what: str, step: int) -> None:
-    """Says what the run does from now on."""
-    paid = workdirs.billed_devices(job.devices, job.team.cores)
-    devices, seconds = f"{paid.count} x {paid.kind}", job.config["run"]["log_seconds"]
-    facts = dict(total=job.stages[-1].last, devices=devices, log_seconds=seconds)
-    _write_heartbeat(job, what, step, **facts)
+def set_phase(job: RunContext, phase: str, step: int) -> None:
+    """Write the run's current phase, such as "stepping", to the heartbeat file."""
+    billed = workdirs.billed_devices(job.devices, job.team.cores)
+    _write_heartbeat(
+        job,
+        phase,
+        step,
+        total=job.stages[-1].last,
+        devices=f"{billed.count} x {billed.kind}",
+        log_seconds=job.config["run"]["log_seconds"],
+    )
 
 
 @contextlib.contextmanager
 def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
-    """Shows how far the run is, as long as a stage is trained."""
+    """Show the run's progress while a stage is trained from `step`."""
     job.progress = console.Progress(
         job.log,
         total=job.stages[-1].last,
@@ -50,7 +58,7 @@ def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
         steps_per_epoch=stage.order.steps_per_epoch,
         images_per_step=stage.order.batch * len(job.members),
         seconds=job.config["run"]["log_seconds"],
-        beat=functools.partial(_beat, job),
+        beat=functools.partial(_report_progress, job),
         plain=job.config["run"].get("log") == "json",
     )
     with contextlib.closing(job.progress), job.meter.during("stepping"):
@@ -59,14 +67,14 @@ def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def saving(job: RunContext) -> Iterator[None]:
-    """What takes time inside is no part of the rate, and counts as evaluation."""
+    """Count the time inside as evaluation, and leave it out of the training rate."""
     with job.progress.idle(), job.meter.during("evaluating"):
         yield
 
 
 @contextlib.contextmanager
 def evaluating(job: RunContext, step: int) -> Iterator[None]:
-    """Likewise, and shown as what the run does."""
+    """Count the time inside as `saving` does, and show the phase "evaluating"."""
     with saving(job):
         set_phase(job, "evaluating", step)
         yield
@@ -75,114 +83,143 @@ def evaluating(job: RunContext, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(job: RunContext, step: int) -> Iterator[None]:
-    """Says that the step is being compiled, and how long until its first results."""
-    began, several = time.monotonic(), len(job.branches)
+    """Log that the step is being compiled, and the seconds until the first steps end."""
+    start, num_branches = time.monotonic(), len(job.branches)
     name, seeds = jc.algorithm_name(job.config), ", ".join(map(str, job.seeds))
-    seeds += f", {several} branches of each" * (several > 1)
+    if num_branches > 1:
+        seeds += f", {num_branches} branches of each"
     line = f"compiling {name} for seeds {seeds} ..."
     job.log(console.LogEvent(line, "compile", step=step))
     set_phase(job, "compiling", step)
     with job.meter.during("compiling"):
         yield
     job.progress.restart()
-    took = time.monotonic() - began
-    line = f"compiled, first steps done in {took:.1f} s"
-    job.log(console.LogEvent(line, "compiled", step=step, seconds=round(took, 3)))
+    seconds = time.monotonic() - start
+    line = f"compiled, first steps done in {seconds:.1f} s"
+    job.log(console.LogEvent(line, "compiled", step=step, seconds=round(seconds, 3)))
     set_phase(job, "stepping", step)
 
 
 def advance_profiled(
-    job: RunContext, stage: Stage, states: Any, args: Any, held: Any, static: Any
+    job: RunContext,
+    stage: Stage,
+    states: Any,
+    steps: Any,
+    shared: Any,
+    static: Any,
 ) -> tuple[Any, list]:
-    """Take steps as `stage.advance` does, traced, and write the times of their operations.
+    """Run steps under the profiler, write profile.md, and return as `stage.advance` does.
 
-    Steps that are one program are dispatched one by one, as the page names the operations
-    of a single step; the first of them compiles it, and is not traced.
+    steps: the arguments of each step. Steps of a compiled loop are dispatched one by one, as
+    the page has the operations of a single step. The first of these compiles the step and
+    is not traced.
     """
-    dispatches, metrics = [args], []
-    if 1 < len(args) == stage.scanned:
-        states, metrics = stage.advance(states, args[:1], held, static)
-        args = args[1:]
-        dispatches = [[arg] for arg in args]
+    dispatches, metrics = [steps], []
+    if 1 < len(steps) == stage.scanned:
+        states, metrics = stage.advance(states, steps[:1], shared, static)
+        steps = steps[1:]
+        dispatches = [[step] for step in steps]
     jax.block_until_ready(states)
     folder, page = job.workdir / "profile", job.workdir / "profile.md"
-    with jax.profiler.trace(str(folder)):  # TensorBoard and Perfetto read it.
-        began = time.perf_counter()
-        for steps in dispatches:
-            states, outputs = stage.advance(states, steps, held, static)
+    with jax.profiler.trace(str(folder)):  # A trace for TensorBoard and Perfetto.
+        start = time.perf_counter()
+        for dispatched_steps in dispatches:
+            states, outputs = stage.advance(states, dispatched_steps, shared, static)
             metrics = [*metrics, *outputs]
         jax.block_until_ready(states)
-        seconds = time.perf_counter() - began
-    counts = dict(steps=len(args), count=len(job.members), seconds=seconds)
-    files.write(page, profiling.markdown_page(folder, stage, static, **counts))
-    job.log(f"profile of {len(args)} steps: {page}")
+        seconds = time.perf_counter() - start
+    text = profiling.markdown_page(
+        folder,
+        stage,
+        static,
+        steps=len(steps),
+        count=len(job.members),
+        seconds=seconds,
+    )
+    files.write(page, text)
+    job.log(f"profile of {len(steps)} steps: {page}")
     job.profiled = True
     return states, metrics
 
 
-def _beat(job: RunContext, speed: console.Speed) -> None:
-    """Shows how far the run is, how fast, and its losses since the last time."""
-    facts = dict(rate=speed.rate, images=speed.images, eta_seconds=speed.seconds_left)
-    facts = {key: round(value, 4) for key, value in facts.items()}
-    _write_heartbeat(job, "stepping", speed.done, **facts)
+def _report_progress(job: RunContext, speed: console.Speed) -> None:
+    """Write progress and speed to the heartbeat, and recent mean metrics to the loggers."""
+    _write_heartbeat(
+        job,
+        "stepping",
+        speed.done,
+        rate=round(speed.rate, 4),
+        images=round(speed.images, 4),
+        eta_seconds=round(speed.seconds_left, 4),
+    )
     rates = {"speed/steps": speed.rate, "speed/images": speed.images}
-    numbers = _with_means(_since(job))
+    numbers = _with_means(_recent_means(job))
     numbers[loggers.MEAN] = rates | numbers.get(loggers.MEAN, {})
     job.writers.scalars(speed.done, numbers)
 
 
-def _write_heartbeat(job: RunContext, what: str, step: int, **facts: Any) -> None:
+def _write_heartbeat(job: RunContext, phase: str, step: int, **fields: Any) -> None:
+    """Update the heartbeat file in process 0; further `fields` are written as they are."""
     if job.team.is_main:
         diverged = {str(k): v for k, v in job.monitor.diverged.items()}
-        with contextlib.suppress(OSError):  # Saving says whose the workdir is now.
+        # If another process owns the workdir now, the next save reports that.
+        with contextlib.suppress(OSError):
             job.check_lock()
-            job.life.update(what, step=step, diverged=diverged, **facts)
+            job.life.update(phase, step=step, diverged=diverged, **fields)
 
 
 def log_evaluation(job: RunContext, step: int, records: Iterable) -> None:
-    """Gives an evaluation's numbers away: of each seed, and means over the seeds."""
+    """Send an evaluation's numbers to the loggers: per seed, and means over seeds."""
     branches = {branch.fields["run"]: branch for branch in job.branches}
-    found = collections.defaultdict(dict)
-    for r in records:
-        if r.value is not None:
-            tag = "/".join(filter(None, (r.dataset, r.metric, r.condition)))
-            found[_scalar_prefix(r.seed, branches[r.run])][tag] = r.value
-    job.writers.scalars(step, _with_means(found))
+    numbers = collections.defaultdict(dict)
+    for record in records:
+        if record.value is not None:
+            tag_parts = (record.dataset, record.metric, record.condition)
+            tag = "/".join(filter(None, tag_parts))
+            prefix = _scalar_prefix(record.seed, branches[record.run])
+            numbers[prefix][tag] = record.value
+    job.writers.scalars(step, _with_means(numbers))
 
 
 def _scalar_prefix(seed: int, branch: run_spec.Branch) -> str:
-    """What a writer calls a seed: `seed-0`, or `optim.rate=0.1/seed-0`."""
+    """Return a seed's name in loggers: `seed-0`, or `optim.rate=0.1/seed-0`."""
     return "/".join(filter(None, (branch.name, f"seed-{seed}")))
 
 
-def _since(job: RunContext) -> dict[str, dict[str, float]]:
-    """Each finite seed's mean metrics since this was last asked."""
-    watched = job.monitor
-    resets, before, had = job.last_progress
-    if resets != watched.resets:
-        before, had = {}, {}  # An evaluation has begun new means.
-    sums = {name: dict(of) for name, of in watched.sums.items()}
-    job.last_progress = watched.resets, dict(watched.counts), sums
-    steps = {name: n - before.get(name, 0) for name, n in watched.counts.items()}
-    return {
-        _scalar_prefix(member.seed, member.branch): {
-            f"progress/{tag}": (total - had.get(name, {}).get(tag, 0.0)) / steps[name]
-            for tag, total in sums[name].items()
+def _recent_means(job: RunContext) -> dict[str, dict[str, float]]:
+    """Return each finite seed's mean metrics since the last call."""
+    monitor = job.monitor
+    resets, last_counts, last_sums = job.last_progress
+    if resets != monitor.resets:
+        last_counts, last_sums = {}, {}  # An evaluation has reset the sums.
+    sums = {name: dict(by_metric) for name, by_metric in monitor.sums.items()}
+    job.last_progress = monitor.resets, dict(monitor.counts), sums
+    means = {}
+    for member in job.members:
+        name = member.name
+        num_steps = monitor.counts.get(name, 0) - last_counts.get(name, 0)
+        if not num_steps or name in monitor.diverged:
+            continue
+        last = last_sums.get(name, {})
+        means[_scalar_prefix(member.seed, member.branch)] = {
+            f"progress/{metric}": (total - last.get(metric, 0.0)) / num_steps
+            for metric, total in sums[name].items()
         }
-        for name, member in ((member.name, member) for member in job.members)
-        if steps.get(name) and name not in watched.diverged
-    }
-
-
-def _with_means(found: Mapping[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """The numbers, and beside each branch's seeds their means."""
-    pooled = collections.defaultdict(lambda: collections.defaultdict(list))
-    for of, values in found.items():
-        mean = "/".join(filter(None, (of.rpartition("/")[0], loggers.MEAN)))
-        for tag, value in values.items():
-            if tag != f"{results.TRAIN}/diverged":
-                pooled[mean][tag].append(value)
-    means = dict(found)
-    for of, tags in pooled.items():
-        means[of] = {tag: sum(values) / len(values) for tag, values in tags.items()}
     return means
+
+
+def _with_means(
+    numbers: Mapping[str, dict[str, float]],
+) -> dict[str, dict[str, float]]:
+    """Return the numbers of all seeds, by name and tag, with each branch's means added."""
+    values = collections.defaultdict(lambda: collections.defaultdict(list))
+    for name, by_tag in numbers.items():
+        branch_name = name.rpartition("/")[0]
+        mean_name = "/".join(filter(None, (branch_name, loggers.MEAN)))
+        for tag, value in by_tag.items():
+            if tag != f"{results.TRAIN}/diverged":
+                values[mean_name][tag].append(value)
+    with_means = dict(numbers)
+    for mean_name, by_tag in values.items():
+        with_means[mean_name] = {tag: sum(v) / len(v) for tag, v in by_tag.items()}
+    return with_means

@@ -87,9 +87,9 @@ def test_steps_that_are_compiled_before_training_count_as_compiling(
     meter = costs.Stopwatch(lambda: clock.now)
     fit_stages = memory.fit_stages
 
-    def slow(*args):
+    def slow(*args, **options):
         clock.now += 7
-        return fit_stages(*args)
+        return fit_stages(*args, **options)
 
     monkeypatch.setattr(memory, "fit_stages", slow)
     spec = run_spec.RunSpec.from_config(erm.get_config("smoke,seeds=1"))

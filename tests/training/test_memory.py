@@ -246,7 +246,7 @@ def test_how_seeds_lie_is_told_where_numbers_depend_on_it():
         for stacked in (False, True)
     ]
     told = [
-        setup._layout([stage], mesh.make(1), name)
+        setup._describe_layout([stage], mesh.make(1), name)
         for stage, name in zip(stages, ("looped", "unrolled_convolutions"))
     ]
     assert told[0] == {"spread": 1, "devices": 1}
