@@ -22,7 +22,7 @@ from benchmarks import prose
 from jbias.data import labels
 from jbias.data.sets import geirhos
 from jbias.evals import cue_conflict, human, trials
-from jbias.report import network_frame, plots, published, tables
+from jbias.report import network_frame, plots, published_shape_biases, tables
 
 NAME, FIGURE = "published-shape-biases.md", "published-shape-biases.svg"
 PRINTED = pathlib.Path(__file__).parents[1] / "examples/published/biases_printed.csv"
@@ -74,7 +74,7 @@ def rows(folder: pathlib.Path) -> Iterator[dict]:
     n_shape = sum(bias.n_shape for bias in people_biases)
     n_texture = sum(bias.n_texture for bias in people_biases)
     yield {
-        "network": published.PEOPLE,
+        "network": published_shape_biases.PEOPLE,
         "training": "",
         "shape": n_shape,
         "either": n_shape + n_texture,
@@ -107,7 +107,7 @@ def _printed(frame: pd.DataFrame) -> Iterator[tuple[str, Iterable]]:
 
 def text() -> str:
     """Return the page as Markdown."""
-    frame = published.read()
+    frame = published_shape_biases.read()
     frame["training"] = frame["training"].fillna("")
     is_counted = frame["either"] > 0
     lines = []
@@ -175,7 +175,7 @@ python -m benchmarks.published_shape_biases --out=docs
 
 def figure() -> str:
     """Return the figure as SVG."""
-    frame = published.read()
+    frame = published_shape_biases.read()
     trainings = frame["training"].fillna("").where(frame["either"] > 0, "")
     names = [
         f"{network} ({training})" if training else network
@@ -212,8 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.decisions:
         table = format_table(pathlib.Path(args.decisions))
-        published.FILE.write_text(table, "utf-8")
-        print(f"written: {published.FILE}")
+        published_shape_biases.FILE.write_text(table, "utf-8")
+        print(f"written: {published_shape_biases.FILE}")
     for name, make_content in ((NAME, text), (FIGURE, figure)):
         path = pathlib.Path(args.out) / name
         path.write_text(make_content(), encoding="utf-8")

@@ -45,7 +45,7 @@ def _write_report(args: argparse.Namespace) -> list[str]:
         images=bias_plots.read_photographs(args.images) if args.images else (),
     )
     written = document.write(page, pathlib.Path(args.out), figures=args.figures)
-    return [*page.answer, *models.told, written]
+    return [*page.answer, *models.notes, written]
 
 
 def parser() -> cli.Parser:

@@ -151,7 +151,7 @@ def read(path: str, ids: Sequence[str] = STUDY) -> Models:
         )
     frame = pd.DataFrame.from_dict({model: rows[model] for model in ids}, "index")
     notes = [_FAULTS] if ids is STUDY else []
-    return network_frame.build_models(frame, source=path, told=notes)
+    return network_frame.build_models(frame, source=path, notes=notes)
 
 
 def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> float:

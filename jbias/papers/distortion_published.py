@@ -27,12 +27,12 @@ from jbias.papers import printed_numbers
 from jbias.report import distortion_page, distortion_study, document, tables
 from jbias.stats import multiple_testing, two_sample
 
-Study, Key = distortion_study.Study, distortion_study.Key
-Cell, Values = distortion_study.Cell, distortion_study.Values
+DistortionStudy, Key = distortion_study.DistortionStudy, distortion_study.Key
+NumberKey, Values = distortion_study.NumberKey, distortion_study.Values
 QUANTITIES, STACKED = distortion_study.QUANTITIES, distortion_study.STACKED
 PLAIN, OTHER = distortion_study.PLAIN, distortion_study.OTHER
 WITHOUT = distortion_study.WITHOUT
-Numbers = Mapping[Cell, Mapping]  # By cell: mean, std and n.
+Numbers = Mapping[NumberKey, Mapping]  # By cell: mean, std and n.
 RUNS = 5
 UNNAMED = "CIFAR-10"  # Assumed for printed tables that name no data set.
 MARGIN = 1.0  # Percentage points: a smaller loss counts as no harm.
@@ -194,8 +194,8 @@ class Claim(NamedTuple):
 
     table: str
     words: str
-    more: Cell
-    less: Cell
+    more: NumberKey
+    less: NumberKey
     whose: str = TABLE  # TEXT or TABLE.
     margin: float = 0.0  # With a margin, an equal mean satisfies the claim, too.
 
@@ -209,7 +209,7 @@ class Printed(NamedTuple):
     """The printed numbers and claims of the paper."""
 
     # By table and cell: mean, std and n; None for an empty cell.
-    tables: Mapping[str, Mapping[Cell, Mapping | None]]
+    tables: Mapping[str, Mapping[NumberKey, Mapping | None]]
     claimed: Sequence[Mapping[str, str]]  # Rows of distortion_claims.csv.
 
     @property
@@ -238,7 +238,7 @@ class Printed(NamedTuple):
             for method in paper_table.our_methods:
                 cells += [cell._replace(method=method) for cell in first_method]
             first_data = [cell for cell in cells if cell.data == cells[0].data]
-            rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+            rows: dict[tuple[str, ...], dict[str, NumberKey]] = {}
             for data in self.data(table, others):
                 data_cells = [cell for cell in cells if cell.data == data]
                 if not data_cells:  # A data set of ours.
@@ -285,10 +285,10 @@ def _claims(row: Mapping[str, str], data: str) -> Iterator[Claim]:
     title = "DI" if quantity.startswith("di_") else QUANTITIES[quantity].title
     for pair in itertools.pairwise(ordering.split(f" {sign} ")):
         if method:
-            cells = [Cell(quantity, data, method, training + x) for x in pair]
+            cells = [NumberKey(quantity, data, method, training + x) for x in pair]
             names = [cell.training for cell in cells]
         else:
-            cells = [Cell(quantity, data, x, training) for x in pair]
+            cells = [NumberKey(quantity, data, x, training) for x in pair]
             names = [cell.method for cell in cells]
         words = f"{method or title}: {f' {sign} '.join(names)}"
         if margin:
@@ -309,7 +309,7 @@ def read(folder: str) -> Printed:
 
     ValueError for a missing file or an invalid row.
     """
-    numbers: dict[str, dict[Cell, Mapping | None]] = {}
+    numbers: dict[str, dict[NumberKey, Mapping | None]] = {}
     for table, paper_table in TABLES.items():
         name = "simplicity" if table == STACKED else paper_table.name.partition("_")[0]
 
@@ -317,7 +317,7 @@ def read(folder: str) -> Printed:
             row: Mapping[str, str],
             table: str = table,
             paper_table: PaperTable = paper_table,
-        ) -> list[tuple[Cell, Mapping | None]]:
+        ) -> list[tuple[NumberKey, Mapping | None]]:
             return _numbers(table, paper_table, row)
 
         rows = printed_numbers.read(folder, f"distortion_{name}", parse)
@@ -328,7 +328,7 @@ def read(folder: str) -> Printed:
 
 def _numbers(
     table: str, paper_table: PaperTable, row: Mapping[str, str]
-) -> list[tuple[Cell, Mapping | None]]:
+) -> list[tuple[NumberKey, Mapping | None]]:
     """Return the cells of a row of a file with their mean, std and n; None if empty."""
     if paper_table.data_column:
         data = row[paper_table.data_column]
@@ -341,7 +341,7 @@ def _numbers(
     for prefix in paper_table.number_prefixes:
         quantity = row.get(paper_table.quantity, paper_table.quantity) or prefix
         mean, std = row[f"{prefix}mean"], row[f"{prefix}std"]
-        cell = Cell(
+        cell = NumberKey(
             _OUR_NAMES.get(quantity, quantity),
             data,
             method=_OUR_NAMES.get(method, method),
@@ -419,7 +419,7 @@ def of_printed(claim: Claim, printed: Numbers) -> dict | None:
     return side
 
 
-def of_measured(claim: Claim, study: Study, model: str) -> dict | None:
+def of_measured(claim: Claim, study: DistortionStudy, model: str) -> dict | None:
     """Test a claim on the networks of one architecture; None if they are missing.
 
     Returns the entries of _BLANK before the adjustment.
@@ -475,7 +475,7 @@ def judged(sides: Mapping[tuple[str, Claim], dict | None], alpha: float) -> dict
     return results
 
 
-def frame(study: Study, printed: Printed, *, alpha: float) -> pd.DataFrame:
+def frame(study: DistortionStudy, printed: Printed, *, alpha: float) -> pd.DataFrame:
     """Return a table of the tests by claim and model, on printed and on our numbers."""
     claims, numbers = list(printed.claims(study.names("data"))), printed.numbers
     models = study.names("model")
@@ -626,7 +626,9 @@ The printed Table 4 does not name its data set; it is compared with {UNNAMED}.
 )
 
 
-def extended(page: document.Report, study: Study, printed: Printed, *, alpha: float):
+def extended(
+    page: document.Report, study: DistortionStudy, printed: Printed, *, alpha: float
+):
     """Return a report of distortion with the paper's tables and claims.
 
     page: the report of `distortion_page.report`. alpha: level of the tests.
@@ -698,7 +700,7 @@ class Missing(NamedTuple):
 _NETWORKS = "networks: "  # The start of a description of networks to train.
 
 
-def missing(study: Study, printed: Printed) -> list[Missing]:
+def missing(study: DistortionStudy, printed: Printed) -> list[Missing]:
     """Return the missing networks, then the missing measurements of existing networks."""
     # Tables, in order, by whether the networks exist, description and command.
     tables_by_item: dict[tuple[bool, str, str], dict[str, None]] = {}

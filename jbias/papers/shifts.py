@@ -30,7 +30,7 @@ def _write_report(args: argparse.Namespace) -> list[str]:
     from jbias.papers import shifts_published
 
     printed = shifts_published.read(args.printed)
-    return shifts.made(args, functools.partial(shifts_published.extended, printed))
+    return shifts.write(args, functools.partial(shifts_published.extended, printed))
 
 
 def parser() -> cli.Parser:

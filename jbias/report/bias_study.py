@@ -123,8 +123,13 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
     by_model = pd.DataFrame(rows).set_index("model").groupby(level=0, sort=False)
     means = {model: _mean(of) for model, of in by_model}
     frame = pd.DataFrame.from_dict(means, orient="index")
-    more = dict(counted=counted, told=told, made=made)
-    return network_frame.build_models(frame, source=" ".join(workdirs), **more)
+    return network_frame.build_models(
+        frame,
+        source=" ".join(workdirs),
+        counted=counted,
+        notes=told,
+        methods=made,
+    )
 
 
 def _same_settings(records: pd.DataFrame) -> dict[str, str]:
@@ -238,7 +243,7 @@ def titled(study: Study) -> Study:
 def report(models: Models, study: Study, *, images: Sequence = ()) -> document.Report:
     """Gives the page. images: photographs, to show what filters leave of them."""
     shown = titled(study)
-    caveats = [*relations.caveats(shown), *models.told]
+    caveats = [*relations.caveats(shown), *models.notes]
     if shown.options.split is None:
         caveats.append(
             "Adversarially trained models are not told apart: that needs at least "
@@ -326,8 +331,8 @@ def _benchmarks(models: Models, study: Study) -> Blocks:
         rho = study.among[0].statistic  # Biases come second.
         yield _figure(study, "benchmark_pairs", bias_plots.pairs(*every, sizes, rho))
     yield from (accuracy_table(models), average_table(models))
-    if models.made is not None:
-        yield method_table(models.made)
+    if models.methods is not None:
+        yield method_table(models.methods)
 
 
 def _biases(models: Models, study: Study, images) -> Blocks:
@@ -370,8 +375,8 @@ def _normalised(frame: pd.DataFrame, study: Study) -> document.Figure | None:
 def accuracy_table(models: Models) -> tables.Table:
     """Shows accuracies, and averages over benchmarks."""
     names = {one: title(one) for one in models.benchmarks}
-    if models.made is not None:  # What is not as published is named.
-        for column, how in models.made.set_index("column")["how"].items():
+    if models.methods is not None:  # What is not as published is named.
+        for column, how in models.methods.set_index("column")["how"].items():
             if how != network_frame.USUAL and column in names:
                 names[column] += f" ({how})"
     means = {k: tables.join([names[x] for x in of]) for k, of in models.members.items()}

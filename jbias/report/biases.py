@@ -1,9 +1,9 @@
-r"""Studies whether models' biases go with their generalisation.
+r"""`jbias report biases`: correlations between models' biases and their generalisation.
 
     jbias report biases --measured='measured/*' --out=report
 
-From workdirs of `jbias evaluate`, one a checkpoint. Writes to --out: index.html (one
-page that needs no network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures),
+Reads workdirs of `jbias evaluate`, one per checkpoint. Writes to --out: index.html (one
+page, readable offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures),
 results.json.
 """
 
@@ -16,50 +16,67 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    how = dict(spread="--measured", moved="--benchmark --printed")
-    return options.run(parser(), lambda args: _made(**vars(args)), argv, **how)
+    """Write the report; return 0, or 2 with one line on stderr for wrong input."""
+    return options.run(
+        parser(),
+        lambda args: _write(**vars(args)),
+        argv,
+        spread="--measured",
+        moved="--benchmark --printed",
+    )
 
 
-def _made(measured, kinds, each_seed, out, images, figures, **asked) -> list[str]:
-    """Makes the report; returns what is to be told."""
-    # Only now: --help and wrong arguments need none of it.
+def _write(measured, kinds, each_seed, out, images, figures, **settings) -> list[str]:
+    """Write the report; return the lines to print. settings: options of `bias_study.analyse`."""
+    # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import bias_plots, bias_study, document, network_frame
 
-    named = network_frame.read_kinds(kinds) if kinds else None
-    models = bias_study.read(measured, named, each_seed=each_seed)
-    study = bias_study.analyse(models, **asked)
-    shown = bias_plots.read_photographs(images) if images else ()
-    page = bias_study.report(models, study, images=shown)
+    kinds_table = network_frame.read_kinds(kinds) if kinds else None
+    models = bias_study.read(measured, kinds_table, each_seed=each_seed)
+    study = bias_study.analyse(models, **settings)
+    photographs = bias_plots.read_photographs(images) if images else ()
+    page = bias_study.report(models, study, images=photographs)
     written = document.write(page, pathlib.Path(out), figures=figures)
-    return [*page.answer, *models.told, written]
+    return [*page.answer, *models.notes, written]
 
 
 def parser() -> cli.Parser:
-    """Gives what reads the arguments."""
-    found = cli.Parser("report.biases", __doc__)
-    add = found.add_argument
-    what = "workdirs of measured checkpoints, the folder that holds them, or globs"
-    add("--measured", **cli.WORKDIRS, required=True, help=what)
-    what = "names of checkpoints: model, name, training (its category) and, if any, epsilon"
-    what += (
-        " of adversarial training (default: the published study's, else the algorithm)"
+    """Return the parser of the arguments."""
+    arguments = cli.Parser("report.biases", __doc__)
+    arguments.add_argument(
+        "--measured",
+        **cli.WORKDIRS,
+        required=True,
+        help="workdirs of measured checkpoints, the folder that contains them, or globs",
     )
-    add("--kinds", metavar="CSV", help=what)
-    what = "seeds of one run as models of their own, which makes p too small (default:"
-    what += " a model is the mean over the seeds of a run)"
-    add("--each-seed", action="store_true", help=what)
-    add_study_flags(found)
-    return found
+    arguments.add_argument(
+        "--kinds",
+        metavar="CSV",
+        help="file with columns model, name, training (category of the model) and optionally "
+        "epsilon (strength of adversarial training); default: those of the published study, "
+        "else the algorithm",
+    )
+    arguments.add_argument(
+        "--each-seed",
+        action="store_true",
+        help="count each seed of a run as a model, which makes p too small (default: a model "
+        "is the mean over the seeds of a run)",
+    )
+    add_study_flags(arguments)
+    return arguments
 
 
-def add_study_flags(to: cli.Parser) -> None:
-    """Adds the flags that are the same wherever the models come from."""
-    to.add_argument("--out", **cli.OUT, help="folder of the report")
-    cli.add_figures(to)
-    what = "photographs; the first three are shown as filters leave them"
-    to.add_argument("--images", metavar="DIR", help=what)
-    cli.add_permutation_flags(to)
+def add_study_flags(parser: cli.Parser) -> None:
+    """Add the flags shared by all commands that report a study of biases."""
+    parser.add_argument("--out", **cli.OUT, help="folder of the report")
+    cli.add_figures(parser)
+    parser.add_argument(
+        "--images",
+        metavar="DIR",
+        help="folder of photographs; the page shows the first three after filtering "
+        "(default: none)",
+    )
+    cli.add_permutation_flags(parser)
 
 
 if __name__ == "__main__":

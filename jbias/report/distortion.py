@@ -1,13 +1,13 @@
-r"""Shows what distorting images does to networks, by how they were trained.
+r"""`jbias report distortion`: effects of distorted images on networks, by training method.
 
     jbias report distortion --measured='measured/*' --out=report
     jbias report distortion --measured='measured/*' --runs='runs/distortion/*' \
         --out=report
 
-From workdirs of `jbias evaluate --suite=configs/suites/distortion.py`, one a
-network; those of one model, method and data set are its seeds. `jbias
-papers distortion` sets the published numbers beside, and tests the orderings that the
-paper claims. Writes to --out: index.html (one page that needs no network), tables/ (CSV,
+Reads workdirs of `jbias evaluate --suite=configs/suites/distortion.py`, one per network;
+networks of one model, method and data set are its seeds. `jbias papers distortion` also
+shows the published numbers, and tests the orderings that the paper claims. Writes to
+--out: index.html (one page, readable offline), tables/ (CSV,
 Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG),
 results.json.
 """
@@ -24,13 +24,13 @@ SPREAD = "--measured --runs"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    return options.run(parser(), _made, argv, spread=SPREAD, moved="--printed")
+    """Write the report; return 0, or 2 with one line on stderr for wrong input."""
+    return options.run(parser(), _write, argv, spread=SPREAD, moved="--printed")
 
 
-def _made(args: argparse.Namespace) -> list[str]:
-    """Makes the report; returns what is to be told."""
-    # Only now: --help and wrong arguments need none of it.
+def _write(args: argparse.Namespace) -> list[str]:
+    """Write the report; return the lines to print."""
+    # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import distortion_page, distortion_study, document
 
     study, notes = distortion_study.read(args.measured)
@@ -41,15 +41,24 @@ def _made(args: argparse.Namespace) -> list[str]:
 
 
 def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser:
-    """Gives what reads the arguments of every report of distortion."""
-    found = cli.Parser(command, doc)
-    add, what = found.add_argument, "workdirs of measured networks, or globs of them"
-    add("--measured", **cli.WORKDIRS, required=True, help=what)
-    what = "workdirs of the runs that trained them, or globs: for what training cost"
-    add("--runs", **cli.WORKDIRS, default=[], help=what)
-    add("--out", **cli.OUT, help="folder of the report")
-    cli.add_figures(found)
-    return found
+    """Return the parser of the arguments of all commands that report distortions."""
+    arguments = cli.Parser(command, doc)
+    arguments.add_argument(
+        "--measured",
+        **cli.WORKDIRS,
+        required=True,
+        help="workdirs of measured networks, or globs of them",
+    )
+    arguments.add_argument(
+        "--runs",
+        **cli.WORKDIRS,
+        default=[],
+        help="workdirs of the runs that trained these networks, or globs, for a table of the "
+        "cost of training (default: no table)",
+    )
+    arguments.add_argument("--out", **cli.OUT, help="folder of the report")
+    cli.add_figures(arguments)
+    return arguments
 
 
 if __name__ == "__main__":

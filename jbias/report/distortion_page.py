@@ -18,8 +18,8 @@ from jbias.evals import interference
 from jbias.report import distortion_study as study_lib
 from jbias.report import document, network_sections, plots, tables, workdirs
 
-Study, Group = study_lib.Study, study_lib.Group
-Key, Cell = study_lib.Key, study_lib.Cell
+DistortionStudy, Group = study_lib.DistortionStudy, study_lib.Group
+Key, NumberKey = study_lib.Key, study_lib.NumberKey
 Values, QUANTITIES = study_lib.Values, study_lib.QUANTITIES
 UNKNOWN = "cannot be told"
 SECTIONS = {
@@ -103,10 +103,10 @@ class Layout(NamedTuple):
     name: str
     caption: str
     head: Sequence[str]
-    rows: Sequence[tuple[tuple[str, ...], Sequence[Cell]]]
+    rows: Sequence[tuple[tuple[str, ...], Sequence[NumberKey]]]
 
 
-def report(study: Study, *, notes=(), runs=()) -> document.Report:
+def report(study: DistortionStudy, *, notes=(), runs=()) -> document.Report:
     """Gives the page; the last of its caveats are `ALWAYS`.
 
     notes: what else to know of the networks. runs: workdirs that trained them (paths or
@@ -173,22 +173,24 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
     return "No two methods have a measure in common.", "Each is shown alone."
 
 
-def _every_value(study: Study) -> Layout:
+def _every_value(study: DistortionStudy) -> Layout:
     methods, rows = study.names("method"), []
     for x, training in dict.fromkeys((k.data, k.training) for k in study.groups):
         for name, one in QUANTITIES.items():
-            cells = [Cell(name, x, method, training) for method in methods]
+            cells = [NumberKey(name, x, method, training) for method in methods]
             rows.append(((x, training or "–", one.title), cells))
     return Layout("values", _CAPTIONS["values"], (*_LEADS, *methods), rows)
 
 
-def comparison(layout: Layout, study: Study, printed=None) -> tables.Table | None:
+def comparison(
+    layout: Layout, study: DistortionStudy, printed=None
+) -> tables.Table | None:
     """Makes a table of the values that are known, printed ones below; None of none.
 
     printed: mean, std and n of what others published, by cell.
     """
 
-    def row(source: str, cell: Cell) -> Mapping | None:
+    def row(source: str, cell: NumberKey) -> Mapping | None:
         if source == "paper":
             return (printed or {}).get(cell)
         value = study.value(cell.quantity, cell.key(source))
@@ -238,7 +240,7 @@ def _shown(one: Mapping | None, *, counted: bool) -> str:
     return " ".join(filter(None, [*parts, one.get("dominant")]))
 
 
-def _groups(study: Study) -> tables.Table | None:
+def _groups(study: DistortionStudy) -> tables.Table | None:
     rows = []
     for key, group in study.groups.items():
         found = study.value("accuracy", key)
@@ -250,7 +252,7 @@ def _groups(study: Study) -> tables.Table | None:
     return _table("groups", pd.DataFrame(rows))
 
 
-def _indices(study: Study) -> tables.Table | None:
+def _indices(study: DistortionStudy) -> tables.Table | None:
     """Gives both variants of the index, and the worst case, under every distortion."""
     rows = []
     for key, place, condition in dict.fromkeys(_conditions(study)):
@@ -268,7 +270,7 @@ def _indices(study: Study) -> tables.Table | None:
     return _table("indices", pd.DataFrame(rows))
 
 
-def _conditions(study: Study) -> Iterator[tuple[Key, tuple, str]]:
+def _conditions(study: DistortionStudy) -> Iterator[tuple[Key, tuple, str]]:
     """Gives distortions of which decisions may be kept; of curves those of tables."""
     for key, one, place in study.measures:
         probe = one.measures[place]["measure"]["probe"]
@@ -279,7 +281,7 @@ def _conditions(study: Study) -> Iterator[tuple[Key, tuple, str]]:
                 yield key, place, name
 
 
-def _digits(study: Study) -> tables.Table | None:
+def _digits(study: DistortionStudy) -> tables.Table | None:
     """Gives, by digit, how often it and how often the photograph below it is answered."""
     rows, basic = [], {}
     for key, group in study.groups.items():
@@ -331,7 +333,7 @@ def followed(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
     return {name: np.array(shares) for name, shares in found.items()}
 
 
-def _training(study: Study, patterns: Sequence[str]) -> tables.Table | None:
+def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table | None:
     """Gives what training cost in runs. ValueError where patterns match none."""
     paths = [one.config.get("run", {}).get("path") for one in study.networks]
     measured = collections.Counter(pathlib.Path(x).resolve() for x in paths if x)
@@ -354,7 +356,7 @@ def _training(study: Study, patterns: Sequence[str]) -> tables.Table | None:
     return _table("training", sums)
 
 
-def _seconds(study: Study) -> tables.Table | None:
+def _seconds(study: DistortionStudy) -> tables.Table | None:
     rows = []
     for key, one, place in study.measures:
         made = one.measures[place]
@@ -394,12 +396,16 @@ def _device(made: Mapping) -> str:
     return f"{device.get('count', '?')} × {device.get('kind', '?')}"
 
 
-def _caveats(study: Study, values, hiding, notes: Sequence[str]) -> Iterator[str]:
+def _caveats(
+    study: DistortionStudy, values, hiding, notes: Sequence[str]
+) -> Iterator[str]:
     single = [k.words for k, group in study.groups.items() if len(group.networks) < 2]
     if single:
         few = tables.join(single[:4]) + " and others" * (len(single) > 4)
         yield _CAVEATS["single"].format(few)
-    lacking = collections.Counter(x for one in study.networks for x in one.lacking)
+    lacking = collections.Counter(
+        x for one in study.networks for x in one.missing_measures
+    )
     for line, count in lacking.items():
         whose = "" if count == len(study.networks) else f" ({count} networks)"
         yield f"{line[0].upper()}{line[1:]}{whose}."
@@ -426,7 +432,7 @@ def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
             yield _CAVEATS["one class"].format(what, tables.join(whose))
 
 
-def unlike_measures(study: Study) -> Iterator[str]:
+def unlike_measures(study: DistortionStudy) -> Iterator[str]:
     """Says which measures are not alike for all groups, or not of usual saliency."""
     found: dict[tuple, dict[str, dict[str, None]]] = {}
     for key, one, place in study.measures:
@@ -467,7 +473,7 @@ _DRAWN = {
 _DRAWN["parts"] = _DRAWN["curves"].replace("{about}", "parts of {about}")
 
 
-def figures(study: Study, hiding: pd.DataFrame) -> document.Placed:
+def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
     """Gives figures with their sections, one model and data set after another."""
     for (model, data), each in itertools.groupby(study.groups, key=lambda key: key[:2]):
         keys = list(each)
@@ -551,7 +557,9 @@ def _drawn(lines, frame, scale: float) -> tuple[plots.Figure, str]:
     return fig, told + cut * bool(tops)
 
 
-def _wrong(study: Study, keys: Sequence[Key], quantity, *at: str) -> document.Placed:
+def _wrong(
+    study: DistortionStudy, keys: Sequence[Key], quantity, *at: str
+) -> document.Placed:
     """Draws by class which wrong predictions there are, clean and distorted."""
     found = {key.method: study.value(quantity, key) for key in keys}
     found = {name: one for name, one in found.items() if one and one.n}

@@ -1,11 +1,11 @@
-"""Networks of the data-distortion study: groups of seeds, and what is known of each.
+"""Networks of the data-distortion study: groups of seeds, and their quantities.
 
-A group is one model, trained with one method on one data set, in one way; its networks are
-its seeds. An index of interference is of several networks together
-(`jbias.evals.interference`), so its values by seed are not independent. iOcclusion divides
-by the gap between training and test accuracy; where few images were shown that gap may be
-chance alone, and the index as large as one likes. So it is given only of seeds whose gap is
-further from 0 than `ERRORS` of its standard errors; the others are counted and named.
+A group is one model trained with one method on one data set; its networks are its seeds. An
+index of interference is computed from several networks together (`jbias.evals.interference`),
+so its values by seed are not independent. iOcclusion divides by the gap between training and
+test accuracy; with few images, the gap may be chance alone and the index arbitrarily large. So
+iOcclusion is given only for seeds whose gap is more than `ERRORS` standard errors from 0; other
+seeds are counted and named.
 """
 
 import dataclasses
@@ -31,47 +31,47 @@ DATA |= {"fashion_mnist": "FashionMNIST", "tiny_imagenet": "Tiny ImageNet"}
 DATA |= {"imagenet": "ImageNet", "mnist": "MNIST"}
 STACKED = "MNIST-CIFAR"  # A digit over a photograph.
 METHODS = dict(basic="basic", mixup="MixUp", fmix="FMix", cutmix="CutMix", rm="RM")
-# What mixes images where no variant says so.
+# Input transforms that mix images, for runs without a variant.
 _MIXING = dict(mixup="mixup", fmix="fmix", cutmix="cutmix", random_masks="rm")
-# What configs/distortion.py calls how it trains.
+# Names of the variants of configs/distortion.py.
 _VARIANT = re.compile(
     r"(?P<method>basic|mixup|fmix|cutmix|rm)(-with-(?P<other>[^-+]+))?"
-    # Classes are joined by +, as is what else is another variant: the setting has them.
+    # Dropped classes and further variants are joined by +; classes are read from the config.
     r"(-without-.+?(?=-kept-|-released|$))?(-kept-(?P<kept>.+?))?"
     r"(?P<more>(-released)?(\+.*)?)"
 )
-# How a network was trained, beside its method, in words before what it is about.
+# Further properties of the training: texts or prefixes of texts of the page.
 PLAIN, OTHER, WITHOUT, PART = "", "mixed with ", "without ", "part "
-# Settings in which runs of one group may differ.
-_NO_IDENTITY = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
-# Sets that are never what is meant by "test".
+# Settings in which runs of a group may differ.
+_FREE_SETTINGS = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
+# Data sets that never count as "test".
 _NO_TESTS = {"train", "valid", "other", "edge", "silhouette", "cue-conflict"}
 _NO_TESTS |= {"stacked_cifar", "stacked_mnist"}
 FILLS = {"black": "black", "mean": "the mean colour of the data set"}
 FILLS |= {"other": "images of another data set"}
-# What a probe does where the suite says nothing.
+# Default options of probes.
 _ANYWHERE = dict(area="beta", placement="unrestricted")
 _DEFAULTS = {"cut_occlusion": _ANYWHERE | dict(fills=tuple(FILLS))}
 _DEFAULTS["occlusion"] = dict(fill="black", site="stage3", quantise=False)
-# Options that say which conditions there are; others say what a condition is.
+# Options that select conditions; other options define the conditions.
 _WHICH = ("fills", "fractions", "grids", "masks", "orders")
-HIDDEN = "0.3"  # Of the pixels, in tables; curves have other shares, too.
+HIDDEN = "0.3"  # Share of hidden pixels in tables; curves have other shares, too.
 ERRORS = 2.0
 RULE = (
-    f"iOcclusion is of seeds whose gap is more than {ERRORS:g} of its standard errors from 0, "
-    "sqrt(p (1 - p) / n) of training and test accuracy, squared and added. As seeds with a "
-    "large gap are kept, it is rather too small where many are left out."
+    f"iOcclusion covers seeds whose gap is more than {ERRORS:g} standard errors from 0; the "
+    "squared standard error is the sum of p (1 - p) / n for training and test accuracy. Since "
+    "seeds with a small gap are left out, iOcclusion is biased downwards if these are many."
 )
 RULED = dict(rule=RULE, errors=ERRORS)
 CONFIDENCE = 0.95
-# Whoever decides more than this for one class has no index: it cannot grow.
+# Networks that decide for one class on a larger share of images have no DI index.
 ONE_CLASS = 0.9
 Place = network_records.Place
-Network = network_records.Network
+MeasuredNetwork = network_records.MeasuredNetwork
 
 
 class Key(NamedTuple):
-    """What a group is of; words as the page has them."""
+    """Identity of a group; fields are texts of the page."""
 
     model: str
     data: str
@@ -80,44 +80,53 @@ class Key(NamedTuple):
 
     @property
     def words(self) -> str:
+        """Method, data set and training as text."""
         return ", ".join(filter(None, (f"{self.method} on {self.data}", self.training)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Networks that differ by their seeds, in the order of these."""
+    """Networks that differ only in their seeds, by increasing seed."""
 
     key: Key
-    networks: Mapping[int, Network]
+    networks: Mapping[int, MeasuredNetwork]
 
-    def of(self, probe: str) -> list[tuple[Network, Place]]:
-        """The measures that a probe made, by network."""
-        return [(one, x) for one in self.networks.values() for x in one.of(probe)]
+    def measures_of(self, probe: str) -> list[tuple[MeasuredNetwork, Place]]:
+        """Return pairs of network and measure for a probe."""
+        return [
+            (network, place)
+            for network in self.networks.values()
+            for place in network.places_of(probe)
+        ]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Study:
-    """All groups, and what is known of them."""
+class DistortionStudy:
+    """All groups of a study, with access to their quantities."""
 
     groups: Mapping[Key, Group]
 
     def names(self, field: str) -> list[str]:
-        """The models, data sets or methods of groups, each once."""
+        """Return the distinct models, data sets or methods of the groups."""
         return list(dict.fromkeys(getattr(key, field) for key in self.groups))
 
     @property
-    def networks(self) -> list[Network]:
-        groups = self.groups.values()
-        return [one for group in groups for one in group.networks.values()]
+    def networks(self) -> list[MeasuredNetwork]:
+        """All networks of all groups."""
+        return [
+            network
+            for group in self.groups.values()
+            for network in group.networks.values()
+        ]
 
     @property
-    def measures(self) -> list[tuple[Key, Network, Place]]:
-        """Every measure of every network."""
+    def measures(self) -> list[tuple[Key, MeasuredNetwork, Place]]:
+        """Key of the group, network and place of every measure."""
         each = ((k, x) for k, of in self.groups.items() for x in of.networks.values())
         return [(key, one, place) for key, one in each for place in one.measures]
 
     def match(self, like: Key) -> Key:
-        """Gives the group that is meant; "without " is without any class."""
+        """Return the key of the matching group; training "without " matches any left-out class."""
         if like.training == WITHOUT:
             for key in self.groups:
                 if key.training.startswith(WITHOUT) and key[:3] == like[:3]:
@@ -125,9 +134,9 @@ class Study:
         return like
 
     def value(self, quantity: str, key: Key) -> "Values | None":
-        """Gives one of `QUANTITIES` of a group, None where it was not measured.
+        """Return one of `QUANTITIES` of a group, None if not measured.
 
-        The affinity of an augmentation is of networks that were trained without it.
+        The affinity of an augmentation is measured on networks trained without it.
         """
         key = self.match(key)
         whose = key._replace(method="basic") if quantity == "affinity" else key
@@ -135,54 +144,63 @@ class Study:
         return group and _value(group, quantity, key.method)
 
 
-def read(patterns: Sequence[str]) -> tuple[Study, list[str]]:
-    """Reads workdirs of measured networks; gives groups, and what to know of them.
+def read(patterns: Sequence[str]) -> tuple[DistortionStudy, list[str]]:
+    """Read workdirs of measured networks; return their groups, and notes.
 
-    Raises ValueError as `network_records.read` does, and where a seed of a group was
-    measured twice.
+    Raises ValueError as `network_records.read` does, and if a seed of a group was measured
+    twice.
     """
     notes: list[str] = []
-    found: dict[Key, dict[int, Network]] = {}
+    networks_by_key: dict[Key, dict[int, MeasuredNetwork]] = {}
     networks = network_records.read(patterns, notes)
-    for one in sorted(networks, key=lambda x: (seed(x), str(x.workdir))):
-        key = key_of(one)
-        first = found.setdefault(key, {}).setdefault(seed(one), one)
-        if first is not one:
+    for network in sorted(networks, key=lambda x: (seed(x), str(x.workdir))):
+        key = key_of(network)
+        first = networks_by_key.setdefault(key, {}).setdefault(seed(network), network)
+        if first is not network:
             raise ValueError(
-                f"{one.workdir}: must be another seed than {first.workdir}, both are seed "
-                f"{seed(one)} of {key.words} ({key.model}); name the workdirs of one"
+                f"{network.workdir}: must be another seed than {first.workdir}, both are seed "
+                f"{seed(network)} of {key.words} ({key.model}); name the workdirs of one"
             )
-    groups = {key: Group(key, found[key]) for key in sorted(found, key=_order)}
-    return Study(groups), [*notes, *itertools.chain(*map(_notes, groups.values()))]
+    groups = {
+        key: Group(key, networks_by_key[key])
+        for key in sorted(networks_by_key, key=_order)
+    }
+    return DistortionStudy(groups), [
+        *notes,
+        *itertools.chain(*map(_notes, groups.values())),
+    ]
 
 
-def seed(one: Network) -> int:
-    return int(one.records["seed"].iloc[0])
+def seed(network: MeasuredNetwork) -> int:
+    """Return the seed with which a network was trained."""
+    return int(network.records["seed"].iloc[0])
 
 
-def key_of(one: Network) -> Key:
-    """Says which group a network is in, by the variant that it was trained as.
+def key_of(network: MeasuredNetwork) -> Key:
+    """Return the key of a network's group, from the variant of its training run.
 
-    "mixup-with-fashion_mnist" and the like, as configs/distortion.py names them; what
-    another config calls a variant is a method.
+    Variants of configs/distortion.py, such as "mixup-with-fashion_mnist", are parsed; the
+    variant of another config is a method.
     """
-    first = one.records.iloc[0]
+    first = network.records.iloc[0]
     data, variant = str(first["train_data"]), str(first["variant"])
-    config = one.config.get("config", {})
+    config = network.config.get("config", {})
     if not variant and first["algorithm"] == "erm":
         names = [part.get("name") for part in config.get("inputs", ()) if part]
         variant = next((_MIXING[name] for name in names if name in _MIXING), "basic")
     method, training = variant or str(first["algorithm"]), []
-    if match := _VARIANT.fullmatch(variant):
-        method = METHODS[match["method"]]
-        if other := match["other"]:
-            same = other in ("same", data)
-            training.append(OTHER + ("itself" if same else DATA.get(other, other)))
+    if variant_match := _VARIANT.fullmatch(variant):
+        method = METHODS[variant_match["method"]]
+        if mixed_data := variant_match["other"]:
+            is_same = mixed_data in ("same", data)
+            training.append(
+                OTHER + ("itself" if is_same else DATA.get(mixed_data, mixed_data))
+            )
         if dropped := config.get("train", {}).get("drop", ""):
             training.append(WITHOUT + " and ".join(dropped.split("+")))
-        if match["kept"]:
-            training.append(PART + match["kept"])
-        training += filter(None, re.split(r"[-+]", match["more"]))
+        if variant_match["kept"]:
+            training.append(PART + variant_match["kept"])
+        training += filter(None, re.split(r"[-+]", variant_match["more"]))
     name = STACKED if data.startswith("stacked") else DATA.get(data, data)
     return Key(str(first["model"]), name, method, ", ".join(training))
 
@@ -196,40 +214,45 @@ def _order(key: Key) -> tuple:
 
 
 def _notes(group: Group) -> Iterator[str]:
-    """Says what was measured on other images than a network's own, and pooled unlike."""
-    for one in group.networks.values():
-        said = {made.get("otherwise") for made in one.measures.values()} - {None}
-        for words in sorted(said):
-            yield f"{one.name}: measured on training images that are not its own: {words}."
-    nets = group.networks.values()
-    settings = [workdirs.flatten(one.config.get("config", {})) for one in nets]
+    """Yield notes on measures of other training images, and on seeds with other settings."""
+    for network in group.networks.values():
+        descriptions = {made.get("otherwise") for made in network.measures.values()} - {
+            None
+        }
+        for words in sorted(descriptions):
+            yield f"{network.name}: measured on training images other than its own: {words}."
+    networks = group.networks.values()
+    settings = [
+        workdirs.flatten(network.config.get("config", {})) for network in networks
+    ]
     keys = (key.split(".") for key in workdirs.differing(settings))
-    keys = [x for x in keys if x[0] not in _NO_IDENTITY and x[-1] != "root"]
+    keys = [x for x in keys if x[0] not in _FREE_SETTINGS and x[-1] != "root"]
     if keys:
         yield (
             f"{group.key.words} ({group.key.model}): its seeds differ in "
-            f"{tables.join(map('.'.join, keys))}, and are pooled all the same."
+            f"{tables.join(map('.'.join, keys))}, but are pooled."
         )
 
 
 def where(group: Group, probe: str, *, on: str = "test", **wanted) -> Place | None:
-    """Gives the measure of a probe with such options on a set, and the set.
+    """Return the measure and data set of a probe with the wanted options, or None.
 
-    on: "test" is any set that is neither of training nor validation, and no cue conflict.
-    ValueError where several measures fit, or the networks' differ in their options.
+    on: name of the data set; "test" matches any data set that is neither for training nor for
+    validation and has no cue conflicts. Raises ValueError if several measures match, or if
+    options differ between networks.
     """
-    found: dict[Place, dict[str, Network]] = {}
-    for one, place in group.of(probe):
-        options = _options(one, place)
+    networks_by_place: dict[Place, dict[str, MeasuredNetwork]] = {}
+    for network, place in group.measures_of(probe):
+        options = _options(network, place)
         if wanted.get("fill") in options.get("fills", ()):
             options["fill"] = wanted["fill"]
         if wanted.items() <= options.items():
-            found.setdefault(place, {})[kind(one, place)] = one
-    sets = [place for place in found if place[1] == on]
+            networks_by_place.setdefault(place, {})[kind(network, place)] = network
+    sets = [place for place in networks_by_place if place[1] == on]
     if not sets and on == "test":
-        sets = [place for place in found if place[1] not in _NO_TESTS]
+        sets = [place for place in networks_by_place if place[1] not in _NO_TESTS]
         sets = [place for place in sets if place[1] == sets[0][1]]
-    kinds = [one for place in sets for one in found[place].values()]
+    kinds = [network for place in sets for network in networks_by_place[place].values()]
     if len(kinds) > 1:
         raise ValueError(
             f"{kinds[-1].workdir}: must have one measure of {probe} for this, with the same "
@@ -239,56 +262,59 @@ def where(group: Group, probe: str, *, on: str = "test", **wanted) -> Place | No
     return sets[0] if sets else None
 
 
-def _options(one: Network, place: Place) -> dict[str, Any]:
-    measure = one.measures[place]["measure"]
+def _options(network: MeasuredNetwork, place: Place) -> dict[str, Any]:
+    """Return the options of a measure, with the probe's defaults."""
+    measure = network.measures[place]["measure"]
     return _DEFAULTS.get(measure["probe"], {}) | measure.get("options", {})
 
 
-def kind(one: Network, place: Place) -> str:
-    """Says what a condition of a measure is, as JSON: seeds must have the same."""
-    options = _options(one, place).items()
+def kind(network: MeasuredNetwork, place: Place) -> str:
+    """Return the options that define a measure's conditions, as JSON; equal for all seeds."""
+    options = _options(network, place).items()
     return json.dumps(dict(x for x in options if x[0] not in _WHICH), sort_keys=True)
 
 
-_kept = functools.lru_cache(maxsize=16)(Network.decided)
+_kept = functools.lru_cache(maxsize=16)(MeasuredNetwork.decided)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gaps:
-    """What hiding parts leaves of the gaps of r seeds, by way, at f fractions.
+    """Gaps between training and test accuracy of r seeds, with f fractions of pixels hidden.
 
-    All of training images is NaN where none were shown.
+    Numbers of training images are NaN if no training images were shown.
     """
 
     seeds: tuple[int, ...]
-    images: Int[np.ndarray, "2 r"]  # Training and test images that were shown.
-    curves: Mapping[str, iocclusion.Curve]
+    images: Int[np.ndarray, "2 r"]  # Number of training and of test images.
+    curves: Mapping[str, iocclusion.Curve]  # By way of choosing the hidden pixels.
     clean: Float[np.ndarray, "2 r"]  # Accuracy with nothing hidden.
 
     @property
     def gap(self) -> Float[np.ndarray, "r"]:
+        """Training minus test accuracy without hidden pixels, by seed."""
         return self.clean[0] - self.clean[1]
 
     @property
     def error(self) -> Float[np.ndarray, "r"]:
-        """The standard error of each gap, that of a difference of two shares."""
+        """Standard error of each gap, as a difference of two independent shares."""
         variance = self.clean * (1 - self.clean) / np.maximum(self.images, 1)
         return np.sqrt(variance.sum(axis=0))
 
     @property
     def known(self) -> Bool[np.ndarray, "r"]:
-        """Of which seeds the index is given."""
+        """Seeds whose gap is large enough for iOcclusion."""
         return np.abs(self.gap) > ERRORS * self.error
 
     def index(self, way: str) -> Float[np.ndarray, "f k"]:
-        """iOcclusion, as the paper has it, of each seed that is known."""
+        """Return iOcclusion as in the paper, by fraction and known seed."""
         return self.curves[way].iocclusion[:, self.known]
 
     def units(self, way: str) -> Float[np.ndarray, "f u 2"]:
-        """By seed its gap with parts hidden and without, by the mean gap; `ratio` is of them.
+        """Return each seed's gap with and without hidden pixels, divided by the mean gap.
 
-        None where the mean gap is not known by the mean of the seeds' errors: they are
-        shown the same images, so more seeds make it no surer.
+        `ratio` takes these units. Without units (u = 0) if the mean gap is less than `ERRORS`
+        mean standard errors from 0: all seeds see the same images, so that more seeds do not
+        reduce this error.
         """
         curve, mean = self.curves[way], self.gap.mean()
         left = curve.train - curve.test
@@ -297,18 +323,18 @@ class Gaps:
         return np.stack([left, np.broadcast_to(self.gap, left.shape)], -1) / mean
 
     def of_means(self, way: str) -> list[float]:
-        """The ratio of mean gaps of all seeds, by fraction; NaN where it is not known."""
+        """Return the ratio of mean gaps over all seeds, by fraction; NaN if unknown."""
         return [ratio(of) if len(of) else math.nan for of in self.units(way)]
 
 
 def ratio(units: Float[np.ndarray, "u 2"]) -> float:
-    """iOcclusion of mean gaps."""
+    """Return iOcclusion computed from mean gaps."""
     left, gap = units.mean(axis=0)
     return float(iocclusion.index(gap, 0, left, 0))
 
 
 def gaps(group: Group, fill: str) -> Gaps | None:
-    """Gives what is known where such a filling hides; None without test images."""
+    """Return the gaps with a kind of filling of hidden pixels; None without test images."""
     sets = [where(group, "occlusion", on=on, fill=fill) for on in ("train", "test")]
     train, test = (_accuracies(group, place) for place in sets)
     if test.empty:
@@ -326,21 +352,23 @@ def gaps(group: Group, fill: str) -> Gaps | None:
 
 
 def _accuracies(group: Group, place: Place | None) -> pd.DataFrame:
-    """Gives accuracy in [0, 1] by condition and seed, of those that have the plain one."""
-    found = {}
-    for seed, one in group.networks.items():
-        plain = one.number(place, "accuracy")
+    """Return accuracy in [0, 1] by condition and seed, for seeds with clean accuracy."""
+    accuracies = {}
+    for seed, network in group.networks.items():
+        plain = network.number(place, "accuracy")
         if plain and plain.value is not None:
-            those = (x for x in one.numbers[place] if x.metric == "accuracy")
-            found[seed] = {x.condition: x.value for x in those}
-    return pd.DataFrame(found, dtype=float)
+            numbers = (x for x in network.numbers[place] if x.metric == "accuracy")
+            accuracies[seed] = {x.condition: x.value for x in numbers}
+    return pd.DataFrame(accuracies, dtype=float)
 
 
 def hiding(groups: Iterable[Group]) -> pd.DataFrame:
-    """Gives what is known of groups by what hides, where, and how much of each image."""
+    """Return accuracies, gaps and iOcclusion by group, filling, way and hidden fraction."""
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:
-        for fill in dict.fromkeys(_options(*x)["fill"] for x in group.of("occlusion")):
+        for fill in dict.fromkeys(
+            _options(*x)["fill"] for x in group.measures_of("occlusion")
+        ):
             found = gaps(group, fill)
             for way, curve in found.curves.items() if found else ():
                 row = {**group.key._asdict(), "fill": fill, "way": way}
@@ -356,24 +384,29 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
 
 
 def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Series]:
+    """Return mean and standard deviation over seeds as columns `name` and `name`_std."""
     frame = pd.DataFrame(values)
     return {name: frame.mean(axis=1), f"{name}_std": frame.std(axis=1)}
 
 
 def left_out(hiding: pd.DataFrame) -> str:
-    """Says of which groups that `hiding` gives seeds have no iOcclusion, "" if of none."""
+    """Return a phrase on groups of `hiding` with seeds without iOcclusion, or ""."""
     rows = hiding[hiding["train"].notna() & (hiding["told"] < hiding["n"])]
-    whose, sizes = [], set()
+    phrases, sizes = [], set()
     for row in rows.drop_duplicates([*Key._fields]).itertuples():
         name = ", ".join(filter(None, (row.method, row.training)))
-        whose.append(f"{row.n - row.told} of {row.n} seeds of {name}")
+        phrases.append(f"{row.n - row.told} of {row.n} seeds of {name}")
         sizes.add(f"{row.train_images:,} training and {row.test_images:,} test images")
-    of = tables.join(sorted(sizes))
-    return f"{tables.join(whose)} have no gap that {of} can tell" if whose else ""
+    images_text = tables.join(sorted(sizes))
+    return (
+        f"{tables.join(phrases)} have a gap too small to measure with {images_text}"
+        if phrases
+        else ""
+    )
 
 
 class Quantity(NamedTuple):
-    """What is known of a group as one number: of a measure with such options."""
+    """A number that describes a group: its title, and the measure that it is taken from."""
 
     title: str
     probe: str
@@ -405,8 +438,8 @@ _GRIDS = {"FashionMNIST": "2x2", "MNIST": "2x2", "ImageNet": "8x8"}  # As publis
 _NAMES = {title: name for name, title in METHODS.items()}
 
 
-class Cell(NamedTuple):
-    """What a number is of, whichever network it was."""
+class NumberKey(NamedTuple):
+    """Identity of a number, apart from the model."""
 
     quantity: str
     data: str
@@ -414,20 +447,22 @@ class Cell(NamedTuple):
     training: str = PLAIN
 
     def key(self, model: str) -> Key:
+        """Return the key of the group of a model."""
         return Key(model, self.data, self.method, self.training)
 
 
 def mean(values: np.ndarray) -> float:
+    """Return the mean, NaN without values."""
     return float(np.mean(values)) if len(values) else math.nan
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Values:
-    """One quantity of the r seeds of a group, as shown. With one seed there is no spread.
+    """One quantity of the r seeds of a group, as shown on the page.
 
-    units: what a test may exchange between groups, an entry a seed, and `statistic` of
-      some of them the number that is tested: the mean, but of iOcclusion the ratio of
-      mean gaps. No units where it is not known.
+    units: values that a permutation test may exchange between groups, one entry per seed;
+      empty if unknown. statistic: maps units to the tested number: the mean, and for
+      iOcclusion the ratio of mean gaps. The interval is NaN with one seed.
     """
 
     runs: Float[np.ndarray, "r"]
@@ -436,10 +471,10 @@ class Values:
     high: float
     units: Float[np.ndarray, "u ..."]
     statistic: Callable[[np.ndarray], float] = mean
-    images: int = 0  # That each was shown, of one set.
-    left_out: int = 0  # Seeds of which it is not known; they are not in `runs`.
-    # Of an index of interference: the worst case, the index if no class were preferred, the
-    # class that errors gather in, all classes, and errors by them, clean and distorted.
+    images: int = 0  # Number of images per seed.
+    left_out: int = 0  # Number of seeds without a value; `runs` does not include these.
+    # For an index of interference only: the worst case, the index without any preferred class,
+    # the class with most errors, all classes, and errors by class (clean, distorted).
     worst: float = math.nan
     by_chance: float = math.nan
     dominant: str = ""
@@ -448,23 +483,27 @@ class Values:
 
     @property
     def n(self) -> int:
+        """Number of seeds with a value."""
         return len(self.runs)
 
     @property
     def mean(self) -> float:
+        """Mean over seeds."""
         return mean(self.runs)
 
     @property
     def std(self) -> float:
+        """Standard deviation over seeds (n - 1); NaN with one seed."""
         return float(np.std(self.runs, ddof=1)) if len(self.runs) > 1 else math.nan
 
     @property
     def tested(self) -> float:
+        """The number that tests compare; NaN without units."""
         return float(self.statistic(self.units)) if len(self.units) else math.nan
 
     @property
     def row(self) -> dict[str, Any]:
-        """What a table has of it."""
+        """Columns of a table."""
         names = ("mean", "std", "n", "left_out", "images", "low", "high", "by_chance")
         row = {name: getattr(self, name) for name in (*names, "dominant")}
         row["seeds"] = " ".join(map(str, self.seeds))
@@ -472,7 +511,7 @@ class Values:
 
 
 def summarise(seeds, values, images=0, *, within=(-math.inf, math.inf)) -> Values:
-    """Gives values by seed with Student's interval of their mean, cut where none can be."""
+    """Return values by seed with Student's interval of their mean, clipped to `within`."""
     runs = np.asarray(values, np.float64)
     r, half = len(runs), math.nan
     if r > 1:
@@ -488,25 +527,27 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
         return index(group, *interfering(group, quantity))
     if quantity == "iocclusion":
         return _iocclusion(group)
-    one = QUANTITIES[quantity]
-    place = where(group, one.probe, on=one.on, **one.options)
-    condition = _NAMES.get(method, method) if one.probe == "mixing" else ""
+    definition = QUANTITIES[quantity]
+    place = where(group, definition.probe, on=definition.on, **definition.options)
+    condition = _NAMES.get(method, method) if definition.probe == "mixing" else ""
     if quantity == "cut_occlusion":
         condition = f"rectangle {HIDDEN}"
     networks = group.networks.items()
-    numbers = {x: net.number(place, one.metric, condition) for x, net in networks}
+    numbers = {
+        x: net.number(place, definition.metric, condition) for x, net in networks
+    }
     known = {k: x for k, x in numbers.items() if x and x.value is not None}
     if not known:
         return None
     values = np.array([number.value for number in known.values()])
     images = max(number.n for number in known.values())
-    if one.metric.startswith("accuracy"):
+    if definition.metric.startswith("accuracy"):
         return summarise(known, 100 * values, images, within=(0, 100))
     return summarise(known, values, images)
 
 
 def _iocclusion(group: Group) -> Values | None:
-    """Gives iOcclusion where `HIDDEN` of the most salient pixels are hidden."""
+    """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden."""
     found, way = gaps(group, "other"), "grad_cam most"
     if found is None or way not in found.curves or np.isnan(found.gap).all():
         return None
@@ -520,16 +561,16 @@ def _iocclusion(group: Group) -> Values | None:
 
 
 def interfering(group: Group, quantity: str) -> tuple[Place | None, str]:
-    """Gives the measure and the condition that a DI index is of."""
-    one = QUANTITIES[quantity]
-    condition = one.options.get("fill") or _GRIDS.get(group.key.data, "4x4")
-    return where(group, one.probe, **one.options), condition
+    """Return the measure and the condition from which a DI index is computed."""
+    definition = QUANTITIES[quantity]
+    condition = definition.options.get("fill") or _GRIDS.get(group.key.data, "4x4")
+    return where(group, definition.probe, **definition.options), condition
 
 
 def _decided(group: Group, place: Place | None, condition: str) -> tuple[tuple, dict]:
-    """Gives classes, also those none decided for, and by seed decisions before and after.
+    """Return all classes, and clean and distorted decisions by seed.
 
-    ValueError where the classes were not kept, or are not those of all.
+    Raises ValueError if the classes were not stored or differ between seeds.
     """
     those = {x: one for x, one in group.networks.items() if place in one.measures}
     kept = {seed: _kept(one, place) for seed, one in those.items()}
@@ -547,9 +588,9 @@ def _decided(group: Group, place: Place | None, condition: str) -> tuple[tuple, 
 
 
 def index(group: Group, place, condition: str, *, variant="share") -> Values | None:
-    """Gives the index of interference of the seeds whose decisions were kept.
+    """Return the index of interference of the seeds with stored decisions, None without any.
 
-    Seeds that decide nearly all images for one class are left out (`ONE_CLASS`).
+    Seeds that decide for one class on nearly all images are left out (`ONE_CLASS`).
     """
     names, kept = _decided(group, place, condition)
     if not kept:
@@ -573,5 +614,5 @@ def index(group: Group, place, condition: str, *, variant="share") -> Values | N
 
 
 def product(parts: Float[np.ndarray, "r 2"]) -> float:
-    """The index of seeds whose errors gather in a class, by its part and its growth."""
+    """Return the index: the mean share of the preferred class times its mean growth."""
     return float(np.prod(parts.mean(axis=0)))

@@ -1,9 +1,9 @@
-r"""Shows what was measured of networks: one page of tables and figures.
+r"""`jbias report measured`: tables and figures of measured networks.
 
     jbias report measured --measured='measured/*' --out=report-measured
 
-From workdirs of `jbias evaluate --suite=...`, one a network; up to eight are
-drawn side by side. Writes to --out: index.html (one page that needs no network),
+Reads workdirs of `jbias evaluate --suite=...`, one per network; up to eight networks are
+drawn side by side. Writes to --out: index.html (one page, readable offline),
 tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG),
 results.json.
 """
@@ -18,35 +18,39 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the page; returns 0, or 2 with one line on stderr if that is impossible."""
-    return options.run(_parser(), _made, argv, spread="--measured")
+    """Write the page; return 0, or 2 with one line on stderr for wrong input."""
+    return options.run(_parser(), _write, argv, spread="--measured")
 
 
-def _made(args: argparse.Namespace) -> Iterator[str]:
-    """Makes the page; returns what is to be told."""
-    # Only now: --help and wrong arguments need none of it.
+def _write(args: argparse.Namespace) -> Iterator[str]:
+    """Write the page; return the lines to print."""
+    # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document, network_records, networks
 
     notes: list[str] = []
-    found = network_records.read(args.measured, notes)
-    report = networks.report(found, notes, published=args.published)
+    measured_networks = network_records.read(args.measured, notes)
+    report = networks.report(measured_networks, notes, published=args.published)
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return iter([*report.answer, *report.results["missing"], written])
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = cli.Parser("report.measured", __doc__)
-    what = "workdirs of measured networks, the folder that holds them, or globs"
-    parser.add_argument("--measured", **cli.WORKDIRS, required=True, help=what)
+    parser.add_argument(
+        "--measured",
+        **cli.WORKDIRS,
+        required=True,
+        help="workdirs of measured networks, the folder that contains them, or globs",
+    )
     parser.add_argument("--out", **cli.OUT, help="folder of the page")
     cli.add_figures(parser)
     parser.add_argument(
         "--published",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="where networks saw Geirhos' cue conflicts, published shape biases of others, "
-        "and people's, stand beside theirs in a table of its own, with source and licence "
-        "(default: they do)",
+        help="add a table with published shape biases of people and of other networks, with "
+        "source and licence, if networks were measured on Geirhos' cue conflicts (default: "
+        "add the table)",
     )
     return parser
 

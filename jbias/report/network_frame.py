@@ -1,6 +1,6 @@
-"""The frame of models: benchmarks and biases of each, and how they were measured.
+"""Table of models: benchmarks, biases, averages, and the settings of their measures.
 
-Which benchmarks are averaged: Gavrikov and Keuper, CVPR 2024,
+The benchmarks that each average covers are those of Gavrikov and Keuper, CVPR 2024,
 https://arxiv.org/abs/2404.01509.
 """
 
@@ -23,9 +23,9 @@ Measures = network_records.Measures
 _NOTHING: Mapping = MappingProxyType({})
 
 AT = "adversarial_training"
-# What each average is the unweighted mean of: for models of ImageNet, as published.
+# Benchmarks of each unweighted average: for models of ImageNet, as published,
 MEMBERS = corruption_error.CATEGORIES
-# For others, such as those of the embedded set.
+# and for other models, such as those of the embedded data set.
 OTHERS = {
     "ID": ("test", "val"),
     "Robustness": ("corrupted", "imagenet_c", "imagenet_cbar"),
@@ -33,8 +33,8 @@ OTHERS = {
     "Adversarial": ("pgd",),
 }
 BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
-FEW = 10  # Decisions for either cue; a shape bias of fewer says next to nothing.
-# Where no shape of a band can be fitted the reference prints a width of 11295.35.
+FEW = 10  # Least number of decisions for either cue of a reliable shape bias.
+# Widths above this are failed fits: the reference prints 11295.35 for these.
 DEGENERATE = 1_000.0
 TITLES = {
     "imagenet": "ImageNet",
@@ -65,9 +65,9 @@ TITLES = {
     "epsilon": "ε",
 }
 
-# How a number was measured.
+# Settings of measures.
 
-# Options that change neither a benchmark nor a bias, or that its metric tells.
+# Options that change no benchmark and no bias, or that are part of the metric's name.
 _FREE = ("names", "frost", "errors", "draws", "continuous", "classes", "low", "high")
 USUAL = "as published"
 _DIFFER = {"dataset": "{}", "images": "{} images", "fingerprint": "files {:.8}"}
@@ -75,45 +75,57 @@ _DIFFER["rule"] = "rule {}"
 
 
 class Method(NamedTuple):
-    """How one number of one model was measured; None is not known."""
+    """Settings with which one number of one model was measured; None: unknown."""
 
     dataset: str
-    measure: str = ""  # Its name, "" for what has none.
-    how: str = ""  # Whatever is not as published; an attack in any case.
+    measure: str = ""  # Name of the measure, if any.
+    how: str = ""  # Options that differ from the published ones; an attack in any case.
     images: int | None = None
-    fingerprint: str | None = None  # Of the set.
-    rule: str | None = None  # By which answers became decisions.
+    fingerprint: str | None = None  # Of the data set.
+    rule: str | None = None  # Rule that turns answers into decisions.
 
     @property
     def text(self) -> str:
+        """The data set and the options, as shown on a page."""
         return ", ".join(filter(None, (self.dataset, self.how)))
 
 
 Methods = Mapping[str, Method]  # By column.
 
 
-def _method(place: Place, told: Measures, how: str, n: float = math.nan) -> Method:
-    """Gives how a place was measured; n: its images, where no file tells."""
+def _method(
+    place: Place, settings_by_place: Measures, how: str, n: float = math.nan
+) -> Method:
+    """Return the settings of a measure; n: number of images if no file has it."""
     measure, dataset = place
-    made = told.get((measure or "accuracy", dataset), {})
-    asked, about = made.get("measure", {}), made.get("dataset", {})
-    sizes = [size for size in (asked.get("images"), about.get("n")) if size]
+    settings = settings_by_place.get((measure or "accuracy", dataset), {})
+    measure_settings, dataset_settings = (
+        settings.get("measure", {}),
+        settings.get("dataset", {}),
+    )
+    sizes = [
+        size
+        for size in (measure_settings.get("images"), dataset_settings.get("n"))
+        if size
+    ]
     images = min(sizes, default=None if math.isnan(n) else int(n))
-    rule = next(iter(asked.get("aggregates", ())), None)
-    return Method(dataset, measure, how, images, about.get("fingerprint"), rule)
+    rule = next(iter(measure_settings.get("aggregates", ())), None)
+    return Method(
+        dataset, measure, how, images, dataset_settings.get("fingerprint"), rule
+    )
 
 
-def _unlike(told: Mapping[str, Any]) -> str:
-    """Says which options of a measure are not the published ones."""
-    options = sorted(told.get("measure", {}).get("options", {}).items())
+def _unlike(settings: Mapping[str, Any]) -> str:
+    """Return the options of a measure that may differ from the published ones, as text."""
+    options = sorted(settings.get("measure", {}).get("options", {}).items())
     return ", ".join(f"{key} {value}" for key, value in options if key not in _FREE)
 
 
 def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFrame]:
-    """Says of each column which models differ, a line each, and how it was measured.
+    """Return notes on columns measured differently, and a frame of settings by column.
 
-    models: by model and column. The frame has a row for each column. Images may differ,
-    and the rule by which decisions are made. ValueError where the measure itself does.
+    models: settings by model and column. Images and decision rules may differ between
+    models, with a note. Raises ValueError if the options of a measure differ.
     """
     methods = []
     for model, each in models.items():
@@ -124,16 +136,19 @@ def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFr
     for column, part in frame.groupby("column", sort=False):
         title, hows = TITLES.get(column, column), part["how"].replace("", USUAL)
         if hows.nunique() > 1:
-            ways = f"got {_grouped(part, hows)}; measure all in one, or leave out"
-            told = f"{title}: must be measured in one way, {ways}"
-            raise ValueError(f"{told} the models of the other")
-        several = [name for name in _DIFFER if part[name].nunique(dropna=False) > 1]
-        if several:
-            shown = {x: _DIFFER[x].format for x in several}
+            raise ValueError(
+                f"{title}: must be measured with the same options for all models, got "
+                f"{_grouped(part, hows)}; measure all with one of these, or leave out the "
+                "models of the other"
+            )
+        differing = [name for name in _DIFFER if part[name].nunique(dropna=False) > 1]
+        if differing:
+            shown = {x: _DIFFER[x].format for x in differing}
             each = [[how(x or "unknown") for x in part[k]] for k, how in shown.items()]
             words = [*map(", ".join, zip(*each))]
-            told = "is not of the same images and rule for all"
-            lines.append(f"{title} {told}: {_grouped(part, words)}.")
+            lines.append(
+                f"{title} has different images or rules: {_grouped(part, words)}."
+            )
         images, rules = part["images"].dropna(), part["rule"].dropna().unique()
         row = {"column": column, "sets": ", ".join(part["dataset"].unique())}
         row |= {"how": hows.iloc[0], "rules": ", ".join(rules)}
@@ -144,16 +159,16 @@ def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFr
 
 
 def _grouped(methods: pd.DataFrame, words: Sequence[str]) -> str:
-    """Names the models that are alike, by the words that are said of them."""
+    """Return texts with the models that share them, such as "rule a (x, y); rule b (z)"."""
     alike = methods["model"].groupby(words, sort=False).agg(list).items()
     return "; ".join(f"{word} ({tables.few(names)})" for word, names in alike)
 
 
-# Records to a row.
+# Conversion of records to a row.
 
-# Sets that probes change, before all others.
+# Data sets that probes modify, preferred to all others.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
-# The probe and the metric that hold a number.
+# Probe and metric of each bias.
 _BANDS = {"cb_bw": "bandwidth", "cb_cf": "center_frequency"}
 _BANDS |= {"cb_pns": "peak_noise_sensitivity"}
 _BIASES = {"shape": ("shape_bias", "shape_bias")}
@@ -162,8 +177,8 @@ _BIASES |= {f"{x}_freq": ("spectral", f"{x}_freq_bias") for x in ("low", "high")
 for _end, _kind in (("", ""), ("_raw", "_absolute")):
     for _key, _name in _BANDS.items():
         _BIASES[_key + _end] = "critical_band", f"critical_band_{_name}{_kind}"
-_ATTACK = "linf 0.5/255"  # As published; any other counts if it is the only one.
-# Benchmarks that probes make of another set; corruptions by their family.
+_ATTACK = "linf 0.5/255"  # As published; another attack counts if it is the only one.
+# Benchmarks that probes make from another data set, by the family of corruptions.
 _MADE = {"imagenet_c": "imagenet_c", "imagenet_cbar": "imagenet_c_bar"}
 _MEANS = ("corruption_accuracy", "corruption_accuracy_without_frost")
 _BENCHMARKS = tuple(dict.fromkeys(sum((*MEMBERS.values(), *OTHERS.values()), ())))
@@ -171,95 +186,103 @@ _OWN = tuple(itertools.product(("", "plain"), ("accuracy", "real_accuracy")))
 _CURVE = re.compile(r"(low|high|noise at) ([\d.]+)")
 
 
-class Row(NamedTuple):
-    """One checkpoint's numbers as columns of the frame, and how they were measured."""
+class ModelRow(NamedTuple):
+    """One checkpoint's numbers by column of the frame, and the settings of their measures."""
 
     numbers: Mapping[str, float]
     methods: Methods
 
     @property
     def places(self) -> dict[str, str]:
-        """On which sets the biases and some benchmarks were measured, and how."""
-        return {k: one.text for k, one in self.methods.items() if one.dataset != k}
+        """Data set and options by column, for columns that are not data sets themselves."""
+        return {
+            column: method.text
+            for column, method in self.methods.items()
+            if method.dataset != column
+        }
 
 
 @functools.lru_cache(maxsize=64)
-def row_of(network: network_records.Network) -> Row:
-    """Gives the row of a measured network."""
+def row_of(network: network_records.MeasuredNetwork) -> ModelRow:
+    """Return the row of a measured network."""
     return row(network.cells(), network.cells("n"), network.measures)
 
 
-def row(cells: Cells, sizes: Cells = _NOTHING, measures: Measures = _NOTHING) -> Row:
-    """Gives one checkpoint's row.
+def row(
+    cells: Cells, sizes: Cells = _NOTHING, measures: Measures = _NOTHING
+) -> ModelRow:
+    """Return one checkpoint's row.
 
-    sizes: of what a number is a share. measures: how each was made, by which a measure is
-    known by its probe, whatever its name; without, the name is taken for the probe.
-    Benchmarks are in %. What was not measured is absent; NaN is a number that does not
-    exist, such as the width of no band.
+    cells: values by data set, condition and metric. sizes: numbers of images or decisions
+    behind these. measures: settings with the probe of each measure; without settings, the
+    name of a measure is its probe. Benchmarks are in %. Columns that were not measured are
+    absent; NaN is an undefined number, such as the width of a band that was not found.
     """
-    told = {(m, on.replace("-", "_")): one for (m, on), one in measures.items()}
-    probes = _probes(cells, told)
-    found, made = {}, {}
-    own = _place(cells, probes, _OWN, ["imagenet"])
-    means = corruption_error.corruption_means(cells) if own else {}
+    settings = {(m, on.replace("-", "_")): one for (m, on), one in measures.items()}
+    probes = _probes(cells, settings)
+    numbers, methods = {}, {}
+    own_accuracy = _place(cells, probes, _OWN, ["imagenet"])
+    means = corruption_error.corruption_means(cells) if own_accuracy else {}
     for name in _BENCHMARKS:
         place = _place(cells, probes, _OWN, [name])
         if not place and name in means:
-            found[name] = 100 * means[name].value
-            made[name] = _filled(means[name], told)
+            numbers[name] = 100 * means[name].value
+            methods[name] = _filled(means[name], settings)
             continue
-        made_here = itertools.product([_MADE.get(name)], _MEANS)
-        place = place or _place(cells, probes, made_here)
+        candidates = itertools.product([_MADE.get(name)], _MEANS)
+        place = place or _place(cells, probes, candidates)
         place = place or (_attack(cells, probes) if name == "pgd" else None)
         if place:
-            found[name] = 100 * cells[place]
-            made[name] = _method_of(name, place, sizes, told)
+            numbers[name] = 100 * cells[place]
+            methods[name] = _method_of(name, place, sizes, settings)
     for name, (probe, metric) in _BIASES.items():
         if place := _place(cells, probes, ((probe, metric), ("", metric))):
-            # Like bands must tie, which the last digits of a fit would undo.
+            # Rounded, so that equal bands tie in spite of the last digits of a fit.
             is_band = name.startswith("cb_")
-            found[name] = round(cells[place], 6) if is_band else cells[place]
+            numbers[name] = round(cells[place], 6) if is_band else cells[place]
             if name in BIASES:
-                made[name] = _method_of(name, place, sizes, told)
+                methods[name] = _method_of(name, place, sizes, settings)
             if name == "shape" and place in sizes:
-                found["shape_n"] = sizes[place]
-    return Row(_checked_bands(found | _curves(cells, made)), made)
+                numbers["shape_n"] = sizes[place]
+    return ModelRow(_checked_bands(numbers | _curves(cells, methods)), methods)
 
 
 def _checked_bands(row: dict[str, float]) -> dict[str, float]:
     """Return the row with NaN for numbers of bands that earlier versions did not flag."""
     octaves = [float(key[10:]) for key in row if key.startswith("threshold_")]
-    for end in ("", "_raw"):
-        numbers = [row.get(f"{key}{end}", math.nan) for key in ("cb_bw", "cb_cf")]
+    for suffix in ("", "_raw"):
+        numbers = [row.get(f"{key}{suffix}", math.nan) for key in ("cb_bw", "cb_cf")]
         if not octaves or any(map(math.isnan, numbers)) or numbers[0] > DEGENERATE:
             continue
         if critical_band.flag_of_numbers(*numbers, octaves):
-            row |= {f"{key}{end}": math.nan for key in _BANDS if f"{key}{end}" in row}
+            row |= {
+                f"{key}{suffix}": math.nan for key in _BANDS if f"{key}{suffix}" in row
+            }
     return row
 
 
-def _probes(cells: Cells, told: Measures) -> dict[str, list[Place]]:
-    """Gives the measures of each probe and their sets, those that count first."""
-    found: dict[str, list] = {}
+def _probes(cells: Cells, settings_by_place: Measures) -> dict[str, list[Place]]:
+    """Return the measures of each probe with their data sets, preferred ones first."""
+    ranks_by_probe: dict[str, list] = {}
     for dataset, condition, _ in cells:
         probe = measure = condition.partition("/")[0]
-        made = told.get((measure, dataset), {})
-        if made:
-            probe = made["measure"]["probe"]
+        settings = settings_by_place.get((measure, dataset), {})
+        if settings:
+            probe = settings["measure"]["probe"]
             if probe == "corruptions":
-                probe = _family(made["measure"].get("options", {}))
-        at = _SETS.index(dataset) if dataset in _SETS else len(_SETS)
-        # As published before others, and under the probe's name.
-        rank = at, dataset, bool(_unlike(made)), measure != probe, measure
-        found.setdefault(probe, []).append(rank)
+                probe = _family(settings["measure"].get("options", {}))
+        position = _SETS.index(dataset) if dataset in _SETS else len(_SETS)
+        # Prefer published options, then measures with the name of the probe.
+        rank = position, dataset, bool(_unlike(settings)), measure != probe, measure
+        ranks_by_probe.setdefault(probe, []).append(rank)
     return {
         probe: [(measure, dataset) for _, dataset, *_, measure in sorted({*ranks})]
-        for probe, ranks in found.items()
+        for probe, ranks in ranks_by_probe.items()
     }
 
 
 def _family(options: Mapping[str, Any]) -> str:
-    """Gives the family that corruptions are of."""
+    """Return the family of corruptions: imagenet_c or imagenet_c_bar."""
     names = options.get("names", "imagenet_c")
     if isinstance(names, str):
         return names
@@ -268,7 +291,10 @@ def _family(options: Mapping[str, Any]) -> str:
 
 
 def _place(cells: Cells, probes: Mapping, wanted: Iterable, sets: Sequence = ()):
-    """Gives the first key of cells with a probe and metric, on one of the sets or any."""
+    """Return the first key of cells for a wanted (probe, metric), or None.
+
+    sets: allowed data sets; () allows all.
+    """
     for probe, metric in wanted:
         for measure, dataset in probes.get(probe, ()):
             key = dataset, measure, metric
@@ -278,7 +304,7 @@ def _place(cells: Cells, probes: Mapping, wanted: Iterable, sets: Sequence = ())
 
 
 def _attack(cells: Cells, probes: Mapping[str, Sequence[Place]]):
-    """Gives the key of the published attack, or of the only one; of l2 if no other."""
+    """Return the key of the published attack, else of the only one (linf before l2), or None."""
     attacks = [key for key in cells if key[2] == "pgd_accuracy"]
     on = {key: (key[1].partition("/")[0], key[0]) for key in attacks}
     tried = [key for x in probes.get("pgd", ()) for key in attacks if on[key] == x]
@@ -287,50 +313,52 @@ def _attack(cells: Cells, probes: Mapping[str, Sequence[Place]]):
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _method_of(name: str, place, sizes: Cells, told: Measures) -> Method:
-    """Says how a number was measured."""
+def _method_of(name: str, place, sizes: Cells, settings_by_place: Measures) -> Method:
+    """Return the settings of the number at `place` for the column `name`."""
     dataset, condition, metric = place
     measure, _, how = condition.partition("/")
     if name != "pgd":
-        less = metric.partition("_without_")[2]
-        unlike = _unlike(told.get((measure, dataset), {}))
-        how = ", ".join(filter(None, (f"without {less}" if less else "", unlike)))
-    # Of others n is of conditions together, or of the decisions for either cue.
+        excluded = metric.partition("_without_")[2]
+        unlike = _unlike(settings_by_place.get((measure, dataset), {}))
+        how = ", ".join(
+            filter(None, (f"without {excluded}" if excluded else "", unlike))
+        )
+    # Other metrics have n over several conditions, or over decisions for either cue.
     alone = metric in ("accuracy", "real_accuracy", "pgd_accuracy")
     n = sizes.get(place, math.nan) if alone else math.nan
-    return _method((measure, dataset), told, how, n)
+    return _method((measure, dataset), settings_by_place, how, n)
 
 
-def _filled(mean: corruption_error.BenchmarkMean, told: Measures) -> Method:
-    """Says of what a mean over corruptions is: published files, or not all of them."""
-    how = _unlike(told.get(mean.source, {}))
+def _filled(mean: corruption_error.BenchmarkMean, settings_by_place: Measures) -> Method:
+    """Return the settings of a mean over corruptions: published files, measures, or both."""
+    how = _unlike(settings_by_place.get(mean.source, {}))
     if not mean.files:
-        return _method(mean.source, told, how)
+        return _method(mean.source, settings_by_place, how)
     if mean.source == corruption_error.FILES:
         return Method("published files")
     return Method(f"{mean.files} published files and {mean.source[1]}", how=how)
 
 
-def _curves(cells: Cells, made: Mapping[str, Method]) -> dict[str, float]:
-    """Gives ratios by cut-off and thresholds by frequency, of the measures of the biases."""
-    measured = {"accuracy_ratio": made.get("low_freq") or made.get("high_freq")}
-    measured["critical_band_threshold"] = made.get("cb_bw")
-    found = {}
+def _curves(cells: Cells, methods: Mapping[str, Method]) -> dict[str, float]:
+    """Return accuracy ratios by cut-off, and thresholds by frequency, as columns of a row."""
+    measured = {"accuracy_ratio": methods.get("low_freq") or methods.get("high_freq")}
+    measured["critical_band_threshold"] = methods.get("cb_bw")
+    columns = {}
     for (dataset, condition, metric), value in cells.items():
-        of, (measure, _, rest) = measured.get(metric), condition.partition("/")
-        match = _CURVE.fullmatch(rest)
-        if of and match and (measure, dataset) == (of.measure, of.dataset):
+        method, (measure, _, setting) = measured.get(metric), condition.partition("/")
+        match = _CURVE.fullmatch(setting)
+        if method and match and (measure, dataset) == (method.measure, method.dataset):
             kind = match[1].replace("noise at", "threshold")
-            found[f"{kind}_{float(match[2]):g}"] = value
-    return found
+            columns[f"{kind}_{float(match[2]):g}"] = value
+    return columns
 
 
-# Models of a study.
+# The table of models.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Models:
-    """One row a model.
+    """Table of models with their benchmarks, averages and biases, one row per model.
 
     frame: index model; name, training (its category), epsilon (strength of adversarial
       training, NaN without), benchmarks and averages in %, biases, low_<c> and high_<c>
@@ -341,21 +369,22 @@ class Models:
 
     source: str
     frame: pd.DataFrame
-    members: Mapping[str, tuple[str, ...]]  # Of each average, those that are there.
+    members: Mapping[str, tuple[str, ...]]  # Measured benchmarks of each average.
     biases: tuple[str, ...]
-    told: tuple[str, ...]  # What a reader must know of these numbers.
-    counted: tuple[str, ...]  # Of that, what counts as a model.
-    made: pd.DataFrame | None  # How each column was measured, where it is known.
+    notes: tuple[str, ...]  # Caveats of these numbers, `counted` included.
+    counted: tuple[str, ...]  # Notes on what counts as a model.
+    methods: pd.DataFrame | None  # Settings of each column, if known.
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
+        """The benchmarks of all averages."""
         return sum(self.members.values(), ())
 
     def places(self, kind: str) -> dict[str, float]:
-        """Gives the columns "low_0.1", ... of a kind with the numbers in their names."""
-        named = (re.fullmatch(rf"{kind}_([\d.]+)", name) for name in self.frame)
-        found = {match[0]: float(match[1]) for match in named if match}
-        return dict(sorted(found.items(), key=lambda one: one[1]))
+        """Return the columns "low_0.1", ... of a kind with the number in their name, sorted."""
+        matches = (re.fullmatch(rf"{kind}_([\d.]+)", name) for name in self.frame)
+        columns = {match[0]: float(match[1]) for match in matches if match}
+        return dict(sorted(columns.items(), key=lambda item: item[1]))
 
 
 def build_models(
@@ -363,14 +392,14 @@ def build_models(
     *,
     source: str,
     counted: Sequence[str] = (),
-    told: Sequence[str] = (),
-    made: pd.DataFrame | None = None,
+    notes: Sequence[str] = (),
+    methods: pd.DataFrame | None = None,
 ) -> Models:
-    """Adds the averages to a frame of models; says what is absent.
+    """Return the table of models with averages, and notes on missing measures.
 
-    A benchmark that no model has is no member. A model that lacks one of its members has no
-    average: a mean over other sets is another measure. Raises ValueError where no bias or
-    no benchmark is left.
+    Benchmarks that no model has are not part of the averages. A model without one of the
+    other benchmarks has no average, since a mean over fewer data sets is another measure.
+    Raises ValueError if there is no bias or no benchmark.
     """
     frame = frame.dropna(axis=1, how="all").copy()
     if "epsilon" not in frame:
@@ -382,51 +411,63 @@ def build_models(
     biases = tuple(name for name in BIASES if name in frame)
     for kind, found in (("bias", biases), ("benchmark", members)):
         if not found:
-            raise ValueError(f"{source}: must have at least one {kind}, got none")
+            raise ValueError(
+                f"{source}: must have at least one {kind}, got none; measure one"
+            )
     for name, ones in members.items():
         frame[name] = frame[list(ones)].mean(axis=1, skipna=False)
     wanted = sum(MEMBERS.values(), ()) if published else tuple(OTHERS)
     absent = [TITLES.get(x, x) for x in (*BIASES, *wanted) if x not in frame]
-    told = [*counted, *told]
+    all_notes = [*counted, *notes]
     if absent:
-        told += [f"Not measured, or undefined for every model: {', '.join(absent)}."]
-    told += _lacking(frame[[*sum(members.values(), ()), *biases]])
-    told += few_decisions(frame.get("shape_n", {}))
-    return Models(source, frame, members, biases, tuple(told), tuple(counted), made)
+        all_notes += [
+            f"Not measured, or undefined for every model: {', '.join(absent)}."
+        ]
+    all_notes += _lacking(frame[[*sum(members.values(), ()), *biases]])
+    all_notes += few_decisions(frame.get("shape_n", {}))
+    return Models(
+        source=source,
+        frame=frame,
+        members=members,
+        biases=biases,
+        notes=tuple(all_notes),
+        counted=tuple(counted),
+        methods=methods,
+    )
 
 
 def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
-    """Names models whose shape bias is of few decisions."""
+    """Return a note on models with a shape bias from fewer than 10 decisions, if any."""
     names = [f"{name} ({n:.0f})" for name, n in counts.items() if n < FEW]
     few = f"fewer than {FEW} decisions for either cue"
-    told = f"Shape bias of {few} says next to nothing: {', '.join(names)}."
-    return [told] if names else []
+    note = f"A shape bias from {few} is unreliable: {', '.join(names)}."
+    return [note] if names else []
 
 
 def decisions_text(n: float) -> str:
-    """Shows how many decisions a shape bias is of, with * if they are few."""
+    """Return the number of decisions behind a shape bias as text, with * below 10."""
     return f"{n:,.0f}" + ("*" if n < FEW else "")
 
 
 def _lacking(frame: pd.DataFrame) -> Iterator[str]:
-    """Says which measures some models lack, and which models these are."""
-    lacks: dict[tuple[str, ...], list[str]] = {}
+    """Yield notes on measures that some models lack, with the names of these models."""
+    names_by_models: dict[tuple[str, ...], list[str]] = {}
     for name in frame:
         missing = tuple(frame.index[frame[name].isna()])
-        lacks.setdefault(missing, []).append(TITLES.get(name, name))
-    lacks.pop((), None)
-    for models, names in lacks.items():
-        told = f"{', '.join(names)}: {len(models)} of {len(frame)} models have none and are"
-        yield f"{told} left out of what needs it: {tables.few(models)}."
+        names_by_models.setdefault(missing, []).append(TITLES.get(name, name))
+    names_by_models.pop((), None)
+    for models, names in names_by_models.items():
+        note = f"{', '.join(names)}: {len(models)} of {len(frame)} models have no value and are"
+        yield f"{note} left out of analyses of it: {tables.few(models)}."
 
 
 def read_kinds(path: str) -> pd.DataFrame:
-    """Reads model, name, training and, if any, epsilon of models: one line each.
+    """Return name, training and epsilon by model, from a CSV file with one line per model.
 
-    Raises ValueError by file and line.
+    Raises ValueError with file and line.
     """
-    needed, rows = ("model", "name", "training"), {}
-    lines = csv_rows.read_named(path, needed, "training", key="model")
+    columns, rows = ("model", "name", "training"), {}
+    lines = csv_rows.read_named(path, columns, "training", key="model")
     for model, (place, fields) in lines.items():
         epsilon = csv_rows.parse_number(fields.get("epsilon", ""), "epsilon", place)
         name, training = fields["name"] or model, fields["training"]

@@ -1,4 +1,4 @@
-"""What the sections of a page of measured networks share: captions, columns, tables, curves."""
+"""Shared parts of the page of measured networks: captions, columns, tables and curves."""
 
 import functools
 import itertools
@@ -12,66 +12,66 @@ from jbias.data import tables as data_tables
 from jbias.evals import decisions
 from jbias.report import document, network_frame, network_records, plots, tables
 
-Network, Place = network_records.Network, network_records.Place
+MeasuredNetwork, Place = network_records.MeasuredNetwork, network_records.Place
 ended = network_records.ended
-Networks = Sequence[Network]
+Networks = Sequence[MeasuredNetwork]
 Blocks = Iterator[document.Block | None]
-Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # By network and row, of how many.
+Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # (count, n) by network and row.
 _SHARES = ["value", "low", "high"]
-COMMONEST = 10  # Confusions of a network that are told.
-_FEW = f"*: fewer than {network_frame.FEW}, which says next to nothing"
+COMMONEST = 10  # Number of confusions of a network in the table.
+_FEW = f"*: fewer than {network_frame.FEW}, which is unreliable"
 FIGURES = {
-    "accuracy": "Accuracy on each set as it is, with Wilson intervals of 95 % over images.",
+    "accuracy": "Accuracy on each unchanged set, with Wilson intervals of 95 % over images.",
     "shape_bias": "Decisions for shape and for texture of networks{beside} on {set}, by class of "
     "shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
-    "cue_decomposition": "Accuracy on images of {set} as they are, after edge-enhancing diffusion "
+    "cue_decomposition": "Accuracy on unchanged images of {set}, after edge-enhancing diffusion "
     "and in shuffled cells, with Wilson intervals of 95 % over images.",
     "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
     "frequencies, high-pass filters the outer one.",
-    "suppression": "Accuracy on {set} without a cue, in % of that on images as they are, with "
-    "bootstrap intervals of 95 % over images: the less is left, the more a network relies on "
-    "the cue. Below: with one cue alone. Not corrected for chance.{people}",
-    "suppression_curves": "The same above chance, by strength of what is done to {set}: 100 % "
-    "is accuracy on images as they are, 0 is chance. Bands: 95 % bootstrap intervals over "
+    "suppression": "Accuracy on {set} without a cue, in % of that on unchanged images, with "
+    "bootstrap intervals of 95 % over images: the lower, the more a network relies on the "
+    "cue. Below: with one cue alone. Not corrected for chance.{people}",
+    "suppression_curves": "Accuracy above chance without a cue, by strength of the change of {set}: "
+    "100 % is accuracy on unchanged images, 0 is chance. Bands: 95 % bootstrap intervals over "
     "images.",
     "critical_band": "{measure} on {set}: accuracy in % under noise, by its strength and its "
     "octave. Above: the fitted band with its centre, cut where the cells end.{lost}",
     "corruptions": "Accuracy in % on corrupted {images}, by corruption and severity.",
     "attacks": "Accuracy under attack by budget.",
     "reliability": "Reliability on {set}: accuracy over confidence, and the share of images in "
-    "each bin. Below the diagonal a network is surer than it is right.",
+    "each bin. Below the diagonal, confidence exceeds accuracy.",
     "classes": "Accuracy by class on {set}, with Wilson intervals of 95 % over images.",
-    "confusion": "{network}: what images of each class of {set} are taken for, in %.",
-    "decoding": "{network}: how often a linear decoder reads shape and texture off the features "
-    "at each site, for images of {set}.",
+    "confusion": "{network}: decisions by class of {set}, in %.",
+    "decoding": "{network}: accuracy of linear decoders of shape and texture from the features at "
+    "each site, for images of {set}.",
 }
-# What the overview says of its columns, where it has them.
+# Sentences of the overview's caption, by the column that they explain.
 OVERVIEW = {
-    "decisions": f"Shape bias: of so many decisions for either cue ({_FEW}).",
+    "decisions": f"Of: number of decisions for either cue behind the shape bias ({_FEW}).",
     "cb_bw": "Bandwidth, centre frequency and sensitivity are of the critical band.",
-    "error_consistency": "Error consistency: with people, over so many sets.",
+    "error_consistency": "Error consistency: with people, with the number of sets.",
 }
 _BRACKETS = "In brackets: 95 % bootstrap intervals over images."
 TABLES = {
     "overview": "Accuracies in %.",
-    "accuracy": "Accuracy on each set as it is.",
+    "accuracy": "Accuracy on each unchanged set.",
     "shape_bias": "Shape bias: decisions for the shape among those for either cue, with Wilson's "
     f"interval of 95 % ({_FEW}). Accuracy in % of all images with either cue as the label. "
     "Neither: decisions for neither cue, in % of images where cues conflict. MRR: mean "
     "reciprocal rank of a cue's label there, where ranks were kept. Rule: how the answers of "
     "several classes count.",
     "shape_bias_by_class": "Shape bias by class of shapes.",
-    "configural": "What the order of tiles is to a network. Pairs: two pictures of the same "
+    "configural": "Effect of the order of tiles on a network. Pairs: two pictures of the same "
     "sixteen tiles; stimuli of our own, so no number is the configural shape score.",
-    "cue_decomposition": "Accuracy in % on images as they are, after edge-enhancing diffusion "
+    "cue_decomposition": "Accuracy in % on unchanged images, after edge-enhancing diffusion "
     "(diffused) and in shuffled cells. Robustness: the mean of these two, divided by the "
-    "accuracy. Shape part: of what is kept of both, each divided by the mean of the networks "
-    "here, which are the last two columns; 0.5 is as these on average, so of one network "
-    f"there is none. {_BRACKETS}",
-    "odd_one_out": "How often features at a site tell an image from two with swapped tiles; "
-    "33.3 by chance, and if order is nothing to them. Early sites may see the tiles' borders. "
-    "Stimuli of our own.",
-    "people": "Networks and people. Error consistency: Cohen's kappa of being right, 0 as by "
+    "accuracy. Shape part: share of the shape in the retained accuracies, each divided by the "
+    "mean over the networks here (last two columns); 0.5 is the average network, so that a "
+    f"single network has no shape part. {_BRACKETS}",
+    "odd_one_out": "How often features at a site separate an image from two with swapped tiles, "
+    "in %; 33.3 by chance, and if features ignore the order. Early sites may detect the tiles' "
+    "borders. The stimuli are ours.",
+    "people": "Networks and people. Error consistency: Cohen's kappa of being right, 0 at "
     "chance; accuracies in %, over the conditions that count; observed: images that both get "
     "right or both wrong; difference: squared, to people's accuracy. The last line of a network "
     f"is the mean over sets. {_BRACKETS}",
@@ -88,27 +88,27 @@ TABLES = {
     "CSV file has each.",
     "corruption_errors": "Errors on corrupted images, in %. Mean error: over corruptions and "
     "severities. mCE: mean over the fifteen corruptions of ImageNet-C of the error over "
-    "AlexNet's; relative mCE: the same of what errors exceed those on clean images by; "
+    "AlexNet's; relative mCE: the same for the increase over the error on clean images; "
     "AlexNet has 100. Lower is better.{notes}",
     "attacks": "Accuracy under attack, by measure, norm and budget.",
     "calibration": "Expected calibration error (ECE) over 15 bins of equal width and (mass) of "
     "equally many images, NLL in nats, and Brier score of the decided class.",
     "classes": "Accuracy by class.",
-    "confusions": f"The {COMMONEST} surest confusions, by the lower end of Wilson's interval of "
+    "confusions": f"The {COMMONEST} most frequent confusions, by the lower end of Wilson's interval of "
     "95 % of the share of a class that got one wrong answer.",
-    "decoding": "What a linear decoder reads off the features at each site, in % of images, with "
-    "labels as they are and shuffled; dimensions: shares of neurons.",
+    "decoding": "Accuracy of linear decoders from the features at each site, in % of images, with "
+    "true and with shuffled labels; dimensions: shares of neurons.",
     "receptive_fields": "Effective receptive field of each site's middle unit: the pixels that "
     "hold a share of it (area), and the radius in pixels of the disc that does.",
-    "speed": "How long each measure took, compiling included. Images: shown, under all "
-    "conditions together. –: its decisions were another measure's already.",
-    "provenance": "What was measured with what. Weights: digest of the file or of the weights.",
+    "speed": "Duration of each measure, including compilation. Images: number of images shown, over "
+    "all conditions. –: the measure reused decisions of another one.",
+    "provenance": "Software and hardware of the measurements. Weights: digest of the file or of the weights.",
 }
-PUBLISHED_CUES = "Published: of other images of 16 classes, most numbers from a summary of the paper."
+PUBLISHED_CUES = "Published: from other images of 16 classes, most numbers from a summary of the paper."
 
 
-class Cell(NamedTuple):
-    """A share with its interval, and of how many of n it is, if it is a count."""
+class IntervalCell(NamedTuple):
+    """A value with its interval; count of n if the value is a share."""
 
     metric: str
     value: float
@@ -118,22 +118,41 @@ class Cell(NamedTuple):
     n: int
 
 
-def cell(one: Network, place: Place, number: decisions.Number) -> Cell:
-    """Gives a number with the interval that was stored with it."""
-    _, *ends = one.interval(place, number.metric, number.condition)
-    count = None if number.count is None else int(number.count)
-    return Cell(number.metric, number.value, *ends, count, number.n)
+def cell(
+    network: MeasuredNetwork, place: Place, number: decisions.Number
+) -> IntervalCell:
+    """Return a number with its stored interval."""
+    _, low, high = network.interval(place, number.metric, number.condition)
+    return IntervalCell(
+        metric=number.metric,
+        value=number.value,
+        low=low,
+        high=high,
+        count=None if number.count is None else int(number.count),
+        n=number.n,
+    )
 
 
 columns = functools.partial(tables.columns, ends=("_lower", "_upper"))
 DECISIONS = ("of", network_frame.decisions_text)
-_HEADS = {"code": "jbias", "as": "taken for", "count": "images", "n": "images"}
-_HEADS |= {"ood_accuracy": "accuracy", "clean": "clean accuracy", "rate": "images/s"}
-_HEADS |= {"fraction_neither": "neither", "mrr_relative": "relative MRR"}
-_HEADS |= {"mrr_shape": "MRR of shape", "mrr_texture": "MRR of texture"}
-_HEADS |= {"undefined": "without a band", "cue_robustness": "robustness"}
-_HEADS |= {"mean_diffused": "mean of diffused", "mean_cells": "mean of cells"}
-# The columns that tables have, in their order.
+_HEADS = {
+    "code": "jbias",
+    "as": "taken for",
+    "count": "images",
+    "n": "images",
+    "ood_accuracy": "accuracy",
+    "clean": "clean accuracy",
+    "rate": "images/s",
+    "fraction_neither": "neither",
+    "mrr_relative": "relative MRR",
+    "mrr_shape": "MRR of shape",
+    "mrr_texture": "MRR of texture",
+    "undefined": "without a band",
+    "cue_robustness": "robustness",
+    "mean_diffused": "mean of diffused",
+    "mean_cells": "mean of cells",
+}
+# All columns of the tables, in their order.
 COLUMNS = columns(
     "network model weights path device code packages python measure set precision site "
     "rule degree class as images:d count:d n:d shape_bias:.3[] shape:d either accuracy_shape:% "
@@ -153,83 +172,100 @@ COLUMNS |= {"share": ("% of the class", tables.with_ends, "low", "high")}
 
 
 class Page(NamedTuple):
-    """Whose numbers tables show and figures draw, and notes, to which sections add."""
+    """Networks of a page, with helpers for its tables and figures; sections add to `notes`."""
 
     networks: Networks
-    drawn: Networks  # All or, where they are too many for figures, none.
+    drawn: Networks  # All networks, or none if they are too many for figures.
     notes: list[str]
-    published: bool = True  # Whether published networks stand beside these.
+    published: bool = True  # Whether to include published networks.
 
     @staticmethod
     def table(name: str, rows: Iterable[Mapping], **changed) -> tables.Table | None:
-        """Makes a table; changed: columns of another head or form than elsewhere."""
+        """Return a table; changed: columns with other heads or formats than in `COLUMNS`."""
         return tables.from_rows(name, TABLES[name], [*rows], COLUMNS | changed)
 
     @staticmethod
-    def figure(name: str, drawn, ending: str = "", **facts) -> document.Figure:
-        return document.Figure(f"{name}{ending}", FIGURES[name].format(**facts), drawn)
+    def figure(name: str, drawn, ending: str = "", **fields) -> document.Figure:
+        """Return a figure; ending: of its name. fields: values for its caption."""
+        return document.Figure(f"{name}{ending}", FIGURES[name].format(**fields), drawn)
 
-    def each(self, *probes: str) -> Iterator[tuple[Network, Place, dict]]:
-        """Gives networks with the measures of probes, and what a row of these begins with."""
+    def each(self, *probes: str) -> Iterator[tuple[MeasuredNetwork, Place, dict]]:
+        """Yield each network with each measure of the probes, and the first columns of its row."""
         for probe in probes:
-            for one in self.networks:
-                for place in one.of(probe):
-                    yield one, place, {"network": one.name, "set": place[1]}
+            for network in self.networks:
+                for place in network.places_of(probe):
+                    yield network, place, {"network": network.name, "set": place[1]}
 
     def numbers(self, probe: str, metric: str) -> Iterator[tuple]:
-        """The same with each number of a metric, under whatever condition."""
-        for one, place, row in self.each(probe):
-            for number in one.numbers[place]:
+        """Yield network, measure, first columns of the row, and number, for each condition."""
+        for network, place, row in self.each(probe):
+            for number in network.numbers[place]:
                 if number.metric == metric:
-                    yield one, place, row, number
+                    yield network, place, row, number
 
     def places(
         self, probe: str, *, always: bool = False
     ) -> Iterator[tuple[str, Place, Networks]]:
-        """Gives measures of a probe, an ending for their figures' names, and whose they are.
+        """Yield an ending of figures' names, the measure, and its networks, for a probe.
 
-        always: also where nothing is drawn.
+        always: also yield if the page has no figures.
         """
-        found: dict[Place, list] = {}
-        for one, place, _ in self.each(probe) if self.drawn or always else ():
-            found.setdefault(place, []).append(one)
-        for place, those in found.items():
-            yield "_".join(("", *place)) if len(found) > 1 else "", place, those
+        networks_by_place: dict[Place, list] = {}
+        for network, place, _ in self.each(probe) if self.drawn or always else ():
+            networks_by_place.setdefault(place, []).append(network)
+        for place, networks in networks_by_place.items():
+            yield (
+                "_".join(("", *place)) if len(networks_by_place) > 1 else "",
+                place,
+                networks,
+            )
 
-    def singly(self, probe: str) -> Iterator[tuple[str, Place, Network]]:
-        """The same for figures of one network."""
-        for ending, place, those in self.places(probe):
-            for i, one in enumerate(those, 1):
-                yield ending + (f"_{i}" if len(those) > 1 else ""), place, one
+    def singly(self, probe: str) -> Iterator[tuple[str, Place, MeasuredNetwork]]:
+        """Yield an ending of figures' names, the measure, and one network, for a probe."""
+        for ending, place, networks in self.places(probe):
+            for i, network in enumerate(networks, 1):
+                yield ending + (f"_{i}" if len(networks) > 1 else ""), place, network
 
     def class_counts(self, probe: str, metric: str) -> dict[str, Counts]:
-        """Gives `count` of n by set, network and class, by names that can be read."""
-        found: dict[str, dict] = {}
-        for one, place, _, number in self.numbers(probe, metric):
-            rule, told, name = number.condition.partition("class=")
-            if told and not rule:
-                by = found.setdefault(place[1], {}).setdefault(one.name, {})
-                by[data_tables.readable(name)] = int(number.count), number.n
-        return found
+        """Return (count, n) by data set, network and class (readable names)."""
+        counts_by_set: dict[str, dict] = {}
+        for network, place, _, number in self.numbers(probe, metric):
+            rule, has_class, name = number.condition.partition("class=")
+            if has_class and not rule:
+                counts = counts_by_set.setdefault(place[1], {}).setdefault(
+                    network.name, {}
+                )
+                counts[data_tables.readable(name)] = int(number.count), number.n
+        return counts_by_set
 
     def shares(
         self, name: str, first: str, every: Mapping[str, Counts], metric="accuracy"
     ) -> tables.Table | None:
-        """Makes a table of shares by set, of images that are independent: see `intervals`."""
+        """Return a table of shares with Wilson intervals over independent images.
 
-        def wilson(count: int, n: int) -> Cell:
+        first, every: as for `intervals`, with (count, n) as entries.
+        """
+
+        def wilson(count: int, n: int) -> IntervalCell:
             value = count / n if n else math.nan
-            return Cell(metric, value, *decisions.wilson_interval(count, n), count, n)
+            low, high = decisions.wilson_interval(count, n)
+            return IntervalCell(metric, value, low=low, high=high, count=count, n=n)
 
         return self.intervals(name, first, every, "Wilson intervals of 95 %", wilson)
 
     def intervals(
-        self, name: str, first: str, every: Mapping, words: str, form: Callable = Cell
+        self,
+        name: str,
+        first: str,
+        every: Mapping,
+        words: str,
+        form: Callable = IntervalCell,
     ) -> tables.Table | None:
-        """Makes a table by set: a row a name, a column a network.
+        """Return a table with a row per name and a column per network; None without rows.
 
-        every: what `form` makes cells of, by set, network and row. words: which intervals
-        these are. Rows say of which set they are where there are several.
+        first: head of the first column. every: arguments of `form`, which makes the entries,
+        by data set, network and row. words: kind of interval, for the caption. Rows begin
+        with the data set if there are several.
         """
         data, rows = [], []
         for dataset, by_network in every.items():
@@ -254,9 +290,10 @@ class Page(NamedTuple):
     def curves(
         self, rows: Sequence[tuple], *, least: int = 1, of: str = "accuracy in %"
     ):
-        """Draws curves of (title, label, place, network, share); None of fewer places.
+        """Draw curves from rows (panel, x label, x, network, share); None without curves.
 
-        Behind a share may stand the ends of its interval. of: what is drawn.
+        The ends of the interval may follow the share. least: least number of x values of a
+        panel. of: label of the y axis.
         """
         keys = ["panel", "label", "x", "line", *_SHARES]
         frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)

@@ -25,7 +25,7 @@ from jbias.evals import (
 from jbias.report import network_frame, network_page, network_plots, tables
 from jbias.report import shape_sections as shapes
 
-Network, Place = network_page.Network, network_page.Place
+MeasuredNetwork, Place = network_page.MeasuredNetwork, network_page.Place
 Page, Blocks, ended = network_page.Page, network_page.Blocks, network_page.ended
 
 _CLASSES = 100  # Of a confusion that is drawn.
@@ -48,7 +48,7 @@ def _overview(page: Page) -> Blocks:
         row["decisions"] = found.get("shape_n")
         row |= {key: found.get(key) for key in ("cb_bw", "cb_cf", "cb_pns")}
         row |= {key: found.get(key, math.nan) / 100 for key in ("imagenet_c", "pgd")}
-        for place in one.of("calibration")[:1]:
+        for place in one.places_of("calibration")[:1]:
             row |= one.values(place, ["ece"])
         row |= {"error_consistency": told and told.value, "sets": told and told.n}
         rows.append(row)
@@ -65,7 +65,7 @@ def _accuracy(page: Page) -> Blocks:
         main = one.accuracy and one.accuracy[0]
         files = one.corrupted.get(corruption_error.FILES, ())
         single = {f"{name}-{severity}" for name, severity in files}
-        for place in sorted(one.of("plain"), key=lambda place: place[1] != main):
+        for place in sorted(one.places_of("plain"), key=lambda place: place[1] != main):
             measure, dataset = place
             number = one.number(place, "accuracy") or one.number(place, "real_accuracy")
             if number and number.n and dataset not in single:
@@ -139,13 +139,13 @@ def _critical_band(page: Page) -> Blocks:
     yield page.table("critical_band", rows)
 
 
-def _prefix(one: Network, place: Place) -> str:
+def _prefix(one: MeasuredNetwork, place: Place) -> str:
     """Gives what the names of a critical band's numbers begin with."""
     variant = one.measures[place]["measure"]["options"].get("variant", "bvg")
     return "critical_band_" if variant == "bvg" else f"critical_band_{variant}_"
 
 
-def no_band(one: Network, place: Place) -> str | None:
+def no_band(one: MeasuredNetwork, place: Place) -> str | None:
     """Return in words why a network has no critical band; None where it has one."""
     prefix = _prefix(one, place)
     told = one.values(place, [prefix + flag for flag in _WHY]).values()
@@ -158,7 +158,7 @@ def no_band(one: Network, place: Place) -> str | None:
     return _WHY.get(critical_band.flag_of_numbers(*numbers, frequencies))
 
 
-def noise(one: Network, place: Place) -> pd.DataFrame:
+def noise(one: MeasuredNetwork, place: Place) -> pd.DataFrame:
     """Gives accuracy by strength of noise, weakest last, and octave."""
     found = {
         match.groups(): number.value
@@ -173,7 +173,9 @@ def noise(one: Network, place: Place) -> pd.DataFrame:
     return frame.rename(columns="{:g}".format, index="{:g}".format)
 
 
-def band(one: Network, place: Place, cells: pd.DataFrame) -> network_plots.Band | None:
+def band(
+    one: MeasuredNetwork, place: Place, cells: pd.DataFrame
+) -> network_plots.Band | None:
     """Gives the fitted band in octaves above the lowest of the cells, if there is one."""
     names = [_prefix(one, place) + end for end in ("bandwidth", "center_frequency")]
     width, centre = one.values(place, names).values()
@@ -215,7 +217,7 @@ def _corruption_errors(page: Page) -> tables.Table | None:
 
 
 def _corrupted_images(
-    network: Network, place: Place, summary: corruption_error.ErrorSummary
+    network: MeasuredNetwork, place: Place, summary: corruption_error.ErrorSummary
 ) -> str:
     """Return what the corrupted images are called, such as "imagenet (imagenet_c)"."""
     measure, dataset = place
@@ -228,7 +230,7 @@ def _corrupted_images(
 
 
 def why_no_mce(
-    network: Network, place: Place, summary: corruption_error.ErrorSummary
+    network: MeasuredNetwork, place: Place, summary: corruption_error.ErrorSummary
 ) -> str:
     """Return why there is no mCE over the fifteen corruptions; "" where there is.
 
@@ -253,7 +255,7 @@ def why_no_mce(
     return f"{why}, so there is no mCE over 15 corruptions; {rest}."
 
 
-def _why_missing(network: Network, place: Place, missing: Sequence[str]) -> str:
+def _why_missing(network: MeasuredNetwork, place: Place, missing: Sequence[str]) -> str:
     """Return which corruptions are left out, and why."""
     if [*missing] != ["frost"]:
         names = tables.join([name.replace("_", " ") for name in missing])
@@ -386,7 +388,7 @@ def _classes(page: Page) -> Blocks:
     yield confusions(page)
 
 
-def confusion(one: Network, place: Place):
+def confusion(one: MeasuredNetwork, place: Place):
     """Gives the confusion in per cent, the names of its classes and their images, or None."""
     decided = one.decided(place).get("")
     if decided is None:
@@ -461,7 +463,9 @@ def provenance(networks: network_page.Networks) -> tables.Table | None:
         row["code"] = f"{code.get('version', '?')} {str(code.get('commit'))[:10]}"
         row["packages"] = ", ".join(f"{name} {packages[name]}" for name in known)
         row |= {"python": made.get("python")}
-        rows.append(row | {"seconds": sum(told["seconds"] for told in one.asked)})
+        rows.append(
+            row | {"seconds": sum(told["seconds"] for told in one.timed_measures)}
+        )
     seconds = "seconds in all", tables.digits(0)
     return Page.table("provenance", rows, seconds=seconds)
 

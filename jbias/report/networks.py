@@ -1,4 +1,4 @@
-"""The page of measured networks: its answer, its sections, and what was not measured."""
+"""Report page of measured networks: answer, sections and caveats."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,31 +8,31 @@ import pandas as pd
 from jbias.evals import decisions
 from jbias.report import document, network_frame, network_sections, tables
 
-Network, Page = network_sections.Network, network_sections.Page
-Networks = Sequence[Network]
+MeasuredNetwork, Page = network_sections.MeasuredNetwork, network_sections.Page
+Networks = Sequence[MeasuredNetwork]
 
-MOST = 8  # Networks on one figure; more nobody tells apart.
+MOST = 8  # Most networks in one figure.
 
 
 def report(
-    networks: Networks, told: Sequence[str] = (), *, published: bool = True
+    networks: Networks, notes: Sequence[str] = (), *, published: bool = True
 ) -> document.Report:
-    """Gives the page.
+    """Return the page.
 
-    told: what else a reader must know, such as which networks were left out. published:
-    whether networks that others published stand beside these, where both saw one set.
+    notes: further caveats, such as networks that were left out. published: whether to
+    include published results of other networks on the same data sets.
     """
-    notes: list[str] = []
-    shown = [*blocks(networks, notes, published=published)]
-    rows = {one.name: network_frame.row_of(one).numbers for one in networks}
+    block_notes: list[str] = []
+    shown = [*blocks(networks, block_notes, published=published)]
+    rows = {network.name: network_frame.row_of(network).numbers for network in networks}
     few = {name: row["shape_n"] for name, row in rows.items() if "shape_n" in row}
-    doubts = *network_frame.few_decisions(few), *guessed(networks)
-    missing = [*told, *doubts, *_missing(networks)]
-    missing += dict.fromkeys(notes)
-    measures, sets = zip(*(place for one in networks for place in one.measures))
+    doubts = [*network_frame.few_decisions(few), *guessed(networks)]
+    missing = [*notes, *doubts, *_missing(networks)]
+    missing += dict.fromkeys(block_notes)
+    measures, sets = zip(*(place for network in networks for place in network.measures))
     columns = ["run", "seed", "step", "dataset", "condition", "metric"]
     columns += ["value", "count", "n"]
-    frames = {one.name: one.records[columns] for one in networks}
+    frames = {network.name: network.records[columns] for network in networks}
     numbers = pd.concat(frames, names=["network"]).reset_index("network")
     titles = {name: part.title for name, part in network_sections.PARTS.items()}
     count = len(networks)
@@ -47,7 +47,7 @@ def report(
         facts=facts | {"Numbers": f"{len(numbers):,}"},
         sections=document.sections(titles, shown, text),
         results=results | {"numbers": numbers},
-        source=f"Made from {', '.join(str(one.workdir) for one in networks)}.",
+        source=f"Made from {', '.join(str(network.workdir) for network in networks)}.",
         frames={"numbers": numbers},
     )
 
@@ -55,12 +55,14 @@ def report(
 def blocks(
     networks: Networks, notes: list[str], *, published: bool = True
 ) -> document.Placed:
-    """Gives sections with their figures and tables; adds to `notes` what is not drawn."""
+    """Yield sections with their figures and tables; add notes on omitted figures to `notes`."""
     drawn = networks
     if len(networks) > MOST:
         drawn = []
-        told = f"{len(networks)} networks are more than figures can tell apart, so there are"
-        notes.append(f"{told} tables alone; name {MOST} or fewer for figures.")
+        notes.append(
+            f"{len(networks)} networks are too many for figures, so the page has only tables; "
+            f"select {MOST} or fewer for figures."
+        )
     page = Page(networks, drawn, notes, published)
     for name, part in network_sections.PARTS.items():
         for block in part.blocks(page):
@@ -68,30 +70,30 @@ def blocks(
                 yield name, block
 
 
-def _result(one: Network) -> dict:
-    """Gives what results.json says of a network beside its numbers."""
-    row = network_frame.row_of(one)
+def _result(network: MeasuredNetwork) -> dict:
+    """Return the entry of a network in results.json."""
+    row = network_frame.row_of(network)
     return {
-        "network": one.name,
-        "workdir": str(one.workdir),
-        "weights": one.config.get("run", {}).get("digest"),
+        "network": network.name,
+        "workdir": str(network.workdir),
+        "weights": network.config.get("run", {}).get("digest"),
         "row": row.numbers,
         "measured_on": row.places,
         "measures": [
             {"measure": measure, "dataset": dataset}
-            | {key: told.get(key) for key in ("images", "seconds", "precision")}
-            | {"options": told["measure"]["options"]}
-            for (measure, dataset), told in one.measures.items()
+            | {key: settings.get(key) for key in ("images", "seconds", "precision")}
+            | {"options": settings["measure"]["options"]}
+            for (measure, dataset), settings in network.measures.items()
         ],
     }
 
 
-# In words.
+# Sentences.
 
 
 def headline(networks: Networks) -> tuple[str, str]:
-    """Gives the answer in one sentence and what it rests on."""
-    asked = [told for one in networks for told in one.asked]
+    """Return the main results in one sentence, and the data behind it."""
+    asked = [told for one in networks for told in one.timed_measures]
     shown, seconds = (sum(told[key] for told in asked) for key in ("images", "seconds"))
     measures = sum(len(one.measures) for one in networks)
     count = f"{len(networks)} network" + "s" * (len(networks) > 1)
@@ -100,121 +102,138 @@ def headline(networks: Networks) -> tuple[str, str]:
     return f"{'; '.join(told) or f'{count} measured'}.", basis
 
 
-def _one(network: Network) -> Iterator[str]:
-    """Says the main numbers of one network."""
+def _one(network: MeasuredNetwork) -> Iterator[str]:
+    """Yield phrases with the main numbers of one network."""
     if network.accuracy:
         dataset, number = network.accuracy
         ends = decisions.wilson_interval(int(number.count), number.n)
         yield f"{tables.with_ends(number.value, *ends)} % right on {dataset}"
-    for place in network.of("shape_bias")[:1]:
+    for place in network.places_of("shape_bias")[:1]:
         number = network.number(place, "shape_bias")
-        told = f"no decision for either cue on {place[1]}"
+        phrase = f"no decision for either cue on {place[1]}"
         if number.value is not None:
             ends = network.interval(place, "shape_bias")
             value, low, high = (f"{end:.3f}" for end in ends)
-            of = f"of {number.n:,} decisions on {place[1]}"
-            told = f"shape bias {value} [{low}, {high}] {of}"
+            count_text = f"of {number.n:,} decisions on {place[1]}"
+            phrase = f"shape bias {value} [{low}, {high}] {count_text}"
             neither = network.number(place, "fraction_neither")
             if neither and neither.value is not None:
-                told += f", {100 * neither.value:.1f} % for neither cue"
-        yield told
+                phrase += f", {100 * neither.value:.1f} % for neither cue"
+        yield phrase
     row = network_frame.row_of(network)
-    if how := row.methods.get("pgd"):
-        cell = how.dataset, f"{how.measure}/{how.how}", "pgd_accuracy"
+    if attack := row.methods.get("pgd"):
+        cell = attack.dataset, f"{attack.measure}/{attack.how}", "pgd_accuracy"
         n = network.cells("n").get(cell)
-        of = f" of {n:,.0f} images" if n else ""
-        yield f"{row.numbers['pgd']:.1f} %{of} right under PGD ({how.text})"
+        count_text = f" of {n:,.0f} images" if n else ""
+        yield f"{row.numbers['pgd']:.1f} %{count_text} right under PGD ({attack.text})"
 
 
 def _range(networks: Networks) -> Iterator[str]:
-    """Says between which networks the main numbers lie."""
-    known = {one.name: one.accuracy for one in networks if one.accuracy}
-    sets = {dataset for dataset, _ in known.values()}
-    if len(known) > 1 and len(sets) == 1:
-        values = {name: number.value for name, (_, number) in known.items()}
-        told = {f"{100 * value:.1f} ({name})": value for name, value in values.items()}
-        yield _ends(f"Accuracy on {sets.pop()} in %", told)
-    rows = {one.name: network_frame.row_of(one).numbers for one in networks}
+    """Yield phrases with the smallest and largest main numbers of several networks."""
+    accuracies = {
+        network.name: network.accuracy for network in networks if network.accuracy
+    }
+    sets = {dataset for dataset, _ in accuracies.values()}
+    if len(accuracies) > 1 and len(sets) == 1:
+        values = {name: number.value for name, (_, number) in accuracies.items()}
+        values_by_text = {
+            f"{100 * value:.1f} ({name})": value for name, value in values.items()
+        }
+        yield _ends(f"Accuracy on {sets.pop()} in %", values_by_text)
+    rows = {network.name: network_frame.row_of(network).numbers for network in networks}
     rows = {name: row for name, row in rows.items() if row.get("shape", math.nan) >= 0}
     if len(rows) > 1:
-        told = {}
+        values_by_text = {}
         for name, row in rows.items():
             n = network_frame.decisions_text(row["shape_n"]) if "shape_n" in row else ""
-            of = f", of {n} decisions" if n else ""
-            told[f"{row['shape']:.3f} ({name}{of})"] = row["shape"]
-        yield _ends("shape bias", told)
+            decisions_text = f", of {n} decisions" if n else ""
+            values_by_text[f"{row['shape']:.3f} ({name}{decisions_text})"] = row[
+                "shape"
+            ]
+        yield _ends("shape bias", values_by_text)
 
 
-def _ends(what: str, told: Mapping[str, float]) -> str:
-    """Says which are the smallest and the largest of values by what is told of them."""
-    order = sorted(told, key=told.get)
-    return f"{what} from {order[0]} to {order[-1]}"
+def _ends(quantity: str, values: Mapping[str, float]) -> str:
+    """Return a phrase with the smallest and the largest value; values: by their texts."""
+    order = sorted(values, key=values.get)
+    return f"{quantity} from {order[0]} to {order[-1]}"
 
 
 def _missing(networks: Networks) -> Iterator[str]:
-    """Says what was not measured, and how what was differs from what is published.
+    """Yield notes on missing measures, and on differences from the published procedures.
 
-    Each line comes once, with the networks that it is about if these are not all.
+    Each note appears once, followed by the names of its networks unless it is about all.
     """
-    for of in (_unmeasured, lambda one: one.lacking, _differing):
+    for find_notes in (
+        _unmeasured,
+        lambda network: network.missing_measures,
+        _differing,
+    ):
         lines: dict[str, list[str]] = {}
-        for one in networks:
-            for line in of(one):
-                lines.setdefault(line[0].upper() + line[1:], []).append(one.name)
+        for network in networks:
+            for line in find_notes(network):
+                lines.setdefault(line[0].upper() + line[1:], []).append(network.name)
         for line, names in lines.items():
-            whose = "" if len(names) == len(networks) else f": {', '.join(names)}"
-            yield f"{line}{whose}."
+            ending = "" if len(names) == len(networks) else f": {', '.join(names)}"
+            yield f"{line}{ending}."
 
 
 def guessed(networks: Networks) -> Iterator[str]:
-    """Names networks whose cues are told although their accuracy is not above guessing's."""
+    """Yield notes on networks at chance whose shape bias or use of cues means nothing."""
     names = []
-    for one in networks:
-        if one.accuracy and (one.of("shape_bias") or one.of("suppression")):
-            dataset, number = one.accuracy
-            classes = len(one.classes(("accuracy", dataset)))
+    for network in networks:
+        if network.accuracy and (
+            network.places_of("shape_bias") or network.places_of("suppression")
+        ):
+            dataset, number = network.accuracy
+            classes = len(network.classes(("accuracy", dataset)))
             low, _ = decisions.wilson_interval(int(number.count), number.n)
             if classes and low <= 1 / classes:
-                names.append(f"{one.name} on {dataset}")
+                names.append(f"{network.name} on {dataset}")
     if names:
-        told = "Accuracy is no better than chance, so no claim follows from shape bias or suppressed cues"
-        yield f"{told}: {', '.join(names)}."
-    cues = [f"{one.name} on {name}" for one in networks for name in _guessed_cues(one)]
+        note = "Accuracy is no better than chance, so no claim follows from shape bias or suppressed cues"
+        yield f"{note}: {', '.join(names)}."
+    cues = [
+        f"{network.name} on {name}"
+        for network in networks
+        for name in _guessed_cues(network)
+    ]
     if cues:
-        told = "Decisions for either cue are no more than guessing gives, so no claim follows from shape bias"
-        yield f"{told}: {', '.join(cues)}."
+        note = "Decisions for either cue are no more frequent than by chance, so no claim follows from shape bias"
+        yield f"{note}: {', '.join(cues)}."
 
 
-def _guessed_cues(one: Network) -> Iterator[str]:
-    """Yield sets of cue conflicts on which a network decides for a cue as guessing would.
+def _guessed_cues(network: MeasuredNetwork) -> Iterator[str]:
+    """Yield cue-conflict sets on which a network decides for a cue no more often than by chance.
 
-    Of k classes two are a cue's: guessing decides for either in a share of 2 / k. Wilson's
-    interval of 95 % of the share is not above that, by any rule of pooling answers.
+    Two of k classes belong to a cue: guessing decides for either with probability 2 / k. The
+    95 % Wilson interval of the share is not above 2 / k under any rule of pooling answers.
     """
-    for place in one.of("shape_bias"):
-        classes = len(one.classes(place))
-        numbers = [x for x in one.numbers[place] if x.metric == "fraction_neither"]
+    for place in network.places_of("shape_bias"):
+        classes = len(network.classes(place))
+        numbers = [x for x in network.numbers[place] if x.metric == "fraction_neither"]
         counted = [x for x in numbers if x.count is not None and x.n]
         lows = [decisions.wilson_interval(int(x.n - x.count), x.n)[0] for x in counted]
         if classes > 2 and lows and max(lows) <= 2 / classes:
             yield place[1]
 
 
-def _unmeasured(one: Network) -> Iterator[str]:
+def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
+    """Yield notes on sections of the page without any measure."""
     for name, part in network_sections.PARTS.items():
-        published = name == "corruptions" and one.corrupted
+        published = name == "corruptions" and network.corrupted
         probes = part.probes.split()
-        if probes and not published and not any(map(one.of, probes)):
+        if probes and not published and not any(map(network.places_of, probes)):
             yield f"{part.title}: not measured (probe {' or '.join(probes)})"
 
 
-def _differing(one: Network) -> Iterator[str]:
-    """Says of which images, and how, benchmarks of the first table were made."""
-    places = network_frame.row_of(one).places
+def _differing(network: MeasuredNetwork) -> Iterator[str]:
+    """Yield notes on benchmarks of the overview that differ from the published ones."""
+    places = network_frame.row_of(network).places
     for name in ("imagenet_c", "imagenet_cbar", "pgd"):
         if name in places:
-            yield f"{network_frame.TITLES[name]} here is made of {places[name]}"
-    for measure, on in one.of("corruptions"):
-        if one.number((measure, on), "corruption_accuracy_part"):
-            why = "its mean is not the published one, and is left out"
-            yield f"Only a part of {measure} was measured; {why}"
+            yield f"{network_frame.TITLES[name]} here was made from {places[name]}"
+    for measure, dataset in network.places_of("corruptions"):
+        if network.number((measure, dataset), "corruption_accuracy_part"):
+            reason = "its mean is not the published one and is left out"
+            yield f"Only a part of {measure} was measured; {reason}"

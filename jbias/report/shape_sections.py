@@ -15,9 +15,9 @@ from jbias.evals import (
     suppression,
     trials,
 )
-from jbias.report import network_page, network_plots, published, tables
+from jbias.report import network_page, network_plots, published_shape_biases, tables
 
-Network, Place = network_page.Network, network_page.Place
+MeasuredNetwork, Place = network_page.MeasuredNetwork, network_page.Place
 Page, Blocks, COLUMNS = network_page.Page, network_page.Blocks, network_page.COLUMNS
 ended = network_page.ended
 
@@ -53,7 +53,7 @@ def shape_bias(page: Page) -> Blocks:
     yield page.table("shape_bias", rows)
     yield page.shares("shape_bias_by_class", "class", every, "shape_bias")
     if page.published:
-        yield published.beside([*_like_published(page)])
+        yield published_shape_biases.comparison_table([*_like_published(page)])
 
 
 _PAIRED = {
@@ -120,12 +120,12 @@ def _like_published(page: Page) -> Iterator[dict]:
     """Gives the shape biases that are of the same images as the published ones."""
     for one, place, _, number in page.numbers("shape_bias", "shape_bias"):
         same = one.split(place[1]) == "cue-conflict"
-        same &= one.measures[place]["images"] == published.IMAGES
+        same &= one.measures[place]["images"] == published_shape_biases.IMAGES
         if same and number.value is not None and "class=" not in number.condition:
             row = {"network": one.name, "rule": one.rule(place, number.condition)}
             row |= {"shape": number.count, "either": number.n}
             row |= one.values(place, ended("shape_bias"), number.condition)
-            for other in one.of("human"):
+            for other in one.places_of("human"):
                 if other[1] == place[1]:
                     row |= one.values(other, ["error_consistency"], number.condition)
             yield row
@@ -147,9 +147,11 @@ def _people(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
     return {}
 
 
-def like_people(one: Network) -> dict[str, decisions.Number]:
+def like_people(one: MeasuredNetwork) -> dict[str, decisions.Number]:
     """Gives what a network has in common with people, by metric: means over n sets."""
-    found = {one.split(place[1]): one.numbers[place] for place in one.of("human")}
+    found = {
+        one.split(place[1]): one.numbers[place] for place in one.places_of("human")
+    }
     return {told.metric: told for told in human.overall(found)} if found else {}
 
 
@@ -158,7 +160,7 @@ def beside_people(page: Page) -> Blocks:
     metrics += "human_error_consistency", "observed_consistency", "accuracy_difference"
     rows = []
     for one in page.networks:
-        for place in one.of("human"):
+        for place in one.places_of("human"):
             row = {"network": one.name, "set": place[1]}
             rows.append(row | one.values(place, metrics))
         if told := like_people(one):
@@ -242,7 +244,7 @@ def suppressed_cues(page: Page) -> Blocks:
     yield tables.from_rows("suppression", caption, rows, columns)
 
 
-def without_cues(one: Network, place: Place) -> dict[str, tuple]:
+def without_cues(one: MeasuredNetwork, place: Place) -> dict[str, tuple]:
     """Gives what is left of accuracy without cues, with its interval, where it is known."""
     found = {
         row: (*one.interval(place, "relative_accuracy", condition),)
@@ -251,7 +253,7 @@ def without_cues(one: Network, place: Place) -> dict[str, tuple]:
     return {row: told for row, told in found.items() if None not in told}
 
 
-def by_strength(one: Network, place: Place) -> Iterator[tuple]:
+def by_strength(one: MeasuredNetwork, place: Place) -> Iterator[tuple]:
     """Gives the points of curves over the strength of the first step that varies."""
     options = one.measures[place]["measure"]["options"]
     side = options.get("reference", suppression.SIDE)

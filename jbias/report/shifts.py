@@ -1,13 +1,13 @@
-r"""Reports networks trained under chosen shifts: which attribute hurts, and what helps.
+r"""`jbias report shifts`: drops of accuracy of networks trained under shifts, and remedies.
 
     jbias report shifts --runs='runs/shifts/*' --out=report-shifts
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts --tau=10
 
-From workdirs of runs with config.train.shift, as `shift=C6,attribute=colour` after the colon
-of --config makes them. Ranks recipes and attributes by what a shift costs, with intervals,
-tests and verdicts; shows what remedies close, drops over levels, and whether models rank
-alike in and out of distribution. Writes to --out: index.html (one page that needs no
-network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and
+Reads workdirs of runs with config.train.shift, as `shift=C6,attribute=colour` after the colon
+of --config makes them. Ranks recipes and attributes by the drop under a shift, with intervals,
+tests and verdicts; shows the drop closed by remedies, drops by level, and the agreement of
+models' ranks in and out of distribution. Writes to --out: index.html (one page, readable
+offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and
 PNG), results.json. Tables 1 to 3 of Hu, Sang, Wang and Jiang 2021 are of jbias papers shifts.
 """
 
@@ -21,15 +21,20 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    return options.run(parser(), made, argv, spread="--runs", moved="--printed")
+    """Write the report; return 0, or 2 with one line on stderr for wrong input."""
+    return options.run(parser(), write, argv, spread="--runs", moved="--printed")
 
 
-def made(args: argparse.Namespace, extend: Callable | None = None) -> list[str]:
-    """Makes the report; returns what is to be told. extend: what makes of a page another."""
+def write(args: argparse.Namespace, extend: Callable | None = None) -> list[str]:
+    """Write the report; return the lines to print.
+
+    extend: function of (page, study, args) that returns the page to write.
+    """
     if args.last is not None and args.selection != "last_n":
-        raise ValueError("--last has no say without --selection=last_n")
-    # Only now: --help and wrong arguments need none of it.
+        raise ValueError(
+            "--last: is ignored without --selection=last_n; add this flag or remove --last"
+        )
+    # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document, shift_page, shift_runs
 
     study = shift_runs.read(args.runs, selection=args.selection, last=args.last)
@@ -40,30 +45,30 @@ def made(args: argparse.Namespace, extend: Callable | None = None) -> list[str]:
 
 
 def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:
-    """Gives what reads the arguments of every report of shifts."""
-    found = cli.Parser(command, doc)
-    add = found.add_argument
-    what = "workdirs of runs, or globs of them; those without a shift are left out"
-    add("--runs", **cli.WORKDIRS, required=True, help=what)
+    """Return the parser of the arguments of all commands that report shifts."""
+    arguments = cli.Parser(command, doc)
+    add = arguments.add_argument
+    text = "workdirs of runs, or globs of them; those without a shift are left out"
+    add("--runs", **cli.WORKDIRS, required=True, help=text)
     out = cli.OUT | {"required": False, "default": "report-shifts"}
     add("--out", **out, help="folder of the report (default: %(default)s)")
-    cli.add_figures(found)
-    what = "which evaluation of a seed counts (default: %(default)s)"
+    cli.add_figures(arguments)
+    text = "rule that selects the evaluation of a seed (default: %(default)s)"
     rules = ("best_validation", "last_n", "oracle")
-    add("--selection", choices=rules, default=rules[0], help=what)
-    what = "evaluations that last_n averages (default: 30 %% of them)"
-    add("--last", type=cli.at_least_1, metavar="N", help=what)
-    what = "a drop is a bug if its interval, less the control's, lies above this "
-    what += "(default: %(default)g)"
-    add("--tau", type=cli.positive, default=5.0, metavar="POINTS", help=what)
+    add("--selection", choices=rules, default=rules[0], help=text)
+    text = "number of last evaluations that last_n averages (default: 30 %% of them)"
+    add("--last", type=cli.at_least_1, metavar="N", help=text)
+    text = "a drop is a bug if it exceeds that of the control by more than this, in points "
+    text += "(default: %(default)g)"
+    add("--tau", type=cli.positive, default=5.0, metavar="POINTS", help=text)
     add("--alpha", **cli.ALPHA, help="level of the tests (default: %(default)s)")
-    what = "the plain recipe's algorithm, with which remedies are compared, with its variant "
-    what += "in brackets if it has one (default: %(default)s)"
-    add("--reference", default="erm", metavar="ALGORITHM", help=what)
-    what = "draws of seeds and images behind an interval, at least 100"
-    cli.add_count(found, "--draws", 100, 2_000, what)
-    cli.add_count(found, "--seed", 0, 0, "of the draws", metavar=None)
-    return found
+    text = "algorithm of the plain recipe, with which remedies are compared; a variant follows "
+    text += "in brackets (default: %(default)s)"
+    add("--reference", default="erm", metavar="ALGORITHM", help=text)
+    text = "random draws of seeds and images for the intervals, at least 100"
+    cli.add_count(arguments, "--draws", 100, 2_000, text)
+    cli.add_count(arguments, "--seed", 0, 0, "seed of the random draws", metavar=None)
+    return arguments
 
 
 if __name__ == "__main__":

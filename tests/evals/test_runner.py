@@ -1143,7 +1143,7 @@ def test_what_is_known_of_sets_survives_calls_for_others(
     assert {*second["suite"]["measures"]} == {"accuracy", "few"}
     (read,) = network_records.read([str(tmp_path / "small.one")])
     assert read.split("cue_conflict") == "cue_conflict"
-    assert [line.partition(" ")[0] for line in read.lacking] == ["photos"]
+    assert [line.partition(" ")[0] for line in read.missing_measures] == ["photos"]
     # What lacked and came is not missing any more.
     come = tmp_path / "come.py"
     found = 'photos=dict(data="shapes", split="edge", n=48)'

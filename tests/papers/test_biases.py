@@ -58,7 +58,7 @@ def test_faults_of_the_published_numbers_are_told(published):
     text = " ".join(map(" ".join, biases_published.ANOMALIES.values()))
     for fault in ("326", "800", "50,048", "five cut-offs", "11295.35", "0.943"):
         assert fault in text
-    assert any("known faults" in line for line in published.told)
+    assert any("known faults" in line for line in published.notes)
 
 
 @pytest.fixture(scope="module")

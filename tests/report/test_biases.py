@@ -126,9 +126,11 @@ def test_records_become_rows(measured):
     assert mine["Robustness"] == pytest.approx(mine[["corrupted", "imagenet_c"]].mean())
     assert [mine[name] for name in models.places("low")] == list(CUTS)
     assert models.places("threshold") == {f"threshold_{at}": at for at in (2, 4, 8, 16)}
-    told = " ".join(models.told)
+    told = " ".join(models.notes)
     assert "Measured on test, without frost: ImageNet-C." in told
-    assert "1 of 9 models have none and are left out of what needs it: mixup." in told
+    assert (
+        "1 of 9 models have no value and are left out of analyses of it: mixup." in told
+    )
     assert "9 seeds of 8 runs are models of their own, as asked" in told
 
 
@@ -149,8 +151,10 @@ def test_a_shape_bias_says_of_how_many_decisions_it_is(tmp_path):
         results.write(path, few(run, n, seed))
     models = bias_study.read([f"{tmp_path}/*"])
     assert models.frame["shape_n"].to_dict() == {"a": 8, "b": 1200, "c": 16}
-    told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: a (8)."
-    assert told in models.told
+    told = (
+        "A shape bias from fewer than 10 decisions for either cue is unreliable: a (8)."
+    )
+    assert told in models.notes
     table = bias_study.bias_table(models)
     assert table.head[2:6] == ("shape bias", "from", "to", "of")
     assert [row[2:6] for row in table.rows] == [
@@ -176,7 +180,7 @@ def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
     assert mine.frame.loc["erm", ["name", "training"]].tolist() == ["erm", "erm"]
     assert mine.frame["seeds"].dropna().to_dict() == {"erm": 2}
     said = "9 seeds of 8 runs: a model is the mean over the seeds of one run."
-    assert mine.told[0] == said
+    assert mine.notes[0] == said
     sizes = bias_study.analyse(mine, permutations=20).pairs.set_index(["models", "x"])
     assert set(sizes.loc[("all", "shape"), "n"]) == {8}
     lacking = pd.DataFrame([row_of(1.0), row_of(math.nan)])
@@ -193,7 +197,7 @@ def test_runs_that_differ_by_their_seeds_alone_are_one_model(tmp_path):
         (tmp_path / run / "config.json").write_text(json.dumps({"config": settings}))
     mine = bias_study.read([f"{tmp_path}/*"])
     assert list(mine.frame.index) == ["a", "c"]
-    assert "3 seeds of 2 runs: " in mine.told[0]
+    assert "3 seeds of 2 runs: " in mine.notes[0]
     each = bias_study.read([f"{tmp_path}/*"], each_seed=True).frame
     assert list(each.index) == ["a seed 0", "b seed 1", "c"]
     assert mine.frame.loc["a", "shape"] == pytest.approx(each["shape"].iloc[:2].mean())
@@ -212,8 +216,8 @@ def test_the_same_weights_are_one_model(tmp_path):
         (tmp_path / run / "config.json").write_text(json.dumps({"run": identity}))
     models = bias_study.read([f"{tmp_path}/*"])
     assert list(models.frame.index) == ["b", "c", "copy", "d"]
-    assert models.told[0] == (
-        "The same weights, counted once, as the first: copy seed 0 step 100, a seed 0 step 100."
+    assert models.notes[0] == (
+        "Networks with the same weights, of which the first counts: copy seed 0 step 100, a seed 0 step 100."
     )
 
 
@@ -233,7 +237,7 @@ def test_a_table_of_kinds_that_names_another_model_is_told(measured):
     lines = {"misspelt": {"name": "x", "training": "baseline", "epsilon": float("nan")}}
     kinds = pd.DataFrame.from_dict(lines, orient="index")
     models = bias_study.read([f"{measured}/*"], kinds)
-    assert "Named by the table of kinds and not here: misspelt." in models.told
+    assert "Named by the table of kinds and not here: misspelt." in models.notes
 
 
 def test_kinds_name_checkpoints(measured, tmp_path):
@@ -458,17 +462,19 @@ def test_models_measured_on_other_images_are_named(tmp_path):
     usual = list(records("a"))
     told_by_files(tmp_path / "a", changed(usual, "a"))
     told_by_files(tmp_path / "b", changed(usual, "b"))
-    assert "not of the same" not in " ".join(bias_study.read([f"{tmp_path}/*"]).told)
+    assert "different images or rules" not in " ".join(
+        bias_study.read([f"{tmp_path}/*"]).notes
+    )
     told_by_files(tmp_path / "c", changed(usual, "c"), images=16)
     told_by_files(tmp_path / "d", changed(usual, "d"), n=1000)
     models = bias_study.read([f"{tmp_path}/*"])
-    start = "PGD is not of the same images and rule for all: "
-    (line,) = [line for line in models.told if line.startswith(start)]
+    start = "PGD has different images or rules: "
+    (line,) = [line for line in models.notes if line.startswith(start)]
     assert line.removeprefix(start) == (
         "96 images, files test480 (a, b); 16 images, files test480 (c);"
         " 96 images, files test1000 (d)."
     )
-    table = bias_study.method_table(models.made)
+    table = bias_study.method_table(models.methods)
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["PGD"] == ("test", "linf 0.5/255", "mean_prob", "16 to 96", "4")
     table = bias_study.accuracy_table(models)
@@ -521,8 +527,8 @@ def test_imagenet_has_the_members_of_the_study():
     assert models.members == dict(network_frame.MEMBERS)
     lacking = network_frame.build_models(frame.drop(columns="imagenet_r"), source="s")
     assert lacking.members["Concepts"] == ("imagenet_sketch", "stylized16")
-    assert "Not measured, or undefined for every model: " in lacking.told[0]
-    assert "ImageNet-R" in lacking.told[0]
+    assert "Not measured, or undefined for every model: " in lacking.notes[0]
+    assert "ImageNet-R" in lacking.notes[0]
     frame.loc["b", "imagenet_r"] = np.nan
     some = network_frame.build_models(frame, source="s")
     assert some.frame["Concepts"].isna().tolist() == [False, True, False, False]

@@ -296,7 +296,9 @@ def test_what_is_left_out_is_told(measured, tmp_path):
         path.write_text(path.read_text().replace("basic-tiny_imagenet", "again"))
     study, notes = distortion_study.read([f"{tmp_path}/*"])
     assert len(study.networks) == 1
-    assert notes[0].startswith("The same weights, counted once, as the first: ")
+    assert notes[0].startswith(
+        "Networks with the same weights, of which the first counts: "
+    )
 
 
 def test_a_file_is_no_folder_of_a_report(tmp_path, capsys):

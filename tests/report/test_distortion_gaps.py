@@ -128,7 +128,7 @@ def test_report_says_whose_seeds_are_left_out(measured, tmp_path):
     told = json.loads((out / "results.json").read_text())
     assert told["iocclusion"] == {"rule": distortion_study.RULE, "errors": 2.0}
     (line,) = [line for line in told["caveats"] if line.startswith("No iOcclusion")]
-    words = "2 of 5 seeds of MixUp and 2 of 2 seeds of CutMix have no gap that 200 "
+    words = "2 of 5 seeds of MixUp and 2 of 2 seeds of CutMix have a gap too small to measure with 200 "
     assert words in line
     page = (out / "index.html").read_text()
     assert len(re.findall(f"<figcaption>[^<]*{words}", page)) == 2

@@ -503,7 +503,7 @@ def test_axes_say_of_which_side_pixels_are():
     for options in ({}, {"reference": 64}):
         about = {("s", "test"): {"measure": {"options": options}}}
         of = "x", pathlib.Path(), pd.DataFrame(), about, {}, {}
-        one = network_records.Network(*of)
+        one = network_records.MeasuredNetwork(*of)
         one.__dict__["numbers"] = numbers
         points = [*shape_sections.by_strength(one, ("s", "test"))]
         labels[options.get("reference")] = {x[0]: x[1] for x in points}
@@ -516,7 +516,7 @@ def test_axes_say_of_which_side_pixels_are():
 def test_what_is_missing_is_said(made):
     told = json.loads((made / "results.json").read_text())
     assert "Attacks: not measured (probe pgd or fgsm): zero." in told["missing"]
-    assert "Edge was not there (no folder)." in told["missing"]
+    assert "Edge was missing (no folder)." in told["missing"]
     lost = "Asked for and not measured: classes on val"
     assert f"{lost}: resnet50, sin_only." in told["missing"]
     assert not any(line.startswith("Accuracy: ") for line in told["missing"])
@@ -545,7 +545,7 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     conflicts = [int((label != texture)[:n].sum()) for _, n in sizes]
     assert conflicts[0] < conflicts[1] < 10 < conflicts[2]
     few = [f"{n}*" for n in conflicts[:2]]
-    told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: "
+    told = "A shape bias from fewer than 10 decisions for either cue is unreliable: "
     told += f"a ({conflicts[0]}), b ({conflicts[1]})."
     shown = [*networks.blocks(network_records.read([f"{tmp_path}/*"]), [])]
     for name in ("overview", "shape_bias"):
@@ -595,10 +595,10 @@ def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
     (tmp_path / "of-nothing").mkdir()
     args = [f"--measured={tmp_path}/of-*", f"--out={tmp_path / 'out'}"]
     assert measured.main(args) == 0
-    told = "The same weights, counted once, as the first: resnet50, zero."
+    told = "Networks with the same weights, of which the first counts: resnet50, zero."
     lines = capsys.readouterr().out.splitlines()
     assert told in lines
-    assert f"Nothing was measured of {tmp_path / 'of-nothing'}." in lines
+    assert f"No measurements in {tmp_path / 'of-nothing'}." in lines
     tree = json.loads((tmp_path / "out/results.json").read_text())
     assert [one["network"] for one in tree["networks"]] == ["other", "resnet50"]
     assert told in tree["missing"]
@@ -690,7 +690,7 @@ def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
 @pytest.mark.slow
 def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
     (one, *_) = network_records.read([f"{workdirs}/resnet50"])
-    bare = network_records.Network(
+    bare = network_records.MeasuredNetwork(
         one.name, tmp_path, one.records, one.measures, one.config, one.provenance
     )
     notes = []

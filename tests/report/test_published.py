@@ -11,7 +11,8 @@ import pytest
 from benchmarks import published_shape_biases
 from jbias.data import labels
 from jbias.evals import cue_conflict, decisions
-from jbias.report import measured, network_records, networks, published
+from jbias.report import measured, network_records, networks
+from jbias.report import published_shape_biases as published
 from tests import cases
 from tests.report import kept
 

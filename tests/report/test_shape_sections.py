@@ -72,7 +72,7 @@ def network(name, clean, diffused, cells, **options):
         for probe, place in PLACES.items()
     }
     of = pathlib.Path(name), pd.DataFrame(rows), measures, {}, {}
-    return network_records.Network(name, *of)
+    return network_records.MeasuredNetwork(name, *of)
 
 
 def blocks(part, *networks, drawn=False):
@@ -141,7 +141,7 @@ def test_sites_are_told_once_in_their_order():
 
 
 def test_where_nothing_was_measured_there_is_no_section():
-    none = network_records.Network(
+    none = network_records.MeasuredNetwork(
         "none", pathlib.Path("none"), network("a", 1, 1, 1).records[:0], {}, {}, {}
     )
     for part in ("configural", "cue_decomposition", "odd_one_out"):
