@@ -19,7 +19,7 @@ _PREPROCESS = decoding.Preprocess(size=224, short=256)
 
 
 def curves(panels: Mapping, kinds: pd.Series, labels, *, doubling=False) -> Figure:
-    """Draws lines side by side: a thin one a model, a thick one the mean of a category.
+    """Draw panels of lines: thin lines are models, thick lines the means of categories.
 
     panels: by title places on the x axis, and a frame of models with a column for each of
     them; NaN leaves a gap. kinds: the models' categories. labels: of x and y. doubling: equal
@@ -44,7 +44,7 @@ def curves(panels: Mapping, kinds: pd.Series, labels, *, doubling=False) -> Figu
 
 
 def spread(frame: pd.DataFrame, names, kinds: pd.Series, *, x: str) -> Figure:
-    """Draws a row a measure: a box over the quartiles, and each model in its category's lane."""
+    """Draw one row per measure: a box over the quartiles, and models in lanes of categories."""
     looks, rows = plots.marks(kinds), np.arange(len(names))
     cell = (0, 0.5 * len(names) + 0.3)
     fig, ((axes,),) = plots.grid(1, tuple(looks), cell=cell, alone=7.6)
@@ -67,7 +67,7 @@ def spread(frame: pd.DataFrame, names, kinds: pd.Series, *, x: str) -> Figure:
 
 
 def pairs(frame, names, kinds, sizes: pd.Series, rho: pd.DataFrame) -> Figure:
-    """Draws each measure over each other one below the diagonal, and rho above it.
+    """Draw scatter plots of all pairs of measures below the diagonal, and rho above it.
 
     The diagonal names the measure of its row and column, and its range, which fills a cell.
     Cells have side 1, the first on top.
@@ -100,7 +100,7 @@ def pairs(frame, names, kinds, sizes: pd.Series, rho: pd.DataFrame) -> Figure:
 
 
 def read_photographs(folder: str) -> list[Image]:
-    """Reads the first three photographs of a folder, as networks see them, in [0, 1].
+    """Return the first three photographs of a folder in [0, 1], cropped as for networks.
 
     Raises ValueError where there is none, or one that cannot be read.
     """
@@ -114,7 +114,7 @@ def read_photographs(folder: str) -> list[Image]:
 
 
 def stimuli(images: Sequence[Image]) -> Figure:
-    """Draws each photograph, and what filters leave of it."""
+    """Draw each photograph before and after filtering."""
     columns: dict[str, list] = {"as it is": [*map(_bytes, images)]}
     for kind, high in (("low-pass", False), (f"high-pass, × {GAIN}:", True)):
         for cut in spectral.CONVENTIONS[""]:
@@ -131,7 +131,7 @@ def _bytes(image: np.ndarray) -> UInt8[np.ndarray, "h w c"]:
 
 
 def filtered(image: Image, cut: float, *, high: bool) -> Image:
-    """Keeps the inner share `cut` of the frequencies of each axis, or the outer one.
+    """Return images with the inner share `cut` of each axis' frequencies, or the outer one.
 
     The box holds frequencies -r to r - 1, r = int(cut * half the side); of the high-pass it is
     what goes, with 1 - cut. The real part is clipped to [0, 1].

@@ -1,7 +1,7 @@
-"""The study of biases: measured models, how biases go with generalisation, and its page.
+"""Study of biases: measured models, correlations of biases with generalisation, and the page.
 
-After Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, whose numbers the
-figures have in captions.
+After Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509; captions have the numbers
+of figures and tables in that paper.
 """
 
 import collections
@@ -17,12 +17,16 @@ from jbias.data import tables as data_tables
 from jbias.report import bias_plots, document, network_frame, relations, tables
 from jbias.report import network_records as records_lib
 
-LEAST = 4  # Models of a choice.
+LEAST = 4  # Least number of models for correlations.
 AT = network_frame.AT
 VIT = "vision_transformers"
 _DIGITS = dict.fromkeys(("shape", "shape_lower", "shape_upper", "low_freq"), 3)
 _DIGITS |= {"high_freq": 4}
-_RESTS = ("shape_lower", "shape_upper", "shape_n")  # Behind the shape bias.
+_SHAPE_DETAILS = (
+    "shape_lower",
+    "shape_upper",
+    "shape_n",
+)  # Columns after the shape bias.
 Models, Study = network_frame.Models, relations.Correlations
 Blocks = Iterator[document.Figure | tables.Table | None]
 _LINES = "Thin lines are models, thick lines category means."
@@ -43,17 +47,17 @@ _CAPTIONS = {
     "%. Above the diagonal: ρ.{sized}",
     "filters": "Accuracy on filtered images relative to clean ones, by the share of frequencies "
     f"that the filter keeps (figure 13). {_LINES}",
-    "critical_bands": "Thresholds of the critical band: how many strengths of an octave's noise, "
-    f"from the strongest down, break recognition. {_LINES}",
+    "critical_bands": "Thresholds of the critical band: number of strengths of an octave's noise, "
+    f"from the strongest down, at which recognition fails. {_LINES}",
     "critical_band": "The critical band from accuracies divided by the largest (norm.) against "
-    "that from plain ones (figure 17), without the {none} of {all} models that have none so.",
+    "that from plain ones (figure 17), without the {none} of {all} models without a plain band.",
     "stimuli": "Photographs after the filters of the spectral biases (figures 7 and 14). High-pass "
     f"images lose their negative part, and are drawn {bias_plots.GAIN} times brighter.",
     "accuracy": "Accuracy in % of every model on each benchmark, and averages over benchmarks "
     "(Table 1): {members}.",
-    "averages": "Means in % over the models of a category that have them.",
-    "measured": "How each benchmark and bias was measured: what is not as published (an attack in "
-    "any case), by which rule answers of several classes count, and of how many images.",
+    "averages": "Means in % over the models of a category, without missing values.",
+    "measured": "Settings of each benchmark and bias: options that differ from the published ones "
+    "(an attack in any case), rule for answers of several classes, and number of images.",
     "biases": "Biases of every model (Table 2). Shape bias: share of shape decisions among both"
     "{interval}. Low- and high-frequency bias: mean ratio of accuracy on filtered to that on "
     "clean images. Bandwidth in octaves, centre frequency in nominal cycles per image.",
@@ -61,7 +65,7 @@ _CAPTIONS = {
 
 
 def title(name):
-    """Gives what a measure or a category is called on a page; of several, each."""
+    """Return the title of a measure or category on a page; for a tuple, a tuple of titles."""
     if isinstance(name, tuple):
         return tuple(map(title, name))
     return network_frame.TITLES.get(name, name)
@@ -69,7 +73,7 @@ def title(name):
 
 # Models.
 
-# Those of the study by their ids; vision transformers, its appendix, are a category each.
+# Models of the study by id; vision transformers (appendix) are a category each.
 PUBLISHED = {
     one["id"]: {
         "name": one["name"],
@@ -81,14 +85,13 @@ PUBLISHED = {
 
 
 def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Models:
-    """Gives the models of workdirs (paths or globs), one row a run: means over its seeds.
+    """Return the models of workdirs (paths or globs), one row per run: means over its seeds.
 
-    Runs with the same settings but other seeds are one. Seeds of one run are no independent
-    models: as rows of their own, which `each_seed` makes them, they make p too small.
-    kinds: a frame of name, training and epsilon by run; without one they are those of the published
-    study, or of the run's own config. Of several steps of a run and seed the last counts.
-    Raises ValueError as `network_records.read_records` does, and where a benchmark or a bias
-    was measured in several ways.
+    Runs that differ only in their seeds count as one run. each_seed: one row per seed instead;
+    seeds of one run are not independent models, so that p is too small. kinds: frame of name,
+    training and epsilon by run; default: those of the published study, else from the run's
+    config. The last step of a run and seed counts. Raises ValueError as
+    `network_records.read_records` does, and if models were measured with different options.
     """
     records, counted = records_lib.read_records(workdirs)
     unit = ["run", "seed"]
@@ -114,12 +117,14 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
     if len(seeds) < len(parts):
         what = ": a model is the mean over the seeds of one run."
         if each_seed:
-            what = " are models of their own, as asked: those of one run are not"
-            what += " independent, and p is too small."
+            what = (
+                " count as models (--each-seed): seeds of one run are not independent,"
+            )
+            what += " so p is too small."
         runs = f"{len(seeds)} run" + "s" * (len(seeds) > 1)
         counted.append(f"{len(parts)} seeds of {runs}{what}")
     if unused := [name for name in named if name not in of_run]:
-        told.append(f"Named by the table of kinds and not here: {', '.join(unused)}.")
+        told.append(f"In the table of kinds but not measured: {', '.join(unused)}.")
     by_model = pd.DataFrame(rows).set_index("model").groupby(level=0, sort=False)
     means = {model: _mean(of) for model, of in by_model}
     frame = pd.DataFrame.from_dict(means, orient="index")
@@ -133,19 +138,21 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
 
 
 def _same_settings(records: pd.DataFrame) -> dict[str, str]:
-    """Gives the run that stands for each: the first with its settings but for the seeds."""
+    """Return, for each run, the first run with the same settings apart from the seeds."""
     first: dict[str, str] = {}
-    found = {}
-    for run, at in records.groupby("run", observed=True)["workdir"].first().items():
-        settings = records_lib.read_config(at).get("config", {})
-        kept = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
-        known = json.dumps(kept, sort_keys=True) if settings else run
-        found[run] = first.setdefault(known, run)
-    return found
+    first_runs = {}
+    for run, workdir in (
+        records.groupby("run", observed=True)["workdir"].first().items()
+    ):
+        settings = records_lib.read_config(workdir).get("config", {})
+        compared = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
+        known = json.dumps(compared, sort_keys=True) if settings else run
+        first_runs[run] = first.setdefault(known, run)
+    return first_runs
 
 
 def _about(run: str, record: pd.Series, known: Mapping[str, dict]) -> dict:
-    """Gives name, training and epsilon of a run."""
+    """Return name, training and epsilon of a run; known: those of some runs."""
     if run in known:
         return {**known[run]}
     config = records_lib.read_config(record["workdir"])
@@ -153,28 +160,28 @@ def _about(run: str, record: pd.Series, known: Mapping[str, dict]) -> dict:
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     kind = str(config.get("category", record["algorithm"]))
     if record["variant"]:
-        kind += f" ({record['variant']})"  # As a report of runs calls it.
+        kind += f" ({record['variant']})"  # Same name as in a report of runs.
     about = {"name": run, "training": AT if math.isfinite(eps) else kind}
     return about | {"epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1)}
 
 
 def _mean(seeds: pd.DataFrame) -> dict:
-    """Gives a model's row; what one of its seeds lacks it lacks.
+    """Return a model's row: means over its seeds, NaN if one seed has no value.
 
-    Decisions for either cue are those of the seed with the fewest. Intervals are of one
-    network: means have none.
+    shape_n is the smallest over seeds. Means have no intervals, since these hold for one
+    network.
     """
     first = seeds.iloc[0].to_dict()
     if len(seeds) == 1:
         return first
     means = seeds.mean(numeric_only=True, skipna=False).to_dict()
     least = seeds["shape_n"].min() if "shape_n" in seeds else math.nan
-    rests = dict(zip(_RESTS, (math.nan, math.nan, least), strict=True))
-    return first | {"seeds": len(seeds)} | means | rests
+    shape_details = dict(zip(_SHAPE_DETAILS, (math.nan, math.nan, least), strict=True))
+    return first | {"seeds": len(seeds)} | means | shape_details
 
 
 def _measured_on(made: pd.DataFrame) -> Iterator[str]:
-    """Says on which sets was measured what is no set of its own."""
+    """Yield notes: data sets of the columns that are not named after a data set."""
     others = made[made["sets"] != made["column"]]
     for (on, how), part in others.groupby(["sets", "how"], sort=False):
         how = "" if how == network_frame.USUAL else f", {how}"
@@ -184,12 +191,12 @@ def _measured_on(made: pd.DataFrame) -> Iterator[str]:
 # Correlations.
 
 
-def analyse(models: Models, **asked: Any) -> Study:
-    """Correlates biases with averages, and benchmarks and biases among themselves.
+def analyse(models: Models, **settings: Any) -> Study:
+    """Correlate biases with averages, and benchmarks and biases among themselves.
 
-    Over all models, and where there are enough of both over the adversarially trained
-    and the others. asked: further fields of relations.Options. Raises ValueError for fewer
-    than 4 models.
+    Over all models, and also within and without adversarially trained models if both have
+    at least 4. settings: further fields of relations.Options. Raises ValueError for fewer than
+    4 models.
     """
     frame = models.frame
     if len(frame) < LEAST:
@@ -207,13 +214,13 @@ def analyse(models: Models, **asked: Any) -> Study:
         among=tuple(names for names in among if len(names) > 1),
         split=AT if LEAST <= trained <= len(frame) - LEAST else None,
         size="epsilon" if frame["epsilon"].notna().any() else None,
-        **asked,
+        **settings,
     )
     return relations.analyse(frame, options, source=models.source)
 
 
 def titled(study: Study) -> Study:
-    """Gives a study with titles for the names of measures and categories, to be shown."""
+    """Return a study whose measures and categories have their titles as names."""
 
     def family(one):
         every = {key: getattr(one, key) for key in relations.NUMBERS}
@@ -241,20 +248,20 @@ def titled(study: Study) -> Study:
 
 
 def report(models: Models, study: Study, *, images: Sequence = ()) -> document.Report:
-    """Gives the page. images: photographs, to show what filters leave of them."""
+    """Return the page; images: photographs to show after filtering."""
     shown = titled(study)
     caveats = [*relations.caveats(shown), *models.notes]
     if shown.options.split is None:
         caveats.append(
-            "Adversarially trained models are not told apart: that needs at least "
-            f"{LEAST} of them and as many others."
+            "Correlations are not split by adversarial training: a split needs at least "
+            f"{LEAST} adversarially trained models and {LEAST} others."
         )
     sections = (
-        ("correlations", "What goes with what", _correlations(shown)),
+        ("correlations", "Correlations", _correlations(shown)),
         ("models", "Models", _models(shown)),
         ("benchmarks", "Benchmarks", _benchmarks(models, shown)),
         ("biases", "Biases", _biases(models, shown, images)),
-        ("caveats", "What to keep in mind", [document.Text(caveats)]),
+        ("caveats", "Caveats", [document.Text(caveats)]),
     )
     answer, basis = relations.headline(study)
     frame = models.frame.rename_axis("model").reset_index()
@@ -262,7 +269,7 @@ def report(models: Models, study: Study, *, images: Sequence = ()) -> document.R
     facts |= {"Biases": len(models.biases), "Benchmarks": len(models.benchmarks)}
     return document.Report(
         title="jbias study of biases",
-        heading="Do biases go with generalisation?",
+        heading="Do biases correlate with generalisation?",
         subtitle=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
         f"{len(frame)} models, jbias report",
         answer=relations.headline(shown),
@@ -359,7 +366,7 @@ def _biases(models: Models, study: Study, images) -> Blocks:
 
 
 def _normalised(frame: pd.DataFrame, study: Study) -> document.Figure | None:
-    """Draws bands with over those without division of accuracies, where there are any."""
+    """Draw bands from normalised against bands from plain accuracies; None without any."""
     banded = (frame["cb_bw_raw"] <= network_frame.DEGENERATE).to_numpy()
     if not banded.any():
         return None
@@ -373,9 +380,9 @@ def _normalised(frame: pd.DataFrame, study: Study) -> document.Figure | None:
 
 
 def accuracy_table(models: Models) -> tables.Table:
-    """Shows accuracies, and averages over benchmarks."""
+    """Return the table of accuracies and averages by model."""
     names = {one: title(one) for one in models.benchmarks}
-    if models.methods is not None:  # What is not as published is named.
+    if models.methods is not None:  # Name options that differ from the published ones.
         for column, how in models.methods.set_index("column")["how"].items():
             if how != network_frame.USUAL and column in names:
                 names[column] += f" ({how})"
@@ -386,7 +393,7 @@ def accuracy_table(models: Models) -> tables.Table:
 
 
 def average_table(models: Models) -> tables.Table:
-    """Shows averages by category."""
+    """Return the table of averages by category."""
     groups, names = models.frame.groupby("training", sort=False), [*models.members]
     rows = groups[names].mean().assign(models=groups.size()).reset_index()
     columns = {"training": ("training", title)} | tables.columns("models:d")
@@ -395,7 +402,7 @@ def average_table(models: Models) -> tables.Table:
 
 
 def method_table(made: pd.DataFrame) -> tables.Table:
-    """Shows how benchmarks and biases were measured, and of how many images."""
+    """Return the table of settings of benchmarks and biases."""
     counts = made[["images", "images_most"]].itertuples(index=False)
     images = [[f"{n:,.0f}" for n in ends if not pd.isna(n)] for ends in counts]
     told = [" to ".join(dict.fromkeys(ends)) or "–" for ends in images]
@@ -407,21 +414,21 @@ def method_table(made: pd.DataFrame) -> tables.Table:
 
 
 def bias_table(models: Models) -> tables.Table:
-    """Shows biases, and behind the shape bias what it rests on."""
+    """Return the table of biases by model, with interval and decisions of the shape bias."""
     frame, names = models.frame, [*models.biases]
     bands = [f"{name}_raw" for name in names if f"{name}_raw" in frame]
     if "shape" in names:
         behind = names.index("shape") + 1
-        names[behind:behind] = [name for name in _RESTS if name in frame]
+        names[behind:behind] = [name for name in _SHAPE_DETAILS if name in frame]
     seeds = ", of the seed with the fewest" * ("seeds" in frame)
-    interval = f", with Wilson's interval of 95 %, of so many{seeds} (*: fewer than "
-    interval += f"{network_frame.FEW}, which says next to nothing)"
+    interval = f", with Wilson's interval of 95 %, and number of decisions{seeds} (*: fewer than "
+    interval += f"{network_frame.FEW}, which is unreliable)"
     told = {"interval": interval * ("shape_n" in frame)}
     return _model_table("biases", frame, [*names, *bands], **told)
 
 
 def _model_table(name: str, frame: pd.DataFrame, names, **words: str) -> tables.Table:
-    """Makes a table of measures, a row a model; CSV has bands that are none, too."""
+    """Return a table of measures by model; only the files include failed fits of bands."""
     data = frame[["name", "training", "epsilon", *names]]
     data = data.rename_axis("model").reset_index()
     shown = data.copy()

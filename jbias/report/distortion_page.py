@@ -1,4 +1,4 @@
-"""The page on networks of one's own: what distortion does to them, by how they were trained."""
+"""Report page of measured networks of the data-distortion study."""
 
 import collections
 import glob
@@ -98,7 +98,7 @@ _COLUMNS = {
 
 
 class Layout(NamedTuple):
-    """A table of values: its columns, and what leads each row with its cells."""
+    """Layout of a table of values: its columns, and its rows with their leading texts."""
 
     name: str
     caption: str
@@ -107,7 +107,7 @@ class Layout(NamedTuple):
 
 
 def report(study: DistortionStudy, *, notes=(), runs=()) -> document.Report:
-    """Gives the page; the last of its caveats are `ALWAYS`.
+    """Return the page; its last caveats are `ALWAYS`.
 
     notes: what else to know of the networks. runs: workdirs that trained them (paths or
     globs), for what that cost.
@@ -143,12 +143,12 @@ def report(study: DistortionStudy, *, notes=(), runs=()) -> document.Report:
 
 
 def particular(page: document.Report, always: Sequence[str]) -> list[str]:
-    """Gives the caveats that are not those of every page."""
+    """Return the caveats of a page that are not in `always`."""
     return [line for line in page.results["caveats"] if line not in always]
 
 
 def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
-    """Makes a table of a frame; of one that has every share that is hidden, of one share."""
+    """Return a table of a frame, with only the share `HIDDEN` if there are several."""
     if "training" in frame:
         frame = frame.replace({"training": {"": None}})
     rows, data = frame, frame.dropna(axis=1, how="all")
@@ -160,7 +160,7 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
 
 
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
-    """Says of the first measure that two methods share which has most and least of it."""
+    """Return the answer: highest and lowest method of the first quantity of two methods."""
     whole = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, *about), each in whole.groupby(_VALUES[:3], sort=False):
         if len(each) > 1:
@@ -185,9 +185,9 @@ def _every_value(study: DistortionStudy) -> Layout:
 def comparison(
     layout: Layout, study: DistortionStudy, printed=None
 ) -> tables.Table | None:
-    """Makes a table of the values that are known, printed ones below; None of none.
+    """Return a table of measured values, with published values below; None without values.
 
-    printed: mean, std and n of what others published, by cell.
+    printed: published mean, std and n, by key of the number.
     """
 
     def row(source: str, cell: NumberKey) -> Mapping | None:
@@ -227,7 +227,7 @@ def comparison(
 
 
 def _shown(one: Mapping | None, *, counted: bool) -> str:
-    """Shows a mean, what is known of its spread, the number of seeds if asked, and a class."""
+    """Return a mean as text, with its spread, the number of seeds if `counted`, and a class."""
     if one is None:
         return "–"
     lost, low = one.get("left_out", 0), one.get("low", math.nan)
@@ -253,7 +253,7 @@ def _groups(study: DistortionStudy) -> tables.Table | None:
 
 
 def _indices(study: DistortionStudy) -> tables.Table | None:
-    """Gives both variants of the index, and the worst case, under every distortion."""
+    """Return the table of both variants of the index, and the worst case, by distortion."""
     rows = []
     for key, place, condition in dict.fromkeys(_conditions(study)):
         group, at = study.groups[key], (place, condition)
@@ -271,7 +271,7 @@ def _indices(study: DistortionStudy) -> tables.Table | None:
 
 
 def _conditions(study: DistortionStudy) -> Iterator[tuple[Key, tuple, str]]:
-    """Gives distortions of which decisions may be kept; of curves those of tables."""
+    """Yield distortions with stored decisions; of curves only the share `HIDDEN`."""
     for key, one, place in study.measures:
         probe = one.measures[place]["measure"]["probe"]
         for name in dict.fromkeys(found.condition for found in one.numbers[place]):
@@ -282,7 +282,7 @@ def _conditions(study: DistortionStudy) -> Iterator[tuple[Key, tuple, str]]:
 
 
 def _digits(study: DistortionStudy) -> tables.Table | None:
-    """Gives, by digit, how often it and how often the photograph below it is answered."""
+    """Return the table of answers for the digit and for the photograph, by digit."""
     rows, basic = [], {}
     for key, group in study.groups.items():
         for digit, shares in followed(group).items():
@@ -304,37 +304,37 @@ def _digits(study: DistortionStudy) -> tables.Table | None:
 
 
 def flips(before: Values, now: Values) -> str:
-    """Whether the digit led before and the photograph does now."""
+    """Return "yes" if the lead changes from digit to photograph, "no" if not, or UNKNOWN."""
     if before.high < 0 < now.low:
         return "yes"
     return "no" if before.low > 0 or now.high < 0 else UNKNOWN
 
 
 def followed(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
-    """Gives, by digit and seed, the shares in % answered by digit and by photograph.
+    """Return, by digit and seed, the shares in % of answers for digit and for photograph.
 
-    Of stacked images whose halves conflict, of the seeds whose decisions were kept.
+    For stacked images with conflicting halves, and seeds with stored decisions.
     """
     place = study_lib.where(group, "plain", on="stacked_cifar")
-    found: dict[str, list[list[float]]] = {}
-    for one in group.networks.values():
-        decided = one.decided(place).get("") if place in one.measures else None
+    shares_by_digit: dict[str, list[list[float]]] = {}
+    for network in group.networks.values():
+        decided = network.decided(place).get("") if place in network.measures else None
         if decided is None or "texture" not in decided.columns:
             continue
         photo, digit = decided.columns["label"], decided.columns["texture"]
-        names = one.classes(place)
+        names = network.classes(place)
         for c in np.unique(digit[digit >= 0]):
             among = (digit == c) & (photo != c)
             if among.any():
                 name = f"{c} ({names[c]})" if names else str(c)
                 answers = decided.prediction[among]
                 shares = [100 * float((answers == x).mean()) for x in (c, photo[among])]
-                found.setdefault(name, []).append(shares)
-    return {name: np.array(shares) for name, shares in found.items()}
+                shares_by_digit.setdefault(name, []).append(shares)
+    return {name: np.array(shares) for name, shares in shares_by_digit.items()}
 
 
 def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table | None:
-    """Gives what training cost in runs. ValueError where patterns match none."""
+    """Return the table of training costs by run; raise ValueError if patterns match no run."""
     paths = [one.config.get("run", {}).get("path") for one in study.networks]
     measured = collections.Counter(pathlib.Path(x).resolve() for x in paths if x)
     rows = []
@@ -350,20 +350,25 @@ def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table |
             row["measured"] = measured[path.resolve()]
             rows.append(row | {x: costs.get("total", {}).get(x) for x in _COSTS})
     if patterns and not rows:
-        told = f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}"
-        raise ValueError(f"{told}; check it")
+        raise ValueError(
+            f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
+        )
     sums = _with_totals(rows, "run", "assumed", ["seeds", "measured"])
     return _table("training", sums)
 
 
 def _seconds(study: DistortionStudy) -> tables.Table | None:
     rows = []
-    for key, one, place in study.measures:
-        made = one.measures[place]
-        if made["seconds"] is not None:
+    for key, network, place in study.measures:
+        settings = network.measures[place]
+        if settings["seconds"] is not None:
             row = {"model": key.model, "data": key.data, "measure": "@".join(place)}
-            row |= {"device": _device(made), "n": 1, "hours": made["seconds"] / 3600}
-            costs = made.get("cost") or {}
+            row |= {
+                "device": _device(settings),
+                "n": 1,
+                "hours": settings["seconds"] / 3600,
+            }
+            costs = settings.get("cost") or {}
             rows.append(row | {name: costs.get(name) for name in _COSTS})
     if rows:
         words = ["model", "data", "measure", "device"]
@@ -373,7 +378,7 @@ def _seconds(study: DistortionStudy) -> tables.Table | None:
 
 
 def _with_totals(rows, lead: str, device: str, names: list[str]) -> pd.DataFrame:
-    """Adds a row of sums for each device, as hours of unlike ones are not added up."""
+    """Return the rows followed by sums for each device; lead: column for the word total."""
     frame = pd.DataFrame(rows)
     if frame.empty:
         return frame
@@ -382,14 +387,14 @@ def _with_totals(rows, lead: str, device: str, names: list[str]) -> pd.DataFrame
 
 
 def _sums(frame: pd.DataFrame, by: list[str], names: list[str]) -> pd.DataFrame:
-    """Adds up; a cost that one row does not have is not known of the sum, either."""
+    """Return sums by group; a sum with a missing cost is NaN."""
     frame = frame.astype(dict.fromkeys(_COSTS, float))
     groups = frame.groupby(by, sort=False, dropna=False)[[*names, *_COSTS]]
     return groups.agg(lambda each: each.sum(skipna=False)).reset_index()
 
 
 def _device(made: Mapping) -> str:
-    """Says what a measure ran on, and what its energy is of."""
+    """Return the device of a measure, and the assumptions of its energy."""
     if made.get("cost"):
         return workdirs.assumed(made["cost"])
     device = made.get("environment", {}).get("device", {})
@@ -420,36 +425,39 @@ def _caveats(
 
 
 def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
-    """Says whose DI index is missing, and where indices are of unlike numbers of seeds."""
+    """Yield notes on missing DI indices, and on indices of different numbers of seeds."""
     indices = values[values["quantity"].str.startswith("di_")]
-    for (quantity, *about), each in indices.groupby(_VALUES[:4], sort=False):
-        what = f"{QUANTITIES[quantity].title} ({', '.join(filter(None, about))})"
+    for (quantity, *details), each in indices.groupby(_VALUES[:4], sort=False):
+        title = f"{QUANTITIES[quantity].title} ({', '.join(filter(None, details))})"
         if each["n"].nunique() > 1:
             sizes = ", ".join(each["method"] + " " + each["n"].astype(str))
-            yield _CAVEATS["unlike"].format(what, sizes)
-        lost = each[each["left_out"] > 0].itertuples()
-        if whose := [f"{row.left_out} of {row.method}" for row in lost]:
-            yield _CAVEATS["one class"].format(what, tables.join(whose))
+            yield _CAVEATS["unlike"].format(title, sizes)
+        incomplete = each[each["left_out"] > 0].itertuples()
+        if whose := [f"{row.left_out} of {row.method}" for row in incomplete]:
+            yield _CAVEATS["one class"].format(title, tables.join(whose))
 
 
 def unlike_measures(study: DistortionStudy) -> Iterator[str]:
-    """Says which measures are not alike for all groups, or not of usual saliency."""
-    found: dict[tuple, dict[str, dict[str, None]]] = {}
-    for key, one, place in study.measures:
-        ways = found.setdefault(("@".join(place), key.data, key.model), {})
-        ways.setdefault(study_lib.kind(one, place), {})[key.method] = None
-    for (measure, *about), ways in found.items():
+    """Yield notes on measures with different options, or with unusual saliency maps."""
+    ways_by_measure: dict[tuple, dict[str, dict[str, None]]] = {}
+    for key, network, place in study.measures:
+        ways = ways_by_measure.setdefault(("@".join(place), key.data, key.model), {})
+        ways.setdefault(study_lib.kind(network, place), {})[key.method] = None
+    for (measure, *details), ways in ways_by_measure.items():
         options = [{"site": "stage3"} | json.loads(way) for way in ways]
-        odd = any(one.get("quantise") or one["site"] != "stage3" for one in options)
+        odd = any(
+            network.get("quantise") or network["site"] != "stage3"
+            for network in options
+        )
         if len(ways) > 1 or odd:
             each = "; ".join(f"{tables.join(x)} {kind}" for kind, x in ways.items())
-            yield f"{measure} ({', '.join(about)}) was measured in {len(ways)} ways: {each}."
+            yield f"{measure} ({', '.join(details)}) was measured in {len(ways)} ways: {each}."
 
 
 # Figures.
 
-MOST = 12  # Classes of one panel.
-_TOP = 2.0  # No axis of iOcclusion is cut below it.
+MOST = 12  # Most classes of a panel.
+_TOP = 2.0  # Least upper limit of an axis of iOcclusion.
 _WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
 _DISTORTED = {
     "di_grid": "tiles are shuffled",
@@ -462,19 +470,19 @@ _DISTORTED = {
 _OVER = "over the share of pixels hidden by {by}: {about}."
 _DRAWN = {
     "accuracy": f"Accuracy in % on test images {_OVER}",
-    "iocclusion": "iOcclusion, what is left of the gap between training and test accuracy, "
+    "iocclusion": "iOcclusion, the remaining share of the gap between training and test accuracy, "
     f"{_OVER}",
     "curves": "CutOcclusion, accuracy in [0, 1] on test images under a rectangle, and iOcclusion "
     "of what is most salient by Grad-CAM, where pixels are replaced by {by}; trained on {about}.",
-    "wrong": "Shares in % of the wrong predictions by predicted class, on test images as they "
-    "are and where {by}: {about}. Bars are means over {seeds} seeds, dots seeds; of {images} "
+    "wrong": "Shares in % of the wrong predictions by predicted class, on unchanged test images "
+    "and where {by}: {about}. Bars are means over {seeds} seeds, dots seeds; of {images} "
     "images. Above: the DI index and its class. Of many classes those that grow most.",
 }
 _DRAWN["parts"] = _DRAWN["curves"].replace("{about}", "parts of {about}")
 
 
 def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
-    """Gives figures with their sections, one model and data set after another."""
+    """Yield the section and the figure, by model and data set."""
     for (model, data), each in itertools.groupby(study.groups, key=lambda key: key[:2]):
         keys = list(each)
         ending = "_".join([data, model] if len(study.names("model")) > 1 else [data])
@@ -492,9 +500,10 @@ def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
 
 
 def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> document.Placed:
-    """Draws accuracy and iOcclusion over the share that is hidden, a panel a way.
+    """Yield figures of accuracy and iOcclusion by hidden share, with a panel per way.
 
-    parts: networks of parts of a data set among others; only one panel of each is drawn.
+    names: of the lines, by key of the group. parts: whether networks were trained on parts of
+    a data set; then the figure has only one panel of each quantity.
     """
     keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
     frame = hiding.assign(line=[names.get(key) for key in keys])
@@ -517,7 +526,7 @@ def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> document
 
 
 def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Gives lines by way of hiding (panel), in words; one part is no curve."""
+    """Return curves by way of hiding (panel), for ways with more than 2 shares."""
     frame = frame.dropna(subset=[column])
     parts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
     ways = (way.partition(" ") for way in frame["way"])
@@ -528,10 +537,10 @@ def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _drawn(lines, frame, scale: float) -> tuple[plots.Figure, str]:
-    """Draws panels, each method in its colour, and says what lines and bands are.
+    """Return a figure with a colour per method, and the caption of its lines and bands.
 
-    An axis ends at twice the median of the methods' peaks where it would be more than twice
-    as high, for then one curve of iOcclusion hides all others.
+    An axis that would be more than twice as high ends at twice the median of the methods'
+    peaks, so that one curve of iOcclusion does not flatten all others.
     """
     tops = {}
     for title, rows in lines.groupby("panel"):
@@ -560,7 +569,7 @@ def _drawn(lines, frame, scale: float) -> tuple[plots.Figure, str]:
 def _wrong(
     study: DistortionStudy, keys: Sequence[Key], quantity, *at: str
 ) -> document.Placed:
-    """Draws by class which wrong predictions there are, clean and distorted."""
+    """Yield a figure of wrong predictions by class, clean and distorted, if there are any."""
     found = {key.method: study.value(quantity, key) for key in keys}
     found = {name: one for name, one in found.items() if one and one.n}
     if found:
@@ -572,22 +581,22 @@ def _wrong(
         yield "wrong", document.Figure(name, caption, wrong_classes(found))
 
 
-def wrong_classes(found: Mapping[str, Values]) -> plots.Figure:
-    """Draws, a panel a method, each class's share in % of the errors before and after.
+def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
+    """Draw each class's share of the errors in %, clean and distorted, a panel per method.
 
-    Of more than `MOST` classes those with the largest growth in some panel are drawn, the
-    largest first.
+    Of more than `MOST` classes, only those with the largest growth in any panel are drawn, in
+    decreasing order.
     """
-    names, panels = next(iter(found.values())).classes, {}
-    for name, one in found.items():
-        index = ", ".join(filter(None, (f"{one.mean:.2f} %", one.dominant)))
-        errors = np.maximum(one.wrong.sum(axis=2, keepdims=True), 1)
-        panels[f"{name}: {index}"] = 100 * one.wrong / errors
+    names, panels = next(iter(values_by_method.values())).classes, {}
+    for name, values in values_by_method.items():
+        index = ", ".join(filter(None, (f"{values.mean:.2f} %", values.dominant)))
+        errors = np.maximum(values.wrong.sum(axis=2, keepdims=True), 1)
+        panels[f"{name}: {index}"] = 100 * values.wrong / errors
     chosen = np.arange(len(names))
     if len(chosen) > MOST:
         growth = [np.diff(shares, axis=1).mean(axis=0)[0] for shares in panels.values()]
         chosen = np.argsort(-np.max(growth, axis=0), kind="stable")[:MOST]
-    most = max(1, *(shares.max() for shares in panels.values()))
+    largest = max(1, *(shares.max() for shares in panels.values()))
     colours = dict(zip(("as they are", "distorted"), plots.COLOURS, strict=False))
 
     def draw(axes, shares: Float[np.ndarray, "r 2 k"]) -> None:
@@ -596,7 +605,7 @@ def wrong_classes(found: Mapping[str, Values]) -> plots.Figure:
             axes.barh(places, each.mean(axis=0), 0.36, color=colour, lw=0, alpha=0.75)
             if len(each) > 1:
                 axes.plot(each.T, places, "o", color=plots.INK, ms=2, mew=0, alpha=0.7)
-        axes.set(xlim=(0, 1.05 * most), ylim=(len(chosen) - 0.5, -0.5))
+        axes.set(xlim=(0, 1.05 * largest), ylim=(len(chosen) - 0.5, -0.5))
         axes.set_yticks(range(len(chosen)), plots.plain([names[c] for c in chosen]))
         axes.tick_params(axis="y", length=0)
 

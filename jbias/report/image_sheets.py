@@ -1,4 +1,4 @@
-"""Images side by side: what a probe shows of a few, or where networks look in them."""
+"""Figures of images side by side: stimuli of probes, and saliency maps of networks."""
 
 import functools
 import itertools
@@ -15,35 +15,34 @@ from matplotlib import font_manager
 
 from jbias.report import plots
 
-# Pixels of a PNG: all boxes are whole ones, so that no picture is resampled there.
+# Pixels per inch of a PNG: boxes have integer pixels, so that pictures are not resampled.
 DPI = 200
 GAP, NAME, LINE, EDGE = 8, 180, 26, 8
 TITLE, NAMES, HEAD, BELOW = 8, 7, 6, 6  # Points of text.
 MAPS = "magma"  # From black, nothing, to nearly white.
 MARKS = {None: "", True: "✓ ", False: "✗ "}
 COLOURS = {None: plots.INK, True: "#1d7a4f", False: "#b3372f"}
-_FEW_LARGE = dict(least=180, across=12)
 _NOTHING: Mapping = MappingProxyType({})
 
 
 class Note(NamedTuple):
-    """What stands below a picture, a line each; `right` marks the last."""
+    """Text lines below a picture; `right` adds a mark to the last line."""
 
     lines: tuple[str, ...]
     right: bool | None = None
 
 
 class Seen(NamedTuple):
-    """A network's maps of some images, and what it decides about each."""
+    """A network's saliency maps of n images, and its decisions."""
 
     maps: Float[np.ndarray, "n h w"]
     decided: Sequence[str]  # Names of classes.
-    chance: Float[np.ndarray, "n"]  # The probability of that.
+    chance: Float[np.ndarray, "n"]  # Probability of the decision.
     right: Bool[np.ndarray, "n"]
 
 
 class Mean(NamedTuple):
-    """The mean map of so many images, of which some had no evidence at all."""
+    """Mean saliency map of `count` images, of which `empty` have an empty map."""
 
     map: Float[np.ndarray, "h w"]
     count: int
@@ -57,35 +56,42 @@ def saliency(
     *,
     title: str,
 ) -> plots.Figure:
-    """Draws a row an image and a column a network, and below what it decides.
+    """Draw saliency maps: a row per image, a column per network, decisions below.
 
-    names: of the images. seen: by the networks' names.
+    names: names of the images. seen: maps and decisions by name of the network.
     """
     columns, notes = {"as it is": images}, {}
-    for label, of in seen.items():
-        columns[label] = [*map(overlay, images, of.maps)]
-        each = zip(of.decided, of.chance, of.right.tolist(), strict=True)
-        notes[label] = [Note((name, f"{p:.0%}"), right) for name, p, right in each]
+    for label, network_maps in seen.items():
+        columns[label] = [*map(overlay, images, network_maps.maps)]
+        decided = zip(
+            network_maps.decided,
+            network_maps.chance,
+            network_maps.right.tolist(),
+            strict=True,
+        )
+        notes[label] = [Note((name, f"{p:.0%}"), right) for name, p, right in decided]
     foot = "Light is where the evidence for the decision lies; each map's largest value is 1."
     foot += " Below: the decision and its probability."
-    return draw(columns, names, notes=notes, title=title, foot=foot, **_FEW_LARGE)
+    return draw(
+        columns, names, notes=notes, title=title, foot=foot, least=180, across=12
+    )
 
 
 def mean_maps(means: Mapping[str, Mean], *, title: str) -> plots.Figure:
-    """Draws mean maps of networks side by side, in the same colours."""
+    """Draw mean maps of networks side by side, on one colour scale."""
     top, columns, notes = max(m.map.max() for m in means.values()) or 1.0, {}, {}
     for label, m in means.items():
         columns[label] = [m.map / top]
-        told = f"to {m.map.max():.2f}", f"{m.empty} of {m.count} empty"
-        notes[label] = [Note(told)]
+        lines = f"to {m.map.max():.2f}", f"{m.empty} of {m.count} empty"
+        notes[label] = [Note(lines)]
     foot = f"From 0, black, to {top:.2f}, nearly white. Empty maps show no evidence."
-    return draw(columns, notes=notes, title=title, foot=foot, **_FEW_LARGE)
+    return draw(columns, notes=notes, title=title, foot=foot, least=180, across=12)
 
 
 def overlay(
     image: Float[np.ndarray, "h w 3"], weight: Float[np.ndarray, "h w"]
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Lays a map in [0, 1], in its colours, over a grey image in [0, 1]."""
+    """Return a grey version of an image in [0, 1] under a coloured map in [0, 1]."""
     grey = np.asarray(image, np.float64) @ [0.299, 0.587, 0.114]
     colour = mpl.colormaps[MAPS](np.clip(weight, 0, 1))[..., :3]
     return np.rint(255 * (0.4 * grey[..., None] + 0.6 * colour)).astype(np.uint8)
@@ -101,19 +107,21 @@ def draw(
     least: int = 128,
     across: int = 20,
 ) -> plots.Figure:
-    """Draws a row an image and a column a condition, under its name.
+    """Draw pictures in a grid: a row per image, a column per condition.
 
-    columns: by name, each with as many pictures: images (h, w, 3) in [0, 1] or of bytes,
-      maps (h, w) in [0, 1], in colours, or masks (h, w) of bools, white where True.
-    names: of the rows. notes: of some columns, below each picture.
-    least: a pixel of a picture is a square of as many of the PNG's as make the picture at
-      least so wide. across: more columns go on below.
-    ValueError for columns of other lengths, and for none.
+    columns: pictures by title of the column, equally many each: images (h, w, 3) in [0, 1] or
+      uint8, maps (h, w) in [0, 1] (coloured), or masks (h, w) of bool (white where True).
+    names: names of the rows. notes: texts below the pictures of some columns.
+    least: least width of a picture in pixels of the PNG; pixels become squares. across: most
+      columns in one band; further columns follow below.
+    Raises ValueError for columns of different lengths, and without columns.
     """
     counts = {len(column) for column in (*columns.values(), *notes.values())}
     if len(counts) != 1 or 0 in counts or names and {len(names)} != counts:
-        told = "columns must be of the same number of pictures, at least one, and names as many"
-        raise ValueError(f"image_sheets: {told}, got {sorted(counts)} and {len(names)}")
+        raise ValueError(
+            "image_sheets: columns must be of the same number of pictures, at least one, and "
+            f"names as many, got {sorted(counts)} and {len(names)}"
+        )
     shapes = [np.shape(one) for column in columns.values() for one in column]
     tall, wide = (max(shape[i] for shape in shapes) for i in (0, 1))
     scale = math.ceil(least / wide)
@@ -153,42 +161,43 @@ def draw(
 
 
 class _Page(NamedTuple):
-    """A figure whose unit is a pixel, from the upper left."""
+    """A figure with positions in pixels from the upper left corner."""
 
     fig: plots.Figure
     width: int
     height: int
 
     def text(self, x, y, lines, size=NAMES, *, ha="left", va="top", color=plots.INK):
+        """Draw lines of text at a position in pixels; size: in points."""
         place = x / self.width, 1 - y / self.height
         look = dict(ha=ha, va=va, fontsize=size, color=color, linespacing=1.1)
         if lines:
             self.fig.text(*place, "\n".join(plots.plain(lines)), **look)
 
-    def picture(self, x, y, wide, tall, one: np.ndarray):
-        """Draws pixels as squares, so that small images stay sharp."""
+    def picture(self, x, y, wide, tall, picture: np.ndarray):
+        """Draw a picture with square pixels, so that small images stay sharp."""
         kind = {}
-        if one.ndim == 2:
-            kind = dict(cmap="gray" if one.dtype == bool else MAPS, vmin=0, vmax=1)
-        elif one.dtype != np.uint8:
-            one = np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8)
+        if picture.ndim == 2:
+            kind = dict(cmap="gray" if picture.dtype == bool else MAPS, vmin=0, vmax=1)
+        elif picture.dtype != np.uint8:
+            picture = np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)
         corner = x / self.width, 1 - (y + tall) / self.height
         axes = self.fig.add_axes((*corner, wide / self.width, tall / self.height))
-        axes.imshow(one, interpolation="none", **kind)
+        axes.imshow(picture, interpolation="none", **kind)
         axes.set_axis_off()
 
 
 def _below(note: Note, width: int) -> tuple[list[str], str]:
-    """Gives a note in lines of at most so many pixels, with its mark, and its colour."""
+    """Return a note's lines of at most `width` pixels, with its mark, and its colour."""
     marked = [*note.lines[:-1], f"{MARKS[note.right]}{note.lines[-1]}"]
-    lines = [line for one in marked for line in wrapped(one, width, BELOW)]
+    lines = [line for text in marked for line in wrapped(text, width, BELOW)]
     return lines, COLOURS[note.right]
 
 
 def wrapped(text: str, width: float, size: float) -> list[str]:
-    """Text in lines of at most so many pixels, cut at spaces, and after _, / and - in words.
+    """Return text in lines of at most `width` pixels, cut at spaces and after _, / and -.
 
-    size: in points. What is longer still is cut anywhere; no text is no line.
+    size: in points. Longer words are cut anywhere; empty text has no lines.
     """
     lines = [""]
     for part in re.findall(r"\s+|\S+?(?:[_/-](?=[^\W\d])|(?=\s|$))", text.strip()):
@@ -205,7 +214,7 @@ def wrapped(text: str, width: float, size: float) -> list[str]:
 
 @functools.cache
 def _wide(text: str, size: float) -> float:
-    """How many pixels a line of text takes."""
+    """Return the width of a line of text in pixels; size: in points."""
     font = font_manager.get_font(font_manager.findfont(plots.STYLE["font.family"]))
     font.set_size(size, DPI)
     font.set_text(*plots.plain([text]))
@@ -213,7 +222,10 @@ def _wide(text: str, size: float) -> float:
 
 
 def _bands(names: Iterable[str], across: int) -> list[list[str]]:
-    """Columns by bands: those that differ in the last number alone stay together."""
+    """Return names of columns in bands of at most `across`.
+
+    Names that differ only in the last number stay in one band if possible.
+    """
     bands: list[list[str]] = [[]]
     for _, kind in itertools.groupby(names, lambda x: re.sub(r"[\s-][\d.]+$", "", x)):
         several = list(kind)

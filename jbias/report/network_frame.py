@@ -329,7 +329,9 @@ def _method_of(name: str, place, sizes: Cells, settings_by_place: Measures) -> M
     return _method((measure, dataset), settings_by_place, how, n)
 
 
-def _filled(mean: corruption_error.BenchmarkMean, settings_by_place: Measures) -> Method:
+def _filled(
+    mean: corruption_error.BenchmarkMean, settings_by_place: Measures
+) -> Method:
     """Return the settings of a mean over corruptions: published files, measures, or both."""
     how = _unlike(settings_by_place.get(mean.source, {}))
     if not mean.files:

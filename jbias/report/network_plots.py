@@ -27,12 +27,11 @@ Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
 
 
 def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Figure:
-    """Draws, by class, which share of decisions for a cue was for the texture.
+    """Draw the share of texture decisions among decisions for either cue, by class.
 
-    by_class: by decision maker, what cue_conflict.by_class gives; "humans" are drawn
-      first, as red circles. A vertical line is the share over all classes together, which
-      is not the mean of those of the classes. A class without a decision for either cue
-      is left out. As figure 4 of Geirhos et al. 2019.
+    by_class: results of cue_conflict.by_class by decision maker; "humans" are drawn first, as
+      red circles. Vertical lines are shares over the images of all classes, not means of the
+      classes' shares. Classes without a decision for either cue are left out. As figure 4 of Geirhos et al. 2019.
     """
     free = itertools.cycle([one for one in plots.COLOURS if one != _RED])
     others = [name for name in by_class if name != PEOPLE]
@@ -62,11 +61,10 @@ def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Fig
 
 
 def reliability(found: Mapping[str, calibration.Reliability]) -> Figure:
-    """Draws accuracy over confidence by bins, and below it how many images these hold.
+    """Draw accuracy against confidence by bin, and the number of images per bin below.
 
-    found: the bins of each network, a panel each. The gap to the diagonal is filled:
-    below it the network is surer than it is right. The expected calibration error is
-    told.
+    found: bins by network, one panel per network. The gap to the diagonal is filled; below the
+    diagonal, confidence exceeds accuracy. Titles have the expected calibration error.
     """
     across = min(3, len(found))
     rows = math.ceil(len(found) / across)
@@ -103,12 +101,12 @@ Counts = Mapping[str, tuple[int, int]]  # Right and shown, by set or class.
 def accuracies(
     counts: Mapping[str, Counts], *, best_first: bool = False, most: int = 40
 ) -> Figure:
-    """Draws accuracy by set or by class, with Wilson intervals of 95 %.
+    """Draw accuracy by set or by class, with 95 % Wilson intervals.
 
-    counts: by network, then by set or class, right and shown. best_first: the rows of the
-    largest mean over networks come first; dashed lines are of all images together. A
-    network without any keeps its colour for other figures, and is not drawn. Of
-    more than `most` rows the middle ones are left out, and the gap says how many.
+    counts: numbers of right and of all images, by network and set or class. best_first: sort
+    rows by the mean over networks; dashed lines are accuracies over all images. A network
+    without counts is not drawn but keeps its colour for other figures. Of more than `most`
+    rows, the middle ones are left out, and the gap has their number.
     """
     order = [*dict.fromkeys(itertools.chain(*counts.values()))]
 
@@ -139,7 +137,10 @@ def accuracies(
 
 
 def _rows(order: Sequence[str], looks: Mapping, label: str, *, told: bool = True):
-    """Gives a figure and axes with a row for each name, a lane for each network in it."""
+    """Return a figure and axes with a row per name and a lane per network.
+
+    told: whether to reserve room for the legend.
+    """
     row = max(plots.ROW, 0.1 * len(looks) + 0.1)
     return plots.rows(order, [*looks] if told else [], x=label, row=row)
 
@@ -148,10 +149,10 @@ Ends = tuple[float, float, float]  # A share and the ends of its interval.
 
 
 def relative_accuracies(found: Mapping[str, Mapping[str, Ends]]) -> Figure:
-    """Draws which share of its accuracy a network keeps, a row a condition.
+    """Draw the share of accuracy that a network retains, one row per condition.
 
-    found: by network, then condition, the share and the ends of its interval. "humans" are
-      drawn as red circles. A network without any is not drawn, as in `accuracies`.
+    found: share and ends of its interval, by network and condition. "humans" are red circles.
+      Networks without shares are not drawn, as in `accuracies`.
     """
     order = [*dict.fromkeys(itertools.chain(*found.values()))]
     looks = plots.marks(found, [name for name in found if found[name]])
@@ -167,10 +168,9 @@ def relative_accuracies(found: Mapping[str, Mapping[str, Ends]]) -> Figure:
 
 
 def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Figure:
-    """Draws which per cent of each class (a column) got which response (a row).
+    """Draw responses (rows) in % of the images of each class (columns).
 
-    A row more than there are classes is that of no response. Columns of classes without
-    images are hatched.
+    A row beyond the classes is "no response". Columns of classes without images are hatched.
     """
     rows, k = matrix.shape
     names = [*classes, *["no response"] * (rows - k)]
@@ -195,7 +195,7 @@ def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Fi
 
 
 class Band(NamedTuple):
-    """A critical band among the columns of a heat map, in their numbers."""
+    """A critical band in units of the columns of a heat map."""
 
     low: float
     centre: float
@@ -210,10 +210,10 @@ def heat(
     cell: tuple[float, float],
     bands: Mapping[str, Band | None] = MappingProxyType({}),
 ) -> Figure:
-    """Draws shares in per cent as cells, a panel a network.
+    """Draw heat maps of shares in %, one panel per network.
 
-    panels: tables with the same rows, NaN where nothing was measured. bands: where a panel
-    has one, a bar over its cells, from end to end, with a dot at the centre.
+    panels: tables with the same rows; NaN: not measured. across, down: labels of columns and
+    rows. bands: bars above the cells of a panel, with a dot at the centre.
     """
     rows, columns = (max(frame.shape[i] for frame in panels.values()) for i in (0, 1))
     names = [str(name) for frame in panels.values() for name in frame.index]
@@ -240,11 +240,10 @@ _FACTORS = ("shape", "texture")
 
 
 def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Figure:
-    """Draws decoding accuracy by site, in the order in which the network passes them.
+    """Draw decoding accuracy by site, from input to output.
 
-    numbers: those of linear_decoding.measure, of one network on one set. Shuffled labels are
-    dashed, chance is a dotted line for each factor that has another one. ValueError
-    where there is no site.
+    numbers: results of linear_decoding.measure for one network on one set. Shuffled labels are
+    dashed; chance is a dotted line per distinct level. Raises ValueError without sites.
     """
     by = {(one.metric, one.condition): one.value for one in numbers}
     sites = [c for m, c in by if m == "shape_decoding"]

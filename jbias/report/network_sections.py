@@ -59,7 +59,7 @@ def _overview(page: Page) -> Blocks:
 
 
 def _accuracy(page: Page) -> Blocks:
-    """Shows accuracy by set, the main set first; single corruptions are no sets."""
+    """Yield figure and table of accuracy by set, the main set first, without single corruptions."""
     counts: dict[str, dict] = {one.name: {} for one in page.networks}
     for one in page.networks:
         main = one.accuracy and one.accuracy[0]
@@ -140,13 +140,13 @@ def _critical_band(page: Page) -> Blocks:
 
 
 def _prefix(one: MeasuredNetwork, place: Place) -> str:
-    """Gives what the names of a critical band's numbers begin with."""
+    """Return the prefix of the metrics of a critical band."""
     variant = one.measures[place]["measure"]["options"].get("variant", "bvg")
     return "critical_band_" if variant == "bvg" else f"critical_band_{variant}_"
 
 
 def no_band(one: MeasuredNetwork, place: Place) -> str | None:
-    """Return in words why a network has no critical band; None where it has one."""
+    """Return the reason, as text, why a network has no critical band; None if it has one."""
     prefix = _prefix(one, place)
     told = one.values(place, [prefix + flag for flag in _WHY]).values()
     flagged = next(itertools.compress(_WHY.values(), told), None)
@@ -159,7 +159,7 @@ def no_band(one: MeasuredNetwork, place: Place) -> str | None:
 
 
 def noise(one: MeasuredNetwork, place: Place) -> pd.DataFrame:
-    """Gives accuracy by strength of noise, weakest last, and octave."""
+    """Return accuracy by strength of noise (rows, weakest last) and octave (columns)."""
     found = {
         match.groups(): number.value
         for number in one.numbers[place]
@@ -176,7 +176,7 @@ def noise(one: MeasuredNetwork, place: Place) -> pd.DataFrame:
 def band(
     one: MeasuredNetwork, place: Place, cells: pd.DataFrame
 ) -> network_plots.Band | None:
-    """Gives the fitted band in octaves above the lowest of the cells, if there is one."""
+    """Return the fitted band in octaves above the lowest column of `cells`, or None."""
     names = [_prefix(one, place) + end for end in ("bandwidth", "center_frequency")]
     width, centre = one.values(place, names).values()
     if None in (width, centre) or no_band(one, place):
@@ -186,7 +186,7 @@ def band(
 
 
 def _corruption_errors(page: Page) -> tables.Table | None:
-    """Return the table of mean errors and mCE, which says why where there is no mCE."""
+    """Return the table of mean errors and mCE, with the reason for a missing mCE."""
     rows, notes = [], {}
     for network in page.networks:
         for place in network.corrupted:
@@ -271,7 +271,7 @@ def _why_missing(network: MeasuredNetwork, place: Place, missing: Sequence[str])
 
 
 def _corruptions(page: Page) -> Blocks:
-    """Shows each set that was corrupted, and the published files.
+    """Yield figures and tables of each corrupted set, and of the published files.
 
     Measures of one set are together, such as ImageNet-C and C-bar, unless they share a
     condition. Means and mCE come first.
@@ -389,7 +389,7 @@ def _classes(page: Page) -> Blocks:
 
 
 def confusion(one: MeasuredNetwork, place: Place):
-    """Gives the confusion in per cent, the names of its classes and their images, or None."""
+    """Return the confusion matrix in %, its classes, and their numbers of images, or None."""
     decided = one.decided(place).get("")
     if decided is None:
         return None
@@ -402,9 +402,9 @@ def confusion(one: MeasuredNetwork, place: Place):
 
 
 def confusions(page: Page) -> tables.Table | None:
-    """Gives what is taken for what, the sure ones first.
+    """Return the table of the most frequent confusions; None without any.
 
-    Of one image a wrong answer is no confusion yet.
+    Confusions of a single image are left out.
     """
     wilson = functools.cache(decisions.wilson_interval)
     rows = []
@@ -450,7 +450,7 @@ def _made(page: Page) -> Blocks:
 
 
 def provenance(networks: network_page.Networks) -> tables.Table | None:
-    """Shows what each network is, and with what it was measured."""
+    """Return the table of each network's weights, and of the device and software used."""
     rows = []
     for one in networks:
         made, run = one.provenance, one.config.get("run", {})
@@ -471,7 +471,7 @@ def provenance(networks: network_page.Networks) -> tables.Table | None:
 
 
 class Part(NamedTuple):
-    """A section of the page: its title, what makes it, and of which probes it is."""
+    """A section of the page: its title, the function that makes its blocks, and its probes."""
 
     title: str
     blocks: Callable[[Page], Blocks]

@@ -1,4 +1,4 @@
-"""What a page of measured networks shows of shape and texture, and of people."""
+"""Sections on shape, texture and people of the page of measured networks."""
 
 import itertools
 import math
@@ -77,7 +77,7 @@ def order_of_parts(page: Page) -> Blocks:
 
 
 def edges_or_texture(page: Page) -> Blocks:
-    """Shows each set; its mean accuracies are of the networks that were measured alike."""
+    """Yield figure and table by set; means are over networks with the same measure."""
     kinds, rows = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED), []
     for ending, place, those in page.places("cue_decomposition", always=True):
         found: list[dict] = []
@@ -117,7 +117,7 @@ def odd_one_out(page: Page) -> Blocks:
 
 
 def _like_published(page: Page) -> Iterator[dict]:
-    """Gives the shape biases that are of the same images as the published ones."""
+    """Yield rows of shape biases measured on the same images as the published ones."""
     for one, place, _, number in page.numbers("shape_bias", "shape_bias"):
         same = one.split(place[1]) == "cue-conflict"
         same &= one.measures[place]["images"] == published_shape_biases.IMAGES
@@ -132,7 +132,7 @@ def _like_published(page: Page) -> Iterator[dict]:
 
 
 def _people(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
-    """Gives people's shape bias by class, if networks were compared with people."""
+    """Return people's shape bias by class, if networks were compared with people."""
     for one, place, _ in page.each("human"):
         if place[1] == dataset and one.split(dataset) == "cue-conflict":
             root = one.measures[place]["measure"]["options"]["root"]
@@ -148,7 +148,7 @@ def _people(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
 
 
 def like_people(one: MeasuredNetwork) -> dict[str, decisions.Number]:
-    """Gives what a network has in common with people, by metric: means over n sets."""
+    """Return measures of agreement with people, by metric: means over n sets."""
     found = {
         one.split(place[1]): one.numbers[place] for place in one.places_of("human")
     }
@@ -173,7 +173,7 @@ def beside_people(page: Page) -> Blocks:
 
 
 def by_degree(page: Page) -> tables.Table | None:
-    """Gives accuracies by degree of distortion, of sets that have degrees."""
+    """Return the table of accuracies by degree of distortion, for sets with degrees."""
     rows = []
     for one, place, row in page.each("human"):
         about = one.provenance.get("data", {}).get(place[1], {})
@@ -245,7 +245,7 @@ def suppressed_cues(page: Page) -> Blocks:
 
 
 def without_cues(one: MeasuredNetwork, place: Place) -> dict[str, tuple]:
-    """Gives what is left of accuracy without cues, with its interval, where it is known."""
+    """Return the share of accuracy without a cue, with its interval, by condition."""
     found = {
         row: (*one.interval(place, "relative_accuracy", condition),)
         for condition, row in _CUES.items()
@@ -254,7 +254,7 @@ def without_cues(one: MeasuredNetwork, place: Place) -> dict[str, tuple]:
 
 
 def by_strength(one: MeasuredNetwork, place: Place) -> Iterator[tuple]:
-    """Gives the points of curves over the strength of the first step that varies."""
+    """Yield points of curves over the strength of the first step that varies."""
     options = one.measures[place]["measure"]["options"]
     side = options.get("reference", suppression.SIDE)
     for family, conditions in suppression.FAMILIES.items():

@@ -131,7 +131,7 @@ def test_records_become_rows(measured):
     assert (
         "1 of 9 models have no value and are left out of analyses of it: mixup." in told
     )
-    assert "9 seeds of 8 runs are models of their own, as asked" in told
+    assert "9 seeds of 8 runs count as models (--each-seed)" in told
 
 
 def few(run, n, seed=0):
@@ -237,7 +237,7 @@ def test_a_table_of_kinds_that_names_another_model_is_told(measured):
     lines = {"misspelt": {"name": "x", "training": "baseline", "epsilon": float("nan")}}
     kinds = pd.DataFrame.from_dict(lines, orient="index")
     models = bias_study.read([f"{measured}/*"], kinds)
-    assert "Named by the table of kinds and not here: misspelt." in models.notes
+    assert "In the table of kinds but not measured: misspelt." in models.notes
 
 
 def test_kinds_name_checkpoints(measured, tmp_path):
