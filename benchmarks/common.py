@@ -1,4 +1,4 @@
-"""What most benchmarks share: their options, trainers in a setting, and the peer."""
+"""Shared code of benchmarks: command lines, trainers, and the PyTorch peer."""
 
 import argparse
 import contextlib
@@ -10,7 +10,7 @@ import inspect
 import itertools
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -34,26 +34,32 @@ def configured(
     precision: str,
     devices: int,
 ) -> dict[str, Any]:
-    """A config of configs/ in a setting, on the embedded set; None is its own.
+    """Return a config of configs/ with a setting's network, image size and batch.
 
-    What does not mix in groups that a device has whole mixes all that it has.
+    The data set is the embedded one. An algorithm or input whose group size does not divide
+    a device's share of the batch mixes the whole share.
+
+    setting: None keeps the config's own. which: seeds. devices: number of devices.
     """
     c = importlib.import_module(f"jbias.configs.{algorithm}").get_config("seeds=1")
     c.seeds, c.precision = tuple(which), precision
     if setting is not None:
-        stem = {"stem": setting.stem} if setting.stem else {}
-        c.model = dict(name=setting.model, width=setting.width, **stem)
+        network = dict(name=setting.model, width=setting.width)
+        if setting.stem:
+            network["stem"] = setting.stem
+        c.model = network
         c.size, c.train.batch = setting.size, setting.batch
         c.train.n = max(2 * setting.batch, 64)
     share = c.train.batch // devices
-    for one, known in (
+    for entry, functions in (
         (c.algo, algos.ALGOS),
         *((x, augment.AUGMENTS) for x in c.inputs),
     ):
-        group = inspect.signature(known[one["name"]]).parameters.get("mix_group")
-        if group and share % one.get("mix_group", group.default):
+        parameters = inspect.signature(functions[entry["name"]]).parameters
+        group = parameters.get("mix_group")
+        if group and share % entry.get("mix_group", group.default):
             with c.unlocked():
-                one["mix_group"] = share
+                entry["mix_group"] = share
     return jc.to_dict(c)
 
 
@@ -65,7 +71,7 @@ def stage_of(
     precision: str = "auto",
     devices: int = 1,
 ) -> stages.Stage:
-    """The first stage of `configured`, its images drawn and on the devices."""
+    """Return the first stage of the config that `configured` makes of these arguments."""
     config = configured(
         algorithm, setting, which=which, precision=precision, devices=devices
     )
@@ -73,9 +79,9 @@ def stage_of(
 
 
 def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> stages.Stage:
-    """The first stage of a config, its images in memory and on the devices."""
-    alone = {**config, **jc.stage_configs(config)[0], "stages": []}
-    spec = run_spec.RunSpec.from_config(alone)
+    """Return the first stage of a config with its images on the devices."""
+    first_stage = {**config, **jc.stage_configs(config)[0], "stages": []}
+    spec = run_spec.RunSpec.from_config(first_stage)
     (train,) = setup.open_train_sets(spec)
     images = {
         key: loader.decode_all(source, workers=1)
@@ -86,13 +92,13 @@ def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> stages.Stage:
 
 
 def with_seeds(stage: stages.Stage, which: Sequence[int]) -> stages.Stage:
-    """The stage with other seeds to train, of the first branch."""
+    """Return the stage with the seeds `which` of the first branch."""
     members = run_spec.members(which, [stage.members[0].branch])
     return dataclasses.replace(stage, members=members)
 
 
 class Trainer:
-    """Trains some seeds of a stage with one strategy."""
+    """A trainer of some seeds of a stage with one strategy."""
 
     def __init__(
         self,
@@ -110,60 +116,91 @@ class Trainer:
 
     @property
     def images(self) -> int:
-        """Of all seeds, in one step."""
+        """Number of images in a step of all seeds."""
         return self.stage.order.batch * len(self.which)
 
     def run(self, steps: int) -> None:
-        """Takes `steps` steps, and waits for them."""
-        ahead = range(self.step, self.step + steps)
-        for static, same in itertools.groupby(ahead, self.stage.static):
-            first, *more = same
-            args = self.stage.batches(first, 1 + len(more))
-            held = self.stage.shared(self.step)
-            self.packed, _ = self.stage.advance(self.packed, args, held, static)
+        """Run `steps` training steps and wait for their end."""
+        numbers = range(self.step, self.step + steps)
+        for static, group in itertools.groupby(numbers, self.stage.static):
+            group_steps = list(group)
+            args = self.stage.batches(group_steps[0], len(group_steps))
+            stored = self.stage.shared(self.step)
+            self.packed, _ = self.stage.advance(self.packed, args, stored, static)
         self.step += steps
         jax.block_until_ready(self.packed)
 
     @property
     def states(self) -> tuple:
-        """One a seed."""
+        """Training states, one per seed."""
         return self.layout.unpack(self.packed)
 
 
 def parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:
-    """A command line with the options that most benchmarks have."""
-    made = argparse.ArgumentParser(
+    """Return a command line with the options that most benchmarks have.
+
+    doc: description. defaults: values that replace the options' defaults.
+    """
+    result = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = made.add_argument
-    add("--setting", choices=("own", *SETTINGS), default="shapes")
-    add("--model", help="instead of the setting's, likewise the next")
-    add("--width", type=int)
-    add("--size", type=int, help="pixels")
-    add("--batch", type=int)
-    add("--precision", default="auto")
-    add("--steps", type=int, default=8, help="in one turn")
-    add("--rounds", type=int, default=7)
-    add("--torch", help="the Python that has PyTorch, if not this one; no: none")
-    add("--out", type=pathlib.Path, default=measured.RESULTS)
-    add("--name", help="of the results, if not the benchmark's, setting's and device's")
-    made.set_defaults(**defaults)
-    return made
+    add = result.add_argument
+    add(
+        "--setting",
+        choices=("own", *SETTINGS),
+        default="shapes",
+        help="network, image size and batch; own: as in the config (default: %(default)s)",
+    )
+    add("--model", help="name of the network (default: the setting's)")
+    add("--width", type=int, help="width of the network (default: the setting's)")
+    add("--size", type=int, help="image size in pixels (default: the setting's)")
+    add("--batch", type=int, help="images per step and seed (default: the setting's)")
+    add(
+        "--precision",
+        default="auto",
+        help="auto, float32 or bfloat16 (default: %(default)s)",
+    )
+    add("--steps", type=int, default=8, help="steps in a turn (default: %(default)s)")
+    add(
+        "--rounds",
+        type=int,
+        default=7,
+        help="rounds in which all variants take a turn (default: %(default)s)",
+    )
+    add(
+        "--torch",
+        help="Python with PyTorch; no: do not measure PyTorch (default: this Python)",
+    )
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=measured.RESULTS,
+        help="folder for the results (default: benchmarks/results)",
+    )
+    add("--name", help="name of the results (default: from benchmark and setting)")
+    result.set_defaults(**defaults)
+    return result
 
 
 def setting_of(options: argparse.Namespace) -> Setting | None:
-    """The setting that the command line asks for; None is each config's own."""
-    named = ("model", "width", "size", "batch")
-    own = {key: value for key in named if (value := getattr(options, key)) is not None}
+    """Return the setting of the command line; None means each config's own."""
+    names = ("model", "width", "size", "batch")
+    changes = {
+        name: getattr(options, name)
+        for name in names
+        if getattr(options, name) is not None
+    }
     if options.setting == "own":
-        if own:
-            raise SystemExit(f"benchmarks: {min(own)} needs a --setting")
+        if changes:
+            raise SystemExit(f"benchmarks: {min(changes)} needs a --setting")
         return None
-    return dataclasses.replace(SETTINGS[options.setting], **own)
+    return dataclasses.replace(SETTINGS[options.setting], **changes)
 
 
-def told(options: argparse.Namespace, setting: Setting | None) -> dict[str, Any]:
-    """What was asked for, for the results."""
+def describe_options(
+    options: argparse.Namespace, setting: Setting | None
+) -> dict[str, Any]:
+    """Return the setting and the precision, to write them with the results."""
     return {
         "setting": setting and dataclasses.asdict(setting),
         "precision": "bfloat16" if is_half(options.precision) else "float32",
@@ -171,7 +208,7 @@ def told(options: argparse.Namespace, setting: Setting | None) -> dict[str, Any]
 
 
 def name_of(options: argparse.Namespace, benchmark: str) -> str:
-    """What its results are called."""
+    """Return the name of a benchmark's results."""
     backend = jax.default_backend()
     kind = "" if options.setting == "own" else f"-{options.setting}"
     return options.name or f"{benchmark}{kind}-{backend}"
@@ -181,37 +218,37 @@ def name_of(options: argparse.Namespace, benchmark: str) -> str:
 def peer_of(
     options: argparse.Namespace, setting: Setting | None, *, seeds: int
 ) -> Iterator[peer.Peer | None]:
-    """PyTorch's part in a benchmark; None where it is not there, or without setting."""
+    """Yield the PyTorch peer of a benchmark, which is closed after the context.
+
+    None if PyTorch is missing or switched off, or without a setting.
+    """
     python = options.torch or sys.executable
-    missing = not options.torch and importlib.util.find_spec("torch") is None
-    if options.torch == "no" or missing or setting is None:
+    is_missing = not options.torch and importlib.util.find_spec("torch") is None
+    if options.torch == "no" or is_missing or setting is None:
         yield None
         return
-    half = is_half(options.precision)
-    made = peer.Peer(
-        python, setting, seeds=seeds, precision="bfloat16" if half else "float32"
-    )
+    precision = "bfloat16" if is_half(options.precision) else "float32"
+    torch_peer = peer.Peer(python, setting, seeds=seeds, precision=precision)
     try:
-        yield made
+        yield torch_peer
     finally:
-        made.close()
+        torch_peer.close()
 
 
 def is_half(precision: str) -> bool:
-    """Whether convolutions compute in bfloat16."""
+    """Return True if convolutions compute in bfloat16."""
     return mesh.dtype(precision) == jax.numpy.bfloat16
 
 
-def same_size(trainer: Trainer, facts: Mapping[str, Any]) -> None:
-    """Refuses to compare networks of different sizes."""
+def check_same_size(trainer: Trainer, num_parameters: int) -> None:
+    """Raise SystemExit unless the trainer's network has as many parameters as PyTorch's."""
     ours = sum(x.size for x in jax.tree.leaves(trainer.states[0].params["net"]))
-    if ours != facts["parameters"]:
+    if ours != num_parameters:
         raise SystemExit(
-            f"benchmarks: our network has {ours} parameters, PyTorch's "
-            f"{facts['parameters']}"
+            f"benchmarks: our network has {ours} parameters, PyTorch's {num_parameters}"
         )
 
 
 def repeated(run: Callable[[int], Any], steps: int) -> Callable[[], Any]:
-    """A turn of that many steps."""
+    """Return a function without arguments that calls `run` with `steps`."""
     return functools.partial(run, steps)

@@ -40,7 +40,7 @@ def main() -> None:
     }
     with common.peer_of(options, setting, seeds=options.seeds) as other:
         if other:
-            common.same_size(trainer, other.facts)
+            common.check_same_size(trainer, other.facts["parameters"])
             for name, way in (
                 ("training", other.train),
                 ("evaluation", other.evaluate),
@@ -68,7 +68,7 @@ def main() -> None:
         out=options.out,
         seeds=options.seeds,
         eval_batch=options.eval_batch,
-        **common.told(options, setting),
+        **common.describe_options(options, setting),
     )
 
 

@@ -1,13 +1,13 @@
-"""How fast images come in: decoding and a random crop, beside other libraries.
+"""Measure decoding and random cropping of images, compared with other libraries.
 
     python -m benchmarks.input --root=DIR [--size=224] [--rounds=9] [--core=0]
 
-Every JPEG file below DIR is read into memory, and one window of it drawn. Then all
-routes take turns at the same windows on one core; a rate is images over seconds of CPU
-time, the median over rounds. `of Pillow` and `of decoding` are medians of the ratios
-within a round: to what torchvision does with Pillow, and to decoding alone, whole, by
-libjpeg-turbo. Errors are against Pillow's crop, in levels of 255. TensorFlow and
-TurboJPEG 3 count where they are installed. Writes benchmarks/results/input-<size>.json and .md.
+Every JPEG file below DIR is read into memory, and a random window of each is drawn. All
+routes take turns at the same windows on one core. A rate is images per second of CPU time, the
+median over rounds. `of Pillow` and `of decoding` are medians of ratios within a round: to
+torchvision's use of Pillow, and to decoding the whole image by libjpeg-turbo. Errors are
+differences from Pillow's crop, in levels of 0 to 255. TensorFlow and TurboJPEG 3 are measured
+if they are installed. Writes benchmarks/results/input-<size>.json and .md.
 """
 
 import argparse
@@ -36,24 +36,24 @@ PACKAGES = ("simplejpeg", "turbojpeg", "cykooz-resizer", "opencv-python-headless
 PILLOW, LIMIT = "Pillow, as torchvision", "libjpeg-turbo, decoding alone"
 
 Item = tuple[bytes, decoding.Window]
-Route = Callable[[Sequence[Item]], Iterator[np.ndarray]]  # Of all images, in order.
+Route = Callable[[Sequence[Item]], Iterator[np.ndarray]]  # Items -> crops, in order.
 
 
 def items(root: pathlib.Path, seed: int = 0) -> list[Item]:
-    """The files below a folder, each with its window."""
-    generator, found = np.random.default_rng(seed), []
+    """Return the contents of all JPEG files below a folder, each with a random window."""
+    rng, file_items = np.random.default_rng(seed), []
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in (".jpeg", ".jpg"):
             with Image.open(path) as image:
-                window = decoding.random_window(generator, *image.size)
-            found.append((path.read_bytes(), window))
-    if not found:
+                window = decoding.random_window(rng, *image.size)
+            file_items.append((path.read_bytes(), window))
+    if not file_items:
         raise SystemExit(f"benchmarks.input: no JPEG files below {root}")
-    return found
+    return file_items
 
 
 def pillow(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
-    """Decodes, cuts, resizes with antialiasing."""
+    """Return a crop by Pillow, resized with antialiasing."""
     left, top, width, height = window
     image = Image.open(io.BytesIO(data)).convert("RGB")
     image = image.crop((left, top, left + width, top + height))
@@ -61,7 +61,7 @@ def pillow(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
 
 
 def opencv(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
-    """Decodes, cuts, resizes without antialiasing."""
+    """Return a crop by OpenCV, resized without antialiasing."""
     left, top, width, height = window
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -69,101 +69,105 @@ def opencv(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
 
 
 def ours(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
-    """jbias.data.decoding.cropped."""
+    """Return a crop by jbias.data.decoding.cropped."""
     return decoding.cropped(lambda: io.BytesIO(data), "", size, lambda w, h: window)
 
 
 def without_turbojpeg(route: Route) -> Route:
-    """The same where TurboJPEG 3 is not installed."""
+    """Return the route as it runs if TurboJPEG 3 is not installed."""
 
-    def run(found: Sequence[Item]) -> Iterator[np.ndarray]:
+    def run(file_items: Sequence[Item]) -> Iterator[np.ndarray]:
         with mock.patch.object(decoding, "turbojpeg_library", lambda: None):
-            yield from route(found)
+            yield from route(file_items)
 
     return run
 
 
 def canvas(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
-    """jbias.data.decoding.canvas, for the device to cut."""
+    """Return the canvas of jbias.data.decoding.canvas, which the device crops."""
     return decoding.canvas(lambda: io.BytesIO(data), "", size)[0]
 
 
 def decoded(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
-    """All pixels, and nothing else: what no route through them can pass."""
+    """Return all pixels; decoding bounds the rate of every route that needs them."""
     return simplejpeg.decode_jpeg(data)
 
 
-def tensorflow(found: Sequence[Item], size: int) -> Route:
-    """tf.data with decode_and_crop_jpeg, resized without antialiasing."""
+def tensorflow(file_items: Sequence[Item], size: int) -> Route:
+    """Return a route by tf.data with decode_and_crop_jpeg, without antialiasing."""
     import tensorflow as tf
 
-    def one(data, window):
+    def crop(data, window):
         left, top, width, height = tf.unstack(window)
         image = tf.image.decode_and_crop_jpeg(data, [top, left, height, width], 3)
         image = tf.image.resize(image, [size, size])
         return tf.cast(tf.round(image), tf.uint8)
 
-    data, windows = zip(*found, strict=True)
+    data, windows = zip(*file_items, strict=True)
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     pairs = tf.data.Dataset.from_tensor_slices((list(data), np.array(windows)))
-    images = pairs.map(one).prefetch(2).with_options(options)
+    images = pairs.map(crop).prefetch(2).with_options(options)
     return lambda _: images.as_numpy_iterator()
 
 
-def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
-    """Everything that is timed, by its name in the table."""
+def routes(file_items: Sequence[Item], size: int) -> dict[str, Route]:
+    """Return all routes to measure, by their name in the table."""
 
-    def each(one: Callable[..., np.ndarray], **options) -> Route:
-        one = functools.partial(one, **{"size": size, **options})
-        return lambda found: (one(data, window) for data, window in found)
+    def for_all(crop: Callable[..., np.ndarray], crop_size: int = size) -> Route:
+        return lambda file_items: (
+            crop(data, window, crop_size) for data, window in file_items
+        )
 
-    made = {
-        PILLOW: each(pillow),
-        "OpenCV, no antialias": each(opencv),
-        "jbias.data.decoding.cropped, simplejpeg": without_turbojpeg(each(ours)),
-        f"jbias.data.decoding.canvas, {size * 8 // 7}": each(
-            canvas, size=size * 8 // 7
-        ),
-        LIMIT: each(decoded),
+    canvas_size = size * 8 // 7
+    routes_by_name = {
+        PILLOW: for_all(pillow),
+        "OpenCV, no antialias": for_all(opencv),
+        "jbias.data.decoding.cropped, simplejpeg": without_turbojpeg(for_all(ours)),
+        f"jbias.data.decoding.canvas, {canvas_size}": for_all(canvas, canvas_size),
+        LIMIT: for_all(decoded),
     }
     if decoding.turbojpeg_library():
-        made["jbias.data.decoding.cropped, TurboJPEG 3"] = each(ours)
+        routes_by_name["jbias.data.decoding.cropped, TurboJPEG 3"] = for_all(ours)
     if importlib.util.find_spec("tensorflow"):
-        made["tf.data, no antialias"] = tensorflow(found, size)
-    return made
+        routes_by_name["tf.data, no antialias"] = tensorflow(file_items, size)
+    return routes_by_name
 
 
-def timed(made: dict[str, Route], found: Sequence[Item], rounds: int) -> dict:
-    """Seconds of CPU time for all images, by route, a round each."""
+def timed(
+    routes_by_name: dict[str, Route], file_items: Sequence[Item], rounds: int
+) -> dict:
+    """Return seconds of CPU time for all images per round, by route."""
 
-    def all_of(route: Route) -> None:
-        collections.deque(route(found), maxlen=0)  # Keeps none.
+    def run(route: Route) -> None:
+        collections.deque(route(file_items), maxlen=0)  # Consumes the iterator.
 
-    ways = {name: functools.partial(all_of, route) for name, route in made.items()}
-    return measured.in_turns(ways, rounds, warm=1, clock=time.process_time)
+    runs = {
+        name: functools.partial(run, route) for name, route in routes_by_name.items()
+    }
+    return measured.in_turns(runs, rounds, warm=1, clock=time.process_time)
 
 
 def errors(pixels: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> dict | None:
-    """How far crops are from Pillow's; None for what makes no crops."""
+    """Return differences of crops from Pillow's; None if the route makes no crops."""
     if any(a.shape != b.shape for a, b in zip(pixels, exact, strict=True)):
         return None
-    apart = [a.astype(float) - b for a, b in zip(pixels, exact, strict=True)]
-    squares = [np.square(d).mean() for d in apart]
-    level = lambda square: 10 * np.log10(255**2 / square) if square else None
+    differences = [a.astype(float) - b for a, b in zip(pixels, exact, strict=True)]
+    squares = [np.square(d).mean() for d in differences]
+    psnr = lambda square: 10 * np.log10(255**2 / square) if square else None
     return {
-        "mean": float(np.mean([np.abs(d).mean() for d in apart])),
-        "max": max(float(np.abs(d).max()) for d in apart),
-        "psnr": level(np.mean(squares)),
-        "least_psnr": level(max(squares)),
+        "mean": float(np.mean([np.abs(d).mean() for d in differences])),
+        "max": max(float(np.abs(d).max()) for d in differences),
+        "psnr": psnr(np.mean(squares)),
+        "least_psnr": psnr(max(squares)),
     }
 
 
-def host(found: Sequence[Item], size: int, rounds: int) -> dict[str, dict]:
-    """Rates and errors of all routes from bytes in memory to pixels in memory."""
-    made = routes(found, size)
-    seconds = timed(made, found, rounds)
-    exact = list(made[PILLOW](found))
+def host(file_items: Sequence[Item], size: int, rounds: int) -> dict[str, dict]:
+    """Return rates and errors of all routes, from bytes in memory to pixels, by name."""
+    routes_by_name = routes(file_items, size)
+    seconds = timed(routes_by_name, file_items, rounds)
+    exact = list(routes_by_name[PILLOW](file_items))
 
     def ratio(name: str, other: str) -> float:
         pairs = zip(seconds[other], seconds[name], strict=True)
@@ -171,18 +175,18 @@ def host(found: Sequence[Item], size: int, rounds: int) -> dict[str, dict]:
 
     return {
         name: {
-            "images_per_second": len(found) / statistics.median(seconds[name]),
+            "images_per_second": len(file_items) / statistics.median(seconds[name]),
             "of_pillow": ratio(name, PILLOW),
             "of_decoding": ratio(name, LIMIT),
             "seconds": seconds[name],
-            "error": errors(list(made[name](found)), exact),
+            "error": errors(list(routes_by_name[name](file_items)), exact),
         }
-        for name in made
+        for name in routes_by_name
     }
 
 
 def table(written: dict) -> str:
-    """What was written, as Markdown."""
+    """Return the results as a Markdown table."""
     lines = [
         "| route | images/s a core | of Pillow | of decoding | mean error | max | PSNR | least PSNR |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -214,46 +218,47 @@ def table(written: dict) -> str:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of those that are installed."""
-    found = {}
+    """Return the versions of the packages that are installed, by name."""
+    version_by_package = {}
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            version_by_package[name] = importlib.metadata.version(name)
+    return version_by_package
 
 
-def described(found: Sequence[Item]) -> dict[str, float]:
-    """How large the images are."""
-    sizes = [Image.open(io.BytesIO(data)).size for data, _ in found]
+def described(file_items: Sequence[Item]) -> dict[str, float]:
+    """Return number and mean sizes of the images."""
+    sizes = [Image.open(io.BytesIO(data)).size for data, _ in file_items]
     return {
-        "count": len(found),
-        "mean_bytes": statistics.mean(len(data) for data, _ in found),
+        "count": len(file_items),
+        "mean_bytes": statistics.mean(len(data) for data, _ in file_items),
         "mean_pixels": statistics.mean(w * h for w, h in sizes),
-        "mean_window_pixels": statistics.mean(w * h for _, (*_, w, h) in found),
+        "mean_window_pixels": statistics.mean(w * h for _, (*_, w, h) in file_items),
     }
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measure all routes, print and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--root", type=pathlib.Path, required=True)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--core", type=int, default=0, help="which one, on Linux")
+    add = parser.add_argument
+    add("--root", type=pathlib.Path, required=True, help="folder of JPEG files")
+    add("--size", type=int, default=224, help="side of crops in pixels (default: 224)")
+    add("--rounds", type=int, default=9, help="number of rounds (default: 9)")
+    add("--core", type=int, default=0, help="CPU core to run on, on Linux (default: 0)")
     options = parser.parse_args()
     cores = range(os.cpu_count())
     if hasattr(os, "sched_setaffinity"):
         cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {options.core})
     cv2.setNumThreads(0)
-    found = items(options.root)
-    results = host(found, options.size, options.rounds)
+    file_items = items(options.root)
+    results = host(file_items, options.size, options.rounds)
     written = {
         **measured.facts(),
         "size": options.size,
-        "images": described(found),
+        "images": described(file_items),
         "ratios": {f"{k} / {PILLOW}": r["of_pillow"] for k, r in results.items()},
         "results": results,
     }

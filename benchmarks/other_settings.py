@@ -1,12 +1,12 @@
-"""Thirty epochs, 64 pixels, photographs: the tables and the figure of docs/results.md.
+"""Write tables and a figure of docs/results.md: thirty epochs, 64 pixels, photographs.
 
     python -m benchmarks.other_settings [--out=docs]
     python -m benchmarks.other_settings --runs runs/constant/* runs/cosine/*
 
-From docs/results/all.csv and docs/results/thirty_epochs.csv. Writes
+Reads docs/results/all.csv and docs/results/thirty_epochs.csv. Writes
 benchmarks/results/other-settings.md and OUT/results-epochs.svg. With --runs,
-thirty_epochs.csv is first made of these runs: a row is an epoch of a seed, the columns its accuracies and its
-shape bias, as shares of 1.
+thirty_epochs.csv is first written from these runs: a row per epoch of a seed, with accuracies
+and shape bias in [0, 1] as columns.
 """
 
 import argparse
@@ -30,80 +30,102 @@ from jbias.runs import results
 ROOT = pathlib.Path(__file__).parents[1]
 EPOCHS = ROOT / "docs/results/thirty_epochs.csv"
 RUN = ["method", "schedule", "seed", "epoch"]
-EARLY = 5  # Epochs that other tables have.
-SETTLED = 10  # Epochs whose swings are not counted: the network still learns much.
+EARLY = 5  # Number of epochs in the other tables.
+SETTLED = 10  # Swings are counted from this epoch on, when learning has slowed down.
 
 
-def of_runs(workdirs: list[str]) -> pd.DataFrame:
-    """The scores of every epoch: a column a test set, validation and shape bias."""
+def read_epochs(workdirs: list[str]) -> pd.DataFrame:
+    """Return the scores of every epoch of some runs.
+
+    Rows are indexed by RUN; columns are the test sets, "valid" and "shape_bias".
+    """
     rows = results.read(workdirs)
     rows = rows[rows["metric"].isin(["accuracy", "shape_bias"])]
     rows = rows[rows["dataset"] != "train"]
-    shape = rows["metric"] == "shape_bias"
-    schedules = {
+    is_shape_bias = rows["metric"] == "shape_bias"
+    optim_configs = {
         name: json.loads((pathlib.Path(name) / "config.json").read_text())["optim"]
         for name in rows["workdir"].unique()
     }
     rows = rows.assign(
-        column=rows["dataset"].astype(object).where(~shape, "shape_bias"),
-        schedule=[schedules[name]["schedule"]["name"] for name in rows["workdir"]],
+        column=rows["dataset"].astype(object).where(~is_shape_bias, "shape_bias"),
+        schedule=[optim_configs[name]["schedule"]["name"] for name in rows["workdir"]],
         method=[all_results.NAMES.get(x, x) for x in all_results.methods(rows)],
         epoch=rows["epoch"].round().astype(int),
     )
     return rows.pivot(index=RUN, columns="column", values="value").sort_index()
 
 
-def gaps(accuracy: pd.DataFrame, chosen: int) -> pd.Series:
-    """Of each set: how much better its own best epoch is than the chosen one."""
-    return (accuracy.max() - accuracy.iloc[chosen]).drop("valid")
+def oracle_gaps(accuracy: pd.DataFrame, selected: int) -> pd.Series:
+    """Return by how much the best epoch of each test set exceeds the selected epoch.
+
+    accuracy: epochs by data sets of one seed. selected: row of the selected epoch.
+    """
+    return (accuracy.max() - accuracy.iloc[selected]).drop("valid")
 
 
 def swings(accuracy: pd.DataFrame) -> pd.Series:
-    """Of each set: the mean absolute change from an epoch to the next."""
+    """Return the mean absolute change between successive epochs, by data set.
+
+    accuracy: epochs by data sets of one seed.
+    """
     return accuracy.diff().abs().iloc[SETTLED:].mean()
 
 
-def of_epochs(scores: pd.DataFrame) -> str:
-    """The table of thirty epochs: the gap to an oracle, swings, and what stays."""
+def format_epochs(scores: pd.DataFrame) -> str:
+    """Return the table of thirty epochs as Markdown.
+
+    Columns: shape bias at the epoch selected by validation, its change after epoch EARLY,
+    gap to the best epoch of each test set, and swings between epochs.
+
+    scores: as read_epochs returns them.
+    """
     lines = []
-    for (method, schedule), of in scores.groupby(["method", "schedule"], sort=False):
-        seeds = [100 * one.droplevel(RUN[:3]) for _, one in of.groupby("seed")]
-        # Validation may be best in several epochs: the first, as jbias selects.
-        chosen = [one["valid"].argmax() for one in seeds]
-        shape = [one.pop("shape_bias") for one in seeds]
-        moved = [(one.loc[EARLY:] - one.loc[EARLY]).abs().max() for one in shape]
-        best = [one.iloc[at] for one, at in zip(shape, chosen, strict=True)]
-        gap = pd.concat(map(gaps, seeds, chosen), axis=1).mean(axis=1)
-        swing = pd.concat(map(swings, seeds), axis=1).mean(axis=1)
+    for (method, schedule), rows in scores.groupby(["method", "schedule"], sort=False):
+        accuracies = [100 * seed.droplevel(RUN[:3]) for _, seed in rows.groupby("seed")]
+        # The first of equally good epochs, as jbias selects them.
+        selected = [accuracy["valid"].argmax() for accuracy in accuracies]
+        biases = [accuracy.pop("shape_bias") for accuracy in accuracies]
+        changes = [(bias.loc[EARLY:] - bias.loc[EARLY]).abs().max() for bias in biases]
+        selected_biases = [
+            bias.iloc[epoch] for bias, epoch in zip(biases, selected, strict=True)
+        ]
+        gap = pd.concat(map(oracle_gaps, accuracies, selected), axis=1).mean(axis=1)
+        swing = pd.concat(map(swings, accuracies), axis=1).mean(axis=1)
         outside = swing.drop(["valid", "test"])
         lines.append(
             (
                 f"{method}, {schedule}",
-                all_results.spread(np.array(best)),
-                f"{max(moved):.0f}",
+                all_results.spread(np.array(selected_biases)),
+                f"{max(changes):.0f}",
                 f"{gap.mean():.1f}; {gap.max():.1f} ({gap.idxmax()})",
                 f"{swing['valid']:.1f}",
                 f"{outside.mean():.1f}; {outside.max():.1f} ({outside.idxmax()})",
             )
         )
     head = (
-        *("Method, schedule", "shape bias, %"),
+        "Method, schedule",
+        "shape bias, %",
         f"largest change of a seed after epoch {EARLY}",
         "gap to an oracle: mean; largest (set)",
-        *("swing in validation", "elsewhere: mean; largest (set)"),
+        "swing in validation",
+        "elsewhere: mean; largest (set)",
     )
     return all_results.table(head, lines)
 
 
-def of_pixels() -> str:
-    """The table of 64 pixels beside 32, at one rate of each method."""
+def format_pixels() -> str:
+    """Return a table that compares images of 64 and 32 pixels, at one rate per method."""
     rows = all_results.rows_of("64-pixels", "shape_bias")
     rates = {
         all_results.NAMES.get(name, name): rate
         for name, rate in zip(rows["method"], rows["rate"], strict=True)
     }
 
-    def both(metric: str, **where: object) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def read_both(
+        metric: str, **where: object
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return scores per seed at 32 and at 64 pixels, by method."""
         large = all_results.by_method("64-pixels", metric, **where)
         small = {
             rate: all_results.by_method("every-rate", metric, rate=rate, **where)
@@ -111,64 +133,77 @@ def of_pixels() -> str:
         }
         return {name: (small[rate][name], large[name]) for name, rate in rates.items()}
 
-    shape, right = both("shape_bias"), both("accuracy", dataset="test")
-    p = [scipy.stats.mannwhitneyu(*pair).pvalue for pair in shape.values()]
+    biases = read_both("shape_bias")
+    accuracies = read_both("accuracy", dataset="test")
+    pvalues = [
+        scipy.stats.mannwhitneyu(small, large).pvalue
+        for small, large in biases.values()
+    ]
     lines = [
         (
             name,
             f"{rates[name]:g}",
-            *map(all_results.spread, shape[name]),
+            *map(all_results.spread, biases[name]),
             all_results.p_value(adjusted),
-            *map(all_results.spread, right[name]),
+            *map(all_results.spread, accuracies[name]),
         )
-        for name, adjusted in zip(rates, stats.adjust(p, "holm"), strict=True)
+        for name, adjusted in zip(rates, stats.adjust(pvalues, "holm"), strict=True)
     ]
     head = (
-        *("Shape bias, %", "rate", "32 pixels, ten seeds", "64 pixels, five seeds"),
-        *("p", "accuracy on `test` at 32", "at 64"),
+        "Shape bias, %",
+        "rate",
+        "32 pixels, ten seeds",
+        "64 pixels, five seeds",
+        "p",
+        "accuracy on `test` at 32",
+        "at 64",
     )
     return all_results.table(head, lines)
 
 
-def of_photographs() -> str:
-    """The table of photographs; p of Dunnett's test against ERM."""
-    shape = all_results.by_method("tiny-imagenet", "shape_bias")
+def format_photographs() -> str:
+    """Return the table of photographs, with p of Dunnett's test against ERM."""
+    biases = all_results.by_method("tiny-imagenet", "shape_bias")
     neither = all_results.by_method("tiny-imagenet", "fraction_neither")
-    others = [name for name in shape if name != "ERM"]
-    found = scipy.stats.dunnett(
-        *(shape[name] for name in others), control=shape["ERM"], rng=0
+    methods = [name for name in biases if name != "ERM"]
+    test = scipy.stats.dunnett(
+        *(biases[name] for name in methods), control=biases["ERM"], rng=0
     )
-    # Its integral is exact to some three digits after the point.
-    p = {
-        name: "< 0.001" if one < 0.001 else all_results.p_value(one)
-        for name, one in zip(others, found.pvalue, strict=True)
+    # SciPy's numerical integral is exact to about three decimals.
+    p_texts = {
+        name: "< 0.001" if pvalue < 0.001 else all_results.p_value(pvalue)
+        for name, pvalue in zip(methods, test.pvalue, strict=True)
     }
-    sets = ("val", "cue-conflict", "edge", "silhouette")
-    right = [
-        all_results.by_method("tiny-imagenet", "accuracy", dataset=x) for x in sets
+    datasets = ("val", "cue-conflict", "edge", "silhouette")
+    accuracies = [
+        all_results.by_method("tiny-imagenet", "accuracy", dataset=dataset)
+        for dataset in datasets
     ]
     lines = [
         (
             name,
-            all_results.spread(shape[name]),
-            p.get(name, "–"),
-            *(f"{np.median(of[name]):.0f}" for of in (neither, *right)),
+            all_results.spread(biases[name]),
+            p_texts.get(name, "–"),
+            *(f"{np.median(scores[name]):.0f}" for scores in (neither, *accuracies)),
         )
-        for name in sorted(shape, key=lambda name: -np.median(shape[name]))
+        for name in sorted(biases, key=lambda name: -np.median(biases[name]))
     ]
-    head = ("Photographs, %", "shape bias", "p against ERM", "neither cue", *sets)
+    head = ("Photographs, %", "shape bias", "p against ERM", "neither cue", *datasets)
     return all_results.table(head, lines)
 
 
 def draw(scores: pd.DataFrame, path: pathlib.Path) -> None:
-    """Draws a line a seed: shape bias after each epoch, a panel a method and schedule."""
+    """Write a figure of shape bias by epoch: a panel per method and schedule.
+
+    Each line is a seed. scores: as read_epochs returns them.
+    """
     figure, axes = plt.subplots(
         2, 2, figsize=(6.4, 4.4), layout="constrained", sharex=True, sharey=True
     )
     for row, method in zip(axes, ("ERM", "SagNet"), strict=True):
         for panel, schedule in zip(row, ("constant", "cosine"), strict=True):
-            of = scores.loc[method, schedule]["shape_bias"].unstack("seed")
-            panel.plot(of.index, 100 * of.to_numpy(), lw=1.2)
+            biases = scores.loc[method, schedule]["shape_bias"].unstack("seed")
+            panel.plot(biases.index, 100 * biases.to_numpy(), lw=1.2)
             panel.set_title(f"{method}, {schedule} rate", fontsize=10)
             panel.spines[["top", "right"]].set_visible(False)
     axes[0, 0].set_ylim(0, 100)
@@ -180,27 +215,36 @@ def draw(scores: pd.DataFrame, path: pathlib.Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Writes the tables and the figure."""
+    """Write the tables and the figure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--out", type=pathlib.Path, default=ROOT / "docs", help="of the figure"
+        "--out",
+        type=pathlib.Path,
+        default=ROOT / "docs",
+        help="folder for the figure (default: docs)",
     )
-    parser.add_argument("--runs", nargs="+", metavar="WORKDIR")
+    parser.add_argument(
+        "--runs",
+        nargs="+",
+        metavar="WORKDIR",
+        help="runs to write thirty_epochs.csv from (default: read the file as it is)",
+    )
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     scores = pd.read_csv(EPOCHS, index_col=RUN)
     if options.runs:
-        found = of_runs(options.runs).round(6)
-        if missing := {*scores.index.droplevel(["seed", "epoch"])} - {
-            *found.index.droplevel(["seed", "epoch"])
-        }:
-            wanted = ", ".join(" ".join(one) for one in sorted(missing))
-            parser.error(f"--runs: without {wanted}; all are needed")
-        found.to_csv(EPOCHS)
-        scores = found
-    text = f"{of_epochs(scores)}\n{of_pixels()}\n{of_photographs()}"
+        new_scores = read_epochs(options.runs).round(6)
+        missing = {*scores.index.droplevel(["seed", "epoch"])} - {
+            *new_scores.index.droplevel(["seed", "epoch"])
+        }
+        if missing:
+            names = ", ".join(" ".join(pair) for pair in sorted(missing))
+            parser.error(f"--runs: no runs of {names}; add them")
+        new_scores.to_csv(EPOCHS)
+        scores = new_scores
+    text = f"{format_epochs(scores)}\n{format_pixels()}\n{format_photographs()}"
     path = ROOT / "benchmarks/results/other-settings.md"
     path.write_text(text, encoding="utf-8")
     draw(scores, options.out / "results-epochs.svg")

@@ -166,7 +166,7 @@ def main() -> None:
         ratios={f"{name} / {base}": one["ratio"] for name, one in found.items()},
         out=options.out,
         algorithm=options.algorithm,
-        **common.told(options, setting),
+        **common.describe_options(options, setting),
     )
     return None
 

@@ -193,7 +193,7 @@ def main() -> None:
         tables(results),
         ratios={f"gradients / {k}": 1 / r["of_gradients"] for k, r in found.items()},
         out=options.out,
-        **common.told(options, common.setting_of(options)),
+        **common.describe_options(options, common.setting_of(options)),
     )
 
 

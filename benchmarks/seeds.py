@@ -42,7 +42,7 @@ def compare(algorithm: str, number: int, options, setting) -> dict:
     plain = algorithm == "erm" and setting is not None
     with common.peer_of(options, setting if plain else None, seeds=number) as other:
         if other:
-            common.same_size(alone[0], other.facts)
+            common.check_same_size(alone[0], other.facts["parameters"])
             ways[common.TORCH] = common.repeated(other.train, options.steps)
         seconds = measured.in_turns(ways, options.rounds)
     images = dict.fromkeys(seconds, options.steps * stage.order.batch * number)
@@ -88,7 +88,7 @@ def main() -> None:
         text,
         ratios=ratios,
         out=options.out,
-        **common.told(options, setting),
+        **common.describe_options(options, setting),
     )
 
 

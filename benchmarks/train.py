@@ -54,7 +54,7 @@ def main() -> None:
     }
     with common.peer_of(options, setting, seeds=options.seeds) as other:
         if other:
-            common.same_size(trainers[base], other.facts)
+            common.check_same_size(trainers[base], other.facts["parameters"])
             base = common.TORCH
             ways[base] = common.repeated(other.train, options.steps)
         seconds = measured.in_turns(ways, options.rounds)
@@ -76,7 +76,7 @@ def main() -> None:
         ratios={f"{name} / {base}": r["ratio"] for name, r in found.items()},
         out=options.out,
         seeds=options.seeds,
-        **common.told(options, setting),
+        **common.describe_options(options, setting),
     )
 
 

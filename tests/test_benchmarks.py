@@ -179,37 +179,51 @@ def test_the_headline_has_medians_and_ranges(tmp_path):
 
 
 def test_a_rate_is_chosen_by_the_mean_of_this_call_s_seeds(tmp_path, monkeypatch):
-    """What other calls left is not looked at; a grid tries no rates beside its own."""
+    """Runs of other calls are ignored, and without `extend` no further rates are tried."""
     accuracy = {"0.02": (0.5, 0.75), "0.05": (1.0, None), "0.1": (0.75, 0.75)}
 
     def train(config, run, *_):
         for rate in config.partition("optim.rate=")[2].split("+"):
             folder = run / f"vary/optim.rate={rate}"
             (folder / "evals").mkdir(parents=True)
-            told = json.dumps({"optim": {"rate": float(rate)}})
-            (folder / "config.json").write_text(told)
-            about = dict(
-                algorithm="erm", variant="", model="m", train_data="d", stage=0
-            )
-            about |= dict(run="r", epoch=1.0, condition="", metric="accuracy")
-            about |= dict(dataset="valid", count=None, n=4, status="ok")
+            config_text = json.dumps({"optim": {"rate": float(rate)}})
+            (folder / "config.json").write_text(config_text)
             for step in (9, 10):
                 rows = [
                     records.Record(
-                        seed=seed, step=step, value=value if step == 10 else 1, **about
+                        run="r",
+                        algorithm="erm",
+                        variant="",
+                        model="m",
+                        train_data="d",
+                        stage=0,
+                        seed=seed,
+                        step=step,
+                        epoch=1.0,
+                        dataset="valid",
+                        condition="",
+                        metric="accuracy",
+                        value=value if step == 10 else 1,
+                        count=None,
+                        n=4,
+                        status="ok",
                     )
                     for seed, value in enumerate(accuracy.get(rate, (0.25,)))
                 ]
                 text = records.dumps(rows)
                 (folder / f"evals/{step}.jsonl").write_text(text)
 
-    monkeypatch.setattr(small, "trained", train)
+    def tune(folder, rates, seeds, extend):
+        return small.tune("erm", folder, rates, seeds=seeds, extend=extend, flags=())
+
+    monkeypatch.setattr(small, "train", train)
     train("erm:vary=optim.rate=0.01", tmp_path / "0.01")
-    found = small.tune("erm", tmp_path, "0.02+0.05+0.1", 2, False, ())
-    assert found == {0.02: 0.625, 0.05: 0.5, 0.1: 0.75} and small.best(found) == 0.1
-    more = small.tune("erm", tmp_path / "more", "0.02+0.05+0.1", 2, True, ())
-    assert more == {**found, 0.2: 0.25}
-    assert small.tune("erm", tmp_path / "one", "0.3", 1, True, ()) == {0.3: None}
+    grid = tune(tmp_path, "0.02+0.05+0.1", seeds=2, extend=False)
+    assert grid == {0.02: 0.625, 0.05: 0.5, 0.1: 0.75}
+    assert small.best_rate(grid) == 0.1
+    extended = tune(tmp_path / "more", "0.02+0.05+0.1", seeds=2, extend=True)
+    assert extended == {**grid, 0.2: 0.25}
+    assert tune(tmp_path / "one", "0.3", seeds=1, extend=True) == {0.3: None}
 
 
 def test_growth_of_memory_is_of_medians_after_warm_up():

@@ -393,7 +393,7 @@ def test_epochs_of_runs_are_their_records(tmp_path):
         lines += [
             json.loads(x) for file in files for x in file.read_text().split("\n") if x
         ]
-    found = other_settings.of_runs([str(run) for run in sorted(tmp_path.iterdir())])
+    found = other_settings.read_epochs([str(run) for run in sorted(tmp_path.iterdir())])
     assert found.index.names == ["method", "schedule", "seed", "epoch"]
     kinds = ("accuracy", "shape_bias")
     wanted = [x for x in lines if x["metric"] in kinds and x["dataset"] != "train"]
