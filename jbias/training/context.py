@@ -1,4 +1,4 @@
-"""What stays the same during a run, and the few things that its loop changes."""
+"""The context of a run: its fixed parts, and the few values that the loop changes."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,7 +17,7 @@ from jbias.training.stages import Stage
 
 
 class Evaluation(NamedTuple):
-    """What one step's evaluation found."""
+    """The result of one step's evaluation."""
 
     step: int
     records: Sequence  # results.Record
@@ -29,7 +29,7 @@ NOT_EVALUATED = Evaluation(-1, (), {})
 
 @dataclasses.dataclass
 class RunContext:
-    """A run under way."""
+    """The context of a run in progress."""
 
     spec: run_spec.RunSpec
     workdir: epath.Path
@@ -69,23 +69,23 @@ class RunContext:
         self.elsewhere = self.config["run"]["evaluate"] == "elsewhere"
 
     def state_shapes(self, stage: int) -> tuple:
-        """The shapes of a stage's states, to read a checkpoint into."""
+        """Return the shapes of a stage's states, to read a checkpoint into."""
         return self.stages[stage].state_shapes
 
     def stop_requested(self, step: int | None = None) -> bool:
-        """Whether all processes stop here; each asks at the same places.
+        """Return True if all processes must stop now; all must call this together.
 
-        At a step jax's own service is asked, too, whether it has told of a preemption.
+        step: if given, preemption notices from JAX's own service count, too.
         """
         self.halted = self.halted or self.team.agree_to_stop(self.stop, step)
         return bool(self.halted)
 
     def flush(self) -> None:
-        """Waits for all steps taken so far, and tells which seeds they ended."""
+        """Wait for all steps taken so far, and log the seeds that diverged in them."""
         self.log_divergences(self.monitor.flush())
 
     def log_divergences(self, events: list[divergence.Divergence]) -> None:
-        """Says of seeds that they have just diverged."""
+        """Log the seeds that have just diverged, and the consequence for each."""
         others = "no other is left" if self.monitor.all_diverged else "the others go on"
         for seed, step, cause, rolled_back in events:
             then = f"it stays as it was at step {step - 1}; {others}"
@@ -94,12 +94,15 @@ class RunContext:
                 then = f"rolled back to step {to}, its rate is {scale:g} of what it was"
             line = f"seed {seed} diverged: {cause} not finite at step {step}; {then}"
             event = "rolled_back" if rolled_back else "diverged"
-            told = console.LogEvent(line, event, step=step, seed=str(seed))
-            self.log(told.at("warning"))
+            log_event = console.LogEvent(line, event, step=step, seed=str(seed))
+            self.log(log_event.at("warning"))
 
     def rollback(self, seed: Hashable, step: int) -> tuple[int, float]:
-        """Where a seed's failed step sent it, and by what its rate is multiplied since."""
+        """Return the step that a seed was rolled back to, and the factor on its rate since.
+
+        step: the failed step.
+        """
         stage = next(s for s in self.stages if s.first < step <= s.last)
         steps = self.monitor.rolled_back[seed]
-        times = sum(stage.first < one <= step for one in steps)
+        times = sum(stage.first < failed_step <= step for failed_step in steps)
         return stage.rollback.target(step), stage.rollback.factor**times

@@ -1,8 +1,8 @@
-"""What the steps of a stage learn from: a set on the device, rows from files, or windows.
+"""Input pipelines: give the steps of a stage their batches.
 
-Resident sets live on the device as a whole. Streamed ones are read from their files in
-each seed's own order. Of windowed ones a part is on the device, which all seeds share, and
-the next part is under way. Where several processes train, each reads its own share.
+A resident set is on the device completely. A streamed set is read from its files in each
+seed's own order. Of a windowed set a part is on the device, shared by all seeds, while the
+next part is read. If several processes train, each reads its share.
 """
 
 import abc
@@ -28,42 +28,42 @@ Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
 
 
 class InputPipeline(abc.ABC):
-    """What the steps of some seeds learn from; called with ascending steps.
+    """The source of the batches of a stage's seeds; steps are asked for in ascending order.
 
-    Unless it says otherwise, nothing is held but for the batches, or one thing throughout.
+    By default the shared rows never change.
     """
 
     order: samplers.Sampler
-    streams = True  # Whether images are read while it is trained on.
-    fixed: int | None = None  # The seed whose order all have: config.fix.order.
+    streams = True  # True if images are read from files during training.
+    fixed: int | None = None  # config.fix.order: the seed whose order all seeds use.
 
     def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
-        """One seed's batch: places in what is held, or the rows themselves."""
+        """Return a seed's batch: indices into the shared rows, or rows."""
         return self.order.index(seed if self.fixed is None else self.fixed, step)
 
-    def wait(self, step: int, halt: Callable[[], bool]) -> bool:
-        """Waits for what is held at a step; False where `halt` said so before."""
+    def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
+        """Wait for a step's shared rows; return False if `stop_requested` was True first."""
         return True
 
     def shared(self, step: int) -> Rows:
-        """What all seeds draw from at this step, on the device."""
+        """Return the rows on the device that all seeds draw from at this step."""
         return {}
 
     def next_change(self, step: int) -> int:
-        """The first later step at which another thing is held."""
+        """Return the first later step with other shared rows."""
         return samplers.NEVER
 
     def close(self) -> None:
-        """Stops what reads ahead."""
+        """Stop reading ahead."""
 
     @abc.abstractmethod
     def shapes(self) -> tuple[PyTree, PyTree]:
-        """Shapes and types of what `batch` and `shared` give."""
+        """Return the shapes and types of the results of `batch` and `shared`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ResidentInput(InputPipeline):
-    """A set that lives on the device as a whole."""
+    """A data set that is on the device completely."""
 
     order: samplers.Sampler
     rows: Rows
@@ -82,10 +82,10 @@ class ResidentInput(InputPipeline):
 )
 @dataclasses.dataclass(frozen=True)
 class FlatImages:
-    """Images that are held as rows of bytes, and come out whole.
+    """Images stored as rows of bytes; indexing returns images.
 
-    A TPU lays a set of four axes out with the images innermost, and again with them
-    outermost, all of it, whenever some are taken.
+    A TPU stores an array of four axes with the images innermost, and copies the whole array
+    to another layout whenever images are gathered. Rows of bytes avoid this copy.
     """
 
     rows: UInt8[Array, "n hwc"]
@@ -97,25 +97,26 @@ class FlatImages:
     def __getitem__(self, index: Any) -> UInt8[Array, "b h w c"]:
         return self.rows[index].reshape(-1, *self.shape)
 
-    __iter__ = None  # It would never end: jax takes the last row for all behind it.
+    # Iteration would never end: JAX returns the last row for any index after the end.
+    __iter__ = None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self[:], dtype)
 
 
 def flatten_images(rows: Rows) -> Rows:
-    """Rows as they are held on a device."""
+    """Return the rows with their images as `FlatImages`."""
     image = rows["image"]
     return {**rows, "image": FlatImages(image.reshape(len(image), -1), image.shape[1:])}
 
 
 def index_shape(order: samplers.Sampler) -> jax.ShapeDtypeStruct:
-    """Shape and type of a batch of places in what is held."""
+    """Return the shape and type of a batch of indices."""
     return jax.ShapeDtypeStruct((order.batch,), np.int32)
 
 
 def rows_shape(rows: Rows, count: int) -> PyTree:
-    """Shapes and types of so many rows like these."""
+    """Return the shapes and types of `count` rows with the columns of the given rows."""
     return {
         name: jax.ShapeDtypeStruct((count, *column.shape[1:]), column.dtype)
         for name, column in rows.items()
@@ -123,17 +124,17 @@ def rows_shape(rows: Rows, count: int) -> PyTree:
 
 
 def assemble_batch(
-    held: Rows, taken: Int[Array, "b"] | Rows, classes: int | None
+    shared: Rows, rows: Int[Array, "b"] | Rows, classes: int | None
 ) -> dict[str, Array]:
-    """Makes a batch of rows, or of the examples at these places in what is held.
+    """Return a batch: "image" in [0, 1], one-hot "target", "index" and further columns.
 
-    Returns "image" in [0, 1], "index", each further column under its own name, and
-    "target" one-hot, unless `classes` is None.
+    shared: rows on the device. rows: the rows of the batch, or their indices in `shared`.
+    classes: number of classes; None: keep "label" and add no "target".
     """
-    batch = taken
-    if not isinstance(taken, Mapping):
-        batch = {"index": taken}
-        batch |= {name: column[taken] for name, column in held.items()}
+    batch = rows
+    if not isinstance(rows, Mapping):
+        batch = {"index": rows}
+        batch |= {name: column[rows] for name, column in shared.items()}
     batch = {**batch, "image": batch["image"].astype(jnp.float32) / 255}
     if classes is not None:
         batch["target"] = jax.nn.one_hot(batch.pop("label"), classes)
@@ -142,13 +143,13 @@ def assemble_batch(
 
 @dataclasses.dataclass(frozen=True)
 class JoinedSources:
-    """Sets one after the other, and what is known of all their examples."""
+    """Several data sets, concatenated, with the columns of all their examples."""
 
     opened: tuple[base.Source, ...]
     columns: Mapping[str, np.ndarray]
 
-    def each(self, index: Int[np.ndarray, "m"]) -> Iterator[tuple[base.Source, int]]:
-        """The set of each example, and its number there."""
+    def locate(self, index: Int[np.ndarray, "m"]) -> Iterator[tuple[base.Source, int]]:
+        """Yield (source, the example's number in that source) for each index."""
         ends = np.cumsum([len(source) for source in self.opened])
         for example, which in zip(index, np.searchsorted(ends, index, "right")):
             source = self.opened[which]
@@ -157,51 +158,60 @@ class JoinedSources:
     def rows(
         self, index: Int[np.ndarray, "m"], image: np.ndarray | None = None
     ) -> Rows:
-        """Images with their columns; without `image` they are as for evaluation."""
+        """Return the rows of the examples.
+
+        image: their images; default: images preprocessed as for evaluation.
+        """
         if image is None:
             image = _empty(len(index), self.opened[0].size)
-            for i, (source, number) in enumerate(self.each(index)):
+            for i, (source, number) in enumerate(self.locate(index)):
                 image[i] = source.image(number)
-        known = {name: column[index] for name, column in self.columns.items()}
-        return {"image": image, "index": index.astype(np.int32), **known}
+        columns = {name: column[index] for name, column in self.columns.items()}
+        return {"image": image, "index": index.astype(np.int32), **columns}
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchReader:
-    """Reads rows of one seed's batch, cut at random by the seed, step and row alone."""
+    """A reader of rows of a batch; crops depend only on the seed, step and row.
+
+    Calling with (step, seed, slice of rows in the batch) returns the rows.
+    """
 
     files: JoinedSources
     order: samplers.Sampler
-    name: str
-    size: int
+    name: str  # Of the data set, for the stream of random numbers.
+    size: int  # Side of the images, in pixels.
     window: Mapping[str, Any] | None  # None: preprocessed as for evaluation.
-    fix: Mapping[str, int]  # Seeds of "order" and "augment" that all seeds take.
+    fix: Mapping[str, int]  # config.fix: seeds of "order" and "augment" for all seeds.
 
     def __call__(self, step: int, seed: int, rows: slice) -> Rows:
         index = self.order.index(self.fix.get("order", seed), step)[rows]
         if self.window is None:
             return self.files.rows(index)
         image = _empty(len(index), self.size)
-        for i, (source, number) in enumerate(self.files.each(index)):
+        for i, (source, number) in enumerate(self.files.locate(index)):
             generator = self.generator(seed, step, rows.start + i)
-            cut = functools.partial(decoding.random_window, generator, **self.window)
-            image[i] = source.cropped(number, self.size, cut)
+            crop = functools.partial(decoding.random_window, generator, **self.window)
+            image[i] = source.cropped(number, self.size, crop)
         return self.files.rows(index, image)
 
     def generator(self, seed: int, step: int, row: int) -> np.random.Generator:
-        """What an image is cut by; cheaper than a jax key, and needs no device."""
+        """Return the generator of an image's crop; cheaper than a JAX key, without device."""
         stream = zlib.crc32(f"crop/{self.name}".encode())
-        drawn = self.fix.get("augment", seed)
-        return np.random.default_rng((drawn, stream, step, row))
+        augment_seed = self.fix.get("augment", seed)
+        return np.random.default_rng((augment_seed, stream, step, row))
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowReader:
-    """Reads members of a window: whole images squeezed to a canvas, or preprocessed."""
+    """A reader of members of a window: images resized to a canvas, or preprocessed.
+
+    Calling with the numbers of members returns their rows.
+    """
 
     files: JoinedSources
-    first: int  # Example that the members are counted from.
-    canvas: int | None
+    first: int  # The example with number 0.
+    canvas: int | None  # Side in pixels; None: preprocessed as for evaluation.
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> Rows:
         index = members + self.first
@@ -209,19 +219,22 @@ class WindowReader:
             return self.files.rows(index)
         image = _empty(len(index), self.canvas)
         aspect = np.ones(len(index), np.float32)
-        for i, (source, number) in enumerate(self.files.each(index)):
+        for i, (source, number) in enumerate(self.files.locate(index)):
             image[i], aspect[i] = source.canvas(number, self.canvas)
         return {**self.files.rows(index, image), "aspect": aspect}
 
 
 def _empty(count: int, side: int) -> UInt8[np.ndarray, "count side side 3"]:
+    """Return an uninitialised array of `count` square images."""
     return np.empty((count, side, side, 3), np.uint8)
 
 
 class StreamedInput(InputPipeline):
-    """Rows for each seed, read from the set's files in the seed's own order.
+    """A data set whose rows are read from files, in each seed's own order.
 
-    read(step, seed, rows) -> Rows gives rows of one batch, wherever it runs.
+    read: (step, seed, slice of rows) -> rows of one batch; may run in another process.
+    seeds: in the order in which `batch` is called. steps: number of steps of the stage.
+    place: moves rows to the devices; None: they stay on the host.
     """
 
     def __init__(
@@ -235,9 +248,15 @@ class StreamedInput(InputPipeline):
     ):
         self.order, self.read, self._steps = order, read, steps
         self._place, self._reading = place, reading
-        part = dict(part=reading.part, parts=reading.parts)
-        self._pieces = BatchPieces(read, tuple(seeds), order.batch, **part)
-        self._next, self._coming = None, None
+        self._pieces = BatchPieces(
+            read,
+            tuple(seeds),
+            batch=order.batch,
+            part=reading.part,
+            parts=reading.parts,
+        )
+        # The iterator over pieces that are read ahead, and the number of its next piece.
+        self._iterator, self._next = None, None
 
     def batch(self, seed: int, step: int) -> Rows:
         pieces = self._pieces
@@ -245,9 +264,9 @@ class StreamedInput(InputPipeline):
         if number != self._next:
             self.close()
             stop = pieces.number(self._steps, pieces.seeds[0])
-            self._coming = self._reading.pieces(pieces, number, stop)
+            self._iterator = self._reading.pieces(pieces, number, stop)
         self._next = number + pieces.pieces_per_batch
-        rows = _joined([next(self._coming) for _ in range(number, self._next)])
+        rows = _concatenate([next(self._iterator) for _ in range(number, self._next)])
         return self._place(rows) if self._place else rows
 
     def shapes(self) -> tuple[PyTree, PyTree]:
@@ -255,28 +274,32 @@ class StreamedInput(InputPipeline):
         return rows_shape(first, self.order.batch), {}
 
     def close(self) -> None:
-        if self._coming is not None:
-            self._coming.close()
-        self._next = self._coming = None
+        if self._iterator is not None:
+            self._iterator.close()
+        self._next = self._iterator = None
 
 
 class BatchPieces(NamedTuple):
-    """Numbers the pieces of a part of all batches: by step, then seed, then place."""
+    """The pieces of one process's part of all batches, numbered by step, seed and place.
+
+    Calling with the number of a piece returns its rows.
+    """
 
     read: Callable[[int, int, slice], Rows]
     seeds: tuple[int, ...]
-    batch: int
+    batch: int  # Examples per batch.
     part: int = 0
     parts: int = 1
 
     @property
     def pieces_per_batch(self) -> int:
+        """The number of pieces in this part of a batch."""
         return -(-self.batch // self.parts // loader.PIECE_SIZE)
 
     def number(self, step: int, seed: int) -> int:
-        """The first piece of a batch."""
-        before = step * len(self.seeds) + self.seeds.index(seed)  # Batches.
-        return before * self.pieces_per_batch
+        """Return the number of the first piece of a batch."""
+        num_batches_before = step * len(self.seeds) + self.seeds.index(seed)
+        return num_batches_before * self.pieces_per_batch
 
     def __call__(self, number: int) -> Rows:
         batch, piece = divmod(number, self.pieces_per_batch)
@@ -287,11 +310,15 @@ class BatchPieces(NamedTuple):
 
 
 class WindowedInput(InputPipeline):
-    """A window of a set on the device, which all seeds share, and the next under way.
+    """A data set of which a window is on the device, shared by all seeds.
 
-    Each set of the order has its own windows; read[i](members) -> Rows gives rows
-    of set i. Two windows at most are on the device and two in the host's memory; three
-    where there are several sets and processes.
+    The next window is read meanwhile. Each set of the order has its own windows.
+
+    read: for each set, members -> rows. steps: number of steps of the stage. place: moves
+    rows to the devices. fixed: see `InputPipeline`.
+
+    At most two windows are on the device and two in the host's memory; three with several
+    sets and processes.
     """
 
     def __init__(
@@ -306,52 +333,70 @@ class WindowedInput(InputPipeline):
         self.order, self._alone, self.fixed = order, reading.parts == 1, fixed
         self._place = lambda rows: place(flatten_images(rows))
         parts = order.orders if isinstance(order, samplers.MixtureSampler) else (order,)
-        self._parts = []
-        for one, part, last in zip(read, parts, order.windows(steps - 1), strict=True):
-            share = (reading.part, reading.parts, reading.devices)
-            stream = _WindowStream(WindowPieces(one, part, *share), last + 1, reading)
-            self._parts.append(stream)
-        self._numbers, self._held = None, None
+        self._streams = []
+        last_windows = order.windows(steps - 1)
+        for read_set, part, last in zip(read, parts, last_windows, strict=True):
+            pieces = WindowPieces(
+                read_set,
+                part,
+                part=reading.part,
+                parts=reading.parts,
+                devices=reading.devices,
+            )
+            self._streams.append(_WindowStream(pieces, last + 1, reading))
+        # The rows on the devices, and the numbers of their windows, one per set.
+        self._rows, self._numbers = None, None
 
-    def wait(self, step: int, halt: Callable[[], bool]) -> bool:
+    def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
         numbers = self.order.windows(step)
         return numbers == self._numbers or all(
-            part.wait(number, halt) for part, number in zip(self._parts, numbers)
+            stream.wait(number, stop_requested)
+            for stream, number in zip(self._streams, numbers)
         )
 
     def shared(self, step: int) -> Rows:
         numbers = self.order.windows(step)
         if numbers != self._numbers:
-            self._held = None  # Its memory is free once the steps under way are done.
-            rows = [part.rows(number) for part, number in zip(self._parts, numbers)]
+            # The memory of the old window is free once the dispatched steps are done.
+            self._rows = None
+            rows = [
+                stream.rows(number) for stream, number in zip(self._streams, numbers)
+            ]
             if self._alone:
-                self._held = self._place(_joined(rows))
+                self._rows = self._place(_concatenate(rows))
             else:
                 placed = []
-                for part, one in zip(self._parts, rows):
-                    cut = functools.partial(lambda n, x: x[:n], part.pieces.order.span)
-                    placed.append(jax.tree.map(cut, self._place(one)))
-                self._held = _joined(placed, jnp.concatenate)
+                for stream, set_rows in zip(self._streams, rows):
+                    span = stream.pieces.order.span  # Without the padding.
+                    placed.append(
+                        jax.tree.map(
+                            lambda x, span=span: x[:span], self._place(set_rows)
+                        )
+                    )
+                self._rows = _concatenate(placed, jnp.concatenate)
             self._numbers = numbers
-        return self._held
+        return self._rows
 
     def next_change(self, step: int) -> int:
         return self.order.next_change(step)
 
     def shapes(self) -> tuple[PyTree, PyTree]:
-        pieces = self._parts[0].pieces
+        pieces = self._streams[0].pieces
         first = pieces.read(pieces.order.members(0)[:1])
-        held = rows_shape(first, self.order.span)
-        return index_shape(self.order), jax.eval_shape(flatten_images, held)
+        window_shape = rows_shape(first, self.order.span)
+        return index_shape(self.order), jax.eval_shape(flatten_images, window_shape)
 
     def close(self) -> None:
-        self._numbers = self._held = None
-        for part in self._parts:
-            part.close()
+        self._numbers = self._rows = None
+        for stream in self._streams:
+            stream.close()
 
 
 class WindowPieces(NamedTuple):
-    """Numbers the pieces of a part of all windows of one set."""
+    """The pieces of one process's part of all windows of one set, numbered by window.
+
+    Calling with the number of a piece returns its rows.
+    """
 
     read: Callable[[Int[np.ndarray, "m"]], Rows]
     order: samplers.EpochSampler | samplers.WindowSampler
@@ -361,13 +406,14 @@ class WindowPieces(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Rows of a window that this part reads; its devices divide them."""
+        """Rows of a window that this part reads: a multiple of its number of devices."""
         if self.parts == 1:
             return self.order.span
         return -(-self.order.span // (self.parts * self.devices)) * self.devices
 
     @property
     def pieces_per_window(self) -> int:
+        """The number of pieces in this part of a window."""
         return -(-self.share // loader.PIECE_SIZE)
 
     def __call__(self, number: int) -> Rows:
@@ -378,67 +424,79 @@ class WindowPieces(NamedTuple):
 
 
 class _WindowStream:
-    """The windows of one set, one after the other, each read while one is used."""
+    """The windows of one set in the host's memory; the next is read while one is used.
+
+    stop: the number after the last window.
+    """
 
     def __init__(self, pieces: WindowPieces, stop: int, reading: loader.ReaderOptions):
         self.pieces, self._stop, self._reading = pieces, stop, reading
         self._pool = futures.ThreadPoolExecutor(1, "window")
-        self._number, self._rows = None, None
-        self._coming, self._future, self._next = None, None, None
+        # The current window and its number.
+        self._rows, self._number = None, None
+        # The iterator over windows; the future and the number of its next window.
+        self._iterator, self._future, self._next = None, None, None
         self._closed = threading.Event()
 
     def rows(self, number: int) -> Rows:
-        """The rows of a window, with as many rows as any other."""
+        """Return the rows of a window; all windows have the same number of rows."""
         if number != self._number:
             self.wait(number, lambda: False)
             self._rows, self._number = self._future.result(), number
-            self._future = self._pool.submit(next, self._coming, None)
+            self._future = self._pool.submit(next, self._iterator, None)
             self._next = number + 1
         return self._rows
 
-    def wait(self, number: int, halt: Callable[[], bool]) -> bool:
-        """Waits for a window; False where `halt` said so before it was read."""
+    def wait(self, number: int, stop_requested: Callable[[], bool]) -> bool:
+        """Wait for a window; return False if `stop_requested` was True first."""
         if number == self._number:
             return True
         if number != self._next:
             self.close()
             self._closed.clear()
-            self._coming, self._next = self._read(number), number
-            self._future = self._pool.submit(next, self._coming)
+            self._iterator, self._next = self._read_windows(number), number
+            self._future = self._pool.submit(next, self._iterator)
         while not self._future.done():
-            if halt():
+            if stop_requested():
                 return False
             futures.wait([self._future], timeout=0.1)
-        self._future.result()  # What could not be read is told here.
+        self._future.result()  # Raises the reader's errors.
         return True
 
-    def _read(self, first: int) -> Iterator[Rows]:
-        each = self.pieces.pieces_per_window
-        whole = (self.pieces, first * each, self._stop * each)
-        with contextlib.closing(self._reading.pieces(*whole)) as coming:
+    def _read_windows(self, first: int) -> Iterator[Rows]:
+        """Yield the rows of each window from number `first` on."""
+        per_window = self.pieces.pieces_per_window
+        piece_iterator = self._reading.pieces(
+            self.pieces, first * per_window, self._stop * per_window
+        )
+        with contextlib.closing(piece_iterator):
             for _ in range(first, self._stop):
-                rows, done = {}, 0
-                for piece in itertools.islice(coming, each):
+                rows, num_done = {}, 0
+                for piece in itertools.islice(piece_iterator, per_window):
                     if self._closed.is_set():
                         return
                     for name, column in piece.items():
-                        if name not in rows:  # What no piece fills stays zero.
+                        if name not in rows:  # Rows without a piece stay zero.
                             shape = (self.pieces.share, *column.shape[1:])
                             rows[name] = np.zeros(shape, column.dtype)
-                        rows[name][done : done + len(column)] = column
-                    done += len(piece["image"])
+                        rows[name][num_done : num_done + len(column)] = column
+                    num_done += len(piece["image"])
                 yield rows
 
     def close(self) -> None:
+        """Stop reading and drop the windows."""
         self._closed.set()
         if self._future is not None:
             futures.wait([self._future])
-            self._coming.close()
+            self._iterator.close()
         self._number = self._rows = None
-        self._coming = self._future = self._next = None
+        self._iterator = self._future = self._next = None
 
 
-def _joined(several: Sequence[Rows], join: Callable = np.concatenate) -> Rows:
+def _concatenate(
+    several: Sequence[Rows], concatenate: Callable = np.concatenate
+) -> Rows:
+    """Return the rows of several, column by column; a single entry is not copied."""
     if len(several) == 1:
         return several[0]
-    return jax.tree.map(lambda *columns: join(columns), *several)
+    return jax.tree.map(lambda *columns: concatenate(columns), *several)

@@ -220,9 +220,9 @@ def make_pipeline(
     reading: loader.ReaderOptions,
     fix: Mapping[str, int],
 ) -> input_pipeline.InputPipeline:
-    """Makes what feeds `steps` steps of these seeds.
+    """Return the input pipeline of a plan for `steps` steps of the seeds.
 
-    `images` are those of the sets that do not stream, by name; `fix` is config.fix.
+    images: by name, the sets that are not streamed. fix: config.fix.
     """
     stream, order = plan.stream, plan.order
     if stream is None:

@@ -1,4 +1,4 @@
-"""Named streams of random keys: another name, added or removed, shifts no other."""
+"""Named streams of random keys: adding or removing a stream changes no other stream."""
 
 import zlib
 
@@ -7,10 +7,10 @@ from jaxtyping import PRNGKeyArray
 
 
 def key(seed: int) -> PRNGKeyArray:
-    """The root of everything random in a seed; depends on its value alone."""
+    """Return the root key of a seed, from which all its randomness is derived."""
     return jax.random.key(seed)
 
 
 def stream(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
-    """A named stream of its own: another name, added or removed, shifts no other."""
+    """Return the key of a named stream; it depends on `key` and `name` only."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
