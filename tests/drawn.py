@@ -23,7 +23,7 @@ def variables_of(net, size: int):
     return jax.eval_shape(net.init, jax.random.key(0), image)
 
 
-def theirs(net, path) -> str:
+def published_name(net, path) -> str:
     """The published name of a variable, by the one rule that its module has."""
     *module, kind = (entry.key for entry in path[1:])
     module = "/".join(module)
@@ -43,7 +43,7 @@ def published_shape(shape) -> tuple[int, ...]:
     return shape[::-1]
 
 
-def variables(net, size: int, factor: float, name=theirs):
+def variables(net, size: int, factor: float, name=published_name):
     """All of a network's; the scales of batch norms times a factor."""
 
     def drawn(path, x):

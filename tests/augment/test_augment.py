@@ -1,7 +1,5 @@
 """Transforms of single images: laws of all, flips and crops."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,14 +45,14 @@ def applied():
         "pad_crop",
     ),
 )
-def test_changes_images_only(name, applied):
-    found = applied[name]
-    assert set(found) == set(BATCH)
-    assert found["image"].shape == IMAGE.shape
-    assert found["image"].dtype == IMAGE.dtype
-    assert (found["image"] != IMAGE).any()
+def test_only_images_change(name, applied):
+    transformed = applied[name]
+    assert set(transformed) == set(BATCH)
+    assert transformed["image"].shape == IMAGE.shape
+    assert transformed["image"].dtype == IMAGE.dtype
+    assert (transformed["image"] != IMAGE).any()
     for other in set(BATCH) - {"image"}:
-        np.testing.assert_array_equal(found[other], BATCH[other])
+        np.testing.assert_array_equal(transformed[other], BATCH[other])
 
 
 @pytest.mark.slow
@@ -67,12 +65,12 @@ def test_changes_images_only(name, applied):
         "pad_crop",
     ),
 )
-def test_an_example_is_changed_by_its_place_alone(name, applied):
+def test_results_depend_on_the_place_in_the_batch_only(name, applied):
     """Half the batch gives the same images as in the whole batch."""
     half = jax.tree.map(lambda x: x[:4], BATCH)
-    found = jax.jit(augment.AUGMENTS[name]())(half, KEY)
+    transformed = jax.jit(augment.AUGMENTS[name]())(half, KEY)
     np.testing.assert_allclose(
-        found["image"], applied[name]["image"][:4], rtol=1e-6, atol=1e-6
+        transformed["image"], applied[name]["image"][:4], rtol=1e-6, atol=1e-6
     )
 
 
@@ -86,39 +84,41 @@ def test_an_example_is_changed_by_its_place_alone(name, applied):
         "pad_crop",
     ),
 )
-def test_examples_draw_for_themselves(name):
-    same = {**BATCH, "image": jnp.broadcast_to(IMAGE[:1], (64, 12, 12, 3))}
-    found = np.asarray(augment.AUGMENTS[name]()(same, KEY)["image"])
-    assert len({x.tobytes() for x in found}) > 1
+def test_examples_draw_independently(name):
+    repeated = {**BATCH, "image": jnp.broadcast_to(IMAGE[:1], (64, 12, 12, 3))}
+    images = np.asarray(augment.AUGMENTS[name]()(repeated, KEY)["image"])
+    assert len({x.tobytes() for x in images}) > 1
 
 
-def test_flip_mirrors_a_share():
+def test_flip_mirrors_the_given_share_of_images():
     image = jnp.broadcast_to(IMAGE[:1], (4000, 12, 12, 3))
-    found = augment.AUGMENTS["flip"](p=0.3)({"image": image}, KEY)["image"]
-    mirrored = (found == image[:, :, ::-1]).all((1, 2, 3))
-    kept = (found == image).all((1, 2, 3))
-    assert (mirrored ^ kept).all()
-    assert abs(mirrored.mean() - 0.3) < 4 * (0.3 * 0.7 / 4000) ** 0.5
+    flipped = augment.AUGMENTS["flip"](p=0.3)({"image": image}, KEY)["image"]
+    is_mirrored = (flipped == image[:, :, ::-1]).all((1, 2, 3))
+    is_unchanged = (flipped == image).all((1, 2, 3))
+    assert (is_mirrored ^ is_unchanged).all()
+    assert abs(is_mirrored.mean() - 0.3) < 4 * (0.3 * 0.7 / 4000) ** 0.5
 
 
 @cases.each("p", [0.0, 1.0])
-def test_flip_at_its_ends(p):
-    found = augment.AUGMENTS["flip"](p=p)(BATCH, KEY)["image"]
-    np.testing.assert_array_equal(found, IMAGE[:, :, ::-1] if p else IMAGE)
+def test_flip_with_probability_0_or_1(p):
+    flipped = augment.AUGMENTS["flip"](p=p)(BATCH, KEY)["image"]
+    np.testing.assert_array_equal(flipped, IMAGE[:, :, ::-1] if p else IMAGE)
 
 
 @pytest.mark.slow
 def test_pad_crop_is_a_uniform_shift_with_black():
-    """Pixels that name their place show each window; all 9 shifts by 1 are as likely."""
+    """Pixels encode their place and so show each window; all 9 shifts by 1 are equally
+    likely.
+    """
     place = 1.0 + jnp.arange(16.0).reshape(1, 4, 4, 1)
     image = jnp.broadcast_to(place, (4500, 4, 4, 1))
     crop = augment.AUGMENTS["pad_crop"](pad=1)
-    found = np.asarray(crop({"image": image}, KEY)["image"])
+    crops = np.asarray(crop({"image": image}, KEY)["image"])
     padded = np.pad(np.asarray(place[0]), ((1, 1), (1, 1), (0, 0)))
     windows = {
         padded[i : i + 4, j : j + 4].tobytes(): 0 for i in range(3) for j in range(3)
     }
-    for x in found:
+    for x in crops:
         windows[x.tobytes()] += 1
     assert len(windows) == 9
     assert scipy.stats.chisquare(list(windows.values())).pvalue > 0.001
@@ -130,7 +130,7 @@ WINDOWS = [(0, 0, 40, 30), (3, 5, 17, 9), (30, 2, 5, 28), (7, 7, 1, 1), (2, 1, 3
 @pytest.mark.slow
 @cases.each("window", WINDOWS)
 @cases.each("out", [8, 32])
-def test_resizes_a_window_as_pillow_does(window, out):
+def test_windows_are_resized_as_by_pillow(window, out):
     """Pillow's bilinear filter of the cut window, to smaller and larger sizes, on floats."""
     top, left, h, w = window
     image = np.random.default_rng(0).uniform(size=(40, 30)).astype(np.float32)
@@ -141,27 +141,27 @@ def test_resizes_a_window_as_pillow_does(window, out):
     np.testing.assert_allclose(down @ image @ across.T, expected, atol=2e-6)
 
 
-def draws(height, width, count=4000, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3)):
-    one = jax.jit(
-        jax.vmap(
-            lambda k: geometric.draw_window(k, height, width, area=area, aspect=aspect)
-        )
-    )
-    return (np.asarray(x) for x in one(jax.random.split(KEY, count)))
+def draw_windows(height, width, count=4000, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3)):
+    def draw(key):
+        return geometric.draw_window(key, height, width, area=area, aspect=aspect)
+
+    windows = jax.jit(jax.vmap(draw))(jax.random.split(KEY, count))
+    return (np.asarray(x) for x in windows)
 
 
 @pytest.mark.slow
 @cases.each("size", [(200, 200), (300, 200), (8, 8)])
-def test_windows_lie_inside(size):
-    top, left, h, w = draws(*size)
+def test_windows_are_inside_the_image(size):
+    height, width = size
+    top, left, h, w = draw_windows(height, width)
     assert (top >= 0).all() and (left >= 0).all()
     assert (h > 0).all() and (w > 0).all()
-    assert (top + h <= size[0]).all() and (left + w <= size[1]).all()
+    assert (top + h <= height).all() and (left + w <= width).all()
 
 
 def test_windows_are_uniform_in_area_log_aspect_and_place():
-    """For small windows, which always fit at the first draw."""
-    top, left, h, w = draws(1000, 1000, area=(0.1, 0.5), aspect=(0.5, 2.0))
+    """Tested on small windows, which always fit at the first draw."""
+    top, left, h, w = draw_windows(1000, 1000, area=(0.1, 0.5), aspect=(0.5, 2.0))
     area = (h * w / 1e6 - 0.1) / 0.4
     aspect = (np.log(w / h) / np.log(2) + 1) / 2
     for share in (area, aspect, top / (1000 - h), left / (1000 - w)):
@@ -173,52 +173,62 @@ def test_windows_are_uniform_in_area_log_aspect_and_place():
     ("size", "expected"),
     [((30, 300), (0, 130, 30, 40)), ((300, 30), (130, 0, 40, 30))],
 )
-def test_what_never_fits_falls_back_to_the_centre(size, expected):
+def test_windows_that_never_fit_become_central(size, expected):
     """In a long image, an area of 1 gives the largest window of 3:4 or 4:3."""
-    for found, value in zip(draws(*size, count=50, area=(1.0, 1.0)), expected):
-        np.testing.assert_array_equal(found, value)
+    height, width = size
+    windows = draw_windows(height, width, count=50, area=(1.0, 1.0))
+    for drawn, value in zip(windows, expected):
+        np.testing.assert_array_equal(drawn, value)
 
 
 @pytest.mark.slow
 @cases.each(("width", "height"), [(1600, 800), (600, 1400)])
 def test_windows_of_a_canvas_are_those_of_the_original(width, height):
-    """Cut on a canvas and drawn on the original: the same areas, aspects and places."""
+    """Windows cut on a canvas have the areas, aspects and places of windows of the
+    original.
+    """
     side, rng = 1000, np.random.default_rng(0)
     pixel = width / height
-    one = functools.partial(
-        geometric.draw_window, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), pixel=pixel
-    )
-    found = jax.vmap(lambda k: one(k, side, side))(jax.random.split(KEY, 3000))
-    top, left, h, w = (np.asarray(x) / side for x in found)
+
+    def draw(key):
+        return geometric.draw_window(
+            key, side, side, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), pixel=pixel
+        )
+
+    windows = jax.vmap(draw)(jax.random.split(KEY, 3000))
+    top, left, h, w = (np.asarray(x) / side for x in windows)
     drawn = np.array([decoding.random_window(rng, width, height) for _ in range(3000)])
     drawn = drawn / np.array([width, height, width, height])
-    for mine, theirs in zip(
+    for on_canvas, on_original in zip(
         (left, top, w, h, w * h), (*drawn.T, drawn[:, 2] * drawn[:, 3])
     ):
-        assert scipy.stats.ks_2samp(mine, theirs).pvalue > 1e-3
+        assert scipy.stats.ks_2samp(on_canvas, on_original).pvalue > 1e-3
 
 
 @pytest.mark.slow
 @cases.each(("width", "height"), [(2000, 500), (300, 1200), (1000, 900)])
-def test_what_never_fits_a_canvas_falls_back_as_the_original(width, height):
-    whole = dict(area=(1.0, 1.0), aspect=(3 / 4, 4 / 3))
+def test_windows_that_never_fit_a_canvas_become_central_as_on_the_original(
+    width, height
+):
+    area, aspect = (1.0, 1.0), (3 / 4, 4 / 3)
     top, left, h, w = geometric.draw_window(
-        KEY, 1000, 1000, pixel=width / height, **whole
+        KEY, 1000, 1000, area=area, aspect=aspect, pixel=width / height
     )
-    expected = decoding.random_window(np.random.default_rng(0), width, height, **whole)
+    rng = np.random.default_rng(0)
+    expected = decoding.random_window(rng, width, height, area=area, aspect=aspect)
     scale = np.array([width, height, width, height]) / 1000
     np.testing.assert_allclose(np.array([left, top, w, h]) * scale, expected, atol=2)
 
 
 @pytest.mark.slow
-def test_a_whole_canvas_is_the_image():
+def test_the_full_window_of_a_canvas_is_the_image():
     crop = augment.AUGMENTS["random_resized_crop"](
         area=(1.0, 1.0), aspect=(2.0, 2.0), size=12
     )
     wide = {**BATCH, "aspect": jnp.full(8, 2.0)}
-    found = crop(wide, KEY)
-    np.testing.assert_allclose(found["image"], IMAGE, atol=1e-6)
-    assert "aspect" not in found
+    cropped = crop(wide, KEY)
+    np.testing.assert_allclose(cropped["image"], IMAGE, atol=1e-6)
+    assert "aspect" not in cropped
 
 
 def test_crops_to_another_size():

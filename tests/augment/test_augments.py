@@ -40,7 +40,7 @@ OPTIONS = {
 QUIET = {"smooth_labels", "binary_targets", "views"}
 
 
-def made(name, rows=B, key=KEY):
+def run_transform(name, rows=B, key=KEY):
     """Return the transform of the first `rows` examples; a group is half of the batch."""
     options = dict(OPTIONS.get(name, {}))
     if "mix_group" in (augment.AUGMENTS[name].__kwdefaults__ or {}):
@@ -51,12 +51,12 @@ def made(name, rows=B, key=KEY):
 
     @jax.jit
     def run(batch, key):
-        found = apply({**batch, "once": ONCE}, key)
-        for number in ("views", "consistency", "binary"):
-            if number in found:
-                static[number] = found.pop(number)
-        found.pop("once")
-        return found
+        transformed = apply({**batch, "once": ONCE}, key)
+        for name_of_constant in ("views", "consistency", "binary"):
+            if name_of_constant in transformed:
+                static[name_of_constant] = transformed.pop(name_of_constant)
+        transformed.pop("once")
+        return transformed
 
     return {**run(batch, key), **static}
 
@@ -70,20 +70,20 @@ def made(name, rows=B, key=KEY):
         "smooth_labels",
     ),
 )
-def test_gives_a_batch_of_images_in_range(name):
-    found = made(name)
-    views = found.get("views", 1)
-    assert found["image"].shape == (B * views, SIZE, SIZE, 3)
-    assert found["image"].dtype == jnp.float32
+def test_results_are_batches_of_images_in_range(name):
+    batch = run_transform(name)
+    views = batch.get("views", 1)
+    assert batch["image"].shape == (B * views, SIZE, SIZE, 3)
+    assert batch["image"].dtype == jnp.float32
     # Style networks of the original do not cut; the stand-in here cannot leave.
-    assert -1e-6 <= found["image"].min() <= found["image"].max() <= 1 + 1e-6
-    assert found["target"].shape == (B * views, CLASSES)
+    assert -1e-6 <= batch["image"].min() <= batch["image"].max() <= 1 + 1e-6
+    assert batch["target"].shape == (B * views, CLASSES)
     if name != "binary_targets":
-        np.testing.assert_allclose(found["target"].sum(-1), 1, rtol=1e-5)
+        np.testing.assert_allclose(batch["target"].sum(-1), 1, rtol=1e-5)
     assert isinstance(views, int)
-    if "weight" in found:
-        assert found["weight"].shape == (B * views,)
-    assert found["index"].shape == (B * views,)
+    if "weight" in batch:
+        assert batch["weight"].shape == (B * views,)
+    assert batch["index"].shape == (B * views,)
 
 
 @cases.each(
@@ -95,9 +95,9 @@ def test_gives_a_batch_of_images_in_range(name):
         "replace",
     ),
 )
-def test_is_a_function_of_the_key(name):
+def test_results_are_a_function_of_the_key(name):
     first, again, other = (
-        made(name, key=key)["image"] for key in (KEY, KEY, jax.random.key(9))
+        run_transform(name, key=key)["image"] for key in (KEY, KEY, jax.random.key(9))
     )
     np.testing.assert_array_equal(first, again)
     if name not in QUIET | {"flip", "grayscale", "replace", "standardise_as"}:
@@ -113,13 +113,13 @@ def test_is_a_function_of_the_key(name):
         "binary_targets",
     ),
 )
-def test_an_example_knows_its_place_and_its_group_alone(name):
+def test_results_depend_on_the_place_and_the_group_only(name):
     """The first half of a batch gives the same results as in the whole batch."""
-    whole, half = made(name), made(name, rows=B // 2)
+    full_batch, half = run_transform(name), run_transform(name, rows=B // 2)
     rows = len(half["image"])
-    for part in ("image", "target"):
+    for entry in ("image", "target"):
         # Other shapes, other fusions: a unit in the last place.
-        np.testing.assert_allclose(whole[part][:rows], half[part], atol=3e-6)
+        np.testing.assert_allclose(full_batch[entry][:rows], half[entry], atol=3e-6)
 
 
 @cases.each(
@@ -131,9 +131,9 @@ def test_an_example_knows_its_place_and_its_group_alone(name):
         "replace",
     ),
 )
-def test_changes_images(name):
-    found = made(name)
-    assert (found["image"][-2:] != BATCH["image"][-2:]).any()
+def test_transforms_change_images(name):
+    batch = run_transform(name)
+    assert (batch["image"][-2:] != BATCH["image"][-2:]).any()
 
 
 @cases.each(
@@ -159,6 +159,6 @@ def test_changes_images(name):
         ("rand_conv", {"std": (1, 0, 1)}, "std must be positive, got 0"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(name, options, message):
+def test_options_without_meaning_are_refused(name, options, message):
     with pytest.raises(ValueError, match=f"^{name}: {message}.*; change "):
         augment.AUGMENTS[name](**options)

@@ -1,7 +1,5 @@
 """AugMix: mixed chains of operations, in a row after the image."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,25 +25,31 @@ BATCH = {
 }
 
 
-def made(batch=BATCH, key=KEY, **options):
+def run_augmix(batch=BATCH, key=KEY, **options):
     static = {}
 
     @jax.jit
     def run(batch, key):
-        found = augment.AUGMENTS["augmix"](**options)(batch, key)
-        static.update({k: found.pop(k) for k in ("views", "consistency") if k in found})
-        return found
+        transformed = augment.AUGMENTS["augmix"](**options)(batch, key)
+        static.update(
+            {
+                k: transformed.pop(k)
+                for k in ("views", "consistency")
+                if k in transformed
+            }
+        )
+        return transformed
 
     return {**run(batch, key), **static}
 
 
 @pytest.fixture(scope="module")
 def shown():
-    return made()
+    return run_augmix()
 
 
 @pytest.mark.slow
-def test_the_first_view_is_the_image_and_counts_alone(shown):
+def test_the_first_view_is_the_image_and_has_all_the_weight(shown):
     np.testing.assert_array_equal(shown["image"][::3], BATCH["image"])
     np.testing.assert_array_equal(shown["weight"], np.tile([1.0, 0, 0], B))
     assert shown["views"] == 3 and shown["consistency"] == 12.0
@@ -57,8 +61,8 @@ def test_the_first_view_is_the_image_and_counts_alone(shown):
 
 
 @pytest.mark.slow
-def test_views_are_images_and_differ(shown):
-    image = np.asarray(shown["image"]).reshape(B, 3, -1)
+def test_views_are_images_and_differ(augmented):
+    image = np.asarray(augmented["image"]).reshape(B, 3, -1)
     assert 0 <= image.min() and image.max() <= 1 + 1e-6
     for i, j in ((0, 1), (0, 2), (1, 2)):
         assert (image[:, i] != image[:, j]).any(1).sum() >= B - 1
@@ -66,13 +70,13 @@ def test_views_are_images_and_differ(shown):
 
 
 @pytest.mark.slow
-def test_an_image_is_changed_by_its_place_alone(shown):
-    half = made({**jax.tree.map(lambda x: x[:3], {k: BATCH[k] for k in ("image",)})})
+def test_results_depend_on_the_place_in_the_batch_only(shown):
+    half = run_augmix({"image": BATCH["image"][:3]})
     np.testing.assert_allclose(half["image"], shown["image"][:9], atol=1e-6)
 
 
 @pytest.mark.slow
-def test_a_share_of_nothing_gives_the_image(monkeypatch):
+def test_a_mixture_with_share_0_is_the_image(monkeypatch):
     """With m = 0 the image keeps its bits."""
     draw = augmix.draw
 
@@ -81,32 +85,32 @@ def test_a_share_of_nothing_gives_the_image(monkeypatch):
         return chains, jnp.zeros_like(m)
 
     monkeypatch.setattr(augmix, "draw", without)
-    image = made()["image"].reshape(B, 3, SIZE, SIZE, 3)
+    image = run_augmix()["image"].reshape(B, 3, SIZE, SIZE, 3)
     for view in range(3):
         np.testing.assert_array_equal(image[:, view], BATCH["image"])
 
 
 @pytest.mark.slow
-def test_a_chain_is_its_operations_in_turn():
+def test_a_chain_applies_its_operations_in_order():
     """The first two of three operations, and a chain of share 0, by Pillow."""
     names = augmix.OPERATIONS
     chain = [names.index(name) for name in ("posterize", "rotate", "equalize")]
     kind = jnp.asarray([chain, chain[::-1]])
     amount = jnp.asarray([[2.0, -7, 0], [0, 5, 1]])
-    ends = jnp.asarray([2, 3]), jnp.asarray([0.75, 0.25])
-    chains = augmix.Chains(kind, amount, *ends)
-    found = augmix.mixture(BATCH["image"][0], names, chains)
+    depths, shares = jnp.asarray([2, 3]), jnp.asarray([0.75, 0.25])
+    chains = augmix.Chains(kind, amount, depths, shares)
+    mixture = augmix.mixture(BATCH["image"][0], names, chains)
     picture = Image.fromarray(BYTES[0])
     bilinear = Image.Resampling.BILINEAR
-    one = ImageOps.posterize(picture, 2).rotate(-7, bilinear)
-    two = ImageOps.posterize(ImageOps.equalize(picture).rotate(5, bilinear), 1)
-    expected = 0.75 * np.asarray(one, float) + 0.25 * np.asarray(two, float)
-    np.testing.assert_allclose(255 * np.asarray(found), expected, atol=1e-3)
+    first = ImageOps.posterize(picture, 2).rotate(-7, bilinear)
+    second = ImageOps.posterize(ImageOps.equalize(picture).rotate(5, bilinear), 1)
+    expected = 0.75 * np.asarray(first, float) + 0.25 * np.asarray(second, float)
+    np.testing.assert_allclose(255 * np.asarray(mixture), expected, atol=1e-3)
 
 
 @cases.each("severity", [0.1, 1, 3])
 def test_amounts_are_those_of_their_levels(severity):
-    """Each operation as likely; amounts inside the ranges of the paper's code."""
+    """All operations are equally likely; amounts are in the ranges of the paper's code."""
     names, (h, w) = augmix.ALL_OPERATIONS, (224, 96)
     u = jax.random.uniform(KEY, (3, 26000))
     kind, amount = (
@@ -126,31 +130,34 @@ def test_amounts_are_those_of_their_levels(severity):
         **dict.fromkeys(pillow.BLENDS, (0.118, 0.1 + 1.8 * top)),
     }
     for i, name in enumerate(names):
-        seen = amount[kind == i]
+        amounts = amount[kind == i]
         low, high = ends.get(name, (0, 0))
         slack = 0.05 * (high - low) if name in (*pillow.BLENDS, "shear_x") else 1e-5
-        assert low - 1e-5 <= seen.min() <= low + max(slack, 1)
-        assert high - max(slack, 1) <= seen.max() <= high + 1e-5
+        assert low - 1e-5 <= amounts.min() <= low + max(slack, 1)
+        assert high - max(slack, 1) <= amounts.max() <= high + 1e-5
         if low == -high != 0:  # Either side with even chances: 5 deviations.
-            sides = np.sign(seen[seen != 0])
+            sides = np.sign(amounts[amounts != 0])
             assert abs(sides.mean()) < 5 / np.sqrt(max(len(sides), 1))
         if name in ("posterize", "rotate", "solarize", "translate_x", "translate_y"):
-            np.testing.assert_array_equal(seen, np.round(seen))
+            np.testing.assert_array_equal(amounts, np.round(amounts))
 
 
-def drawn(depth=-1, alpha=1.0, width=3, count=2000):
+def draw_chains(depth=-1, alpha=1.0, width=3, count=2000):
     """Return the chains of many examples, without the axis of copies."""
     keys = sampling.keys(KEY, count)
-    draw = functools.partial(
-        augmix.draw,
-        copies=1,
-        names=augmix.OPERATIONS,
-        severity=1.0,
-        width=width,
-        depth=depth,
-        alpha=alpha,
-        size=(8, 8),
-    )
+
+    def draw(key):
+        return augmix.draw(
+            key,
+            copies=1,
+            names=augmix.OPERATIONS,
+            severity=1.0,
+            width=width,
+            depth=depth,
+            alpha=alpha,
+            size=(8, 8),
+        )
+
     chains, m = jax.jit(jax.vmap(draw))(keys)
     return [np.asarray(x)[:, 0] for x in (*chains, m)]
 
@@ -158,7 +165,7 @@ def drawn(depth=-1, alpha=1.0, width=3, count=2000):
 @pytest.mark.quick("1.0")
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 def test_shares_are_of_dirichlets_and_betas_distribution(alpha):
-    _, _, depth, share, m = drawn(alpha=alpha)
+    _, _, depth, share, m = draw_chains(alpha=alpha)
     np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-5)
     # A coordinate of Dirichlet(a, a, a) is Beta(a, 2 a).
     for i in range(3):
@@ -171,50 +178,52 @@ def test_shares_are_of_dirichlets_and_betas_distribution(alpha):
 
 
 def test_depth_and_width_may_be_fixed():
-    kind, amount, depth, share, _ = drawn(depth=2, width=5, count=10)
+    kind, amount, depth, share, _ = draw_chains(depth=2, width=5, count=10)
     assert kind.shape == amount.shape == (10, 5, 2)
     assert (depth == 2).all() and share.shape == (10, 5)
 
 
 def test_without_operations_nothing_is_changed():
-    found = made(depth=0, views=1, js=0)
-    assert found.keys() == BATCH.keys()
-    np.testing.assert_array_equal(found["image"], BATCH["image"])
-    same = made(depth=0)["image"].reshape(B, 3, SIZE, SIZE, 3)
+    single_view = run_augmix(depth=0, views=1, js=0)
+    assert single_view.keys() == BATCH.keys()
+    np.testing.assert_array_equal(single_view["image"], BATCH["image"])
+    images = run_augmix(depth=0)["image"].reshape(B, 3, SIZE, SIZE, 3)
     for view in range(3):
-        np.testing.assert_array_equal(same[:, view], BATCH["image"])
+        np.testing.assert_array_equal(images[:, view], BATCH["image"])
 
 
 @pytest.mark.slow
-def test_a_plain_augmentation_takes_the_images_place():
-    plain = augmix.make(views=1, js=0, all_ops=True)
-    found = jax.eval_shape(plain, BATCH, KEY)
-    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, BATCH)
+def test_one_view_without_consistency_replaces_the_image():
+    apply = augmix.make(views=1, js=0, all_ops=True)
+    transformed = jax.eval_shape(apply, BATCH, KEY)
+    assert jax.tree.map(jnp.shape, transformed) == jax.tree.map(jnp.shape, BATCH)
 
 
 @pytest.mark.slow
-def test_without_consistency_views_weigh_nothing():
-    """Then the loss is that of the images, whatever the logits of their copies."""
+def test_without_consistency_copies_have_no_weight():
+    """The loss is that of the images, for any logits of their copies."""
     batch = {**BATCH, "weight": jnp.arange(1.0, B + 1)}
-    found = made(batch, js=0, depth=0)
-    assert "consistency" not in found
+    transformed = run_augmix(batch, js=0, depth=0)
+    assert "consistency" not in transformed
     logits = jax.random.normal(KEY, (3 * B, B))
     expected = base.objective(logits[::3], batch)
-    assert base.objective(logits, found) == pytest.approx(float(expected), rel=1e-6)
+    assert base.objective(logits, transformed) == pytest.approx(
+        float(expected), rel=1e-6
+    )
 
 
 @pytest.mark.slow
 def test_the_divergence_knows_no_label():
-    found = made(depth=0)
+    transformed = run_augmix(depth=0)
     logits = jax.random.normal(KEY, (3 * B, B))
-    plain = {k: v for k, v in found.items() if k != "consistency"}
+    plain = {k: v for k, v in transformed.items() if k != "consistency"}
 
-    def rest(target):
-        whole = base.objective(logits, {**found, "target": target})
-        return whole - base.objective(logits, {**plain, "target": target})
+    def divergence(target):
+        total = base.objective(logits, {**transformed, "target": target})
+        return total - base.objective(logits, {**plain, "target": target})
 
-    assert float(rest(found["target"])) > 0
-    slope = jax.grad(rest)(found["target"])
+    assert float(divergence(transformed["target"])) > 0
+    slope = jax.grad(divergence)(transformed["target"])
     np.testing.assert_allclose(slope, 0, atol=1e-6)
 
 
@@ -228,7 +237,7 @@ def test_the_divergence_knows_no_label():
         ({}, {"views": 2}, "must not show views, got 2"),
     ],
 )
-def test_refuses_in_one_line(options, batch, message):
+def test_bad_options_are_refused_in_one_line(options, batch, message):
     with pytest.raises(ValueError, match=message) as caught:
         augmix.make(**options)({**BATCH, **batch}, KEY)
     assert "\n" not in str(caught.value)

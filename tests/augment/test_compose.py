@@ -24,11 +24,11 @@ def test_one_of_chooses_by_the_shares():
 
     @jax.jit
     def masks(key):
-        found = apply(batch, key)
-        return found["image"][1, ..., 0], found["target"][1, 0]
+        mixed = apply(batch, key)
+        return mixed["image"][1, ..., 0], mixed["target"][1, 0]
 
-    mask, given = jax.lax.map(masks, jax.random.split(KEY, 1200))
-    mask = np.asarray(mask)[np.asarray(given) > 0]
+    mask, partner_weight = jax.lax.map(masks, jax.random.split(KEY, 1200))
+    mask = np.asarray(mask)[np.asarray(partner_weight) > 0]
     hard = np.isin(mask, (0, 1)).all((1, 2))
     rows, columns = (mask == 0).any(2), (mask == 0).any(1)
     boxed = ((mask == 0) == rows[:, :, None] & columns[:, None, :]).all((1, 2))
@@ -47,6 +47,6 @@ def test_one_of_chooses_by_the_shares():
         ({"shares": (0.0, 1.0)}, "shares must be in"),
     ],
 )
-def test_one_of_refuses(options, words):
+def test_one_of_refuses_bad_options(options, words):
     with pytest.raises(ValueError, match=f"one_of: .*{words}"):
         compose.one_of(**options)

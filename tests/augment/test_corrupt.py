@@ -97,12 +97,14 @@ def picture(side, seed):
 
 @functools.cache
 def program(name, side):
-    """Return (images, keys, settings) -> draws and bytes, compiled once for all severities."""
+    """Return (images, keys, settings) -> draws and bytes, compiled once for all
+    severities.
+    """
 
     def run(images, keys, settings):
-        draw = functools.partial(corrupt.CORRUPTIONS[name].draw, side=side)
+        draw = corrupt.CORRUPTIONS[name].draw
         out = corrupt.corrupt_batch(images, keys, name, settings)
-        return jax.vmap(lambda key: draw(key))(keys), out * 255
+        return jax.vmap(lambda key: draw(key, side=side))(keys), out * 255
 
     return jax.jit(run)
 
@@ -112,21 +114,24 @@ def check(name, side, severities, ice):
     keys = jax.random.split(jax.random.key(side), 2)
     run = program(name, side)
     for severity in severities:
-        made = corruptions.settings(name, severity, side=side, frost=ice)
-        drawn, out = jax.device_get(run(np.float32(images) / 255, keys, made))
+        settings = corruptions.settings(name, severity, side=side, frost=ice)
+        drawn, out = jax.device_get(run(np.float32(images) / 255, keys, settings))
         assert out.dtype == np.float32
         np.testing.assert_allclose(out, np.rint(out), atol=1e-4)
         row = corruptions.severity_settings(name, side)[severity - 1]
         for i, image in enumerate(images):
             rng = Scripted(name, [leaf[i] for leaf in drawn], row)
             host = corruptions.corrupt(image, name, severity, rng, frost=ice)
-            off = np.abs(np.rint(out[i]) - host)
-            assert (off > 1).mean() <= JUMPS.get(name, 0), (severity, off.max())
-            assert off.max() <= 2 or name != "glass_blur", severity
-            assert (off > 0).mean() <= TIES.get(name, 0.01), severity
+            difference = np.abs(np.rint(out[i]) - host)
+            assert (difference > 1).mean() <= JUMPS.get(name, 0), (
+                severity,
+                difference.max(),
+            )
+            assert difference.max() <= 2 or name != "glass_blur", severity
+            assert (difference > 0).mean() <= TIES.get(name, 0.01), severity
         assert run._cache_size() == 1
     # The same bits again, and in another place of the batch.
-    swapped = run(np.float32(images[::-1]) / 255, keys[::-1], made)[1]
+    swapped = run(np.float32(images[::-1]) / 255, keys[::-1], settings)[1]
     np.testing.assert_array_equal(swapped[::-1], out)
     return out
 
@@ -141,7 +146,7 @@ def check(name, side, severities, ice):
         "contrast",
     ),
 )
-def test_is_the_hosts_at_32(name, ice):
+def test_results_equal_the_hosts_at_32(name, ice):
     check(name, 32, corruptions.SEVERITIES, ice)
 
 
@@ -154,7 +159,7 @@ def test_is_the_hosts_at_32(name, ice):
         "contrast",
     ),
 )
-def test_is_the_hosts_at_64(name, ice):
+def test_results_equal_the_hosts_at_64(name, ice):
     check(name, 64, (1, 4), ice)
 
 
@@ -166,13 +171,13 @@ def test_is_the_hosts_at_64(name, ice):
         "pixelate",
     ),
 )
-def test_is_the_hosts_at_224(name, ice):
+def test_results_equal_the_hosts_at_224(name, ice):
     check(name, 224, (2, 5), ice)
 
 
 @pytest.mark.slow
 @cases.each("name", KNOWN)
-def test_all_are_the_hosts_at_224(name, ice):
+def test_all_results_equal_the_hosts_at_224(name, ice):
     check(name, 224, corruptions.SEVERITIES, ice)
 
 
@@ -185,23 +190,23 @@ def test_all_are_the_hosts_at_224(name, ice):
         "shot_noise",
     ),
 )
-def test_alone_as_in_a_batch(name):
+def test_an_image_alone_equals_the_image_in_a_batch(name):
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
-    made = corruptions.settings(name, 3, side=32)
+    settings = corruptions.settings(name, 3, side=32)
     run = program(name, 32)
-    _, together = run(images, keys, made)
-    _, alone = run(images[1:], keys[1:], made)
-    np.testing.assert_array_equal(alone[0], together[1])
+    _, batch = run(images, keys, settings)
+    _, single = run(images[1:], keys[1:], settings)
+    np.testing.assert_array_equal(single[0], batch[1])
 
 
-def test_settings_of_the_host_are_taken():
+def test_settings_may_be_arrays_of_the_host():
     """Settings may be NumPy arrays, indexed by traced values."""
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
-    made = corruptions.settings("zoom_blur", 1, side=32)
-    out = corrupt.corrupt_batch(images, keys, "zoom_blur", made) * 255
-    _, compiled = program("zoom_blur", 32)(images, keys, made)
+    settings = corruptions.settings("zoom_blur", 1, side=32)
+    out = corrupt.corrupt_batch(images, keys, "zoom_blur", settings) * 255
+    _, compiled = program("zoom_blur", 32)(images, keys, settings)
     assert np.abs(out - compiled).max() < 1.01
     assert (np.abs(out - compiled) < 0.01).mean() > 0.999
 
@@ -211,16 +216,16 @@ def test_settings_of_the_host_are_taken():
     ("brightness", "contrast", "defocus_blur", "gaussian_blur", "pixelate", "saturate")
     + ("zoom_blur",),
 )
-def test_is_the_released_codes(name):
-    """Every fifth pixel is as near to the released code's as the host's."""
+def test_results_are_close_to_the_released_codes(name):
+    """Every fifth pixel is as close to the released code's as the host's pixel."""
     with np.load(ORACLE) as stored:
         image, answers = stored["picture/32"], stored[f"32/{name}"]
     images, keys = np.stack([image] * 2), jax.random.split(jax.random.key(0), 2)
     for severity, expected in enumerate(answers, 1):
-        made = corruptions.settings(name, severity, side=32)
-        _, out = program(name, 32)(np.float32(images) / 255, keys, made)
-        off = np.abs(np.rint(out[0, ::5, ::5]) - expected)
-        assert off.max() <= 1 and (off > 0).mean() <= 0.06, severity
+        settings = corruptions.settings(name, severity, side=32)
+        _, out = program(name, 32)(np.float32(images) / 255, keys, settings)
+        difference = np.abs(np.rint(out[0, ::5, ::5]) - expected)
+        assert difference.max() <= 1 and (difference > 0).mean() <= 0.06, severity
 
 
 NORMAL = {
@@ -237,14 +242,14 @@ NORMAL = {
 
 @cases.each(
     "draw",
-    {one.draw: None for one in corrupt.CORRUPTIONS.values()},
+    {corruption.draw: None for corruption in corrupt.CORRUPTIONS.values()},
     quick=("draw_fog", "draw_snow"),
 )
 def test_draws_are_uniform_or_normal(draw):
     keys = jax.random.split(jax.random.key(3), 400)
     drawn = jax.vmap(lambda key: draw(key, 8))(keys)
     for i, leaf in enumerate(drawn):
-        # Each key's, and few of them, so that the largest do not see rounding.
+        # Few values per key: rounding does not affect the largest of few values.
         flat = np.asarray(leaf).reshape(400, -1)[:, :50].ravel()
         law = stats.norm if i in NORMAL.get(draw, ()) else stats.uniform
         assert stats.kstest(flat, law.cdf).pvalue > 1e-3, i
@@ -253,34 +258,40 @@ def test_draws_are_uniform_or_normal(draw):
 
 @pytest.mark.slow
 def test_shot_noise_counts_photons():
-    """Mean and variance of Poisson(count x) / count."""
+    """Mean and variance are those of Poisson(count x) / count."""
     level, count = 102, 60  # 0.4 of white.
     images = np.full((40, 32, 32, 3), level / 255, np.float32)
-    made = corruptions.settings("shot_noise", 1, side=32, table=224)
+    settings = corruptions.settings("shot_noise", 1, side=32, table=224)
     keys = jax.random.split(jax.random.key(0), 40)
-    out = corrupt.corrupt_batch(images, keys, "shot_noise", made, quantise=False)
+    out = corrupt.corrupt_batch(images, keys, "shot_noise", settings, quantise=False)
     n = out.size
     assert np.mean(out) == pytest.approx(0.4, abs=5 * (0.4 / count / n) ** 0.5)
     assert np.var(out) == pytest.approx(0.4 / count, rel=5 * (2 / n) ** 0.5 + 1e-3)
 
 
-def test_bytes_are_cut_and_values_are_not():
+def test_quantised_images_are_clipped_and_others_are_not():
     images = picture(32, 0)[None] / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 1)
-    made = corruptions.settings("gaussian_noise", 5, side=32, table=224)
+    settings = corruptions.settings("gaussian_noise", 5, side=32, table=224)
     run = jax.jit(corrupt.corrupt_batch, static_argnames=("name", "quantise"))
-    free = 255 * run(images, keys, "gaussian_noise", made, quantise=False)
-    bytes_ = 255 * run(images, keys, "gaussian_noise", made)
-    assert free.min() < -20 and free.max() > 275
-    np.testing.assert_allclose(bytes_, np.floor(np.clip(free, 0, 255)), atol=1.001)
-    assert (np.abs(np.floor(np.clip(free, 0, 255)) - bytes_) < 0.01).mean() > 0.998
+    unquantised = 255 * run(images, keys, "gaussian_noise", settings, quantise=False)
+    quantised = 255 * run(images, keys, "gaussian_noise", settings)
+    assert unquantised.min() < -20 and unquantised.max() > 275
+    np.testing.assert_allclose(
+        quantised, np.floor(np.clip(unquantised, 0, 255)), atol=1.001
+    )
+    assert (
+        np.abs(np.floor(np.clip(unquantised, 0, 255)) - quantised) < 0.01
+    ).mean() > 0.998
     tables = corruptions.quantisation_tables(85)
-    stored = run(images, keys, "gaussian_noise", made, stored=tables)
-    expected = kernels.jpeg_compression(np.rint(bytes_[0]).astype(np.uint8), None, 85)
+    stored = run(images, keys, "gaussian_noise", settings, stored=tables)
+    expected = kernels.jpeg_compression(
+        np.rint(quantised[0]).astype(np.uint8), None, 85
+    )
     np.testing.assert_array_equal(np.rint(stored[0] * 255), expected)
     with pytest.raises(ValueError, match="stored images are bytes; set quantise=True"):
         corrupt.corrupt_batch(
-            images, keys, "contrast", made, quantise=False, stored=tables
+            images, keys, "contrast", settings, quantise=False, stored=tables
         )
 
 
@@ -292,7 +303,7 @@ def test_bytes_are_cut_and_values_are_not():
         "33",
     ),
 )
-def test_jpeg_is_pillows(side):
+def test_jpeg_equals_pillows(side):
     noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), np.uint8)
     coded = jax.jit(jpeg.round_trip)
     for image in (picture(side, 3), noise):
@@ -303,7 +314,7 @@ def test_jpeg_is_pillows(side):
 
 
 @cases.each("seed", range(4))
-def test_edges_and_distances_are_opencvs(seed):
+def test_edges_and_distances_equal_opencvs(seed):
     """For drops with sharp and with soft borders, and without drops."""
     rng = np.random.default_rng(seed)
     layer = ndimage.gaussian_filter(rng.normal(size=(60, 60)), 1 + seed)
@@ -320,6 +331,6 @@ def test_edges_and_distances_are_opencvs(seed):
 
 
 @pytest.mark.slow
-def test_no_drops_no_light():
+def test_without_drops_there_is_no_light():
     light = jax.jit(imagenet_c.water_light)(jnp.zeros((40, 40), jnp.int32))
     assert light.shape == (40, 40) and (light == 0).all()

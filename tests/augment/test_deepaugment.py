@@ -30,11 +30,11 @@ def test_runs_begin_where_weights_are_renewed():
 
 
 @pytest.mark.parametrize(("renewal", "runs"), [(0, 1), (1, 50)])
-def test_renewal_at_its_ends(renewal, runs):
+def test_renewal_rates_of_0_and_1(renewal, runs):
     assert len(deepaugment.draw_order(KEY, 50, renewal=renewal).runs) == runs
 
 
-def test_images_of_a_run_are_no_neighbours():
+def test_images_of_a_run_are_not_adjacent_in_the_set():
     """Images of a damaged network are not of one class in a set sorted by class."""
     order = deepaugment.draw_order(KEY, 5000)
     gaps = np.abs(np.diff(order.index))
@@ -42,14 +42,14 @@ def test_images_of_a_run_are_no_neighbours():
     assert abs(gaps.mean() - 5000 / 3) < 60
 
 
-def test_more_images_leave_the_others_in_their_order():
-    few, many = deepaugment.draw_order(KEY, 400), deepaugment.draw_order(KEY, 600)
-    kept = many.index < 400
-    np.testing.assert_array_equal(many.index[kept], few.index)
-    np.testing.assert_array_equal(many.renewed[kept][1:], few.renewed[1:])
+def test_more_images_do_not_reorder_the_first_images():
+    small, large = deepaugment.draw_order(KEY, 400), deepaugment.draw_order(KEY, 600)
+    in_small = large.index < 400
+    np.testing.assert_array_equal(large.index[in_small], small.index)
+    np.testing.assert_array_equal(large.renewed[in_small][1:], small.renewed[1:])
 
 
-def test_order_is_of_the_key():
+def test_the_order_depends_on_the_key():
     first, again = (deepaugment.draw_order(KEY, 100) for _ in range(2))
     other = deepaugment.draw_order(jax.random.key(6), 100)
     np.testing.assert_array_equal(first.index, again.index)

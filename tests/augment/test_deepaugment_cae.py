@@ -36,114 +36,119 @@ def weights():
     }
 
 
-def damaged(weights, option):
+def damage_all(weights, option):
     """Return [(changed layers, damaged weights)] for all keys."""
-    found = [deepaugment_cae.damage(weights, key, [option]) for key in KEYS]
-    return [
-        (
-            sorted(
-                {
-                    name.rpartition(".")[0]
-                    for name in weights
-                    if not np.array_equal(new[name], weights[name])
-                }
-            ),
-            new,
+
+    def changed_layers(new):
+        return sorted(
+            {
+                name.rpartition(".")[0]
+                for name in weights
+                if not np.array_equal(new[name], weights[name])
+            }
         )
-        for new in found
-    ]
+
+    all_damaged = [deepaugment_cae.damage(weights, key, [option]) for key in KEYS]
+    return [(changed_layers(new), new) for new in all_damaged]
 
 
-def reached(found, places):
-    """Return whether the layers that keys change are those of the table."""
-    return {name for names, _ in found for name in names} == {LAYERS[i] for i in places}
+def changes_layers(damages, places):
+    """Return True if the layers that all keys change are those of the table."""
+    changed = {name for names, _ in damages for name in names}
+    return changed == {LAYERS[i] for i in places}
 
 
-def pairs(found, weights, kind="weight"):
-    """Return (before, after) of the layer that each key changes."""
-    for (layer,), new in found:
+def pairs(damages, weights, kind="weight"):
+    """Yield (original, damaged) weights of the layer that each key changes."""
+    for (layer,), new in damages:
         yield weights[f"{layer}.{kind}"], new[f"{layer}.{kind}"]
 
 
-def rows(before, after):
-    """Return each row before and after, flattened."""
-    return zip(before.reshape(len(before), -1), after.reshape(len(after), -1))
+def rows(original, damage_all):
+    """Return pairs of the original and the damaged row, flattened."""
+    return zip(
+        original.reshape(len(original), -1), damage_all.reshape(len(damage_all), -1)
+    )
 
 
 def test_0_reverses_rows_of_one_layer(weights):
-    found = damaged(weights, 0)
-    assert reached(found, range(11, 16))
+    damages = damage_all(weights, 0)
+    assert changes_layers(damages, range(11, 16))
     for kind in ("weight", "bias"):
-        for before, after in pairs(found, weights, kind):
-            np.testing.assert_array_equal(after, before[::-1])
+        for original, damaged_weight in pairs(damages, weights, kind):
+            np.testing.assert_array_equal(damaged_weight, original[::-1])
 
 
 def test_1_negates_rows_and_a_row_drawn_twice_is_restored(weights):
-    found = damaged(weights, 1)
-    assert reached(found, range(8, 14))
+    damages = damage_all(weights, 1)
+    assert changes_layers(damages, range(8, 14))
     counts = set()
-    for (layer,), new in found:
-        before, after = (w[f"{layer}.weight"] for w in (weights, new))
-        negated = np.array([np.array_equal(b, -a) for b, a in rows(before, after)])
-        kept = np.array([np.array_equal(b, a) for b, a in rows(before, after)])
-        assert (negated ^ kept).all()
+    for (layer,), new in damages:
+        original, damaged_weight = weights[f"{layer}.weight"], new[f"{layer}.weight"]
+        negated = np.array(
+            [np.array_equal(b, -a) for b, a in rows(original, damaged_weight)]
+        )
+        unchanged = np.array(
+            [np.array_equal(b, a) for b, a in rows(original, damaged_weight)]
+        )
+        assert (negated ^ unchanged).all()
         counts.add(int(negated.sum()))
         bias = np.ones(len(weights[f"{layer}.bias"]))
         bias[: len(negated)][negated] = -1  # A transposed layer has fewer rows.
         np.testing.assert_array_equal(
             new[f"{layer}.bias"], bias * weights[f"{layer}.bias"]
         )
-    # Twelve draws: what is drawn twice drops out two at a time.
+    # Twelve draws: a row drawn twice is restored.
     assert all(count % 2 == 0 for count in counts)
     assert max(counts) <= 12 and len(counts) > 1
 
 
 def test_2_zeroes_rows(weights):
-    found = damaged(weights, 2)
-    assert reached(found, range(8, 14))
-    for before, after in pairs(found, weights):
-        gone = (after == 0).reshape(len(after), -1).all(1)
-        assert 1 <= gone.sum() <= 25
-        np.testing.assert_array_equal(after[~gone], before[~gone])
+    damages = damage_all(weights, 2)
+    assert changes_layers(damages, range(8, 14))
+    for original, damaged_weight in pairs(damages, weights):
+        is_zero = (damaged_weight == 0).reshape(len(damaged_weight), -1).all(1)
+        assert 1 <= is_zero.sum() <= 25
+        np.testing.assert_array_equal(damaged_weight[~is_zero], original[~is_zero])
 
 
 def test_3_replaces_rows_by_minus_gelu_once_a_draw(weights):
-    found = damaged(weights, 3)
-    assert reached(found, range(10, 14))
-    times = set()
-    for before, after in pairs(found, weights):
-        steps = [before]
+    damages = damage_all(weights, 3)
+    assert changes_layers(damages, range(10, 14))
+    num_draws = set()
+    for original, damaged_weight in pairs(damages, weights):
+        steps = [original]
         for _ in range(6):
             steps.append(-deepaugment.gelu(steps[-1]))
-        for row in range(len(before)):
-            fits = [np.array_equal(after[row], step[row]) for step in steps]
+        for row in range(len(original)):
+            fits = [np.array_equal(damaged_weight[row], step[row]) for step in steps]
             assert any(fits)
-            times.add(fits.index(True))
-    assert {0, 1, 2} <= times
+            num_draws.add(fits.index(True))
+    assert {0, 1, 2} <= num_draws
 
 
 def test_4_amplifies_two_layers(weights):
-    found = damaged(weights, 4)
-    assert reached(found, range(8, 14))
-    numbers = set()
-    for layers, new in found:
-        numbers.add(len(layers))
-        most = 9 if len(layers) == 2 else 81  # The same layer twice.
+    damages = damage_all(weights, 4)
+    assert changes_layers(damages, range(8, 14))
+    num_layers = set()
+    for layers, new in damages:
+        num_layers.add(len(layers))
+        bound = 9 if len(layers) == 2 else 81  # The same layer twice.
         for layer in layers:
             ratio = new[f"{layer}.weight"] / weights[f"{layer}.weight"]
-            assert 1 - 1e-5 <= ratio.min() and ratio.max() < most
+            assert 1 - 1e-5 <= ratio.min() and ratio.max() < bound
             np.testing.assert_array_equal(
                 new[f"{layer}.bias"], weights[f"{layer}.bias"]
             )
-    assert numbers == {1, 2}
+    assert num_layers == {1, 2}
 
 
 def test_5_masks_with_zeros_or_signs(weights):
-    found = damaged(weights, 5)
-    assert reached(found, range(8, 14))
+    damages = damage_all(weights, 5)
+    assert changes_layers(damages, range(8, 14))
     kinds = set()
-    for before, after in pairs(found, weights):
-        ratio = after / before
+    for original, damaged_weight in pairs(damages, weights):
+        ratio = damaged_weight / original
         low = ratio.min()
         kinds.add(float(low))
         assert set(np.unique(ratio)) == {low, 1}
@@ -152,24 +157,29 @@ def test_5_masks_with_zeros_or_signs(weights):
 
 
 def test_6_rotates_kernels(weights):
-    found = damaged(weights, 6)
-    assert reached(found, range(8, 14))
+    damages = damage_all(weights, 6)
+    assert changes_layers(damages, range(8, 14))
     turns = set()
-    for before, after in pairs(found, weights):
-        fits = [np.array_equal(after, np.rot90(before, k, (2, 3))) for k in (1, 2, 3)]
+    for original, damaged_weight in pairs(damages, weights):
+        fits = [
+            np.array_equal(damaged_weight, np.rot90(original, k, (2, 3)))
+            for k in (1, 2, 3)
+        ]
         assert sum(fits) == 1
         turns.add(fits.index(True) + 1)
     assert turns == {1, 2, 3}
 
 
 def test_7_negates_a_fifth_of_the_rows_but_no_bias(weights):
-    found = damaged(weights, 7)
-    assert reached(found, range(8, 14))
-    for (layer,), new in found:
-        before, after = (w[f"{layer}.weight"] for w in (weights, new))
-        negated = np.array([np.array_equal(b, -a) for b, a in rows(before, after)])
-        assert 1 <= negated.sum() <= len(before) // 5
-        np.testing.assert_array_equal(after[~negated], before[~negated])
+    damages = damage_all(weights, 7)
+    assert changes_layers(damages, range(8, 14))
+    for (layer,), new in damages:
+        original, damaged_weight = weights[f"{layer}.weight"], new[f"{layer}.weight"]
+        negated = np.array(
+            [np.array_equal(b, -a) for b, a in rows(original, damaged_weight)]
+        )
+        assert 1 <= negated.sum() <= len(original) // 5
+        np.testing.assert_array_equal(damaged_weight[~negated], original[~negated])
         np.testing.assert_array_equal(new[f"{layer}.bias"], weights[f"{layer}.bias"])
 
 
@@ -183,13 +193,13 @@ def test_options_are_uniform():
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_damage_is_of_the_key_and_leaves_the_weights_alone(weights):
-    before = {name: value.copy() for name, value in weights.items()}
+def test_damage_depends_on_the_key_and_does_not_change_its_input(weights):
+    copies = {name: value.copy() for name, value in weights.items()}
     for key in KEYS[:16]:
         first, again = (deepaugment_cae.damage(weights, key) for _ in range(2))
         for name in weights:
             np.testing.assert_array_equal(first[name], again[name])
             assert first[name].dtype == np.float32
-            assert first[name].shape == before[name].shape
+            assert first[name].shape == copies[name].shape
     for name in weights:
-        np.testing.assert_array_equal(weights[name], before[name])
+        np.testing.assert_array_equal(weights[name], copies[name])

@@ -13,9 +13,9 @@ X = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, (40, 8, 6, 32)), jnp.flo
 LATENT = jax.jit(deepaugment_cae.latent)
 
 
-def code(option, x=X, keys=KEYS):
-    found, gain = LATENT(x, keys, option)
-    return np.array(found), np.array(gain)
+def damage_code(option, x=X, keys=KEYS):
+    damaged, gain = LATENT(x, keys, option)
+    return np.array(damaged), np.array(gain)
 
 
 def flips(x):
@@ -30,73 +30,73 @@ def shifted(x, row, column):
 
 @pytest.mark.slow
 def test_code_0_amplifies_the_bits():
-    found, gain = code(0)
-    np.testing.assert_array_equal(found, X)
+    damaged, gain = damage_code(0)
+    np.testing.assert_array_equal(damaged, X)
     assert gain.min() >= 3 and gain.max() < 7
     assert len({image.max() for image in gain}) == len(gain)  # Each has its own.
 
 
 def test_code_1_to_8_leave_the_bits_as_they_are():
     for option in range(1, 9):
-        assert (code(option)[1] == 1).all()
+        assert (damage_code(option)[1] == 1).all()
 
 
 @pytest.mark.parametrize(("option", "factor", "share"), [(1, 0, 0.2), (2, -1, 0.1)])
 def test_code_1_and_2_drop_or_negate_whole_positions(option, factor, share):
-    found, _ = code(option)
-    hit = (found == factor * np.asarray(X)).all(-1)
-    np.testing.assert_array_equal(found[~hit], X[~hit])
+    damaged, _ = damage_code(option)
+    hit = (damaged == factor * np.asarray(X)).all(-1)
+    np.testing.assert_array_equal(damaged[~hit], X[~hit])
     assert abs(hit.mean() - share) < 4 * (share * (1 - share) / hit.size) ** 0.5
 
 
 def test_code_3_permutes_the_first_ten_channels():
-    found, _ = code(3)
-    np.testing.assert_array_equal(found[..., 10:], X[..., 10:])
-    for new, old in zip(found, np.asarray(X)):
+    damaged, _ = damage_code(3)
+    np.testing.assert_array_equal(damaged[..., 10:], X[..., 10:])
+    for new, old in zip(damaged, np.asarray(X)):
         order = [int(np.argmax([(n == o).all() for o in old.T])) for n in new.T[:10]]
         assert sorted(order) == list(range(10))
 
 
-def test_code_4_flips_a_few_channels_alike():
-    found, _ = code(4)
-    counts, ways = set(), set()
-    for new, old in zip(found, np.asarray(X)):
+def test_code_4_flips_a_few_channels_in_the_same_way():
+    damaged, _ = damage_code(4)
+    counts, flip_kinds = set(), set()
+    for new, old in zip(damaged, np.asarray(X)):
         changed = (new != old).any((0, 1))
         counts.add(int(changed.sum()))
         fits = [np.array_equal(new[..., changed], f[..., changed]) for f in flips(old)]
         assert sum(fits) == 1
-        ways.add(fits.index(True))
-    assert counts <= {1, 3, 5}  # Of five draws, what is drawn twice is restored.
-    assert len(counts) > 1 and ways == {0, 1, 2}
+        flip_kinds.add(fits.index(True))
+    assert counts <= {1, 3, 5}  # Five draws: a channel drawn twice is restored.
+    assert len(counts) > 1 and flip_kinds == {0, 1, 2}
 
 
-def test_code_5_flips_all_channels_alike():
-    found, _ = code(5)
-    ways = set()
-    for new, old in zip(found, np.asarray(X)):
+def test_code_5_flips_all_channels_in_the_same_way():
+    damaged, _ = damage_code(5)
+    flip_kinds = set()
+    for new, old in zip(damaged, np.asarray(X)):
         fits = [np.array_equal(new, f) for f in flips(old)]
         assert sum(fits) == 1
-        ways.add(fits.index(True))
-    assert ways == {0, 1, 2}
+        flip_kinds.add(fits.index(True))
+    assert flip_kinds == {0, 1, 2}
 
 
 @pytest.mark.slow
 def test_code_6_is_a_convolution_near_the_identity():
     channel = 5
     impulse = jnp.zeros((len(KEYS), 7, 7, 32)).at[:, 3, 3, channel].set(1)
-    found, _ = code(6, impulse)
-    assert (found[:, 2:5, 2:5] != 0).all()
-    found[:, 3, 3, channel] -= 1
-    assert 0.09 < np.abs(found).max() <= 0.1 + 1e-6
-    assert abs(found[:, 2:5, 2:5].mean()) < 1e-3
-    found[:, 2:5, 2:5] = 0
-    assert (found == 0).all()
+    damaged, _ = damage_code(6, impulse)
+    assert (damaged[:, 2:5, 2:5] != 0).all()
+    damaged[:, 3, 3, channel] -= 1
+    assert 0.09 < np.abs(damaged).max() <= 0.1 + 1e-6
+    assert abs(damaged[:, 2:5, 2:5].mean()) < 1e-3
+    damaged[:, 2:5, 2:5] = 0
+    assert (damaged == 0).all()
 
 
 def test_code_7_adds_a_shifted_channel_to_half_of_them():
-    found, _ = code(7)
-    added = found - np.asarray(X)
-    every = [
+    damaged, _ = damage_code(7)
+    added = damaged - np.asarray(X)
+    shifts = [
         np.stack([shifted(image, row, column) for image in np.asarray(X)])
         for row in range(3)
         for column in range(3)
@@ -105,54 +105,58 @@ def test_code_7_adds_a_shifted_channel_to_half_of_them():
     share = 0.5 * (1 - 1 / 288)  # A tap that is there already changes nothing.
     assert abs(changed.mean() - share) < 4 * 0.5 / changed.size**0.5
     for i, j in np.argwhere(changed):
-        gaps = [
-            np.abs(one[i] - added[i, ..., j, None]).max((0, 1)).min() for one in every
+        errors = [
+            np.abs(shift[i] - added[i, ..., j, None]).max((0, 1)).min()
+            for shift in shifts
         ]
-        assert min(gaps) < 1e-5
+        assert min(errors) < 1e-5
         # A channel's own tap, there already, is not added to itself.
         assert np.abs(added[i, ..., j] - np.asarray(X)[i, ..., j]).max() > 1e-5
 
 
 def test_code_8_shifts_channels_by_offsets_that_last():
-    found, _ = code(8)
-    lasting = []
-    for new, old in zip(found, np.asarray(X)):
+    damaged, _ = damage_code(8)
+    repeat_shares = []
+    for new, old in zip(damaged, np.asarray(X)):
         fits = [
             np.abs(shifted(old, row, column) - new).max((0, 1)) < 1e-6
             for row in range(3)
             for column in range(3)
         ]
         assert np.sum(fits, 0).tolist() == [1] * 32
-        place = np.argmax(fits, 0)
-        lasting.append((place[1:] == place[:-1]).mean())
+        offsets = np.argmax(fits, 0)
+        repeat_shares.append((offsets[1:] == offsets[:-1]).mean())
     # Drawn anew with chance 0.2, of nine places.
-    n = len(lasting) * 31
-    kept = 0.8 + 0.2 / 9
-    assert abs(np.mean(lasting) - kept) < 4 * (kept * (1 - kept) / n) ** 0.5
+    n = len(repeat_shares) * 31
+    expected_share = 0.8 + 0.2 / 9
+    assert (
+        abs(np.mean(repeat_shares) - expected_share)
+        < 4 * (expected_share * (1 - expected_share) / n) ** 0.5
+    )
 
 
 @pytest.mark.slow
-def test_options_for_codes_are_uniform_and_what_is_drawn_is_done():
+def test_drawn_options_are_uniform_and_applied():
     keys = jax.random.split(jax.random.key(8), 3600)
     counts = np.bincount(jax.vmap(deepaugment_cae.draw_latent)(keys), minlength=9)
     assert len(counts) == 9
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
-    found, gain = code(None)
-    forced = [code(option) for option in range(9)]
-    seen = set()
+    damaged, gain = damage_code(None)
+    forced = [damage_code(option) for option in range(9)]
+    drawn_options = set()
     for i in range(len(KEYS)):
         fits = [
-            np.allclose(found[i], x[i], atol=1e-6) and np.allclose(gain[i], g[i])
+            np.allclose(damaged[i], x[i], atol=1e-6) and np.allclose(gain[i], g[i])
             for x, g in forced
         ]
         assert sum(fits) == 1
-        seen.add(fits.index(True))
-    assert len(seen) >= 7
+        drawn_options.add(fits.index(True))
+    assert len(drawn_options) >= 7
 
 
-def test_an_image_s_code_is_damaged_alone():
+def test_an_images_code_is_damaged_independently():
     """The result does not depend on the place in the batch or on other images."""
-    found, gain = code(None)
-    turned, again = code(None, X[::-1], KEYS[::-1])
-    np.testing.assert_array_equal(turned, found[::-1])
-    np.testing.assert_array_equal(again, gain[::-1])
+    damaged, gain = damage_code(None)
+    reversed_codes, reversed_gain = damage_code(None, X[::-1], KEYS[::-1])
+    np.testing.assert_array_equal(reversed_codes, damaged[::-1])
+    np.testing.assert_array_equal(reversed_gain, gain[::-1])

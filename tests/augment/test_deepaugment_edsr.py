@@ -27,26 +27,26 @@ def weights():
     }
 
 
-def changed(weights, new):
+def changed_names(weights, new):
     return {n for n in weights if not np.array_equal(new[n], weights[n])}
 
 
-def damaged(weights, option, blocks, *suffixes):
+def damage_all(weights, option, blocks, *suffixes):
     """Return [(block, new weight)] for all keys; check that one block changes."""
-    found = []
+    damages = []
     for key in KEYS:
         new = deepaugment_edsr.damage(weights, key, [option])
-        names = changed(weights, new)
+        names = changed_names(weights, new)
         (block,) = {int(name.split(".")[1]) for name in names}
         assert names == {f"body.{block}.body.{suffix}" for suffix in suffixes}
-        found.append((block, new))
-    assert {block for block, _ in found} == blocks
-    return found
+        damages.append((block, new))
+    assert {block for block, _ in damages} == blocks
+    return damages
 
 
 def test_0_reverses_the_filters_of_a_block(weights):
     suffixes = "0.weight", "0.bias", "2.weight", "2.bias"
-    for block, new in damaged(weights, 0, THIRDS, *suffixes):
+    for block, new in damage_all(weights, 0, THIRDS, *suffixes):
         for suffix in suffixes:
             name = f"body.{block}.body.{suffix}"
             np.testing.assert_array_equal(new[name], weights[name][::-1])
@@ -54,14 +54,14 @@ def test_0_reverses_the_filters_of_a_block(weights):
 
 @cases.each(("option", "blocks", "factor"), [(1, SECONDS, -1), (2, THIRDS, 0)])
 def test_1_and_2_negate_or_zero_the_first_convolution(weights, option, blocks, factor):
-    for block, new in damaged(weights, option, blocks, "0.weight", "0.bias"):
+    for block, new in damage_all(weights, option, blocks, "0.weight", "0.bias"):
         for kind in ("weight", "bias"):
             name = conv(block, 0, kind)
             np.testing.assert_array_equal(new[name], factor * weights[name])
 
 
 def test_3_is_minus_gelu_of_both_weights(weights):
-    for block, new in damaged(weights, 3, THIRDS, "0.weight", "2.weight"):
+    for block, new in damage_all(weights, 3, THIRDS, "0.weight", "2.weight"):
         for number in (0, 2):
             name = conv(block, number)
             np.testing.assert_array_equal(new[name], -deepaugment.gelu(weights[name]))
@@ -75,14 +75,14 @@ def test_3_is_minus_gelu_of_both_weights(weights):
     ],
 )
 def test_4_and_5_multiply_by_a_laplacian(weights, option, stencil):
-    for block, new in damaged(weights, option, THIRDS, "0.weight"):
+    for block, new in damage_all(weights, option, THIRDS, "0.weight"):
         name = conv(block, 0)
         np.testing.assert_array_equal(new[name], weights[name] * np.float32(stencil))
 
 
 def test_6_amplifies_the_second_convolution(weights):
     most = []
-    for block, new in damaged(weights, 6, THIRDS, "2.weight"):
+    for block, new in damage_all(weights, 6, THIRDS, "2.weight"):
         ratio = new[conv(block, 2)] / weights[conv(block, 2)]
         assert ratio.min() >= 1 - 1e-5
         most.append(ratio.max())
@@ -90,7 +90,7 @@ def test_6_amplifies_the_second_convolution(weights):
 
 
 def test_7_mirrors_the_first_and_negates_the_second(weights):
-    for block, new in damaged(weights, 7, THIRDS, "0.weight", "2.weight"):
+    for block, new in damage_all(weights, 7, THIRDS, "0.weight", "2.weight"):
         mirrored = weights[conv(block, 0)][..., ::-1]
         np.testing.assert_array_equal(new[conv(block, 0)], mirrored)
         np.testing.assert_array_equal(new[conv(block, 2)], -weights[conv(block, 2)])
@@ -102,21 +102,24 @@ def test_8_shifts_each_input_one_way_for_all_outputs(weights):
         lone[conv(block, 0)] = np.zeros_like(weights[conv(block, 0)])
         lone[conv(block, 0)][:, 3] = weights[conv(block, 0)][:, 3]
     signs = set()
-    for block, new in damaged(lone, 8, FOURTHS, "0.weight"):
-        before, after = lone[conv(block, 0)], new[conv(block, 0)]
-        np.testing.assert_array_equal(after, after[:, :1] * np.ones_like(after))
-        padded = np.pad(before[:, 3], ((0, 0), (1, 1), (1, 1)))
-        ways = [
+    for block, new in damage_all(lone, 8, FOURTHS, "0.weight"):
+        original, damaged_weight = lone[conv(block, 0)], new[conv(block, 0)]
+        np.testing.assert_array_equal(
+            damaged_weight, damaged_weight[:, :1] * np.ones_like(damaged_weight)
+        )
+        padded = np.pad(original[:, 3], ((0, 0), (1, 1), (1, 1)))
+        matching_shifts = [
             (sign, row, column)
             for sign in (1, -1)
             for row in range(3)
             for column in range(3)
             if np.array_equal(
-                sign * padded[:, row : row + 3, column : column + 3], after[:, 0]
+                sign * padded[:, row : row + 3, column : column + 3],
+                damaged_weight[:, 0],
             )
         ]
-        assert len(ways) == 1
-        signs.add(ways[0])
+        assert len(matching_shifts) == 1
+        signs.add(matching_shifts[0])
     assert len(signs) > 5
 
 
@@ -129,7 +132,7 @@ def identity(weights, number):
 
 def test_9_blurs_by_a_bank_of_its_own_for_each_pair(weights):
     low, high = [], []
-    for block, new in damaged(identity(weights, 0), 9, THIRDS, "0.weight"):
+    for block, new in damage_all(identity(weights, 0), 9, THIRDS, "0.weight"):
         bank = new[conv(block, 0)]
         assert -1 / 6 - 1e-6 <= bank.min() and bank.max() < 1 / 6
         assert len(np.unique(bank)) > 0.99 * bank.size
@@ -138,7 +141,7 @@ def test_9_blurs_by_a_bank_of_its_own_for_each_pair(weights):
 
 
 def test_10_smears_by_weights_that_sum_to_one(weights):
-    for block, new in damaged(identity(weights, 2), 10, FOURTHS, "2.weight"):
+    for block, new in damage_all(identity(weights, 2), 10, FOURTHS, "2.weight"):
         bank = new[conv(block, 2)].reshape(-1, 9)
         assert bank.min() >= 0
         np.testing.assert_allclose(bank.sum(1), 1, rtol=1e-5)
@@ -148,49 +151,51 @@ def test_10_smears_by_weights_that_sum_to_one(weights):
 
 
 def test_11_adds_noise(weights):
-    for block, new in damaged(weights, 11, ANY - _unseen(weights, 11), "2.weight"):
+    for block, new in damage_all(
+        weights, 11, ANY - _undrawn_blocks(weights, 11), "2.weight"
+    ):
         noise = new[conv(block, 2)] - weights[conv(block, 2)]
         assert np.abs(noise).max() <= 0.5 + 1e-6
         assert abs(noise.std() - 12**-0.5) < 0.03
 
 
-def _unseen(weights, option):
-    """Return the blocks of 0..14 that these keys do not draw, never many."""
+def _undrawn_blocks(weights, option):
+    """Return the blocks of 0..14 that no key draws, which are few."""
     drawn = set()
     for key in KEYS:
-        names = changed(weights, deepaugment_edsr.damage(weights, key, [option]))
+        names = changed_names(weights, deepaugment_edsr.damage(weights, key, [option]))
         drawn |= {int(name.split(".")[1]) for name in names}
     assert drawn <= ANY and len(drawn) >= 11
     return ANY - drawn
 
 
-def several(weights, option, numbers):
+def damage_five_times(weights, option, numbers):
     """Return (name, before, after) of the changes of five draws; check their names."""
-    _unseen(weights, option)
+    _undrawn_blocks(weights, option)
     for key in KEYS:
         new = deepaugment_edsr.damage(weights, key, [option])
-        names = changed(weights, new)
+        names = changed_names(weights, new)
         assert names <= {conv(b, number) for b in ANY for number in numbers}
         assert len(names) <= 5
         yield from ((name, weights[name], new[name]) for name in names)
 
 
 def test_12_rotates_kernels_or_channels(weights):
-    ways = set()
-    for _, before, after in several(weights, 12, (0, 2)):
-        assert np.array_equal(np.sort(before, None), np.sort(after, None))
+    rotations = set()
+    for _, original, damaged_weight in damage_five_times(weights, 12, (0, 2)):
+        assert np.array_equal(np.sort(original, None), np.sort(damaged_weight, None))
         for axes in ((2, 3), (0, 1)):
             for k in (1, 2, 3):
-                if np.array_equal(after, np.rot90(before, k, axes)):
-                    ways.add((axes, k))
-    assert len(ways) == 6
+                if np.array_equal(damaged_weight, np.rot90(original, k, axes)):
+                    rotations.add((axes, k))
+    assert len(rotations) == 6
 
 
 @cases.each(("option", "low"), [(13, -1), (14, 0)])
 def test_13_and_14_mask_with_signs_or_zeros(weights, option, low):
     shares = []
-    for _, before, after in several(weights, option, (0,)):
-        ratio = after / before
+    for _, original, damaged_weight in damage_five_times(weights, option, (0,)):
+        ratio = damaged_weight / original
         assert set(np.unique(ratio)) <= {low, 1}
         shares.append((ratio == 1).mean())
     assert abs(np.median(shares) - 0.5) < 0.02
@@ -198,23 +203,23 @@ def test_13_and_14_mask_with_signs_or_zeros(weights, option, low):
 
 def test_15_negates_whole_filters(weights):
     counts = []
-    for _, before, after in several(weights, 15, (0,)):
-        flat = (x.reshape(FEATURES, -1) for x in (before, after))
-        signs = [1 if np.array_equal(b, a) else -1 for b, a in zip(*flat)]
+    for _, original, damaged_weight in damage_five_times(weights, 15, (0,)):
+        rows = zip(original.reshape(FEATURES, -1), damaged_weight.reshape(FEATURES, -1))
+        signs = [1 if np.array_equal(b, a) else -1 for b, a in rows]
         np.testing.assert_array_equal(
-            after, before * np.float32(signs)[:, None, None, None]
+            damaged_weight, original * np.float32(signs)[:, None, None, None]
         )
         counts.append(signs.count(-1))
-    # Four draws of eight, as 32 of 64: 1 - (7/8)^4 of them.
+    # Four draws of eight, as 32 of 64: a share of 1 - (7/8)^4 is drawn.
     assert max(counts) <= 8 and abs(np.mean(counts) - 3.3) < 0.7
 
 
 def test_16_keeps_the_largest_of_each_kernel(weights):
-    for _, before, after in several(weights, 16, (0, 2)):
-        assert ((after != 0).sum((2, 3)) <= 1).all()
-        largest, kept = before.max((2, 3)), after.sum((2, 3))
+    for _, original, damaged_weight in damage_five_times(weights, 16, (0, 2)):
+        assert ((damaged_weight != 0).sum((2, 3)) <= 1).all()
+        largest, damaged_sum = original.max((2, 3)), damaged_weight.sum((2, 3))
         # A second draw finds zeros, which are larger than a negative entry.
-        assert ((kept == largest) | ((kept == 0) & (largest < 0))).all()
+        assert ((damaged_sum == largest) | ((damaged_sum == 0) & (largest < 0))).all()
 
 
 @pytest.mark.slow
@@ -240,17 +245,17 @@ def test_options_act_one_after_the_other(weights):
         assert 1 <= len(zeroed) <= 2 and len(negated) == 1
 
 
-def test_damage_is_of_the_key_and_leaves_the_weights_alone(weights):
-    before = {name: value.copy() for name, value in weights.items()}
-    differs = 0
+def test_damage_depends_on_the_key_and_does_not_change_its_input(weights):
+    copies = {name: value.copy() for name, value in weights.items()}
+    num_changed = 0
     for key in KEYS:
         first, again = (deepaugment_edsr.damage(weights, key) for _ in range(2))
-        assert not changed(first, again)
-        differs += bool(changed(weights, first))
+        assert not changed_names(first, again)
+        num_changed += bool(changed_names(weights, first))
         for name, value in first.items():
-            assert value.dtype == np.float32 and value.shape == before[name].shape
-    assert differs == len(KEYS)
-    assert not changed(before, weights)
+            assert value.dtype == np.float32 and value.shape == copies[name].shape
+    assert num_changed == len(KEYS)
+    assert not changed_names(copies, weights)
 
 
 @cases.each("option", range(17))
@@ -259,5 +264,5 @@ def test_a_network_of_four_blocks_can_be_damaged_too(option):
     shapes = edsr.shapes(features=4, blocks=4, scale=2)
     small = {k: rng.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
     for key in KEYS[:8]:
-        names = changed(small, deepaugment_edsr.damage(small, key, [option]))
+        names = changed_names(small, deepaugment_edsr.damage(small, key, [option]))
         assert names and all(name.startswith("body.") for name in names)

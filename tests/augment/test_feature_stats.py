@@ -1,7 +1,5 @@
 """Feature statistics: the quantities that each swap keeps, and its gradients."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,23 +43,28 @@ def test_moments_are_float32_for_half_precision():
     np.testing.assert_allclose(var, stats(half)[1], rtol=1e-5)
     assert mean.dtype == var.dtype == jnp.float32
     for swap in (
-        swapped,
+        swap_statistics,
         feature_stats.randomise_style,
         feature_stats.randomise_content,
     ):
         assert swap(half, KEY, group=4).dtype == jnp.bfloat16
 
 
-def swapped(x, key, *, group):
+def swap_statistics(x, key, *, group):
     """Return the map after a swap with an open gate."""
-    return gated(x, key, True, group)
+    return swap_with_gate(x, key, True, group)
 
 
-def gated(x, key, acts, group=4):
+def swap_with_gate(x, key, acts, group=4):
     acts = jnp.array(acts)
-    swap = functools.partial(feature_stats.permuted_adain, group=group)
-    found = feature_stats.gated_affine(x, acts, swap, key)
-    return taps.Rescaled(x, *found, acts).value
+
+    def swap(mean, var, key):
+        return feature_stats.permuted_adain(mean, var, key, group=group)
+
+    affine = feature_stats.gated_affine(x, acts, swap, key)
+    return taps.Rescaled(
+        x, affine.scale, affine.shift, mean=affine.mean, var=affine.var, acts=acts
+    ).value
 
 
 def test_single_pixels_are_refused():
@@ -69,14 +72,14 @@ def test_single_pixels_are_refused():
         feature_stats.moments(X[:, :1, :1])
 
 
-def test_permutes_inside_groups():
-    found = partners(KEY, 24, 4)
-    assert sorted(found) == list(range(24))
-    np.testing.assert_array_equal(found // 4, np.arange(24) // 4)
+def test_permutations_stay_inside_groups():
+    order = partners(KEY, 24, 4)
+    assert sorted(order) == list(range(24))
+    np.testing.assert_array_equal(order // 4, np.arange(24) // 4)
 
 
 @pytest.mark.slow
-def test_groups_draw_for_themselves():
+def test_groups_draw_independently():
     """A group's order depends on its number, not on the length of the batch."""
     np.testing.assert_array_equal(partners(KEY, 64, 8)[:24], partners(KEY, 24, 8))
     within = partners(KEY, 64, 8).reshape(8, 8) % 8
@@ -100,7 +103,7 @@ def test_refuses_groups_that_do_not_fit(group):
 
 def test_adain_takes_the_partners_statistics():
     partner = partners(KEY, 8, 4)
-    mean, var = stats(swapped(X, KEY, group=4))
+    mean, var = stats(swap_statistics(X, KEY, group=4))
     expected = stats(X)
     np.testing.assert_allclose(mean, expected[0][partner], atol=1e-5)
     # Up to the two epsilons: relative 1e-5 (1/var + 1/var' + 2/std).
@@ -110,12 +113,12 @@ def test_adain_takes_the_partners_statistics():
 def test_adain_has_the_authors_epsilons():
     """On nearly flat maps epsilons dominate the divisor: compared with NumPy."""
     x = np.asarray(X, np.float64) * 1e-3
-    found = swapped(jnp.asarray(x, jnp.float32), KEY, group=8)
+    swapped_map = swap_statistics(jnp.asarray(x, jnp.float32), KEY, group=8)
     mean, var = (v[:, None, None] for v in stats(x))
     partner = partners(KEY, 8, 8)
     content = (x - mean) / (np.sqrt(var + 1e-5) + 1e-5)
     expected = content * np.sqrt(var[partner] + 1e-5) + mean[partner]
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-7)
+    np.testing.assert_allclose(swapped_map, expected, rtol=2e-4, atol=1e-7)
 
 
 @pytest.mark.slow
@@ -131,44 +134,50 @@ def test_adain_has_the_gradient_of_its_formula(acts):
         content = (x - mean) / (jnp.sqrt(var + 1e-5) + 1e-5)
         return content * jnp.sqrt(style[1] + 1e-5) + style[0] if acts else x
 
-    found, wanted = (
-        jax.grad(lambda x, f=f: jnp.sum(weight * f(x)))(X)
-        for f in (lambda x: gated(x, KEY, acts), formula)
+    def gradient(f):
+        return jax.grad(lambda x: jnp.sum(weight * f(x)))(X)
+
+    np.testing.assert_allclose(
+        gradient(lambda x: swap_with_gate(x, KEY, acts)),
+        gradient(formula),
+        atol=2e-6 if acts else 0,
     )
-    np.testing.assert_allclose(found, wanted, atol=2e-6 if acts else 0)
 
 
 @pytest.mark.slow
 def test_adain_holds_the_style_constant():
     """The gradient of each output by other images is zero."""
     x = X[:4, :3, :2, :2]
-    jacobian = jax.jacrev(lambda x: swapped(x, KEY, group=4))(x)
+    jacobian = jax.jacrev(lambda x: swap_statistics(x, KEY, group=4))(x)
     size = jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))
     assert (jnp.diag(size) > 0).all()
     np.testing.assert_array_equal(size - jnp.diag(jnp.diag(size)), 0)
     assert (partners(KEY, 4, 4) != np.arange(4)).any()
 
 
-def test_style_moves_mean_and_variance_alike_towards_the_partner():
+def test_style_moves_mean_and_variance_by_one_share_towards_the_partner():
     mean, var = stats(feature_stats.randomise_style(X, KEY, group=4))
-    own_mean, own_var = stats(X)
+    original_mean, original_var = stats(X)
     order = jax.random.split(KEY)[1]
     partner = partners(order, 8, 4)
     for i in np.flatnonzero(partner != np.arange(8)):
         # One share explains means and variances (not deviations) of all channels.
-        step = np.r_[
-            own_mean[i] - own_mean[partner[i]], own_var[i] - own_var[partner[i]]
+        full_step = np.r_[
+            original_mean[i] - original_mean[partner[i]],
+            original_var[i] - original_var[partner[i]],
         ]
-        seen = np.r_[mean[i] - own_mean[partner[i]], var[i] - own_var[partner[i]]]
-        share = seen @ step / (step @ step)
+        remaining = np.r_[
+            mean[i] - original_mean[partner[i]], var[i] - original_var[partner[i]]
+        ]
+        share = remaining @ full_step / (full_step @ full_step)
         assert 0 <= share <= 1
-        np.testing.assert_allclose(seen, share * step, atol=1e-4)
+        np.testing.assert_allclose(remaining, share * full_step, atol=1e-4)
     assert (partner != np.arange(8)).sum() >= 4
 
 
 def test_style_with_oneself_is_the_identity_up_to_epsilon():
-    found = feature_stats.randomise_style(X, KEY, group=1)
-    np.testing.assert_allclose(found, X, atol=1e-5)
+    mixed = feature_stats.randomise_style(X, KEY, group=1)
+    np.testing.assert_allclose(mixed, X, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -179,8 +188,8 @@ def test_shares_of_style_are_uniform():
     mean = stats(feature_stats.randomise_style(x, KEY, group=2))[0][:, 0]
     partner = partners(jax.random.split(KEY)[1], 4000, 2)
     first = np.arange(4000) % 2 == 0
-    swapped = partner != np.arange(4000)
-    share = np.where(first, 1 - mean, mean)[swapped]
+    swap_statistics = partner != np.arange(4000)
+    share = np.where(first, 1 - mean, mean)[swap_statistics]
     assert len(share) > 1500
     assert scipy.stats.kstest(share, "uniform").pvalue > 0.001
 
@@ -197,14 +206,14 @@ def test_style_gradients_reach_the_partner():
     assert expected.sum() > 4
 
 
-def test_content_is_the_partners_and_statistics_ones_own():
-    found = feature_stats.randomise_content(X, KEY, group=4)
-    for a, b in zip(stats(found), stats(X)):
+def test_randomised_content_has_the_partners_pattern_and_own_statistics():
+    mixed = feature_stats.randomise_content(X, KEY, group=4)
+    for a, b in zip(stats(mixed), stats(X)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     partner = partners(KEY, 8, 4)
     for i in range(8):
         for c in range(4):
-            ours, theirs = np.ravel(found[i, :, :, c]), np.ravel(X[partner[i], :, :, c])
+            ours, theirs = np.ravel(mixed[i, :, :, c]), np.ravel(X[partner[i], :, :, c])
             assert np.corrcoef(ours, theirs)[0, 1] > 0.9999
 
 

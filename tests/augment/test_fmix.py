@@ -24,7 +24,7 @@ def oracle():
 
 @pytest.mark.slow
 @cases.each("case", range(11))
-def test_released_masks_are_the_release_s_to_the_pixel(case, oracle):
+def test_released_masks_equal_the_releases_to_the_pixel(case, oracle):
     """Square, oblong, odd and wide, hard and soft masks, from the release's draws."""
     height, width, decay, lam, up, max_soft = oracle["cases"][case]
     height, width = int(height), int(width)
@@ -69,35 +69,38 @@ def power(greys):
 @cases.each("size", SIZES[:2])
 def test_isotropic_power_falls_as_twice_the_decay(size, decay):
     """Log power has slope -2 decay in log frequency, in every direction."""
-    greys = fields(*size, decay)
+    height, width = size
+    greys = fields(height, width, decay)
     f = np.hypot(np.fft.fftfreq(size[0])[:, None], np.fft.rfftfreq(size[1])[None, :])
-    seen = np.log(power(greys) + 1e-30).mean(0)
+    log_power = np.log(power(greys) + 1e-30).mean(0)
     # Columns 0 and the last are folded; below one cycle a mask the power is flat.
     inner = np.zeros(f.shape, bool)
     inner[:, 1:-1] = True
     inner &= f >= 1 / max(size)
-    line = scipy.stats.linregress(np.log(f[inner]), seen[inner])
+    line = scipy.stats.linregress(np.log(f[inner]), log_power[inner])
     assert line.slope == pytest.approx(-2 * decay, abs=0.03)
     # log of an exponential variate has deviation pi / sqrt(6).
-    rest = seen - line.intercept - line.slope * np.log(np.maximum(f, 1e-9))
-    assert np.abs(rest[inner]).max() < 5 * np.pi / np.sqrt(6 * 600)
+    residuals = log_power - line.intercept - line.slope * np.log(np.maximum(f, 1e-9))
+    assert np.abs(residuals[inner]).max() < 5 * np.pi / np.sqrt(6 * 600)
 
 
 @pytest.mark.slow
 @cases.each("size", SIZES)
 def test_released_fields_have_one_cycle_across(size):
-    seen = power(fields(*size, spectrum="released"))
-    assert seen[:, :, 1].sum() > 1
-    assert seen[:, :, 2:].max() < 1e-6 * seen.max()
-    wider = power(fields(*size))
-    assert wider[:, :, 2:].sum() > 0.01 * wider.sum()
+    height, width = size
+    released = power(fields(height, width, spectrum="released"))
+    assert released[:, :, 1].sum() > 1
+    assert released[:, :, 2:].max() < 1e-6 * released.max()
+    isotropic = power(fields(height, width))
+    assert isotropic[:, :, 2:].sum() > 0.01 * isotropic.sum()
 
 
 @pytest.mark.slow
 @cases.each("spectrum", fmix.SPECTRA)
 @cases.each("size", SIZES)
 def test_fields_span_zero_to_one(size, spectrum):
-    greys = fields(*size, spectrum=spectrum)
+    height, width = size
+    greys = fields(height, width, spectrum=spectrum)
     assert greys.shape[1:] == size
     np.testing.assert_array_equal(greys.min((1, 2)), 0)
     np.testing.assert_allclose(greys.max((1, 2)), 1, rtol=1e-6)
@@ -109,25 +112,25 @@ def grey():
 
 
 @cases.each("lam", [0.0, 1e-4, 0.3, 0.5, 0.99, 1.0])
-def test_masks_are_hard_with_the_mean_that_was_drawn(lam, grey):
+def test_masks_are_binary_with_the_drawn_mean(lam, grey):
     """Means are rounded to whole pixels; the lightest pixels are 1."""
     n = grey.size
-    for up, whole in ((True, np.ceil), (False, np.floor)):
+    for up, round_count in ((True, np.ceil), (False, np.floor)):
         mask = np.asarray(fmix.binarise(grey, jnp.float32(lam), up))
         assert set(np.unique(mask)) <= {0.0, 1.0}
-        assert mask.sum() == whole(np.float32(lam) * np.float32(n))
+        assert mask.sum() == round_count(np.float32(lam) * np.float32(n))
         if 0 < mask.mean() < 1:
             assert grey[mask == 1].min() >= grey[mask == 0].max()
 
 
 @cases.each("monotone", [np.exp, np.cbrt, lambda x: 3 * x - 1])
-def test_masks_see_ranks_only(monotone):
+def test_masks_depend_on_ranks_only(monotone):
     grey = np.random.default_rng(0).permutation(960).reshape(24, 40) / 960
     lam = jnp.float32(0.4)
     for soft in (0.0, 0.2):
         expected = fmix.binarise(jnp.asarray(grey), lam, True, max_soft=soft)
-        found = fmix.binarise(jnp.asarray(monotone(grey)), lam, True, max_soft=soft)
-        np.testing.assert_array_equal(found, expected)
+        mask = fmix.binarise(jnp.asarray(monotone(grey)), lam, True, max_soft=soft)
+        np.testing.assert_array_equal(mask, expected)
 
 
 @cases.each("lam", [0.02, 0.4, 0.97])
@@ -165,6 +168,6 @@ def test_counts_are_rounded_up_half_the_time():
         ({"max_soft": 0.7}, r"max_soft must be in \[0, 0.5\], got 0.7"),
     ],
 )
-def test_refuses(options, words):
+def test_bad_options_are_refused(options, words):
     with pytest.raises(ValueError, match=f"fmix: {words}"):
         fmix.make(**options)

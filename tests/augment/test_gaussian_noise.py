@@ -14,7 +14,7 @@ BATCH = {"image": IMAGE, "target": jnp.eye(8), "index": jnp.arange(8)}
 GREY = jnp.full((2000, 6, 6, 3), 0.5)
 
 
-def test_no_chance_returns_the_batch_itself():
+def test_probability_0_returns_the_batch_itself():
     assert photometric.gaussian_noise(p=0)(BATCH, KEY) is BATCH
     with pytest.raises(
         ValueError, match=r"gaussian_noise: p must be in \[0, 1\], got 2"
@@ -22,7 +22,7 @@ def test_no_chance_returns_the_batch_itself():
         photometric.gaussian_noise(p=2)
 
 
-def test_a_traced_chance_of_zero_leaves_every_bit():
+def test_a_traced_probability_of_0_changes_no_bit():
     changed = jax.jit(lambda p: photometric.gaussian_noise(p=p)(BATCH, KEY)["image"])
     np.testing.assert_array_equal(changed(0.0), IMAGE)
     assert (changed(1.0) != IMAGE).any((1, 2, 3)).all()
@@ -34,8 +34,8 @@ def test_noise_is_normal_on_a_share_of_the_images():
     noisy = noise.any((1, 2, 3))
     assert abs(noisy.mean() - 0.3) < 4 * (0.21 / 2000) ** 0.5
     # 0.5 is five deviations from the ends.
-    seen = noise[noisy].ravel()
-    assert scipy.stats.kstest(seen[:20000] / 0.1, "norm").pvalue > 0.001
+    values = noise[noisy].ravel()
+    assert scipy.stats.kstest(values[:20000] / 0.1, "norm").pvalue > 0.001
 
 
 def test_each_image_draws_one_of_several_sigmas():
@@ -47,13 +47,13 @@ def test_each_image_draws_one_of_several_sigmas():
     assert scipy.stats.chisquare(np.bincount(level)).pvalue > 0.001
 
 
-def test_noise_is_cut_to_the_range_of_images():
-    found = photometric.gaussian_noise(sigma=0.5, p=1.0)({"image": IMAGE}, KEY)["image"]
-    assert found.min() == 0 and found.max() == 1
+def test_noisy_images_are_clipped():
+    image = photometric.gaussian_noise(sigma=0.5, p=1.0)({"image": IMAGE}, KEY)["image"]
+    assert image.min() == 0 and image.max() == 1
 
 
-def test_published_noise():
+def test_defaults_are_the_published_ones():
     """The defaults are those of the paper's single-level runs."""
     default = photometric.gaussian_noise()(BATCH, KEY)["image"]
-    same = photometric.gaussian_noise(sigma=0.5, p=0.5)(BATCH, KEY)["image"]
-    np.testing.assert_array_equal(default, same)
+    published = photometric.gaussian_noise(sigma=0.5, p=0.5)(BATCH, KEY)["image"]
+    np.testing.assert_array_equal(default, published)

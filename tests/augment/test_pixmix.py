@@ -17,34 +17,34 @@ PICTURE = jnp.asarray(RNG.integers(0, 256, (B, SIZE, SIZE, 3)), jnp.float32) / 2
 BATCH = {"image": IMAGE, "target": jnp.eye(B), "other": {"image": PICTURE}}
 
 
-def mixed(batch=BATCH, **options):
+def run_pixmix(batch=BATCH, **options):
     return jax.jit(pixmix.make(**options))(batch, KEY)
 
 
 @pytest.fixture(scope="module")
-def found():
-    return mixed()
+def mixed_batch():
+    return run_pixmix()
 
 
 @pytest.mark.slow
-def test_gives_images_and_keeps_all_else(found):
-    assert 0 <= found["image"].min() and found["image"].max() <= 1
-    assert found.keys() == BATCH.keys()
-    np.testing.assert_array_equal(found["target"], BATCH["target"])
-    np.testing.assert_array_equal(found["other"]["image"], PICTURE)
-    assert (found["image"] != IMAGE).any((1, 2, 3)).sum() >= B - 2
+def test_results_are_images_and_other_entries_are_unchanged(mixed_batch):
+    assert 0 <= mixed_batch["image"].min() and mixed_batch["image"].max() <= 1
+    assert mixed_batch.keys() == BATCH.keys()
+    np.testing.assert_array_equal(mixed_batch["target"], BATCH["target"])
+    np.testing.assert_array_equal(mixed_batch["other"]["image"], PICTURE)
+    assert (mixed_batch["image"] != IMAGE).any((1, 2, 3)).sum() >= B - 2
 
 
 @pytest.mark.slow
-def test_an_image_is_changed_by_its_place_alone(found):
-    half = mixed(jax.tree.map(lambda x: x[:3], BATCH))
-    np.testing.assert_allclose(half["image"], found["image"][:3], atol=1e-5)
+def test_results_depend_on_the_place_in_the_batch_only(mixed_batch):
+    half = run_pixmix(jax.tree.map(lambda x: x[:3], BATCH))
+    np.testing.assert_allclose(half["image"], mixed_batch["image"][:3], atol=1e-5)
 
 
 @pytest.mark.slow
 def test_without_rounds_and_start_nothing_is_changed():
-    same = pixmix.make(k=0, start=0)({"image": IMAGE, "target": jnp.eye(B)}, KEY)
-    np.testing.assert_array_equal(same["image"], IMAGE)
+    unchanged = pixmix.make(k=0, start=0)({"image": IMAGE, "target": jnp.eye(B)}, KEY)
+    np.testing.assert_array_equal(unchanged["image"], IMAGE)
     # The same drawn while it runs: to the bit, too.
     k0 = jax.jit(lambda start: pixmix.make(k=0, start=start)(BATCH, KEY)["image"])
     np.testing.assert_array_equal(k0(0.0), IMAGE)
@@ -53,7 +53,7 @@ def test_without_rounds_and_start_nothing_is_changed():
 @pytest.mark.slow
 def test_starts_from_one_operation_of_augmix():
     """Without rounds, each image is the result of some operation of the list."""
-    start = mixed(k=0, start=1.0)["image"]
+    start = run_pixmix(k=0, start=1.0)["image"]
     u = jax.vmap(lambda k: sampling.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0)))
     u_op = u(sampling.keys(KEY, B))[0]
     names = augmix.ALL_OPERATIONS
@@ -64,13 +64,13 @@ def test_starts_from_one_operation_of_augmix():
 
 
 @pytest.mark.slow
-def test_the_picture_matters_in_some_rounds_only(found):
+def test_the_picture_matters_in_some_rounds_only(mixed_batch):
     """The picture is unused in 0.2 (1 + 1/2 + 1/4 + 1/8 + 1/16) of the images."""
     other = {**BATCH, "other": {"image": 1 - PICTURE}}
-    many = jax.tree.map(
+    repeated = jax.tree.map(
         lambda x: jnp.tile(x, (200, *(1,) * (x.ndim - 1))), (BATCH, other)
     )
-    small = jax.tree.map(lambda x: x[:, :4, :4] if x.ndim == 4 else x, many)
+    small = jax.tree.map(lambda x: x[:, :4, :4] if x.ndim == 4 else x, repeated)
     mix = jax.jit(pixmix.make(all_ops=False))
     a, b = (mix(batch, KEY)["image"] for batch in small)
     share = float((a == b).all((1, 2, 3)).mean())
@@ -105,7 +105,7 @@ def test_mixes_by_the_papers_formulas():
         assert np.isfinite(multiply).all()
 
 
-def test_neutral_partners():
+def test_neutral_partners_change_nothing():
     """A sum with weight 0 is the identity; a product with grey is a power."""
     u, v = IMAGE[0], PICTURE[0]
     np.testing.assert_array_equal(pixmix.add(u, v, a=1.0, b=0.0), u)
@@ -127,13 +127,13 @@ def test_coefficients_are_of_beta_distributions(beta):
     convex = b > 0
     assert abs(convex.mean() - 0.5) < 5 * 0.5 / np.sqrt(20000)
     low, high = scipy.stats.beta(1, beta), scipy.stats.beta(beta, 1)
-    for seen, law in (
+    for values, law in (
         (a[convex], high),
         (b[convex], low),
         (a[~convex] - 1, low),
         (-b[~convex], low),
     ):
-        assert scipy.stats.kstest(seen, law.cdf).pvalue > 0.001
+        assert scipy.stats.kstest(values, law.cdf).pvalue > 0.001
     assert (a > 0).all()
     assert abs(np.corrcoef(a[convex], b[convex])[0, 1]) < 0.05
 
@@ -148,7 +148,7 @@ def test_coefficients_are_of_beta_distributions(beta):
         ({}, {"other": {"image": PICTURE[:3]}}, r"got \(3, 12, 12, 3\); set"),
     ],
 )
-def test_refuses_in_one_line(options, batch, message):
+def test_bad_options_are_refused_in_one_line(options, batch, message):
     with pytest.raises(ValueError, match=message) as caught:
         pixmix.make(**options)({**BATCH, **batch}, KEY)
     assert "\n" not in str(caught.value)

@@ -53,7 +53,7 @@ def pillow(image, name, magnitude, side):
     }[name]()
 
 
-def drawn(num_ops):
+def draw_operations(num_ops):
     """Return the operations and directions of every image."""
     keys = sampling.keys(KEY, B)
     draw = jax.vmap(lambda k: jnp.stack(sampling.uniforms(k, *[(num_ops,)] * 2)))
@@ -63,30 +63,29 @@ def drawn(num_ops):
 
 @pytest.mark.slow
 @cases.each("magnitude", [9, 0, 30])
-def test_pixels_are_pillows(magnitude):
+def test_pixels_equal_pillows(magnitude):
     """Two operations per image; all 14 occur, in both directions."""
-    found = jax.jit(rand_augment.make(magnitude=magnitude))(BATCH, KEY)["image"]
-    kinds, sides = drawn(2)
+    images = jax.jit(rand_augment.make(magnitude=magnitude))(BATCH, KEY)["image"]
+    kinds, sides = draw_operations(2)
     assert set(kinds.ravel()) == set(range(14))
     for i in range(B):
         expected = BYTES[i]
         for kind, side in zip(kinds[i], sides[i]):
             name = rand_augment.OPERATIONS[kind]
             expected = np.asarray(pillow(expected, name, magnitude, side))
-        np.testing.assert_array_equal(np.rint(found[i] * 255), expected)
+        np.testing.assert_array_equal(np.rint(images[i] * 255), expected)
 
 
-def test_magnitudes_count_as_torch_linspace():
-    """torch 2.13: torch.linspace(0, 0.3, 31)[[9, 21]].tolist(), and to 0.9.
-
-    Of the 31 of each range one, the 21st, may differ in its last bit.
+def test_magnitudes_equal_torch_linspace():
+    """torch 2.13: torch.linspace(0, 0.3, 31)[[9, 21]].tolist(), and to 0.9; the 21st may
+    differ in its last bit.
     """
     shears = [rand_augment.signed(m, 32, 32)[0, 1] for m in (9, 21)]
     assert shears == [0.09000000357627869, 0.21000000834465027]
-    more, less = rand_augment.signed(21, 32, 32)[
+    increased, decreased = rand_augment.signed(21, 32, 32)[
         :, rand_augment.OPERATIONS.index("colour")
     ]
-    assert (more, less) == (
+    assert (increased, decreased) == (
         np.float32(1 + 0.6299999952316284),
         np.float32(1 - 0.6299999952316284),
     )
@@ -96,9 +95,9 @@ def test_no_operation_is_no_change():
     assert rand_augment.make(num_ops=0)(BATCH, KEY) is BATCH
 
 
-def test_keeps_all_but_the_image():
-    found = jax.eval_shape(rand_augment.make(num_ops=3), BATCH, KEY)
-    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, BATCH)
+def test_only_the_image_changes():
+    transformed = jax.eval_shape(rand_augment.make(num_ops=3), BATCH, KEY)
+    assert jax.tree.map(jnp.shape, transformed) == jax.tree.map(jnp.shape, BATCH)
 
 
 @cases.each(
@@ -109,7 +108,7 @@ def test_keeps_all_but_the_image():
         ({"num_ops": -1}, "num_ops must be in"),
     ],
 )
-def test_refuses_in_one_line(options, message):
+def test_bad_options_are_refused_in_one_line(options, message):
     with pytest.raises(ValueError, match=message) as caught:
         rand_augment.make(**options)
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.f
 BATCH = {"image": IMAGE, "target": jnp.eye(8), "index": jnp.arange(8)}
 
 
-def test_no_chance_returns_the_batch_itself():
+def test_probability_0_returns_the_batch_itself():
     assert geometric.random_erasing(p=0)(BATCH, KEY) is BATCH
     with pytest.raises(
         ValueError, match=r"random_erasing: p must be in \[0, 1\], got 2"
@@ -22,7 +22,7 @@ def test_no_chance_returns_the_batch_itself():
         geometric.random_erasing(p=2)
 
 
-def test_a_traced_chance_of_zero_leaves_every_bit():
+def test_a_traced_probability_of_0_changes_no_bit():
     changed = jax.jit(lambda p: geometric.random_erasing(p=p)(BATCH, KEY)["image"])
     np.testing.assert_array_equal(changed(0.0), IMAGE)
     assert (changed(1.0) != IMAGE).any((1, 2, 3)).all()
@@ -36,7 +36,7 @@ def boxes(height, width, count=3000, **options):
 
 @pytest.mark.slow
 def test_erased_boxes_are_uniform_in_area_log_aspect_and_place():
-    """For small boxes, which always fit at the first draw."""
+    """Tested on small boxes, which always fit at the first draw."""
     mask = boxes(200, 200, area=(0.05, 0.2), aspect=(0.5, 2.0), count=1500)
     rows, columns = mask.any(2), mask.any(1)
     np.testing.assert_array_equal(mask, rows[:, :, None] & columns[:, None, :])
@@ -59,17 +59,17 @@ def test_erased_boxes_are_smaller_than_the_image_or_none():
 
 @pytest.mark.slow
 @cases.each("fill", [0.0, (0.1, 0.2, 0.3), "random"])
-def test_erases_a_share_and_fills_it(fill):
+def test_the_given_share_of_images_is_erased_and_filled(fill):
     image = jnp.broadcast_to(1 + IMAGE[:1], (1000, 12, 12, 3))  # Over 1: all is seen.
     apply = jax.jit(geometric.random_erasing(p=0.4, fill=fill))
-    found = np.asarray(apply({"image": image}, KEY)["image"])
-    changed = (found != np.asarray(image)).any(3)
+    erased = np.asarray(apply({"image": image}, KEY)["image"])
+    changed = (erased != np.asarray(image)).any(3)
     assert abs(changed.any((1, 2)).mean() - 0.4) < 4 * (0.24 / 1000) ** 0.5
     if fill == "random":
-        assert scipy.stats.kstest(found[changed].ravel(), "uniform").pvalue > 0.001
+        assert scipy.stats.kstest(erased[changed].ravel(), "uniform").pvalue > 0.001
     else:
-        expected = np.broadcast_to(np.float32(fill), found[changed].shape)
-        np.testing.assert_array_equal(found[changed], expected)
+        expected = np.broadcast_to(np.float32(fill), erased[changed].shape)
+        np.testing.assert_array_equal(erased[changed], expected)
 
 
 @cases.each("fill", ["mean", 3.0, (0.1, -1.0, 0.0)])

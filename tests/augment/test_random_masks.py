@@ -19,14 +19,14 @@ def test_random_masks_are_three_a_run():
 
     @jax.jit
     def masks(once):
-        def one(key):
+        def mix(key):
             batch = {"image": image, "target": jnp.eye(2), "once": once}
-            found = apply(batch, key)
-            return found["image"][1], found["target"][1]
+            mixed = apply(batch, key)
+            return mixed["image"][1], mixed["target"][1]
 
-        return jax.lax.map(one, jax.random.split(KEY, 600))
+        return jax.lax.map(mix, jax.random.split(KEY, 600))
 
-    seen = {}
+    pairs_by_seed = {}
     for seed in range(2):
         mask, target = (np.asarray(x) for x in masks(jax.random.key(seed)))
         met = target[:, 0] > 0  # Else the image met itself.
@@ -34,11 +34,11 @@ def test_random_masks_are_three_a_run():
         counts = {pair: pairs.count(pair) for pair in pairs}
         assert len(counts) == 3
         assert scipy.stats.chisquare(list(counts.values())).pvalue > 0.001
-        seen[seed] = set(counts)
+        pairs_by_seed[seed] = set(counts)
         np.testing.assert_allclose(
             mask[met].mean((1, 2, 3)), target[met, 1], atol=1 / SIZE**2 + 1e-6
         )
-    assert not seen[0] & seen[1]
+    assert not pairs_by_seed[0] & pairs_by_seed[1]
 
 
 def test_random_masks_need_the_run_s_key():

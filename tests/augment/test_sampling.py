@@ -17,7 +17,7 @@ def across(domain, group, key=KEY):
     return np.asarray(sampling.orders_across(jnp.asarray(domain), key, group=group))
 
 
-def test_orders_are_what_permute_follows():
+def test_permute_follows_the_orders():
     x = jnp.arange(24.0)
     order = sampling.orders(KEY, 24, group=4)
     np.testing.assert_array_equal(
@@ -38,19 +38,19 @@ def test_orders_are_what_permute_follows():
 def test_partners_across_are_of_another_domain(domain):
     domain = np.tile(domain, 50)
     partner = across(domain, 8)
-    for order, own in zip(partner, domain.reshape(-1, 8)):
+    for order, domains in zip(partner, domain.reshape(-1, 8)):
         assert sorted(order) == list(range(8))
-        assert (own[order] != own).all()
+        assert (domains[order] != domains).all()
 
 
-def test_a_large_domain_meets_itself_as_little_as_it_must():
+def test_a_large_domain_is_matched_to_itself_as_rarely_as_possible():
     domain = np.tile([0, 0, 0, 0, 0, 0, 1, 1], 50)
-    for order, own in zip(across(domain, 8), domain.reshape(-1, 8)):
+    for order, domains in zip(across(domain, 8), domain.reshape(-1, 8)):
         assert sorted(order) == list(range(8))
-        assert (own[order] == own).sum() == 4
+        assert (domains[order] == domains).sum() == 4
 
 
-def test_one_domain_is_any_order():
+def test_partners_in_a_single_domain_are_uniform():
     """Each of the 6 orders of 3, in 3000 groups."""
     orders = across(np.zeros(9000, int), 3)
     _, counts = np.unique(orders, axis=0, return_counts=True)
@@ -75,7 +75,7 @@ def test_partners_across_three_domains_are_uniform():
 
 
 @pytest.mark.slow
-def test_groups_across_draw_for_themselves():
+def test_groups_across_draw_independently():
     """A group's order depends on its number, not on the length of the batch."""
     domain = np.tile([0, 1], 32)
     np.testing.assert_array_equal(across(domain, 8)[:3], across(domain[:24], 8))

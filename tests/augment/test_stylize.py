@@ -42,22 +42,22 @@ def styles(image):
 
 
 @pytest.mark.slow
-def test_labels_and_columns_stay():
-    found = make(mix_group=8)(BATCH, KEY)
-    assert set(found) == set(BATCH)
+def test_labels_and_columns_are_unchanged():
+    stylised = make(mix_group=8)(BATCH, KEY)
+    assert set(stylised) == set(BATCH)
     for name in ("target", "index"):
-        np.testing.assert_array_equal(found[name], BATCH[name])
+        np.testing.assert_array_equal(stylised[name], BATCH[name])
 
 
 def test_styles_are_exchanged_inside_groups():
-    found = styles(make(mix_group=4)(BATCH, KEY)["image"])
-    assert sorted(found) == list(range(16))
-    np.testing.assert_array_equal(found // 4, np.arange(16) // 4)
-    assert (found != np.arange(16)).any()
+    style_numbers = styles(make(mix_group=4)(BATCH, KEY)["image"])
+    assert sorted(style_numbers) == list(range(16))
+    np.testing.assert_array_equal(style_numbers // 4, np.arange(16) // 4)
+    assert (style_numbers != np.arange(16)).any()
 
 
 @pytest.mark.slow
-def test_style_tells_nothing_of_the_content():
+def test_styles_are_independent_of_the_content():
     """Over many batches each image gets each style of its group equally often."""
     apply = jax.jit(jax.vmap(make(mix_group=4), (None, 0)))
     rows = {name: x for name, x in BATCH.items() if name != "once"}
@@ -79,48 +79,50 @@ def test_replaces_a_fixed_share_of_each_group(p):
         return 0 * permute(batch["image"])
 
     apply = jax.jit(stylize.make(transfer=marks, p=p, mix_group=8))
-    seen = collections.Counter()
+    counts = collections.Counter()
     for key in jax.random.split(KEY, 60):
-        found = apply(BATCH, key)["image"]
-        changed = np.asarray((found == 0).all((1, 2, 3)))
-        kept = np.asarray((found == BATCH["image"]).all((1, 2, 3)))
-        assert (changed ^ kept).all()
-        np.testing.assert_array_equal(changed.reshape(2, 8).sum(1), 8 * p)
-        seen.update(np.flatnonzero(changed))
-    share = np.array([seen[i] / 60 for i in range(16)])
+        images = apply(BATCH, key)["image"]
+        is_changed = np.asarray((images == 0).all((1, 2, 3)))
+        is_unchanged = np.asarray((images == BATCH["image"]).all((1, 2, 3)))
+        assert (is_changed ^ is_unchanged).all()
+        np.testing.assert_array_equal(is_changed.reshape(2, 8).sum(1), 8 * p)
+        counts.update(np.flatnonzero(is_changed))
+    share = np.array([counts[i] / 60 for i in range(16)])
     # Five deviations of a binomial share.
     assert (abs(share - p) <= 5 * (p * (1 - p) / 60) ** 0.5).all()
 
 
 @pytest.mark.slow
 def test_the_stylised_share_exchanges_its_styles():
-    found = styles(make(p=0.5, mix_group=8)(BATCH, KEY)["image"])
-    assert sorted(found) == list(range(16))
-    moved = np.flatnonzero(found != np.arange(16))
+    style_numbers = styles(make(p=0.5, mix_group=8)(BATCH, KEY)["image"])
+    assert sorted(style_numbers) == list(range(16))
+    moved = np.flatnonzero(style_numbers != np.arange(16))
     assert 2 <= len(moved) <= 8
 
 
-def test_only_the_share_is_paid_for():
-    seen = []
+def test_only_the_stylised_share_is_computed():
+    batch_sizes = []
 
     def notes(batch, permute, alpha, style=None):
-        seen.append(batch["image"].shape[0])
+        batch_sizes.append(batch["image"].shape[0])
         return batch["image"]
 
     jax.eval_shape(stylize.make(transfer=notes, p=0.25, mix_group=8), BATCH, KEY)
-    assert seen == [4]
+    assert batch_sizes == [4]
 
 
 @pytest.mark.slow
 def test_styles_of_a_second_source():
     other = {"image": BATCH["image"][::-1]}
-    found = make(styles="other", mix_group=8)({**BATCH, "other": other}, KEY)
-    np.testing.assert_array_equal(styles(found["image"]), np.arange(16)[::-1])
-    some = make(styles="other", p=0.125, mix_group=8)({**BATCH, "other": other}, KEY)
-    taken = styles(some["image"])
-    moved = taken != np.arange(16)
+    stylised = make(styles="other", mix_group=8)({**BATCH, "other": other}, KEY)
+    np.testing.assert_array_equal(styles(stylised["image"]), np.arange(16)[::-1])
+    partly_stylised = make(styles="other", p=0.125, mix_group=8)(
+        {**BATCH, "other": other}, KEY
+    )
+    style_numbers = styles(partly_stylised["image"])
+    moved = style_numbers != np.arange(16)
     assert moved.sum() == 2
-    np.testing.assert_array_equal(taken[moved], np.arange(16)[::-1][moved])
+    np.testing.assert_array_equal(style_numbers[moved], np.arange(16)[::-1][moved])
     with pytest.raises(ValueError, match="must have a second source, got none"):
         make(styles="other", mix_group=8)(BATCH, KEY)
 
@@ -129,30 +131,30 @@ def test_styles_of_a_second_source():
 @pytest.mark.parametrize("p", [0.5, 1.0])
 def test_views_of_one_image_stay_together(p):
     """Both rows of an example get the style of the same partner."""
-    twice = jax.tree.map(
+    two_views = jax.tree.map(
         lambda x: jnp.repeat(x, 2, axis=0) if jnp.ndim(x) else x, BATCH
     )
-    found = make(p=p, mix_group=8)({**twice, "views": 2}, KEY)["image"]
-    once = make(p=p, mix_group=8)(BATCH, KEY)["image"]
-    np.testing.assert_allclose(found[::2], once, atol=1e-6)
-    np.testing.assert_allclose(found[1::2], once, atol=1e-6)
+    stylised = make(p=p, mix_group=8)({**two_views, "views": 2}, KEY)["image"]
+    single_view = make(p=p, mix_group=8)(BATCH, KEY)["image"]
+    np.testing.assert_allclose(stylised[::2], single_view, atol=1e-6)
+    np.testing.assert_allclose(stylised[1::2], single_view, atol=1e-6)
 
 
 def test_alpha_is_passed_on():
-    whole = make(mix_group=8)(BATCH, KEY)["image"]
+    full = make(mix_group=8)(BATCH, KEY)["image"]
     half = make(mix_group=8, alpha=0.5)(BATCH, KEY)["image"]
-    np.testing.assert_allclose(half, (whole + BATCH["image"]) / 2, atol=1e-5)
+    np.testing.assert_allclose(half, (full + BATCH["image"]) / 2, atol=1e-5)
 
 
-def test_cuts_to_the_range_and_size_of_images():
+def test_results_are_clipped_and_cropped():
     def large(batch, permute, alpha, style=None):
         return jnp.pad(4 * batch["image"] - 1, ((0, 0), (0, 4), (0, 4), (0, 0)))
 
-    found = stylize.make(transfer=large, mix_group=8)(BATCH, KEY)["image"]
-    np.testing.assert_array_equal(found, jnp.clip(4 * BATCH["image"] - 1, 0, 1))
+    stylised = stylize.make(transfer=large, mix_group=8)(BATCH, KEY)["image"]
+    np.testing.assert_array_equal(stylised, jnp.clip(4 * BATCH["image"] - 1, 0, 1))
 
 
-def test_nothing_at_zero():
+def test_probability_0_changes_nothing():
     assert make(p=0.0, mix_group=8)(BATCH, KEY) is BATCH
 
 

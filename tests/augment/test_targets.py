@@ -24,18 +24,18 @@ def apply(name, batch=None, **options):
 
 
 def test_smoothing_is_the_formula_and_keeps_sums():
-    found = apply("smooth_labels", smoothing=0.2)
-    np.testing.assert_allclose(found["target"], 0.8 * TARGET + 0.05, rtol=1e-6)
-    np.testing.assert_allclose(found["target"].sum(1), 1, rtol=1e-6)
-    assert found["image"] is BATCH["image"]
+    smoothed = apply("smooth_labels", smoothing=0.2)
+    np.testing.assert_allclose(smoothed["target"], 0.8 * TARGET + 0.05, rtol=1e-6)
+    np.testing.assert_allclose(smoothed["target"].sum(1), 1, rtol=1e-6)
+    assert smoothed["image"] is BATCH["image"]
 
 
 def test_smoothing_mixes_the_loss_with_that_of_all_classes():
     logits = jax.random.normal(KEY, (3, 4))
-    found = base.objective(logits, apply("smooth_labels", smoothing=0.2))
+    loss = base.objective(logits, apply("smooth_labels", smoothing=0.2))
     uniform = -jax.nn.log_softmax(logits).mean()
     expected = 0.8 * base.objective(logits, BATCH) + 0.2 * uniform
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
 def test_no_smoothing_returns_the_batch_itself():
@@ -46,43 +46,43 @@ def test_no_smoothing_returns_the_batch_itself():
 
 
 def test_binary_targets_are_the_soft_ones_without_a_threshold():
-    found = apply("binary_targets")
-    assert found["binary"] is True
-    assert found["target"] is TARGET
+    batch = apply("binary_targets")
+    assert batch["binary"] is True
+    assert batch["target"] is TARGET
 
 
 @pytest.mark.parametrize(
     ("threshold", "second"), [(0.0, [0, 1, 1, 0]), (0.5, [0, 0, 1, 0])]
 )
-def test_a_threshold_makes_them_hard(threshold, second):
-    found = apply("binary_targets", threshold=threshold)["target"]
-    np.testing.assert_array_equal(found[1], second)
-    np.testing.assert_array_equal(found[0], TARGET[0])
-    assert found.dtype == TARGET.dtype
+def test_a_threshold_makes_targets_binary(threshold, second):
+    targets = apply("binary_targets", threshold=threshold)["target"]
+    np.testing.assert_array_equal(targets[1], second)
+    np.testing.assert_array_equal(targets[0], TARGET[0])
+    assert targets.dtype == TARGET.dtype
 
 
-def test_refuses_a_threshold_that_is_none():
+def test_bad_thresholds_are_refused():
     with pytest.raises(ValueError, match="binary_targets: threshold must be in"):
         augment.AUGMENTS["binary_targets"](threshold=-1)
 
 
 def test_views_repeat_every_row_in_place():
-    found = apply("views", views=3)
-    assert found["views"] == 3
+    repeated = apply("views", views=3)
+    assert repeated["views"] == 3
     for name in ("image", "target", "index"):
-        assert found[name].shape[0] == 9
+        assert repeated[name].shape[0] == 9
         for row in range(9):
-            np.testing.assert_array_equal(found[name][row], BATCH[name][row // 3])
+            np.testing.assert_array_equal(repeated[name][row], BATCH[name][row // 3])
     np.testing.assert_array_equal(
-        found["other"]["image"], jnp.repeat(BATCH["other"]["image"], 3, axis=0)
+        repeated["other"]["image"], jnp.repeat(BATCH["other"]["image"], 3, axis=0)
     )
-    assert found["once"] is BATCH["once"]
+    assert repeated["once"] is BATCH["once"]
 
 
 def test_views_of_views_multiply():
-    found = apply("views", apply("views", views=2), views=3)
-    assert found["views"] == 6 and found["other"]["views"] == 6
-    np.testing.assert_array_equal(found["index"], jnp.repeat(jnp.arange(3), 6))
+    repeated = apply("views", apply("views", views=2), views=3)
+    assert repeated["views"] == 6 and repeated["other"]["views"] == 6
+    np.testing.assert_array_equal(repeated["index"], jnp.repeat(jnp.arange(3), 6))
 
 
 def test_a_single_view_is_the_batch_itself():

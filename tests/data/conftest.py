@@ -8,7 +8,7 @@ from PIL import Image
 
 
 def draw(path: pathlib.Path, size=(8, 8), mode: str = "RGB") -> pathlib.Path:
-    """Writes an image of noise that depends on its path alone."""
+    """Write an image of noise that depends on the file's name alone, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(list(path.name.encode()))
     pixels = rng.integers(0, 256, (size[1], size[0], 3), np.uint8)
@@ -17,31 +17,33 @@ def draw(path: pathlib.Path, size=(8, 8), mode: str = "RGB") -> pathlib.Path:
 
 
 def cut(path: pathlib.Path, keep: float = 0.6) -> None:
-    """Cuts the end of a file off, as a broken download does."""
+    """Cut off the end of a file, as a broken download does."""
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
 
 
 @pytest.fixture
 def image():
-    """image(path, size=(w, h), mode="RGB") writes one image."""
+    """Function image(path, size=(w, h), mode="RGB") that writes an image."""
     return draw
 
 
 @pytest.fixture
 def truncate():
-    """truncate(path, keep=0.6) cuts a file off."""
+    """Function truncate(path, keep=0.6) that cuts off the end of a file."""
     return cut
 
 
 @pytest.fixture
 def tree(tmp_path):
-    """tree({"photo/dog": 5, ...}) is a root with that many images in each folder."""
+    """Function tree({"photo/dog": 5, ...}) that returns a root with that many images in
+    each folder.
+    """
 
-    def make(counts, size=(8, 8), suffix=".png") -> pathlib.Path:
+    def write_tree(counts, size=(8, 8), suffix=".png") -> pathlib.Path:
         for folder, n in counts.items():
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             for i in range(n):
                 draw(tmp_path / folder / f"{i:03}{suffix}", size)
         return tmp_path
 
-    return make
+    return write_tree

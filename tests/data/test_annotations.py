@@ -15,8 +15,8 @@ SKY = ["blue", "grey", "blue", "red", "grey", "blue", "red"] * 2
 @pytest.fixture
 def load(tree):
     root = tree(COUNTS)
-    return lambda split="photo", **o: data.load(
-        "folder", split, root=str(root), size=8, **o
+    return lambda split="photo", **options: data.load(
+        "folder", split, root=str(root), size=8, **options
     )
 
 
@@ -28,14 +28,14 @@ def path(load, tmp_path):
     return tmp_path / "more/sky.csv"
 
 
-def named(source, name) -> list[str]:
+def values_of(source, name) -> list[str]:
     return [source.values[name][value] for value in source.columns[name]]
 
 
 def test_columns_are_read_back(load, path):
     plain, source = load(), load(columns=str(path))
     assert source.files == plain.files and source.classes == plain.classes
-    assert named(source, "sky") == SKY
+    assert values_of(source, "sky") == SKY
     assert source.values["sky"] == ("blue", "grey", "red")
     assert source.columns["sky"].dtype == np.int32
     assert source.note == "sky from sky.csv"
@@ -51,18 +51,18 @@ def test_lines_may_have_any_order(load, path):
     head, *lines = path.read_text().splitlines()
     path.write_text("\n".join([head, *lines[::-1]]))
     again = load(columns=str(path))
-    assert named(again, "sky") == SKY and again.fingerprint == first.fingerprint
+    assert values_of(again, "sky") == SKY and again.fingerprint == first.fingerprint
     path.write_text(path.read_text().replace("red", "pink"))
     assert load(columns=str(path)).fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize("split", ["photo[:50%]", "photo[50%:]"])
-def test_parts_have_the_numbers_of_the_whole(load, path, split):
-    whole = dict(zip(load().files, SKY, strict=True))
+def test_parts_of_a_split_keep_the_values_of_the_whole_split(load, path, split):
+    sky_by_file = dict(zip(load().files, SKY, strict=True))
     part = load(split, columns=str(path))
     assert 0 < len(part) < len(SKY)
     assert part.values["sky"] == ("blue", "grey", "red")
-    assert named(part, "sky") == [whole[name] for name in part.files]
+    assert values_of(part, "sky") == [sky_by_file[name] for name in part.files]
 
 
 def test_an_image_without_a_name_has_a_value_of_its_own(load, tmp_path):
@@ -70,19 +70,19 @@ def test_an_image_without_a_name_has_a_value_of_its_own(load, tmp_path):
     set_options.write_columns(path, load(), {"sky": ["", *SKY[1:]]})
     source = load(columns=path)
     assert source.values["sky"] == ("blue", "grey", "red", "(none)")
-    assert named(source, "sky") == ["(none)", *SKY[1:]]
-    parts = [load(f"photo[{part}]", columns=path) for part in (":50%", "50%:")]
-    assert sorted(len(part.values["sky"]) for part in parts) == [3, 4]
+    assert values_of(source, "sky") == ["(none)", *SKY[1:]]
+    halves = [load(f"photo[{part}]", columns=path) for part in (":50%", "50%:")]
+    assert sorted(len(part.values["sky"]) for part in halves) == [3, 4]
 
 
-def test_it_goes_with_keep_skip_drop_and_shift(load, path, tmp_path):
-    kept = tmp_path / "kept.txt"
-    kept.write_text("\n".join(map(str, range(1, 14))))
-    some = load(columns=str(path), keep=str(kept))
-    assert named(some, "sky") == SKY[1:]
+def test_columns_combine_with_keep_and_shift(load, path, tmp_path):
+    keep_file = tmp_path / "kept.txt"
+    keep_file.write_text("\n".join(map(str, range(1, 14))))
+    subset = load(columns=str(path), keep=str(keep_file))
+    assert values_of(subset, "sky") == SKY[1:]
     shift = dict(level="only-blue", part="ood", attribute="sky")
     outside = load(columns=str(path), shift=shift)
-    assert sorted(named(outside, "attribute")) == ["grey"] * 4 + ["red"] * 4
+    assert sorted(values_of(outside, "attribute")) == ["grey"] * 4 + ["red"] * 4
 
 
 def test_images_without_a_name_are_in_no_part_of_a_shift(load, tmp_path):
@@ -96,8 +96,8 @@ def test_images_without_a_name_are_in_no_part_of_a_shift(load, tmp_path):
         assert f"2 images without {attribute} left out" in source.note
 
 
-def test_narrowing_options_leave_the_numbers(tmp_path):
-    """Numbers are those of the set without options that change what is taken of it."""
+def test_image_numbers_do_not_depend_on_narrowing_options(tmp_path):
+    """Image numbers in a columns file are those of the set without narrowing options."""
     plain = data.load("shapes", "valid", n=32)
     names = [f"n{i % 5}" for i in range(32)]
     path = str(tmp_path / "valid.csv")
@@ -105,7 +105,7 @@ def test_narrowing_options_leave_the_numbers(tmp_path):
     assert "file" not in (tmp_path / "valid.csv").read_text()
     for options in ({}, {"factors": True}, {"renders": True}):
         source = data.load("shapes", "valid", n=32, columns=path, **options)
-        assert named(source, "fifth") == names
+        assert values_of(source, "fifth") == names
     with pytest.raises(ValueError, match="columns must be of these images"):
         data.load("shapes", "valid", n=32, seed=1, columns=path)
 

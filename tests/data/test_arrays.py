@@ -1,4 +1,6 @@
-"""Sets published as arrays: IDX, CIFAR's archives, npz; whole, in parts, and damaged."""
+"""Data sets published as arrays (IDX, CIFAR's archives, npz): whole, in parts, and
+damaged.
+"""
 
 import gzip
 import pickle
@@ -44,18 +46,19 @@ def test_idx_files_are_grey_images(digits, name, split):
     assert len(source.classes) == 10
 
 
-def test_parts_are_disjoint_and_whole(digits):
+def test_parts_are_disjoint_and_complete(digits):
     root, images, _ = digits
-    parts = [
+    halves = [
         data.load("mnist", f"train[{p}]", root=str(root)) for p in (":50%", "50%:")
     ]
-    assert [np.bincount(p.columns["label"]).tolist() for p in parts] == [[2] * 10] * 2
-    found = {one.tobytes() for part in parts for one in part.images[..., 0]}
-    assert found == {one.tobytes() for one in images}
-    assert parts[0].fingerprint != parts[1].fingerprint
+    for half in halves:
+        assert np.bincount(half.columns["label"]).tolist() == [2] * 10
+    loaded = {image.tobytes() for half in halves for image in half.images[..., 0]}
+    assert loaded == {image.tobytes() for image in images}
+    assert halves[0].fingerprint != halves[1].fingerprint
 
 
-def test_other_sizes_are_pillows(digits):
+def test_other_sizes_are_resized_by_pillow(digits):
     root, images, _ = digits
     source = data.load("mnist", "train", root=str(root), size=32)
     expected = Image.fromarray(images[3]).convert("RGB").resize((32, 32), 2)
@@ -66,20 +69,20 @@ def rows(n):
     return RNG.integers(0, 256, (n, 3072), np.uint8), np.arange(n) % 10
 
 
-def as_python(root):
+def write_python_archive(root):
     folder = root / "cifar-10-batches-py"
     folder.mkdir()
     pixels, labels = rows(50)
     for i in range(5):
         part = slice(10 * i, 10 * i + 10)
-        held = {b"data": pixels[part], b"labels": labels[part].tolist()}
-        (folder / f"data_batch_{i + 1}").write_bytes(pickle.dumps(held))
+        batch = {b"data": pixels[part], b"labels": labels[part].tolist()}
+        (folder / f"data_batch_{i + 1}").write_bytes(pickle.dumps(batch))
     names = {b"label_names": [f"class{i}".encode() for i in range(10)]}
     (folder / "batches.meta").write_bytes(pickle.dumps(names))
     return pixels, labels
 
 
-def as_binary(root):
+def write_binary_archive(root):
     folder = root / "cifar-10-batches-bin"
     folder.mkdir()
     pixels, labels = rows(50)
@@ -91,9 +94,9 @@ def as_binary(root):
     return pixels, labels
 
 
-@cases.each("write", [as_python, as_binary])
+@cases.each("write", [write_python_archive, write_binary_archive])
 @cases.each("below", [False, True])
-def test_cifars_archives_hold_planes(tmp_path, write, below):
+def test_cifars_archives_store_colour_planes(tmp_path, write, below):
     pixels, labels = write(tmp_path)
     root = next(tmp_path.iterdir()) if below else tmp_path
     source = data.load("cifar10", "train", root=str(root))
@@ -122,8 +125,8 @@ def test_cifar_may_be_folders(tree):
     assert len(data.load("cifar10", "test", root=str(root))) == 20
 
 
-def test_a_pickle_runs_nothing(tmp_path):
-    as_python(tmp_path)
+def test_a_crafted_pickle_runs_no_code(tmp_path):
+    write_python_archive(tmp_path)
 
     class Evil:
         def __reduce__(self):
@@ -137,8 +140,13 @@ def test_a_pickle_runs_nothing(tmp_path):
 def test_npz_has_columns_and_names(tmp_path):
     images = RNG.integers(0, 256, (6, 20, 20, 3), np.uint8)
     labels, colour = np.array([0, 1, 2, 0, 1, 2]), np.arange(6)
-    held = dict(images=images, labels=labels, colour=colour)
-    np.savez(tmp_path / "mine.npz", classes=np.array(["a", "b", "c"]), **held)
+    np.savez(
+        tmp_path / "mine.npz",
+        classes=np.array(["a", "b", "c"]),
+        images=images,
+        labels=labels,
+        colour=colour,
+    )
     source = data.load("npz", "mine", root=str(tmp_path), size=20)
     np.testing.assert_array_equal(source.images, images)
     assert source.classes == ("a", "b", "c") and source[4]["colour"] == 4
@@ -180,8 +188,8 @@ def test_damaged_idx_files_are_refused(digits, damage, message):
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_no_published_form_is_refused(tmp_path):
-    as_binary(tmp_path)
+def test_files_in_no_published_format_are_refused(tmp_path):
+    write_binary_archive(tmp_path)
     file = tmp_path / "cifar-10-batches-bin/data_batch_2.bin"
     cut(file)
     with pytest.raises(

@@ -1,4 +1,6 @@
-"""Sets with an attribute beside the class: CelebA, folders or lists of one's own."""
+"""Data sets with an attribute besides the class: CelebA, and the user's own folders or
+lists.
+"""
 
 import numpy as np
 import pytest
@@ -14,15 +16,15 @@ ROWS = ("1-0-0-1 0", "0-1-0-0 0", "0-0-1-1 0", "0-1-0-1 0", "1-1-0-0 0", "0-0-0-
 
 @pytest.fixture
 def faces(tmp_path, image):
-    flags, parts = [str(len(ROWS)), " ".join(FLAGS) + " "], []
+    flag_lines, partition_lines = [str(len(ROWS)), " ".join(FLAGS) + " "], []
     for i, row in enumerate(ROWS, start=1):
         cells, part = row.split()
         image(tmp_path / f"img_align_celeba/{i:06}.jpg", (18, 22))
-        signs = " ".join("1" if cell == "1" else "-1" for cell in cells.split("-"))
-        flags.append(f"{i:06}.jpg  {signs}")
-        parts.append(f"{i:06}.jpg {part}")
-    (tmp_path / "list_attr_celeba.txt").write_text("\n".join(flags) + "\n")
-    (tmp_path / "list_eval_partition.txt").write_text("\n".join(parts) + "\n")
+        flag_cells = " ".join("1" if cell == "1" else "-1" for cell in cells.split("-"))
+        flag_lines.append(f"{i:06}.jpg  {flag_cells}")
+        partition_lines.append(f"{i:06}.jpg {part}")
+    (tmp_path / "list_attr_celeba.txt").write_text("\n".join(flag_lines) + "\n")
+    (tmp_path / "list_eval_partition.txt").write_text("\n".join(partition_lines) + "\n")
     return tmp_path
 
 
@@ -31,8 +33,8 @@ def add_line(root, line):
         file.write(f"{line}\n")
 
 
-def rows(source) -> dict[str, tuple[int, int]]:
-    """{file: (label, attribute)}."""
+def labels_by_file(source) -> dict[str, tuple[int, int]]:
+    """Return {file: (label, attribute)}."""
     columns = source.columns["label"], source.columns["attribute"]
     return dict(zip(source.files, zip(*(c.tolist() for c in columns)), strict=True))
 
@@ -41,7 +43,7 @@ def test_a_class_and_an_attribute_of_faces(faces):
     source = data.load("celeba", "train", root=str(faces), size=8)
     assert source.classes == ("not Blond_Hair", "Blond_Hair")
     assert source.values == {"attribute": ("not Male", "Male")}
-    assert rows(source) == {
+    assert labels_by_file(source) == {
         "000001.jpg": (0, 1),
         "000003.jpg": (0, 1),
         "000002.jpg": (1, 0),
@@ -54,12 +56,12 @@ def test_a_class_and_an_attribute_of_faces(faces):
     assert len(data.load("celeba", "test", root=str(faces), size=8)) == 1
 
 
-def test_one_of_several_attributes_holds(faces):
+def test_images_need_exactly_one_of_several_attributes(faces):
     options = dict(root=str(faces), size=8, label="Male")
     hair = "Black_Hair+Blond_Hair+Gray_Hair"
     source = data.load("celeba", "train", attribute=hair, **options)
     assert source.values == {"attribute": tuple(hair.split("+"))}
-    assert rows(source) == {
+    assert labels_by_file(source) == {
         "000002.jpg": (0, 1),
         "000001.jpg": (1, 0),
         "000003.jpg": (1, 2),
@@ -83,20 +85,22 @@ def test_the_folders_of_the_authors_are_found(faces):
 def test_further_attributes_of_faces_are_columns(faces):
     options = dict(root=str(faces), size=8)
     plain = data.load("celeba", "train", **options)
-    some = data.load("celeba", "train", flags="Gray_Hair+Male", **options)
-    assert some.files == plain.files and some.fingerprint != plain.fingerprint
-    assert [*some.values] == ["attribute", "Male", "Gray_Hair"]
-    np.testing.assert_array_equal(some.columns["Male"], plain.columns["attribute"])
-    grey = dict(zip(some.files, some.columns["Gray_Hair"].tolist(), strict=True))
+    selected = data.load("celeba", "train", flags="Gray_Hair+Male", **options)
+    assert selected.files == plain.files and selected.fingerprint != plain.fingerprint
+    assert [*selected.values] == ["attribute", "Male", "Gray_Hair"]
+    np.testing.assert_array_equal(selected.columns["Male"], plain.columns["attribute"])
+    grey = dict(
+        zip(selected.files, selected.columns["Gray_Hair"].tolist(), strict=True)
+    )
     assert [name for name, value in grey.items() if value] == ["000003.jpg"]
-    assert some.values["Gray_Hair"] == ("not Gray_Hair", "Gray_Hair")
-    every = data.load("celeba", "train", flags="all", **options)
-    assert {*every.values} == {"attribute", *FLAGS} - {"Blond_Hair"}
+    assert selected.values["Gray_Hair"] == ("not Gray_Hair", "Gray_Hair")
+    all_flags = data.load("celeba", "train", flags="all", **options)
+    assert {*all_flags.values} == {"attribute", *FLAGS} - {"Blond_Hair"}
     hair = "Black_Hair+Blond_Hair+Gray_Hair"
-    both = data.load(
+    source = data.load(
         "celeba", "train", attribute=hair, label="Male", flags="Male", **options
     )
-    assert both.values[hair] == both.values["attribute"] == tuple(hair.split("+"))
+    assert source.values[hair] == source.values["attribute"] == tuple(hair.split("+"))
 
 
 @pytest.mark.parametrize(
@@ -161,9 +165,12 @@ def test_attributes_are_folders_inside_classes(tree):
     source = data.load("attributed", "train", root=str(root), size=8)
     assert source.classes == ("cat", "dog")
     assert source.values == {"attribute": ("beach", "grass", "snow")}
-    assert list(rows(source).values()) == [(0, 1)] * 3 + [(0, 2)] * 2 + [(1, 0)] * 2
+    assert (
+        list(labels_by_file(source).values())
+        == [(0, 1)] * 3 + [(0, 2)] * 2 + [(1, 0)] * 2
+    )
     half = data.load("attributed", "train[:50%]", root=str(root), size=8)
-    assert rows(half).items() <= rows(source).items()
+    assert labels_by_file(half).items() <= labels_by_file(source).items()
     assert half.values == source.values
     assert source[0]["attribute"] == 1
 
@@ -175,13 +182,17 @@ def test_a_list_gives_the_same_as_folders(tree):
         "file,class,attribute",
         *(
             f"train/{name},{source.classes[label]},{source.values['attribute'][value]}"
-            for name, (label, value) in reversed(rows(source).items())
+            for name, (label, value) in reversed(labels_by_file(source).items())
         ),
     ]
     (root / "listed.csv").write_text("\n".join(lines))
     listed = data.load("attributed", "listed", root=str(root), size=8)
-    assert {f"train/{k}": v for k, v in rows(source).items()} == rows(listed)
-    assert [*rows(listed)] == [f"train/{name}" for name in rows(source)]
+    assert {
+        f"train/{k}": v for k, v in labels_by_file(source).items()
+    } == labels_by_file(listed)
+    assert [*labels_by_file(listed)] == [
+        f"train/{name}" for name in labels_by_file(source)
+    ]
     assert (listed.classes, listed.values) == (source.classes, source.values)
     np.testing.assert_array_equal(listed[4]["image"], source[4]["image"])
 
@@ -252,7 +263,9 @@ a/004.png,,brown,no,5,3,p4,x,u
 
 @pytest.fixture
 def table(tree, monkeypatch):
-    """table(text, **options) loads such a list; three values are many."""
+    """Function table(text, **options) that loads a list; columns of more than 3 values are
+    no attributes.
+    """
     monkeypatch.setattr(set_options, "MAX_VALUES", 3)
     root = tree({"a": 5})
 
@@ -263,8 +276,8 @@ def table(tree, monkeypatch):
     return load
 
 
-def named(source, name) -> list[str]:
-    """What a column says of each image."""
+def values_of(source, name) -> list[str]:
+    """Return the name of each image's value in a column."""
     return [source.values[name][value] for value in source.columns[name]]
 
 
@@ -272,10 +285,10 @@ def test_columns_of_a_table_are_attributes(table):
     source = table()
     assert source.classes == ("cat", "dog")
     assert [name[2:5] for name in source.files] == ["000", "003", "001", "002"]
-    assert named(source, "attribute") == ["u", "v", "v", "u"]
-    assert named(source, "hair") == ["black", "(none)", "black", "brown"]
+    assert values_of(source, "attribute") == ["u", "v", "v", "u"]
+    assert values_of(source, "hair") == ["black", "(none)", "black", "brown"]
     assert source.values["hair"] == ("black", "brown", "(none)")
-    assert named(source, "smile") == ["yes", "yes", "no", "(none)"]
+    assert values_of(source, "smile") == ["yes", "yes", "no", "(none)"]
     assert source.values["age"] == ("3", "4", "5")
     assert [*source.values] == ["attribute", "hair", "smile", "age"]
     assert source.columns["hair"].dtype == np.int32
@@ -292,31 +305,35 @@ def test_columns_are_chosen_as_class_and_attribute(table):
     source = table(label="hair", attribute="smile")
     assert source.classes == ("black", "brown")
     assert [name[2:5] for name in source.files] == ["000", "001", "004"]
-    assert named(source, "attribute") == named(source, "smile") == ["yes", "no", "no"]
-    assert named(source, "class") == ["cat", "dog", "(none)"]
+    assert (
+        values_of(source, "attribute")
+        == values_of(source, "smile")
+        == ["yes", "no", "no"]
+    )
+    assert values_of(source, "class") == ["cat", "dog", "(none)"]
     assert source.note.startswith(
         "2 images without hair or smile left out; no attributes: attribute (another is"
     )
-    many = table(attribute="id")
-    assert named(many, "attribute") == ["p0", "p3", "p1", "p2"]
-    assert "id" not in many.columns
+    by_id = table(attribute="id")
+    assert values_of(by_id, "attribute") == ["p0", "p3", "p1", "p2"]
+    assert "id" not in by_id.columns
 
 
 def test_several_columns_make_one(table):
     source = table(attribute="hair+smile")
     assert source.values["attribute"] == ("black no", "black yes")
-    assert named(source, "attribute") == ["black yes", "black no"]
+    assert values_of(source, "attribute") == ["black yes", "black no"]
     assert [name[2:5] for name in source.files] == ["000", "001"]
-    same = TABLE.replace("black,yes", "a b,c").replace("black,no", "a,b c")
+    colliding_text = TABLE.replace("black,yes", "a b,c").replace("black,no", "a,b c")
     with pytest.raises(ValueError, match="values of hair.smile must differ when"):
-        table(same, attribute="hair+smile")
+        table(colliding_text, attribute="hair+smile")
 
 
-def test_an_attribute_is_found_by_itself(table):
-    one = table("file,class,weather\na/000.png,cat,sun\n")
-    assert [*one.values] == ["attribute", "weather"]
-    first = table("file,class,x,p,q\na/000.png,a,.5,u,v\na/001.png,a,1.5,u,w\n")
-    assert named(first, "attribute") == ["u", "u"]
+def test_the_first_column_of_names_is_the_default_attribute(table):
+    weather = table("file,class,weather\na/000.png,cat,sun\n")
+    assert [*weather.values] == ["attribute", "weather"]
+    three_columns = table("file,class,x,p,q\na/000.png,a,.5,u,v\na/001.png,a,1.5,u,w\n")
+    assert values_of(three_columns, "attribute") == ["u", "u"]
     numbers = table("file,class,x\na/000.png,a,.5\na/001.png,a,1.5\n")
     assert numbers.values == {"attribute": (".5", "1.5")}
 

@@ -1,4 +1,6 @@
-"""What users have on their disks: each of it is refused in one line that names it."""
+"""Mistakes that users have on their disks: each is refused in one line that names the
+file.
+"""
 
 import gzip
 import io
@@ -61,17 +63,19 @@ def records(root, *contents) -> None:
 
 
 def damage(change, split="train"):
-    """Class folders after a change of theirs."""
+    """Return a function that writes class folders, changes them and returns options of
+    `load`.
+    """
 
-    def make(root):
+    def write(root):
         change(folders(root))
         return dict(root=str(root), split=split)
 
-    return make
+    return write
 
 
 def shards(write):
-    """A root with some shards."""
+    """Return a function that writes shards and returns options of `load`."""
 
     def make(root):
         write(root)
@@ -80,7 +84,7 @@ def shards(write):
     return make
 
 
-def first(root) -> pathlib.Path:
+def first_image(root) -> pathlib.Path:
     return root / "train" / "cat" / "0.jpg"
 
 
@@ -88,7 +92,7 @@ def link_loop(root):
     (root / "train" / "cat" / "again").symlink_to(root / "train" / "cat")
 
 
-def deep(root):
+def write_16_bit_image(root):
     pixels = np.zeros((8, 8), np.uint16)
     Image.fromarray(pixels).save(root / "train" / "cat" / "deep.png")
 
@@ -119,11 +123,11 @@ def idx(root):
 
 
 def npz(**arrays):
-    def make(root):
+    def write(root):
         np.savez(root / "train.npz", **arrays)
         return dict(data="npz", root=str(root))
 
-    return make
+    return write
 
 
 def short_names(root):
@@ -134,10 +138,19 @@ def short_names(root):
 
 PIXELS = np.zeros((4, 8, 8, 3), np.uint8)
 CASES = {
-    "a cut JPEG": (damage(lambda r: first(r).write_bytes(jpeg()[:200])), "cat/0.jpg"),
-    "an empty file": (damage(lambda r: first(r).write_bytes(b"")), "cat/0.jpg"),
-    "text for an image": (damage(lambda r: first(r).write_text("hi")), "cat/0.jpg"),
-    "16 bits a channel": (damage(deep), "8 bits a channel, got mode I;16"),
+    "a cut JPEG": (
+        damage(lambda r: first_image(r).write_bytes(jpeg()[:200])),
+        "cat/0.jpg",
+    ),
+    "an empty file": (damage(lambda r: first_image(r).write_bytes(b"")), "cat/0.jpg"),
+    "text for an image": (
+        damage(lambda r: first_image(r).write_text("hi")),
+        "cat/0.jpg",
+    ),
+    "16 bits a channel": (
+        damage(write_16_bit_image),
+        "8 bits a channel, got mode I;16",
+    ),
     "an empty class": (
         damage(lambda r: (r / "train/eel").mkdir()),
         "1 of 3 in .*train' have none",
@@ -252,9 +265,9 @@ CASES = {
 
 
 @cases.each("case", CASES)
-def test_is_refused_in_one_line(case, tmp_path):
-    make, message = CASES[case]
-    options = {"data": "folder", "split": "train", **make(tmp_path)}
+def test_bad_input_is_refused_in_one_line(case, tmp_path):
+    write, message = CASES[case]
+    options = {"data": "folder", "split": "train", **write(tmp_path)}
     name, split = options.pop("data"), options.pop("split")
     with pytest.raises(ValueError, match=message) as refused:
         loader.decode_all(data.load(name, split, size=8, **options), workers=1)
@@ -263,7 +276,7 @@ def test_is_refused_in_one_line(case, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to the superuser")
 def test_unreadable_files_are_refused(tmp_path):
-    first(folders(tmp_path)).chmod(0)
+    first_image(folders(tmp_path)).chmod(0)
     with pytest.raises(ValueError, match="cat/0.jpg: PermissionError"):
         loader.decode_all(
             data.load("folder", "train", root=str(tmp_path), size=8), workers=1
@@ -282,15 +295,19 @@ def test_unreadable_files_are_refused(tmp_path):
 def test_wrong_mappings_are_refused(text, message, tmp_path):
     path = tmp_path / "map.csv"
     path.write_text(text)
-    sides = ("cat", "cow"), "names", ("dog", "eel"), "names"
     with pytest.raises(ValueError, match=message) as refused:
-        labels.match(*sides, mapping=str(path))
+        labels.match(
+            ("cat", "cow"), "names", ("dog", "eel"), "names", mapping=str(path)
+        )
     assert "\n" not in str(refused.value)
 
 
-def test_other_labels_than_reals_are_refused(tmp_path):
+def test_files_other_than_reals_labels_are_refused(tmp_path):
     path = tmp_path / "real.json"
-    for held, message in (([[0]], "list of 50,000 lists, got 1"), ({}, "got no list")):
-        path.write_text(json.dumps(held))
+    for content, message in (
+        ([[0]], "list of 50,000 lists, got 1"),
+        ({}, "got no list"),
+    ):
+        path.write_text(json.dumps(content))
         with pytest.raises(ValueError, match=message):
             imagenet.read_real(str(path))

@@ -10,7 +10,7 @@ N = 20  # Images of each severity; published are 10,000.
 
 
 def images(n: int) -> np.ndarray:
-    """Image i has all its pixels equal to i."""
+    """Return n images; all pixels of image i equal i."""
     return np.tile(np.arange(n, dtype=np.uint8)[:, None, None, None], (1, 32, 32, 3))
 
 

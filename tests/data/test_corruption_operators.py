@@ -1,4 +1,6 @@
-"""Settings as arrays: of one shape over severities, and the filters they stand for."""
+"""Settings of corruptions as arrays: shapes equal over severities, and the filters they
+describe.
+"""
 
 import numpy as np
 import pytest
@@ -25,10 +27,12 @@ def ice(tmp_path_factory):
 def test_severities_share_shapes(name, side, ice):
     shapes = set()
     for severity in corruptions.SEVERITIES:
-        made = corruptions.settings(name, severity, side=side, frost=ice)
-        assert all(np.isfinite(np.asarray(a, float)).all() for a in made.values())
-        assert not any(a.dtype in (np.float64, np.int64) for a in made.values())
-        shapes.add(tuple((key, a.shape, a.dtype) for key, a in sorted(made.items())))
+        settings = corruptions.settings(name, severity, side=side, frost=ice)
+        assert all(np.isfinite(np.asarray(a, float)).all() for a in settings.values())
+        assert not any(a.dtype in (np.float64, np.int64) for a in settings.values())
+        shapes.add(
+            tuple((key, a.shape, a.dtype) for key, a in sorted(settings.items()))
+        )
     assert len(shapes) == 1
 
 
@@ -40,11 +44,12 @@ def test_zooms_are_matrices():
         np.testing.assert_allclose(matrix @ field @ matrix.T, expected, atol=1e-12)
 
 
-def test_photographs_are_padded_and_held_once(ice):
-    one, two = (corruptions.settings("frost", s, side=224, frost=ice) for s in (1, 2))
-    assert one["ice"] is two["ice"] and one["ice"].shape == (5, 336, 320, 3)
-    np.testing.assert_array_equal(one["sizes"][:, 0], 300 + 9 * np.arange(5))
-    assert (one["ice"][3, :327] == 150).all() and (one["ice"][3, 327:] == 0).all()
+def test_photographs_are_padded_and_stored_once(ice):
+    mild = corruptions.settings("frost", 1, side=224, frost=ice)
+    strong = corruptions.settings("frost", 2, side=224, frost=ice)
+    assert mild["ice"] is strong["ice"] and mild["ice"].shape == (5, 336, 320, 3)
+    np.testing.assert_array_equal(mild["sizes"][:, 0], 300 + 9 * np.arange(5))
+    assert (mild["ice"][3, :327] == 150).all() and (mild["ice"][3, 327:] == 0).all()
 
 
 @cases.each(
@@ -57,14 +62,14 @@ def test_photographs_are_padded_and_held_once(ice):
         ({"name": "frost"}, "must have its photographs"),
     ],
 )
-def test_refuses_as_the_host_does(change, message):
-    given = dict(name="fog", severity=1, side=32) | change
+def test_bad_settings_are_refused_as_for_images(change, message):
+    options = dict(name="fog", severity=1, side=32) | change
     with pytest.raises(ValueError, match=f"data.corrupt: .*{message}"):
-        corruptions.settings(given.pop("name"), given.pop("severity"), **given)
+        corruptions.settings(options.pop("name"), options.pop("severity"), **options)
 
 
-def test_other_sides_take_a_table():
-    made = corruptions.settings("zoom_blur", 1, side=28, table=32)
-    assert made["zooms"].shape == (26, 28, 28)
+def test_other_image_sizes_need_a_table():
+    settings = corruptions.settings("zoom_blur", 1, side=28, table=32)
+    assert settings["zooms"].shape == (26, 28, 28)
     level = corruptions.settings("sparkles", 2, side=28)["level"]
     assert level == 2

@@ -23,7 +23,7 @@ UNEVEN_SIDES = {("snow", 224), ("spatter", 64), ("spatter", 32), ("motion_blur",
 
 
 def smooth(side, seed):
-    """Colours that change slowly, from 0 to 255."""
+    """Return an image whose colours change slowly, from 0 to 255."""
     field = np.random.default_rng(seed).standard_normal((side, side, 3))
     field = ndimage.gaussian_filter(field, (side / 20, side / 20, 0), mode="wrap")
     field -= field.min()
@@ -32,7 +32,7 @@ def smooth(side, seed):
 
 @pytest.fixture(scope="module")
 def ice(tmp_path_factory):
-    """A folder of photographs of noise."""
+    """Folder of photographs of noise."""
     folder = tmp_path_factory.mktemp("ice")
     rng = np.random.default_rng(0)
     for name in kernels.FROSTS:
@@ -46,7 +46,7 @@ def corrupt(image, name, severity, seed, ice):
     return corruptions.corrupt(image, name, severity, rng, frost=ice)
 
 
-def test_tables_are_whole():
+def test_tables_are_complete():
     entries = corruptions.CORRUPTIONS
     assert tuple(name for name in entries if not entries[name].extra) == FIFTEEN
     assert len(entries) == 19 and len(corruptions.BAR) == 10
@@ -63,12 +63,12 @@ def test_tables_are_whole():
 @cases.each("side", [32, 64, 224])
 def test_bytes_in_bytes_out_by_seed_alone(name, side, ice):
     image = smooth(side, 5)
-    kept = image.copy()
+    original = image.copy()
     for severity in (1, 5):
         out = corrupt(image, name, severity, 1, ice)
         assert out.dtype == np.uint8 and out.shape == image.shape
         assert out.flags.writeable and not np.shares_memory(out, image)
-        np.testing.assert_array_equal(image, kept)
+        np.testing.assert_array_equal(image, original)
         np.testing.assert_array_equal(out, corrupt(image, name, severity, 1, ice))
     fixed = {"defocus_blur", "zoom_blur", "gaussian_blur", "brightness", "contrast"}
     fixed |= {"saturate", "pixelate", "jpeg_compression"}
@@ -77,7 +77,7 @@ def test_bytes_in_bytes_out_by_seed_alone(name, side, ice):
 
 
 @cases.each("name", KNOWN)
-def test_views_are_taken_as_they_look(name, ice):
+def test_array_views_give_the_same_pixels(name, ice):
     view = smooth(32, 1).transpose(1, 0, 2)[::-1, :, ::-1]
     view.flags.writeable = False
     expected = corrupt(np.ascontiguousarray(view), name, 3, 0, ice)
@@ -128,12 +128,12 @@ def test_other_sides_need_a_table():
         ({"image": [[1]]}, "got a list"),
     ],
 )
-def test_refuses_by_name(change, message):
-    given = dict(
+def test_bad_arguments_are_refused_by_name(change, message):
+    options = dict(
         image=smooth(32, 0), name="fog", severity=1, rng=np.random.default_rng(0)
     )
     with pytest.raises(ValueError, match=f"^data.corrupt: .*{message}") as error:
-        corruptions.corrupt(**given | change)
+        corruptions.corrupt(**options | change)
     assert "\n" not in str(error.value)
 
 
@@ -147,24 +147,27 @@ def test_published_is_jpeg_of_quality_85():
 
 
 def test_frost_mixes_a_crop_of_one_photograph(tmp_path):
-    """Photographs say in their bytes which they are, and each pixel where it is."""
+    """Each photograph's red channel encodes its number, its green and blue channels the
+    pixel's place.
+    """
     rows, columns = np.mgrid[:300, :310]
     for k, name in enumerate(kernels.FROSTS):
         coded = np.stack([np.full_like(rows, 50 * k), rows // 2, columns // 2], -1)
         path = tmp_path / name
         Image.fromarray(coded.astype(np.uint8)).save(path, "PNG")
-    rng, seen, tops = np.random.default_rng(0), [], []
+    rng, photograph_numbers, tops = np.random.default_rng(0), [], []
     image = np.zeros((224, 224, 3), np.uint8)
     for _ in range(200):
         out = corruptions.corrupt(image, "frost", 3, rng, frost=tmp_path) / 0.7
-        seen.append(round(out[0, 0, 0] / 50))
+        photograph_numbers.append(round(out[0, 0, 0] / 50))
         tops.append(out[0, 0, 1] * 2)
         assert out[-1, 0, 1] - out[0, 0, 1] == pytest.approx(223 / 2, abs=3)
         assert out[0, -1, 2] - out[0, 0, 2] == pytest.approx(223 / 2, abs=3)
-    assert (np.bincount(seen, minlength=5) > 20).all()
+    assert (np.bincount(photograph_numbers, minlength=5) > 20).all()
     assert min(tops) < 8 and 66 < max(tops) < 79
     grey = np.full((224, 224, 3), 200, np.uint8)
-    on_black, on_grey = (corrupt(x, "frost", 5, 0, tmp_path) for x in (image, grey))
+    on_black = corrupt(image, "frost", 5, seed=0, ice=tmp_path)
+    on_grey = corrupt(grey, "frost", 5, seed=0, ice=tmp_path)
     expected = np.minimum(0.6 * 200 + on_black.astype(float), 255)
     np.testing.assert_allclose(on_grey, expected, atol=1)
 

@@ -1,4 +1,4 @@
-"""Tone against colorsys and formulas, warps against laws, codes against OpenCV."""
+"""Tone corruptions equal colorsys and formulas, warps obey laws, encodings equal OpenCV's."""
 
 import colorsys
 
@@ -15,7 +15,7 @@ SEVERITIES = corruptions.SEVERITIES
 
 
 def colours():
-    """Random colours, with greys, black and white among them."""
+    """Return random colours, with greys, black and white among them."""
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     image[:4] = image[:4, :, :1]
     image[0, 0], image[0, 1] = 0, 255
@@ -35,17 +35,19 @@ def through_hsv(image, change):
     return np.floor(out * 255)
 
 
-def close(got, expected):
-    """Fractions that rounding makes just less than a whole number are cut off."""
+def assert_close(got, expected):
+    """Assert equality up to one level: fractions that rounding puts below a whole number
+    are cut off.
+    """
     off = np.abs(got - expected)
     assert off.max() <= 1 and (off > 0).mean() < 0.1
 
 
 @cases.each("severity", SEVERITIES)
 def test_brightness_adds_to_value(severity):
-    image, more = colours(), severity / 10
-    expected = through_hsv(image, lambda h, s, v: (h, s, min(v + more, 1)))
-    close(corrupt(image, "brightness", severity, table=224), expected)
+    image, added_value = colours(), severity / 10
+    expected = through_hsv(image, lambda h, s, v: (h, s, min(v + added_value, 1)))
+    assert_close(corrupt(image, "brightness", severity, table=224), expected)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_saturate_scales_saturation(side, rows):
         expected = through_hsv(
             image, lambda h, s, v, a=times, b=plus: (h, min(s * a + b, 1), v)
         )
-        close(corrupt(image, "saturate", severity, table=side), expected)
+        assert_close(corrupt(image, "saturate", severity, table=side), expected)
 
 
 def test_saturate_turns_greys_red():
@@ -92,7 +94,7 @@ def test_pixelate_averages_whole_blocks(severity, block):
 
 
 @cases.each(("side", "count"), [(224, 67), (64, 38), (32, 24)])
-def test_pixelate_leaves_so_many_columns(side, count):
+def test_pixelate_leaves_the_published_number_of_columns(side, count):
     ramp = np.broadcast_to(np.linspace(0, 255, side)[None, :, None], (side, side, 3))
     out = corrupt(ramp.astype(np.uint8), "pixelate", 4)
     assert (np.diff(out[0, :, 0].astype(int)) != 0).sum() <= side
@@ -104,7 +106,7 @@ def test_pixelate_leaves_so_many_columns(side, count):
 @cases.each(
     ("side", "qualities"), [(224, (25, 18, 15, 10, 7)), (32, (80, 65, 58, 50, 40))]
 )
-def test_jpeg_is_that_of_opencv(severity, side, qualities):
+def test_jpeg_equals_opencvs(severity, side, qualities):
     noise = np.random.default_rng(0).standard_normal((side, side, 3))
     image = np.clip(128 + 400 * ndimage.gaussian_filter(noise, (4, 4, 0)), 0, 255)
     image = image.astype(np.uint8)
@@ -144,7 +146,7 @@ def test_elastic_keeps_the_image_without_jitter_and_displacement():
 
 
 def test_elastic_displaces_by_its_settings():
-    """Smoothed U(-1, 1) has the deviation 1 / (sqrt(3) 2 sqrt(pi) sigma)."""
+    """Smoothed U(-1, 1) noise has the deviation 1 / (sqrt(3) 2 sqrt(pi) sigma)."""
     y, x = np.mgrid[:224, :224]
     image = np.stack([x, y, x], -1).astype(np.uint8)
     sigma, shifts = 2.44, []

@@ -1,4 +1,4 @@
-"""Noises have the moments and chances that their settings say."""
+"""Corruption noises have the moments and probabilities of their settings."""
 
 import numpy as np
 import pytest
@@ -53,13 +53,13 @@ def test_shot_noise_counts_photons():
         assert set(np.unique(out)) <= set(values)
 
 
-def test_impulses_hit_values_alone_and_evenly():
+def test_impulses_hit_channels_independently_and_both_extremes_equally():
     for severity, chance in enumerate((0.03, 0.06, 0.09, 0.17, 0.27), 1):
         out = noisy("impulse_noise", severity, 100)
-        hit = out != 100
+        is_changed = out != 100
         error = 5 * (chance / N) ** 0.5
-        assert hit.mean() == pytest.approx(chance, abs=error)
+        assert is_changed.mean() == pytest.approx(chance, abs=error)
         assert (out == 0).mean() == pytest.approx(chance / 2, abs=error)
         assert (out == 255).mean() == pytest.approx(chance / 2, abs=error)
-        both = (hit[..., 0] & hit[..., 1]).mean()
-        assert both == pytest.approx(chance**2, abs=5 * chance / 224)
+        joint_rate = (is_changed[..., 0] & is_changed[..., 1]).mean()
+        assert joint_rate == pytest.approx(chance**2, abs=5 * chance / 224)

@@ -1,6 +1,6 @@
-"""With the released code's draws, images are those of the released code.
+"""With the draws of the released code, corrupted images equal those of the released code.
 
-Samples of its answers are in oracles/corruptions.npz, made by the script beside it.
+Samples of the released code's output are in oracles/corruptions.npz, made by the script beside it.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ UNTOLD = {"impulse_noise", "jpeg_compression", "frost"}
 
 
 class Stream(np.random.RandomState):
-    """Numpy's frozen generator, by the names of the new one."""
+    """NumPy's frozen generator `RandomState` under the method names of `Generator`."""
 
     integers = np.random.RandomState.randint
 
@@ -35,13 +35,13 @@ def oracle():
 
 @cases.each("side", STRIDE)
 @cases.each("name", sorted(set(corruptions.CORRUPTIONS) - UNTOLD))
-def test_images_are_those_of_imagenet_c(oracle, name, side):
+def test_images_equal_imagenet_c(oracle, name, side):
     check(oracle, name, side)
 
 
 @cases.each("side", [32, 224])
 @cases.each("name", corruptions.BAR)
-def test_images_are_those_of_imagenet_c_bar(oracle, name, side, monkeypatch):
+def test_images_equal_imagenet_c_bar(oracle, name, side, monkeypatch):
     lattices = iter(zip(oracle["gradients"], oracle["order"].astype(int), strict=True))
 
     monkeypatch.setattr(bar, "lattice", lambda xp, rng: next(lattices))

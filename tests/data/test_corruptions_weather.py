@@ -1,4 +1,6 @@
-"""Weather: the plasma's laws, and what snow, fog and spatter must do to even images."""
+"""Weather: laws of the plasma fractal, and effects of snow, fog and spatter on uniform
+images.
+"""
 
 import math
 
@@ -10,7 +12,7 @@ from jbias.data.corruptions import kernels as weather
 from tests import cases
 
 
-def even(value, side=64):
+def uniform_image(value, side=64):
     return np.full((side, side, 3), value, np.uint8)
 
 
@@ -19,7 +21,9 @@ def corrupt(image, name, severity, seed=0):
 
 
 def residuals(heights, step):
-    """What is left of the centres of squares `step` wide, on the torus."""
+    """Return the differences of the centres of squares `step` wide from their corners, on
+    the torus.
+    """
     corners = heights[::step, ::step]
     rows = corners + np.roll(corners, -1, 0)
     mean = (rows + np.roll(rows, -1, 1)) / 4
@@ -53,33 +57,33 @@ def test_plasma_is_scaled_and_periodic(levels):
 @cases.each("severity", [1, 2, 3, 4, 5])
 def test_fog_keeps_the_brightest_and_black(severity):
     thick = (0.4, 0.7, 1, 1.5, 2)[severity - 1]
-    out = corrupt(even(255), "fog", severity)
+    out = corrupt(uniform_image(255), "fog", severity)
     assert out.max() >= 254 and out.min() == pytest.approx(255 / (1 + thick), abs=1)
-    assert (corrupt(even(0), "fog", severity) == 0).all()
+    assert (corrupt(uniform_image(0), "fog", severity) == 0).all()
     np.testing.assert_array_equal(out[..., 0], out[..., 2])
 
 
 @cases.each("severity", [1, 2, 3, 4, 5])
-def test_snow_falls_alike_turned_upside_down(severity):
+def test_snow_looks_equal_upside_down(severity):
     keep = (0.8, 0.7, 0.7, 0.65, 0.55)[severity - 1]
-    out = corrupt(even(0, 224), "snow", severity)
+    out = corrupt(uniform_image(0, 224), "snow", severity)
     np.testing.assert_array_equal(out, out[::-1, ::-1])
     assert out.min() >= int(255 * (1 - keep) * 0.5)
     assert out.std() > 5
 
 
 def test_snow_falls_downwards():
-    """Flakes are smeared along a line within 45 degrees of upright."""
+    """Snowflakes are smeared along a line within 45 degrees of vertical."""
     steep = []
     for seed in range(5):
-        flakes = corrupt(even(0, 224), "snow", 3, seed)[..., 0].astype(float)
+        flakes = corrupt(uniform_image(0, 224), "snow", 3, seed)[..., 0].astype(float)
         down, right = (np.abs(np.diff(flakes, axis=axis)).mean() for axis in (0, 1))
         steep.append(down < right)
     assert sum(steep) >= 4
 
 
 def test_snow_whitens_by_the_grey():
-    image = even((200, 40, 90), 64)
+    image = uniform_image((200, 40, 90), 64)
     out = corrupt(image, "snow", 1).min((0, 1))
     grey = (0.299 * 200 + 0.587 * 40 + 0.114 * 90) / 255
     x = np.array([200, 40, 90]) / 255
@@ -89,7 +93,7 @@ def test_snow_whitens_by_the_grey():
 
 @cases.each("severity", [1, 2, 3])
 def test_water_is_pale_turquoise_light(severity):
-    out = corrupt(even(0, 224), "spatter", severity).astype(float)
+    out = corrupt(uniform_image(0, 224), "spatter", severity).astype(float)
     np.testing.assert_array_equal(out[..., 1], out[..., 2])
     np.testing.assert_allclose(out[..., 0], out[..., 1] * 175 / 238, atol=1)
     strength = (0.6, 0.6, 0.5)[severity - 1]
@@ -99,14 +103,14 @@ def test_water_is_pale_turquoise_light(severity):
 
 @pytest.mark.parametrize("severity", [4, 5])
 def test_mud_is_brown_and_covers(severity):
-    out = corrupt(even(255, 224), "spatter", severity).astype(int)
+    out = corrupt(uniform_image(255, 224), "spatter", severity).astype(int)
     off = 255 - out
     assert off.max((0, 1)) == pytest.approx([255 - 63, 255 - 42, 255 - 20], abs=1)
     assert (off[off > 0] >= 0.8 * (255 - 63) - 1).all()  # Thin mud is left away.
     assert 0.02 < (off > 0).mean() < 0.5
 
 
-def test_no_drop_leaves_the_image():
+def test_spatter_without_drops_changes_nothing():
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     rng = np.random.default_rng(0)
     for mud in (False, True):

@@ -1,6 +1,5 @@
-"""Training crops are Pillow's on the cut window, by whatever way they are decoded."""
+"""Training crops equal Pillow's crops of the same window, with every decoder."""
 
-import functools
 import io
 import math
 from concurrent import futures
@@ -29,7 +28,9 @@ KINDS = {
 
 
 def photograph(size, seed=0):
-    """An image as smooth as a photograph: noise of 40 pixels' width, and of 1."""
+    """Return an image as smooth as a photograph: noise 40 pixels wide plus noise 1 pixel
+    wide.
+    """
     rng = np.random.default_rng(seed)
     width, height = size
     small = rng.integers(0, 256, (height // 40 + 2, width // 40 + 2, 3), np.uint8)
@@ -46,8 +47,8 @@ def save(path, kind, size):
     image.save(path, **options)
 
 
-def by_hand(file, window, size):
-    """What torchvision does with a Pillow image."""
+def resize_by_hand(file, window, size):
+    """Return the pixels that torchvision's steps give on a Pillow image."""
     left, top, width, height = window
     with Image.open(file) as image:
         cut = image.convert("RGB").crop((left, top, left + width, top + height))
@@ -68,13 +69,13 @@ def psnr(a, b):
 
 @pytest.fixture
 def no_pillow(monkeypatch):
-    """Lets no file be left to Pillow."""
+    """Make decoding fail if a file falls back to Pillow."""
     monkeypatch.setattr(decoding, "decode", None)
 
 
 @pytest.fixture(params=["turbojpeg", "simplejpeg"])
 def decoder(request, monkeypatch):
-    """Takes each of the two decoders, the first where it is installed."""
+    """Select each of the two decoders in turn, the first only where installed."""
     if request.param == "simplejpeg":
         monkeypatch.setattr(decoding, "turbojpeg_library", lambda: None)
     elif decoding.turbojpeg_library() is None:
@@ -85,7 +86,7 @@ def decoder(request, monkeypatch):
 
 
 def torchvision_box(rng, width, height, scale, ratio):
-    """torchvision's get_params, a line for a line."""
+    """Return the window of torchvision's get_params, ported line by line."""
     area, log_ratio = height * width, np.log(ratio)
     for _ in range(10):
         target_area = area * rng.uniform(scale[0], scale[1])
@@ -111,21 +112,24 @@ def torchvision_box(rng, width, height, scale, ratio):
 )
 @cases.each("area", [(0.08, 1), (0.9, 1.0)])
 def test_windows_follow_torchvisions_rule(size, area):
-    ours, theirs = np.random.default_rng(0), np.random.default_rng(1)
+    rng, reference_rng = np.random.default_rng(0), np.random.default_rng(1)
     ratio = (3 / 4, 4 / 3)
-    found = np.array(
-        [decoding.random_window(ours, *size, area=area) for _ in range(DRAWS)]
+    width, height = size
+    windows = np.array(
+        [decoding.random_window(rng, width, height, area=area) for _ in range(DRAWS)]
     )
-    expected = [torchvision_box(theirs, *size, area, ratio) for _ in range(DRAWS)]
-    left, top, w, h = found.T
-    assert (0 <= left).all() and (0 < w).all() and (left + w <= size[0]).all()
-    assert (0 <= top).all() and (0 < h).all() and (top + h <= size[1]).all()
-    for a, b in zip(found.T, np.array(expected).T, strict=True):
+    expected = [
+        torchvision_box(reference_rng, width, height, area, ratio) for _ in range(DRAWS)
+    ]
+    left, top, w, h = windows.T
+    assert (0 <= left).all() and (0 < w).all() and (left + w <= width).all()
+    assert (0 <= top).all() and (0 < h).all() and (top + h <= height).all()
+    for a, b in zip(windows.T, np.array(expected).T, strict=True):
         assert scipy.stats.ks_2samp(a, b, method="asymp").pvalue > LEAST_P
 
 
-def test_windows_that_always_fit_have_the_distributions_of_the_page():
-    """Area and place are uniform, aspect is log-uniform, to a pixel's rounding."""
+def test_windows_that_always_fit_have_the_documented_distributions():
+    """Area and place are uniform and aspect log-uniform, up to rounding to pixels."""
     rng, side, area = np.random.default_rng(2), 10_000, (0.08, 0.5)
     drawn = [decoding.random_window(rng, side, side, area=area) for _ in range(DRAWS)]
     left, top, w, h = np.array(drawn).T
@@ -147,10 +151,10 @@ def test_windows_that_always_fit_have_the_distributions_of_the_page():
         ((50, 45), (0, 0, 50, 45)),
     ],
 )
-def test_where_nothing_fits_the_window_is_central(size, window):
-    assert (
-        decoding.random_window(np.random.default_rng(0), *size, area=(5, 6)) == window
-    )
+def test_the_window_is_central_where_no_window_fits(size, window):
+    width, height = size
+    rng = np.random.default_rng(0)
+    assert decoding.random_window(rng, width, height, area=(5, 6)) == window
 
 
 # Ordinary JPEG files.
@@ -167,11 +171,13 @@ WINDOWS = [
 
 
 @cases.each("kind", KINDS)
-def test_equals_pillow(tmp_path, kind, decoder, no_pillow, monkeypatch):
-    """To the bit where Pillow resizes; else to one level: both round twice."""
+def test_crops_equal_pillows(tmp_path, kind, decoder, no_pillow, monkeypatch):
+    """Crops equal Pillow's to the bit where Pillow resizes, else to one level: both round
+    twice.
+    """
     path = tmp_path / "a.JPEG"
     save(path, kind, (333, 251))
-    expected = [by_hand(path, window, 64) for window in WINDOWS]
+    expected = [resize_by_hand(path, window, 64) for window in WINDOWS]
     for window, pixels in zip(WINDOWS, expected, strict=True):
         assert distance(crop(path, window, 64), pixels) <= 1, window
     monkeypatch.setattr(decoding, "resizer", None)
@@ -181,10 +187,10 @@ def test_equals_pillow(tmp_path, kind, decoder, no_pillow, monkeypatch):
 
 @cases.each("resizer", [True, False])
 @cases.each("kind", KINDS)
-def test_reduced_decoding_is_near(
+def test_reduced_decoding_is_close_to_full_decoding(
     tmp_path, kind, resizer, decoder, no_pillow, monkeypatch
 ):
-    """A window shifted by one of the reduced pixels would leave 35 decibels."""
+    """A window shifted by one of the reduced pixels would have 35 decibels."""
     if not resizer:
         monkeypatch.setattr(decoding, "resizer", None)
     used, decode = [], decoding._decode_reduced
@@ -199,7 +205,7 @@ def test_reduced_decoding_is_near(
     for reduction in (2, 4, 8):
         side = 2 * reduction * size
         window = (37, 29, side + 7, side)
-        assert psnr(crop(path, window, size), by_hand(path, window, size)) > 36
+        assert psnr(crop(path, window, size), resize_by_hand(path, window, size)) > 36
         crop(path, (37, 29, side + 7, side - 1), size)
     assert used == [2, 1, 4, 2, 8, 4]
 
@@ -210,10 +216,10 @@ def test_real_photographs(unpacked):
     for path in sorted(root.rglob("*.JPEG"))[::4]:
         with Image.open(path) as image:
             window = decoding.random_window(rng, *image.size)
-        expected = by_hand(path, window, 224)
+        expected = resize_by_hand(path, window, 224)
         if min(window[2:]) < 4 * 224:
             assert distance(crop(path, window, 224), expected) <= 1
-        errors.append(psnr(crop(path, window, 32), by_hand(path, window, 32)))
+        errors.append(psnr(crop(path, window, 32), resize_by_hand(path, window, 32)))
     assert min(errors) > 38 and np.median(errors) > 45
 
 
@@ -221,15 +227,15 @@ def test_threads_do_not_disturb_each_other(tmp_path, decoder):
     path = tmp_path / "a.jpg"
     photograph((333, 251)).save(path, quality=90)
     windows = [(i, 2 * i, 40 + 3 * i, 60 + i) for i in range(60)]
-    alone = [crop(path, window, 48) for window in windows]
+    expected = [crop(path, window, 48) for window in windows]
     with futures.ThreadPoolExecutor(8) as pool:
-        together = pool.map(lambda window: crop(path, window, 48), windows * 4)
-        for i, found in enumerate(together):
-            np.testing.assert_array_equal(found, alone[i % len(alone)])
+        threaded = pool.map(lambda window: crop(path, window, 48), windows * 4)
+        for i, pixels in enumerate(threaded):
+            np.testing.assert_array_equal(pixels, expected[i % len(expected)])
 
 
 def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch):
-    """So that what a run sees does not depend on what is installed."""
+    """Pixels of a run do not depend on the installed decoder."""
     if decoding.turbojpeg_library() is None:
         pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
     rng = np.random.default_rng(0)
@@ -238,32 +244,32 @@ def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch):
         save(path, kind, (333, 251))
         windows = [decoding.random_window(rng, 333, 251) for _ in range(20)]
         for size in (9, 32, 64):
-            found = [crop(path, window, size) for window in windows]
+            turbojpeg_crops = [crop(path, window, size) for window in windows]
             with monkeypatch.context() as patch:
                 patch.setattr(decoding, "turbojpeg_library", lambda: None)
-                other = [crop(path, window, size) for window in windows]
-            np.testing.assert_array_equal(found, other)
+                pillow_crops = [crop(path, window, size) for window in windows]
+            np.testing.assert_array_equal(turbojpeg_crops, pillow_crops)
 
 
-def test_reads_files_in_memory_too(tmp_path):
+def test_files_in_memory_are_read_too(tmp_path):
     path, window = tmp_path / "a.jpg", (3, 4, 30, 20)
     photograph((50, 40)).save(path)
-    opened = functools.partial(io.BytesIO, path.read_bytes())
-    found = decoding.cropped(opened, "a", 16, lambda w, h: window)
-    np.testing.assert_array_equal(found, crop(path, window, 16))
+    content = path.read_bytes()
+    pixels = decoding.cropped(lambda: io.BytesIO(content), "a", 16, lambda w, h: window)
+    np.testing.assert_array_equal(pixels, crop(path, window, 16))
 
 
 @cases.each("suffix", ["jpg", "png"])
-def test_draws_once_with_the_size_of_the_original(tmp_path, suffix):
-    path, asked = tmp_path / f"a.{suffix}", []
+def test_the_window_is_drawn_once_with_the_original_size(tmp_path, suffix):
+    path, sizes = tmp_path / f"a.{suffix}", []
     photograph((50, 40)).save(path)
 
     def draw(width, height):
-        asked.append((width, height))
+        sizes.append((width, height))
         return 0, 0, width, height
 
     decoding.cropped(lambda: str(path), "a", 4, draw)
-    assert asked == [(50, 40)]
+    assert sizes == [(50, 40)]
 
 
 @cases.each("suffix", ["jpg", "png"])
@@ -284,7 +290,7 @@ def test_a_canvas_is_the_whole_image_squeezed(tmp_path, size, decoder, no_pillow
     photograph(size).save(path, quality=90)
     pixels, aspect = decoding.canvas(lambda: str(path), "a", 128)
     assert aspect == size[0] / size[1]
-    expected = by_hand(path, (0, 0, *size), 128)
+    expected = resize_by_hand(path, (0, 0, *size), 128)
     assert pixels.shape == (128, 128, 3) and psnr(pixels, expected) > 45
 
 
@@ -292,14 +298,14 @@ def test_a_canvas_is_the_whole_image_squeezed(tmp_path, size, decoder, no_pillow
 
 
 def exif():
-    """Orientation: to be turned by 90 degrees."""
-    found = Image.Exif()
-    found[0x0112] = 6
-    return found
+    """Return EXIF data with the orientation "rotate by 90 degrees"."""
+    tags = Image.Exif()
+    tags[0x0112] = 6
+    return tags
 
 
 def ycck(path, image):
-    """Adobe's YCCK, inverted: the channels of a CMYK file, whose marker says 2."""
+    """Write a file in Adobe's YCCK, inverted: the channels of a CMYK file with marker 2."""
     image.convert("CMYK").save(path, quality=90)
     data = path.read_bytes()
     at = data.index(b"Adobe") + 11
@@ -326,21 +332,21 @@ ODD = {
 def test_odd_files_decode_as_by_hand(tmp_path, kind):
     path, window = tmp_path / "n02105855_2933.JPEG", (20, 30, 150, 100)
     ODD[kind](path, photograph((251, 199)))
-    whole = decoding.read(path, decoding.preprocess(64, crop=False))
-    np.testing.assert_array_equal(whole, by_hand(path, (0, 0, 251, 199), 64))
-    found = crop(path, window, 64)
+    squeezed = decoding.read(path, decoding.preprocess(64, crop=False))
+    np.testing.assert_array_equal(squeezed, resize_by_hand(path, (0, 0, 251, 199), 64))
+    cropped = crop(path, window, 64)
     if kind in ("exif", "grey"):
-        assert distance(found, by_hand(path, window, 64)) <= 1
+        assert distance(cropped, resize_by_hand(path, window, 64)) <= 1
     else:
-        np.testing.assert_array_equal(found, by_hand(path, window, 64))
+        np.testing.assert_array_equal(cropped, resize_by_hand(path, window, 64))
     pixels, aspect = decoding.canvas(lambda: str(path), "a", 64)
-    assert aspect == 251 / 199 and distance(pixels, whole) <= 1
+    assert aspect == 251 / 199 and distance(pixels, squeezed) <= 1
 
 
 @cases.each("suffix", ["jpg", "png", "webp"])
 @cases.each("keep", [0.0, 0.1, 0.6, 0.95, 0.999])
 def test_cut_off_files_are_refused_by_name(tmp_path, truncate, suffix, keep, decoder):
-    """Even where all rows of the window are there."""
+    """Truncated files are refused even where all rows of the window are present."""
     path = tmp_path / f"broken.{suffix}"
     photograph((128, 128)).save(path)
     truncate(path, keep)
@@ -354,36 +360,39 @@ def test_missing_files_are_refused_by_name(tmp_path):
 
 
 def test_damage_is_treated_as_in_evaluation(tmp_path, decoder):
-    """Wherever a byte is wrong, both take the file or both refuse it."""
+    """Wherever a byte is wrong, training and evaluation both accept the file or both
+    refuse it.
+    """
     path = tmp_path / "a.jpg"
     photograph((64, 64)).save(path, quality=50)
     data, rng = path.read_bytes(), np.random.default_rng(0)
-    whole = decoding.preprocess(32, crop=False)
+    preprocess = decoding.preprocess(32, crop=False)
     outcomes = []
     for at in [*range(2, 700, 7), *rng.integers(700, len(data) - 2, 50)]:
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
-        taken = []
+        decoded = []
         for read in (
-            lambda: decoding.read(path, whole),
+            lambda: decoding.read(path, preprocess),
             lambda: decoding.canvas(lambda: str(path), "a", 32)[0],
         ):
             try:
-                taken.append(read())
+                decoded.append(read())
             except ValueError:
-                taken.append(None)
-        assert (taken[0] is None) == (taken[1] is None), at
-        if taken[0] is not None:
-            assert distance(*taken) <= 1, at
-        outcomes.append(taken[0] is None)
+                decoded.append(None)
+        in_evaluation, in_training = decoded
+        assert (in_evaluation is None) == (in_training is None), at
+        if in_evaluation is not None:
+            assert distance(in_evaluation, in_training) <= 1, at
+        outcomes.append(in_evaluation is None)
     assert 0 < sum(outcomes) < len(outcomes)
 
 
 def test_evaluation_never_reduces(tmp_path, monkeypatch):
     path = tmp_path / "large.jpg"
     photograph((1024, 768)).save(path)
-    expected = by_hand(path, (0, 0, 1024, 768), 32)
+    expected = resize_by_hand(path, (0, 0, 1024, 768), 32)
     monkeypatch.setattr(JpegImagePlugin.JpegImageFile, "draft", None)
     monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
     monkeypatch.setattr(decoding, "decode_region", None)
-    found = decoding.read(path, decoding.preprocess(32, crop=False))
-    np.testing.assert_array_equal(found, expected)
+    pixels = decoding.read(path, decoding.preprocess(32, crop=False))
+    np.testing.assert_array_equal(pixels, expected)

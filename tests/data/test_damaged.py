@@ -1,4 +1,4 @@
-"""The option `skip` leaves out what a list of damaged images names, nothing else."""
+"""Option `skip`: leaves out the images that a list of damaged images names, and no others."""
 
 import io
 import json
@@ -21,7 +21,7 @@ def root(tree):
 
 @pytest.fixture
 def listed(root, truncate):
-    """Two damaged images, and the list of them."""
+    """Path of a list that names two damaged images."""
     truncate(root / "photo/cat/002.png")
     truncate(root / "photo/dog/005.png")
     source = data.load("folder", "photo", root=str(root), size=8)
@@ -45,19 +45,18 @@ def test_damaged_images_are_refused_unless_skipped(root, listed):
     assert source[11]["label"] == 1
 
 
-def test_provenance_says_how_many_and_by_which_list(root, listed):
-    whole, source = load(root), load(root, skip=listed)
+def test_the_note_has_the_count_and_the_list(root, listed):
+    undamaged, source = load(root), load(root, skip=listed)
     assert source.note.startswith(
         "2 damaged images of 14 left out, by the list damaged.json ("
     )
-    assert source.fingerprint != whole.fingerprint
+    assert source.fingerprint != undamaged.fingerprint
     assert splits.describe(source)["note"] == source.note
     assert load(root, skip=listed).fingerprint == source.fingerprint
 
 
-def test_parts_keep_their_images(root, listed):
-    parts = [f"photo[:{50}%]", "photo[50%:]"]
-    for split in parts:
+def test_parts_of_a_split_do_not_change_with_skip(root, listed):
+    for split in ("photo[:50%]", "photo[50%:]"):
         files = {*load(root, split).files} - {"cat/002.png", "dog/005.png"}
         assert {*load(root, split, skip=listed).files} == files
 
@@ -84,36 +83,33 @@ def test_images_in_memory_are_never_damaged(root, listed, tmp_path):
         data.load("npz", "photo", root=str(tmp_path), size=8, skip=listed)
 
 
-def change(held, **entries):
-    held["splits"]["photo"].update(entries)
-    return held
+def change(damage_list, **entries):
+    damage_list["splits"]["photo"].update(entries)
+    return damage_list
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
         (
-            lambda held: change(held, damaged={"eel/1.png": "cut"}),
+            lambda x: change(x, damaged={"eel/1.png": "cut"}),
             "1 of 1 in .*damaged.json' do not exist, first 'eel/1.png'",
         ),
         (
-            lambda held: change(held, fingerprint="0" * 64),
+            lambda x: change(x, fingerprint="0" * 64),
             "0{12} for .* check them again",
         ),
-        (lambda held: held | {"made_by": "me"}, "wrote, got ValueError: made by 'me'"),
-        (
-            lambda held: held | {"splits": {"sketch": held["splits"]["photo"]}},
-            "'photo'",
-        ),
-        (lambda held: [held], "wrote, got TypeError"),
-        (lambda held: {"a": 1}, "wrote, got KeyError"),
+        (lambda x: x | {"made_by": "me"}, "wrote, got ValueError: made by 'me'"),
+        (lambda x: x | {"splits": {"sketch": x["splits"]["photo"]}}, "'photo'"),
+        (lambda x: [x], "wrote, got TypeError"),
+        (lambda x: {"a": 1}, "wrote, got KeyError"),
     ],
 )
 def test_other_lists_are_refused(root, listed, edit, message):
     with open(listed) as file:
-        held = edit(json.load(file))
+        damage_list = edit(json.load(file))
     with open(listed, "w") as file:
-        json.dump(held, file)
+        json.dump(damage_list, file)
     with pytest.raises(ValueError, match=message) as refused:
         load(root, skip=listed)
     assert "\n" not in str(refused.value)
@@ -124,49 +120,49 @@ def test_a_list_that_is_not_there_is_refused(root):
         load(root, skip="none.json")
 
 
-def test_options_that_take_some_images_may_be_combined_with_a_list(tmp_path, image):
+def test_skip_combines_with_options_that_select_images(tmp_path, image):
     for i, condition in enumerate(("cr", "bw", "cr", "bw")):
         name = f"000{i}_cl_dnn_{condition}_oven_40_x.png"
         image(tmp_path / f"colour/dnn/session-1/{name}")
     options = dict(root=str(tmp_path), size=8)
-    whole = data.load("model_vs_human", "colour", **options)
+    undamaged = data.load("model_vs_human", "colour", **options)
     path = str(tmp_path / "damaged.json")
     set_options.write_damaged(
-        path, {"colour": set_options.damaged_entry(whole, {0: "cut", 1: "cut"})}
+        path, {"colour": set_options.damaged_entry(undamaged, {0: "cut", 1: "cut"})}
     )
     grey = data.load("model_vs_human", "colour", condition="bw", skip=path, **options)
     assert [name[-10:] for name in grey.files] == ["oven_40_x.png"[-10:]]
     assert "1 damaged images of 2 left out" in grey.note
 
 
-def test_what_is_left_out_leaves_further_columns(tree):
+def test_skipped_images_are_left_out_of_all_columns(tree):
     root = tree({"train/cat/snow": 2, "train/cat/grass": 2, "train/dog/snow": 2})
     options = dict(root=str(root), size=8)
-    whole = data.load("attributed", "train", **options)
+    undamaged = data.load("attributed", "train", **options)
     path = str(root / "damaged.json")
     set_options.write_damaged(
-        path, {"train": set_options.damaged_entry(whole, {0: "cut"})}
+        path, {"train": set_options.damaged_entry(undamaged, {0: "cut"})}
     )
     source = data.load("attributed", "train", skip=path, **options)
     np.testing.assert_array_equal(
-        source.columns["attribute"], whole.columns["attribute"][1:]
+        source.columns["attribute"], undamaged.columns["attribute"][1:]
     )
-    assert source.values == whole.values
+    assert source.values == undamaged.values
 
 
 def shade(i, keep=None):
-    """A PNG file of one grey, or its beginning."""
-    held = io.BytesIO()
-    Image.new("RGB", (8, 8), (16 * i,) * 3).save(held, "PNG")
-    return held.getvalue()[:keep]
+    """Return a PNG file of one grey level, or its first `keep` bytes."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8), (16 * i,) * 3).save(buffer, "PNG")
+    return buffer.getvalue()[:keep]
 
 
 @cases.each(
     ("form", "names"), [("tar", 9), ("parquet", 3), ("records", 3), ("records", 15)]
 )
 @cases.each("bad", [(1,), (1, 10)])
-def test_images_of_one_name_are_told_apart(form, names, bad, tmp_path):
-    """WebDataset's keys repeat in every shard, and other names as they like."""
+def test_damaged_images_are_found_where_names_repeat(form, names, bad, tmp_path):
+    """WebDataset's keys repeat in every shard, and other names may repeat freely."""
     rows = [
         (f"{i % names:05}.png", shade(i, 40 if i in bad else None), i // 5)
         for i in range(15)
@@ -179,18 +175,18 @@ def test_images_of_one_name_are_told_apart(form, names, bad, tmp_path):
     source = data.load("folder", "train", **options)
     assert f"{len(bad)} damaged images of 15 left out" in source.note
     good = sorted({*range(15)} - {*bad})
-    seen = loader.decode_all(source, workers=2)[:, 0, 0, 0] // 16
-    assert sorted(seen) == good
-    np.testing.assert_array_equal(source.columns["label"], seen // 5)
-    parts = [
+    image_numbers = loader.decode_all(source, workers=2)[:, 0, 0, 0] // 16
+    assert sorted(image_numbers) == good
+    np.testing.assert_array_equal(source.columns["label"], image_numbers // 5)
+    halves = [
         loader.decode_all(data.load("folder", split, **options), workers=1)
         for split in ("train[:50%]", "train[50%:]")
     ]
-    assert sorted(np.concatenate(parts)[:, 0, 0, 0] // 16) == good
+    assert sorted(np.concatenate(halves)[:, 0, 0, 0] // 16) == good
 
 
 @cases.each("form", ["tar", "parquet", "records"])
-def test_a_list_is_good_for_a_copy_of_the_set(form, tmp_path):
+def test_a_list_applies_to_a_copy_of_the_set(form, tmp_path):
     rows = [(f"{i}.png", shade(i, None if i else 40), i // 5) for i in range(15)]
     root = forms.written(form, rows, tmp_path)
     path = str(tmp_path / "damaged.json")

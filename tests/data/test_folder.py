@@ -16,7 +16,7 @@ COUNTS = {"photo/dog": 40, "photo/cat": 23, "photo/ant": 2}
 PARTS = ["photo[:90%]", "photo[90%:]"]
 
 
-def test_lists_classes_sorted_and_decodes(tree):
+def test_classes_are_sorted_and_images_decoded(tree):
     source = data.load("folder", "photo", root=str(tree(COUNTS)), size=8)
     assert isinstance(source, base.Source)
     assert source.classes == ("ant", "cat", "dog")
@@ -42,18 +42,17 @@ def test_nested_folders_and_upper_case_endings_count(tree, image):
 
 
 @pytest.mark.parametrize("cuts", [[90], [50], [1], [99.5], [20, 70], [30, 40, 60]])
-def test_parts_are_disjoint_and_whole(tree, cuts):
+def test_parts_are_disjoint_and_complete(tree, cuts):
     root = str(tree({"photo/dog": 40, "photo/cat": 23, "photo/ant": 11}))
     whole = data.load("folder", "photo", root=root, size=8)
     edges = ["", *(f"{cut}%" for cut in cuts), ""]
-    parts = [
+    sources = [
         data.load("folder", f"photo[{a}:{b}]", root=root, size=8)
         for a, b in itertools.pairwise(edges)
     ]
-    assert sorted(itertools.chain(*(part.files for part in parts))) == sorted(
-        whole.files
-    )
-    for part in parts:
+    files = [file for source in sources for file in source.files]
+    assert sorted(files) == sorted(whole.files)
+    for part in sources:
         for name, label in zip(part.files, part.columns["label"], strict=True):
             assert name.startswith(part.classes[label] + "/")
 
@@ -74,10 +73,10 @@ def test_parts_depend_on_file_names_alone(tree, tmp_path):
         copy = other / path.relative_to(root / "photo")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    one = data.load("folder", PARTS[0], root=str(root))
-    two = data.load("folder", PARTS[0], root=str(other.parent))
-    assert one.files == two.files
-    assert one.fingerprint == two.fingerprint
+    source = data.load("folder", PARTS[0], root=str(root))
+    copied = data.load("folder", PARTS[0], root=str(other.parent))
+    assert source.files == copied.files
+    assert source.fingerprint == copied.fingerprint
     # Frozen: a part that moves between versions makes old runs incomparable.
     assert [
         f for f in data.load("folder", PARTS[1], root=str(root)).files if "cat" in f
@@ -87,15 +86,15 @@ def test_parts_depend_on_file_names_alone(tree, tmp_path):
     ]
 
 
-def test_one_more_file_moves_at_most_one(tree, image):
+def test_a_new_file_moves_at_most_one_file_between_parts(tree, image):
     root = tree({"photo/dog": 40})
-    before = set(data.load("folder", PARTS[1], root=str(root)).files)
+    files_before = set(data.load("folder", PARTS[1], root=str(root)).files)
     image(root / "photo/dog/new.png")
-    after = set(data.load("folder", PARTS[1], root=str(root)).files)
-    assert len(before - after) <= 1
+    files_after = set(data.load("folder", PARTS[1], root=str(root)).files)
+    assert len(files_before - files_after) <= 1
 
 
-def test_fingerprint_sees_names_and_lengths(tree, image):
+def test_the_fingerprint_depends_on_names_and_lengths(tree, image):
     root = tree(COUNTS)
     prints = {data.load("folder", "photo", root=str(root)).fingerprint}
     path = root / "photo/dog/000.png"
@@ -107,7 +106,7 @@ def test_fingerprint_sees_names_and_lengths(tree, image):
     assert len(prints) == 4
 
 
-def test_sources_travel_to_other_processes(tree):
+def test_sources_can_be_pickled(tree):
     source = data.load("folder", "photo", root=str(tree(COUNTS)), size=8)
     copy = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(copy[3]["image"], source[3]["image"])
@@ -128,7 +127,7 @@ def test_missing_root_names_the_nearest(tree):
     assert "did you mean 'pacs64'?" in message
 
 
-def test_a_root_that_is_a_link_to_nothing_is_told_as_that(tmp_path):
+def test_a_root_that_is_a_dangling_link_is_refused_as_such(tmp_path):
     (tmp_path / "photos").symlink_to("nowhere")
     message = refused(root=str(tmp_path / "photos"))
     assert "a link to 'nowhere', which is not there" in message
@@ -188,7 +187,7 @@ def test_class_with_junk_only_is_empty(tree):
     assert "first 'cat'" in refused(root=str(root))
 
 
-def test_junk_is_passed_over_other_files_are_not(tree):
+def test_junk_files_are_ignored_other_files_are_refused(tree):
     root = tree({"photo/dog": 2, "photo/.git": 1, "photo/__MACOSX": 1})
     for name in (".DS_Store", "Thumbs.db", "._000.png"):
         (root / "photo/dog" / name).touch()
@@ -230,7 +229,7 @@ def test_part_without_a_class(tree):
     assert "class 'cat' has 1 in all and none there" in message
 
 
-def test_whole_by_brackets_is_the_whole(tree):
+def test_empty_brackets_mean_the_whole_split(tree):
     root = str(tree(COUNTS))
     whole = data.load("folder", "photo", root=root)
     assert data.load("folder", "photo[:]", root=root).files == whole.files
@@ -270,7 +269,7 @@ def test_home_is_expanded(tree, monkeypatch):
     assert pathlib.Path(data.load("folder", "photo", root="~").store.root).is_absolute()
 
 
-def test_a_note_of_some_other_program_is_none_of_ours(tree):
+def test_other_programs_notes_are_ignored(tree):
     root = tree({"train/cat": 2, "train/dog": 2})
     (root / "train.json").write_text('{"made_by": "something else"}')
     assert data.load("folder", "train", root=str(root), size=8).note == ""

@@ -13,7 +13,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
 
 
-def test_is_a_pure_function_of_its_arguments(monkeypatch, tmp_path):
+def test_fractals_are_a_pure_function_of_the_arguments(monkeypatch, tmp_path):
     first, read = (fractals.make("train", n=9) for _ in range(2))
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "elsewhere"))
     drawn = fractals.make("train", n=9)
@@ -26,12 +26,12 @@ def test_is_a_pure_function_of_its_arguments(monkeypatch, tmp_path):
 
 
 def test_a_smaller_set_is_the_beginning_of_a_larger():
-    few, many = fractals.make("train", n=4), fractals.make("train", n=9)
-    assert np.array_equal(few.images, many.images[:4])
-    assert np.array_equal(few.columns["label"], many.columns["label"][:4])
+    small, large = fractals.make("train", n=4), fractals.make("train", n=9)
+    assert np.array_equal(small.images, large.images[:4])
+    assert np.array_equal(small.columns["label"], large.columns["label"][:4])
 
 
-def test_is_documented_and_says_what_it_is_not():
+def test_fractals_are_documented_with_their_limits():
     source = data.load("fractals", "train", n=6)
     assert source.classes == ("flame", "julia", "mandelbrot")
     assert list(source.columns["label"]) == [0, 1, 2, 0, 1, 2]
@@ -47,13 +47,13 @@ def test_sizes_show_about_the_same_pictures(size):
     coarse = large.reshape(6, 32, size // 32, 32, size // 32, 3).mean((2, 4))
     distance = np.abs(small[:, None] - coarse[None]).mean((2, 3, 4))
     assert np.diag(distance).max() < 0.06
-    others = distance[~np.eye(6, dtype=bool)]
-    assert others.min() > 0.1
+    distance_to_others = distance[~np.eye(6, dtype=bool)]
+    assert distance_to_others.min() > 0.1
 
 
 @pytest.mark.slow
 def test_pictures_have_structure_at_many_scales():
-    """Means of squares differ from those of their quarters, from 2 pixels to 16."""
+    """Means of squares differ from those of their quarters, at sides of 2 to 16 pixels."""
     images = fractals.make("train", n=60).images / 255
     spread = []
     for side in (2, 4, 8, 16):
@@ -61,9 +61,9 @@ def test_pictures_have_structure_at_many_scales():
         quarters = images.reshape(60, 2 * n, side // 2, 2 * n, side // 2, 3).mean(
             (2, 4)
         )
-        whole = quarters.reshape(60, n, 2, n, 2, 3).mean((2, 4))
-        rest = quarters.reshape(60, n, 2, n, 2, 3) - whole[:, :, None, :, None]
-        spread.append(np.sqrt((rest**2).mean((1, 2, 3, 4, 5))))
+        means = quarters.reshape(60, n, 2, n, 2, 3).mean((2, 4))
+        residuals = quarters.reshape(60, n, 2, n, 2, 3) - means[:, :, None, :, None]
+        spread.append(np.sqrt((residuals**2).mean((1, 2, 3, 4, 5))))
     spread = np.array(spread)
     assert (np.median(spread, 1) > 0.04).all()
     assert ((spread > 0.01).sum(0) >= 3).mean() > 0.95
@@ -81,7 +81,7 @@ def test_pictures_differ_and_use_colours():
 
 
 def test_escapes_are_counted_smoothly():
-    """|z|^(2^n) is 32 after log2(log 32 / log|z|) steps, broken ones too."""
+    """|z|^(2^n) is 32 after log2(log 32 / log|z|) steps, also for fractional n."""
     z = np.array([1.05, 1.3, 2.0, 5.0, 0.5], complex)
     count, trap = fractals._escape(z, np.zeros(5, complex), 2, 50)
     expected = np.log2(np.log(32) / np.log(abs(z[:4])))
@@ -118,7 +118,7 @@ def test_contractions_are_as_strong_as_anderson_and_farrells(k):
         ("train", {"seed": -1}, "seed must be .* got -1"),
     ],
 )
-def test_refuses_in_one_line(split, options, message):
+def test_bad_options_are_refused_in_one_line(split, options, message):
     with pytest.raises(ValueError, match=f"^fractals: .*{message}") as caught:
         fractals.make(split, **options)
     assert "\n" not in str(caught.value)

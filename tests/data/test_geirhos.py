@@ -13,7 +13,9 @@ CLASSES = tuple(labels.geirhos16())
 
 @pytest.fixture
 def root(tmp_path, image):
-    """Two images a class and condition of contrast, and a set without conditions."""
+    """Folder with two images per class and condition of contrast, and a set without
+    conditions.
+    """
     number = 0
     for name in CLASSES:
         for condition in geirhos.CONDITIONS["contrast"]:
@@ -29,18 +31,18 @@ def root(tmp_path, image):
 def test_class_and_condition_are_in_the_name(root):
     source = data.load("model_vs_human", "contrast", root=str(root), size=8)
     assert source.classes == CLASSES and source.space == "entry16"
-    known = source.values["condition"]
-    assert known == geirhos.CONDITIONS["contrast"]
+    conditions = source.values["condition"]
+    assert conditions == geirhos.CONDITIONS["contrast"]
     for i, name in enumerate(source.files):
         cells = name.split("/")[1].split("_")
-        assert cells[3] == known[source.columns["condition"][i]]
+        assert cells[3] == conditions[source.columns["condition"][i]]
         assert cells[4] == CLASSES[source.columns["label"][i]]
     assert (np.diff(source.columns["label"]) >= 0).all()
     assert source.note == "256 images on disk, the published set has 1,280"
     assert source[3]["condition"] == source.columns["condition"][3]
 
 
-def test_one_condition_alone(root):
+def test_one_condition_can_be_selected(root):
     options = dict(root=str(root), size=8, condition="c05")
     source = data.load("model_vs_human", "contrast", **options)
     assert len(source) == 32 and all("_c05_" in name for name in source.files)
@@ -69,7 +71,7 @@ def test_a_set_without_conditions_has_no_column(root):
         ("power-equalisation", "pow", 1),
     ],
 )
-def test_conditions_as_they_are_written(name, text, number):
+def test_conditions_are_parsed_from_file_names(name, text, number):
     assert geirhos.condition_index(text, geirhos.CONDITIONS[name]) == number
 
 
@@ -79,7 +81,7 @@ def test_conditions_are_equally_frequent():
         assert geirhos.MODEL_VS_HUMAN_COUNTS[name] % len(conditions) == 0
 
 
-def test_refusals(root, image):
+def test_bad_folders_and_options_are_refused(root, image):
     def message(**options):
         with pytest.raises(ValueError) as error:
             data.load("model_vs_human", "contrast", root=str(root), size=8, **options)

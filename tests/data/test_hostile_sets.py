@@ -1,4 +1,4 @@
-"""Sets made to hang or to fill a machine: refused in one line, before either."""
+"""Data sets crafted to hang or to fill memory: each is refused in one line, quickly."""
 
 import gzip
 import json
@@ -23,8 +23,8 @@ MANY = 132  # MB that a bomb becomes: more than any file may that is small.
 
 
 @pytest.fixture(autouse=True)
-def soon():
-    """A read that would wait for ever ends the test."""
+def fail_if_a_read_hangs():
+    """End the test if a read waits for ever."""
     signal.alarm(60)
     yield
     signal.alarm(0)
@@ -61,7 +61,7 @@ def npz(**arrays):
 
 
 def headers(root):
-    """Headers of which each says that another follows."""
+    """Write a tar file of headers only, each announcing another header."""
     entry = tarfile.TarInfo("a")
     entry.type = tarfile.XHDTYPE
     (root / "train.tar").write_bytes(entry.tobuf() * 3000 + bytes(1024))
@@ -76,7 +76,7 @@ def mnist(root):
 
 
 def latin(path):
-    """A name in Latin-1."""
+    """Return the path with a name encoded in Latin-1."""
     return os.fsdecode(os.fsencode(path) + b"/caf\xe9")
 
 
@@ -141,7 +141,7 @@ OTHERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_is_refused_in_one_line(case, tmp_path, capsys):
+def test_hostile_sets_are_refused_in_one_line(case, tmp_path, capsys):
     write, match = CASES[case]
     write(tmp_path)
     name = OTHERS.get(case, "folder")
@@ -149,13 +149,13 @@ def test_is_refused_in_one_line(case, tmp_path, capsys):
         data.load(name, "train", root=str(tmp_path))
     argv = [f"--src={tmp_path}", f"--data={name}", "--splits=train"]
     assert prepare.main(["check", *argv]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("jbias: ") and said.count("\n") == 1
-    assert said.strip().isprintable()
+    error_text = capsys.readouterr().err
+    assert error_text.startswith("jbias: ") and error_text.count("\n") == 1
+    assert error_text.strip().isprintable()
 
 
 def test_rows_that_repeat_a_page_are_damaged(tmp_path, capsys):
-    """A megabyte that stands in the file once; a row group is read once, too."""
+    """A file stores a page of a megabyte once, and each row group is read once."""
     bomb(MANY, 2**20, use_dictionary=["image"])(tmp_path)
     read = pa.total_allocated_bytes()
     assert prepare.main(["check", f"--src={tmp_path}", "--splits=train"]) == 1
@@ -171,7 +171,7 @@ def test_a_pipe_among_images_is_damaged(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", [b"999999", b'{"label": "7"}', b'{"label": 7.0}'])
-def test_whole_labels_are_read(label, tmp_path):
+def test_labels_of_whole_numbers_are_read(label, tmp_path):
     ending = "json" if label[:1] == b"{" else "cls"
     bad.tar(tmp_path, {"a.jpg": bad.jpeg(), f"a.{ending}": label})
     source = data.load("folder", "train", root=str(tmp_path), size=8)
@@ -187,20 +187,23 @@ def test_names_with_escapes_are_shown_as_codes(tmp_path, capsys):
     assert r"cat/a\x1b[31m\nb.png" in out
 
 
-def test_what_nobody_foresaw_is_one_line(monkeypatch, tmp_path, capsys):
+def test_unexpected_errors_are_one_line(monkeypatch, tmp_path, capsys):
     def load(*_, **__):
         raise ZeroDivisionError("odd")
 
     bad.folders(tmp_path)
     monkeypatch.setattr(data, "load", load)
     assert prepare.main(["check", f"--src={tmp_path}"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("jbias: ZeroDivisionError: odd (") and said.count("\n") == 1
-    assert "JBIAS_TRACEBACK=1" in said
+    error_text = capsys.readouterr().err
+    assert (
+        error_text.startswith("jbias: ZeroDivisionError: odd (")
+        and error_text.count("\n") == 1
+    )
+    assert "JBIAS_TRACEBACK=1" in error_text
 
 
 def test_labels_of_the_largest_known_set_fit(tmp_path):
-    """ImageNet-21k's, by their numbers alone."""
+    """The class numbers of ImageNet-21k are accepted."""
     bad.tar(tmp_path, {"a.jpg": bad.jpeg(), "a.cls": b"21842"})
     source = data.load("folder", "train", root=str(tmp_path), size=8)
     assert len(source.classes) == 21_843
@@ -209,7 +212,7 @@ def test_labels_of_the_largest_known_set_fit(tmp_path):
 
 @pytest.mark.slow
 def test_memory_is_that_of_the_command_alone(tmp_path):
-    """What the benchmark took to write a set is not counted against who reads it."""
+    """Memory used to write a set does not count against the process that reads the set."""
     (b"1" * 400_000_000).count(1)
     idle = [sys.executable, "-S", "-c", "import time; time.sleep(0.3)"]
     assert 0 < attempt._ended(idle, tmp_path)[2] < 200

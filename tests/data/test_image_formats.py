@@ -1,4 +1,4 @@
-"""Every image format is read in folders, archives, Parquet and records alike, by one list."""
+"""Folders, archives, Parquet files and records all read the same list of image formats."""
 
 import io
 import tarfile
@@ -39,13 +39,17 @@ def encoded(kind, colour, **options) -> bytes:
     return content.getvalue()
 
 
-def as_folder(root, ending, contents):
+def decode(content: io.BytesIO) -> np.ndarray:
+    return decoding.decode(lambda: content, "x", decoding.preprocess(8))
+
+
+def write_folder(root, ending, contents):
     for name, content in zip(FOLDERS, contents, strict=True):
         (root / "test" / name).mkdir(parents=True)
         (root / "test" / name / f"0{ending}").write_bytes(content)
 
 
-def as_tar(root, ending, contents):
+def write_tar(root, ending, contents):
     with tarfile.open(root / "test.tar", "w") as archive:
         for label, content in enumerate(contents):
             files = (f"{label}{ending}", content), (f"{label}.cls", b"%d" % label)
@@ -55,12 +59,12 @@ def as_tar(root, ending, contents):
                 archive.addfile(entry, io.BytesIO(text))
 
 
-def as_parquet(root, ending, contents):
+def write_parquet(root, ending, contents):
     columns = {ending.lower().removeprefix("."): contents, "label": [0, 1]}
     pq.write_table(pa.table(columns), root / "test.parquet")
 
 
-def as_records(root, ending, contents):
+def write_records(root, ending, contents):
     path = str(root / "test.array_record")
     writer = array_record_module.ArrayRecordWriter(path, "group_size:1")
     for label, content in enumerate(contents):
@@ -73,21 +77,23 @@ def load(root):
     return [source[i]["image"][0, 0] for i in range(len(source))]
 
 
-@pytest.mark.parametrize("write", [as_folder, as_tar, as_parquet, as_records])
+@pytest.mark.parametrize(
+    "write", [write_folder, write_tar, write_parquet, write_records]
+)
 @cases.each(("ending", "kind"), KINDS.items())
 def test_every_format_is_read_in_every_form(ending, kind, write, tmp_path):
     write(tmp_path, ending, [encoded(kind, colour) for colour in COLOURS])
     np.testing.assert_allclose(load(tmp_path), COLOURS, atol=4)
 
 
-def test_every_ending_is_of_a_format_that_is_opened():
-    known = {ending: Image.EXTENSION[ending] for ending in opening.SUFFIXES}
-    assert set(known.values()) <= set(opening.FORMATS)
-    assert set(known.values()) == set(opening.FORMATS)
+def test_every_known_ending_belongs_to_a_readable_format():
+    format_by_ending = {ending: Image.EXTENSION[ending] for ending in opening.SUFFIXES}
+    assert set(format_by_ending.values()) <= set(opening.FORMATS)
+    assert set(format_by_ending.values()) == set(opening.FORMATS)
 
 
 @cases.each("kind", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_of_several_frames_the_first_is_taken(kind):
+def test_the_first_of_several_frames_is_read(kind):
     later = Image.new("RGB", (8, 8), COLOURS[1])
     options = {"lossless": True} if kind == "WEBP" else {}
     frames = encoded(kind, COLOURS[0], save_all=True, append_images=[later], **options)
@@ -99,37 +105,39 @@ def test_of_several_frames_the_first_is_taken(kind):
 
 
 def test_alpha_is_dropped_and_orientation_ignored():
-    """A transparent colour of a palette is that colour; EXIF turns nothing."""
+    """Transparent palette colours keep their colour; the EXIF orientation rotates nothing."""
     palette = Image.new("RGB", (8, 8), COLOURS[0]).convert("P", palette=Image.ADAPTIVE)
     for kind in ("PNG", "GIF"):
-        palette.save(content := io.BytesIO(), kind, transparency=0)
-        pixels = decoding.decode(lambda: content, "x", decoding.preprocess(8))
+        content = io.BytesIO()
+        palette.save(content, kind, transparency=0)
+        pixels = decode(content)
         np.testing.assert_array_equal(pixels[0, 0], COLOURS[0])
     halves = np.zeros((8, 8, 3), np.uint8)
     halves[:4] = 255
     exif = Image.Exif()
     exif[0x0112] = 6  # Turned by a quarter.
-    Image.fromarray(halves).save(content := io.BytesIO(), "PNG", exif=exif)
-    pixels = decoding.decode(lambda: content, "x", decoding.preprocess(8))
+    content = io.BytesIO()
+    Image.fromarray(halves).save(content, "PNG", exif=exif)
+    pixels = decode(content)
     np.testing.assert_array_equal(pixels, halves)
 
 
 def test_cmyk_is_converted_and_grey_of_16_bits_is_refused():
-    Image.new("RGB", (8, 8), (255, 0, 0)).convert("CMYK").save(
-        c := io.BytesIO(), "JPEG"
-    )
-    pixels = decoding.decode(lambda: c, "x", decoding.preprocess(8))
+    cmyk = io.BytesIO()
+    Image.new("RGB", (8, 8), (255, 0, 0)).convert("CMYK").save(cmyk, "JPEG")
+    pixels = decode(cmyk)
     np.testing.assert_allclose(pixels[0, 0], (255, 0, 0), atol=4)
     deep = Image.fromarray(np.full((8, 8), 40_000, np.uint16))
     for kind in ("PNG", "TIFF"):
-        deep.save(content := io.BytesIO(), kind)
+        content = io.BytesIO()
+        deep.save(content, kind)
         with pytest.raises(ValueError, match="8 bits a channel, got mode I;16"):
-            decoding.decode(lambda: content, "x", decoding.preprocess(8))
+            decode(content)
 
 
 def test_images_are_left_out_by_a_pattern_of_their_ending(tmp_path):
-    """As before they were taken."""
-    as_folder(tmp_path, ".png", [encoded("PNG", colour) for colour in COLOURS])
+    """A pattern in `ignore` excludes images, as for other files."""
+    write_folder(tmp_path, ".png", [encoded("PNG", colour) for colour in COLOURS])
     (tmp_path / "test/a/1.gif").write_bytes(encoded("GIF", COLOURS[0]))
     options = dict(root=str(tmp_path), size=8)
     assert len(data.load("folder", "test", **options)) == 3
@@ -146,10 +154,10 @@ def test_tables_name_gif_files(tmp_path):
 
 
 def test_commands_take_gif_files(tmp_path, capsys):
-    as_folder(tmp_path, ".gif", [encoded("GIF", colour) for colour in COLOURS])
+    write_folder(tmp_path, ".gif", [encoded("GIF", colour) for colour in COLOURS])
     assert prepare.main(["check", f"--src={tmp_path}"]) == 0
     assert "test   2" in capsys.readouterr().out
     out = tmp_path / "records"
-    given = ["records", f"--src={tmp_path}", "--split=test", f"--dst={out}"]
-    assert prepare.main(given) == 0
+    argv = ["records", f"--src={tmp_path}", "--split=test", f"--dst={out}"]
+    assert prepare.main(argv) == 0
     np.testing.assert_array_equal(load(out), COLOURS)

@@ -1,4 +1,4 @@
-"""ImageNet-1k and its relatives: 1000 classes in one order, whatever their names."""
+"""ImageNet-1k and related sets: 1000 classes in one order, whatever the folders' names."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ WNIDS = tables.wnids()
 
 @pytest.fixture(scope="module")
 def pixel(tmp_path_factory):
-    """An image of one pixel, to link to: a thousand classes in little time."""
+    """File with an image of one pixel: links to it make a thousand classes quickly."""
     path = tmp_path_factory.mktemp("pixel") / "pixel.jpeg"
     Image.new("RGB", (1, 1)).save(path)
     return path
@@ -27,7 +27,9 @@ def pixel(tmp_path_factory):
 
 @pytest.fixture
 def classes(tmp_path, pixel):
-    """classes("val", names) makes a folder with an image each, named by the folder."""
+    """Function classes("val", names) that makes a split with an image per folder of these
+    names.
+    """
 
     def make(split, names, image="{}.jpeg"):
         for name in names:
@@ -70,7 +72,7 @@ def test_every_variant_of_imagenet_v2_is_found_as_unpacked(classes, split):
     assert half.name == f"imagenet_v2/{split}[:50%]"
 
 
-def test_some_classes_are_taken_when_asked_for(classes):
+def test_the_option_subset_accepts_some_classes(classes):
     root = classes("train", WNIDS[5:50:3])
     with pytest.raises(
         ValueError, match="985 are missing, first 'n01440764'.*subset=.*`prepare check`"
@@ -99,7 +101,7 @@ def test_other_classes_are_refused(classes, names, options, message):
 
 
 def parquet(root, labels, content, names=None):
-    """A shard as Hugging Face writes it; the class names are in its metadata."""
+    """Write a shard as Hugging Face does, with class names in the metadata."""
     table = pa.table({"image": [content] * len(labels), "label": pa.array(labels)})
     if names:
         feature = {"label": {"names": list(names), "_type": "ClassLabel"}}
@@ -145,7 +147,7 @@ def test_labels_of_some_classes_need_their_names(tmp_path, pixel):
 
 @pytest.fixture
 def flat(tmp_path, pixel):
-    """Validation images 1 to 4 as the challenge packed them."""
+    """Folder with validation images 1 to 4 as the challenge packed them."""
     (tmp_path / "val").mkdir()
     for i in range(1, 5):
         (tmp_path / f"val/ILSVRC2012_val_{i:08}.JPEG").symlink_to(pixel)
@@ -192,7 +194,7 @@ def test_two_labels_of_one_image_are_refused(flat):
 
 
 def test_images_of_all_classes_in_one_folder(tmp_path, pixel):
-    """Labels are as without `subset`, and all classes are declared."""
+    """Labels are numbered as without `subset`, and all classes are declared."""
     (tmp_path / "val").mkdir()
     order = np.random.default_rng(0).permutation(1000)
     for i in range(1, 1001):
@@ -210,17 +212,17 @@ def test_images_of_all_classes_in_one_folder(tmp_path, pixel):
         np.testing.assert_array_equal(order[np.array(numbers) - 1], np.arange(1000))
 
 
-def test_class_folders_go_before_another_spelling(classes, flat):
+def test_class_folders_take_precedence_over_images_in_one_folder(classes, flat):
     (flat / "val").rename(flat / "validation")
     root = classes("val", WNIDS[:3])
     assert len(data.load("imagenet", "val", root=root, subset=True, size=8)) == 3
 
 
-def test_one_folder_may_have_another_name_and_files_to_pass_over(flat):
+def test_one_folder_may_have_another_name_and_ignored_files(flat):
     path = flat / "labels.txt"
     path.write_text("\n".join(LINES["kaggle"]))
     options = dict(root=str(flat), labels=str(path), subset=True, size=8)
-    same = data.load("imagenet", "val", **options)
+    original = data.load("imagenet", "val", **options)
     (flat / "val").rename(flat / "validation")
     (flat / "validation/list.txt").write_text("of the images")
     with pytest.raises(ValueError, match="1 other files lie in .*validation/list.txt"):
@@ -228,7 +230,7 @@ def test_one_folder_may_have_another_name_and_files_to_pass_over(flat):
     source = data.load("imagenet", "val", ignore=("*/list.txt",), **options)
     assert len(source) == 4
     assert source[0]["image"].shape == (8, 8, 3)
-    assert source.fingerprint == same.fingerprint
+    assert source.fingerprint == original.fingerprint
     with pytest.raises(ValueError, match="labels must come without classes") as refused:
         data.load("imagenet", "val", classes=str(path), **options)
     assert "\n" not in str(refused.value)
@@ -272,20 +274,20 @@ def test_corruptions_have_a_split_for_each_severity(classes, tmp_path):
     assert source.name == "imagenet_c/fog/3"
     (tmp_path / "extra").mkdir()
     classes("extra/spatter/5", WNIDS[:2])  # As the archive of that name unpacks.
-    found = data.load("imagenet_c", "spatter/5", root=root, subset=True)
-    assert found.note == "2 images on disk, the published set has 50,000"
+    extra = data.load("imagenet_c", "spatter/5", root=root, subset=True)
+    assert extra.note == "2 images on disk, the published set has 50,000"
     with pytest.raises(ValueError, match="did you mean 'fog/5'"):
         data.load("imagenet_c", "fog/6", root=root)
     with pytest.raises(base.Missing, match="expected: validation images.*about 65 GB"):
         data.load("imagenet_c", "fog/4", root=root)
 
 
-def test_an_image_of_224_pixels_is_not_touched(tmp_path, image):
+def test_images_of_224_pixels_are_not_resized(tmp_path, image):
     path = image(tmp_path / f"sparkles/1/{WNIDS[0]}/a.png", (224, 224))
     options = dict(root=str(tmp_path), subset=True)
     source = data.load("imagenet_c_bar", "sparkles/1", **options)
-    with Image.open(path) as opened:
-        np.testing.assert_array_equal(source[0]["image"], np.asarray(opened))
+    with Image.open(path) as image_file:
+        np.testing.assert_array_equal(source[0]["image"], np.asarray(image_file))
 
 
 @pytest.mark.parametrize(
@@ -309,9 +311,9 @@ def test_relatives_are_found_by_the_authors_names(classes, name, split, folder):
 def test_the_sample_is_read_as_imagenet(unpacked, tmp_path):
     root = unpacked("imagenet-sample", "imagenet-sample/val") / "imagenet-sample"
     source = data.load("imagenet", "val", root=str(root), size=64)
-    same = data.load("folder", "val", root=str(root), size=64, space="wnid")
-    assert source.files == same.files
-    assert source.fingerprint == same.fingerprint
+    as_folder = data.load("folder", "val", root=str(root), size=64, space="wnid")
+    assert source.files == as_folder.files
+    assert source.fingerprint == as_folder.fingerprint
     for i, wnid in enumerate(WNIDS):  # The same images by the numbers of ImageNet-V2.
         (tmp_path / "top-images").mkdir(exist_ok=True)
         shutil.copytree(root / "val" / wnid, tmp_path / "top-images" / str(i))

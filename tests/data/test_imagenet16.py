@@ -25,16 +25,23 @@ def load(root, **options):
 def test_members_have_the_label_of_their_class_and_others_are_left_out(root):
     source = load(root)
     assert source.classes == tuple(labels.geirhos16()) and source.space == "entry16"
-    named = [source.classes[i] for i in source.columns["label"]]
+    class_names = [source.classes[i] for i in source.columns["label"]]
     files = [name.split("/")[-2] for name in source.files]
     members = labels.geirhos16()
-    assert all(wnid in members[name] for wnid, name in zip(files, named, strict=True))
-    found = {name: named.count(name) for name in set(named)}
-    assert found == {"airplane": 3, "bird": 2, "dog": 9, "cat": 1}  # And no fish.
+    assert all(
+        wnid in members[name] for wnid, name in zip(files, class_names, strict=True)
+    )
+    class_counts = {name: class_names.count(name) for name in set(class_names)}
+    assert class_counts == {
+        "airplane": 3,
+        "bird": 2,
+        "dog": 9,
+        "cat": 1,
+    }  # And no fish.
     assert source.note == "the members' 15 of 16 images"
 
 
-def test_of_each_class_at_most_so_many_over_all_its_members(root):
+def test_images_per_class_are_limited_over_all_members_of_the_class(root):
     source = load(root, each=3)
     counts = np.bincount(source.columns["label"], minlength=16)
     assert sorted(counts[counts > 0]) == [1, 2, 3, 3]
@@ -46,13 +53,13 @@ def test_of_each_class_at_most_so_many_over_all_its_members(root):
         load(root, each=-1)
 
 
-def test_a_network_of_the_1000_answers_by_its_members(root):
+def test_a_network_of_1000_classes_is_mapped_to_the_16(root):
     source = load(root)
-    found = labels.match(tables.wnids(), "wnid", source.classes, source.space)
-    assert found.matrix.shape == (1000, 16)
+    class_map = labels.match(tables.wnids(), "wnid", source.classes, source.space)
+    assert class_map.matrix.shape == (1000, 16)
 
 
-def test_none_of_the_members_is_refused(tmp_path, image):
+def test_a_set_without_any_member_is_refused(tmp_path, image):
     image(tmp_path / "val/n01440764/ILSVRC2012_val_00000001.JPEG")
     with pytest.raises(ValueError, match="some images must be of Geirhos' 16"):
         load(str(tmp_path))

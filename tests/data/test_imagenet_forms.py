@@ -1,4 +1,6 @@
-"""Real ImageNet files in every form: the same batches, in the order of WordNet."""
+"""Real ImageNet files in every storage format give the same batches, in the order of
+WordNet.
+"""
 
 import io
 import pathlib
@@ -37,10 +39,10 @@ def test_labels_follow_wordnet(folder):
     assert (folder.classes[0], folder.classes[999]) == ("n01440764", "n15075141")
 
 
-def test_evaluation_is_pillow_by_hand(folder, images):
+def test_evaluation_images_equal_pillow_steps_by_hand(folder, images):
     for i in range(0, 1000, 25):
-        with Image.open(folder.store.where(i)) as opened:
-            image = opened.convert("RGB")
+        with Image.open(folder.store.where(i)) as image_file:
+            image = image_file.convert("RGB")
         wide, short = image.width > image.height, min(image.size)
         long = int(256 * max(image.size) / short)
         size = (long, 256) if wide else (256, long)
@@ -56,24 +58,24 @@ def as_tar(source, out):
             for i in range(start, min(start + 400, 1000)):
                 content = pathlib.Path(source.store.where(i)).read_bytes()
                 key = source.files[i].removesuffix(".JPEG").replace("/", "_")
-                for ending, held in (("jpg", content), ("cls", b"%d" % i)):
+                for ending, member in (("jpg", content), ("cls", b"%d" % i)):
                     entry = tarfile.TarInfo(f"{key}.{ending}")
-                    entry.size = len(held)
-                    archive.addfile(entry, io.BytesIO(held))
+                    entry.size = len(member)
+                    archive.addfile(entry, io.BytesIO(member))
 
 
 def as_parquet(source, out):
     (out / "data").mkdir()
     order = np.random.default_rng(0).permutation(1000)
     for part, rows in enumerate(np.split(order, 2)):
-        held = [
+        images = [
             {
                 "bytes": pathlib.Path(source.store.where(i)).read_bytes(),
                 "path": source.files[i],
             }
             for i in rows
         ]
-        table = pa.table({"image": held, "label": pa.array(rows, pa.int64())})
+        table = pa.table({"image": images, "label": pa.array(rows, pa.int64())})
         path = out / "data" / f"val-{part:05d}-of-00002.parquet"
         pq.write_table(table, path, row_group_size=100)
 

@@ -1,4 +1,4 @@
-"""Label maps: Geirhos' 16 classes against naive loops, and names within one space."""
+"""Label maps: Geirhos' 16 classes equal naive loops, and names match within one space."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ ALL = sorted(wnid for wnids in TABLE.values() for wnid in wnids)
 
 
 def naive(p, train):
-    """Decisions by the published rule, one image and one class at a time."""
+    """Return the decisions by the published rule, one image and one class at a time."""
     decisions = []
     for row in p:
         scores = {}
@@ -47,9 +47,9 @@ def test_table_is_geirhos():
     assert digest.startswith("dd030801218ed187")
 
 
-@pytest.mark.parametrize("others", [0, 793])
-def test_mean_of_probabilities_equals_a_naive_loop(others):
-    train = sorted(ALL + [f"n9{i:07}" for i in range(others)])
+@pytest.mark.parametrize("num_other_classes", [0, 793])
+def test_mean_of_probabilities_equals_a_naive_loop(num_other_classes):
+    train = sorted(ALL + [f"n9{i:07}" for i in range(num_other_classes)])
     mapped = labels.match(train, "wnid", tuple(TABLE), "entry16")
     p = probabilities(len(train))
     got = [mapped.classes[i] for i in (p @ mapped.matrix).argmax(1)]
@@ -124,7 +124,7 @@ def test_same_space_goes_by_name(space):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(args, message):
+def test_classes_that_do_not_match_are_refused(args, message):
     with pytest.raises(ValueError, match=message) as refused:
         labels.match(*args)
     assert "\n" not in str(refused.value)
@@ -154,11 +154,11 @@ def test_sums_and_maxima_weigh_members_alike(rule):
     assert mapped.matrix.sum(0).tolist() == SIZES
 
 
-def test_labels_follow_names_in_whatever_order_a_folder_has_them():
+def test_labels_follow_names_in_any_order_of_folders():
     order = np.random.default_rng(0).permutation(1000)
     folder = tuple(np.array(tables.wnids())[order])
-    same = labels.match(tables.wnids(), "wnid", folder, "wnid")
-    np.testing.assert_array_equal(same.relabel, order)
+    to_folder = labels.match(tables.wnids(), "wnid", folder, "wnid")
+    np.testing.assert_array_equal(to_folder.relabel, order)
     straight = labels.match(tables.wnids(), "wnid", tuple(TABLE), "entry16")
     shuffled = labels.match(folder, "wnid", tuple(TABLE), "entry16")
     np.testing.assert_array_equal(shuffled.matrix, straight.matrix[order])
@@ -168,22 +168,20 @@ def test_labels_follow_names_in_whatever_order_a_folder_has_them():
 def test_restricted_to_200_columns_is_the_authors_rule(name):
     """Their code: take the 200 columns in rising order, argmax, labels 0 to 199."""
     subset = tables.subset(name)
-    both = [
-        labels.match(tables.wnids(), "wnid", subset, "wnid", restrict=restrict)
-        for restrict in (True, False)
-    ]
+    restricted = labels.match(tables.wnids(), "wnid", subset, "wnid", restrict=True)
+    unrestricted = labels.match(tables.wnids(), "wnid", subset, "wnid", restrict=False)
     columns = tables.positions(subset)
     z = np.random.default_rng(0).normal(size=(50, 1000)).astype(np.float32)
-    np.testing.assert_array_equal(z @ both[0].matrix, z[:, columns])
-    assert both[0].classes == subset
-    assert both[0].relabel.tolist() == list(range(200))
-    assert both[0].description == (
+    np.testing.assert_array_equal(z @ restricted.matrix, z[:, columns])
+    assert restricted.classes == subset
+    assert restricted.relabel.tolist() == list(range(200))
+    assert restricted.description == (
         "argmax of mean_logit over 200 classes, answered by 200 of the network's 1,000"
     )
-    # The other rule, of the same set: any of the 1000 may win.
-    assert both[1].matrix is None
-    assert both[1].description == "argmax over the network's 1,000 classes"
-    np.testing.assert_array_equal(both[1].relabel, columns)
+    # Unrestricted: any of the 1000 classes may win.
+    assert unrestricted.matrix is None
+    assert unrestricted.description == "argmax over the network's 1,000 classes"
+    np.testing.assert_array_equal(unrestricted.relabel, columns)
 
 
 def test_restricted_classes_keep_the_order_of_the_test():
@@ -194,7 +192,7 @@ def test_restricted_classes_keep_the_order_of_the_test():
 
 
 def test_restriction_takes_columns_of_any_map():
-    """Of Geirhos' 16 only those of the test; one that cannot be answered stays so."""
+    """A map to Geirhos' 16 keeps only the test's classes; unanswerable classes stay so."""
     train = [w for name in ("bear", "cat", "dog") for w in TABLE[name][:2]]
     test = ("truck", "dog", "bear")
     mapped = labels.match(train, "wnid", test, "entry16", restrict=True)
@@ -205,18 +203,18 @@ def test_restriction_takes_columns_of_any_map():
     assert mapped.aggregate == "mean_prob"
 
 
-def test_a_map_is_known_by_its_digest():
+def test_the_digest_identifies_a_map():
     def digest(*test, **options):
         return labels.match(ALL, "wnid", test, "entry16", **options).digest
 
     assert digest("dog") == digest("dog")
-    others = {
+    digests = {
         digest("dog"),
         digest("dog", "cat"),
         digest("dog", aggregate="sum_prob"),
         digest("dog", restrict=True),
     }
-    assert len(others) == 4
+    assert len(digests) == 4
     assert labels.match("ab", "names", "a", "names").digest is None
 
 
@@ -234,9 +232,9 @@ COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
 def test_accents_that_a_file_system_decomposes_are_the_same_name(
     train, test, restrict, tmp_path
 ):
-    found = labels.match(train, "names", test, "names", restrict=restrict)
+    class_map = labels.match(train, "names", test, "names", restrict=restrict)
     expected = [train.index("dog"), 1 - train.index("dog")]
-    assert [train.index(found.classes[i]) for i in found.relabel] == expected
+    assert [train.index(class_map.classes[i]) for i in class_map.relabel] == expected
     for a, b in ((COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)):
         path = tmp_path / "mapping.csv"
         text = f"train_class,test_class\n{a},{b}\ndog,dog\n"
@@ -246,11 +244,13 @@ def test_accents_that_a_file_system_decomposes_are_the_same_name(
 
 
 def test_two_classes_that_differ_in_accents_alone_are_two():
-    """Where a side has both spellings, names are compared letter by letter."""
-    both = (COMPOSED, DECOMPOSED)
-    assert labels.match(both, "names", both[::-1], "names").relabel.tolist() == [1, 0]
+    """If one side has both spellings, names are compared letter by letter."""
+    spellings = (COMPOSED, DECOMPOSED)
+    assert labels.match(
+        spellings, "names", spellings[::-1], "names"
+    ).relabel.tolist() == [1, 0]
     with pytest.raises(ValueError, match="1 of 2 lack"):
-        labels.match((COMPOSED, "dog"), "names", both, "names")
+        labels.match((COMPOSED, "dog"), "names", spellings, "names")
 
 
 def test_a_class_is_dropped_by_its_name_in_either_spelling(tree):

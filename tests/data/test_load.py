@@ -10,7 +10,7 @@ from tests import cases
 
 
 @cases.each("name", data.DATASETS)
-def test_every_row_is_whole(name):
+def test_every_data_set_is_fully_described(name):
     entry = data.DATASETS[name]
     assert next(iter(inspect.signature(entry.make).parameters)) == "split"
     assert "size" in entry.options
@@ -60,7 +60,7 @@ HAVE_TO_BE_GOT = [name for name, entry in data.DATASETS.items() if entry.size]
 
 
 @cases.each("name", HAVE_TO_BE_GOT)
-def test_who_has_nothing_is_told_what_to_get(name, tmp_path):
+def test_errors_for_missing_sets_say_what_to_download(name, tmp_path):
     entry = data.DATASETS[name]
     split = entry.splits[0] if entry.splits else "val"
     for options in ({}, {"root": str(tmp_path / "none")}, {"root": str(tmp_path)}):
@@ -68,15 +68,15 @@ def test_who_has_nothing_is_told_what_to_get(name, tmp_path):
             options["real"] = "real.json"
         with pytest.raises(base.Missing) as error:
             data.load(name, split, **options)
-        said = str(error.value)
-        assert said.endswith(
+        error_text = str(error.value)
+        assert error_text.endswith(
             f"expected: {entry.about}; {entry.size}, from {entry.where}"
         )
         assert "https://" in entry.where or "http://cs231n" in entry.where
-        assert "\n" not in said
+        assert "\n" not in error_text
 
 
-def test_sets_that_are_drawn_need_nothing():
+def test_drawn_sets_need_no_files():
     drawn = [name for name in data.DATASETS if name not in HAVE_TO_BE_GOT]
     assert {"shapes", "fractals", "folder"} <= {*drawn}
     assert not any(data.DATASETS[name].where for name in drawn)

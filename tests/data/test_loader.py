@@ -1,4 +1,4 @@
-"""resident: order, progress, and that all damage is found before one error."""
+"""Images in memory: order, progress, and one error that reports all damage."""
 
 import dataclasses
 
@@ -10,13 +10,13 @@ from jbias.data import loader, sources
 from tests import cases
 
 
-def make(tree, n=150):
+def make_source(tree, n=150):
     return data.load("folder", "s", root=str(tree({"s/a": n, "s/b": 3})), size=8)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_decodes_in_order(tree, workers):
-    source = make(tree)
+    source = make_source(tree)
     images = loader.decode_all(source, workers=workers)
     assert images.dtype == np.uint8
     assert images.nbytes == loader.nbytes(source) == 153 * 8 * 8 * 3
@@ -24,14 +24,16 @@ def test_decodes_in_order(tree, workers):
         np.testing.assert_array_equal(images[i], source[i]["image"])
 
 
-def test_tells_progress_to_the_end(tree):
-    told = []
-    loader.decode_all(make(tree), workers=2, progress=lambda *a: told.append(a))
-    assert told == [(64, 153), (128, 153), (153, 153)]
+def test_progress_is_reported_to_the_end(tree):
+    progress = []
+    loader.decode_all(
+        make_source(tree), workers=2, progress=lambda *a: progress.append(a)
+    )
+    assert progress == [(64, 153), (128, 153), (153, 153)]
 
 
 def test_finds_all_damage_and_names_the_first(tree, truncate):
-    source = make(tree)
+    source = make_source(tree)
     root = tree({})
     truncate(root / "s/a/007.png", 0.5)
     (root / "s/a/100.png").write_bytes(b"")
@@ -45,25 +47,27 @@ def test_finds_all_damage_and_names_the_first(tree, truncate):
     assert "\n" not in message
 
 
-def test_arrays_are_handed_over(tree):
-    source, told = array_source(), []
-    images = loader.decode_all(source, workers=1, progress=lambda *a: told.append(a))
+def test_arrays_are_returned_without_a_copy(tree):
+    source, progress = array_source(), []
+    images = loader.decode_all(
+        source, workers=1, progress=lambda *a: progress.append(a)
+    )
     assert images is source.images
-    assert told == [(2, 2)]
+    assert progress == [(2, 2)]
     assert loader.nbytes(source) == images.nbytes
 
 
-def test_stops_when_told_to(tree):
+def test_decoding_stops_when_requested(tree):
     def stop(done, total):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        loader.decode_all(make(tree), workers=1, progress=stop)
+        loader.decode_all(make_source(tree), workers=1, progress=stop)
 
 
-def test_workers_must_be_some(tree):
+def test_zero_workers_are_refused(tree):
     with pytest.raises(ValueError, match="workers must be a whole number >= 1, got 0"):
-        loader.decode_all(make(tree, 1), workers=0)
+        loader.decode_all(make_source(tree, 1), workers=0)
 
 
 def array_source(**changes):
@@ -109,7 +113,7 @@ def test_array_source_refuses_what_does_not_fit(changes, message):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "room", "kept"),
+    ("sizes", "room", "resident"),
     [
         ({"a": 3, "b": 2}, 5, ["a", "b"]),
         ({"a": 3, "b": 2}, 4, ["a"]),  # In order fills three, the smallest first two.
@@ -125,28 +129,33 @@ def test_array_source_refuses_what_does_not_fit(changes, message):
         ({}, 4, []),
     ],
 )
-def test_kept_sets_fill_the_room_and_never_more(sizes, room, kept):
-    assert loader.choose_resident(sizes, room) == kept
+def test_resident_sets_never_exceed_the_room(sizes, room, resident):
+    assert loader.choose_resident(sizes, room) == resident
 
 
 def test_processes_of_one_machine_share_the_room_for_test_sets(tree):
-    """Two keep a set each has half of the room for, and training sets leave less of it."""
-    source = make(tree)
+    """With two processes a set needs half of the room, and training sets reduce the room."""
+    source = make_source(tree)
     size = loader.nbytes(source) / 2**30
 
-    def kept(gib, sharing, resident=()):
-        told = []
+    def load_test_set(gib, sharing, resident=()):
+        messages = []
         images = loader.load_into_memory(
             dict.fromkeys(resident, source),
             {"test": source},
-            told.append,
+            messages.append,
             gib=gib,
             threads=1,
             sharing=sharing,
         )
-        return "test" in images, told[0]
+        return "test" in images, messages[0]
 
-    assert kept(size, 1)[0] and kept(2 * size, 2)[0]
-    assert not kept(1.9 * size, 2)[0] and not kept(2 * size, 2, ["train"])[0]
-    assert "each process, of which a machine has 2" in kept(2 * size, 2)[1]
-    assert kept(size, 1)[1].startswith("1 of 1 test sets are decoded once and kept")
+    assert load_test_set(size, 1)[0] and load_test_set(2 * size, 2)[0]
+    assert (
+        not load_test_set(1.9 * size, 2)[0]
+        and not load_test_set(2 * size, 2, ["train"])[0]
+    )
+    assert "each process, of which a machine has 2" in load_test_set(2 * size, 2)[1]
+    assert load_test_set(size, 1)[1].startswith(
+        "1 of 1 test sets are decoded once and kept"
+    )

@@ -1,4 +1,4 @@
-"""Mappings of one's own: a CSV file between the classes of two sides."""
+"""The user's own mappings: a CSV file between the classes of training and test."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def matched(tmp_path, text, **options):
     return labels.match(TRAIN, "names", TEST, "names", mapping=str(path), **options)
 
 
-def test_several_answer_for_one_and_the_rest_for_none(tmp_path):
+def test_several_classes_map_to_one_and_unmapped_classes_to_none(tmp_path):
     mapped = matched(tmp_path, WHOLE)
     assert mapped.classes == TEST
     assert mapped.relabel.tolist() == [0, 1, -1], "no class answers for horses"
@@ -39,19 +39,19 @@ def test_several_answer_for_one_and_the_rest_for_none(tmp_path):
         ("train_class,test_class\nrose,dog\n", base.Mismatch),
     ],
 )
-def test_a_mapping_of_another_network_is_told_from_a_slip(tmp_path, text, kind):
+def test_a_mapping_for_another_network_has_an_error_of_its_own(tmp_path, text, kind):
     with pytest.raises(ValueError, match="train_class must be a class") as refused:
         matched(tmp_path, text)
     assert refused.type is kind
 
 
-def test_restricted_leaves_what_can_be_answered(tmp_path):
+def test_restriction_keeps_the_classes_that_can_be_answered(tmp_path):
     mapped = matched(tmp_path, WHOLE, restrict=True)
     assert mapped.classes == ("cat", "dog")
     assert mapped.relabel.tolist() == [0, 1, -1]
 
 
-def test_a_mapping_goes_before_what_is_known_of_the_spaces(tmp_path):
+def test_a_mapping_takes_precedence_over_the_spaces(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("train_class,test_class\ndog,cat\ncat,dog\n")
     mapped = labels.match(
@@ -70,7 +70,7 @@ def test_a_mapping_goes_before_what_is_known_of_the_spaces(tmp_path):
         'train_class,test_class\n"beagle",dog\n\npoodle,dog\ntabby,cat',
     ],
 )
-def test_ways_of_writing_the_same(tmp_path, text):
+def test_equivalent_files_give_the_same_mapping(tmp_path, text):
     expected, got = matched(tmp_path, WHOLE), matched(tmp_path, text)
     assert got.digest == expected.digest
 
@@ -104,7 +104,7 @@ def test_ways_of_writing_the_same(tmp_path, text):
         (b"train_class,test_class\nbeagl\xff,dog\n", "must be a CSV file in UTF-8"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(tmp_path, text, message):
+def test_bad_mappings_are_refused_in_one_line(tmp_path, text, message):
     with pytest.raises(ValueError, match=message) as refused:
         matched(tmp_path, text)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,6 @@
-"""Rows of Parquet: each must hold a label and the bytes of an image, and messages say which lack."""
+"""Rows of Parquet files: each needs a label and an image's bytes; messages name the
+missing value.
+"""
 
 import io
 import json
@@ -26,7 +28,9 @@ PATHS = [{"bytes": None, "path": f"far/{i}.png"} for i in range(2)]
 
 
 def read(root, columns, name="test", **options):
-    """(brightness, label) of each row; columns: what is not IMAGES and labels 0 and 1."""
+    """Return (brightness, label) of each row; `columns` replaces IMAGES and the labels 0
+    and 1.
+    """
     columns = {"image": IMAGES, "label": [0, 1], **columns}
     columns = {key: column for key, column in columns.items() if column is not None}
     pq.write_table(pa.table(columns), root / f"{name}.parquet", **options)
@@ -95,14 +99,14 @@ def test_columns_of_every_usual_type_are_read(columns, tmp_path):
         (dict(image=[IMAGES[0], b""]), "test/1.*must be a whole image, got 0 bytes"),
     ],
 )
-def test_what_a_row_lacks_is_said(columns, message, tmp_path):
+def test_messages_name_what_a_row_lacks(columns, message, tmp_path):
     with pytest.raises(ValueError, match=message) as refused:
         read(tmp_path, columns)
     assert "\n" not in str(refused.value) and "got int64" not in str(refused.value)
 
 
 def test_a_row_without_bytes_is_named_where_a_file_has_no_statistics(tmp_path):
-    """The other rows are read."""
+    """All other rows are read."""
     column = pa.array([{"bytes": IMAGES[0], "path": "0.png"}, PATHS[1]], STRUCT)
     with pytest.raises(ValueError, match="row must hold the bytes of the image") as why:
         read(tmp_path, dict(image=column), write_statistics=False)
@@ -133,20 +137,20 @@ def test_every_shard_has_the_columns_of_the_first(first, second, field, tmp_path
 
 
 def test_every_shard_has_the_classes_of_the_first(tmp_path):
-    """Numbers mean other classes where names are in another order."""
+    """Label numbers mean other classes where names are in another order."""
     for number, names in enumerate((["cat", "dog"], ["dog", "cat"])):
-        about = {"info": {"features": {"label": {"names": names}}}}
+        info = {"info": {"features": {"label": {"names": names}}}}
         table = pa.table({"image": IMAGES, "label": [0, 1]})
-        table = table.replace_schema_metadata({"huggingface": json.dumps(about)})
+        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
         pq.write_table(table, tmp_path / f"test-{number}.parquet")
     with pytest.raises(ValueError, match="must have the same classes"):
         data.load("folder", "test", root=str(tmp_path), size=8)
 
 
 def test_labels_beyond_the_names_of_classes_are_refused(tmp_path):
-    about = {"info": {"features": {"label": {"names": ["cat"]}}}}
+    info = {"info": {"features": {"label": {"names": ["cat"]}}}}
     table = pa.table({"image": IMAGES, "label": [0, 1]})
-    table = table.replace_schema_metadata({"huggingface": json.dumps(about)})
+    table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
     pq.write_table(table, tmp_path / "test.parquet")
     with pytest.raises(ValueError, match="labels must be 0 to 0, got 0 to 1"):
         data.load("folder", "test", root=str(tmp_path), size=8)

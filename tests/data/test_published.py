@@ -28,17 +28,19 @@ def test_pacs_counts(unpacked, style, count):
     assert train.fingerprint != valid.fingerprint
 
 
-def test_pacs_pixels_are_those_of_pillow(unpacked):
+def test_pacs_pixels_equal_pillows(unpacked):
     root = unpacked("pacs64") / "pacs64"
     source = data.load("pacs", "photo", root=str(root), size=64)
     assert source.preprocessing.endswith("short side 64, centre crop 64")
     images = loader.decode_all(source, workers=2)
     for i in range(0, len(source), 157):
-        with Image.open(root / "photo" / source.files[i]) as opened:
-            np.testing.assert_array_equal(images[i], np.asarray(opened.convert("RGB")))
+        with Image.open(root / "photo" / source.files[i]) as image_file:
+            np.testing.assert_array_equal(
+                images[i], np.asarray(image_file.convert("RGB"))
+            )
 
 
-def test_pacs_that_is_not_whole_is_used_and_says_so(tree):
+def test_incomplete_pacs_is_used_with_a_note(tree):
     root = tree({f"photo/{name}": 2 for name in tables.class_names("pacs")})
     source = data.load("pacs", "photo[:50%]", root=str(root), size=8)
     assert source.note == "14 images on disk, the published set has 1,670"
@@ -106,11 +108,11 @@ def test_stimuli_at_224_are_used_as_they_are(unpacked):
     native = data.load("geirhos", "cue-conflict", root=str(root))
     biasbed = data.load("geirhos", "cue-conflict", root=str(root), resize=256)
     cat = native.files.index(next(f for f in native.files if f.startswith("cat/")))
-    with Image.open(root / "cue-conflict" / native.files[cat]) as opened:
-        whole = opened.convert("RGB")
-    np.testing.assert_array_equal(native[cat]["image"], np.asarray(whole))
-    bigger = np.asarray(whole.resize((256, 256), Image.BILINEAR))
-    np.testing.assert_array_equal(biasbed[cat]["image"], bigger[16:240, 16:240])
+    with Image.open(root / "cue-conflict" / native.files[cat]) as image_file:
+        original = image_file.convert("RGB")
+    np.testing.assert_array_equal(native[cat]["image"], np.asarray(original))
+    enlarged = np.asarray(original.resize((256, 256), Image.BILINEAR))
+    np.testing.assert_array_equal(biasbed[cat]["image"], enlarged[16:240, 16:240])
     assert native.note == f"{len(native)} images on disk, the published set has 1,280"
 
 
@@ -145,7 +147,7 @@ def tiny(tree):
     return root
 
 
-def test_tiny_layout(tiny):
+def test_tiny_imagenets_layout_is_read(tiny):
     train = data.load("tiny_imagenet", "train[:75%]", root=str(tiny), size=8)
     assert train.classes == tuple(sorted(WNIDS))
     assert np.bincount(train.columns["label"]).tolist() == [3, 3, 3]
@@ -157,7 +159,7 @@ def test_tiny_layout(tiny):
     assert valid[0]["image"].shape == (8, 8, 3)
 
 
-def test_tiny_refusals(tiny):
+def test_bad_tiny_imagenet_folders_are_refused(tiny):
     def message(split):
         with pytest.raises(ValueError) as error:
             data.load("tiny_imagenet", split, root=str(tiny))
@@ -183,16 +185,24 @@ def test_tiny_subset(unpacked):
     root = str(unpacked("tiny-imagenet-subset") / "tiny-imagenet-200")
     train = data.load("tiny_imagenet", "train", root=root)
     valid = data.load("tiny_imagenet", "val", root=root)
-    for source, whole, some in ((train, 500, 80), (valid, 50, 25)):
-        values, times = np.unique(
+    for source, per_full_class, per_partial_class in (
+        (train, 500, 80),
+        (valid, 50, 25),
+    ):
+        per_class, num_classes = np.unique(
             np.bincount(source.columns["label"]), return_counts=True
         )
-        assert dict(zip(values, times, strict=True)) == {some: 174, whole: 26}
+        assert dict(zip(per_class, num_classes, strict=True)) == {
+            per_partial_class: 174,
+            per_full_class: 26,
+        }
         assert "the published set has" in source.note
     assert train.classes == valid.classes
     mapped = labels.match(train.classes, "wnid", tuple(labels.geirhos16()), "entry16")
-    full = np.bincount(train.columns["label"]) == 500
-    np.testing.assert_array_equal(full, mapped.matrix.any(1))
-    lacking = [n for n, i in zip(mapped.classes, mapped.relabel, strict=True) if i < 0]
-    assert lacking == ["airplane", "bicycle", "clock", "knife", "oven"]
+    is_full = np.bincount(train.columns["label"]) == 500
+    np.testing.assert_array_equal(is_full, mapped.matrix.any(1))
+    unanswered = [
+        n for n, i in zip(mapped.classes, mapped.relabel, strict=True) if i < 0
+    ]
+    assert unanswered == ["airplane", "bicycle", "clock", "knife", "oven"]
     assert valid[0]["image"].shape == (64, 64, 3)

@@ -1,4 +1,4 @@
-"""ReaL's file and its images, made here in the published shape."""
+"""ReaL's label file and its images, made here in the published format."""
 
 import dataclasses
 import json
@@ -16,17 +16,21 @@ WNIDS = tables.wnids()
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """A whole real.json: image i has the classes that the docstrings below count on."""
+    """Path of a complete real.json: image i has class i % 1000, images 0 to 3 have special
+    lists.
+    """
     path = tmp_path_factory.mktemp("real") / "real.json"
-    held = [[i % 1000] for i in range(50_000)]
-    held[:4] = [[], [2, 0], [1], [0, 1, 2]]
-    path.write_text(json.dumps(held))
+    entries = [[i % 1000] for i in range(50_000)]
+    entries[:4] = [[], [2, 0], [1], [0, 1, 2]]
+    path.write_text(json.dumps(entries))
     return str(path)
 
 
 @pytest.fixture
 def val(tmp_path, image):
-    """Four images in all 1000 folders' first three; the others have one image each."""
+    """Folder with four images in the first three of 1000 classes, and an image in each
+    other class.
+    """
     for i, wnid in enumerate(WNIDS):
         image(tmp_path / f"val/{wnid}/ILSVRC2012_val_{1001 + i:08}.JPEG")
     for number, label in ((1, 0), (2, 1), (3, 1), (4, 2)):
@@ -35,22 +39,22 @@ def val(tmp_path, image):
 
 
 def test_entries_follow_the_numbers_in_the_names(table):
-    held = imagenet.read_real(table)
-    assert len(held) == 50_000
-    assert held["ILSVRC2012_val_00000001"] == ()
-    assert held["ILSVRC2012_val_00000002"] == (WNIDS[2], WNIDS[0])
-    assert held["ILSVRC2012_val_00050000"] == (WNIDS[999],)
-    assert "ILSVRC2012_val_00000000" not in held
+    entries = imagenet.read_real(table)
+    assert len(entries) == 50_000
+    assert entries["ILSVRC2012_val_00000001"] == ()
+    assert entries["ILSVRC2012_val_00000002"] == (WNIDS[2], WNIDS[0])
+    assert entries["ILSVRC2012_val_00050000"] == (WNIDS[999],)
+    assert "ILSVRC2012_val_00000000" not in entries
 
 
-def test_columns_are_class_ids_in_whatever_order_the_classes_are(table):
+def test_columns_are_class_ids_in_any_order_of_classes(table):
     names = [f"x/ILSVRC2012_val_{i:08}.png" for i in (4, 1, 2)]
     for classes in (WNIDS, WNIDS[::-1]):
-        held = imagenet.real_columns("here", table, names, classes)
-        assert list(held) == ["accepted_0", "accepted_1", "accepted_2"]
-        rows = np.stack(list(held.values()), axis=1)
-        found = [{classes[i] for i in row if i >= 0} for row in rows]
-        assert found == [set(WNIDS[:3]), set(), {WNIDS[0], WNIDS[2]}]
+        columns = imagenet.real_columns("here", table, names, classes)
+        assert list(columns) == ["accepted_0", "accepted_1", "accepted_2"]
+        rows = np.stack(list(columns.values()), axis=1)
+        accepted = [{classes[i] for i in row if i >= 0} for row in rows]
+        assert accepted == [set(WNIDS[:3]), set(), {WNIDS[0], WNIDS[2]}]
         assert rows.dtype == np.int32
 
 
@@ -81,7 +85,7 @@ def test_a_set_holds_accepted_classes_or_none(val, table):
 
 
 @cases.each(
-    ("held", "message"),
+    ("content", "message"),
     [
         ([[0]] * 49_999, "a list of 50,000 lists, got 49,999"),
         ({"0": [1]}, "a list of 50,000 lists, got no list"),
@@ -91,9 +95,9 @@ def test_a_set_holds_accepted_classes_or_none(val, table):
         ([["n01440764"]] + [[0]] * 49_999, "entry 0 must be"),
     ],
 )
-def test_another_file_is_refused(tmp_path, held, message):
+def test_another_file_is_refused(tmp_path, content, message):
     path = tmp_path / "real.json"
-    path.write_text(json.dumps(held))
+    path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message) as refused:
         imagenet.read_real(str(path))
     assert "\n" not in str(refused.value)

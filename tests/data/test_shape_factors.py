@@ -1,4 +1,6 @@
-"""Factors of the embedded set: what the scenes say, halved, and independent of class."""
+"""Factors of the embedded set: read off the scenes, split in halves, independent of the
+class.
+"""
 
 import itertools
 
@@ -13,13 +15,13 @@ N = 4800
 
 
 @pytest.fixture(scope="module")
-def many():
+def large_set():
     # Texture tells nothing of the class.
     return shapes.make("train", n=N, correlation=1 / 16, factors=True)
 
 
 @cases.each("split", shapes.SPLITS)
-def test_nothing_else_changes(split):
+def test_factors_change_nothing_else_in_the_set(split):
     n = 240 if split == "cue_conflict" else 256
     plain = shapes.make(split, n=n)
     source = data.load("shapes", split, n=n, factors=True)
@@ -38,13 +40,15 @@ def test_nothing_else_changes(split):
     assert again.fingerprint == source.fingerprint
 
 
-def test_a_value_does_not_depend_on_how_many_there_are(many):
-    few = shapes.make("train", n=304, correlation=1 / 16, factors=True)
+def test_factors_do_not_depend_on_the_number_of_images(large_set):
+    small_set = shapes.make("train", n=304, correlation=1 / 16, factors=True)
     for name in shapes.FACTOR_NAMES:
-        np.testing.assert_array_equal(few.columns[name], many.columns[name][:304])
+        np.testing.assert_array_equal(
+            small_set.columns[name], large_set.columns[name][:304]
+        )
 
 
-def test_names_are_short_and_values_two():
+def test_factors_have_short_names_and_two_values():
     assert len(shapes.FACTOR_NAMES) >= 12
     for name, values in shapes.FACTORS.items():
         for word in (name, *values):
@@ -53,33 +57,33 @@ def test_names_are_short_and_values_two():
 
 
 @cases.each("name", shapes.FACTOR_NAMES)
-def test_both_values_are_common_in_each_class(many, name):
+def test_both_values_are_common_in_each_class(large_set, name):
     for k in range(16):
-        share = many.columns[name][many.columns["label"] == k].mean()
+        share = large_set.columns[name][large_set.columns["label"] == k].mean()
         assert 0.2 < share < 0.8  # Of 300: 0.3 is four deviations above 0.2.
-    assert 0.25 < many.columns[name].mean() < 0.75
+    assert 0.25 < large_set.columns[name].mean() < 0.75
 
 
 @cases.each("name", shapes.FACTOR_NAMES)
-def test_factors_are_independent_of_the_class(many, name):
-    column, label = many.columns[name], many.columns["label"]
+def test_factors_are_independent_of_the_class(large_set, name):
+    column, label = large_set.columns[name], large_set.columns["label"]
     expected = column.mean()
-    held = np.array([column[label == k].mean() for k in range(16)])
+    class_means = np.array([column[label == k].mean() for k in range(16)])
     spread = expected * (1 - expected) / (N / 16)
-    chi = ((held - expected) ** 2 / spread).sum()
+    chi = ((class_means - expected) ** 2 / spread).sum()
     assert chi < 50  # Of 15 degrees of freedom: exceeded once in 80,000 draws.
 
 
-def test_factors_are_independent_of_each_other(many):
-    known = {"warmth": {"fill", "paper"}}
-    for one, other in itertools.combinations(shapes.FACTOR_NAMES, 2):
-        a, b = many.columns[one], many.columns[other]
+def test_factors_are_independent_of_each_other(large_set):
+    dependent = {"warmth": {"fill", "paper"}}
+    for first, second in itertools.combinations(shapes.FACTOR_NAMES, 2):
+        a, b = large_set.columns[first], large_set.columns[second]
         r = np.corrcoef(a, b)[0, 1]
-        if other in known.get(one, ()) or one in known.get(other, ()):
+        if second in dependent.get(first, ()) or first in dependent.get(second, ()):
             assert abs(r) > 0.1
         else:
             # Normal, deviation N ** -1/2: one of 134 beyond five in 10,000 draws.
-            assert abs(r) < 5 / np.sqrt(N), (one, other, r)
+            assert abs(r) < 5 / np.sqrt(N), (first, second, r)
 
 
 def test_only_the_pattern_tells_the_class_where_textures_do():
@@ -92,10 +96,10 @@ def test_only_the_pattern_tells_the_class_where_textures_do():
     assert {*shapes.CURVED} < {*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT}
 
 
-def test_images_show_what_the_factors_say(many):
-    """Means over images, taken from pixels alone, differ as the words have it."""
-    image = many.images.astype(float).mean(-1) / 255
-    colour = many.images.astype(float)
+def test_images_show_what_the_factors_say(large_set):
+    """Means over images, computed from pixels alone, differ as the factors' names say."""
+    image = large_set.images.astype(float).mean(-1) / 255
+    colour = large_set.images.astype(float)
     edge = np.concatenate(
         [image[:, :2].reshape(N, -1), image[:, -2:].reshape(N, -1)], 1
     )
@@ -103,7 +107,7 @@ def test_images_show_what_the_factors_say(many):
     inside = np.abs(image - np.median(edge, 1)[:, None, None]) > 0.1
     ticks = np.arange(32) - 15.5
     mass = inside.sum((1, 2)) + 1e-9
-    seen = {
+    measured = {
         "size": mass,
         "across": (inside.sum(1) * ticks).sum(1) / mass,
         "height": -(inside.sum(2) * ticks).sum(1) / mass,
@@ -115,10 +119,12 @@ def test_images_show_what_the_factors_say(many):
         "echo": edge.std(1),
         "noise": np.diff(colour[:, :2, :, :2], axis=-1).std((1, 2, 3)),
     }
-    grey = many.columns["paper"] == 0  # Where colours differ by the noise alone.
-    for name, number in seen.items():
-        shown = grey if name == "noise" else np.ones(N, bool)
-        first, second = (number[(many.columns[name] == i) & shown] for i in (0, 1))
+    grey = large_set.columns["paper"] == 0  # Where colours differ by the noise alone.
+    for name, number in measured.items():
+        is_used = grey if name == "noise" else np.ones(N, bool)
+        first, second = (
+            number[(large_set.columns[name] == i) & is_used] for i in (0, 1)
+        )
         error = np.sqrt(first.var() / len(first) + second.var() / len(second))
         assert second.mean() - first.mean() > 5 * error, name
 
@@ -126,7 +132,7 @@ def test_images_show_what_the_factors_say(many):
 def test_boundaries_are_those_documented():
     rng = np.random.default_rng(0)
     scenes = shape_scenes.draw(rng, 500)
-    found = shapes.scene_factors(scenes, np.zeros(500, int))
+    factors = shapes.scene_factors(scenes, np.zeros(500, int))
     gap = np.abs(scenes.tones[:, 2] - scenes.tones[:, 0])
     other = np.abs(scenes.tones[:, 2] - scenes.tones[:, 1])
     expected = {
@@ -141,5 +147,5 @@ def test_boundaries_are_those_documented():
     }
     for name, column in expected.items():
         # Differences of tones round: a value at the boundary may fall to either side.
-        assert (found[name] != column).sum() <= (name in ("contrast", "margin")), name
-    assert not found["pattern"].any()
+        assert (factors[name] != column).sum() <= (name in ("contrast", "margin")), name
+    assert not factors["pattern"].any()

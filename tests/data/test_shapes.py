@@ -1,4 +1,6 @@
-"""The embedded set: pure, balanced, correlated as said, and each set what it claims."""
+"""The embedded set: pure, balanced, with the requested correlation, and each split as
+documented.
+"""
 
 import dataclasses
 import itertools
@@ -16,7 +18,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
 
 
-def same(a, b) -> bool:
+def is_equal(a, b) -> bool:
     return np.array_equal(a.images, b.images) and all(
         np.array_equal(a.columns[k], b.columns[k]) for k in a.columns | b.columns
     )
@@ -31,24 +33,26 @@ def same(a, b) -> bool:
         "edge",
     ),
 )
-def test_is_a_pure_function_of_its_arguments(split, monkeypatch, tmp_path):
+def test_shapes_are_a_pure_function_of_the_arguments(split, monkeypatch, tmp_path):
     first = shapes.make(split, n=480)
     read = shapes.make(split, n=480)
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "elsewhere"))
     drawn = shapes.make(split, n=480)
-    assert same(first, read) and same(first, drawn)
+    assert is_equal(first, read) and is_equal(first, drawn)
     assert first.fingerprint == drawn.fingerprint
     other = shapes.make(split, n=480, seed=1)
-    assert not same(first, other) and first.fingerprint != other.fingerprint
+    assert not is_equal(first, other) and first.fingerprint != other.fingerprint
 
 
 @pytest.mark.slow
 @cases.each("split", shapes.SPLITS)
 def test_a_smaller_set_is_the_beginning_of_a_larger(split):
     n = 240 if split == "cue_conflict" else 304
-    few, many = shapes.make(split, n=n), shapes.make(split, n=720)
-    assert np.array_equal(few.images, many.images[:n])
-    assert all(np.array_equal(few.columns[k], many.columns[k][:n]) for k in few.columns)
+    small, large = shapes.make(split, n=n), shapes.make(split, n=720)
+    assert np.array_equal(small.images, large.images[:n])
+    assert all(
+        np.array_equal(small.columns[k], large.columns[k][:n]) for k in small.columns
+    )
 
 
 def test_train_valid_and_test_share_no_image():
@@ -89,9 +93,9 @@ def test_correlation_is_realised(correlation):
     slack = 5 * np.sqrt(correlation * (1 - correlation) / len(agree))
     assert abs(agree.mean() - correlation) <= slack
     steps = (columns["attribute"] - columns["label"])[~agree] % 16
-    others = np.bincount(steps, minlength=16)[1:]
+    other_steps = np.bincount(steps, minlength=16)[1:]
     expected = (~agree).sum() / 15
-    assert abs(others - expected).max() <= 5 * np.sqrt(expected)
+    assert abs(other_steps - expected).max() <= 5 * np.sqrt(expected)
 
 
 def test_every_pair_of_cues_conflicts_equally_often():
@@ -102,7 +106,7 @@ def test_every_pair_of_cues_conflicts_equally_often():
 
 
 @pytest.mark.slow
-def test_stylized_textures_are_new_and_tell_nothing():
+def test_stylized_textures_are_new_and_uninformative():
     assert not set(shape_scenes.TEXTURES) & set(shape_scenes.HELD_OUT)
     columns = shapes.make("stylized", n=4800).columns
     assert set(columns["attribute"]) == set(range(16, 24))
@@ -116,10 +120,10 @@ def test_stylized_textures_are_new_and_tell_nothing():
 
 
 def test_patterns_differ_from_one_another():
-    """At one pose no two of the 24 patterns agree, in either polarity."""
+    """In a single pose no two of the 24 patterns agree, in either polarity."""
     scenes = shape_scenes.draw(np.random.default_rng(0), 24)
-    one = scenes[np.zeros(24, int)]
-    share = shape_scenes.shares(one, np.arange(24), 64)
+    repeated_scene = scenes[np.zeros(24, int)]
+    share = shape_scenes.shares(repeated_scene, np.arange(24), 64)
     for a, b in itertools.combinations(share, 2):
         assert 0.2 < np.abs(a - b).mean() < 0.8
 
@@ -185,7 +189,7 @@ def test_flat_sets_are_ink_on_paper():
 
 
 def test_scene_i_has_one_pose_in_every_test_set():
-    """Where the silhouette is white, cue conflict and stylized show the background."""
+    """Cue conflict and stylized show the background where the silhouette is white."""
     outside = shapes.make("silhouette").images[..., 0] == 255
     inside = shapes.make("silhouette").images[..., 0] == 0
     plain = shape_scenes.draw(np.random.default_rng([0]), 240)
@@ -289,7 +293,7 @@ def test_masks_turn_scale_and_shift():
         ("train", {"seed": -1}, "seed must be .* got -1"),
     ],
 )
-def test_refuses_in_one_line(split, options, message):
+def test_bad_options_are_refused_in_one_line(split, options, message):
     with pytest.raises(ValueError, match=f"^shapes.*{message}") as caught:
         shapes.make(split, **options)
     assert "\n" not in str(caught.value)
@@ -298,28 +302,30 @@ def test_refuses_in_one_line(split, options, message):
 @pytest.mark.slow
 @cases.each("split", ["train", "cue_conflict", "recoloured"], quick=("train",))
 def test_renders_are_the_scene_in_every_texture(split):
-    """The one of an image's own texture is the image, noise and all; others are not."""
+    """The render in the image's own texture equals the image with noise; other renders
+    differ.
+    """
     source = shapes.make(split, n=480, correlation=0.5, renders=True)
     renders = source.arrays["renders"]
     assert renders.shape == (480, 16, 32, 32, 3) and renders.dtype == np.uint8
-    own = source.columns["attribute"]
-    assert np.array_equal(renders[np.arange(480), own], source.images)
+    own_texture = source.columns["attribute"]
+    assert np.array_equal(renders[np.arange(480), own_texture], source.images)
     for step in range(1, 16):
-        other = renders[np.arange(480), (own + step) % 16]
+        other = renders[np.arange(480), (own_texture + step) % 16]
         assert (other != source.images).any((1, 2, 3)).all()
     plain = shapes.make(split, n=480, correlation=0.5)
-    assert same(source, plain) and not plain.arrays
+    assert is_equal(source, plain) and not plain.arrays
     assert source.fingerprint != plain.fingerprint
 
 
 @pytest.mark.slow
-def test_renders_do_not_know_the_correlation():
-    """Drawn once for all of them; and a smaller set is the beginning of a larger."""
-    some, all_ = (
-        shapes.make("train", n=n, correlation=c, renders=True).arrays["renders"]
-        for n, c in ((304, 0.99), (480, 0.1))
-    )
-    assert np.array_equal(some, all_[:304])
+def test_renders_do_not_depend_on_the_correlation():
+    """Renders are drawn once for all correlations; a smaller set is the beginning of a
+    larger.
+    """
+    small = shapes.make("train", n=304, correlation=0.99, renders=True)
+    large = shapes.make("train", n=480, correlation=0.1, renders=True)
+    assert np.array_equal(small.arrays["renders"], large.arrays["renders"][:304])
 
 
 @cases.each("split", ["silhouette", "stylized", "corrupted"])

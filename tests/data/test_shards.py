@@ -1,4 +1,4 @@
-"""The same images in every form: equal to the last pixel, in the same order."""
+"""The same images in every storage format: equal to the last pixel, in the same order."""
 
 import pathlib
 import pickle
@@ -19,7 +19,7 @@ SHUFFLED = np.random.default_rng(0).permutation(15)
 
 @pytest.fixture
 def images(tree):
-    """The folder, and its images in another order: (name, bytes, label)."""
+    """Class folder, and its images in another order: (name, bytes, label)."""
     root = tree(COUNTS)
     paths = sorted((root / "train").rglob("*.png"))
     rows = [
@@ -35,41 +35,39 @@ def images(tree):
 
 @pytest.mark.parametrize("form", forms.FORMS)
 def test_every_form_gives_what_the_folder_gives(form, images, tmp_path):
-    whole = data.load("folder", "train", root=str(images[0]), size=8)
+    expected = data.load("folder", "train", root=str(images[0]), size=8)
     names = tmp_path / "names.txt"
     names.write_text("\n".join(forms.CLASSES))
     root = str(forms.written(form, images[1], tmp_path))
-    found = data.load("folder", "train", root=root, size=8, classes=str(names))
-    assert found.classes == whole.classes == forms.CLASSES
-    np.testing.assert_array_equal(found.columns["label"], whole.columns["label"])
-    for i in range(len(whole)):
-        np.testing.assert_array_equal(found[i]["image"], whole[i]["image"])
+    source = data.load("folder", "train", root=root, size=8, classes=str(names))
+    assert source.classes == expected.classes == forms.CLASSES
+    np.testing.assert_array_equal(source.columns["label"], expected.columns["label"])
+    for i in range(len(expected)):
+        np.testing.assert_array_equal(source[i]["image"], expected[i]["image"])
     np.testing.assert_array_equal(
-        loader.decode_all(found, workers=3), loader.decode_all(whole, workers=2)
+        loader.decode_all(source, workers=3), loader.decode_all(expected, workers=2)
     )
-    again = pickle.loads(pickle.dumps(found))
-    np.testing.assert_array_equal(again[4]["image"], whole[4]["image"])
+    again = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(again[4]["image"], expected[4]["image"])
 
 
 @pytest.mark.parametrize("form", ["tar of folders", "parquet", "records"])
 def test_parts_are_those_of_the_folder(form, images, tmp_path):
-    """Where names are kept, images fall into the same parts."""
+    """In formats that keep names, images fall into the same parts."""
     root = str(forms.written(form, images[1], tmp_path))
     for split in ("train[:60%]", "train[60%:]"):
-        whole, found = (
-            data.load("folder", split, root=one, size=8)
-            for one in (str(images[0]), root)
-        )
-        assert found.files == whole.files
+        expected = data.load("folder", split, root=str(images[0]), size=8)
+        source = data.load("folder", split, root=root, size=8)
+        assert source.files == expected.files
 
 
-def test_what_was_unpacked_goes_before_its_archive(images):
+def test_unpacked_folders_take_precedence_over_their_archive(images):
     root, rows = images
     forms.as_tar_of_folders(root, rows[:4])
     assert len(data.load("folder", "train", root=str(root), size=8)) == 15
 
 
-def test_numbers_stand_for_classes_without_names(images, tmp_path):
+def test_classes_without_names_are_called_by_number(images, tmp_path):
     root = tmp_path / "other"
     root.mkdir()
     forms.as_parquet(root, images[1], named=False)
@@ -80,11 +78,11 @@ def test_numbers_stand_for_classes_without_names(images, tmp_path):
     )
 
 
-def test_an_index_beside_its_shards_is_believed(images, tmp_path, monkeypatch):
+def test_an_index_next_to_its_shards_is_used(images, tmp_path, monkeypatch):
     root = forms.written("records", images[1], tmp_path)
     paths = sorted(str(path) for path in root.glob("*.array_record*"))
-    found = shards._list_records("here", paths)
-    np.savez(shards.index_path(paths), classes=np.array(forms.CLASSES), **found)
+    index = shards._list_records("here", paths)
+    np.savez(shards.index_path(paths), classes=np.array(forms.CLASSES), **index)
     monkeypatch.setattr(shards, "_list_records", None)
     assert len(data.load("folder", "train", root=str(root), size=8)) == 15
     pathlib.Path(paths[0]).write_bytes(pathlib.Path(paths[1]).read_bytes())
@@ -92,7 +90,7 @@ def test_an_index_beside_its_shards_is_believed(images, tmp_path, monkeypatch):
         data.load("folder", "train", root=str(root), size=8)
 
 
-def test_listings_are_kept_until_a_shard_changes(images, tmp_path, monkeypatch):
+def test_listings_are_cached_until_a_shard_changes(images, tmp_path, monkeypatch):
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     root = forms.written("tar", images[1], tmp_path)
     first = data.load("folder", "train", root=str(root), size=8)
@@ -104,13 +102,13 @@ def test_listings_are_kept_until_a_shard_changes(images, tmp_path, monkeypatch):
     assert len(data.load("folder", "train", root=str(root), size=8)) == 9
 
 
-def test_shards_of_another_split_are_not_taken(images, tmp_path):
-    """The split's word in the name of another series makes no image part of it."""
+def test_shards_of_another_split_are_not_read(images, tmp_path):
+    """A shard of another series is not read, even with the split's word in its name."""
     _, rows = images
     root, other = tmp_path / "shards", tmp_path / "other"
-    for folder, some in ((root, rows[:9]), (other, rows[9:])):
+    for folder, folder_rows in ((root, rows[:9]), (other, rows[9:])):
         folder.mkdir()
-        forms.as_tar_of_folders(folder, some)
+        forms.as_tar_of_folders(folder, folder_rows)
     (other / "train.tar").rename(root / "train_val-0001.tar")
     options = dict(root=str(root), size=8)
     assert len(data.load("folder", "train", **options)) == 9
@@ -121,8 +119,8 @@ def test_shards_of_another_split_are_not_taken(images, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_what_reads_records_is_imported_before_threads_read(images, tmp_path):
-    """TFDS's import makes those of other threads fail: of Pillow's decoders, for one."""
+def test_the_record_reader_is_imported_before_threads_read(images, tmp_path):
+    """TFDS's import breaks concurrent imports, such as those of Pillow's decoders."""
     root = str(forms.written("records", images[1], tmp_path))
     source = data.load("folder", "train", root=root, size=8)
     (tmp_path / "store").write_bytes(pickle.dumps(source.store))

@@ -1,4 +1,4 @@
-"""The option `shift` of data sets: parts of one split, with the tables asked for."""
+"""Option `shift` of data sets: disjoint parts of a split with the requested tables."""
 
 import dataclasses
 
@@ -14,8 +14,8 @@ COLOURS = ("red", "yellow", "green", "blue")
 
 
 @pytest.fixture(scope="module")
-def whole():
-    """1,600 different images, a hundred of every class and colour."""
+def full_set():
+    """Source of 1,600 different images, a hundred of every class and colour."""
     n = 1600
     number = np.arange(n, dtype=np.uint32)
     images = np.zeros((n, 1, 2, 3), np.uint8)
@@ -40,31 +40,38 @@ def whole():
 
 
 @pytest.fixture
-def part(whole):
+def part(full_set):
     def take(name, level="C6", attribute="colour", **options):
-        chosen = dict(level=level, part=name, attribute=attribute, **options)
-        return shifts.apply(whole, chosen)
+        shift = dict(level=level, part=name, attribute=attribute, **options)
+        return shifts.apply(full_set, shift)
 
     return take
 
 
 @pytest.mark.parametrize("level", ["M4", "C6", "J4", "C0", "only-green"])
 def test_parts_share_no_image(part, level):
-    parts = [part(name, level) for name in ("train", "valid", "id", "ood")]
-    images = np.concatenate([one.images for one in parts])
+    sources = [part(name, level) for name in ("train", "valid", "id", "ood")]
+    images = np.concatenate([source.images for source in sources])
     assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images)
-    assert len({one.fingerprint for one in parts}) == 4
+    assert len({source.fingerprint for source in sources}) == 4
     again = part("train", level)
-    np.testing.assert_array_equal(again.images, parts[0].images)
-    assert again.fingerprint == parts[0].fingerprint
+    np.testing.assert_array_equal(again.images, sources[0].images)
+    assert again.fingerprint == sources[0].fingerprint
 
 
 def test_a_conditional_extreme_has_disjoint_values(part):
     for name in ("train", "valid", "id", "ood"):
-        one = part(name)
-        first, low = one.columns["label"] < 2, one.columns["attribute"] < 2
-        assert (low == first).all() if name != "ood" else (low != first).all()
-        assert one.values["attribute"] == COLOURS
+        source = part(name)
+        has_low_class, has_low_value = (
+            source.columns["label"] < 2,
+            source.columns["attribute"] < 2,
+        )
+        assert (
+            (has_low_value == has_low_class).all()
+            if name != "ood"
+            else (has_low_value != has_low_class).all()
+        )
+        assert source.values["attribute"] == COLOURS
 
 
 def test_the_note_has_the_realised_table(part):
@@ -81,11 +88,11 @@ def test_all_levels_have_one_size(part):
     }
     assert len(set(sizes.values())) == 1
     # An extreme takes half of the cells, which hold train, valid and id of 9 in 10 ...
-    train, own, _ = sizes["C6"]
-    assert 780 <= train + 2 * own <= 800
+    train, in_distribution, _ = sizes["C6"]
+    assert 780 <= train + 2 * in_distribution <= 800
 
 
-def test_images_says_how_many_there_are_to_train_validate_and_test_like_training(part):
+def test_the_option_images_sets_the_size_of_train_valid_and_id(part):
     sizes = [len(part(name, images=500)) for name in ("train", "valid", "id", "ood")]
     assert sizes == [400, 50, 50, 50]
     sizes = [
@@ -96,7 +103,7 @@ def test_images_says_how_many_there_are_to_train_validate_and_test_like_training
 
 def test_one_value_is_trained_on_and_each_other_tested_on(part):
     trained = [part(name, "only-green") for name in ("train", "valid", "id")]
-    assert all((one.columns["attribute"] == 2).all() for one in trained)
+    assert all((source.columns["attribute"] == 2).all() for source in trained)
     assert sum(map(len, trained)) == 400
     other = part("ood-blue", "only-green")
     assert len(other) == 400
@@ -108,19 +115,16 @@ def test_one_value_is_trained_on_and_each_other_tested_on(part):
 
 
 def test_order_and_groups_say_which_values_go_with_which_classes(part):
-    one = part("train", order="red+blue+green+yellow")
-    assert one.values["attribute"] == ("red", "blue", "green", "yellow")
-    shown = {
-        one.values["attribute"][i]
-        for i in one.columns["attribute"][one.columns["label"] < 2]
-    }
-    assert shown == {"red", "blue"}
-    two = part("train", groups="ant/dog")
-    of = [
-        np.unique(two.columns["attribute"][two.columns["label"] == k]).tolist()
-        for k in range(4)
-    ]
-    assert of == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3], [2, 3]]
+    ordered = part("train", order="red+blue+green+yellow")
+    assert ordered.values["attribute"] == ("red", "blue", "green", "yellow")
+    in_first_group = ordered.columns["label"] < 2
+    attributes = ordered.columns["attribute"][in_first_group]
+    colours = {ordered.values["attribute"][i] for i in attributes}
+    assert colours == {"red", "blue"}
+    grouped = part("train", groups="ant/dog")
+    label, attribute = grouped.columns["label"], grouped.columns["attribute"]
+    attributes_by_class = [np.unique(attribute[label == k]).tolist() for k in range(4)]
+    assert attributes_by_class == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3], [2, 3]]
 
 
 def test_values_without_names_are_called_by_their_numbers(part):
@@ -150,19 +154,19 @@ def test_values_without_names_are_called_by_their_numbers(part):
         (dict(images=100_000), "images must be at most 800 at C6"),
     ],
 )
-def test_wrong_options_are_refused_in_a_line(whole, options, message):
-    chosen = {"level": "C6", "part": "train", "attribute": "colour", **options}
+def test_wrong_options_are_refused_in_a_line(full_set, options, message):
+    shift = {"level": "C6", "part": "train", "attribute": "colour", **options}
     with pytest.raises(ValueError, match=message) as error:
-        shifts.apply(whole, chosen)
+        shifts.apply(full_set, shift)
     assert "\n" not in str(error.value)
 
 
-def test_values_that_do_not_occur_are_none(whole):
-    seen = np.flatnonzero(whole.columns["colour"] != 1)
-    some = sources.take(whole, seen, digest="no yellow")
-    one = shifts.apply(some, dict(level="C6", part="ood", attribute="colour"))
-    assert one.values["attribute"] == ("red", "green", "blue")
-    assert one.columns["attribute"].max() == 2
+def test_values_that_do_not_occur_are_left_out(full_set):
+    not_yellow = np.flatnonzero(full_set.columns["colour"] != 1)
+    subset = sources.take(full_set, not_yellow, digest="no yellow")
+    source = shifts.apply(subset, dict(level="C6", part="ood", attribute="colour"))
+    assert source.values["attribute"] == ("red", "green", "blue")
+    assert source.columns["attribute"].max() == 2
 
 
 def test_every_set_has_the_option():
@@ -170,42 +174,42 @@ def test_every_set_has_the_option():
         data.load("shapes", "silhouette", n=64, shift=dict(level="C6", part="id"))
 
 
-def test_too_few_images_are_counted(whole):
-    few = sources.take(whole, np.arange(20), digest="few")
+def test_too_few_images_are_counted(full_set):
+    few = sources.take(full_set, np.arange(20), digest="few")
     with pytest.raises(shifts.Infeasible, match="images must be there of every class"):
         shifts.apply(few, dict(level="C6", part="id", attribute="colour"))
 
 
-def test_a_class_without_images_of_the_value_is_refused(whole):
-    y, colour = whole.columns["label"], whole.columns["colour"]
-    seen = np.flatnonzero((y != 3) | (colour != 2))
-    some = sources.take(whole, seen, digest="no green dogs")
+def test_a_class_without_images_of_the_value_is_refused(full_set):
+    y, colour = full_set.columns["label"], full_set.columns["colour"]
+    kept_images = np.flatnonzero((y != 3) | (colour != 2))
+    subset = sources.take(full_set, kept_images, digest="no green dogs")
     with pytest.raises(
         shifts.Infeasible, match="dog has 0 with green; leave the class"
     ):
-        shifts.apply(some, dict(level="only-green", part="train", attribute="colour"))
+        shifts.apply(subset, dict(level="only-green", part="train", attribute="colour"))
 
 
-def test_parts_come_of_one_opened_set(monkeypatch):
-    """Opening is what takes long: it is done once for all parts."""
-    opened, entry = [], data.DATASETS["shapes"]
+def test_all_parts_share_one_opened_set(monkeypatch):
+    """A set is opened once for all its parts, because opening is slow."""
+    calls, entry = [], data.DATASETS["shapes"]
 
     def make(*args, **options):
-        opened.append(args)
+        calls.append(args)
         return entry.make(*args, **options)
 
     row = dataclasses.replace(entry, make=make)
     monkeypatch.setattr(data, "DATASETS", {"shapes": row})
-    even = dict(n=2048, correlation=1 / 16)
     for part in ("train", "valid", "id", "ood"):
-        data.load("shapes", "train", **even, shift=dict(level="C6", part=part))
-    assert len(opened) == 1
+        shift = dict(level="C6", part=part)
+        data.load("shapes", "train", n=2048, correlation=1 / 16, shift=shift)
+    assert len(calls) == 1
     data.load("shapes", "valid", n=64)
-    assert len(opened) == 2
+    assert len(calls) == 2
 
 
-def test_the_seed_deals_the_images_of_one_value(part):
-    one, same, other = (
+def test_the_seed_distributes_the_images_of_one_value(part):
+    first, repeated, other = (
         part("id", "only-red", seed=seed).fingerprint for seed in (0, 0, 1)
     )
-    assert one == same != other
+    assert first == repeated != other

@@ -1,4 +1,6 @@
-"""Chosen shifts: realised tables equal the requested, no image twice, refusals."""
+"""Chosen shifts: realised tables equal the requested ones, no image is used twice, and
+refusals.
+"""
 
 import itertools
 import time
@@ -30,57 +32,54 @@ def test_realised_tables_equal_the_requested(name, classes, values):
     y, attribute = drawn(classes, values)
     train, test = pair(name, classes, values)
     sizes = dict(train=811, valid=97, id_test=101, ood_test=203)
-    made = shifts.make_shift(y, attribute, train, test, sizes, seed=3)
+    shift = shifts.make_shift(y, attribute, train, test, sizes, seed=3)
     for part, table in (
         ("train", train),
         ("valid", train),
         ("id_test", train),
         ("ood_test", test),
     ):
-        index = getattr(made, part)
-        counted = made.realised[part]
-        again = np.array(
-            [
-                [
-                    np.sum((y[index] == k) & (attribute[index] == a))
-                    for a in range(values)
-                ]
-                for k in range(classes)
-            ]
-        )
-        np.testing.assert_array_equal(counted, again)
+        index = getattr(shift, part)
+        counted = shift.realised[part]
+        recounted = np.zeros((classes, values), int)
+        np.add.at(recounted, (y[index], attribute[index]), 1)
+        np.testing.assert_array_equal(counted, recounted)
         assert counted.sum() == sizes[part] == len(index)
         of_class = counted.sum(1)
         assert of_class.max() - of_class.min() <= 1
         assert np.abs(counted - of_class[:, None] * table).max() < 1
-    taken = np.concatenate([made.train, made.valid, made.id_test, made.ood_test])
-    assert len(np.unique(taken)) == len(taken)
+    used_images = np.concatenate(
+        [shift.train, shift.valid, shift.id_test, shift.ood_test]
+    )
+    assert len(np.unique(used_images)) == len(used_images)
 
 
 @cases.each(("name", "classes", "values"), GRID)
-def test_what_each_kind_keeps(name, classes, values):
+def test_laws_of_each_kind_of_shift(name, classes, values):
     kind, share = shifts.LEVELS[name]
     train, test = pair(name, classes, values)
     for table in (train, test):
         np.testing.assert_allclose(table.sum(1), 1)
         assert table.min() >= 0
     np.testing.assert_allclose(train + test, 2 / values)
-    of_value = [table.mean(0) for table in (train, test)]
+    train_values, test_values = train.mean(0), test.mean(0)
     if share == 0.5:
         np.testing.assert_allclose(train, test)
     if kind == "conditional":
-        np.testing.assert_allclose(*of_value, atol=1e-12)
+        np.testing.assert_allclose(train_values, test_values, atol=1e-12)
         assert share == 0.5 or not np.allclose(train, test)
     if kind == "marginal":  # P(class | value) is even: no row differs from another.
         for table in (train, test):
             np.testing.assert_allclose(table, np.tile(table[0], (classes, 1)))
     if kind == "joint" and share > 0.5:
-        assert np.abs(of_value[0] - of_value[1]).max() > 1e-3
+        assert np.abs(train_values - test_values).max() > 1e-3
         assert not np.allclose(train[0], train[-1])
 
 
 def test_extremes_are_the_published_colours():
-    """Spec: (1/2, 1/2, 0, 0) and what group 1 has, of four colours and ten digits."""
+    """The extreme of four colours and ten digits is (1/2, 1/2, 0, 0) in group 0, and so
+    on.
+    """
     groups = shifts.half_groups(10)
     for kind, second in (
         ("marginal", (0.5, 0.5, 0, 0)),
@@ -99,14 +98,21 @@ def test_levels_are_monotone_and_end_in_the_extreme():
         assert shares == sorted(set(shares))
         assert shares[0] == 0.5
         assert shares[-1] == 1
-    ends = {one.kind: name for name, one in shifts.LEVELS.items() if one.share == 1}
+    ends = {
+        level.kind: name for name, level in shifts.LEVELS.items() if level.share == 1
+    }
     assert ends == {"marginal": "M4", "conditional": "C6", "joint": "J4"}
 
 
-def parts(size):
-    """As the option `shift` has them, which rounds."""
-    own = round(0.1 * size)
-    return dict(train=size - 2 * own, valid=own, id_test=own, ood_test=own)
+def part_sizes(size):
+    """Return the sizes of the parts as the option `shift` does, with rounding."""
+    size_held_out = round(0.1 * size)
+    return dict(
+        train=size - 2 * size_held_out,
+        valid=size_held_out,
+        id_test=size_held_out,
+        ood_test=size_held_out,
+    )
 
 
 @cases.each(
@@ -119,7 +125,7 @@ def parts(size):
     ),
 )
 def test_the_largest_size_is_feasible_and_none_larger_is(seed):
-    """By trying all sizes, on tables of uneven counts."""
+    """All sizes are tried on tables of uneven counts."""
     rng = np.random.default_rng(seed)
     classes, values = rng.integers(2, 5), rng.integers(2, 5)
     there = rng.integers(3, 60, (classes, values))
@@ -129,12 +135,12 @@ def test_the_largest_size_is_feasible_and_none_larger_is(seed):
 
     def fits(size):
         try:
-            shifts.make_shift(y, attribute, train, test, parts(size), seed)
+            shifts.make_shift(y, attribute, train, test, part_sizes(size), seed)
         except shifts.Infeasible:
             return False
         return True
 
-    most = shifts.largest_feasible_size(there, [(train, test)], parts)
+    most = shifts.largest_feasible_size(there, [(train, test)], part_sizes)
     assert most == max(size for size in range(len(y) + 1) if fits(size))
 
 
@@ -142,17 +148,17 @@ def test_a_size_for_all_levels_is_feasible_in_each():
     there = np.array([[48, 140], [21, 191]])  # Rounded apart, 44 would be one too many.
     y, attribute = np.repeat(np.indices((2, 2)).reshape(2, -1), there.ravel(), 1)
     pairs = [pair(name, 2, 2) for name in shifts.LEVELS]
-    most = shifts.largest_feasible_size(there, pairs, parts)
+    most = shifts.largest_feasible_size(there, pairs, part_sizes)
     for train, test in pairs:
-        shifts.make_shift(y, attribute, train, test, parts(most), seed=0)
+        shifts.make_shift(y, attribute, train, test, part_sizes(most), seed=0)
     assert most >= 40
 
 
-def test_a_hundred_classes_of_forty_values_take_no_time():
+def test_a_hundred_classes_of_forty_values_are_fast():
     there = np.full((100, 40), 50)
     began = time.process_time()
     pairs = [pair(name, 100, 40) for name in shifts.LEVELS]
-    assert shifts.largest_feasible_size(there, pairs, parts) == 100 * 20 * 50
+    assert shifts.largest_feasible_size(there, pairs, part_sizes) == 100 * 20 * 50
     assert time.process_time() - began < 20
 
 
@@ -160,14 +166,16 @@ def test_a_hundred_classes_of_forty_values_take_no_time():
 def test_remainders_are_the_largest(seed):
     rng = np.random.default_rng(seed)
     shares, size = rng.dirichlet(np.ones(7), 3), rng.integers(0, 90, 3)
-    for row, n, found in zip(
+    for row, n, rounded in zip(
         shares, size, shifts.round_to_total(shares, size), strict=True
     ):
-        assert found.sum() == n
-        rest = row * n - np.floor(row * n)
-        more = found - np.floor(row * n)
-        assert set(more) <= {0, 1}
-        assert rest[more == 1].min(initial=1) >= rest[more == 0].max(initial=0)
+        assert rounded.sum() == n
+        remainder = row * n - np.floor(row * n)
+        rounded_up = rounded - np.floor(row * n)
+        assert set(rounded_up) <= {0, 1}
+        assert remainder[rounded_up == 1].min(initial=1) >= remainder[
+            rounded_up == 0
+        ].max(initial=0)
 
 
 def test_a_refusal_counts_what_is_missing():
@@ -180,18 +188,18 @@ def test_a_refusal_counts_what_is_missing():
     assert "largest feasible size is 10, as train 10" in str(e.value)
 
 
-def test_the_same_seed_takes_the_same_images_and_levels_are_nested():
+def test_the_same_seed_selects_the_same_images_and_levels_are_nested():
     y, attribute = drawn(4, 2)
     sizes = dict(train=400, id_test=40, ood_test=40)
-    made = {
-        (name, seed): shifts.make_shift(y, attribute, *pair(name, 4, 2), sizes, seed)
-        for name in ("C5", "C6")
-        for seed in (0, 0, 1)
-    }
-    again = shifts.make_shift(y, attribute, *pair("C6", 4, 2), sizes, 0)
-    np.testing.assert_array_equal(again.train, made["C6", 0].train)
-    assert not np.array_equal(again.train, made["C6", 1].train)
-    common = np.intersect1d(made["C5", 0].train, made["C6", 0].train)
+
+    def make(name, seed):
+        train, test = pair(name, 4, 2)
+        return shifts.make_shift(y, attribute, train, test, sizes, seed)
+
+    extreme = make("C6", 0)
+    np.testing.assert_array_equal(make("C6", 0).train, extreme.train)
+    assert not np.array_equal(make("C6", 1).train, extreme.train)
+    common = np.intersect1d(make("C5", 0).train, extreme.train)
     assert len(common) == 380  # 95 % of one are all but the strays of the other.
 
 
@@ -232,5 +240,6 @@ def test_bad_arguments_are_refused(change, message):
     ],
 )
 def test_impossible_tables_are_refused(arguments, message):
+    kind, share, groups, values = arguments
     with pytest.raises(ValueError, match=message):
-        shifts.tables(*arguments)
+        shifts.tables(kind, share, groups, values)

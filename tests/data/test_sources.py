@@ -1,4 +1,4 @@
-"""Every form of storage gives the same bytes to pickled copies and to many threads."""
+"""Every storage format gives the same bytes to pickled copies and to many threads."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ THREADS = 8
 
 @pytest.fixture(params=["folder", *forms.FORMS])
 def root(request, tree, tmp_path):
-    """Forty images in three classes."""
+    """Folder, archive or shards with forty images in three classes."""
     root = tree({"train/dog": 17, "train/cat": 11, "train/ant": 12})
     if request.param != "folder":
         paths = sorted((root / "train").rglob("*.png"))
@@ -37,39 +37,38 @@ def source(root):
 
 
 def read(source, order):
-    """{index: (encoded bytes, pixels)}, read in an order."""
-    found = {}
+    """Read images in an order, and return {index: (encoded bytes, pixels)}."""
+    contents = {}
     for i in order:
-        opened = source.store.open(i)
-        if isinstance(opened, str):
-            with open(opened, "rb") as file:
-                found[i] = file.read(), source.image(i).tobytes()
+        file_or_path = source.store.open(i)
+        if isinstance(file_or_path, str):
+            with open(file_or_path, "rb") as file:
+                contents[i] = file.read(), source.image(i).tobytes()
         else:
-            found[i] = opened.read(), source.image(i).tobytes()
-    return found
+            contents[i] = file_or_path.read(), source.image(i).tobytes()
+    return contents
 
 
 def test_pickled_copies_read_the_same(source):
     fresh = pickle.dumps(source)
     expected = read(source, range(40))
     used = pickle.dumps(source)  # With what is open after reading.
-    for held in (fresh, used, pickle.dumps(pickle.loads(used))):
-        again = pickle.loads(held)
+    for pickled in (fresh, used, pickle.dumps(pickle.loads(used))):
+        again = pickle.loads(pickled)
         assert read(again, range(39, -1, -1)) == expected
         assert again.files == source.files
-        some = np.array([31, 2, 17])
-        taken = [again.store.take(some).where(i) for i in range(3)]
-        assert taken == [source.store.where(i) for i in some]
+        indices = np.array([31, 2, 17])
+        places = [again.store.take(indices).where(i) for i in range(3)]
+        assert places == [source.store.where(i) for i in indices]
 
 
-def test_is_shown_in_one_line(source):
-    of = "40 images of 3 classes, 8 x 8 pixels"
-    assert repr(source) == f"<{source.name}: {of}>"
+def test_repr_is_one_line(source):
+    assert repr(source) == f"<{source.name}: 40 images of 3 classes, 8 x 8 pixels>"
 
 
 @pytest.fixture
-def hasty():
-    """Threads take turns after a microsecond, so that races show."""
+def fast_thread_switching():
+    """Switch threads every microsecond, so that races show."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -77,7 +76,9 @@ def hasty():
 
 
 @pytest.mark.quick("folder", "tar", "records")
-def test_threads_read_in_any_order_what_one_reads(source, hasty):
+def test_threads_read_the_same_as_one_thread_in_any_order(
+    source, fast_thread_switching
+):
     expected = read(pickle.loads(pickle.dumps(source)), range(40))
     start = threading.Barrier(THREADS)  # All open the store at once.
 
@@ -87,11 +88,11 @@ def test_threads_read_in_any_order_what_one_reads(source, hasty):
         return [read(source, rng.permutation(40).tolist()) for _ in range(5)]
 
     with futures.ThreadPoolExecutor(THREADS) as pool:
-        for found in pool.map(shuffled, range(THREADS)):
-            assert all(one == expected for one in found)
+        for passes in pool.map(shuffled, range(THREADS)):
+            assert all(contents == expected for contents in passes)
 
 
-def test_keys_differ_and_do_not_depend_on_the_place(source, root):
+def test_keys_differ_and_do_not_depend_on_the_root(source, root):
     keys = [source.store.key(i) for i in range(40)]
     assert len({*keys}) == 40
     assert not any(root in key for key in keys)
@@ -100,20 +101,22 @@ def test_keys_differ_and_do_not_depend_on_the_place(source, root):
     assert {part.store.key(i) for i in range(len(part))} < {*keys}
 
 
-def _failing(*errors):
-    """A store of one image, whose first reads fail so; and what was asked for."""
-    waiting, asked = list(errors), []
+def _failing_store(*errors):
+    """Return a store of one image whose first reads raise `errors`, and the list of its
+    reads.
+    """
+    pending_errors, reads = list(errors), []
 
     def read(path, group):
-        asked.append((path, group))
-        if waiting:
-            raise waiting.pop(0)
+        reads.append((path, group))
+        if pending_errors:
+            raise pending_errors.pop(0)
         return [b"image"]
 
     zero = np.zeros(1, np.int32)
     return stores.ParquetStore(
         ("a.parquet",), ("a",), zero, zero, zero, read=read
-    ), asked
+    ), reads
 
 
 def _wrapped(error: Exception) -> ValueError:
@@ -125,18 +128,18 @@ def _wrapped(error: Exception) -> ValueError:
 
 @cases.each("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
 @cases.each("wrap", [_wrapped, lambda error: error])
-def test_what_may_pass_is_read_again(number, wrap):
-    store, asked = _failing(wrap(OSError(number, os.strerror(number))))
+def test_temporary_errors_are_retried(number, wrap):
+    store, reads = _failing_store(wrap(OSError(number, os.strerror(number))))
     with pytest.raises((OSError, ValueError)):
         store.open(0)
     assert store.open(0).read() == b"image"
-    assert len(asked) == 2
+    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("error", [OSError("damaged page"), ValueError("too large")])
 def test_damage_is_found_once_for_a_group(error):
-    store, asked = _failing(error)
+    store, reads = _failing_store(error)
     for _ in range(3):
         with pytest.raises(type(error), match=str(error)):
             store.open(0)
-    assert len(asked) == 1
+    assert len(reads) == 1

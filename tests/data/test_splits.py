@@ -1,4 +1,4 @@
-"""Training on several sources, with and without shares, and beside a second stream."""
+"""Training on several sources, with and without shares, and with a second stream."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ SHAPES = dict(data="shapes", split="train", n=32)
 
 @pytest.fixture(scope="module")
 def grey(tmp_path_factory):
-    """A folder of grey images, ten of each of some classes of the embedded set."""
+    """Entry for a folder of grey images, ten of each of three classes of the embedded set."""
     root = tmp_path_factory.mktemp("grey")
     for name in ("star", "heart", "plus"):
         (root / "train" / name).mkdir(parents=True)
@@ -30,16 +30,16 @@ def grey(tmp_path_factory):
 
 
 def test_sources_are_matched_by_the_names_of_their_classes(grey):
-    opened = splits.train_set("config.train", {**SHAPES, "also": (grey,)}, 32)
-    columns = splits.join_columns(opened.sources)
+    open_sources = splits.train_set("config.train", {**SHAPES, "also": (grey,)}, 32)
+    columns = splits.join_columns(open_sources.sources)
     assert columns["domain"].tolist() == [0] * 32 + [1] * 30
-    names = opened.sources[0].classes
+    names = open_sources.sources[0].classes
     assert {names[i] for i in columns["label"][32:]} == {"star", "heart", "plus"}
     assert set(columns) == {"label", "domain"}, "what one source lacks is left out"
 
 
 def test_columns_of_several_sources_mean_the_same():
-    """Values are numbered by their names, textures as classes are."""
+    """Attribute values are renumbered by their names, textures by the classes' names."""
     first, second = (
         sources.ArraySource(
             images=np.zeros((2, 1, 1, 3), np.uint8),
@@ -54,9 +54,9 @@ def test_columns_of_several_sources_mean_the_same():
             preprocessing="",
             fingerprint="",
             cite="",
-            values={"attribute": values, **more},
+            values={"attribute": values, **other_values},
         )
-        for classes, values, more in (
+        for classes, values, other_values in (
             (("cat", "dog"), ("green", "red"), {"place": ("sea", "sky")}),
             (("dog", "cat"), ("blue", "green"), {}),
         )
@@ -65,7 +65,7 @@ def test_columns_of_several_sources_mean_the_same():
     assert joined["label"].tolist() == [0, 1, 1, 0]
     assert joined["texture"].tolist() == [1, 0, 0, 1]
     assert joined["attribute"].tolist() == [0, 1, 2, 0]  # green, red, blue
-    assert "place" not in joined, "nobody knows what the second's numbers mean"
+    assert "place" not in joined, "the second source has no names for its values"
 
 
 def test_a_class_that_the_first_lacks_is_refused(grey):
@@ -91,13 +91,13 @@ def test_halves_come_from_their_own_files(grey):
     assert stage.order.steps_per_epoch == 128 // 4
 
 
-def test_a_union_is_shuffled_as_one(grey):
+def test_a_union_is_shuffled_as_one_set(grey):
     config = smoke_runs.small().to_dict()
     config["train"].update(also=(grey,), batch=79)
     stage = smoke_runs.stage(config)
     assert stage.order.steps_per_epoch == 2
-    seen = np.concatenate([stage.batch(0, step)["train"] for step in (0, 1)])
-    assert sorted(seen) == list(range(158))
+    images = np.concatenate([stage.batch(0, step)["train"] for step in (0, 1)])
+    assert sorted(images) == list(range(158))
 
 
 def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
@@ -123,7 +123,7 @@ def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
         ({"other": {**SHAPES, "n": 16}}, "config.train.batch: for `other` must be 1"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, change, message):
+def test_bad_training_entries_are_refused(tmp_path, change, message):
     config = smoke_runs.small()
     with config.unlocked():
         config.train.update(change)
@@ -139,92 +139,100 @@ def test_a_set_that_is_trained_on_is_not_tested_on(tmp_path, grey):
         train.run(config, tmp_path / "run")
 
 
-def answered(test, train, **options):
-    """A set as a network sees it, and what is told about it."""
-    told = []
+def answer_set(test, train, **options):
+    """Return a test set as a network sees it, and the messages about it."""
+    messages = []
     rule = splits.class_map("config.tests.here", options, test, train, "mean_prob")
     images = np.zeros((len(test), 32, 32, 3), np.uint8)
-    return splits.test_set("here", test, rule, images, told.append), told
+    return splits.test_set("here", test, rule, images, messages.append), messages
 
 
-def opened(*options):
-    return [splits.open_source("here", one, 32) for one in options]
+def open_sources(*entries):
+    return [splits.open_source("here", entry, 32) for entry in entries]
 
 
 def test_a_set_chooses_among_all_classes_or_its_own(grey):
-    trained, test = opened(SHAPES, grey)
-    full, _ = answered(test, trained)
-    assert full.matrix is None
-    few, _ = answered(test, trained, restrict=True)
-    assert few.matrix.shape == (16, 3)
-    assert sorted(set(few.columns["label"])) == [0, 1, 2]
+    trained, test = open_sources(SHAPES, grey)
+    all_classes, _ = answer_set(test, trained)
+    assert all_classes.matrix is None
+    own_classes, _ = answer_set(test, trained, restrict=True)
+    assert own_classes.matrix.shape == (16, 3)
+    assert sorted(set(own_classes.columns["label"])) == [0, 1, 2]
     names = np.array(trained.classes)
     np.testing.assert_array_equal(
-        names[full.columns["label"]], np.array(test.classes)[few.columns["label"]]
+        names[all_classes.columns["label"]],
+        np.array(test.classes)[own_classes.columns["label"]],
     )
-    # A set may say so by itself, and a config still has the last word.
-    own = dataclasses.replace(test, restrict=True)
-    assert answered(own, trained)[0].matrix is not None
-    assert answered(own, trained, restrict=False)[0].matrix is None
+    # A set may have `restrict` itself; a config's value takes precedence.
+    restricted = dataclasses.replace(test, restrict=True)
+    assert answer_set(restricted, trained)[0].matrix is not None
+    assert answer_set(restricted, trained, restrict=False)[0].matrix is None
 
 
-def test_accepted_classes_come_into_the_network_s(grey):
-    trained, test = opened(SHAPES, grey)
+def test_accepted_classes_are_renumbered_as_the_networks_classes(grey):
+    trained, test = open_sources(SHAPES, grey)
     accepted = np.where(test.columns["label"] > 0, 2, -1).astype(np.int32)
     columns = {**test.columns, "accepted_0": accepted, "attribute": accepted}
     test = dataclasses.replace(test, columns=columns)
-    seen = answered(test, trained)[0].columns
-    here = trained.classes.index(test.classes[2])
+    columns_seen = answer_set(test, trained)[0].columns
+    class_id = trained.classes.index(test.classes[2])
     np.testing.assert_array_equal(
-        seen["accepted_0"], np.where(test.columns["label"] > 0, here, -1)
+        columns_seen["accepted_0"], np.where(test.columns["label"] > 0, class_id, -1)
     )
-    np.testing.assert_array_equal(seen["attribute"], accepted)
+    np.testing.assert_array_equal(columns_seen["attribute"], accepted)
 
 
-def test_a_mapping_leaves_out_what_it_has_no_answer_for(grey, tmp_path):
-    trained, test = opened(SHAPES, grey)
+def test_a_mapping_leaves_out_images_without_an_answer(grey, tmp_path):
+    trained, test = open_sources(SHAPES, grey)
     path = tmp_path / "own.csv"
     path.write_text(f"train_class,test_class\n{trained.classes[3]},star\n")
-    mapped, (told,) = answered(test, trained, mapping=str(path))
-    assert "20 of 30 images left out" in told
+    mapped, (message,) = answer_set(test, trained, mapping=str(path))
+    assert "20 of 30 images left out" in message
     assert mapped.matrix.sum() == 1
     assert len(mapped.images) == 10
     path.write_text("train_class,test_class\nstar,stars\n")
     with pytest.raises(ValueError, match="^config.tests.here: .*'stars'; did you mean"):
-        answered(test, trained, mapping=str(path))
+        answer_set(test, trained, mapping=str(path))
 
 
 @pytest.mark.slow
 def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
-    """One class against all others: by the maximum it wins where it is the answer."""
-    few = {**grey, "restrict": True}
-    tests = {"full": grey, "few": few}
+    """A class mapped against all other classes: by the maximum it wins where it is the
+    prediction.
+    """
+    restricted = {**grey, "restrict": True}
+    tests = {"full": grey, "few": restricted}
     for name in shapes.CLASSES:
         path = tmp_path / f"{name}.csv"
-        lines = [
-            f"{one},{'heart' if one == name else 'star'}" for one in shapes.CLASSES
-        ]
+        lines = [f"{k},{'heart' if k == name else 'star'}" for k in shapes.CLASSES]
         path.write_text("\n".join(["train_class,test_class", *lines]))
         tests[name] = {**grey, "mapping": str(path), "aggregate": "max_prob"}
     config = smoke_runs.small(seeds=(0,), tests=tests, epochs=1)
     config.run.decisions = True
     assert train.run(config, tmp_path / "run")
-    got = {
+    decisions_by_set = {
         name: decisions.read(path)[0]
         for name in tests
         for path in (tmp_path / "run/decisions" / name).iterdir()
     }
-    (answer,) = set(got["full"].prediction)  # The images are all alike.
+    (answer,) = set(decisions_by_set["full"].prediction)  # The images are all alike.
     for i, name in enumerate(shapes.CLASSES):
-        assert set(got[name].prediction) == {0 if i == answer else 2}, name
-    assert got["few"].columns["label"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
-    assert got["few"].prediction.max() < 3
-    facts = json.loads((tmp_path / "run/provenance.json").read_text())["data"]
-    words = {name: told["decision"] for name, told in facts.items() if "/" not in name}
-    assert words["valid"] == words["full"] == "argmax over the network's 16 classes"
-    assert words["few"].startswith("argmax of mean_logit over 3 classes, answered by 3")
-    assert words["plus"].startswith("argmax of max_prob over 3 classes, answered by 16")
-    # Taken up again with another mapping in the same place, it is another run.
+        assert set(decisions_by_set[name].prediction) == {0 if i == answer else 2}, name
+    assert (
+        decisions_by_set["few"].columns["label"].tolist()
+        == [0] * 10 + [1] * 10 + [2] * 10
+    )
+    assert decisions_by_set["few"].prediction.max() < 3
+    provenance = json.loads((tmp_path / "run/provenance.json").read_text())
+    rules = {
+        name: entry["decision"]
+        for name, entry in provenance["data"].items()
+        if "/" not in name
+    }
+    assert rules["valid"] == rules["full"] == "argmax over the network's 16 classes"
+    assert rules["few"].startswith("argmax of mean_logit over 3 classes, answered by 3")
+    assert rules["plus"].startswith("argmax of max_prob over 3 classes, answered by 16")
+    # A run cannot resume with another mapping under the same path.
     (tmp_path / "run/done").unlink()
     (tmp_path / "plus.csv").write_text((tmp_path / "star.csv").read_text())
     with pytest.raises(ValueError, match="begun with other data .*plus.answers"):
@@ -269,22 +277,22 @@ def test_a_config_tests_on_corruptions(tmp_path):
     for name in ("fog", "labels"):
         array = np.zeros((50, 32, 32, 3) if name == "fog" else 50, np.uint8)
         np.save(tmp_path / f"{name}.npy", array)
-    opened = splits.open_test_source("config.tests.fog-3", c.tests["fog-3"], 32)
-    assert opened.name == "cifar10_c/fog/3" and len(opened) == 10
+    open_sources = splits.open_test_source("config.tests.fog-3", c.tests["fog-3"], 32)
+    assert open_sources.name == "cifar10_c/fog/3" and len(open_sources) == 10
 
 
-def test_what_is_in_memory_is_not_read_from_files(grey):
-    """Whatever else fits."""
-    tested = {
+def test_sets_in_memory_are_not_read_from_files(grey):
+    """The rule holds even without any memory for decoded sets."""
+    test_sets = {
         "edge": splits.open_test_source(
             "edge", dict(data="shapes", split="edge", n=16), 32
         ),
         "grey": splits.open_test_source("grey", grey, 32),
     }
-    told = []
-    images = loader.load_into_memory({}, tested, told.append, gib=0, threads=1)
+    messages = []
+    images = loader.load_into_memory({}, test_sets, messages.append, gib=0, threads=1)
     assert set(images) == {"edge"}
-    assert ["read from its files" in line for line in told] == [False, False, True]
-    assert told[0].startswith(
+    assert ["read from its files" in line for line in messages] == [False, False, True]
+    assert messages[0].startswith(
         "0 of 1 test sets are decoded once and kept, 0 GiB of 0 GiB"
     )

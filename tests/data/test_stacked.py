@@ -1,4 +1,4 @@
-"""Stacked MNIST-CIFAR: what stands where, which classes meet, and who is answered."""
+"""Stacked MNIST-CIFAR: places of the halves, pairs of classes, and answers by half."""
 
 import pathlib
 import pickle
@@ -21,7 +21,7 @@ NAMES += ["dog", "frog", "horse", "ship", "truck"]
 
 
 def write_cifar(folder: pathlib.Path, counts: dict[str, int], classes=10) -> None:
-    """CIFAR-10's python archive with few images; each has its class as grey value."""
+    """Write CIFAR-10's python archive with few images whose grey value is the class."""
     folder.mkdir()
     for split, files in BATCHES.items():
         n = counts[split] // len(files)
@@ -30,14 +30,14 @@ def write_cifar(folder: pathlib.Path, counts: dict[str, int], classes=10) -> Non
             pixels = np.repeat(100 + labels[:, None], 3072, 1).astype(np.uint8)
             pixels[:, 0] = i
             pixels[:, 1], pixels[:, 2] = np.divmod(np.arange(n), 250)
-            held = {b"data": pixels, b"labels": labels.tolist()}
-            (folder / file).write_bytes(pickle.dumps(held))
+            batch = {b"data": pixels, b"labels": labels.tolist()}
+            (folder / file).write_bytes(pickle.dumps(batch))
     names = {b"label_names": [name.encode() for name in NAMES[:classes]]}
     (folder / "batches.meta").write_bytes(pickle.dumps(names))
 
 
 def write_mnist(folder: pathlib.Path, counts: dict[str, int]) -> None:
-    """MNIST's files with few images; each has its class as grey value, and a number."""
+    """Write MNIST's files with few images whose grey value is the class, and a number."""
     folder.mkdir()
     for split, stem in (("train", "train"), ("test", "t10k")):
         n = counts[split]
@@ -100,10 +100,13 @@ def test_answers_are_counted_by_the_half_that_they_follow():
     label = np.array([0, 1, 2, 0, 1, 2])
     other = np.array([0, 2, 0, 1, 2, 1])
     answer = np.array([0, 2, 0, 0, 1, 0])
-    found = evals.MEASURES["halves"](
+    measurements = evals.MEASURES["halves"](
         evals.Decisions(answer, {"label": label, "texture": other})
     )
-    counts = {(one.metric, one.condition): (one.count, one.n) for one in found}
+    counts = {
+        (measured.metric, measured.condition): (measured.count, measured.n)
+        for measured in measurements
+    }
     assert counts == {
         ("follows_label", ""): (2, 5),
         ("follows_other", ""): (2, 5),
@@ -120,10 +123,10 @@ def test_a_half_is_transformed_alone():
     batch = {"image": image, "other": {"image": jnp.ones((4, 3, 3, 3))}}
     for which, rows in (("top", slice(3)), ("bottom", slice(3, 6))):
         apply = compose.half(mix=compose.replace(), which=which)
-        found = apply(batch, jax.random.key(1))["image"]
-        assert (found[:, rows] == 1).all()
+        transformed = apply(batch, jax.random.key(1))["image"]
+        assert (transformed[:, rows] == 1).all()
         np.testing.assert_array_equal(
-            np.delete(found, np.r_[rows], 1), np.delete(image, np.r_[rows], 1)
+            np.delete(transformed, np.r_[rows], 1), np.delete(image, np.r_[rows], 1)
         )
     with pytest.raises(ValueError, match="even height"):
         apply({"image": image[:, :5]}, jax.random.key(1))
@@ -131,7 +134,7 @@ def test_a_half_is_transformed_alone():
         compose.half(mix=compose.replace(), which="left")
 
 
-def config(roots, **model):
+def stacked_config(roots, **model):
     c = smoke_runs.small().to_dict()
     c["model"].update(model)
     c["train"] = dict(data="stacked", split="train", batch=64, **roots)
@@ -143,23 +146,23 @@ def config(roots, **model):
 
 
 def test_each_step_has_another_digit_of_the_class(roots):
-    stage = smoke_runs.stage(config(roots))
-    held = stage.shared(0)
-    firsts = {}
-    for number in range(2 * stage.order.steps_per_epoch):
-        taken = stage.batch(0, number)
-        labels = held["train"]["label"][taken["train"]]
-        digits = held["other"]["image"][taken["other"]]
+    stage = smoke_runs.stage(stacked_config(roots))
+    arrays = stage.shared(0)
+    digits_by_photograph = {}
+    for step in range(2 * stage.order.steps_per_epoch):
+        indices = stage.batch(0, step)
+        labels = arrays["train"]["label"][indices["train"]]
+        digits = arrays["other"]["image"][indices["other"]]
         np.testing.assert_array_equal(digits[:, 16, 16, 0], 200 + labels)
-        for i, j in zip(taken["train"].tolist(), taken["other"].tolist()):
-            firsts.setdefault(i, set()).add(j)
-    assert np.mean([len(met) for met in firsts.values()]) > 1.7
+        for i, j in zip(indices["train"].tolist(), indices["other"].tolist()):
+            digits_by_photograph.setdefault(i, set()).add(j)
+    assert np.mean([len(x) for x in digits_by_photograph.values()]) > 1.7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "cnn"])
 def test_images_of_two_squares_are_trained_on(roots, name):
-    c = config(roots)
+    c = stacked_config(roots)
     if name == "cnn":
         c["model"] = dict(name="cnn", width=4, norm_group=0)
     stage = smoke_runs.stage(c)
@@ -179,33 +182,37 @@ def test_images_of_two_squares_are_trained_on(roots, name):
 
 @pytest.mark.slow
 def test_a_run_is_tested_by_either_half_and_on_images_of_other_shapes(roots, tmp_path):
-    c = config(roots)
+    c = stacked_config(roots)
     test = dict(data="stacked", split="test", **roots)
     square = dict(data="cifar10", split="test", root=roots["root"])
     c["tests"] = dict(cifar=test, plain=square, mnist=dict(test, answer="mnist"))
     c["valid"] = dict(data="stacked", split="test", seed=1, **roots)
     c["epochs"], c["seeds"] = 1.0, (0,)
     assert train.run(c, tmp_path / "run")
-    found = {
+    counts = {
         (r["dataset"], r["metric"], r["condition"]): (r["count"], r["n"])
         for r in smoke_runs.records(tmp_path / "run")
     }
-    for one, other in (("cifar", "mnist"), ("mnist", "cifar")):
-        follows = found[one, "follows_label", ""]
-        assert follows == found[other, "follows_other", ""]
-        parts = [v for k, v in found.items() if k[0] == one and k[2]]
-        assert len(parts) == 10
-        assert tuple(map(sum, zip(*parts))) == found[one, "follows_other", ""]
-        assert found[one, "accuracy", ""][1] == 300 > follows[1]
-    assert found["plain", "accuracy", ""][1] == 300
+    for half, other in (("cifar", "mnist"), ("mnist", "cifar")):
+        follows = counts[half, "follows_label", ""]
+        assert follows == counts[other, "follows_other", ""]
+        by_class = [
+            count
+            for (dataset, _, condition), count in counts.items()
+            if dataset == half and condition
+        ]
+        assert len(by_class) == 10
+        assert tuple(map(sum, zip(*by_class))) == counts[half, "follows_other", ""]
+        assert counts[half, "accuracy", ""][1] == 300 > follows[1]
+    assert counts["plain", "accuracy", ""][1] == 300
 
 
 def test_pairs_that_cannot_be_are_refused(roots):
-    c = config(roots)
+    c = stacked_config(roots)
     c["train"]["other"]["pair"] = "label"
     with pytest.raises(ValueError, match="config.train.other.pair: must be 'class'"):
         smoke_runs.stage(c)
-    c = config(roots)
+    c = stacked_config(roots)
     c["train"]["pair"] = "class"
     with pytest.raises(ValueError, match="belongs to the second set"):
         smoke_runs.stage(c)

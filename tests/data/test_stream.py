@@ -1,4 +1,4 @@
-"""Processes that read ahead go on while the run is told to stop, and end with it."""
+"""Processes that read ahead survive the signals that stop a run, and end with the run."""
 
 import os
 import pathlib
@@ -27,9 +27,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_worker_outlives_what_a_scheduler_sends_but_not_its_parent(tmp_path):
-    """From its first moment on: SLURM sends to every process of a job."""
-    (path := tmp_path / "program.py").write_text(PROGRAM)
+def test_a_worker_survives_a_schedulers_signals_but_not_its_parent(tmp_path):
+    """SLURM signals every process of a job; a worker ignores signals from its start on."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
     with subprocess.Popen(
         [sys.executable, path],
         env={**os.environ, "PYTHONPATH": str(smoke_runs.ROOT), "JAX_PLATFORMS": "cpu"},
@@ -38,11 +39,11 @@ def test_a_worker_outlives_what_a_scheduler_sends_but_not_its_parent(tmp_path):
         text=True,
     ) as parent:
         try:
-            worker = born(parent.pid)
-            tell(worker)
+            worker = find_worker(parent.pid)
+            send_stop_signals(worker)
             assert int(parent.stdout.readline()) == worker
-            for _ in range(20):  # More than were made ahead.
-                tell(worker)
+            for _ in range(20):  # More than the batches read ahead.
+                send_stop_signals(worker)
                 print(file=parent.stdin, flush=True)
                 assert int(parent.stdout.readline()) == worker
         finally:
@@ -53,13 +54,13 @@ def test_a_worker_outlives_what_a_scheduler_sends_but_not_its_parent(tmp_path):
     assert not pathlib.Path(f"/proc/{worker}").exists()
 
 
-def tell(worker: int) -> None:
+def send_stop_signals(worker: int) -> None:
     for number in loader.STOPPING:
         os.kill(worker, number)
 
 
-def born(parent: int) -> int:
-    """The first process that a program spawns to read for it."""
+def find_worker(parent: int) -> int:
+    """Return the id of the first process that a program spawns to read for it."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         for path in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):

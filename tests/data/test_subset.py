@@ -1,4 +1,4 @@
-"""The options `keep`, `drop` and `portion`: some of any set, and no others."""
+"""Options `keep`, `drop` and `portion`: select images of any set."""
 
 import numpy as np
 import pytest
@@ -18,12 +18,12 @@ def load(root, split="photo", **options):
     return data.load("folder", split, root=str(root), size=8, **options)
 
 
-def listed(tmp_path, told, name="kept.npy"):
+def write_list(tmp_path, mask_or_numbers, name="kept.npy"):
     path = tmp_path / name
     if name.endswith(".npy"):
-        np.save(path, told)
+        np.save(path, mask_or_numbers)
     else:
-        path.write_text("\n".join(map(str, told)) + "\n")
+        path.write_text("\n".join(map(str, mask_or_numbers)) + "\n")
     return str(path)
 
 
@@ -31,7 +31,7 @@ MASK = np.random.default_rng(0).random(30) < 0.5
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
+    ("mask_or_numbers", "name"),
     [
         (MASK, "mask.npy"),
         (np.flatnonzero(MASK), "numbers.npy"),
@@ -40,40 +40,39 @@ MASK = np.random.default_rng(0).random(30) < 0.5
         (np.flatnonzero(MASK)[::-1].tolist(), "numbers.txt"),
     ],
 )
-def test_masks_and_numbers_keep_the_same_images(root, tmp_path, told, name):
+def test_masks_and_numbers_keep_the_same_images(root, tmp_path, mask_or_numbers, name):
     whole = load(root)
-    source = load(root, keep=listed(tmp_path, told, name))
+    source = load(root, keep=write_list(tmp_path, mask_or_numbers, name))
     assert source.files == tuple(np.array(whole.files)[MASK])
     np.testing.assert_array_equal(
         loader.decode_all(source, workers=1), loader.decode_all(whole, workers=1)[MASK]
     )
     assert source.classes == whole.classes
-    assert source.fingerprint == load(root, keep=listed(tmp_path, MASK)).fingerprint
+    assert source.fingerprint == load(root, keep=write_list(tmp_path, MASK)).fingerprint
     assert source.fingerprint != whole.fingerprint
     assert source.note == f"{MASK.sum()} of 30 images, by {name}"
 
 
-def test_parts_of_what_is_kept_are_disjoint_and_whole(root, tmp_path):
-    """The numbers are those of the whole split, whatever part of it is taken."""
-    path = listed(tmp_path, MASK)
-    parts = [load(root, f"photo[{part}]", keep=path) for part in (":60%", "60%:")]
-    assert [len(one) for one in parts] != [0, 0]
-    assert sorted(parts[0].files + parts[1].files) == sorted(
-        load(root, keep=path).files
-    )
+def test_parts_of_the_kept_images_are_disjoint_and_complete(root, tmp_path):
+    """Image numbers are those of the whole split, in every part of the split."""
+    path = write_list(tmp_path, MASK)
+    first = load(root, "photo[:60%]", keep=path)
+    second = load(root, "photo[60%:]", keep=path)
+    assert (len(first), len(second)) != (0, 0)
+    assert sorted(first.files + second.files) == sorted(load(root, keep=path).files)
 
 
-def test_an_array_keeps_by_the_same_numbers(tmp_path):
+def test_arrays_are_selected_by_the_same_numbers(tmp_path):
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, (30, 8, 8, 3), np.uint8)
     labels = np.arange(30) % 3
     np.savez(tmp_path / "train.npz", images=images, labels=labels)
-    options = dict(root=str(tmp_path), size=8, keep=listed(tmp_path, MASK))
-    kept = data.load("npz", "train", **options)
-    np.testing.assert_array_equal(kept.images, images[MASK])
-    parts = [data.load("npz", f"train[{p}]", **options) for p in (":50%", "50%:")]
-    found = np.concatenate([one.images for one in parts])
-    assert {x.tobytes() for x in found} == {x.tobytes() for x in images[MASK]}
+    options = dict(root=str(tmp_path), size=8, keep=write_list(tmp_path, MASK))
+    source = data.load("npz", "train", **options)
+    np.testing.assert_array_equal(source.images, images[MASK])
+    halves = [data.load("npz", f"train[{p}]", **options) for p in (":50%", "50%:")]
+    joined = np.concatenate([half.images for half in halves])
+    assert {x.tobytes() for x in joined} == {x.tobytes() for x in images[MASK]}
 
 
 def test_a_dropped_class_is_gone_and_the_others_numbered_anew(root):
@@ -91,17 +90,16 @@ def test_cues_of_a_dropped_class_are_dropped_too():
     whole = data.load("shapes", "cue_conflict", n=240, size=32)
     name = whole.classes[3]
     source = data.load("shapes", "cue_conflict", n=240, size=32, drop=name)
-    both = [whole.columns[c] for c in ("label", "texture")]
-    assert len(source) == (np.array(both) != 3).all(0).sum()
+    is_kept = (whole.columns["label"] != 3) & (whole.columns["texture"] != 3)
+    assert len(source) == is_kept.sum()
     for column in ("label", "texture"):
         names = np.array(source.classes)[source.columns[column]]
-        kept = np.array(whole.classes)[whole.columns[column]]
-        here = (np.array(both) != 3).all(0)
-        np.testing.assert_array_equal(names, kept[here])
+        all_names = np.array(whole.classes)[whole.columns[column]]
+        np.testing.assert_array_equal(names, all_names[is_kept])
 
 
-def test_numbers_and_classes_go_together(root, tmp_path):
-    source = load(root, keep=listed(tmp_path, np.arange(15)), drop="cat")
+def test_keep_and_drop_combine(root, tmp_path):
+    source = load(root, keep=write_list(tmp_path, np.arange(15)), drop="cat")
     assert source.columns["label"].tolist() == [0] * 5
 
 
@@ -119,49 +117,49 @@ def test_numbers_and_classes_go_together(root, tmp_path):
         (dict(keep="words"), "keep must be .npy or text"),
     ],
 )
-def test_what_does_not_fit_is_refused(root, tmp_path, options, message):
+def test_bad_options_are_refused(root, tmp_path, options, message):
     if isinstance(options.get("keep"), list):
-        options = dict(keep=listed(tmp_path, options["keep"]))
+        options = dict(keep=write_list(tmp_path, options["keep"]))
     if options.get("keep") == "words":
-        options = dict(keep=listed(tmp_path, ["first", "second"], "words.txt"))
-    with pytest.raises(ValueError, match=r"^data\.test_what.*/photo: ") as error:
+        options = dict(keep=write_list(tmp_path, ["first", "second"], "words.txt"))
+    with pytest.raises(ValueError, match=r"^data\.test_bad.*/photo: ") as error:
         load(root, **options)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_configs_may_name_them(root):
+def test_configs_may_have_these_options(root):
     options = dict(data="folder", root=str(root), split="photo", drop="dog", batch=4)
-    opened = splits.train_set("config.train", options, 8)
-    assert opened.sources[0].classes == ("cat", "eel")
+    train_set = splits.train_set("config.train", options, 8)
+    assert train_set.sources[0].classes == ("cat", "eel")
 
 
-def test_portions_are_disjoint_and_whole_and_random():
+def test_portions_are_disjoint_complete_and_random():
     whole = data.load("shapes", "train", n=480, correlation=0.9)
     keys = {image.tobytes(): i for i, image in enumerate(whole.images)}
-    parts = [
-        [
-            keys[image.tobytes()]
-            for image in data.load(
-                "shapes", "train", n=480, correlation=0.9, portion=text
-            ).images
-        ]
-        for text in ("[:70%]", "[70%:]", "[70%:85%]")
-    ]
-    assert sorted(parts[0] + parts[1]) == list(range(480))
-    assert set(parts[2]) < set(parts[1])
-    assert parts[0] == sorted(parts[0]) and parts[0] != list(range(len(parts[0])))
-    # Of every class and texture, as near as whole images are.
-    table = np.zeros((3, 16, 16), int)
-    for of, part in zip(table, parts):
-        np.add.at(
-            of, (whole.columns["label"][part], whole.columns["attribute"][part]), 1
-        )
-    total = table[0] + table[1]
-    assert np.abs(table[0] - 0.7 * total).max() <= 1
-    assert (table[1][total > 1] > 0).all() and (table[0][total > 0] > 0).all()
+
+    def indices_of(portion):
+        options = dict(n=480, correlation=0.9, portion=portion)
+        images = data.load("shapes", "train", **options).images
+        return [keys[image.tobytes()] for image in images]
+
+    def count(indices):
+        table = np.zeros((16, 16), int)
+        label, texture = whole.columns["label"], whole.columns["attribute"]
+        np.add.at(table, (label[indices], texture[indices]), 1)
+        return table
+
+    first, second = indices_of("[:70%]"), indices_of("[70%:]")
+    assert sorted(first + second) == list(range(480))
+    assert set(indices_of("[70%:85%]")) < set(second)
+    assert first == sorted(first) and first != list(range(len(first)))
+    # Shares hold for every class and texture, to whole images.
+    first_counts, second_counts = count(first), count(second)
+    total = first_counts + second_counts
+    assert np.abs(first_counts - 0.7 * total).max() <= 1
+    assert (second_counts[total > 1] > 0).all() and (first_counts[total > 0] > 0).all()
 
 
-def test_a_portion_is_of_what_other_options_leave(root):
+def test_a_portion_applies_after_other_options(root):
     whole = load(root, drop="dog")
     part = load(root, drop="dog", portion="[:50%]")
     assert len(part) == 10 and set(part.files) < set(whole.files)

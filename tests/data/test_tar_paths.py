@@ -1,4 +1,4 @@
-"""Members of a tar archive have the classes that their unpacked files have."""
+"""Members of a tar archive have the same classes as the unpacked files."""
 
 import io
 import os
@@ -28,11 +28,12 @@ def load(root):
 
 
 def write_tar(root, names):
-    """Writes images whose red value is their number, under these names."""
+    """Write images under these names; the red value of an image is its number."""
     with tarfile.open(root / "test.tar", "w") as archive:
         for value, name in enumerate(names):
+            content = picture(value)
             entry = tarfile.TarInfo(name)
-            entry.size = len(content := picture(value))
+            entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
 
 
@@ -78,7 +79,7 @@ def test_a_path_with_dots_that_lead_up_is_refused(name, tmp_path):
 
 
 def pack(root, names, links=(), sign=tarfile.SYMTYPE):
-    """Writes photos/test, then test.tar of it; links: (path, what it leads to)."""
+    """Write photos/test, then test.tar of this folder; `links` are pairs (path, target)."""
     for value, name in enumerate(names):
         path = root / "photos/test" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def pack(root, names, links=(), sign=tarfile.SYMTYPE):
 
 
 def red_values(source):
-    """By name, the red value and the class of each image."""
+    """Return the red value and the class of each image, by name."""
     labels = source.columns["label"]
     names = source.store.names
     values = [int(source[i]["image"][0, 0, 0]) for i in range(len(source))]
@@ -120,7 +121,7 @@ def test_names_with_dots_in_class_folders_are_images_as_in_unpacked_ones(
 
 @cases.each("link", [os.link, os.symlink])
 def test_a_link_to_an_image_is_an_image(link, tmp_path):
-    """As where the folder that was packed is read itself."""
+    """Links in an archive are followed as in the packed folder."""
     pack(tmp_path, ["a/1.png", "b/2.png"])
     folder = tmp_path / "photos/test"
     target = folder / "a/1.png" if link is os.link else "1.png"

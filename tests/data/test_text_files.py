@@ -20,8 +20,8 @@ MARK = "\ufeff"
 
 
 @pytest.fixture(autouse=True)
-def soon(tmp_path, monkeypatch):
-    """A read that would wait for ever ends the test."""
+def fail_if_a_read_hangs(tmp_path, monkeypatch):
+    """End the test if a read waits for ever."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     signal.alarm(30)
     yield
@@ -59,13 +59,13 @@ def test_the_first_class_of_shards_has_no_mark(tmp_path):
     "text", ["0\n2\n4\n", "1 0 1 0 1 0", "True\nFalse\nTrue\nFalse\nTrue\nFalse"]
 )
 def test_images_to_keep_are_read_with_a_mark(root, text, tmp_path):
-    kept = load(root, keep=write(tmp_path / "keep.txt", text))
-    assert kept.files == load(root).files[::2]
+    source = load(root, keep=write(tmp_path / "keep.txt", text))
+    assert source.files == load(root).files[::2]
 
 
 @cases.each("text", ["0 two", "0 1_0", "0 1.5", "0 ٣"])
-def test_what_is_no_whole_number_keeps_nothing(root, text, tmp_path):
-    """Python would read 1_0 as 10, and a digit of another script as one."""
+def test_keep_refuses_text_that_is_no_whole_number(root, text, tmp_path):
+    """Python's int reads 1_0 as 10, and accepts digits of other scripts; both are refused."""
     with pytest.raises(ValueError, match="must be a whole number, got") as error:
         load(root, keep=write(tmp_path / "keep.txt", text))
     assert "\n" not in str(error.value)
@@ -79,11 +79,11 @@ def test_an_archive_of_arrays_is_no_list_of_images_to_keep(root, tmp_path):
 
 
 def test_notes_and_lists_in_json_are_read_with_a_mark(root, tmp_path):
-    whole = load(root)
+    full_source = load(root)
     path = str(tmp_path / "columns.csv")
-    set_options.write_columns(path, whole, {"size": ["big", "small"] * 3})
+    set_options.write_columns(path, full_source, {"size": ["big", "small"] * 3})
     list_path = tmp_path / "list.json"
-    entry = set_options.damaged_entry(whole, {0: "cut"})
+    entry = set_options.damaged_entry(full_source, {0: "cut"})
     set_options.write_damaged(str(list_path), {"photo": entry})
     for file in (tmp_path / "columns.csv.json", list_path):
         write(file, file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What TensorFlow Datasets writes is read without TensorFlow, pixel for pixel."""
+"""Sets written by TensorFlow Datasets (TFDS) are read without TensorFlow, pixel for pixel."""
 
 import json
 import pathlib
@@ -13,7 +13,9 @@ from tests import cases, tfds_sets
 
 @pytest.fixture(scope="module")
 def prepare(tmp_path_factory):
-    """prepare(format, n) is a data_dir with a set of n images, written by TFDS itself."""
+    """Function prepare(format, n) that returns a data_dir with a set of n images, written
+    by TFDS.
+    """
     tiny = tfds_sets.tiny_builder()
 
     def make(form, n=9):
@@ -34,47 +36,48 @@ def load(root, builder="tiny", split="train"):
 
 
 @cases.each("form", ["array_record", "parquet"])
-def test_reads_what_tfds_wrote(prepared, form):
+def test_sets_written_by_tfds_are_read(prepared, form):
     source = load(prepared[form])
     assert (source.classes, len(source)) == (tuple(tfds_sets.CLASSES), 9)
     assert (source.cite, source.note) == ("Some, 2020", "")
     expected = {tfds_sets.picture(i)[0].tobytes(): i % 3 for i in range(9)}
-    found = {
-        one["image"].tobytes(): one["label"]
-        for one in map(source.__getitem__, range(9))
-    }
-    assert found == expected
+    examples = [source[i] for i in range(9)]
+    loaded = {example["image"].tobytes(): example["label"] for example in examples}
+    assert loaded == expected
     (prepared[form] / "tiny" / "0.9.0").mkdir(exist_ok=True)  # The latest counts.
     assert len(load(prepared[form], split="train[:50%]")) == 6
     assert load(prepared[form], "tiny:1.2.0").fingerprint == source.fingerprint
     assert "tensorflow" not in sys.modules
 
 
-def test_gives_what_the_data_source_of_tfds_gives(prepared):
-    """The same bytes under the same names."""
+def test_examples_equal_those_of_tfdss_data_source(prepared):
+    """File names, encoded images and labels equal those of TFDS's own reader."""
     import tensorflow_datasets as tfds
 
     source = load(prepared["array_record"])
     builder = tfds.builder_from_directory(prepared["array_record"] / "tiny" / "1.2.0")
     decoders = {"image": tfds.decode.SkipDecoding()}
-    theirs = builder.as_data_source("train", decoders=decoders)
-    ours = {
+    tfds_source = builder.as_data_source("train", decoders=decoders)
+    loaded = {
         source.files[i].encode(): (source.store.open(i).read(), source[i]["label"])
         for i in range(len(source))
     }
-    assert ours == {one["file_name"]: (one["image"], one["label"]) for one in theirs}
+    assert loaded == {
+        example["file_name"]: (example["image"], example["label"])
+        for example in tfds_source
+    }
 
 
 def test_a_split_that_lacks_examples_is_refused(prepare):
-    """TFDS itself drops some where it writes more than a hundred to a shard of Parquet."""
+    """TFDS itself drops examples where it writes more than a hundred to a Parquet shard."""
     root = prepare("parquet", 230)
     with pytest.raises(ValueError, match="must hold all 230 examples, got 1.*again: "):
         load(root)
     assert len(load(prepare("array_record", 230))) == 230
 
 
-def edited(root, tmp_path, change) -> pathlib.Path:
-    """A copy of a prepared set with other notes of TFDS."""
+def copy_with_metadata(root, tmp_path, change) -> pathlib.Path:
+    """Return a copy of a prepared set with changed metadata of TFDS."""
     copy = shutil.copytree(root, tmp_path / "copy")
     path = copy / "tiny/1.2.0/dataset_info.json"
     path.write_text(change(path.read_text()))
@@ -96,15 +99,15 @@ def edited(root, tmp_path, change) -> pathlib.Path:
         (lambda text: text.replace("train", "trial"), "got 'train'; did you mean"),
     ],
 )
-def test_other_notes_are_refused(prepared, tmp_path, change, message):
-    root = edited(prepared["array_record"], tmp_path, change)
+def test_bad_metadata_is_refused(prepared, tmp_path, change, message):
+    root = copy_with_metadata(prepared["array_record"], tmp_path, change)
     with pytest.raises(ValueError, match=message) as refused:
         load(root)
     assert "\n" not in str(refused.value)
 
 
 def test_a_folder_imports_nothing(prepared, tmp_path, monkeypatch):
-    """TFDS imports the module that features.json names; here it is not asked."""
+    """TFDS imports the module named in features.json; jbias does not."""
     root = shutil.copytree(prepared["array_record"], tmp_path / "copy")
     path = root / "tiny/1.2.0/features.json"
     path.write_text(path.read_text().replace("tensorflow_datasets.core", "evil_module"))
@@ -113,7 +116,7 @@ def test_a_folder_imports_nothing(prepared, tmp_path, monkeypatch):
     assert len(load(root)) == 9
 
 
-def test_refuses_what_it_cannot_find(tmp_path):
+def test_missing_sets_are_refused(tmp_path):
     (tmp_path / "many" / "one").mkdir(parents=True)
     (tmp_path / "bare" / "1.0.0").mkdir(parents=True)
     for name, message in (

@@ -1,4 +1,4 @@
-"""Preprocessing equals torchvision's on Pillow images; damage is never passed over."""
+"""Preprocessing equals torchvision's on Pillow images; damaged images are never ignored."""
 
 import resource
 
@@ -12,7 +12,7 @@ from tests import cases
 
 
 def reference(image, short, size):
-    """Resize(short) and CenterCrop(size) as torchvision does them, one step a line."""
+    """Return the pixels of torchvision's Resize(short) and CenterCrop(size), step by step."""
     width, height = image.size
     if width <= height:
         new_width, new_height = short, int(short * height / width)
@@ -31,8 +31,8 @@ def reference(image, short, size):
 def test_equals_resize_then_centre_crop(tmp_path, image, size, resize):
     path = image(tmp_path / "a.png", size)
     got = decoding.read(path, decoding.preprocess(224, resize))
-    with Image.open(path) as opened:
-        np.testing.assert_array_equal(got, reference(opened, resize, 224))
+    with Image.open(path) as image_file:
+        np.testing.assert_array_equal(got, reference(image_file, resize, 224))
 
 
 def test_parity_on_real_photographs(unpacked):
@@ -41,9 +41,9 @@ def test_parity_on_real_photographs(unpacked):
     assert len(paths) == 84
     for path in paths[::4]:
         got = decoding.read(path, decoding.preprocess(224))
-        with Image.open(path) as opened:
+        with Image.open(path) as image_file:
             np.testing.assert_array_equal(
-                got, reference(opened.convert("RGB"), 256, 224)
+                got, reference(image_file.convert("RGB"), 256, 224)
             )
 
 
@@ -63,21 +63,21 @@ def test_offsets_round_half_to_even(tmp_path, image):
         ((224, None, False), "squeezed to 224x224"),
     ],
 )
-def test_says_what_it_does(options, words):
+def test_the_description_says_what_preprocessing_does(options, words):
     step = decoding.preprocess(*options)
     assert step.description == f"Pillow bilinear antialias: {words}"
 
 
-def test_prepared_images_are_kept_unless_resize_is_asked_for(tmp_path, image):
+def test_images_of_the_right_size_are_unchanged_unless_resized(tmp_path, image):
     path = image(tmp_path / "a.png", (224, 224))
     pixels = np.asarray(Image.open(path))
-    for kept in (
+    for preprocess in (
         decoding.preprocess(224),
         decoding.preprocess(224, native=True),
         decoding.preprocess(224, 224),
         decoding.preprocess(224, None, False),
     ):
-        np.testing.assert_array_equal(decoding.read(path, kept), pixels)
+        np.testing.assert_array_equal(decoding.read(path, preprocess), pixels)
     cropped = decoding.read(path, decoding.preprocess(224, 256))
     assert (cropped != pixels).any()
 
@@ -95,9 +95,9 @@ def test_squeeze_keeps_no_ratio(tmp_path, image):
 )
 def test_every_8_bit_mode_becomes_rgb(tmp_path, image, mode, suffix):
     path = image(tmp_path / f"a.{suffix}", (8, 8), mode)
-    with Image.open(path) as opened:
-        assert opened.mode == mode
-        expected = np.asarray(opened.convert("RGB"))
+    with Image.open(path) as image_file:
+        assert image_file.mode == mode
+        expected = np.asarray(image_file.convert("RGB"))
     got = decoding.read(path, decoding.preprocess(8))
     assert got.dtype == np.uint8
     np.testing.assert_array_equal(got, expected)
@@ -105,19 +105,19 @@ def test_every_8_bit_mode_becomes_rgb(tmp_path, image, mode, suffix):
 
 def test_palette_with_transparency_keeps_its_colours_without_a_warning(tmp_path, image):
     path = image(tmp_path / "a.png", (8, 8), "P")
-    with Image.open(path) as opened:
-        expected = np.asarray(opened.convert("RGB"))
-        opened.save(tmp_path / "b.png", transparency=bytes(range(256)))
+    with Image.open(path) as image_file:
+        expected = np.asarray(image_file.convert("RGB"))
+        image_file.save(tmp_path / "b.png", transparency=bytes(range(256)))
     got = decoding.read(tmp_path / "b.png", decoding.preprocess(8))
     np.testing.assert_array_equal(got, expected)
 
 
 def test_exif_orientation_is_ignored(tmp_path, image):
     path = image(tmp_path / "a.png", (8, 8))
-    with Image.open(path) as opened:
+    with Image.open(path) as image_file:
         exif = Image.Exif()
         exif[0x0112] = 6  # Orientation: rotate by 90 degrees.
-        opened.save(tmp_path / "b.png", exif=exif)
+        image_file.save(tmp_path / "b.png", exif=exif)
     step = decoding.preprocess(8)
     turned = decoding.read(tmp_path / "b.png", step)
     np.testing.assert_array_equal(turned, decoding.read(path, step))
@@ -166,13 +166,16 @@ def test_bad_options_are_refused(options, message):
 
 @cases.each("size", [(1, 2_000_000), (2_000_000, 1)])
 def test_a_thin_image_that_would_fill_the_memory_is_refused_by_name(size, tmp_path):
-    """Its short side would become 64 pixels, the long one 128 million."""
-    Image.new("L", size).save(path := tmp_path / "thin.png")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """With a short side of 64 pixels, the long side would have 128 million."""
+    path = tmp_path / "thin.png"
+    Image.new("L", size).save(path)
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match=r"thin\.png: .*at most 178,956,970") as error:
         decoding.read(path, decoding.preprocess(64))
     assert "\n" not in str(error.value)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB.
+    assert (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before < 2**20
+    )  # KiB.
 
 
 def test_a_thin_array_is_refused_by_the_name_of_its_set(tmp_path):
@@ -184,8 +187,8 @@ def test_a_thin_array_is_refused_by_the_name_of_its_set(tmp_path):
 
 def test_a_panorama_is_resized_as_other_images(tmp_path, image):
     path = image(tmp_path / "wide.png", (1500, 20))
-    with Image.open(path) as opened:
-        expected = reference(opened, 64, 64)
+    with Image.open(path) as image_file:
+        expected = reference(image_file, 64, 64)
     np.testing.assert_array_equal(
         decoding.read(path, decoding.preprocess(64)), expected
     )
@@ -210,7 +213,7 @@ def test_a_border_keeps_the_whole_image_and_squeezing_fills_the_square(tmp_path)
 def test_interpolations_are_pillows(tmp_path, image, interpolation):
     path = image(tmp_path / "a.png", (90, 60))
     got = decoding.read(path, decoding.preprocess(32, 32, interpolation=interpolation))
-    with Image.open(path) as opened:
-        way = Image.Resampling[interpolation.upper()]
-        expected = np.asarray(opened.resize((48, 32), way))[:, 8:40]
+    with Image.open(path) as image_file:
+        resampling = Image.Resampling[interpolation.upper()]
+        expected = np.asarray(image_file.resize((48, 32), resampling))[:, 8:40]
     np.testing.assert_array_equal(got, expected)

@@ -1,4 +1,4 @@
-"""A sample has one label: sources that contradict each other are refused, in every form."""
+"""An image has one label: contradicting sources of labels are refused, in every format."""
 
 import io
 import json
@@ -27,7 +27,7 @@ def encoded(colour, kind="PNG") -> bytes:
 
 
 def tar(root, *members):
-    """Writes an archive of (name, bytes); images are named by their colour."""
+    """Write an archive of (name, bytes), and return the label of each image by its colour."""
     with tarfile.open(root / "test.tar", "w") as archive:
         for name, content in members:
             if content in (RED, GREEN):
@@ -39,7 +39,7 @@ def tar(root, *members):
 
 
 def load(root):
-    """The label of each image, by whether it is red."""
+    """Return the label of each image, by "is the image red"."""
     source = data.load("folder", "test", root=str(root), size=8)
     rows = [source[i] for i in range(len(source))]
     return [(bool(row["image"][0, 0, 0] > 100), row["label"]) for row in rows]
@@ -67,7 +67,7 @@ RIGHT = [(True, 0), (False, 1)]
     ],
 )
 def test_labels_that_agree_are_one(first, second, tmp_path):
-    """Also beside captions and metadata, in which there is no label."""
+    """Captions and metadata without a label may accompany an image."""
     members = [("0.png", RED), *first, *second, ("1.png", GREEN), ("1.cls", b"1")]
     assert tar(tmp_path, *members) == RIGHT
 
@@ -99,7 +99,7 @@ def test_what_is_no_whole_number_is_no_label(text, tmp_path):
 
 
 def test_names_with_dots_have_their_own_labels(tmp_path):
-    """The label of an image that is gone is not that of another."""
+    """A label whose image is missing does not apply to another image."""
     members = [("22.05.png", RED), ("22.05.cls", b"0"), ("22.06.cls", b"1")]
     assert tar(tmp_path, *members, ("9.png", GREEN), ("9.cls", b"1")) == RIGHT
     members = [
@@ -125,8 +125,8 @@ def test_names_with_dots_have_their_own_labels(tmp_path):
 
 def test_endings_of_several_words_are_no_part_of_a_name(tmp_path):
     members = [("0.rgb.png", RED), ("0.target.cls", b"0")]
-    more = [("1.rgb.png", GREEN), ("1.target.cls", b"1")]
-    assert tar(tmp_path, *members, *more) == RIGHT
+    more_members = [("1.rgb.png", GREEN), ("1.target.cls", b"1")]
+    assert tar(tmp_path, *members, *more_members) == RIGHT
 
 
 @cases.each("second", ["0.png", "0.jpg", "0.seg.png", "./0.png"])
@@ -151,8 +151,8 @@ def parquet(root, **columns):
 def test_label_columns_of_parquet_must_agree(tmp_path):
     assert parquet(tmp_path, label=[0, 1], cls=[0, 1]) == RIGHT
     assert parquet(tmp_path, label=[0, 1], cls=[None, 1]) == RIGHT
-    words = {"class": ["cat", "dog"]}
-    assert parquet(tmp_path, label=[0, 1], **words) == RIGHT
+    class_column = {"class": ["cat", "dog"]}  # A keyword of Python.
+    assert parquet(tmp_path, label=[0, 1], **class_column) == RIGHT
     assert parquet(tmp_path, label=["cat", "dog"], cls=[0, 1]) == RIGHT
     with pytest.raises(ValueError, match=r"got 1 \(label\) and 0 \(cls\) for row 1 of"):
         parquet(tmp_path, label=[0, 1], cls=[0, 0])
@@ -214,7 +214,7 @@ def test_records_may_say_a_label_twice(tmp_path):
 
 @pytest.mark.parametrize("link", [os.link, os.symlink])
 def test_one_file_is_not_in_two_class_folders(link, tree):
-    """A link to a file of another name may be: sets are made so."""
+    """A link to a file of another name is allowed, as some sets are made of links."""
     root = tree({"test/cat": 1, "test/dog": 1})
     link(root / "test/cat/000.png", root / "test/dog/other.png")
     assert len(load(root)) == 3
@@ -270,7 +270,8 @@ def test_tiny_imagenets_annotations_must_agree(tree):
 
 def test_an_archive_of_arrays_has_each_array_once(tmp_path):
     np.savez(tmp_path / "test.npz", images=np.zeros((2, 8, 8), np.uint8), labels=[0, 1])
-    np.save(again := io.BytesIO(), np.array([1, 0]))
+    again = io.BytesIO()
+    np.save(again, np.array([1, 0]))
     with (
         zipfile.ZipFile(tmp_path / "test.npz", "a") as archive,
         pytest.warns(UserWarning),
@@ -281,17 +282,17 @@ def test_an_archive_of_arrays_has_each_array_once(tmp_path):
 
 
 def test_metadata_beside_images_in_class_folders_are_no_labels(tmp_path):
-    about = json.dumps({"width": 8}).encode()
-    members = [("cat/0.png", RED), ("cat/0.json", about), ("dog/0.png", GREEN)]
+    metadata = json.dumps({"width": 8}).encode()
+    members = [("cat/0.png", RED), ("cat/0.json", metadata), ("dog/0.png", GREEN)]
     assert tar(tmp_path, *members) == RIGHT
 
 
 def test_a_label_that_is_the_class_folder_agrees_with_it(tmp_path):
-    about = [json.dumps({"label": name}).encode() for name in ("cat", "dog")]
-    members = [("cat/0.png", RED), ("cat/0.json", about[0]), ("dog/0.png", GREEN)]
+    metadata = [json.dumps({"label": name}).encode() for name in ("cat", "dog")]
+    members = [("cat/0.png", RED), ("cat/0.json", metadata[0]), ("dog/0.png", GREEN)]
     assert tar(tmp_path, *members) == RIGHT
-    assert tar(tmp_path, *members, ("dog/0.json", about[1])) == RIGHT
+    assert tar(tmp_path, *members, ("dog/0.json", metadata[1])) == RIGHT
     with pytest.raises(ValueError, match="got 'cat' in .*dog/0.json"):
-        tar(tmp_path, *members, ("dog/0.json", about[0]))
+        tar(tmp_path, *members, ("dog/0.json", metadata[0]))
     with pytest.raises(ValueError, match="got an empty file in .*cat/0.json"):
         tar(tmp_path, *members, ("cat/0.json", b""), ("dog/0.json", b""))

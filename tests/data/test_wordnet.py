@@ -1,4 +1,4 @@
-"""The 1000 classes against the checks and lists that were extracted beside them."""
+"""The 1000 ImageNet classes match the published checks and lists."""
 
 import hashlib
 
@@ -37,8 +37,8 @@ def published() -> dict[str, list[int]]:
     for line in POSITIONS.strip().splitlines():
         name, *ranges = line.split()
         table[name] = []
-        for one in ranges:
-            first, _, last = one.partition("-")
+        for text in ranges:
+            first, _, last = text.partition("-")
             table[name] += range(int(first), int(last or first) + 1)
     return table
 
@@ -53,19 +53,18 @@ def test_the_ids_are_the_published_ones_in_order():
 
 
 def test_ids_have_words():
-    """Some that the ids were looked up by, and the places of one table of 16 classes."""
+    """Includes some well-known ids and the positions of a table of 16 classes."""
     words = tables.lemmas()
     assert list(words) == list(tables.wnids()) and all(words.values())
     assert len(set(words.values())) == 998
-    known = {
+    known_words = {
         "n01440764": "tench",
         "n02099601": "golden retriever",
         "n15075141": "toilet tissue",
     }
-    assert {name: words[name] for name in known} == known
-    assert [words[tables.wnids()[i]] for i in (294, 404, 499, 281)] == [
-        *("brown bear", "airliner", "cleaver", "tabby")
-    ]
+    assert {name: words[name] for name in known_words} == known_words
+    names = [words[tables.wnids()[i]] for i in (294, 404, 499, 281)]
+    assert names == ["brown bear", "airliner", "cleaver", "tabby"]
     assert tables.readable("n02012849") == "crane (n02012849)"
     assert tables.readable("n03126707") == "crane (n03126707)"
     assert tables.readable("cat") == "cat"
@@ -99,14 +98,14 @@ def test_subsets_share_86_classes():
     assert (len(a & r), len(a | r)) == (86, 314)
 
 
-def test_geirhos16_stands_where_it_is_published():
-    found = {
+def test_geirhos16_has_the_published_positions():
+    positions = {
         name: tables.positions(members).tolist()
         for name, members in labels.geirhos16().items()
     }
-    assert found == published()
-    assert (len(found["bird"]), len(found["dog"])) == (49, 109)
-    joined = [position for members in found.values() for position in members]
+    assert positions == published()
+    assert (len(positions["bird"]), len(positions["dog"])) == (49, 109)
+    joined = [position for members in positions.values() for position in members]
     assert (len(joined), sum(joined)) == (207, 55426)
     assert digest(joined) == (
         "82bd704ae0077a9134f1a618c086168f96a3e2cba18e61308454e8f372437667"

@@ -24,7 +24,7 @@ def ending_within(seconds: int) -> Iterator[None]:
         signal.alarm(0)
 
 
-def doubled(kind: str) -> bytes:
+def doubled_pickle(kind: str) -> bytes:
     """Return a pickle of a list or tuple nested 59 times: its repr or hash has 2^59 items."""
     start, end = {"list": (b"]", b"l"), "tuple": (b")", b"t")}[kind]
     steps = (b"q%c0(h%ch%c" % (i, i, i) + end for i in range(1, 60))
@@ -35,12 +35,12 @@ def text(s: str) -> bytes:
     return b"X" + struct.pack("<I", len(s)) + s.encode()
 
 
-def called(module: str, name: str, argument: str) -> bytes:
+def call_pickle(module: str, name: str, argument: str) -> bytes:
     """Return a pickle that calls module.name(argument)."""
     return PROTO + f"c{module}\n{name}\n".encode() + b"(" + text(argument) + b"tR."
 
 
-def stacked(module: str, name: str, argument: str) -> bytes:
+def call_pickle_from_stack(module: str, name: str, argument: str) -> bytes:
     """Return a pickle that calls module.name(argument) with names from the stack."""
     short = b"".join(
         b"\x8c" + bytes([len(word)]) + word.encode() for word in (module, name)
@@ -62,17 +62,17 @@ def storage(count: int = 4, kind: str = "FloatStorage") -> bytes:
     )
 
 
-def whole(n: int) -> bytes:
+def integer(n: int) -> bytes:
     return b"\x8a\x08" + struct.pack("<q", n)
 
 
 def tensor(shape=(4,), strides=(1,), offset=0, count=4) -> bytes:
     """Return the opcodes that push a tensor."""
-    axes = [b"(" + b"".join(map(whole, axes)) + b"t" for axes in (shape, strides)]
+    axes = [b"(" + b"".join(map(integer, axes)) + b"t" for axes in (shape, strides)]
     return (
         b"ctorch._utils\n_rebuild_tensor_v2\n("
         + storage(count)
-        + whole(offset)
+        + integer(offset)
         + b"".join(axes)
         + b"\x89}tR"
     )
@@ -80,23 +80,23 @@ def tensor(shape=(4,), strides=(1,), offset=0, count=4) -> bytes:
 
 def state(*pushed: bytes) -> bytes:
     """Return a pickle of {"fc.weight": pushed[0], "x1": ...}."""
-    items = b"".join(text(f"x{i}.weight") + one for i, one in enumerate(pushed))
+    items = b"".join(text(f"x{i}.weight") + value for i, value in enumerate(pushed))
     return PROTO + b"}(" + items + b"u."
 
 
-def archive(pickled: bytes, numbers: bytes = bytes(16), **others) -> bytes:
+def archive(pickled: bytes, numbers: bytes = bytes(16), **write_options) -> bytes:
     """Return a zip file as PyTorch writes it; `others` are arguments of zipfile.writestr."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as members:
-        members.writestr("x/data.pkl", pickled, **others)
-        members.writestr("x/data/0", numbers, **others)
+        members.writestr("x/data.pkl", pickled, **write_options)
+        members.writestr("x/data/0", numbers, **write_options)
     return file.getvalue()
 
 
-def stream(pickled: bytes, rest: bytes = b"") -> bytes:
+def stream(pickled: bytes, storages: bytes = b"") -> bytes:
     """Return a file of PyTorch before 1.6."""
     head = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
-    return b"".join(pickle.dumps(x, protocol=2) for x in head) + pickled + rest
+    return b"".join(pickle.dumps(x, protocol=2) for x in head) + pickled + storages
 
 
 def members(*named: tuple[str, bytes], method=zipfile.ZIP_STORED) -> bytes:
@@ -107,7 +107,7 @@ def members(*named: tuple[str, bytes], method=zipfile.ZIP_STORED) -> bytes:
     return file.getvalue()
 
 
-def changed(data: bytes, old: bytes, new: bytes, which: int = 0) -> bytes:
+def replace_bytes(data: bytes, old: bytes, new: bytes, which: int = 0) -> bytes:
     """Replace one occurrence of some bytes by other bytes of the same length."""
     assert len(old) == len(new)
     at = -1
@@ -117,13 +117,15 @@ def changed(data: bytes, old: bytes, new: bytes, which: int = 0) -> bytes:
 
 
 def safetensors(header, numbers: bytes = bytes(16), length: int | None = None) -> bytes:
-    made = header if isinstance(header, bytes) else json.dumps(header).encode()
-    length = len(made) if length is None else length
-    return struct.pack("<Q", length) + made + numbers
+    encoded = header if isinstance(header, bytes) else json.dumps(header).encode()
+    length = len(encoded) if length is None else length
+    return struct.pack("<Q", length) + encoded + numbers
 
 
-def entry(start: int, stop: int, shape=(4,), dtype="F32", **others) -> dict:
-    return dict(dtype=dtype, shape=list(shape), data_offsets=[start, stop], **others)
+def entry(start: int, stop: int, shape=(4,), dtype="F32", **extra_fields) -> dict:
+    return dict(
+        dtype=dtype, shape=list(shape), data_offsets=[start, stop], **extra_fields
+    )
 
 
 def pickles(canary: str) -> dict[str, tuple[bytes, str]]:
@@ -137,25 +139,30 @@ def pickles(canary: str) -> dict[str, tuple[bytes, str]]:
     )
     long_list = b"(" + b"K\x01" * 5000 + b"lq\x00"
     return {
-        "os.system": (called("os", "system", touch), "os.system"),
-        "posix.system": (called("posix", "system", touch), "posix.system"),
-        "builtins.eval": (called("builtins", "eval", order), "builtins.eval"),
-        "builtins.exec": (called("builtins", "exec", order), "builtins.exec"),
-        "__builtin__.eval": (called("__builtin__", "eval", order), "__builtin__.eval"),
-        "getattr": (called("builtins", "getattr", order), "builtins.getattr"),
-        "stacked": (stacked("os", "system", touch), "os.system"),
+        "os.system": (call_pickle("os", "system", touch), "os.system"),
+        "posix.system": (call_pickle("posix", "system", touch), "posix.system"),
+        "builtins.eval": (call_pickle("builtins", "eval", order), "builtins.eval"),
+        "builtins.exec": (call_pickle("builtins", "exec", order), "builtins.exec"),
+        "__builtin__.eval": (
+            call_pickle("__builtin__", "eval", order),
+            "__builtin__.eval",
+        ),
+        "getattr": (call_pickle("builtins", "getattr", order), "builtins.getattr"),
+        "stacked": (call_pickle_from_stack("os", "system", touch), "os.system"),
         "dotted": (
-            stacked("collections", "OrderedDict.__init__.__globals__", order),
+            call_pickle_from_stack(
+                "collections", "OrderedDict.__init__.__globals__", order
+            ),
             "OrderedDict.__init__",
         ),
         "numpy": (
-            called("numpy.testing._private.utils", "runstring", order),
+            call_pickle("numpy.testing._private.utils", "runstring", order),
             "utils.runstring",
         ),
-        "torch": (called("torch.hub", "load", order), "torch.hub.load"),
-        "torch_attribute": (called("torch", "load", canary), "torch.load"),
+        "torch": (call_pickle("torch.hub", "load", order), "torch.hub.load"),
+        "torch_attribute": (call_pickle("torch", "load", canary), "torch.load"),
         "nested": (
-            state(called("os", "system", touch)[2:-1]),
+            state(call_pickle("os", "system", touch)[2:-1]),
             "os.system",
         ),
         "inst": (PROTO + b"(" + text(touch) + b"ios\nsystem\n.", "INST"),
@@ -227,7 +234,7 @@ def archives(canary: str) -> dict[str, tuple[bytes, str]]:
     """Return zip files whose directory and content differ, and the words of their errors."""
     good = state(tensor())
     sound = archive(good)
-    evil = called("os", "system", f"touch {canary}")
+    evil = call_pickle("os", "system", f"touch {canary}")
     bomb = members(
         ("x/data.pkl", good), ("x/data/0", bytes(10**6)), method=zipfile.ZIP_DEFLATED
     )
@@ -250,7 +257,7 @@ def archives(canary: str) -> dict[str, tuple[bytes, str]]:
         "root": (members(("/x/data.pkl", good), ("x/data/0", bytes(16))), "path"),
         "windows": (members(("x\\..\\data.pkl", good), ("x/data.pkl", good)), "path"),
         "other_name": (
-            changed(sound, b"x/data/0", b"x/data/1", which=0),
+            replace_bytes(sound, b"x/data/0", b"x/data/1", which=0),
             "names|differ|no x/data|directory",
         ),
         "overlapping": (bytes(overlapping), "inside of another|differ|says"),
@@ -273,7 +280,9 @@ def archives(canary: str) -> dict[str, tuple[bytes, str]]:
         "cut": (sound[:-10], "zip|not"),
         "cut_in_half": (sound[: len(sound) // 2], "zip|not"),
         "wrong_sum": (
-            changed(archive(good, b"0123456789abcdef"), b"0123456789", b"0123456780"),
+            replace_bytes(
+                archive(good, b"0123456789abcdef"), b"0123456789", b"0123456780"
+            ),
             "CRC",
         ),
     }

@@ -27,33 +27,33 @@ def variables(net):
     )
 
 
-def test_counts_its_parameters():
+def test_the_number_of_parameters_is_the_sum_over_layers():
     shapes = jax.eval_shape(models.MODELS["cnn"](10).init, KEY, IMAGE)["params"]
-    found = sum(x.size for x in jax.tree.leaves(shapes))
+    num_parameters = sum(x.size for x in jax.tree.leaves(shapes))
     convolutions = 25 * 3 * 32 + 25 * 32 * 64
-    assert found == convolutions + 2 * (32 + 64) + 7 * 7 * 64 * 10 + 10
+    assert num_parameters == convolutions + 2 * (32 + 64) + 7 * 7 * 64 * 10 + 10
 
 
 @cases.each("cut", [1, 2, 3, 4, 5])
-def test_parts_are_the_whole(net, variables, cut):
+def test_features_and_head_compose_to_the_network(net, variables, cut):
     f = net.apply(variables, IMAGE, method="features", stop=cut)
     assert f.shape[1] == {1: 28, 2: 14}.get(cut, 7)
     logits = net.apply(variables, f, method="head_of", start=cut)
     np.testing.assert_allclose(logits, net.apply(variables, IMAGE), rtol=1e-5)
 
 
-def test_is_tapped_in_training_alone(net, variables):
-    seen = []
+def test_taps_are_called_in_training_only(net, variables):
+    tapped_maps = []
 
     def tap(x, site, key):
-        seen.append((site, x.shape[1]))
+        tapped_maps.append((site, x.shape[1]))
         return x
 
-    tapped = net.clone(tap=tap)
-    tapped.apply(variables, IMAGE)
-    assert not seen
-    tapped.apply(variables, IMAGE, KEY, train=True, mutable=["stats"])
-    assert seen == [
+    net_with_tap = net.clone(tap=tap)
+    net_with_tap.apply(variables, IMAGE)
+    assert not tapped_maps
+    net_with_tap.apply(variables, IMAGE, KEY, train=True, mutable=["stats"])
+    assert tapped_maps == [
         ("stage1.conv", 28),
         ("stage1", 14),
         ("stage2.conv", 14),

@@ -15,10 +15,10 @@ from tests import cases, networks
 # Batch norms of the small networks that stay, as no convolution is right before them: the
 # first of each block of a pre-activation network but that of the stem, and what reads
 # concatenated or pooled maps in a DenseNet.
-STAYING = {"preact_resnet18": 4, "densenet121": 9}
+UNFOLDABLE = {"preact_resnet18": 4, "densenet121": 9}
 
 
-def drawn(net, side: int):
+def draw_variables(net, side: int):
     """Return weights and statistics that are far from the initial ones."""
     rng = np.random.default_rng(0)
     ranges = {"var": (0.2, 3), "mean": (-0.5, 0.5), "scale": (-1.5, 1.5)}
@@ -33,8 +33,8 @@ def drawn(net, side: int):
         return values.astype(np.float32)
 
     shapes = jax.eval_shape(net.init, jax.random.key(0), images(side))
-    kept = {name: shapes[name] for name in ("params", "stats") if name in shapes}
-    return jax.tree_util.tree_map_with_path(draw, kept)
+    collections = {name: shapes[name] for name in ("params", "stats") if name in shapes}
+    return jax.tree_util.tree_map_with_path(draw, collections)
 
 
 def images(side: int, count: int = 4):
@@ -50,10 +50,10 @@ def norms_of(variables) -> int:
 @cases.each("name", models.MODELS, quick=("resnet50", "densenet121", "vgg11_bn"))
 def test_a_folded_network_is_the_exact_one_in_float32(name):
     net, side = networks.small(name)
-    variables, image = drawn(net, side), images(side)
+    variables, image = draw_variables(net, side), images(side)
     apply = functools.partial(net.apply, train=False)
     count = folding.count_foldable(apply, variables, image)
-    assert count == norms_of(variables) - STAYING.get(name, 0)
+    assert count == norms_of(variables) - UNFOLDABLE.get(name, 0)
     exact = jax.jit(apply)(variables, image)
     folded = jax.jit(folding.fold_norms(apply))(variables, image)
     # Some hundred roundings of 6e-8 of what is summed, which is larger than the logits.
@@ -86,7 +86,7 @@ class ConvolutionAndNorm(nn.Module):
 @cases.each("bias", (False, True))
 def test_a_pair_is_the_closed_form_by_numpy(bias):
     net = ConvolutionAndNorm(bias=bias)
-    variables, image = drawn(net, 8), images(8, 2)
+    variables, image = draw_variables(net, 8), images(8, 2)
     folded = folding.fold_norms(net.apply)(variables, image)
     conv, norm = variables["params"]["Conv_0"], variables["params"]["BatchNorm_0"]
     stats = variables["stats"]["BatchNorm_0"]
@@ -100,7 +100,7 @@ def test_a_pair_is_the_closed_form_by_numpy(bias):
 
 def test_a_folded_pair_has_no_arithmetic_on_the_map_but_one_sum():
     net = ConvolutionAndNorm()
-    variables, image = drawn(net, 8), images(8, 2)
+    variables, image = draw_variables(net, 8), images(8, 2)
     jaxpr = jax.make_jaxpr(folding.fold_norms(net.apply))(variables, image).jaxpr
     on_map = [e for e in jaxpr.eqns if e.outvars[0].aval.shape == image.shape]
     names = {eqn.primitive.name for eqn in on_map} - {"broadcast_in_dim"}
@@ -108,10 +108,10 @@ def test_a_folded_pair_has_no_arithmetic_on_the_map_but_one_sum():
 
 
 @cases.each("option", ("shared", "shortcut", "relu", "train"))
-def test_what_is_read_between_is_not_folded(option):
+def test_maps_with_other_readers_are_not_folded(option):
     """A map with other readers, a shared kernel and a norm by batch statistics stay."""
     net = ConvolutionAndNorm(**{option: True})
-    variables, image = drawn(net, 8), images(8, 2)
+    variables, image = draw_variables(net, 8), images(8, 2)
     if option == "train":
         apply = lambda variables, image: net.apply(variables, image, mutable="stats")[0]
     else:
@@ -124,22 +124,22 @@ def test_what_is_read_between_is_not_folded(option):
 def test_sites_that_are_read_keep_their_maps():
     """If a function returns the features at sites, no norm before them is folded."""
     net, side = networks.small("resnet18")
-    variables, image = drawn(net, side), images(side)
+    variables, image = draw_variables(net, side), images(side)
 
     def at_sites(variables, image):
         return taps.read(net, variables, image)[1]
 
-    exact, found = at_sites(variables, image), folding.fold_norms(at_sites)
+    exact, folded = at_sites(variables, image), folding.fold_norms(at_sites)
     assert folding.count_foldable(at_sites, variables, image) == 3  # The projections'.
-    for site, x in found(variables, image).items():
+    for site, x in folded(variables, image).items():
         np.testing.assert_allclose(x, exact[site], rtol=1e-3, atol=1e-3, err_msg=site)
 
 
-def test_an_algorithm_that_decides_in_its_own_way_is_folded():
+def test_an_algorithm_with_its_own_prediction_is_folded():
     """InfoDrop, which calls the network twice in evaluation, is folded, too."""
     net = models.MODELS["resnet18"](5, width=8, stem="small")
     decide = infodrop.make(net, variant="biasbed").decide
-    variables, image = drawn(net, 16), images(16)
+    variables, image = draw_variables(net, 16), images(16)
     assert folding.count_foldable(decide, variables, image) == 20
     exact = jax.jit(decide)(variables, image)
     folded = jax.jit(folding.fold_norms(decide))(variables, image)
@@ -149,7 +149,7 @@ def test_an_algorithm_that_decides_in_its_own_way_is_folded():
 def test_factors_are_multiplied_in_float32():
     """In bfloat16 a kernel is rounded once, after it was multiplied by the factors."""
     net = ConvolutionAndNorm(dtype=jnp.bfloat16)
-    variables, image = drawn(net, 8), images(8, 2)
+    variables, image = draw_variables(net, 8), images(8, 2)
     norm, stats = variables["params"]["BatchNorm_0"], variables["stats"]["BatchNorm_0"]
     slope = norm["scale"] * jax.lax.rsqrt(jnp.asarray(stats["var"]) + 1e-5)
     kernel = (variables["params"]["Conv_0"]["kernel"] * slope[None, None, None]).astype(
@@ -163,9 +163,9 @@ def test_factors_are_multiplied_in_float32():
     np.testing.assert_array_equal(folded, x + level[None, None, None])
 
 
-def test_a_diverged_network_stays_not_finite():
+def test_a_diverged_network_stays_non_finite():
     net = ConvolutionAndNorm()
-    variables, image = drawn(net, 8), images(8, 2)
+    variables, image = draw_variables(net, 8), images(8, 2)
     variables["stats"]["BatchNorm_0"]["var"][0] = np.nan
     folded = folding.fold_norms(net.apply)(variables, image)
     assert np.isnan(folded[..., 0]).all() and np.isfinite(folded[..., 1:]).all()

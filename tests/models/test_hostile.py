@@ -5,7 +5,6 @@ import itertools
 import json
 import pathlib
 import pickle
-import runpy
 import sys
 import time
 import tracemalloc
@@ -19,22 +18,21 @@ from jbias.untrusted import pickles as machine
 from tests import cases
 from tests.models import hostile
 
-MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 CANARY = "canary-of-hostile-files"
-PICKLES, ARCHIVES = MADE["pickles"](CANARY), MADE["archives"](CANARY)
-TABLES = MADE["tables"]()
+PICKLES, ARCHIVES = hostile.pickles(CANARY), hostile.archives(CANARY)
+TABLES = hostile.tables()
 
 
 @pytest.fixture
-def refused(tmp_path, monkeypatch):
+def assert_refused(tmp_path, monkeypatch):
     """Read a file in a folder with a canary; return the message of the refusal."""
     monkeypatch.chdir(tmp_path)
 
     def read(name: str, data: bytes, match: str, peak: int = 2**25) -> None:
         path = tmp_path / name
         path.write_bytes(data)
-        known = set(sys.modules)
+        modules_before = set(sys.modules)
         tracemalloc.start()
         began = time.process_time()
         try:
@@ -48,7 +46,7 @@ def refused(tmp_path, monkeypatch):
         assert len(message) < 1000
         assert took < 5 and most < peak
         assert [p.name for p in tmp_path.iterdir()] == [name]  # No canary.
-        assert not {"this", "antigravity"} & (set(sys.modules) - known)
+        assert not {"this", "antigravity"} & (set(sys.modules) - modules_before)
 
     return read
 
@@ -56,38 +54,38 @@ def refused(tmp_path, monkeypatch):
 @pytest.mark.slow
 @cases.each("form", ["archive", "stream"])
 @cases.each("case", list(PICKLES))
-def test_pickles(case, form, refused):
+def test_pickles(case, form, assert_refused):
     pickled, match = PICKLES[case]
     if form == "stream" and case in ("far_tensor", "before", "backwards", "axes"):
         numbers = b"\x80\x02]X\x01\x00\x00\x000a." + (4).to_bytes(8, "little")
-        refused("x.pth", MADE["stream"](pickled, numbers + bytes(16)), match)
+        assert_refused("x.pth", hostile.stream(pickled, numbers + bytes(16)), match)
     elif form == "stream" and case == "big_storage":
         numbers = b"\x80\x02]X\x01\x00\x00\x000a." + (2**40).to_bytes(8, "little")
-        refused("x.pth", MADE["stream"](pickled, numbers + bytes(16)), match)
+        assert_refused("x.pth", hostile.stream(pickled, numbers + bytes(16)), match)
     elif form == "stream":
-        refused("x.pth", MADE["stream"](pickled, b"\x80\x02]."), match)
+        assert_refused("x.pth", hostile.stream(pickled, b"\x80\x02]."), match)
     else:
-        refused("x.pth", MADE["archive"](pickled), match)
+        assert_refused("x.pth", hostile.archive(pickled), match)
 
 
-def test_a_pickled_module_is_refused_with_advice_that_fits_one(refused):
+def test_a_pickled_module_is_refused_with_advice_that_fits_one(assert_refused):
     """The advice names state_dict() and a Python file, not an entry "state_dict"."""
-    pickled = MADE["called"]("torchvision.models.resnet", "ResNet", "")
+    pickled = hostile.call_pickle("torchvision.models.resnet", "ResNet", "")
     advice = r"torchvision.models.resnet.ResNet.*x\.state_dict\(\).*module.*my.py:net"
-    refused("x.pth", MADE["archive"](pickled), advice)
+    assert_refused("x.pth", hostile.archive(pickled), advice)
 
 
-def test_a_storage_that_is_not_there(refused):
-    pickled = MADE["state"](MADE["tensor"]())
-    data = MADE["stream"](pickled, b"\x80\x02].")
-    refused("x.pth", data, "in storage 0, which is not there")
+def test_a_storage_that_is_not_there(assert_refused):
+    pickled = hostile.state(hostile.tensor())
+    data = hostile.stream(pickled, b"\x80\x02].")
+    assert_refused("x.pth", data, "in storage 0, which is not there")
 
 
 def test_keys_of_storages_that_nest(tmp_path):
     """Nested keys are refused without a hash, which would overflow C's stack."""
     keys = b"\x80\x02])" + b"\x85" * 200_000 + b"a."
     path = tmp_path / "x.pth"
-    path.write_bytes(MADE["stream"](MADE["state"](), keys))
+    path.write_bytes(hostile.stream(hostile.state(), keys))
     with pytest.raises(ValueError, match="x.pth: .* nests over 100 deep"):
         state_dicts.read(path)
 
@@ -96,7 +94,7 @@ def test_keys_of_storages_that_nest(tmp_path):
 @cases.each("place", ["keys", "key", "system", "magic", "storage"])
 def test_what_doubles_59_times_is_refused_soon(kind, place, tmp_path):
     """Neither hash nor repr of nested objects of a pickle is computed."""
-    nested = hostile.doubled(kind)
+    nested = hostile.doubled_pickle(kind)
     dumped = [pickle.dumps(x, 2) for x in (torch_files._MAGIC, torch_files._PROTOCOL)]
     system, tree = pickle.dumps({}, 2), pickle.dumps({"a": 1}, 2)
     keys = hostile.PROTO + b"](" + nested + b"e."
@@ -122,7 +120,7 @@ def test_what_doubles_59_times_is_refused_soon(kind, place, tmp_path):
 def test_damage_is_refused_or_read(tmp_path):
     """Changed bytes cause no error other than ValueError."""
     rng = np.random.default_rng(0)
-    seen = {True: 0, False: 0}
+    counts = {True: 0, False: 0}
     for form in ("published.pth.tar", "published_robust.pt") * 100:
         data = bytearray((ORACLES / form).read_bytes())
         for at in rng.integers(0, len(data), 3):
@@ -130,20 +128,22 @@ def test_damage_is_refused_or_read(tmp_path):
         path = tmp_path / "x.pth"
         path.write_bytes(data)
         try:
-            seen[bool(state_dicts.read(path).arrays)] += 1
+            counts[bool(state_dicts.read(path).arrays)] += 1
         except ValueError:
-            seen[False] += 1
-    assert min(seen.values()) > 10
+            counts[False] += 1
+    assert min(counts.values()) > 10
 
 
 @cases.each("case", list(ARCHIVES))
-def test_archives(case, refused):
-    refused("x.pt", *ARCHIVES[case])
+def test_archives(case, assert_refused):
+    archive, match = ARCHIVES[case]
+    assert_refused("x.pt", archive, match)
 
 
 @cases.each("case", list(TABLES))
-def test_tables(case, refused):
-    refused("x.safetensors", *TABLES[case])
+def test_tables(case, assert_refused):
+    table, match = TABLES[case]
+    assert_refused("x.safetensors", table, match)
 
 
 CHAINS = ("".join(c) for c in itertools.product(state_dicts.PREFIXES[:7], repeat=4))
@@ -159,10 +159,12 @@ CHAINS = ("".join(c) for c in itertools.product(state_dicts.PREFIXES[:7], repeat
         ([".projection_head" * 2**18], "got 1, 4,194,304 and 1"),
     ],
 )
-def test_names_that_take_long_to_look_through(names, match, refused):
+def test_names_that_take_long_to_look_through(names, match, assert_refused):
     """The time to read a file grows at most linearly with its size."""
-    entries = {name: MADE["entry"](0, 0, shape=(0,)) for name in names}
-    refused("x.safetensors", MADE["safetensors"](entries, b""), match, peak=2**28)
+    entries = {name: hostile.entry(0, 0, shape=(0,)) for name in names}
+    assert_refused(
+        "x.safetensors", hostile.safetensors(entries, b""), match, peak=2**28
+    )
 
 
 @pytest.mark.slow
@@ -173,55 +175,58 @@ def test_as_many_names_as_are_taken_are_looked_through_in_time(tmp_path):
         "".join(pair) for pair in itertools.product(state_dicts.PREFIXES[:5], repeat=2)
     ]
     names = [f"{c}stage{i}.block{i % 7}.norm" for c in chains for i in range(260)]
-    entries = {name: MADE["entry"](0, 0, shape=(0,)) for name in names}
-    (path := tmp_path / "x.safetensors").write_bytes(MADE["safetensors"](entries, b""))
+    entries = {name: hostile.entry(0, 0, shape=(0,)) for name in names}
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(hostile.safetensors(entries, b""))
     began = time.process_time()
     with pytest.raises(ValueError, match="has no entry of any network"):
         models.load(path)
     assert time.process_time() - began < 60
 
 
-def test_npz_that_grows(refused):
-    refused("x.npz", MADE["npz_bomb"](), "would become")
+def test_npz_that_grows(assert_refused):
+    assert_refused("x.npz", hostile.npz_bomb(), "would become")
 
 
-def test_pairs_named_by_numbers(refused):
+def test_pairs_named_by_numbers(assert_refused):
     """Keys that are numbers, which could all collide, are refused."""
     pickled = b"\x80\x02ccollections\nOrderedDict\n](K\x01N\x86e\x85R."
-    refused("x.pth", MADE["archive"](pickled), "OrderedDict wrong arguments: TypeError")
+    assert_refused(
+        "x.pth", hostile.archive(pickled), "OrderedDict wrong arguments: TypeError"
+    )
 
 
 def test_the_sound_ones_are_read(tmp_path):
     """The valid files from which the hostile files are made can be read."""
-    good = MADE["state"](MADE["tensor"]())
+    good = hostile.state(hostile.tensor())
     numbers = b"\x80\x02]X\x01\x00\x00\x000a." + (4).to_bytes(8, "little") + bytes(16)
     for name, data in {
-        "a.pth": MADE["archive"](good),
-        "b.pth": MADE["stream"](good, numbers),
-        "c.safetensors": MADE["safetensors"]({"x0.weight": MADE["entry"](0, 16)}),
+        "a.pth": hostile.archive(good),
+        "b.pth": hostile.stream(good, numbers),
+        "c.safetensors": hostile.safetensors({"x0.weight": hostile.entry(0, 16)}),
     }.items():
         (tmp_path / name).write_bytes(data)
-        found = state_dicts.read(tmp_path / name).arrays
-        assert {k: v.shape for k, v in found.items()} == {"x0.weight": (4,)}
+        arrays = state_dicts.read(tmp_path / name).arrays
+        assert {k: v.shape for k, v in arrays.items()} == {"x0.weight": (4,)}
 
 
 def test_one_state_in_many_places_is_one(tmp_path):
     """Five nested dicts, each with the next under every known name, count once."""
-    pickled = MADE["state"](MADE["tensor"]())[:-1]
+    pickled = hostile.state(hostile.tensor())[:-1]
     for level in range(5):
         put, get = b"q" + bytes([100 + level]), b"h" + bytes([100 + level])
-        names = b"".join(MADE["text"](name) + get for name in state_dicts.CONTAINERS)
+        names = b"".join(hostile.text(name) + get for name in state_dicts.CONTAINERS)
         pickled += put + b"}(" + names + b"u"
     path = tmp_path / "x.pth"
-    path.write_bytes(MADE["archive"](pickled + b"."))
+    path.write_bytes(hostile.archive(pickled + b"."))
     assert set(state_dicts.read(path).arrays) == {"x0.weight"}
 
 
 def test_stretched_tensors_take_no_memory(tmp_path):
     """Tensors with strides of 0, four numbers shown as 2^40, are not copied."""
     path = tmp_path / "x.pth"
-    stretched = MADE["tensor"](shape=(2**20, 2**20), strides=(0, 0))
-    path.write_bytes(MADE["archive"](MADE["state"](stretched)))
+    stretched = hostile.tensor(shape=(2**20, 2**20), strides=(0, 0))
+    path.write_bytes(hostile.archive(hostile.state(stretched)))
     assert state_dicts.read(path).arrays["x0.weight"].shape == (2**20, 2**20)
     with pytest.raises(ValueError, match="has no entry of resnet18"):
         models.load(path, "resnet18")
@@ -238,10 +243,14 @@ def test_stretched_tensors_take_no_memory(tmp_path):
         {"classes": 3, "width": 10**12},
     ],
 )
-def test_metadata_that_make_no_network(refused, options):
-    said = json.dumps({"model": "resnet18", "names": "own", "options": options})
-    entries = {"params/fc/bias": MADE["entry"](0, 16), "__metadata__": {"jbias": said}}
-    (path := pathlib.Path("x.safetensors")).write_bytes(MADE["safetensors"](entries))
+def test_metadata_that_make_no_network(assert_refused, options):
+    metadata = json.dumps({"model": "resnet18", "names": "own", "options": options})
+    entries = {
+        "params/fc/bias": hostile.entry(0, 16),
+        "__metadata__": {"jbias": metadata},
+    }
+    path = pathlib.Path("x.safetensors")
+    path.write_bytes(hostile.safetensors(entries))
     with pytest.raises(
         ValueError, match="x.safetensors: .* (make a resnet18|a network)"
     ):

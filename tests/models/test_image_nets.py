@@ -24,51 +24,53 @@ SMALL = {"cae": {"width": 8}, "edsr": {"features": 4, "blocks": 4, "scale": 2}}
 KEYS = jax.random.split(jax.random.key(0), 2)
 
 
-def drawn(net):
+def draw_weights(net):
     return {name: DRAWN["draw"](name, s) for name, s in NETS[net].shapes().items()}
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_weights_are_those_of_the_published_files(net):
+def test_names_and_shapes_equal_the_published_files(net):
     shapes = json.loads((ORACLES / "deepaugment.json").read_text())[net]
     expected = {name: tuple(shape) for name, shape in shapes.items()}
     assert NETS[net].shapes() == expected
     assert dict(NETS[net].PUBLISHED.shapes) == expected
 
 
-def near(found, name):
+def assert_near_stored(value, name):
     # Float32 against float64, through up to 37 layers.
     expected = STORED[name]
     assert np.ptp(expected, axis=(1, 2)).min() > 0.01
-    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(value, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_the_autoencoder_equals_pytorch():
-    weights = drawn("cae")
-    near(jax.jit(cae.encode)(weights, DRAWN["image"](18, 13)), "cae/latent")
-    near(jax.jit(cae.decode)(weights, DRAWN["code"](3, 4)), "cae/decoded")
+    weights = draw_weights("cae")
+    assert_near_stored(
+        jax.jit(cae.encode)(weights, DRAWN["image"](18, 13)), "cae/latent"
+    )
+    assert_near_stored(jax.jit(cae.decode)(weights, DRAWN["code"](3, 4)), "cae/decoded")
 
 
 def test_the_super_resolution_network_equals_pytorch():
-    found = jax.jit(edsr.apply)(drawn("edsr"), DRAWN["image"](7, 6))
-    near(found, "edsr/enlarged")
+    enlarged = jax.jit(edsr.apply)(draw_weights("edsr"), DRAWN["image"](7, 6))
+    assert_near_stored(enlarged, "edsr/enlarged")
 
 
 def test_damage_equals_pytorch():
     weight, bank = DRAWN["kernels"](0), DRAWN["kernels"](1)
-    found = {
+    damaged = {
         "gelu": deepaugment.gelu(weight),
         "filtered": deepaugment_edsr._filtered(weight, bank),
         "rotated": np.rot90(weight, 1, (2, 3)),
         "rotated/channels": np.rot90(weight, 3, (0, 1)),
     }
-    for name, value in found.items():
+    for name, value in damaged.items():
         np.testing.assert_allclose(value, STORED[name], atol=1e-5)
 
 
 @cases.each("net", NETS)
 @cases.each("size", ["small", "published"])
-def test_sizes_are_read_off_the_weights(net, size):
+def test_sizes_are_inferred_from_the_weights(net, size):
     sizes = SMALL[net] if size == "small" else {}
     shapes = NETS[net].shapes(**sizes)
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
@@ -79,18 +81,18 @@ def test_sizes_are_read_off_the_weights(net, size):
 def test_the_autoencoder_cuts_sides_to_multiples_of_four(height, width):
     weights = cae.init(jax.random.key(0), width=8)
     image = jnp.zeros((2, height, width, 3))
-    found = jax.eval_shape(cae.apply, weights, image, KEYS)
-    assert found.shape == (2, height // 4 * 4, width // 4 * 4, 3)
+    output = jax.eval_shape(cae.apply, weights, image, KEYS)
+    assert output.shape == (2, height // 4 * 4, width // 4 * 4, 3)
 
 
 @pytest.mark.parametrize("scale", [2, 4])
 def test_the_super_resolution_network_enlarges(scale):
     weights = edsr.init(jax.random.key(0), features=4, blocks=4, scale=scale)
-    found = jax.eval_shape(edsr.apply, weights, jnp.zeros((1, 5, 7, 3)))
-    assert found.shape == (1, 5 * scale, 7 * scale, 3)
+    output = jax.eval_shape(edsr.apply, weights, jnp.zeros((1, 5, 7, 3)))
+    assert output.shape == (1, 5 * scale, 7 * scale, 3)
 
 
-def test_bits_have_the_chance_that_the_encoder_gives():
+def test_bits_are_1_with_the_encoders_probability():
     latent = jnp.broadcast_to(
         jnp.linspace(-1.2, 1.2, 9)[None, None, None, :], (2, 50, 50, 9)
     )
@@ -102,17 +104,17 @@ def test_bits_have_the_chance_that_the_encoder_gives():
     assert not np.array_equal(bits[0], bits[1])
 
 
-def test_the_gradient_of_a_bit_is_that_of_its_chance():
+def test_the_gradient_of_a_bit_is_that_of_its_probability():
     latent = jnp.zeros((2, 3, 3, 4))
-    found = jax.grad(lambda x: cae.binarise(x, KEYS).sum())(latent)
-    np.testing.assert_array_equal(found, np.full(latent.shape, 0.5))
+    gradient = jax.grad(lambda x: cae.binarise(x, KEYS).sum())(latent)
+    np.testing.assert_array_equal(gradient, np.full(latent.shape, 0.5))
 
 
 def test_pixels_spread_row_by_row():
     x = jnp.arange(8.0).reshape(1, 1, 1, 8)
-    found = torch_layers.pixel_shuffle(x)
-    np.testing.assert_array_equal(found[0, ..., 0], [[0, 1], [2, 3]])
-    np.testing.assert_array_equal(found[0, ..., 1], [[4, 5], [6, 7]])
+    shuffled = torch_layers.pixel_shuffle(x)
+    np.testing.assert_array_equal(shuffled[0, ..., 0], [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(shuffled[0, ..., 1], [[4, 5], [6, 7]])
 
 
 def test_the_mean_s_shift_cancels_and_is_not_trained():
@@ -130,10 +132,10 @@ def test_weights_of_any_size_are_read_back(net, tmp_path):
     weights = NETS[net].init(jax.random.key(1), **SMALL[net])
     path = tmp_path / "small.npz"
     weight_files.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
-    found = weight_files.load(NETS[net].PUBLISHED, path)
-    assert set(found) == set(weights)
+    loaded = weight_files.load(NETS[net].PUBLISHED, path)
+    assert set(loaded) == set(weights)
     for name, value in weights.items():
-        np.testing.assert_array_equal(found[name], value)
+        np.testing.assert_array_equal(loaded[name], value)
 
 
 @pytest.mark.parametrize(("net", "other"), [("cae", "edsr"), ("edsr", "cae")])
@@ -176,9 +178,9 @@ def test_published_files_are_converted(net, tmp_path, monkeypatch, capsys):
     out = tmp_path / "converted.npz"
     command = ["weights", f"--net={net}", f"--src={tmp_path}", f"--out={out}"]
     assert prepare.main(command) == 0
-    found = weight_files.load(NETS[net].PUBLISHED, out)
-    assert {name: x.shape for name, x in found.items()} == NETS[net].shapes()
-    for name, value in found.items():
+    loaded = weight_files.load(NETS[net].PUBLISHED, out)
+    assert {name: x.shape for name, x in loaded.items()} == NETS[net].shapes()
+    for name, value in loaded.items():
         np.testing.assert_array_equal(value, MADE["tensor"](name, value.shape))
 
 

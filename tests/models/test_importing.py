@@ -11,6 +11,7 @@ import pytest
 from jbias import models
 from jbias.models import importing, registry, safetensors, state_dicts, weight_names
 from tests import cases
+from tests.models import hostile
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAW = runpy.run_path(str(ORACLES / "resnet_weights.py"))["draw"]
@@ -21,34 +22,34 @@ TINY_VIT = dict(width=8, heads=2, depth=4)
 
 def expected(model, classes=5, **options):
     """Return the entries of a file of that network: {published name: entry}."""
-    drawn = registry.shapes(model, {"classes": classes, **options})
-    return weight_names.entries(drawn, registry.dialects(model)[0])
+    draw_state = registry.shapes(model, {"classes": classes, **options})
+    return weight_names.entries(draw_state, registry.dialects(model)[0])
 
 
-def drawn(entries, draw=DRAW):
+def draw_state(entries, draw=DRAW):
     return {name: draw(name, entry.shape) for name, entry in entries.items()}
 
 
 @pytest.fixture(scope="module")
 def state():
     """Return the state dict of a small ResNet-18 with torchvision's names."""
-    return drawn(expected("resnet18", **SMALL))
+    return draw_state(expected("resnet18", **SMALL))
 
 
 @pytest.fixture
-def saved(tmp_path):
+def save_state(tmp_path):
     """Write a state dict; return the path."""
 
     def save(state, name="x.safetensors", **metadata):
-        whole = {k: np.asarray(v, np.float32) for k, v in state.items()}
-        safetensors.write(tmp_path / name, whole, metadata)
+        arrays = {k: np.asarray(v, np.float32) for k, v in state.items()}
+        safetensors.write(tmp_path / name, arrays, metadata)
         return tmp_path / name
 
     return save
 
 
-def is_that(variables, state):
-    """Return whether the variables equal the drawn ones, in our layout."""
+def equals_state(variables, state):
+    """Return True if the variables, in our layout, equal the drawn state dict."""
     p, s = variables["params"], variables["stats"]
     pairs = [
         (p["conv1"]["kernel"].transpose(3, 2, 0, 1), "conv1.weight"),
@@ -66,7 +67,7 @@ def is_that(variables, state):
             "layer4.1.conv1.weight",
         ),
     ]
-    return all(np.array_equal(ours, state[name]) for ours, name in pairs)
+    return all(np.array_equal(value, state[name]) for value, name in pairs)
 
 
 @pytest.mark.slow
@@ -78,9 +79,9 @@ def is_that(variables, state):
     ],
 )
 def test_names_and_shapes_are_the_published_ones(model, listed):
-    ours = {name: list(e.shape) for name, e in expected(model, 1000).items()}
-    theirs = {k: v for k, v in LISTED[listed].items() if "num_batches" not in k}
-    assert ours == theirs
+    shapes = {name: list(e.shape) for name, e in expected(model, 1000).items()}
+    published = {k: v for k, v in LISTED[listed].items() if "num_batches" not in k}
+    assert shapes == published
 
 
 @pytest.mark.slow
@@ -90,13 +91,13 @@ def test_reads_what_pytorch_saved_of_a_training(form, model, state):
     """Reads files with optimisers and counters, under DataParallel or an attacker."""
     net, variables = models.load(ORACLES / form, model)
     assert (net.classes, net.stem, net.width) == (5, "small", 2)
-    assert is_that(variables, state)
+    assert equals_state(variables, state)
     robust = "robust" in form
     assert net.mean == ((0.4, 0.5, 0.6) if robust else models.backbone.IMAGENET_MEAN)
     assert net.std == ((0.2, 0.3, 0.25) if robust else models.backbone.IMAGENET_STD)
 
 
-def test_what_is_said_comes_before_what_the_file_says():
+def test_arguments_take_precedence_over_the_files_metadata():
     path = ORACLES / "published_robust.pt"
     net, _ = models.load(path, "resnet18", mean=(0, 0, 0), dropout=0.5)
     assert (net.mean, net.std, net.dropout) == ((0, 0, 0), (0.2, 0.3, 0.25), 0.5)
@@ -110,48 +111,48 @@ def test_what_is_said_comes_before_what_the_file_says():
         *("module.encoder_q.", "encoder.", "module.backbone.net.", "_orig_mod.module."),
     ],
 )
-def test_prefixes_are_found(prefix, state, saved):
-    path = saved({f"{prefix}{key}": value for key, value in state.items()})
-    assert is_that(models.load(path, "resnet18")[1], state)
+def test_prefixes_are_found(prefix, state, save_state):
+    path = save_state({f"{prefix}{key}": value for key, value in state.items()})
+    assert equals_state(models.load(path, "resnet18")[1], state)
 
 
-def test_training_only_entries_are_left_out(state, saved):
-    given = {f"module.encoder_q.{key}": value for key, value in state.items()}
-    given |= {f"module.encoder_k.{key}": value + 1 for key, value in state.items()}
-    given |= {"module.queue": np.ones((4, 9)), "module.queue_ptr": np.ones(1)}
-    given |= {"module.projection_head.0.weight": np.ones((4, 16))}
-    assert is_that(models.load(saved(given), "resnet18")[1], state)
+def test_training_only_entries_are_left_out(state, save_state):
+    wrapped = {f"module.encoder_q.{key}": value for key, value in state.items()}
+    wrapped |= {f"module.encoder_k.{key}": value + 1 for key, value in state.items()}
+    wrapped |= {"module.queue": np.ones((4, 9)), "module.queue_ptr": np.ones(1)}
+    wrapped |= {"module.projection_head.0.weight": np.ones((4, 16))}
+    assert equals_state(models.load(save_state(wrapped), "resnet18")[1], state)
 
 
 @pytest.mark.slow
 @cases.each("name", ["linear.", "fc.", "module.linear.", "head."])
-def test_a_head_of_its_own(name, state, saved):
+def test_a_head_of_its_own(name, state, save_state):
     """SwAV, MoCo, SimCLR and DINO publish the linear layer in a separate file."""
     body = {k: v for k, v in state.items() if not k.startswith("fc.")}
     body |= {"fc.0.weight": np.ones((16, 16)), "fc.0.bias": np.ones(16)}
     end = {f"{name}{k[3:]}": v for k, v in state.items() if k.startswith("fc.")}
-    path, head = saved(body), saved(end, "head.safetensors")
+    path, head = save_state(body), save_state(end, "head.safetensors")
     net, variables = models.load(path, "resnet18", head=head)
-    assert net.classes == 5 and is_that(variables, state)
+    assert net.classes == 5 and equals_state(variables, state)
     with pytest.raises(ValueError, match=r"fc.weight 1000x16"):
         models.load(path, "resnet18")
 
 
 @pytest.mark.slow
-def test_a_missing_head_is_asked_for(state, saved):
+def test_a_missing_head_is_an_error_that_suggests_the_option_head(state, save_state):
     body = {k: v for k, v in state.items() if not k.startswith("fc.")}
     with pytest.raises(ValueError, match=r"that file by head=\.\.\."):
-        models.load(saved(body), "resnet18")
+        models.load(save_state(body), "resnet18")
 
 
 @pytest.mark.slow
-def test_lists_what_does_not_fit_side_by_side(state, saved):
-    given = dict(state)
-    del given["bn1.bias"], given["layer1.0.conv1.weight"]
-    given["extra.weight"] = np.ones((2, 3))
-    given["layer2.0.conv1.weight"] = np.ones((4, 2, 1, 1))
+def test_errors_list_missing_spare_and_misshapen_entries(state, save_state):
+    changed_state = dict(state)
+    del changed_state["bn1.bias"], changed_state["layer1.0.conv1.weight"]
+    changed_state["extra.weight"] = np.ones((2, 3))
+    changed_state["layer2.0.conv1.weight"] = np.ones((4, 2, 1, 1))
     with pytest.raises(ValueError) as refusal:
-        models.load(saved(given), "resnet18")
+        models.load(save_state(changed_state), "resnet18")
     lines = str(refusal.value).splitlines()
     assert "does not fit resnet18, 99 of 102 entries do" in lines[0]
     assert lines[1].split("  ")[1] == "missing (2)" and "spare (1)" in lines[1]
@@ -162,25 +163,24 @@ def test_lists_what_does_not_fit_side_by_side(state, saved):
 
 
 @pytest.mark.slow
-def test_long_lists_are_cut(state, saved):
-    given = {k: v for k, v in state.items() if not k.startswith("layer3")}
+def test_long_lists_are_cut(state, save_state):
+    partial_state = {k: v for k, v in state.items() if not k.startswith("layer3")}
     with pytest.raises(ValueError, match=r"missing \(25\)") as refusal:
-        models.load(saved(given), "resnet18")
+        models.load(save_state(partial_state), "resnet18")
     lines = str(refusal.value).splitlines()
     assert len(lines) == 13 and lines[-1].strip() == "and 15 more"
 
 
 def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_path):
-    hostile = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
-    inner = hostile["state"](hostile["tensor"]())[2:-1]
+    inner = hostile.state(hostile.tensor())[2:-1]
     pickled = (
-        hostile["PROTO"]
+        hostile.PROTO
         + b"}("
-        + b"".join(hostile["text"](key) + inner for key in ("student", "teacher"))
+        + b"".join(hostile.text(key) + inner for key in ("student", "teacher"))
         + b"u."
     )
     path = tmp_path / "x.pth"
-    path.write_bytes(hostile["archive"](pickled))
+    path.write_bytes(hostile.archive(pickled))
     with pytest.raises(ValueError, match=r"'teacher', 'student'; name one by entry"):
         state_dicts.read(path)
     assert list(state_dicts.read(path, "teacher").arrays) == ["x0.weight"]
@@ -189,22 +189,26 @@ def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_pa
 
 
 @pytest.mark.slow
-def test_simclr_has_names_of_its_own(state, saved):
+def test_simclr_has_names_of_its_own(state, save_state):
     """Reads the names of SimCLR's conversion from TensorFlow."""
     names = registry.dialects("resnet18")[1]
     shapes = registry.shapes("resnet18", {"classes": 5, **SMALL})
-    theirs = weight_names.entries(shapes, names)
-    ours = {
+    name_by_path = {
         e.path + (e.collection,): k for k, e in expected("resnet18", **SMALL).items()
     }
-    given = {name: state[ours[e.path + (e.collection,)]] for name, e in theirs.items()}
-    assert "net.2.blocks.0.projection.shortcut.weight" in given
-    assert "net.1.blocks.1.net.3.0.running_var" in given
-    net, variables, origins = importing.read(saved(given), "resnet18")
-    assert is_that(variables, state)
+    simclr_state = {
+        name: state[name_by_path[e.path + (e.collection,)]]
+        for name, e in weight_names.entries(shapes, names).items()
+    }
+    assert "net.2.blocks.0.projection.shortcut.weight" in simclr_state
+    assert "net.1.blocks.1.net.3.0.running_var" in simclr_state
+    net, variables, origins = importing.read(save_state(simclr_state), "resnet18")
+    assert equals_state(variables, state)
     assert (net.mean, net.std) == ((0, 0, 0), (1, 1, 1))  # It takes nothing off.
     assert origins["mean"] == "SimCLRv2's, whose names the file has"
-    net, _, origins = importing.read(saved(given), "resnet18", mean=(0.5,) * 3)
+    net, _, origins = importing.read(
+        save_state(simclr_state), "resnet18", mean=(0.5,) * 3
+    )
     assert net.mean == (0.5,) * 3 and [*origins] == ["std"]
 
 
@@ -214,15 +218,16 @@ def test_an_export_comes_back_to_the_bit(names, tmp_path):
     net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")
     path = tmp_path / "x.safetensors"
     models.save_safetensors(path, net, variables, names)
-    again, same = models.load(path)  # It says what it is.
-    assert again == net
-    jax.tree.map(np.testing.assert_array_equal, same, variables)
+    # The file's metadata name the network.
+    loaded_net, loaded_variables = models.load(path)
+    assert loaded_net == net
+    jax.tree.map(np.testing.assert_array_equal, loaded_variables, variables)
     arrays, metadata = safetensors.read(path)
     assert json.loads(metadata["jbias"])["options"]["mean"] == [0.4, 0.5, 0.6]
     assert ("fc.weight" if names == "published" else "params/fc/kernel") in arrays
 
 
-def test_reads_smaller_numbers(state, tmp_path):
+def test_other_float_types_are_read(state, tmp_path):
     """Half precision, bfloat16 and double become float32."""
     kinds = {"F16": "<f2", "BF16": None, "F64": "<f8"}
     x = np.array([1.5, -2.25, 0.0, 1024.0], np.float32)
@@ -279,20 +284,20 @@ def test_augreg_files(tmp_path):
     np.testing.assert_array_equal(p["embed"]["kernel"], flax["embedding/kernel"])
     np.testing.assert_array_equal(p["fc"]["kernel"], flax["head/kernel"])
     attention = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/"
-    mine = p["blocks_1"]["qkv"]["kernel"].reshape(w, 3, heads, w // heads)
+    qkv = p["blocks_1"]["qkv"]["kernel"].reshape(w, 3, heads, w // heads)
     for i, name in enumerate(("query", "key", "value")):
-        np.testing.assert_array_equal(mine[:, i], flax[f"{attention}{name}/kernel"])
+        np.testing.assert_array_equal(qkv[:, i], flax[f"{attention}{name}/kernel"])
     out = flax[f"{attention}out/kernel"].reshape(w, w)
     np.testing.assert_array_equal(p["blocks_1"]["proj"]["kernel"], out)
 
 
 @pytest.mark.slow
-def test_sizes_of_transformers_are_read_off(saved):
-    given = drawn(expected("vit_small32", grid=3, pool="avg", **TINY_VIT))
-    net, _ = models.load(saved(given), "vit_small32", **TINY_VIT)
+def test_sizes_of_transformers_are_inferred(save_state):
+    vit_state = draw_state(expected("vit_small32", grid=3, pool="avg", **TINY_VIT))
+    net, _ = models.load(save_state(vit_state), "vit_small32", **TINY_VIT)
     assert (net.classes, net.patch, net.grid, net.pool) == (5, 32, 3, "avg")
     with pytest.raises(ValueError, match=r"patch_embed.proj.weight needs 8x3x16x16"):
-        models.load(saved(given), "vit_small16", **TINY_VIT)
+        models.load(save_state(vit_state), "vit_small16", **TINY_VIT)
 
 
 @pytest.mark.slow
@@ -305,42 +310,45 @@ def test_sizes_of_transformers_are_read_off(saved):
         ({"model": "vit_small16"}, "has no entry of vit_small16"),
     ],
 )
-def test_refuses_wrong_wishes(options, match):
+def test_bad_options_are_refused(options, match):
     with pytest.raises(ValueError, match=match):
         models.load(ORACLES / "published.pth.tar", **options)
 
 
-def test_a_file_that_fits_nothing_says_what_it_has_and_what_is_wanted(saved):
-    given = {f"tower.{i}.mixer": np.zeros((2, 2), np.float32) for i in range(9)}
-    given["features.first.weight"] = np.zeros((3, 3), np.float32)
+def test_the_error_of_an_unknown_file_lists_its_names_and_expected_names(save_state):
+    unknown_state = {f"tower.{i}.mixer": np.zeros((2, 2), np.float32) for i in range(9)}
+    unknown_state["features.first.weight"] = np.zeros((3, 3), np.float32)
     with pytest.raises(ValueError) as refusal:
-        models.load(saved(given))
-    told = str(refusal.value)
-    assert "it has tower.0.mixer, tower.1.mixer, " in told and "(10 in all)" in told
-    assert "the nearest by names, " in told and "has classifier." in told
-    assert "rename its entries" in told and "\n" not in told
+        models.load(save_state(unknown_state))
+    error_text = str(refusal.value)
+    assert (
+        "it has tower.0.mixer, tower.1.mixer, " in error_text
+        and "(10 in all)" in error_text
+    )
+    assert "the nearest by names, " in error_text and "has classifier." in error_text
+    assert "rename its entries" in error_text and "\n" not in error_text
     with pytest.raises(ValueError, match="; resnet18 has bn1.bias, bn1.weight, "):
-        models.load(saved(given), "resnet18")
+        models.load(save_state(unknown_state), "resnet18")
 
 
 @pytest.mark.slow
 @cases.each("model", ["vit_base16", "resnet34", "alexnet"])
-def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
+def test_the_error_of_a_wrong_model_names_the_right_one(model, state, save_state):
     """The error names the model that fits, for any options and any number of matches."""
     options = {"patch": 8} if model == "vit_base16" else {}
     with pytest.raises(ValueError) as refusal:
-        models.load(saved(state), model, **options)
+        models.load(save_state(state), model, **options)
     first = str(refusal.value).splitlines()[0]
     assert first.endswith("; it fits resnet18: give that model, or none")
     less = {key: value for key, value in state.items() if key != "bn1.bias"}
     with pytest.raises(ValueError) as refusal:
-        models.load(saved(less), model, **options)
+        models.load(save_state(less), model, **options)
     assert "it fits" not in str(refusal.value)
 
 
 @pytest.mark.slow
 @cases.each("names", ["published", "own"])
-def test_an_export_of_another_model_says_so(names, tmp_path):
+def test_an_export_of_another_model_is_refused_by_name(names, tmp_path):
     net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")
     path = tmp_path / "x.safetensors"
     models.save_safetensors(path, net, variables, names)
@@ -350,7 +358,7 @@ def test_an_export_of_another_model_says_so(names, tmp_path):
         models.load(path, "resnet50")
 
 
-def test_refuses_what_is_no_file(tmp_path):
+def test_folders_and_missing_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such checkpoint"):
         models.load(tmp_path / "x.pth")
     (tmp_path / "x.onnx").write_bytes(b"x")
@@ -358,10 +366,10 @@ def test_refuses_what_is_no_file(tmp_path):
         models.load(tmp_path / "x.onnx")
 
 
-def test_metadata_of_ours_are_checked(state, saved):
-    for said in ("[]", "{", '{"model": "resnet51", "names": "own", "options": {}}'):
+def test_metadata_of_ours_are_checked(state, save_state):
+    for metadata in ("[]", "{", '{"model": "resnet51", "names": "own", "options": {}}'):
         with pytest.raises(ValueError, match="metadata under 'jbias' must say"):
-            models.load(saved(state, jbias=said))
+            models.load(save_state(state, jbias=metadata))
 
 
 def test_names_of_augreg_that_are_unknown_stay():
@@ -382,16 +390,16 @@ def renamed(state, name):
     ["fc.1.", "head.", "classifier.", "linear.", "heads.head.", "model.classifier.6."],
     quick=("head.", "model.classifier.6."),
 )
-def test_a_head_under_another_name_is_the_head(name, state, saved):
-    """Alone, after prefixes of the other names, and with another head given."""
-    given = renamed(state, name)
+def test_a_head_under_another_name_is_the_head(name, state, save_state):
+    """Also after prefixes of the other names, and replaced by another given head."""
+    renamed_state = renamed(state, name)
     for prefix in ("", "module.", "_orig_mod.module."):
-        wrapped = {f"{prefix}{key}": value for key, value in given.items()}
-        net, variables = models.load(saved(wrapped), "resnet18")
-        assert net.classes == 5 and is_that(variables, state)
+        wrapped = {f"{prefix}{key}": value for key, value in renamed_state.items()}
+        net, variables = models.load(save_state(wrapped), "resnet18")
+        assert net.classes == 5 and equals_state(variables, state)
     other = {"fc.weight": np.ones((7, 16)), "fc.bias": np.zeros(7)}
-    head = saved(other, "head.safetensors")
-    net, variables = models.load(saved(given), "resnet18", head=head)
+    head = save_state(other, "head.safetensors")
+    net, variables = models.load(save_state(renamed_state), "resnet18", head=head)
     assert net.classes == 7 and (variables["params"]["fc"]["kernel"] == 1).all()
 
 
@@ -413,8 +421,8 @@ def linear(classes, features):
         ),
     ],
 )
-def test_a_head_inside_another_module_is_read_from_its_file(layers, name, saved):
-    path = saved(
+def test_a_head_inside_another_module_is_read_from_its_file(layers, name, save_state):
+    path = save_state(
         {f"{n}.{k}": x for n, layer in layers.items() for k, x in layer.items()}
     )
     weight, bias = state_dicts.read_head(path)
@@ -423,7 +431,7 @@ def test_a_head_inside_another_module_is_read_from_its_file(layers, name, saved)
 
 
 @cases.each(
-    ("layers", "said"),
+    ("layers", "message"),
     [
         # Of the same numbers: which is the last cannot be told.
         ({"a.fc": linear(5, 16), "b.fc": linear(7, 16)}, "got a.fc, b.fc;"),
@@ -432,43 +440,43 @@ def test_a_head_inside_another_module_is_read_from_its_file(layers, name, saved)
         ({"a.fc": linear(16, 16), "a.out2": linear(5, 16)}, "got a.fc, a.out2;"),
     ],
 )
-def test_a_layer_that_may_be_within_a_network_is_no_head_of_its_own(
-    layers, said, saved
-):
+def test_a_layer_from_inside_a_network_is_no_head_file(layers, message, save_state):
     flat = {f"{n}.{k}": x for n, layer in layers.items() for k, x in layer.items()}
-    with pytest.raises(ValueError, match=said):
-        state_dicts.read_head(saved(flat))
+    with pytest.raises(ValueError, match=message):
+        state_dicts.read_head(save_state(flat))
 
 
-def test_a_layer_that_may_be_another_is_never_the_head(state, saved):
-    """Two layers, a projection's names or shape, another width: each has its remedy."""
+def test_an_ambiguous_layer_is_never_taken_as_the_head(state, save_state):
+    """Two layers, a projection's names or shape, another width: each error has its remedy."""
     body = {k: v for k, v in state.items() if k[:3] != "fc."}
     square = {"weight": np.ones((16, 16)), "bias": np.ones(16)}
     narrow = {"weight": np.ones((5, 8)), "bias": np.ones(5)}
-    right = {"weight": np.ones((5, 16)), "bias": np.ones(5)}
-    wrong = {
-        "any of the layers fc.1, fc.3": {"fc.1": square, "fc.3": right},
-        "any of the layers head, aux": {"head": right, "aux": right},
+    correct = {"weight": np.ones((5, 16)), "bias": np.ones(5)}
+    cases = {
+        "any of the layers fc.1, fc.3": {"fc.1": square, "fc.3": correct},
+        "any of the layers head, aux": {"head": correct, "aux": correct},
         "the layer fc.0, of shape 16x16 where resnet18 needs (classes)x16": {
             "fc.0": square
         },
         "the layer head, of shape 5x8": {"head": narrow},
-        "and a bias: if it is, rename": {"head": {"weight": right["weight"]}},
-        "is named as a head; it has embedding beside": {"embedding": right},
+        "and a bias: if it is, rename": {"head": {"weight": correct["weight"]}},
+        "is named as a head; it has embedding beside": {"embedding": correct},
         "it has clf.fc, clf.a beside resnet18's: if one is the head, rename its": {
-            "clf.fc": right,
-            "clf.a": right,
+            "clf.fc": correct,
+            "clf.a": correct,
         },
         "lies elsewhere: give that file by head=": {},
     }
-    for said, layers in wrong.items():
+    for message, layers in cases.items():
         flat = {f"{n}.{k}": x for n, layer in layers.items() for k, x in layer.items()}
         with pytest.raises(ValueError) as refused:
-            models.load(saved({**body, **flat}), "resnet18")
-        assert said in str(refused.value), said
+            models.load(save_state({**body, **flat}), "resnet18")
+        assert message in str(refused.value), message
 
 
-def test_losses_and_metrics_of_a_training_are_left_out(state, saved):
-    given = {f"model.{key}": value for key, value in renamed(state, "head.").items()}
-    given |= {"criterion.weight": np.ones(5), "val_metrics.total": np.ones(1)}
-    assert is_that(models.load(saved(given), "resnet18")[1], state)
+def test_losses_and_metrics_of_a_training_are_left_out(state, save_state):
+    training_state = {
+        f"model.{key}": value for key, value in renamed(state, "head.").items()
+    }
+    training_state |= {"criterion.weight": np.ones(5), "val_metrics.total": np.ones(1)}
+    assert equals_state(models.load(save_state(training_state), "resnet18")[1], state)

@@ -23,9 +23,9 @@ PUBLISHED |= {"squeezenet1_1": 0.349, "mobilenetv3_small": 0.057}
 def test_every_network_has_its_line_in_order():
     start = LINES.index(networks.HEAD[0])
     assert LINES[start + 1] == networks.HEAD[1]
-    found = [re.match(r"\| `(\w+)` \|", line) for line in LINES[start + 2 :]]
-    names = [match[1] for match in found[: len(models.MODELS)]]
-    assert names == list(models.MODELS) and found[len(names)] is None
+    matches = [re.match(r"\| `(\w+)` \|", line) for line in LINES[start + 2 :]]
+    names = [match[1] for match in matches[: len(models.MODELS)]]
+    assert names == list(models.MODELS) and matches[len(names)] is None
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_every_network_has_its_line_in_order():
         for name in models.MODELS
     ],
 )
-def test_a_line_is_what_the_network_is(name):
+def test_each_line_describes_its_network(name):
     assert networks.row(name) in LINES
 
 
@@ -46,8 +46,8 @@ def test_multiplications_are_the_published_ones(name):
     assert flops / 2e9 == pytest.approx(PUBLISHED[name], abs=6e-4)
 
 
-def test_sites_are_told_by_ranges():
+def test_sites_are_abbreviated_by_ranges():
     names = ["stem.conv", "stem", "stage1.block0.conv1", "stage1.block2.conv3"]
     names += ["stage1", "stage4.block1.conv2", "stage4", "fc1"]
-    told = "stem.conv, stem, stage1-4.block0-2.conv1-3, stage1-4, fc1"
-    assert taps.abbreviate(names) == told and taps.abbreviate([]) == ""
+    expected = "stem.conv, stem, stage1-4.block0-2.conv1-3, stage1-4, fc1"
+    assert taps.abbreviate(names) == expected and taps.abbreviate([]) == ""

@@ -38,7 +38,7 @@ ALIKE = ("vgg11_bn", "preact_resnet18", "bagnet9")
 
 
 @functools.cache
-def made(name):
+def make_net(name):
     """Return a small network, arbitrary weights, and images."""
     options, side = SMALL[name]
     net = models.MODELS[name](5, **options)
@@ -57,33 +57,33 @@ def made(name):
 
 @pytest.fixture(params=SMALL)
 def small(request):
-    return made(request.param)
+    return make_net(request.param)
 
 
 @pytest.mark.slow
 @pytest.mark.quick("alexnet")
-def test_parts_are_the_whole(small):
+def test_features_and_head_compose_to_the_network(small):
     """features and head_of compose to the whole network, for all cuts."""
     net, variables, image = small
 
     @jax.jit
     def cut(variables, image):
-        parts = []
+        composed = []
         for stop in range(1, 6):
             f = net.apply(variables, image, method="features", stop=stop)
-            parts.append(net.apply(variables, f, method="head_of", start=stop))
-        return net.apply(variables, image), parts
+            composed.append(net.apply(variables, f, method="head_of", start=stop))
+        return net.apply(variables, image), composed
 
-    whole, parts = cut(variables, image)
-    assert whole.dtype == jnp.float32
-    assert np.ptp(whole, axis=0).max() > 0.01
-    for logits in parts:
-        np.testing.assert_allclose(logits, whole, rtol=1e-5, atol=1e-5)
+    expected, composed = cut(variables, image)
+    assert expected.dtype == jnp.float32
+    assert np.ptp(expected, axis=0).max() > 0.01
+    for logits in composed:
+        np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.quick("alexnet", "preact_resnet18", "bagnet9")
 @cases.each("cut", [0, 6])
-def test_no_cut_outside_the_net(small, cut):
+def test_cuts_outside_the_network_are_refused(small, cut):
     net, variables, image = small
     with pytest.raises(ValueError, match="stop must be in 1 to 5"):
         net.apply(variables, image, method="features", stop=cut)
@@ -101,14 +101,16 @@ def test_a_head_is_initialised_alone(small, start):
     head = jax.eval_shape(
         lambda k, x: net.init(k, x, method="head_of", start=start), KEY, f
     )
-    for kind, whole in variables.items():
-        expected = {k: v for k, v in whole.items() if net.stage_of(k) >= start}
-        found = head.get(kind, {})
-        assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, expected)
+    for kind, collection in variables.items():
+        expected = {k: v for k, v in collection.items() if net.stage_of(k) >= start}
+        head_collection = head.get(kind, {})
+        assert jax.tree.map(jnp.shape, head_collection) == jax.tree.map(
+            jnp.shape, expected
+        )
 
 
 @pytest.mark.quick("alexnet", "vgg11_bn", "preact_resnet18")
-def test_parameters_and_logits_are_float32_whatever_it_computes_in(small):
+def test_parameters_and_logits_are_float32_in_every_precision(small):
     net, _, image = small
     net = net.clone(dtype=jnp.bfloat16)
     logits, variables = jax.eval_shape(net.init_with_output, KEY, image)
@@ -133,7 +135,7 @@ def test_training_with_dropout_needs_a_key(small):
 
 @pytest.mark.slow
 @pytest.mark.quick("densenet121", "preact_resnet18")
-def test_dropout_is_for_training_alone(small):
+def test_dropout_acts_in_training_only(small):
     """Two training passes differ only by the key; evaluation has no dropout."""
     net, variables, image = small
 
@@ -146,11 +148,15 @@ def test_dropout_is_for_training_alone(small):
     def run(variables, key):
         options = dict(train=True, method="head_of", start=5, mutable=["stats"])
         dropped = net.clone(dropout=0.5).apply(variables, f, key, **options)[0]
-        kept = net.clone(dropout=0.0).apply(variables, f, key, **options)[0]
-        return dropped, kept, net.apply(variables, f, method="head_of", start=5)
+        without_dropout = net.clone(dropout=0.0).apply(variables, f, key, **options)[0]
+        return (
+            dropped,
+            without_dropout,
+            net.apply(variables, f, method="head_of", start=5),
+        )
 
-    dropped, kept, plain = run(variables, KEY)
-    np.testing.assert_allclose(kept, plain, rtol=1e-5, atol=1e-5)
+    dropped, without_dropout, plain = run(variables, KEY)
+    np.testing.assert_allclose(without_dropout, plain, rtol=1e-5, atol=1e-5)
     assert not np.allclose(dropped, run(variables, jax.random.key(2))[0])
 
 
@@ -162,7 +168,7 @@ def test_the_last_linear_layer_is_fc(small):
     assert {net.stage_of(name) for name in variables["params"]} >= {0, 1, 5}
 
 
-def test_norms_are_known_by_their_names(small):
+def test_names_of_batch_norms_begin_with_bn(small):
     """Names of batch norms begin with "bn"; SagNet finds the norms of the trunk by them."""
     _, variables, _ = small
     stats = variables.get("stats", {})
@@ -247,20 +253,22 @@ def test_gradients_are_finite_and_reach_every_weight(small):
     @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
     def gradient(params):
         def loss(params):
-            every = {**variables, "params": params}
+            all_variables = {**variables, "params": params}
             net_ = net.clone(dropout=0.0)
-            logits, _ = net_.apply(every, image, KEY, train=True, mutable=["stats"])
+            logits, _ = net_.apply(
+                all_variables, image, KEY, train=True, mutable=["stats"]
+            )
             return jnp.sum(jnp.sin(logits))
 
         return jax.grad(loss)(params)
 
-    found = gradient(variables["params"])
-    for path, x in jax.tree_util.tree_leaves_with_path(found):
+    gradients = gradient(variables["params"])
+    for path, x in jax.tree_util.tree_leaves_with_path(gradients):
         assert np.isfinite(x).all()
         assert np.abs(x).max() > 0, jax.tree_util.keystr(path)
 
 
-def test_refuses_other_images(small):
+def test_images_of_other_shapes_are_refused(small):
     net, variables, image = small
     for wrong in (image.astype(jnp.uint8), image[..., :1]):
         with pytest.raises(ValueError, match="images must be floats"):

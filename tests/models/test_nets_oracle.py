@@ -9,7 +9,14 @@ import pytest
 
 from jbias import models
 from tests import cases, drawn
-from tests.drawn import DRAWN, MADE, ORACLES, published_shape, theirs, variables_of
+from tests.drawn import (
+    DRAWN,
+    MADE,
+    ORACLES,
+    published_name,
+    published_shape,
+    variables_of,
+)
 
 STORED = np.load(ORACLES / "nets.npz")
 DISTORTION = np.load(ORACLES / "distortion.npz")
@@ -49,25 +56,25 @@ SLOW = ("mobilenetv3_large", "bagnet9")  # Others have all their layers.
 )
 def test_names_and_shapes_are_the_published_ones(name):
     net = models.MODELS[name](1000)
-    found = {}
+    shapes = {}
     variables = variables_of(net, 224)
     for path, x in jax.tree_util.tree_leaves_with_path(variables):
-        key = theirs(net, path)
-        assert key not in found
-        found[key] = published_shape(x.shape)
-    assert found == {key: tuple(shape) for key, shape in PUBLISHED[name].items()}
+        key = published_name(net, path)
+        assert key not in shapes
+        shapes[key] = published_shape(x.shape)
+    assert shapes == {key: tuple(shape) for key, shape in PUBLISHED[name].items()}
     if name in COUNTS:
         counts = (math.prod(x.shape) for x in jax.tree.leaves(variables["params"]))
         assert sum(counts) == COUNTS[name]
 
 
-def made(case):
+def make_case(case):
     """Return the network of a case, the oracle's weights, and images."""
     model, size, factor, options = MADE["CASES"][case]
     net = models.MODELS[model](DRAWN["CLASSES"], **options)
 
-    found = drawn.variables(net, size, factor)
-    return net, found, DRAWN["images"](size)
+    variables = drawn.variables(net, size, factor)
+    return net, variables, DRAWN["images"](size)
 
 
 @cases.each(
@@ -83,13 +90,13 @@ def made(case):
     ),
 )
 def test_equals_the_published_implementation(case):
-    net, variables, image = made(case)
+    net, variables, image = make_case(case)
     expected = STORED[f"{case}/logits"]
     # An answer that ignores the image would test nothing.
     assert np.ptp(expected, axis=0).mean() > 0.1
-    found = jax.jit(net.apply)(variables, image)
+    logits = jax.jit(net.apply)(variables, image)
     # Float32 against float64.
-    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 
 
 @cases.each(
@@ -101,7 +108,7 @@ def test_equals_the_published_implementation(case):
         "alexnet",
     ),
 )
-def test_takes_images_from_the_least_size_on(case):
+def test_images_of_the_least_size_are_accepted(case):
     model, _, _, options = MADE["CASES"][case]
     net, least = models.MODELS[model](3, **options), int(STORED[f"{case}/least"])
     variables_of(net, least)
@@ -112,9 +119,9 @@ def test_takes_images_from_the_least_size_on(case):
 
 @pytest.mark.slow
 @cases.each("name", [name for name in STORED.files if name.endswith(".running_var")])
-def test_the_first_batch_norm_remembers_as_theirs(name):
+def test_running_statistics_of_the_first_batch_norm_equal_pytorchs(name):
     case, _, published = name.partition("/")
-    net, variables, image = made(case)
+    net, variables, image = make_case(case)
 
     @jax.jit
     def train(variables, image):
@@ -123,20 +130,20 @@ def test_the_first_batch_norm_remembers_as_theirs(name):
             options["stop"] = 2
         return net.apply(variables, image, jax.random.key(0), **options)[1]
 
-    found = {
-        theirs(net, path): x
+    statistics = {
+        published_name(net, path): x
         for path, x in jax.tree_util.tree_leaves_with_path(train(variables, image))
     }
     for kind in ("running_mean", "running_var"):
         key = published.replace("running_var", kind)
-        np.testing.assert_allclose(found[key], STORED[f"{case}/{key}"], atol=1e-5)
+        np.testing.assert_allclose(statistics[key], STORED[f"{case}/{key}"], atol=1e-5)
 
 
 def test_vgg_with_one_linear_layer_is_that_of_the_distortion_paper():
     """Its VGG-16 at an eighth of the width: batch norm, no hidden layer."""
 
     def name(net, path):
-        return theirs(net, path).replace("classifier.6", "classifier")
+        return published_name(net, path).replace("classifier.6", "classifier")
 
     constants = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
     net = models.MODELS["vgg16_bn"](10, width=8, hidden=0, **constants)
@@ -144,5 +151,5 @@ def test_vgg_with_one_linear_layer_is_that_of_the_distortion_paper():
     image = DISTORTION["images"] / np.float32(255)
     expected = DISTORTION["vgg"]
     assert np.ptp(expected, axis=0).mean() > 0.1
-    found = jax.jit(net.apply)(variables, image)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    logits = jax.jit(net.apply)(variables, image)
+    np.testing.assert_allclose(logits, expected, atol=1e-4)

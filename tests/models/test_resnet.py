@@ -1,6 +1,5 @@
 """Laws of the ResNets: sizes, cuts, taps, initialisation."""
 
-import functools
 import math
 
 import jax
@@ -28,7 +27,7 @@ def tiny(**options):
     return models.MODELS["resnet18"](5, width=8, stem="small", **options)
 
 
-def drawn(net):
+def draw_variables(net):
     """Return arbitrary weights; proper initialisation takes long to compile."""
     rng = np.random.default_rng(0)
     return jax.tree.map(
@@ -38,14 +37,14 @@ def drawn(net):
 
 @pytest.fixture(scope="module")
 def variables():
-    return drawn(tiny())
+    return draw_variables(tiny())
 
 
 def shapes(net, image=IMAGE, **kw):
     return jax.eval_shape(lambda k, x: net.init(k, x, **kw), KEY, image)
 
 
-def test_every_model_has_its_count():
+def test_every_model_has_a_published_parameter_count():
     assert {name for name in models.MODELS if name.startswith("resne")} == set(COUNTS)
 
 
@@ -104,7 +103,7 @@ def test_head_of_features_is_the_net(variables, cut):
 
 
 @cases.each("cut", [0, 6])
-def test_no_cut_outside_the_net(variables, cut):
+def test_cuts_outside_the_network_are_refused(variables, cut):
     with pytest.raises(ValueError, match="stop must be in 1 to 5"):
         tiny().apply(variables, IMAGE, method="features", stop=cut)
     with pytest.raises(ValueError, match="start must be in 1 to 5"):
@@ -115,13 +114,15 @@ def test_no_cut_outside_the_net(variables, cut):
 @cases.each("start", [2, 3, 5])
 def test_a_head_is_initialised_alone(start):
     net = tiny()
-    whole = shapes(net)
+    all_shapes = shapes(net)
     f = jax.eval_shape(
-        lambda v, x: net.apply(v, x, method="features", stop=start), whole, IMAGE
+        lambda v, x: net.apply(v, x, method="features", stop=start), all_shapes, IMAGE
     )
     head = shapes(net, f, method="head_of", start=start)
     for kind in ("params", "stats"):
-        expected = {k: v for k, v in whole[kind].items() if net.stage_of(k) >= start}
+        expected = {
+            k: v for k, v in all_shapes[kind].items() if net.stage_of(k) >= start
+        }
         # A linear layer has no statistics.
         assert head.get(kind, {}) == expected
 
@@ -135,32 +136,32 @@ def test_stages_of_modules(variables):
 
 @pytest.mark.slow
 def test_sites_of_taps():
-    seen = {}
+    tapped = {}
 
     def tap(x, site, key):
-        assert site not in seen
-        seen[site] = (x.shape[-1], key)
+        assert site not in tapped
+        tapped[site] = (x.shape[-1], key)
         return x
 
     net = models.MODELS["resnet50"](5, width=8, stem="small", tap=tap)
     variables = shapes(net)
     jax.eval_shape(net.apply, variables, IMAGE)
-    assert not seen  # Neither initialisation nor evaluation calls it.
+    assert not tapped  # Neither initialisation nor evaluation calls it.
 
     @jax.jit
     def keys(variables):
         net.apply(variables, IMAGE, KEY, train=True, mutable=["stats"])
-        return {site: jax.random.key_data(key) for site, (_, key) in seen.items()}
+        return {site: jax.random.key_data(key) for site, (_, key) in tapped.items()}
 
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), variables)
-    drawn = {tuple(np.asarray(k)) for k in keys(zeros).values()}
-    convs = [site for site in seen if "conv" in site]
+    draw_variables = {tuple(np.asarray(k)) for k in keys(zeros).values()}
+    convs = [site for site in tapped if "conv" in site]
     # The stem and three in each of 16 blocks; projections have none.
     assert len(convs) == 49
     assert convs[:4] == ["stem.conv"] + [f"stage1.block0.conv{i}" for i in (1, 2, 3)]
-    assert set(seen) - set(convs) == {"stem", "stage1", "stage2", "stage3", "stage4"}
-    assert seen["stage1.block0.conv3"][0] == 32
-    assert len(drawn) == len(seen)
+    assert set(tapped) - set(convs) == {"stem", "stage1", "stage2", "stage3", "stage4"}
+    assert tapped["stage1.block0.conv3"][0] == 32
+    assert len(draw_variables) == len(tapped)
 
 
 def test_training_with_dropout_needs_a_key(variables):
@@ -177,12 +178,12 @@ def test_dropout_is_scaled_and_for_training_only(variables):
     # A linear layer that sums shows what reaches it.
     params = {"fc": {"kernel": jnp.ones((64, 5)), "bias": jnp.zeros(5)}}
     head = {"params": params, "stats": {}}
-    kept = net.apply(head, f, KEY, train=True, method="head_of", start=5)[:, 0]
+    dropped = net.apply(head, f, KEY, train=True, method="head_of", start=5)[:, 0]
     # 64 gates of chance 0.75, each passing 4/3: deviation of the mean of 2000 sums.
     spread = (4 / 3) * math.sqrt(64 * 0.75 * 0.25 / 2000)
-    assert abs(kept.mean() - 64) < 5 * spread
+    assert abs(dropped.mean() - 64) < 5 * spread
     # The sum's own deviation is 4/3 sqrt(64 p (1-p)) = 4.6; 20 gates could not hide.
-    assert 4 < kept.std() < 5.3
+    assert 4 < dropped.std() < 5.3
     plain = net.apply(head, f, method="head_of", start=5)
     np.testing.assert_array_equal(plain, 64)
 
@@ -200,7 +201,7 @@ def test_normalises_images_first(variables):
 
 
 @cases.each("image", [jnp.zeros((1, 16, 16, 3), jnp.uint8), jnp.zeros((1, 16, 16, 1))])
-def test_refuses_other_images(variables, image):
+def test_images_of_other_shapes_are_refused(variables, image):
     with pytest.raises(ValueError, match="images must be floats"):
         tiny().apply(variables, image)
 
@@ -250,10 +251,13 @@ def test_initialisation_is_torchvisions():
 
 
 @pytest.mark.slow
-def test_remat_computes_blocks_again_and_the_same():
+def test_remat_recomputes_blocks_with_equal_gradients():
     """Gradients are equal; four blocks' convolutions occur twice in the program."""
-    short = functools.partial(tiny, depths=(1, 1, 1, 1))
-    variables = drawn(short())
+
+    def short(**options):
+        return tiny(depths=(1, 1, 1, 1), **options)
+
+    variables = draw_variables(short())
 
     def gradient(net):
         def loss(params):
@@ -264,13 +268,21 @@ def test_remat_computes_blocks_again_and_the_same():
 
         return jax.jit(jax.grad(loss)).lower(variables["params"])
 
-    both = [gradient(short()), gradient(short(remat=True))]
-    quick = {"xla_backend_optimization_level": 0}  # Each runs once.
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5),
-        *(one.compile(quick)(variables["params"]) for one in both),
-    )
-    # Compilers for CPUs take it back, so that the program before them is looked at.
-    counts = [one.as_text().count("stablehlo.convolution") for one in both]
-    assert counts[1] - counts[0] == 11  # Two a block and three projections.
+    def run(lowered):
+        # The program runs once: compilation is the larger cost.
+        return lowered.compile({"xla_backend_optimization_level": 0})(
+            variables["params"]
+        )
+
+    def count_convolutions(lowered):
+        # XLA for CPUs undoes rematerialisation: count before compilation.
+        return lowered.as_text().count("stablehlo.convolution")
+
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+    stored, recomputed = gradient(short()), gradient(short(remat=True))
+    jax.tree.map(assert_close, run(stored), run(recomputed))
+    # Two convolutions per block and three projections.
+    assert count_convolutions(recomputed) - count_convolutions(stored) == 11
     assert taps.sites(short(remat=True)) == taps.sites(short())

@@ -23,14 +23,16 @@ WORDS = {
 
 
 def torch_name(path) -> str:
-    """Return PyTorch's name: ("stage1_block0", "bn1", "mean") is layer1.0.bn1.running_mean."""
+    """Return PyTorch's name: ("stage1_block0", "bn1", "mean") is
+    layer1.0.bn1.running_mean.
+    """
     words = [entry.key for entry in path]
     words = [WORDS.get(word, word) for word in words]
     words[0] = words[0].replace("stage", "layer").replace("_block", ".")
     return ".".join(words)
 
 
-def drawn(path, shape):
+def draw_tensor(path, shape):
     """Return the oracle's tensor of a path, in our layout."""
     if len(shape) == 4:
         h, w, i, o = shape
@@ -46,17 +48,17 @@ def run(case: str) -> dict[str, np.ndarray]:
     target = jax.nn.one_hot(DRAWN["labels"](), DRAWN["CLASSES"])
     shapes = jax.eval_shape(net.init, jax.random.key(0), image)
     variables = jax.tree_util.tree_map_with_path(
-        lambda path, x: drawn(path[1:], x.shape), shapes
+        lambda path, x: draw_tensor(path[1:], x.shape), shapes
     )
 
     def loss(params, stats):
-        both = {"params": params, "stats": stats}
-        logits, new = net.apply(both, image, train=True, mutable=["stats"])
+        variables = {"params": params, "stats": stats}
+        logits, new = net.apply(variables, image, train=True, mutable=["stats"])
         ce = optax.softmax_cross_entropy(logits, target).mean()
         return ce, (logits, new["stats"])
 
     @jax.jit
-    def both(params, stats):
+    def train_and_evaluate(params, stats):
         if bottleneck:  # The oracle holds no gradients; they take long to compile.
             grads, (_, (train, new)) = {}, loss(params, stats)
         else:
@@ -64,14 +66,14 @@ def run(case: str) -> dict[str, np.ndarray]:
         plain = net.apply({"params": params, "stats": stats}, image)
         return {"train": train, "eval": plain}, new, grads
 
-    logits, stats, grads = both(variables["params"], variables["stats"])
-    found = dict(logits)
+    logits, stats, grads = train_and_evaluate(variables["params"], variables["stats"])
+    quantities = dict(logits)
     for path, x in jax.tree_util.tree_leaves_with_path(stats):
-        found[torch_name(path)] = x
+        quantities[torch_name(path)] = x
     for path, x in jax.tree_util.tree_leaves_with_path(grads):
         x = x.transpose(3, 2, 0, 1) if x.ndim == 4 else x.T
-        found[f"grad.{torch_name(path)}"] = x
-    return {name: np.asarray(x) for name, x in found.items()}
+        quantities[f"grad.{torch_name(path)}"] = x
+    return {name: np.asarray(x) for name, x in quantities.items()}
 
 
 @pytest.mark.slow
@@ -85,10 +87,10 @@ def test_equals_pytorch(case):
     }
     # An answer that ignores the image would test nothing.
     assert np.ptp(expected["eval"], axis=0).mean() > 0.1
-    found = run(case)
+    quantities = run(case)
     for name, value in expected.items():
         # Float32 against float64. Gradients jump where a ReLU's input changes sign by
         # rounding, as PyTorch's own do on other images.
         bound = 0.02 * np.abs(value).max() if name.startswith("grad") else 1e-4
-        gap = np.abs(found[name] - value).max()
-        assert gap < bound, f"{name}: {gap}"
+        difference = np.abs(quantities[name] - value).max()
+        assert difference < bound, f"{name}: {difference}"

@@ -15,15 +15,15 @@ def transfer():
     return jax.jit(models.TRANSFERS["small"](), static_argnums=1)
 
 
-def kept(tree):
+def identity(tree):
     return tree
 
 
-def turned(tree):
+def shift_by_one(tree):
     return jax.tree.map(lambda x: jnp.roll(x, 1, 0), tree)
 
 
-def plain(colour, n=4):
+def uniform_images(colour, n=4):
     return jnp.broadcast_to(jnp.array(colour), (n, 32, 32, 3))
 
 
@@ -35,49 +35,54 @@ def test_shipped_weights_are_small():
 def test_sizes_are_multiples_of_four(transfer):
     for side, expected in ((32, 32), (30, 32), (64, 64)):
         image = jnp.full((2, side, side, 3), 0.5)
-        assert transfer({"image": image}, kept, 1.0).shape == (2, expected, expected, 3)
+        assert transfer({"image": image}, identity, 1.0).shape == (
+            2,
+            expected,
+            expected,
+            3,
+        )
 
 
 def test_colours_follow_the_style(transfer):
     """Squares on a ground get the two colours of another picture."""
-    content, style = (
-        np.array(plain(ground)).copy() for ground in ((0.2, 0.3, 0.7), (0.8, 0.6, 0.3))
-    )
+    content = np.array(uniform_images((0.2, 0.3, 0.7))).copy()
+    style = np.array(uniform_images((0.8, 0.6, 0.3))).copy()
     content[:, 8:24, 8:24] = (0.5, 0.6, 0.9)
     style[:, :, 16:] = (0.6, 0.3, 0.1)
-    found = transfer({"image": content}, kept, 1.0, {"image": style})
-    np.testing.assert_allclose(found.mean((1, 2)), style.mean((1, 2)), atol=0.1)
+    stylised = transfer({"image": content}, identity, 1.0, {"image": style})
+    np.testing.assert_allclose(stylised.mean((1, 2)), style.mean((1, 2)), atol=0.1)
 
 
 @pytest.mark.slow
 def test_patterns_follow_the_style(transfer):
-    """A grey picture gets another's stripes: it varies down, hardly across."""
+    """A grey picture gets the stripes of another picture: it varies down, hardly across."""
     tile = style.tiles()[0][:32, :32]
     rows = np.repeat((0.3 + 0.4 * tile)[None, :, :, None], 3, -1)
-    found = transfer({"image": plain((0.5,) * 3, 1)}, kept, 1.0, {"image": rows})[0]
-    down = jnp.abs(jnp.diff(found, axis=0)).mean()
-    across = jnp.abs(jnp.diff(found, axis=1)).mean()
+    stylised = transfer(
+        {"image": uniform_images((0.5,) * 3, 1)}, identity, 1.0, {"image": rows}
+    )[0]
+    down = jnp.abs(jnp.diff(stylised, axis=0)).mean()
+    across = jnp.abs(jnp.diff(stylised, axis=1)).mean()
     assert down > 0.05 and down > 3 * across
 
 
 @pytest.mark.slow
-def test_alpha_leads_from_the_own_style_to_the_others(transfer):
+def test_alpha_interpolates_between_own_and_other_style(transfer):
     image = jnp.asarray(style.draw(np.random.default_rng(0), 8).image) / 255
     batch = {"image": image}
-    own, half, other = (
-        transfer(batch, permute, alpha)
-        for permute, alpha in ((kept, 1.0), (turned, 0.5), (turned, 1.0))
-    )
-    np.testing.assert_allclose(transfer(batch, turned, 0.0), own, atol=1e-4)
-    whole = jnp.abs(other - own).mean()
-    assert 0 < jnp.abs(half - own).mean() < whole
+    own_style = transfer(batch, identity, 1.0)
+    half = transfer(batch, shift_by_one, 0.5)
+    other_style = transfer(batch, shift_by_one, 1.0)
+    np.testing.assert_allclose(transfer(batch, shift_by_one, 0.0), own_style, atol=1e-4)
+    full_distance = jnp.abs(other_style - own_style).mean()
+    assert 0 < jnp.abs(half - own_style).mean() < full_distance
 
 
 def test_no_gradient_passes(transfer):
     def total(image):
-        return transfer({"image": image}, turned, 1.0).sum()
+        return transfer({"image": image}, shift_by_one, 1.0).sum()
 
-    assert not jax.grad(total)(plain((0.4,) * 3)).any()
+    assert not jax.grad(total)(uniform_images((0.4,) * 3)).any()
 
 
 def test_refuses_other_weights(tmp_path):

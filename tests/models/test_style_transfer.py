@@ -16,29 +16,29 @@ RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(6, 5, 7, 4)) * RNG.uniform(1, 3, (6, 1, 1, 4)) + 1)
 
 
-def turned(tree):
+def shift_by_one(tree):
     """Return statistics in which each image has those of the previous image."""
     return jax.tree.map(lambda x: jnp.roll(x, 1, 0), tree)
 
 
-def kept(tree):
+def identity(tree):
     return tree
 
 
 @pytest.fixture(scope="module")
 def arrays():
     """Return the oracle's weights in our layout."""
-    found = {}
+    weights_by_name = {}
     for name, shape in style_transfer.PUBLISHED.shapes.items():
         net, number, kind = name.split("/")
         net = "vgg" if net == "encoder" else net
         if kind == "bias":
-            found[name] = DRAWN["draw"](f"{net}/{number}.bias", shape)
+            weights_by_name[name] = DRAWN["draw"](f"{net}/{number}.bias", shape)
         else:
             h, w, i, o = shape
             value = DRAWN["draw"](f"{net}/{number}.weight", (o, i, h, w))
-            found[name] = value.transpose(2, 3, 1, 0)
-    return found
+            weights_by_name[name] = value.transpose(2, 3, 1, 0)
+    return weights_by_name
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +58,21 @@ def test_equals_pytorch(case, arrays, weights):
     features = jax.jit(encoder.apply)(style_transfer.nest(arrays, "encoder"), image)
     transfer = style_transfer.vgg(weights=weights)
     alpha = DRAWN["ALPHA"]
-    found = jax.jit(lambda x: transfer({"image": x}, turned, alpha))(image)
-    for name, value in (("features", features[..., ::8]), ("image", found)):
+    stylised = jax.jit(lambda x: transfer({"image": x}, shift_by_one, alpha))(image)
+    for name, value in (("features", features[..., ::8]), ("image", stylised)):
         expected = stored[f"{case}/{name}"]
         assert value.shape == expected.shape
         # Float32 against float64; in units of how much the images differ.
         assert np.abs(value - expected).max() < 1e-4 * np.ptp(expected, axis=0).max()
-    assert found.min() < 0 and found.max() > 1  # Not cut.
-    assert found.shape[1:3] == tuple(-(-side // 8) * 8 for side in image.shape[1:3])
+    assert stylised.min() < 0 and stylised.max() > 1  # Not cut.
+    assert stylised.shape[1:3] == tuple(-(-side // 8) * 8 for side in image.shape[1:3])
 
 
 def test_takes_the_styles_statistics():
     content = style_transfer.statistics(X)
-    moved = style_transfer.adain(X, content, turned(content), alpha=1.0)
+    moved = style_transfer.adain(X, content, shift_by_one(content), alpha=1.0)
     new_mean, new_std = style_transfer.statistics(moved)
-    mean, std = turned(content)
+    mean, std = shift_by_one(content)
     np.testing.assert_allclose(new_mean, mean, atol=1e-5)
     # Up to the epsilon, relative 1e-5 / var.
     np.testing.assert_allclose(new_std, std, rtol=1e-4)
@@ -105,42 +105,44 @@ def pixels():
 
 def test_alpha_goes_from_the_content_to_the_style(pixels):
     batch = {"image": X}
-    np.testing.assert_array_equal(pixels(batch, turned, 0.0), X)
-    whole = pixels(batch, turned, 1.0)
-    half = pixels(batch, turned, 0.5)
-    np.testing.assert_allclose(half, (X + whole) / 2, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(pixels(batch, shift_by_one, 0.0), X)
+    full = pixels(batch, shift_by_one, 1.0)
+    half = pixels(batch, shift_by_one, 0.5)
+    np.testing.assert_allclose(half, (X + full) / 2, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
 def test_ones_own_style_is_the_identity(pixels, alpha):
-    np.testing.assert_allclose(pixels({"image": X}, kept, alpha), X, atol=1e-5)
+    np.testing.assert_allclose(pixels({"image": X}, identity, alpha), X, atol=1e-5)
 
 
-def test_styles_may_come_from_elsewhere(pixels):
+def test_styles_may_come_from_other_images(pixels):
     """Styles from images of another size, in another order than the contents."""
-    style = {"image": turned(X)}
-    found = pixels({"image": X}, kept, 1.0, style)
-    np.testing.assert_allclose(found, pixels({"image": X}, turned, 1.0), atol=1e-6)
-    larger = {"image": jnp.tile(turned(X), (1, 3, 2, 1))}
-    mean, _ = style_transfer.statistics(pixels({"image": X}, turned, 1.0, larger))
-    expected, _ = turned(style_transfer.statistics(style["image"]))
+    style = {"image": shift_by_one(X)}
+    stylised = pixels({"image": X}, identity, 1.0, style)
+    np.testing.assert_allclose(
+        stylised, pixels({"image": X}, shift_by_one, 1.0), atol=1e-6
+    )
+    larger = {"image": jnp.tile(shift_by_one(X), (1, 3, 2, 1))}
+    mean, _ = style_transfer.statistics(pixels({"image": X}, shift_by_one, 1.0, larger))
+    expected, _ = shift_by_one(style_transfer.statistics(style["image"]))
     np.testing.assert_allclose(mean, expected, atol=1e-5)
 
 
 def test_the_same_images_are_encoded_once():
-    seen = []
+    encoded_shapes = []
 
     def encode(x):
-        seen.append(x.shape)
+        encoded_shapes.append(x.shape)
         return x
 
     transfer = style_transfer.make_transfer(encode, lambda f: f)
-    transfer({"image": X}, turned, 1.0)
-    assert len(seen) == 1
-    transfer({"image": X}, turned, 1.0, {"image": X})
-    assert len(seen) == 3
+    transfer({"image": X}, shift_by_one, 1.0)
+    assert len(encoded_shapes) == 1
+    transfer({"image": X}, shift_by_one, 1.0, {"image": X})
+    assert len(encoded_shapes) == 3
 
 
 def test_no_gradient_passes(pixels):
-    grad = jax.grad(lambda x: jnp.sum(pixels({"image": x}, turned, 0.5) ** 2))(X)
+    grad = jax.grad(lambda x: jnp.sum(pixels({"image": x}, shift_by_one, 0.5) ** 2))(X)
     np.testing.assert_array_equal(grad, 0)

@@ -32,19 +32,20 @@ QUICK = ("preact_resnet18", "vgg11", "vit_small32")
         for name in models.MODELS
     ],
 )
-def test_every_network_can_be_looked_into(name):
+def test_features_and_gradients_can_be_read_in_every_network(name):
     """Sites can be read also if a submodule has the name of a site."""
     net = models.MODELS[name](5)
     image = jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.float32)
     variables = jax.eval_shape(net.init, KEY, image)
-    _, seen = jax.eval_shape(functools.partial(taps.read, net), variables, image)
-    assert set(seen) == set(taps.sites(net, 64))
-    site = [one for one in seen if one.startswith(("stage", "block"))][-1]
-    pull = functools.partial(
-        taps.site_gradient, net, site=site, score=lambda z: z.max(-1)
-    )
-    for found in jax.eval_shape(pull, variables, image):
-        assert found.shape == seen[site].shape
+    _, features = jax.eval_shape(functools.partial(taps.read, net), variables, image)
+    assert set(features) == set(taps.sites(net, 64))
+    site = [site for site in features if site.startswith(("stage", "block"))][-1]
+
+    def pull(variables, image):
+        return taps.site_gradient(net, variables, image, site, lambda z: z.max(-1))
+
+    for array in jax.eval_shape(pull, variables, image):
+        assert array.shape == features[site].shape
 
 
 @pytest.mark.slow
@@ -61,14 +62,14 @@ def test_reading_changes_no_logit(net):
     def run(variables, image):
         plain = net.apply(variables, image)
         f = net.apply(variables, image, method="features")
-        logits, seen = taps.read(net, variables, image)
-        order.extend(seen)
-        return logits, seen, plain, f
+        logits, features = taps.read(net, variables, image)
+        order.extend(features)
+        return logits, features, plain, f
 
-    logits, seen, plain, f = run(variables, IMAGE)
+    logits, features, plain, f = run(variables, IMAGE)
     assert jnp.array_equal(logits, plain) and jnp.ptp(logits) > 0
     assert order == list(taps.sites(net, 16))
-    assert jnp.array_equal(seen["stage2"], f)
+    assert jnp.array_equal(features["stage2"], f)
 
 
 def test_sites_are_in_the_order_of_the_network(net):
@@ -80,12 +81,12 @@ def test_sites_are_in_the_order_of_the_network(net):
     assert len(set(sites)) == len(sites)
 
 
-def test_variables_hold_nothing_that_was_read(net):
+def test_reading_adds_no_variables(net):
     assert set(jax.eval_shape(net.init, KEY, IMAGE)) == {"params", "stats"}
 
 
 @pytest.mark.slow
-def test_pulling_at_a_site_is_the_gradient_of_what_follows(net):
+def test_the_gradient_at_a_stage_is_that_of_its_head(net):
     """At a stage the gradient equals that of head_of, to the bit."""
     variables = net.init(KEY, IMAGE)
 
@@ -93,30 +94,31 @@ def test_pulling_at_a_site_is_the_gradient_of_what_follows(net):
         return logits.max(-1)
 
     x, gradient = taps.site_gradient(net, variables, IMAGE, "stage2", score)
-    kept = net.apply(variables, IMAGE, method="features", stop=3)
-    after = jax.grad(
+    stage_features = net.apply(variables, IMAGE, method="features", stop=3)
+    head_gradient = jax.grad(
         lambda f: score(net.apply(variables, f, method="head_of", start=3)).sum()
-    )(kept)
-    assert jnp.array_equal(x, kept)
-    assert jnp.array_equal(gradient, after) and bool((after != 0).any())
+    )(stage_features)
+    assert jnp.array_equal(x, stage_features)
+    assert jnp.array_equal(gradient, head_gradient) and bool((head_gradient != 0).any())
 
 
 @pytest.mark.slow
-def test_pulling_inside_a_block_is_the_slope_there():
+def test_the_gradient_inside_a_block_is_the_finite_difference():
     net = models.MODELS["resnet18"](5, width=8, stem="small")
     variables = net.init(KEY, IMAGE)
     site = "stage4.block1.conv1"
     x, gradient = taps.site_gradient(net, variables, IMAGE, site, lambda z: z[:, 0])
     step = 1e-2 * jax.random.normal(KEY, x.shape)
     added = {"added": {"stage4_block1": {taps.variable_name(site): step}}}
-    moved, at = (net.apply({**variables, **more}, IMAGE)[:, 0] for more in (added, {}))
+    moved = net.apply({**variables, **added}, IMAGE)[:, 0]
+    unmoved = net.apply(variables, IMAGE)[:, 0]
     slope = (gradient * step).sum((1, 2, 3))
-    assert jnp.allclose(moved - at, slope, rtol=0.05, atol=1e-6)
+    assert jnp.allclose(moved - unmoved, slope, rtol=0.05, atol=1e-6)
     assert x.shape == (2, 2, 2, 64)
 
 
 @pytest.mark.slow
-def test_pulling_at_no_site_is_refused(net):
+def test_gradients_at_unknown_sites_are_refused(net):
     variables = net.init(KEY, IMAGE)
     with pytest.raises(ValueError, match="site must be one of .*stage1.*got 'stage9'"):
         taps.site_gradient(net, variables, IMAGE, "stage9", lambda z: z[:, 0])

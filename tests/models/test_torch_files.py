@@ -18,20 +18,20 @@ FORMS = ("torch_zip.pth", "torch_stream.pth")
 
 
 @cases.each("form", FORMS)
-def test_reads_what_pytorch_wrote(form):
+def test_files_written_by_pytorch_are_read(form):
     """Reads views, transposes, empty tensors, scalars and every dtype."""
-    found = torch_files.read(ORACLES / form)
+    arrays = torch_files.read(ORACLES / form)
     expected = np.load(ORACLES / "torch_files.npz")
-    assert list(found) == expected.files  # In order; "steps", no tensor, is left out.
+    assert list(arrays) == expected.files  # In order; "steps", no tensor, is left out.
     for name in expected.files:
-        np.testing.assert_array_equal(found[name], expected[name])
-        assert found[name].dtype == expected[name].dtype
-        assert found[name].flags.writeable and found[name].flags.owndata
+        np.testing.assert_array_equal(arrays[name], expected[name])
+        assert arrays[name].dtype == expected[name].dtype
+        assert arrays[name].flags.writeable and arrays[name].flags.owndata
 
 
 @cases.each("form", FORMS)
 @cases.each("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_refuses_what_is_cut_short(form, share, tmp_path):
+def test_truncated_files_are_refused(form, share, tmp_path):
     data = (ORACLES / form).read_bytes()
     path = tmp_path / "cut.pth"
     path.write_bytes(data[: int(len(data) * share)])
@@ -73,12 +73,12 @@ def archive(thing) -> bytes:
 
 
 @cases.each("form", [stream, archive])
-def test_runs_nothing(form, tmp_path):
-    path, made = tmp_path / "evil.pth", tmp_path / "made"
-    path.write_bytes(form({"weight": Runs(made)}))
+def test_reading_runs_no_code(form, tmp_path):
+    path, folder = tmp_path / "evil.pth", tmp_path / "made"
+    path.write_bytes(form({"weight": Runs(folder)}))
     with pytest.raises(ValueError, match=r"asks for posix.mkdir: it wants to run"):
         torch_files.read(path)
-    assert not made.exists()
+    assert not folder.exists()
 
 
 @cases.each(
@@ -94,7 +94,7 @@ def test_runs_nothing(form, tmp_path):
         ("osprey Net", False),
     ],
 )
-def test_what_would_run_a_command_is_not_to_be_loaded_anywhere(
+def test_the_error_of_a_malicious_file_does_not_advise_torch_load(
     named, is_hostile, tmp_path
 ):
     """The error does not advise torch.load, which would run the command."""
@@ -105,14 +105,14 @@ def test_what_would_run_a_command_is_not_to_be_loaded_anywhere(
         members.writestr("x/data.pkl", pickled)
     with pytest.raises(ValueError, match=f"asks for {module}.{name}") as refused:
         torch_files.read(path)
-    said = str(refused.value)
-    assert ("do not load it" in said) == is_hostile
-    assert ("torch.load" in said) != is_hostile
+    error_text = str(refused.value)
+    assert ("do not load it" in error_text) == is_hostile
+    assert ("torch.load" in error_text) != is_hostile
 
 
 @cases.each("form", [stream, archive])
 @cases.each("thing", [[1, 2], "weights", 3])
-def test_refuses_what_is_no_state_dict(form, thing, tmp_path):
+def test_files_without_state_dict_are_refused(form, thing, tmp_path):
     path = tmp_path / "other.pth"
     path.write_bytes(form(thing))
     with pytest.raises(ValueError, match="must be a PyTorch state dict"):
@@ -141,7 +141,7 @@ def test_refuses_the_oldest_form_by_name(tmp_path):
     ("offset", "shape", "strides"),
     [(0, (3, 3), (3, 1)), (-1, (2,), (1,)), (0, (2,), (-1,)), (8, (1,), (1,))],
 )
-def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
+def test_tensors_outside_their_storage_are_refused(offset, shape, strides):
     storages = {"0": np.arange(8, dtype=np.float32)}
     tensor = torch_files.Tensor("0", offset, shape, strides)
     with pytest.raises(ValueError, match="a tensor"):
@@ -149,17 +149,17 @@ def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
 
 
 @cases.each(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"hello, these are weights", "does not begin as what torch.save writes"),
         (b"\x7fELF and more of it", "does not begin as what torch.save writes"),
         (b"PK\3\4" + bytes(100), "end is missing or damaged .* copy the file anew"),
     ],
 )
-def test_what_is_no_such_file_or_cut_is_told_with_its_remedy(tmp_path, content, said):
+def test_errors_of_other_or_truncated_files_have_a_remedy(tmp_path, content, message):
     path = tmp_path / "x.pth"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         torch_files.read(path)
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_such_file_or_cut_is_told_with_its_remedy(tmp_path, content, 
     "thing",
     [b"\x80\x02L" + b"9" * 5000 + b"L\n.", pickle.dumps({1 << 20_000: 1}, 2)],
 )
-def test_a_giant_number_is_told_as_that(thing, tmp_path):
+def test_a_giant_number_has_an_error_of_its_own(thing, tmp_path):
     path = tmp_path / "giant.pth"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("a/data.pkl", thing)

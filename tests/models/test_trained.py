@@ -39,7 +39,7 @@ def number_of(variables):
 
 
 @pytest.fixture
-def run(tmp_path):
+def write_run(tmp_path):
     """Write a workdir with steps {number: (states, accuracies)}."""
 
     def make(steps, **config):
@@ -64,19 +64,19 @@ def run(tmp_path):
 
 
 @pytest.mark.slow
-def test_each_seed_has_its_own_best_step(run):
-    found = run(
+def test_each_seed_has_its_own_best_step(write_run):
+    workdir = write_run(
         {
             1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2}),
             2: ((state(11), state(12)), {"0/3": 0.4, "0/5": 0.6}),
             3: ((state(21), state(22)), {"0/3": 0.5, "0/5": 0.6}),
         }
     )
-    net, variables = models.load(found, seed=3)
+    net, variables = models.load(workdir, seed=3)
     assert net == net_of(0)[0] and number_of(variables) == 1
-    assert number_of(models.load(found, seed=5)[1]) == 12
-    assert number_of(models.load(found, seed=5, step="latest")[1]) == 22
-    assert number_of(models.load(found, seed=3, step=2)[1]) == 11
+    assert number_of(models.load(workdir, seed=5)[1]) == 12
+    assert number_of(models.load(workdir, seed=5, step="latest")[1]) == 22
+    assert number_of(models.load(workdir, seed=3, step=2)[1]) == 11
     for options, match in (
         ({}, "seed must be one of"),
         ({"seed": 4}, "seed must be one of"),
@@ -85,57 +85,57 @@ def test_each_seed_has_its_own_best_step(run):
         ({"seed": 3, "model": "resnet50"}, "holds the model 'resnet18'"),
     ):
         with pytest.raises(ValueError, match=match):
-            models.load(found, **options)
-    metrics = pathlib.Path(found) / "checkpoints/2/metrics/metrics"
+            models.load(workdir, **options)
+    metrics = pathlib.Path(workdir) / "checkpoints/2/metrics/metrics"
     for text in ("[" * 10**5, "[1]", '{"0/3": []}', '{"x/3": 1}', "{"):
         metrics.write_text(text)
         with pytest.raises(ValueError, match="the validation at step 2 is damaged"):
-            models.load(found, seed=3)
+            models.load(workdir, seed=3)
 
 
 @pytest.mark.slow
-def test_later_stages_come_first_and_averages_are_read(run):
+def test_later_stages_come_first_and_averages_are_read(write_run):
     """The best step of the last stage is read, even if an earlier stage was better."""
-    found = run(
+    workdir = write_run(
         {
             1: ((state(1, 7),), {"0/0": 0.9}),
             2: ((state(2, 8),), {"1/0": 0.3}),
         },
         seeds=[0],
     )
-    assert number_of(models.load(found)[1]) == 8
+    assert number_of(models.load(workdir)[1]) == 8
 
 
 @pytest.mark.slow
-def test_branches_have_states_of_their_own(run):
+def test_branches_have_states_of_their_own(write_run):
     vary = [{"key": "optim.rate", "values": [0.1, 0.01]}]
-    found = run(
+    workdir = write_run(
         {1: (tuple(state(n) for n in (1, 2, 3, 4)), {})},
         vary=vary,
     )
-    branch = found / "vary" / "optim.rate=0.01"
+    branch = workdir / "vary" / "optim.rate=0.01"
     branch.mkdir(parents=True)
     assert number_of(models.load(branch, seed=5)[1]) == 4
     with pytest.raises(ValueError, match="must be one branch"):
-        models.load(found, seed=5)
+        models.load(workdir, seed=5)
     with pytest.raises(ValueError, match="must be one branch"):
         trained._branch_index("x", "optim.rate=0.01", {"vary": []})
-    (found / "vary" / "optim.rate=1").mkdir()
+    (workdir / "vary" / "optim.rate=1").mkdir()
     with pytest.raises(ValueError, match="has no branch 'optim.rate=1'"):
-        models.load(found / "vary" / "optim.rate=1", seed=5)
+        models.load(workdir / "vary" / "optim.rate=1", seed=5)
 
 
 @pytest.mark.slow
-def test_a_damaged_step_is_told_in_one_line(run):
+def test_a_damaged_step_has_a_one_line_error(write_run):
     """A damaged step gives a one-line error in evaluation, export and initialisation."""
-    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
-    for path in (found / "checkpoints" / "1" / "state").rglob("*"):
+    workdir = write_run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    for path in (workdir / "checkpoints" / "1" / "state").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
     for read in (
-        lambda: models.load(found, seed=3),
-        lambda: checkpointing.load_initial_nets(found, [3]),
-        lambda: trained.read_nets(found / "checkpoints", 1),
+        lambda: models.load(workdir, seed=3),
+        lambda: checkpointing.load_initial_nets(workdir, [3]),
+        lambda: trained.read_nets(workdir / "checkpoints", 1),
     ):
         with pytest.raises(ValueError, match="1 cannot be read .*take another step"):
             read()
@@ -146,80 +146,79 @@ def test_refuses_folders_that_are_no_run(tmp_path):
         models.load(tmp_path)
 
 
-def test_an_imported_network_is_one_to_start_from(tmp_path):
+def test_runs_can_start_from_an_imported_network(tmp_path):
     net, variables = net_of(4)
     models.save_run(tmp_path / "run", net, variables)
-    again, same = models.load(tmp_path / "run")
-    assert again == net
-    jax.tree.map(np.testing.assert_array_equal, same, variables)
-    given = checkpointing.load_initial_nets(tmp_path / "run", [0, 1])
-    assert [number_of(one) for one in given] == [4, 4]
+    loaded_net, loaded_variables = models.load(tmp_path / "run")
+    assert loaded_net == net
+    jax.tree.map(np.testing.assert_array_equal, loaded_variables, variables)
+    initial_nets = checkpointing.load_initial_nets(tmp_path / "run", [0, 1])
+    assert [number_of(initial) for initial in initial_nets] == [4, 4]
     with pytest.raises(ValueError, match="must be a new folder"):
         models.save_run(tmp_path / "run", net, variables)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
-def test_the_command_writes_both(out, run, tmp_path, capsys):
-    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
-    arguments = [f"--checkpoint={found}", "--seed=5", f"--out={tmp_path / out}"]
+def test_the_command_exports_files_and_folders(out, write_run, tmp_path, capsys):
+    workdir = write_run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    arguments = [f"--checkpoint={workdir}", "--seed=5", f"--out={tmp_path / out}"]
     assert prepare.main(["export", *arguments]) == 0
     assert "ResNet of 5 classes" in capsys.readouterr().out
     assert number_of(models.load(tmp_path / out)[1]) == 2
-    wrong = [f"--checkpoint={found}", f"--out={tmp_path / 'y.safetensors'}"]
+    wrong = [f"--checkpoint={workdir}", f"--out={tmp_path / 'y.safetensors'}"]
     assert prepare.main(["export", *wrong]) == 2
     assert "seed must be one of [3, 5]" in capsys.readouterr().err
 
 
 @cases.each("name", ["x.pth", "x.PT", "x.npz", "x.Safetensors"])
-def test_files_that_are_not_written_are_refused_before_anything_is_read(
-    name, tmp_path, capsys
-):
-    asked = ["export", f"--checkpoint={tmp_path / 'none'}", f"--out={tmp_path / name}"]
-    assert prepare.main(asked) == 2
+def test_unsupported_export_formats_are_refused_before_reading(name, tmp_path, capsys):
+    argv = ["export", f"--checkpoint={tmp_path / 'none'}", f"--out={tmp_path / name}"]
+    assert prepare.main(argv) == 2
     assert "--out must end with .safetensors, or be a folder" in capsys.readouterr().err
     assert not (tmp_path / name).exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
-def test_an_export_keeps_the_names_of_its_classes(out, run, tmp_path):
+def test_an_export_keeps_the_names_of_its_classes(out, write_run, tmp_path):
     """Class names are copied from the run, and from one export to the next."""
-    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
-    assert class_names.read(found) is None
+    workdir = write_run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    assert class_names.read(workdir) is None
     names = ["a", "b", "c", "d", "\u00e9"]
-    told = {"data": {"train/0": {"names": names, "space": "names"}}}
-    (found / "provenance.json").write_text(json.dumps(told))
-    (found / "vary/x=1").mkdir(parents=True)
-    said = class_names.Classes(tuple(names), "names")
-    assert class_names.read(found) == class_names.read(found / "vary/x=1") == said
-    shutil.rmtree(found / "vary")
+    provenance = {"data": {"train/0": {"names": names, "space": "names"}}}
+    (workdir / "provenance.json").write_text(json.dumps(provenance))
+    (workdir / "vary/x=1").mkdir(parents=True)
+    classes = class_names.Classes(tuple(names), "names")
+    assert (
+        class_names.read(workdir) == class_names.read(workdir / "vary/x=1") == classes
+    )
+    shutil.rmtree(workdir / "vary")
     first, second = tmp_path / out, tmp_path / f"again-{out}"
-    for given, made in ((found, first), (first, second)):
-        seed = ["--seed=5"] if given == found else []
-        assert (
-            prepare.main(["export", f"--checkpoint={given}", *seed, f"--out={made}"])
-            == 0
-        )
-        assert class_names.read(made) == said
-        assert models.load(made)[0].classes == 5
+    for source, export in ((workdir, first), (first, second)):
+        seed = ["--seed=5"] if source == workdir else []
+        argv = ["export", f"--checkpoint={source}", *seed, f"--out={export}"]
+        assert prepare.main(argv) == 0
+        assert class_names.read(export) == classes
+        assert models.load(export)[0].classes == 5
     net, variables = net_of(1)
     with pytest.raises(ValueError, match="must name the network's 5, got 1"):
-        models.save_run(tmp_path / "z", net, variables, said._replace(names=("a",)))
+        models.save_run(tmp_path / "z", net, variables, classes._replace(names=("a",)))
 
 
 @cases.each(
-    "told", ['{"class_names": 3}', '{"class_names": ["a"]}', '{"class_names": [1]', "{"]
+    "content",
+    ['{"class_names": 3}', '{"class_names": ["a"]}', '{"class_names": [1]', "{"],
 )
-def test_class_names_that_are_none_are_refused(told, tmp_path):
-    (tmp_path / "config.json").write_text(told)
+def test_class_names_that_are_none_are_refused(content, tmp_path):
+    (tmp_path / "config.json").write_text(content)
     with pytest.raises(ValueError, match="its classes must be a list of names"):
         class_names.read(tmp_path)
 
 
 @pytest.mark.slow
-def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):
-    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+def test_the_command_replaces_files_only_with_overwrite(write_run, tmp_path, capsys):
+    run_folder = write_run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
     file, workdir = tmp_path / "x.safetensors", tmp_path / "workdir"
     workdir.mkdir()
     (workdir / "config.json").write_text("theirs")
@@ -229,18 +228,18 @@ def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):
         (workdir, "name another\n", ()),
         (workdir, "name another\n", ("--overwrite",)),
     ):
-        asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={out}"]
-        assert prepare.main([*asked, *options]) == 2
+        argv = ["export", f"--checkpoint={run_folder}", "--seed=3", f"--out={out}"]
+        assert prepare.main([*argv, *options]) == 2
         refusal = capsys.readouterr().err
         assert f"--out must be new, got {out}, which is there" in refusal
         assert refusal.endswith(remedy) and refusal.count("\n") == 1
     assert file.read_text() == (workdir / "config.json").read_text() == "theirs"
-    asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={file}"]
-    assert prepare.main([*asked, "--overwrite"]) == 0
+    argv = ["export", f"--checkpoint={run_folder}", "--seed=3", f"--out={file}"]
+    assert prepare.main([*argv, "--overwrite"]) == 0
     assert number_of(models.load(file)[1]) == 1
 
 
-def test_refuses_networks_that_are_not_ours(tmp_path):
+def test_folders_of_other_programs_are_refused(tmp_path):
     class Other(type(net_of(0)[0])):
         pass
 

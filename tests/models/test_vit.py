@@ -22,7 +22,7 @@ def small(classes=5, **options):
     return models.MODELS["vit_small16"](classes, **{**SMALL, **options})
 
 
-def drawn(net, image):
+def draw_variables(net, image):
     """Return random weights by NumPy; jax's initialisation takes long to compile."""
     rng = np.random.default_rng(0)
 
@@ -58,21 +58,25 @@ def test_equals_other_libraries(case, tmp_path):
             name = f"vit.{name}"
         state[name] = DRAWN["draw"](name, entry.shape)
     safetensors.write(tmp_path / "x.safetensors", state, {})
-    given = {k: v for k, v in options.items() if k == "classes"}  # `pool` is seen.
-    found, _, origins = importing.read(
-        tmp_path / "x.safetensors", "vit_small16", **SMALL, **given
+    class_option = {
+        k: v for k, v in options.items() if k == "classes"
+    }  # `pool` is seen.
+    loaded_net, _, origins = importing.read(
+        tmp_path / "x.safetensors", "vit_small16", **SMALL, **class_option
     )
-    known = library.startswith("torchvision")  # Whose files are all of ImageNet.
-    assert found.mean == ((0.485, 0.456, 0.406) if known else (0.5,) * 3)
-    assert ("torchvision" in origins["std"]) == known
-    given |= {"mean": net.mean, "std": net.std}  # The oracle's.
-    found, variables = models.load(
-        tmp_path / "x.safetensors", "vit_small16", **SMALL, **given
+    is_torchvision = library.startswith(
+        "torchvision"
+    )  # Whose files are all of ImageNet.
+    assert loaded_net.mean == ((0.485, 0.456, 0.406) if is_torchvision else (0.5,) * 3)
+    assert ("torchvision" in origins["std"]) == is_torchvision
+    class_option |= {"mean": net.mean, "std": net.std}  # The oracle's.
+    loaded_net, variables = models.load(
+        tmp_path / "x.safetensors", "vit_small16", **SMALL, **class_option
     )
-    assert (found.classes, found.pool) == (net.classes, net.pool)
+    assert (loaded_net.classes, loaded_net.pool) == (net.classes, net.pool)
     expected = np.load(ORACLES / "vit.npz")[case]
     assert np.ptp(expected, axis=0).mean() > 0.1
-    logits = jax.jit(found.apply)(variables, DRAWN["images"](side))
+    logits = jax.jit(loaded_net.apply)(variables, DRAWN["images"](side))
     # Float32 against float64.
     np.testing.assert_allclose(logits, expected, atol=2e-5)
 
@@ -96,22 +100,22 @@ def test_has_the_published_number_of_parameters(name, count):
 
 
 @pytest.mark.slow
-def test_is_the_same_in_two_parts():
+def test_features_and_head_compose_to_the_network():
     net, image = small(), DRAWN["images"](32)
 
     @jax.jit
     def run(variables, image):
-        found = {0: net.apply(variables, image)}
+        logits_by_cut = {0: net.apply(variables, image)}
         for cut in (1, 3, 5):
             f = net.apply(variables, image, method="features", stop=cut)
             assert f.shape == (3, 1, 17, 32)
-            found[cut] = net.apply(variables, f, method="head_of", start=cut)
-        return found
+            logits_by_cut[cut] = net.apply(variables, f, method="head_of", start=cut)
+        return logits_by_cut
 
-    found = run(drawn(net, image), image)
-    assert np.ptp(found[0], axis=0).mean() > 0.1
+    logits_by_cut = run(draw_variables(net, image), image)
+    assert np.ptp(logits_by_cut[0], axis=0).mean() > 0.1
     for cut in (1, 3, 5):  # One program, so that only fusion can tell them apart.
-        np.testing.assert_allclose(found[cut], found[0], atol=1e-5)
+        np.testing.assert_allclose(logits_by_cut[cut], logits_by_cut[0], atol=1e-5)
 
 
 def test_stages_are_quarters_of_the_blocks():
@@ -135,7 +139,7 @@ def test_sites_in_the_order_of_passage():
 def test_bfloat16_stays_near():
     net = small()
     image = DRAWN["images"](32)
-    variables = drawn(net, image)
+    variables = draw_variables(net, image)
     rough = jax.jit(net.clone(dtype=jnp.bfloat16).apply)(variables, image)
     assert rough.dtype == jnp.float32
     exact = jax.jit(net.apply)(variables, image)

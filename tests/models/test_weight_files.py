@@ -22,13 +22,13 @@ NAMES = {"vgg_normalised.pth": "adain_vgg.pth", "decoder.pth": "adain_decoder.pt
 @pytest.fixture
 def folder(tmp_path):
     """Return a folder of files with the published names and shapes and our numbers."""
-    for name, made in NAMES.items():
-        shutil.copy(ORACLES / made, tmp_path / name)
+    for name, oracle_file in NAMES.items():
+        shutil.copy(ORACLES / oracle_file, tmp_path / name)
     return tmp_path
 
 
 @pytest.fixture
-def ours(folder, monkeypatch):
+def published_entry(folder, monkeypatch):
     """Return the description of published weights with the blob ids of our files."""
     files = {name: weight_files.blob_id(folder / name) for name in NAMES}
     entry = style_transfer.PUBLISHED._replace(files=files)
@@ -36,27 +36,27 @@ def ours(folder, monkeypatch):
     return entry
 
 
-def test_ids_are_those_of_git(tmp_path):
+def test_blob_ids_equal_gits(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"test content\n")
     # From Pro Git, 10.2, "Git Objects".
     assert weight_files.blob_id(path) == "d670460b4b4aece5915caf5c68d12f560a9fe3e4"
 
 
-def test_knows_the_published_files():
+def test_published_files_are_listed_with_their_ids():
     assert style_transfer.PUBLISHED.files == {
         "vgg_normalised.pth": "18a783877329319e5a640ae20f7b98c64e5f5572",
         "decoder.pth": "ccd7832185528ee899f752d532c3a5f08627196a",
     }
 
 
-def test_converts_to_our_layout(folder, ours):
+def test_converts_to_our_layout(folder, published_entry):
     """Every used weight is converted under its name, with input channels first."""
-    found = weight_files.read_folder(ours, folder)
+    arrays = weight_files.read_folder(published_entry, folder)
     assert {
-        name: x.shape for name, x in found.items()
+        name: x.shape for name, x in arrays.items()
     } == style_transfer.PUBLISHED.shapes
-    for name, value in found.items():
+    for name, value in arrays.items():
         net, number, kind = name.split("/")
         source = f"{number}.{'weight' if kind == 'kernel' else 'bias'}"
         shape = MADE["shapes"]("vgg" if net == "encoder" else net)[source]
@@ -66,12 +66,15 @@ def test_converts_to_our_layout(folder, ours):
         np.testing.assert_array_equal(value, expected)
 
 
-def test_the_command_writes_what_the_network_loads(folder, ours, capsys):
+def test_the_commands_output_can_be_loaded(folder, published_entry, capsys):
     out = folder / "new" / "vgg_adain.npz"
     command = ["weights", "--net=vgg_adain", f"--src={folder}", f"--out={out}"]
     assert prepare.main(command) == 0
     assert "vgg_normalised.pth" in capsys.readouterr().out
-    stored, direct = weight_files.load(ours, out), weight_files.load(ours, folder)
+    stored, direct = (
+        weight_files.load(published_entry, out),
+        weight_files.load(published_entry, folder),
+    )
     assert set(stored) == set(direct)
     for name in stored:
         np.testing.assert_array_equal(stored[name], direct[name])
@@ -90,7 +93,9 @@ REMEDY = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_refused_with_the_remedy(name, folder, ours, capsys):
+def test_a_missing_file_is_refused_with_the_remedy(
+    name, folder, published_entry, capsys
+):
     (folder / name).unlink()
     out = folder / "out.npz"
     command = ["weights", "--net=vgg_adain", f"--src={folder}", f"--out={out}"]
@@ -101,7 +106,7 @@ def test_a_missing_file_is_refused_with_the_remedy(name, folder, ours, capsys):
     assert not out.exists()
 
 
-def test_an_altered_file_is_refused_before_it_is_read(folder, ours):
+def test_an_altered_file_is_refused_before_it_is_read(folder, published_entry):
     path = folder / "decoder.pth"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -109,11 +114,11 @@ def test_an_altered_file_is_refused_before_it_is_read(folder, ours):
     with pytest.raises(
         ValueError, match=rf"{path} with git blob id .*, got "
     ) as raised:
-        weight_files.read_folder(ours, folder)
+        weight_files.read_folder(published_entry, folder)
     assert all(words in str(raised.value) for words in REMEDY)
 
 
-def test_weights_that_are_not_there_are_refused_with_the_remedy(tmp_path):
+def test_missing_weights_are_refused_with_the_remedy(tmp_path):
     for weights in (None, str(tmp_path / "none.npz"), str(tmp_path)):
         with pytest.raises(ValueError, match=r"models.vgg_adain: ") as raised:
             style_transfer.vgg(weights=weights)
@@ -137,7 +142,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
 
 
 @cases.each("dtype", [[("a", "f4"), ("b", "i4")], "c8", "U3", "M8[s]"])
-def test_weights_that_are_no_real_numbers_are_refused(dtype, tmp_path):
+def test_weights_of_non_real_types_are_refused(dtype, tmp_path):
     np.savez(tmp_path / "odd.npz", good=np.ones(2), kernel=np.zeros(2, dtype))
     with pytest.raises(
         ValueError, match=r"odd.npz: must be .*, got Cannot cast array data"
@@ -152,7 +157,7 @@ def test_unknown_networks_are_refused(tmp_path, capsys):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_ids_are_what_git_prints(folder):
+def test_blob_ids_equal_the_output_of_git(folder):
     path = folder / "decoder.pth"
     printed = subprocess.run(
         ["git", "hash-object", os.fspath(path)],

@@ -1,4 +1,6 @@
-"""The command that trains the small networks that are damaged later."""
+"""The command `prepare autoencoder`, which trains the small networks that DeepAugment
+damages.
+"""
 
 import jax
 import numpy as np
@@ -29,35 +31,39 @@ def train(net, out, *more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("net", TRAINED)
-def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
+def test_a_trained_network_reconstructs_images(net, tmp_path, capsys):
     out = tmp_path / "new" / "weights.npz"
     assert train(net, out, *TRAINED[net]) == 0
-    said = float(capsys.readouterr().out.split("error ")[1].split()[0])
-    chosen = autoencoder.NETS[net]
-    weights = weight_files.load(chosen.model.PUBLISHED, out)
+    printed_error = float(capsys.readouterr().out.split("error ")[1].split()[0])
+    net_entry = autoencoder.NETS[net]
+    weights = weight_files.load(net_entry.model.PUBLISHED, out)
     images = data.load("shapes", "valid", size=32, n=96).images
-    found = autoencoder.rms_error(chosen, weights, images, chosen.enlarge)
-    assert abs(found - said) < 1e-3
-    flat = np.sqrt(np.mean(((images - images.mean((1, 2), keepdims=True)) / 255) ** 2))
-    assert found < LEFT[net] * flat
-    for name in filter(lambda name: not chosen.trained(name), weights):
+    error = autoencoder.rms_error(net_entry, weights, images, net_entry.enlarge)
+    assert abs(error - printed_error) < 1e-3
+    flat_error = np.sqrt(
+        np.mean(((images - images.mean((1, 2), keepdims=True)) / 255) ** 2)
+    )
+    assert error < LEFT[net] * flat_error
+    for name in filter(lambda name: not net_entry.trained(name), weights):
         np.testing.assert_array_equal(
-            weights[name], chosen.model.init(KEY, **SIZES)[name]
+            weights[name], net_entry.model.init(KEY, **SIZES)[name]
         )
 
 
 @pytest.mark.slow
-def test_training_is_of_the_seed():
+def test_training_depends_on_the_seed():
     net, images = autoencoder.NETS["edsr"], data.load("shapes", "valid", n=96).images
-    options = dict(steps=3, batch=8, rate=1e-3)
-    made = [
-        autoencoder.train(net, images, SIZES, jax.random.key(seed), **options)[
-            "head.0.weight"
-        ]
-        for seed in (0, 0, 1)
-    ]
-    np.testing.assert_array_equal(made[0], made[1])
-    assert not np.array_equal(made[0], made[2])
+
+    def train_weight(seed):
+        key = jax.random.key(seed)
+        weights = autoencoder.train(
+            net, images, SIZES, key, steps=3, batch=8, rate=1e-3
+        )
+        return weights["head.0.weight"]
+
+    first = train_weight(0)
+    np.testing.assert_array_equal(first, train_weight(0))
+    assert not np.array_equal(first, train_weight(1))
 
 
 @cases.each(
@@ -74,7 +80,7 @@ def test_training_is_of_the_seed():
         (["--net=cae", "--steps=0"], "--steps, --batch and --images must be at least"),
     ],
 )
-def test_refuses_in_one_line(arguments, message, tmp_path, capsys):
+def test_bad_arguments_are_refused_in_one_line(arguments, message, tmp_path, capsys):
     out = tmp_path / "x.npz"
     assert prepare.main(["autoencoder", f"--out={out}", *SHAPES, *arguments]) == 2
     error = capsys.readouterr().err
@@ -84,21 +90,23 @@ def test_refuses_in_one_line(arguments, message, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_network_that_learnt_nothing_is_refused(tmp_path, capsys):
-    """A rate at which all turns white."""
+    """At such a learning rate all images turn white."""
     assert train("cae", tmp_path / "x.npz", "--width=8", "--steps=30", "--rate=30") == 2
-    said = capsys.readouterr().err
-    assert "better than one colour" in said and "lower --rate than 30" in said
-    assert said.count("\n") == 1 and not (tmp_path / "x.npz").exists()
+    error_text = capsys.readouterr().err
+    assert (
+        "better than one colour" in error_text and "lower --rate than 30" in error_text
+    )
+    assert error_text.count("\n") == 1 and not (tmp_path / "x.npz").exists()
 
 
 @pytest.mark.slow
-def test_deepaugment_trains_one_where_there_is_none(tmp_path, monkeypatch, capsys):
-    small = autoencoder.NETS["edsr"]._replace(small=SIZES, steps=100)
-    monkeypatch.setattr(autoencoder, "NETS", {"edsr": small})
+def test_deepaugment_trains_a_network_without_weights(tmp_path, monkeypatch, capsys):
+    small_net = autoencoder.NETS["edsr"]._replace(small=SIZES, steps=100)
+    monkeypatch.setattr(autoencoder, "NETS", {"edsr": small_net})
     out = tmp_path / "out"
     command = ["deepaugment", "--net=edsr", f"--out={out}", *SHAPES]
     assert prepare.main(command) == 0
-    before = (out / "edsr.npz").read_bytes()
+    first_weights = (out / "edsr.npz").read_bytes()
     assert prepare.main(command) == 0
     assert "0 images made, 96 in all" in capsys.readouterr().out
-    assert (out / "edsr.npz").read_bytes() == before
+    assert (out / "edsr.npz").read_bytes() == first_weights

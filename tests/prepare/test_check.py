@@ -1,4 +1,4 @@
-"""Every image of a set is looked at; what is damaged is named."""
+"""The command `prepare check` reads every image of a set and lists the damaged ones."""
 
 import json
 
@@ -25,7 +25,7 @@ def run(root, *more):
     return prepare.main(["check", f"--src={root}", *more])
 
 
-def test_a_whole_set_is_counted(root, tmp_path, capsys):
+def test_the_images_of_an_undamaged_set_are_counted(root, tmp_path, capsys):
     (root / "train/class1/1.jpg").unlink()
     assert run(root, f"--sheet={tmp_path / 'sheet.png'}") == 0
     head, train, val, _ = capsys.readouterr().out.splitlines()
@@ -72,28 +72,28 @@ def digits_root(tmp_path):
         (["--data=pacs"], "photo"),
     ],
 )
-def test_refuses_in_one_line(root, more, message, capsys):
+def test_bad_arguments_are_refused_in_one_line(root, more, message, capsys):
     assert run(root, *more) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    error_text = capsys.readouterr().err
+    assert message in error_text and error_text.count("\n") == 1
 
 
-def test_a_list_of_damaged_images_is_what_skip_takes(root, tmp_path):
+def test_a_list_of_damaged_images_is_accepted_by_skip(root, tmp_path):
     path = tmp_path / "damaged.json"
     bad = root / "train/class0/3.jpg"
     bad.write_bytes(bad.read_bytes()[:300])
     assert run(root, f"--list={path}") == 1
     options = dict(root=str(root), size=8)
-    whole = data.load("folder", "train", **options)
+    full_source = data.load("folder", "train", **options)
     source = data.load("folder", "train", skip=str(path), **options)
-    assert {*whole.files} - {*source.files} == {"class0/3.jpg"}
+    assert {*full_source.files} - {*source.files} == {"class0/3.jpg"}
     assert len(loader.decode_all(source, workers=1)) == 11
-    held = json.loads(path.read_text())["splits"]["train"]
-    assert held["fingerprint"] == whole.fingerprint
-    assert [*held["damaged"]] == ["class0/3.jpg"]
+    entry = json.loads(path.read_text())["splits"]["train"]
+    assert entry["fingerprint"] == full_source.fingerprint
+    assert [*entry["damaged"]] == ["class0/3.jpg"]
 
 
-def test_splits_that_are_there_are_checked(tmp_path, capsys):
+def test_existing_splits_are_checked(tmp_path, capsys):
     for i in range(1000):
         path = tmp_path / f"imagenetv2-top-images-format-val/{i}/a.png"
         path.parent.mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_options_of_a_set_are_passed_on(tmp_path, capsys):
     assert "must read a=b,c=d, got 'subset'" in capsys.readouterr().err
 
 
-def test_options_are_switches_and_numbers(digits_root, root, capsys):
+def test_options_may_be_booleans_and_numbers(digits_root, root, capsys):
     more = ("--data=mnist", "--splits=train", "--options=pad=2,crop=False")
     assert run(digits_root, *more) == 2
     assert "'crop'" in capsys.readouterr().err, "a switch that is off is passed on"
@@ -122,7 +122,7 @@ def test_options_are_switches_and_numbers(digits_root, root, capsys):
     assert "crop=False squeezes to 64x64" in capsys.readouterr().err
 
 
-def test_where_all_is_damaged_there_is_no_sheet(root, tmp_path, capsys):
+def test_a_fully_damaged_set_gives_no_sheet(root, tmp_path, capsys):
     for path in root.rglob("*.jpg"):
         path.write_bytes(b"")
     sheet = tmp_path / "sheet.png"
@@ -151,7 +151,9 @@ def test_a_size_that_no_image_has_is_refused(root, size, tmp_path, capsys):
         ("sheet", b"precious"),
     ],
 )
-def test_a_file_of_others_is_not_overwritten(root, flag, content, tmp_path, capsys):
+def test_other_programs_files_are_not_overwritten(
+    root, flag, content, tmp_path, capsys
+):
     path = tmp_path / {"list": "mine.json", "sheet": "mine.png"}[flag]
     path.write_bytes(content)
     assert run(root, f"--{flag}={path}") == 2
@@ -177,7 +179,7 @@ def test_a_list_replaces_an_earlier_one(root, tmp_path):
 
 @pytest.mark.parametrize("name", ["$\\frac{x$", "a$b^$", "$x_{y}$", "a\nb", "\x1b31m"])
 def test_a_name_is_drawn_as_it_is(name, tmp_path):
-    """A name of a split or a class is neither a formula nor several lines."""
+    """The name of a split or a class is drawn neither as a formula nor on several lines."""
     for i in range(2):
         path = tmp_path / "set" / name / f"{name}{i}" / "0.png"
         path.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Clusters of what a network sees: planted ones are found, told, drawn and read back."""
+"""Clusters of features: planted clusters are recovered, printed, drawn and read back."""
 
 import json
 import re
@@ -19,15 +19,17 @@ LIGHT = ((20, 20, 20), (240, 240, 240), (230, 30, 30))
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """Images of each class in three lights, which file names hide; {file: light}."""
+    """Folder with images of each class in three lights, unknown from the names; {file:
+    light}.
+    """
     root, lights = tmp_path_factory.mktemp("planted"), {}
     rng = np.random.default_rng(0)
     for name, sizes in SIZES.items():
-        told = rng.permutation(np.repeat(range(3), sizes))
+        light_numbers = rng.permutation(np.repeat(range(3), sizes))
         if name == "dog":
-            told = 2 - told  # Another light is the commonest.
+            light_numbers = 2 - light_numbers  # Another light is the commonest.
         (root / "all" / name).mkdir(parents=True)
-        for i, light in enumerate(told):
+        for i, light in enumerate(light_numbers):
             noise = rng.integers(-15, 16, (16, 16, 3))
             pixels = np.clip(noise + LIGHT[light], 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(root / f"all/{name}/{i:03}.png")
@@ -49,7 +51,7 @@ def network(tmp_path_factory):
 
 @pytest.fixture
 def run(planted, network, tmp_path):
-    """run(*more) clusters into `out`, and returns the exit code."""
+    """Function run(*more) that clusters into `out` and returns the exit code."""
     root, out = planted[0], tmp_path / "out"
     common = [*network[0], "--data=folder", f"--root={root}", "--split=all"]
 
@@ -70,17 +72,17 @@ def load(planted, out, **options):
 def test_planted_clusters_are_found_and_read_back(run, planted, tmp_path, capsys):
     assert run() == 0
     out = tmp_path / "out"
-    said = capsys.readouterr().out
-    assert "D1: 27 images, 8 to 10 of a class" in said
-    assert "D3: 16 images, 5 to 6 of a class" in said
+    output = capsys.readouterr().out
+    assert "D1: 27 images, 8 to 10 of a class" in output
+    assert "D3: 16 images, 5 to 6 of a class" in output
     source = load(planted, out)
     assert source.values["cluster"] == ("D1", "D2", "D3")
     light = np.array([planted[1][name] for name in source.files])
     for k, sizes in enumerate(SIZES.values()):
-        own = source.columns["label"] == k
+        in_class = source.columns["label"] == k
         for number, size in enumerate(sizes):
-            here = light[own & (source.columns["cluster"] == number)]
-            assert len(here) == size and len({*here.tolist()}) == 1
+            lights = light[in_class & (source.columns["cluster"] == number)]
+            assert len(lights) == size and len({*lights.tolist()}) == 1
     for k, name in enumerate(SIZES):
         with Image.open(out / f"all-{k}-{name}.png") as picture:
             assert picture.width > 9 * 64 and picture.height > 3 * 64
@@ -92,58 +94,69 @@ def test_the_picture_shows_the_nearest_to_each_centre(
     run, planted, network, tmp_path, monkeypatch
 ):
     drawn = {}
-    keep = lambda path, rows, **_: drawn.update({path: rows})
-    monkeypatch.setattr(clusters.dataset, "write_sheet", keep)
+
+    def record(path, rows, **options):
+        drawn[path] = rows
+
+    monkeypatch.setattr(clusters.dataset, "write_sheet", record)
     assert run("--shown=4") == 0
     source = load(planted, tmp_path / "out")
     images = np.stack([source[i]["image"] for i in range(len(source))])
     rows = features.read(*network[1:], images, sites=["stage2"], pool=1)["stage2"]
     (cat,) = [rows for path, rows in drawn.items() if "cat" in path]
     assert [*cat] == ["D1 (9)", "D2 (7)", "D3 (5)"]
-    own = (source.columns["label"] == 0) & (source.columns["cluster"] == 1)
-    mine = rows[own].astype(float)
-    order = ((mine - mine.mean(0)) ** 2).sum(1).argsort()[:4]
-    np.testing.assert_array_equal(np.stack(cat["D2 (7)"]), images[own][order])
+    in_cluster = (source.columns["label"] == 0) & (source.columns["cluster"] == 1)
+    cluster_rows = rows[in_cluster].astype(float)
+    order = ((cluster_rows - cluster_rows.mean(0)) ** 2).sum(1).argsort()[:4]
+    np.testing.assert_array_equal(np.stack(cat["D2 (7)"]), images[in_cluster][order])
 
 
-def test_the_same_command_gives_the_same_and_begins_where_it_stopped(
-    run, tmp_path, monkeypatch, capsys
-):
+def test_the_command_is_deterministic_and_resumes(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(clusters, "_BLOCK", 20)
     assert run("--shown=0") == 0
     first = (tmp_path / "out/all.csv").read_bytes()
     blocks = sorted((tmp_path / "out/features").rglob("*.npy"))
     assert len(blocks) == 4 and not list((tmp_path / "out").glob("*.png"))
-    held = {path: path.read_bytes() for path in blocks}
+    contents = {path: path.read_bytes() for path in blocks}
     blocks[2].unlink()
-    seen = []
+    images_read = []
     read = features.read
-    monkeypatch.setattr(
-        features, "read", lambda *a, **o: (seen.append(len(a[2])), read(*a, **o))[1]
-    )
+
+    def counted_read(*args, **kwargs):
+        images_read.append(len(args[2]))
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(features, "read", counted_read)
     assert run("--shown=0") == 0
-    assert seen == [20]
-    assert {path: path.read_bytes() for path in blocks} == held
+    assert images_read == [20]
+    assert {path: path.read_bytes() for path in blocks} == contents
     assert (tmp_path / "out/all.csv").read_bytes() == first
     assert run("--shown=0", "--restarts=2") == 2
     assert "restarts is 10 there, 2 here; name another --out" in capsys.readouterr().err
-    out, kept = tmp_path / "other", tmp_path / "out/features"
-    assert run("--shown=0", "--restarts=2", f"--out={out}", f"--features={kept}") == 0
-    assert seen == [20] and (out / "all.csv").exists()
+    out, feature_folder = tmp_path / "other", tmp_path / "out/features"
+    assert (
+        run("--shown=0", "--restarts=2", f"--out={out}", f"--features={feature_folder}")
+        == 0
+    )
+    assert images_read == [20] and (out / "all.csv").exists()
 
 
-def test_balanced_and_normalised_and_of_another_site(run, planted, tmp_path, capsys):
+def test_options_balanced_normalise_site_and_name(run, planted, tmp_path, capsys):
     options = ("--balanced", "--normalise", "--site=stage1", "--name=kind", "--shown=0")
     assert run(*options, k=4) == 0
     source = load(planted, tmp_path / "out")
     for k in range(3):
         sizes = np.bincount(source.columns["kind"][source.columns["label"] == k])
         assert len(sizes) == 4 and np.ptp(sizes) <= 1
-    told = json.loads((tmp_path / "out/all.csv.json").read_text())
-    assert told["site"] == "stage1" and told["balanced"] and told["network"] == "small"
+    metadata = json.loads((tmp_path / "out/all.csv.json").read_text())
+    assert (
+        metadata["site"] == "stage1"
+        and metadata["balanced"]
+        and metadata["network"] == "small"
+    )
 
 
-def test_a_part_leaves_the_others_without_a_cluster(run, planted, tmp_path):
+def test_images_outside_a_part_have_no_cluster(run, planted, tmp_path):
     assert run("--split=all[:60%]", "--shown=0", "--least=1", k=2) == 0
     source = load(planted, tmp_path / "out")
     assert source.values["cluster"] == ("D1", "D2", "(none)")
@@ -166,7 +179,7 @@ def test_a_part_leaves_the_others_without_a_cluster(run, planted, tmp_path):
         (["--restarts=0"], "--restarts must be 1 or more, got 0"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(run, arguments, message, capsys):
+def test_bad_arguments_are_refused_in_one_line(run, arguments, message, capsys):
     assert run(*arguments) == 2
     error = capsys.readouterr().err
     assert error.count("\n") <= 2 and re.search(message, error)
@@ -177,8 +190,8 @@ def test_a_network_must_be_named(capsys):
     assert "--checkpoint must name a network" in capsys.readouterr().err
 
 
-def test_photographs_and_sketches_fall_apart(unpacked, network, tmp_path):
-    """Styles that a table of real images names are found without it."""
+def test_photographs_and_sketches_form_separate_clusters(unpacked, network, tmp_path):
+    """Clusters match the styles of real images, whose labels are not used."""
     styles = ("photo", "sketch")
     root = unpacked("pacs64", *(f"pacs64/{style}/dog" for style in styles))
     files = [
@@ -190,11 +203,11 @@ def test_photographs_and_sketches_fall_apart(unpacked, network, tmp_path):
     (root / "dogs.csv").write_text("\n".join(lines))
     common = ["--data=attributed", f"--root={root}", "--split=dogs", "--k=2"]
     out = tmp_path / "out"
-    more = [f"--out={out}", "--normalise"]
-    assert prepare.main(["clusters", *network[0], *common, *more]) == 0
+    output_options = [f"--out={out}", "--normalise"]
+    assert prepare.main(["clusters", *network[0], *common, *output_options]) == 0
     source = data.load(
         "attributed", "dogs", root=str(root), size=16, columns=str(out / "dogs.csv")
     )
     assert source.values["style"] == styles
-    alike = (source.columns["style"] == source.columns["cluster"]).mean()
-    assert max(alike, 1 - alike) > 0.9
+    agreement = (source.columns["style"] == source.columns["cluster"]).mean()
+    assert max(agreement, 1 - agreement) > 0.9

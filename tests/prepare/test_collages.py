@@ -1,4 +1,4 @@
-"""Pictures whose texture is known: what the parts are, and that they are parts."""
+"""Pictures with known textures: the parts, and that a picture is made of them."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,9 @@ def test_shapes_and_ranges(pictures):
 
 
 def test_a_carrier_has_no_texture(pictures):
-    """What the texture adds to a picture is as strong as said; none adds noise alone."""
+    """The texture has the given strength in a picture; without texture only noise is
+    added.
+    """
     plain = pictures.pattern == style.NO_PATTERN
     np.testing.assert_array_equal(plain, pictures.strength == 0)
     added = pictures.image.astype(float) - pictures.carrier
@@ -32,7 +34,7 @@ def test_a_carrier_has_no_texture(pictures):
     assert np.corrcoef(spread, pictures.strength)[0, 1] > 0.6
 
 
-def test_is_of_the_seed():
+def test_collages_depend_on_the_seed():
     first, again, other = (
         style.draw(np.random.default_rng(seed), 8) for seed in (3, 3, 4)
     )
@@ -40,7 +42,7 @@ def test_is_of_the_seed():
     assert (first.image != other.image).any()
 
 
-def test_tiles_are_two_toned_and_repeat():
+def test_tiles_have_two_tones_and_are_periodic():
     tiles = style.tiles()
     assert tiles.shape == (33, 48, 48) and tiles.min() == 0 and tiles.max() == 1
     np.testing.assert_array_equal(tiles[style.NO_PATTERN], 0.5)

@@ -1,4 +1,4 @@
-"""Colored MNIST as arrays: all of it read back, made once, and nothing mixed."""
+"""Colored MNIST as arrays: complete, deterministic, and never mixed with other settings."""
 
 import json
 import struct
@@ -12,7 +12,7 @@ from tests import cases
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Sixty and twenty digits of noise."""
+    """Folder with sixty training and twenty test digits of noise."""
     folder, rng = tmp_path_factory.mktemp("digits"), np.random.default_rng(0)
     for stem, n in (("train", 60), ("t10k", 20)):
         images = rng.integers(0, 256, (n, 28, 28), np.uint8)
@@ -27,7 +27,7 @@ def run(root, out, *more):
     return prepare.main(["colored-mnist", f"--root={root}", f"--out={out}", *more])
 
 
-def held(out):
+def read_files(out):
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
@@ -38,13 +38,14 @@ def held(out):
         ("conditional", 32, {"label", "attribute", "digit"}),
     ],
 )
-def test_what_is_written_is_read_back(root, tmp_path, form, size, columns, capsys):
+def test_written_arrays_are_read_back(root, tmp_path, form, size, columns, capsys):
     assert run(root, tmp_path, f"--form={form}", "--correlation=0.8", "--seed=3") == 0
-    said = capsys.readouterr().out
-    assert "train+test made, train+test in all" in said and f"size={size}" in said
+    output = capsys.readouterr().out
+    assert "train+test made, train+test in all" in output and f"size={size}" in output
     for split in ("train", "test"):
-        chosen = dict(form=form, correlation=0.8, seed=3)
-        source = data.load("colored_mnist", split, root=root, **chosen)
+        source = data.load(
+            "colored_mnist", split, root=root, form=form, correlation=0.8, seed=3
+        )
         read = data.load("npz", split, root=str(tmp_path), size=size)
         np.testing.assert_array_equal(read.images, source.images)
         assert read.classes == source.classes and set(read.columns) == columns
@@ -56,17 +57,17 @@ def test_what_is_written_is_read_back(root, tmp_path, form, size, columns, capsy
         )
         assert read.cite == source.cite
     names = {f"{split}.{end}" for split in ("train", "test") for end in ENDS}
-    assert set(held(tmp_path)) == names
+    assert set(read_files(tmp_path)) == names
 
 
 ENDS = ("json", "npz", "png")
 
 
 @pytest.mark.slow
-def test_made_once_and_alike(root, tmp_path, capsys):
+def test_a_second_call_writes_nothing_new(root, tmp_path, capsys):
     out, other = tmp_path / "a", tmp_path / "b"
     assert run(root, out) == 0
-    first, times = held(out), {p: p.stat().st_mtime_ns for p in out.glob("*.npz")}
+    first, times = read_files(out), {p: p.stat().st_mtime_ns for p in out.glob("*.npz")}
     capsys.readouterr()
     assert run(root, out) == 0
     assert "nothing made, train+test in all" in capsys.readouterr().out
@@ -76,10 +77,10 @@ def test_made_once_and_alike(root, tmp_path, capsys):
     assert run(root, out) == 0
     assert "test made, train+test in all" in capsys.readouterr().out
     assert run(root, other) == 0
-    assert held(out) == held(other) == first
+    assert read_files(out) == read_files(other) == first
 
 
-def test_an_interrupted_file_is_not_there(root, tmp_path, monkeypatch):
+def test_an_interrupted_write_leaves_no_file(root, tmp_path, monkeypatch):
     def killed(file, **arrays):
         file.write(b"half")
         raise KeyboardInterrupt
@@ -109,11 +110,11 @@ def test_other_settings_are_refused_and_nothing_is_changed(
     root, tmp_path, more, message, capsys
 ):
     assert run(root, tmp_path) == 0
-    before = held(tmp_path)
+    contents = read_files(tmp_path)
     assert run(root, tmp_path, *more) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
-    assert held(tmp_path) == before
+    error_text = capsys.readouterr().err
+    assert message in error_text and error_text.count("\n") == 1
+    assert read_files(tmp_path) == contents
 
 
 def test_other_digits_and_files_of_others_are_refused(root, tmp_path, capsys):
@@ -140,8 +141,8 @@ def test_other_digits_and_files_of_others_are_refused(root, tmp_path, capsys):
         (["--size=0"], "size must be a whole number >= 1, got 0"),
     ],
 )
-def test_refuses_in_one_line(root, tmp_path, more, message, capsys):
+def test_bad_arguments_are_refused_in_one_line(root, tmp_path, more, message, capsys):
     assert run(root, tmp_path / "out", *more) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    error_text = capsys.readouterr().err
+    assert message in error_text and error_text.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Sets under corruptions: one a kind and severity, the same whenever they are made."""
+"""Corrupted sets: one per corruption and severity, the same at every call."""
 
 import shutil
 
@@ -15,49 +15,52 @@ def run(out, *more):
     return prepare.main(["corrupt", f"--out={out}", *SET, *more])
 
 
-def test_images_are_those_of_the_function(tmp_path, capsys):
+def test_images_equal_those_of_the_function(tmp_path, capsys):
     out = tmp_path / "c"
     assert run(out, "--names=fog+contrast", "--severities=2+4") == 0
     assert "128 images made, 128 in all" in capsys.readouterr().out
     plain = data.load("shapes", "valid", size=32, n=32)
-    made = data.load("folder", "4", root=str(out / "contrast"), size=32)
-    assert made.classes == tuple(sorted(plain.classes)) and len(made) == 32
-    for i, name in enumerate(made.files):
+    corrupted = data.load("folder", "4", root=str(out / "contrast"), size=32)
+    assert corrupted.classes == tuple(sorted(plain.classes)) and len(corrupted) == 32
+    for i, name in enumerate(corrupted.files):
         number = int(name.split("/")[1].removesuffix(".png"))
         assert plain.classes[plain.columns["label"][number]] == name.split("/")[0]
         expected = corruptions.corrupt(
             plain.images[number], "contrast", 4, np.random.default_rng(0)
         )
-        np.testing.assert_array_equal(made[i]["image"], expected)  # Draws nothing.
+        np.testing.assert_array_equal(corrupted[i]["image"], expected)  # Draws nothing.
     assert (out / "sheet.png").exists()
 
 
-def test_what_is_missing_is_made_again_and_alike(tmp_path, capsys):
+def test_missing_images_are_made_again_and_equal(tmp_path, capsys):
     out = tmp_path / "c"
     more = ["--names=gaussian_noise", "--severities=3"]
     assert run(out, *more) == 0
-    held = {path: path.read_bytes() for path in out.rglob("0*.png")}
-    lost = sorted(held)[5]
-    lost.unlink()
+    contents = {path: path.read_bytes() for path in out.rglob("0*.png")}
+    deleted = sorted(contents)[5]
+    deleted.unlink()
     assert run(out, *more) == 0
     assert "1 images made, 32 in all" in capsys.readouterr().out
-    assert lost.read_bytes() == held[lost]
+    assert deleted.read_bytes() == contents[deleted]
     assert run(tmp_path / "other", *more, "--seed=1") == 0
-    other = tmp_path / "other" / lost.relative_to(out)
-    assert other.read_bytes() != held[lost]
+    other = tmp_path / "other" / deleted.relative_to(out)
+    assert other.read_bytes() != contents[deleted]
 
 
-def test_images_of_other_settings_are_not_mixed_with(tmp_path, capsys):
+def test_other_settings_are_refused_in_the_same_folder(tmp_path, capsys):
     out = tmp_path / "c"
     assert run(out, "--names=fog", "--severities=1") == 0
     capsys.readouterr()
     for more in (["--seed=1"], ["--table=64"], ["--correlation=0"]):
         assert run(out, "--names=contrast+fog", "--severities=1", *more) == 2
-        said = capsys.readouterr().err
-        assert "must hold images of these settings" in said and said.count("\n") == 1
+        error_text = capsys.readouterr().err
+        assert (
+            "must hold images of these settings" in error_text
+            and error_text.count("\n") == 1
+        )
     assert not (out / "contrast").exists()
-    made = data.load("folder", "1", root=str(out / "fog"), size=32)
-    assert made.note.startswith("made by jbias.prepare corrupt of shapes/valid")
+    source = data.load("folder", "1", root=str(out / "fog"), size=32)
+    assert source.note.startswith("made by jbias.prepare corrupt of shapes/valid")
 
 
 @cases.each(
@@ -70,16 +73,16 @@ def test_images_of_other_settings_are_not_mixed_with(tmp_path, capsys):
         (["--size=48", "--names=fog"], "48"),
     ],
 )
-def test_refuses_in_one_line(tmp_path, more, message, capsys):
+def test_bad_arguments_are_refused_in_one_line(tmp_path, more, message, capsys):
     assert run(tmp_path / "c", *more) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    error_text = capsys.readouterr().err
+    assert message in error_text and error_text.count("\n") == 1
     assert not (tmp_path / "c").exists()
 
 
 @cases.each("level", ["fog", "fog/1", "fog/1/*"])
 def test_nothing_is_written_through_a_link(level, tmp_path, capsys):
-    """A folder of images that leads elsewhere is refused before anything is written."""
+    """An image folder that links elsewhere is refused before anything is written."""
     out, others = tmp_path / "c", tmp_path / "others"
     arguments = ["--names=fog", "--severities=1"]
     assert run(out, *arguments) == 0
@@ -94,7 +97,7 @@ def test_nothing_is_written_through_a_link(level, tmp_path, capsys):
     assert not [*others.iterdir()]
 
 
-def test_the_folder_that_is_named_may_be_a_link(tmp_path):
+def test_the_output_folder_may_be_a_link(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "c").symlink_to(tmp_path / "disk")
     assert run(tmp_path / "c", "--names=fog", "--severities=1") == 0

@@ -1,4 +1,4 @@
-"""The command that sends a set through damaged networks, and training on what it made."""
+"""The command that passes a set through damaged networks, and training on its output."""
 
 import json
 
@@ -24,7 +24,7 @@ SHAPES = ["--data=shapes", "--split=valid", f"--n={N}"]
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """Files of small networks, not trained: what is made differs from the images."""
+    """Files of small untrained networks, whose outputs differ from the images."""
     folder, paths = tmp_path_factory.mktemp("weights"), {}
     for name, net in (("cae", cae), ("edsr", edsr)):
         drawn = net.init(jax.random.key(0), **SMALL[name])
@@ -35,7 +35,7 @@ def weights(tmp_path_factory):
     return paths
 
 
-def make(net, weights, out, *more):
+def run_deepaugment(net, weights, out, *more):
     command = ["deepaugment", f"--net={net}", f"--out={out}", *SHAPES, *more]
     return prepare.main([*command, f"--weights={weights[net]}"])
 
@@ -45,11 +45,11 @@ def files(folder, ending="png"):
 
 
 @pytest.fixture(scope="module")
-def made(weights, tmp_path_factory):
-    """{network: the folder that one call filled}."""
+def filled_folders(weights, tmp_path_factory):
+    """{network: folder filled by one call}."""
     folder = tmp_path_factory.mktemp("made")
     for net in SMALL:
-        assert make(net, weights, folder / net) == 0
+        assert run_deepaugment(net, weights, folder / net) == 0
     return {net: folder / net for net in SMALL}
 
 
@@ -61,9 +61,9 @@ def read(root, split="valid"):
 @pytest.mark.slow
 @pytest.mark.quick("edsr")
 @pytest.mark.parametrize("net", SMALL)
-def test_every_image_has_one_of_its_class_and_number(net, made):
+def test_each_image_has_an_augmented_image_of_its_class_and_number(net, filled_folders):
     clean = data.load("shapes", "valid", size=SIZE, n=N)
-    source, images = read(made[net])
+    source, images = read(filled_folders[net])
     assert set(source.classes) == set(clean.classes) and len(source) == N
     for name, label in zip(source.files, source.columns["label"]):
         number = int(name.rpartition("/")[2].removesuffix(".png"))
@@ -75,17 +75,19 @@ def test_every_image_has_one_of_its_class_and_number(net, made):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL)
-def test_the_same_again_to_the_bit(net, made, weights, tmp_path):
-    assert make(net, weights, tmp_path / "again") == 0
-    assert files(tmp_path / "again") == files(made[net])
+def test_a_second_call_gives_the_same_bits(net, filled_folders, weights, tmp_path):
+    assert run_deepaugment(net, weights, tmp_path / "again") == 0
+    assert files(tmp_path / "again") == files(filled_folders[net])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL)
-def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
-    """Made again by hand: alone, with keys from these numbers."""
-    chosen = autoencoder.NETS[net]
-    stored = weight_files.load(chosen.model.PUBLISHED, weights[net])
+def test_an_image_depends_on_the_seed_its_run_and_its_number(
+    net, filled_folders, weights
+):
+    """Images are recomputed by hand: alone, with keys from these numbers."""
+    net_entry = autoencoder.NETS[net]
+    stored = weight_files.load(net_entry.model.PUBLISHED, weights[net])
     clean = data.load("shapes", "valid", size=SIZE, n=N).images / np.float32(255)
     order, damages, features = (
         prng.stream(prng.key(0), name) for name in ("order", "weights", "features")
@@ -94,53 +96,63 @@ def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
     @jax.jit
     def run(weights, image, keys):
         return autoencoder.same_size(
-            chosen, weights, image, keys, enlarge=chosen.enlarge, damaged=True
+            net_entry, weights, image, keys, enlarge=net_entry.enlarge, damaged=True
         )
 
     for images in deepaugment.draw_order(order, N).runs[:3]:
         first, i = images[0], images[-1]
-        damaged = chosen.damage(stored, jax.random.fold_in(damages, first))
+        damaged = net_entry.damage(stored, jax.random.fold_in(damages, first))
         keys = jax.random.fold_in(features, i)[None]
-        expected = np.clip(run(damaged, clean[i][None], keys)[0], 0, 1) * 255
-        (path,) = (made[net] / "valid").rglob(f"{i:06d}.png")
+        output = run(damaged, clean[i][None], keys)[0]
+        expected = np.clip(output, 0, 1) * 255
+        (path,) = (filled_folders[net] / "valid").rglob(f"{i:06d}.png")
         with Image.open(path) as image:
-            gap = np.abs(np.asarray(image) - (expected - 0.5))  # Cut, not rounded.
-        assert (gap < 0.51).mean() > 0.99  # A bit may tip by rounding.
+            difference = np.abs(
+                np.asarray(image) - (expected - 0.5)
+            )  # Cut, not rounded.
+        assert (difference < 0.51).mean() > 0.99  # A bit may tip by rounding.
 
 
 @pytest.mark.slow
-def test_another_seed_is_another_set(made, weights, tmp_path):
-    assert make("cae", weights, tmp_path / "other", "--seed=1") == 0
-    other, first = files(tmp_path / "other"), files(made["cae"])
-    assert set(other) == set(first)
-    assert all(other[name] != first[name] for name in first)
+def test_another_seed_is_another_set(filled_folders, weights, tmp_path):
+    assert run_deepaugment("cae", weights, tmp_path / "other", "--seed=1") == 0
+    seed_1, default_seed = files(tmp_path / "other"), files(filled_folders["cae"])
+    assert set(seed_1) == set(default_seed)
+    assert all(seed_1[name] != default_seed[name] for name in default_seed)
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_made_again(made, weights, tmp_path, capsys):
+def test_missing_images_are_made_again(filled_folders, weights, tmp_path, capsys):
     out = tmp_path / "out"
-    assert make("cae", weights, out) == 0
-    whole = files(out)
-    lost = sorted(whole)[::5]
-    for name in lost:
+    assert run_deepaugment("cae", weights, out) == 0
+    contents = files(out)
+    deleted = sorted(contents)[::5]
+    for name in deleted:
         (out / name).unlink()
-    (out / lost[0]).with_name(f".{lost[0].name}.part").write_bytes(b"cut short")
-    kept = {name: (out / name).stat().st_mtime_ns for name in whole if name not in lost}
+    (out / deleted[0]).with_name(f".{deleted[0].name}.part").write_bytes(b"cut short")
+    times_of_remaining = {
+        name: (out / name).stat().st_mtime_ns
+        for name in contents
+        if name not in deleted
+    }
     capsys.readouterr()
-    assert make("cae", weights, out) == 0
-    assert f"{len(lost)} images made, {N} in all" in capsys.readouterr().out
-    assert files(out) == whole == files(made["cae"])
-    assert all((out / name).stat().st_mtime_ns == time for name, time in kept.items())
+    assert run_deepaugment("cae", weights, out) == 0
+    assert f"{len(deleted)} images made, {N} in all" in capsys.readouterr().out
+    assert files(out) == contents == files(filled_folders["cae"])
+    assert all(
+        (out / name).stat().st_mtime_ns == time
+        for name, time in times_of_remaining.items()
+    )
     assert not list(out.rglob(".*.part"))
 
 
 @pytest.mark.slow
-def test_parts_make_the_whole(made, weights, tmp_path):
-    out, seen = tmp_path / "out", []
+def test_parts_add_up_to_the_whole_set(filled_folders, weights, tmp_path):
+    out, counts = tmp_path / "out", []
     for k in (1, 2, 3):
-        assert make("cae", weights, out, f"--part={k}/3") == 0
-        seen.append(len(files(out)))
-    assert seen == sorted(set(seen)) and files(out) == files(made["cae"])
+        assert run_deepaugment("cae", weights, out, f"--part={k}/3") == 0
+        counts.append(len(files(out)))
+    assert counts == sorted(set(counts)) and files(out) == files(filled_folders["cae"])
 
 
 @cases.each(
@@ -151,36 +163,42 @@ def test_parts_make_the_whole(made, weights, tmp_path):
         (["--n=64"], "fingerprint"),
     ],
 )
-def test_a_folder_of_other_settings_is_refused(more, key, made, weights, capsys):
-    before = files(made["cae"])
-    assert make("cae", weights, made["cae"], *more) == 2
+def test_a_folder_of_other_settings_is_refused(
+    more, key, filled_folders, weights, capsys
+):
+    contents = files(filled_folders["cae"])
+    assert run_deepaugment("cae", weights, filled_folders["cae"], *more) == 2
     error = capsys.readouterr().err
     assert f"{key} is" in error and error.count("\n") == 1
-    assert files(made["cae"]) == before
+    assert files(filled_folders["cae"]) == contents
 
 
-def test_a_strange_folder_is_refused(weights, tmp_path, capsys):
-    """Before anything is trained."""
+def test_a_folder_of_unknown_origin_is_refused(weights, tmp_path, capsys):
+    """The folder is refused before any training."""
     (tmp_path / "valid").mkdir()
     for more in ([], ["--weights="]):
-        assert make("cae", weights, tmp_path, *more) == 2
+        assert run_deepaugment("cae", weights, tmp_path, *more) == 2
         assert "must be new" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["valid"]
 
 
-def test_who_reads_the_set_is_told_what_it_is(made):
-    source = data.load("folder", "valid", root=str(made["cae"]), size=SIZE)
+def test_the_set_has_a_note_about_its_origin(filled_folders):
+    source = data.load("folder", "valid", root=str(filled_folders["cae"]), size=SIZE)
     assert source.note.startswith("made by jbias.prepare deepaugment of shapes/valid")
     assert source.cite == data.load("shapes", "valid", size=SIZE, n=64).cite
-    (made["cae"] / "mine.json").write_text("[]")
-    (made["cae"] / "mine").symlink_to(made["cae"] / "valid")
-    assert not data.load("folder", "mine", root=str(made["cae"]), size=SIZE).note
+    (filled_folders["cae"] / "mine.json").write_text("[]")
+    (filled_folders["cae"] / "mine").symlink_to(filled_folders["cae"] / "valid")
+    assert not data.load(
+        "folder", "mine", root=str(filled_folders["cae"]), size=SIZE
+    ).note
 
 
-def test_the_settings_are_kept(made):
-    held = json.loads((made["edsr"] / "valid.json").read_text())
+def test_settings_are_written_next_to_the_images(filled_folders):
+    settings = json.loads((filled_folders["edsr"] / "valid.json").read_text())
     assert (
-        held["net"] == "edsr" and held["seed"] == 0 and held["source"] == "shapes/valid"
+        settings["net"] == "edsr"
+        and settings["seed"] == 0
+        and settings["source"] == "shapes/valid"
     )
 
 
@@ -201,7 +219,9 @@ def test_the_settings_are_kept(made):
         ),
     ],
 )
-def test_refuses_in_one_line(arguments, message, weights, tmp_path, capsys):
+def test_bad_arguments_are_refused_in_one_line(
+    arguments, message, weights, tmp_path, capsys
+):
     command = ["deepaugment", f"--out={tmp_path / 'out'}", *SHAPES]
     if arguments[0] == "--net=cae":
         command.append(f"--weights={weights['cae']}")
@@ -223,19 +243,19 @@ def test_files_keep_their_ratio_with_short(net, factor, weights, tmp_path):
     command = ["deepaugment", f"--net={net}", f"--out={out}", "--data=folder"]
     command += [f"--root={tmp_path / 'photographs'}", f"--weights={weights[net]}"]
     assert prepare.main([*command, "--short=32", "--format=jpeg"]) == 0
-    made = sorted((out / "train").rglob("*.jpeg"))
-    names = [path.relative_to(out / "train").as_posix() for path in made]
+    paths = sorted((out / "train").rglob("*.jpeg"))
+    names = [path.relative_to(out / "train").as_posix() for path in paths]
     assert names == ["a/000000.jpeg", "a/000001.jpeg", "b/000002.jpeg"]
-    for path in made:
+    for path in paths:
         with Image.open(path) as image:
             # 32 * 4 / 3 in steps of four pixels.
             assert image.size == (44 * factor, 32 * factor)
 
 
-def training(made):
-    """The sources of a run on clean and augmented images, and what it is fed."""
+def training(folders):
+    """Return the training set of clean and augmented sources, all images, and columns."""
     also = tuple(
-        dict(data="folder", root=str(root), split="valid") for root in made.values()
+        dict(data="folder", root=str(root), split="valid") for root in folders.values()
     )
     config = dict(data="shapes", split="valid", n=N, also=also)
     train = splits.train_set("config.train", config, SIZE)
@@ -243,9 +263,11 @@ def training(made):
     return train, np.concatenate(images), splits.join_columns(train.sources)
 
 
-def test_the_augmented_half_is_no_clean_half(made):
-    """Half a batch from each source: other files, other pixels, the same labels."""
-    train, images, columns = training({"cae": made["cae"]})
+def test_the_augmented_half_of_a_batch_differs_from_the_clean_half(filled_folders):
+    """A batch has half of its images from each source: other files and pixels, same
+    labels.
+    """
+    train, images, columns = training({"cae": filled_folders["cae"]})
     order = samplers.MixtureSampler.from_shares(
         [len(s) for s in train.sources], (0.5, 0.5), 16, "order"
     )
@@ -261,8 +283,8 @@ def test_the_augmented_half_is_no_clean_half(made):
     assert abs(clean.std() - augmented.std()) > 0.05
 
 
-def test_the_union_has_three_images_of_each(made):
-    train, images, columns = training(made)
+def test_the_union_has_three_versions_of_each_image(filled_folders):
+    train, images, columns = training(filled_folders)
     assert len(train.sources) == 3 and len(images) == 3 * N
     assert len({image.tobytes() for image in images}) == 3 * N
     counts = np.bincount(columns["label"])

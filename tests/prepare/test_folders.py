@@ -1,4 +1,4 @@
-"""Class names come out of files that others wrote: none leads out of a folder."""
+"""Class names from files of unknown origin never lead out of the output folder."""
 
 import io
 import json
@@ -14,20 +14,24 @@ from tests import cases
 
 @cases.each("name", ["../../away", "/away", "..", ".hidden", "a\0b", ""])
 def test_a_class_that_leads_elsewhere_is_refused(tmp_path, capsys, name):
-    out = io.BytesIO()
-    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(out, "PNG")
+    encoded = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(encoded, "PNG")
     features = {"label": {"names": ["cat", name], "_type": "ClassLabel"}}
     schema = pa.schema(
         [("image", pa.binary()), ("label", pa.int64())],
         {"huggingface": json.dumps({"info": {"features": features}})},
     )
-    (src := tmp_path / "in" / "src").mkdir(parents=True)
-    table = pa.table([[out.getvalue()] * 2, [0, 1]], schema=schema)
+    src = tmp_path / "in" / "src"
+    src.mkdir(parents=True)
+    table = pa.table([[encoded.getvalue()] * 2, [0, 1]], schema=schema)
     pq.write_table(table, src / "train.parquet")
-    before = sorted(tmp_path.rglob("*"))
+    files_before = sorted(tmp_path.rglob("*"))
     argv = ["--data=folder", f"--root={src}", "--split=train", "--size=8"]
-    where = f"--out={tmp_path}/in/out"
-    assert prepare.main(["corrupt", *argv, where, "--names=contrast"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "must have a name that a folder can have" in told
-    assert sorted(tmp_path.rglob("*")) == before
+    out_option = f"--out={tmp_path}/in/out"
+    assert prepare.main(["corrupt", *argv, out_option, "--names=contrast"]) == 2
+    error_text = capsys.readouterr().err
+    assert (
+        error_text.count("\n") == 1
+        and "must have a name that a folder can have" in error_text
+    )
+    assert sorted(tmp_path.rglob("*")) == files_before

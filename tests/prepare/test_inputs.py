@@ -1,4 +1,4 @@
-"""Figures of what batch transforms do."""
+"""Figures of the effects of batch transforms."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from jbias.prepare import inputs
 from tests import cases
 
 
-def figures(tmp_path, *options: str) -> int:
+def run_inputs(tmp_path, *options: str) -> int:
     return prepare.main(["inputs", f"--out={tmp_path}", "--size=32", *options])
 
 
 @pytest.mark.slow
-def test_draws_a_row_of_images_and_rows_of_what_became_of_them(tmp_path, capsys):
-    assert figures(tmp_path, "--methods=flip+augmix") == 0
+def test_the_figure_has_a_row_of_images_and_a_row_per_transform(tmp_path, capsys):
+    assert run_inputs(tmp_path, "--methods=flip+augmix") == 0
     assert "2 figures of shapes" in capsys.readouterr().out
     flip, augmix = (
         np.asarray(Image.open(tmp_path / f"{name}.png").convert("RGB"))
@@ -26,7 +26,7 @@ def test_draws_a_row_of_images_and_rows_of_what_became_of_them(tmp_path, capsys)
     assert (flip[73:137, 90:] != augmix[73:137, 90:]).any()
 
 
-def test_shows_every_transform_that_can_be_seen():
+def test_every_visible_transform_can_be_shown():
     assert set(inputs.WITHOUT_FIGURE) < set(augment.AUGMENTS)
     assert set(inputs.OPTIONS) < set(augment.AUGMENTS)
 
@@ -40,6 +40,6 @@ def test_shows_every_transform_that_can_be_seen():
         (("--columns=99",), "--columns must be 1 to 32, got 99"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
-    assert figures(tmp_path, *options) == 2
+def test_bad_arguments_are_refused(tmp_path, capsys, options, message):
+    assert run_inputs(tmp_path, *options) == 2
     assert message in capsys.readouterr().err

@@ -19,50 +19,60 @@ def pictures():
     return style.draw(np.random.default_rng(0), 64)
 
 
-def test_ones_own_target_is_the_picture_without_noise(pictures):
-    """With tiles in place of turned patterns: colours to the level, patterns by spread."""
+def test_the_target_for_a_pictures_own_style_is_the_picture(pictures):
+    """With tiles in place of rotated patterns: colours are equal, patterns have the right
+    spread.
+    """
     batch = style.batch(np.random.default_rng(1), pictures)
     batch["order"] = np.arange(style.BATCH)
-    found = np.asarray(style.target(batch))
-    plain = batch["pattern"] == style.NO_PATTERN
-    np.testing.assert_allclose(found[plain], batch["carrier"][plain] / 255, atol=1e-6)
-    added = (found - batch["carrier"] / 255).std((1, 2, 3))[~plain]
-    shares = style.tiles()[batch["pattern"][~plain]].std((1, 2))
-    assert (added < 1.3 * batch["strength"][~plain] * shares + 0.01).all()
+    target = np.asarray(style.target(batch))
+    has_no_pattern = batch["pattern"] == style.NO_PATTERN
+    np.testing.assert_allclose(
+        target[has_no_pattern], batch["carrier"][has_no_pattern] / 255, atol=1e-6
+    )
+    pattern_spread = (target - batch["carrier"] / 255).std((1, 2, 3))[~has_no_pattern]
+    shares = style.tiles()[batch["pattern"][~has_no_pattern]].std((1, 2))
+    assert (
+        pattern_spread < 1.3 * batch["strength"][~has_no_pattern] * shares + 0.01
+    ).all()
 
 
 def test_targets_take_colours_and_patterns_of_the_style(pictures):
     batch = style.batch(np.random.default_rng(2), pictures)
     flat = {**batch, "strength": 0 * batch["strength"]}
-    found, order = np.asarray(style.target(flat)), batch["order"]
-    inside = ((found > 0) & (found < 1)).all((1, 2, 3))
+    flat_target, order = np.asarray(style.target(flat)), batch["order"]
+    is_unclipped = ((flat_target > 0) & (flat_target < 1)).all((1, 2, 3))
     carrier = batch["carrier"][order] / 255
     np.testing.assert_allclose(
-        found.mean((1, 2))[inside], carrier.mean((1, 2))[inside], atol=1e-4
+        flat_target.mean((1, 2))[is_unclipped],
+        carrier.mean((1, 2))[is_unclipped],
+        atol=1e-4,
     )
-    added = np.asarray(style.target(batch)) - found
-    one = {**batch, "origin": batch["origin"] + style.PERIOD}
-    np.testing.assert_array_equal(style.target(one), found + added)
-    none = batch["pattern"][order] == style.NO_PATTERN
-    assert not added[none].any() and added[~none].any((1, 2, 3)).all()
+    added = np.asarray(style.target(batch)) - flat_target
+    moved_by_a_period = {**batch, "origin": batch["origin"] + style.PERIOD}
+    np.testing.assert_array_equal(style.target(moved_by_a_period), flat_target + added)
+    has_no_pattern = batch["pattern"][order] == style.NO_PATTERN
+    assert (
+        not added[has_no_pattern].any() and added[~has_no_pattern].any((1, 2, 3)).all()
+    )
 
 
 @pytest.mark.slow
-def test_training_lowers_the_error_and_is_of_the_seed(tmp_path, capsys):
-    said, kernels = [], []
+def test_training_lowers_the_error_and_depends_on_the_seed(tmp_path, capsys):
+    errors, kernels = [], []
     for i, steps in enumerate((1, 8, 8)):
         out = tmp_path / "new" / f"{i}.npz"
         assert run(out, f"--steps={steps}") == 0
-        said.append(float(capsys.readouterr().out.split("error ")[1].split()[0]))
+        errors.append(float(capsys.readouterr().out.split("error ")[1].split()[0]))
         kernels.append(weight_files.read_npz(out)["encoder/conv1/kernel"])
         style_transfer.small(weights=out)
-    assert said[1] < said[0]
+    assert errors[1] < errors[0]
     np.testing.assert_array_equal(kernels[1], kernels[2])
     assert (kernels[0] != kernels[1]).any()
 
 
 @pytest.mark.slow
-def test_photographs_join(tmp_path):
+def test_photographs_may_be_added_to_the_pictures(tmp_path):
     out = tmp_path / "fractal.npz"
     assert run(out, "--data=fractals", "--n=4", "--steps=1") == 0
     assert jnp.isfinite(weight_files.read_npz(out)["decoder/tiles"]).all()
@@ -76,8 +86,8 @@ def test_photographs_join(tmp_path):
         (["--data=fractals", "--size=16"], "at least 32 pixels"),
     ],
 )
-def test_refuses_in_one_line(arguments, message, tmp_path, capsys):
+def test_bad_arguments_are_refused_in_one_line(arguments, message, tmp_path, capsys):
     out = tmp_path / "none.npz"
     assert run(out, *arguments) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1 and not out.exists()
+    error_text = capsys.readouterr().err
+    assert message in error_text and error_text.count("\n") == 1 and not out.exists()

@@ -1,4 +1,4 @@
-"""Sets in the style of others: who gets whose, made once, the same however it is made."""
+"""Stylised sets: choice of styles, made once, the same result in parts or at once."""
 
 import numpy as np
 import pytest
@@ -20,42 +20,43 @@ def images(out):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def stylised_set(tmp_path_factory):
     out = tmp_path_factory.mktemp("made") / "self"
     assert run(out) == 0
     return out
 
 
 @pytest.mark.slow
-def test_gives_a_set_of_the_same_classes_and_numbers(made):
+def test_stylised_images_keep_classes_and_numbers(stylised_set):
     plain = data.load("shapes", "valid", size=32, n=32)
-    source = data.load("folder", "valid", root=str(made), size=32)
+    source = data.load("folder", "valid", root=str(stylised_set), size=32)
     assert len(source) == 32 and source.note.startswith("made by jbias.prepare stylize")
     changed = []
     for i, name in enumerate(source.files):
         kind, number = name.removesuffix(".png").split("/")
         assert plain.classes[plain.columns["label"][int(number)]] == kind
         changed.append((source[i]["image"] != plain.images[int(number)]).any())
-    assert all(changed) and (made / "valid.png").exists()
+    assert all(changed) and (stylised_set / "valid.png").exists()
 
 
-def test_nobody_gets_its_own_style():
+def test_no_image_gets_its_own_style():
     source = data.load("shapes", "valid", size=32, n=32)
     styles = stylize._Styles("self", source)
-    chosen = [styles.choose(i, seed) for i in range(32) for seed in range(10)]
-    assert all(one != i // 10 for i, one in enumerate(chosen)) and len(set(chosen)) > 15
+    style_numbers = [styles.choose(i, seed) for i in range(32) for seed in range(10)]
+    assert all(style != i // 10 for i, style in enumerate(style_numbers))
+    assert len(set(style_numbers)) > 15
 
 
-def test_what_is_missing_is_made_alike(made, tmp_path, capsys):
-    held = images(made)
-    lost = sorted(held)[7]
-    (made / lost).unlink()
-    assert run(made) == 0
+def test_missing_images_are_made_again_and_equal(stylised_set, tmp_path, capsys):
+    contents = images(stylised_set)
+    deleted = sorted(contents)[7]
+    (stylised_set / deleted).unlink()
+    assert run(stylised_set) == 0
     assert "1 images made, 32 in all" in capsys.readouterr().out
-    assert images(made) == held
+    assert images(stylised_set) == contents
 
 
-def test_styles_may_be_a_folder(made, tmp_path):
+def test_styles_may_be_a_folder(stylised_set, tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "art" / "deep").mkdir(parents=True)
     for i, place in enumerate(("art", "art/deep")):
@@ -63,7 +64,7 @@ def test_styles_may_be_a_folder(made, tmp_path):
         Image.fromarray(pixels).save(tmp_path / place / f"{i}.png")
     (tmp_path / "art" / "notes.txt").write_text("no image")
     assert run(tmp_path / "out", f"--style={tmp_path / 'art'}") == 0
-    assert images(tmp_path / "out") != images(made)
+    assert images(tmp_path / "out") != images(stylised_set)
 
 
 @cases.each(
@@ -77,7 +78,7 @@ def test_styles_may_be_a_folder(made, tmp_path):
         (["--data=shape"], "did you mean 'shapes'"),
     ],
 )
-def test_refuses_in_one_line(made, more, message, capsys):
-    assert run(made, *more) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+def test_bad_arguments_are_refused_in_one_line(stylised_set, more, message, capsys):
+    assert run(stylised_set, *more) == 2
+    error_text = capsys.readouterr().err
+    assert message in error_text and error_text.count("\n") == 1

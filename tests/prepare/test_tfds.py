@@ -1,4 +1,6 @@
-"""Sets of TensorFlow Datasets are prepared here, or one line says what is missing."""
+"""TensorFlow Datasets (TFDS) are prepared, or one line says which package or file is
+missing.
+"""
 
 import pytest
 import requests
@@ -10,11 +12,11 @@ from tests import cases, tfds_sets
 
 @pytest.fixture(scope="module")
 def builder():
-    """A set of TFDS's catalogue that needs neither a network nor TensorFlow."""
+    """Data set of TFDS's catalogue that needs neither a network nor TensorFlow."""
     return tfds_sets.tiny_builder()
 
 
-def test_what_is_prepared_is_read(builder, tmp_path, capsys, monkeypatch):
+def test_a_prepared_set_is_read(builder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(builder, "n", 9)  # Another test may have made it longer.
     command = ["tfds", "--name=tiny", f"--root={tmp_path}"]
     for _ in range(2):  # It stays as it is.
@@ -33,7 +35,7 @@ def refused(capsys, *arguments) -> str:
     return error
 
 
-def failing(monkeypatch, builder, error) -> None:
+def make_preparation_fail(monkeypatch, builder, error) -> None:
     def download_and_prepare(self):
         print("***\nFailed to import TensorFlow\n***")
         raise error
@@ -57,13 +59,13 @@ def failing(monkeypatch, builder, error) -> None:
         ),
     ],
 )
-def test_what_cannot_be_prepared_is_one_line(
+def test_errors_of_preparation_are_one_line(
     builder, tmp_path, capsys, monkeypatch, error, message
 ):
-    failing(monkeypatch, builder, error)
-    said = refused(capsys, "--name=tiny", f"--root={tmp_path}")
+    make_preparation_fail(monkeypatch, builder, error)
+    error_text = refused(capsys, "--name=tiny", f"--root={tmp_path}")
     with pytest.raises(ValueError, match=message):
-        raise ValueError(said)
+        raise ValueError(error_text)
 
 
 def test_unknown_sets_are_refused_with_the_nearest(builder, capsys):
