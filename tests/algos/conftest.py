@@ -68,11 +68,11 @@ def variables(net, image):
 def begin(variables, image):
     """Return begin(algo, txs) -> an initial train state, with the same net for all."""
 
+    def draw_part(part):
+        return lambda *args: draw(jax.eval_shape(part, *args), seed=1)
+
     def state(algo, txs):
-        parts = {
-            name: lambda *args, part=part: draw(jax.eval_shape(part, *args), seed=1)
-            for name, part in algo.parts.items()
-        }
+        parts = {name: draw_part(part) for name, part in algo.parts.items()}
         algo = algo._replace(parts=parts)
         return train_step.init(algo, txs, jax.random.key(7), image[:1], variables)
 
@@ -99,13 +99,11 @@ def train(net, batch, begin):
         fixed = {k: v for k, v in options.items() if k not in traced}
 
         def make(values):
-            made = algos.ALGOS[name](net, **fixed, **values)
-            return build.refuse_idle_taps(
-                {"name": name}, made
-            )  # None is refused, nor a null.
+            algo = algos.ALGOS[name](net, **fixed, **values)
+            return build.refuse_idle_taps({"name": name}, algo)
 
         views = METHODS[name].views
-        shown = batch if views == 1 else {**batch, "views": views}
+        train_batch = batch if views == 1 else {**batch, "views": views}
         values = {k: options[k] for k in traced}
         algo = make(values)
         txs = chains(algo)
@@ -113,14 +111,14 @@ def train(net, batch, begin):
         state = begin(algo, txs)
 
         @jax.jit
-        def one(state, values):
-            return train_step.make_step(make(values), txs)(state, shown, key)
+        def step(state, values):
+            return train_step.make_step(make(values), txs)(state, train_batch, key)
 
         # Outside jit a fixed option stays a Python number, a traced one does not.
         values = {k: jnp.float32(v) for k, v in values.items()}
-        state, first = one(state, values)
+        state, first = step(state, values)
         for _ in range(3):
-            state, _ = one(state, values)
+            state, _ = step(state, values)
         net_variables = {"params": state.params["net"], "stats": state.stats["net"]}
         logits = jax.jit(algo.net.apply)(net_variables, batch["image"])
         return first, state, logits

@@ -10,7 +10,7 @@ from tests import cases
 from tests.methods import METHODS
 
 
-def test_every_algorithm_is_here():
+def test_every_algorithm_is_tested():
     assert set(METHODS) == set(algos.ALGOS)
 
 
@@ -19,30 +19,29 @@ QUICK = ("padain", "mixstyle")
 NULLS = [(name, null) for name, method in METHODS.items() for null in method.nulls]
 
 
-def strong(name):
+def strong_options(name):
     """Return the algorithm on the tiny net, with its strongest options."""
     return METHODS[name].strong
 
 
 @cases.each("name", algos.ALGOS, quick=QUICK)
-def test_keeps_a_plain_net(name, net, image):
+def test_initialisation_and_evaluation_are_those_of_the_plain_net(name, net, image):
     """Initialisation and evaluation have the same programs as the plain net."""
-    algo = algos.ALGOS[name](net, **strong(name))
+    algo = algos.ALGOS[name](net, **strong_options(name))
     key = jax.random.key(3)
     variables = jax.eval_shape(net.init, key, image)
 
     def programs(net):
-        return jax.make_jaxpr(net.init)(key, image), jax.make_jaxpr(net.apply)(
-            variables, image
-        )
+        init = jax.make_jaxpr(net.init)(key, image)
+        return init, jax.make_jaxpr(net.apply)(variables, image)
 
     assert str(programs(algo.net)) == str(programs(net))
 
 
 @pytest.mark.slow
 @cases.each("name", algos.ALGOS)
-def test_begins_near_the_logarithm_of_the_classes(name, train):
-    losses, _, _ = train(name, **strong(name))
+def test_the_first_loss_is_near_the_logarithm_of_the_classes(name, train):
+    losses, _, _ = train(name, **strong_options(name))
     if METHODS[name].loss != "class":
         assert "loss_class" not in losses
         return
@@ -55,8 +54,8 @@ def test_begins_near_the_logarithm_of_the_classes(name, train):
     algos.ALGOS,
     quick=QUICK,
 )
-def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
-    _, state, logits = train(name, **strong(name))
+def test_training_moves_the_right_weights_and_stays_finite(name, net, train, variables):
+    _, state, logits = train(name, **strong_options(name))
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state, logits)))
     moved = jax.tree.map(
         lambda a, b: bool((a != b).any()), state.params["net"], variables["params"]
@@ -68,16 +67,16 @@ def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
 
 @cases.each("name", algos.ALGOS, quick=QUICK)
 def test_updates_follow_losses_that_exist(name, net, train):
-    losses, state, _ = train(name, **strong(name))
-    algo = algos.ALGOS[name](net, **strong(name))
+    losses, state, _ = train(name, **strong_options(name))
+    algo = algos.ALGOS[name](net, **strong_options(name))
     assert {f"loss_{update.loss}" for update in algo.updates} <= set(losses)
     assert set(state.params) == {"net", *algo.parts}
     assert set(state.stats) >= {"net", *algo.parts}
 
 
 @cases.each("name", sorted(set(METHODS) - {"erm"}), quick=QUICK)
-def test_differs_from_erm(name, train):
-    _, _, logits = train(name, **strong(name))
+def test_trained_networks_differ_from_erm(name, train):
+    _, _, logits = train(name, **strong_options(name))
     assert jnp.abs(logits - train("erm")[2]).max() > 1e-3
 
 
@@ -100,7 +99,7 @@ def test_null_setting_is_erm_to_the_bit(name, options, train):
 @pytest.mark.slow
 @cases.each("name", [k for k, v in METHODS.items() if "mix_group" in v.strong])
 def test_refuses_batches_that_groups_do_not_divide(name, net, variables, batch):
-    algo = algos.ALGOS[name](net, **{**strong(name), "mix_group": 3})
+    algo = algos.ALGOS[name](net, **{**strong_options(name), "mix_group": 3})
     assert algo.mix_group == 3
     key = jax.random.key(0)
     parts = {

@@ -54,7 +54,7 @@ def erm(net, variables):
     """Return erm(image, target) -> (mean loss, new stats, gradient) of the plain net."""
 
     @jax.jit
-    def go(image, target):
+    def compute(image, target):
         def loss(params):
             logits, stats = base.forward(net, params, variables["stats"], image, KEY)
             return base.objective(logits, {"target": target}), stats
@@ -64,11 +64,11 @@ def erm(net, variables):
         )
         return value, stats, grads
 
-    def found(image, target):
-        loss, *rest = go(image, target)
-        return float(loss), *rest
+    def run(image, target):
+        loss, stats, grads = compute(image, target)
+        return float(loss), stats, grads
 
-    return found
+    return run
 
 
 def partner(x):
@@ -78,20 +78,21 @@ def partner(x):
 
 
 def styled(batch, alpha=0.5):
-    permute = functools.partial(jax.tree.map, partner)
+    def permute(tree):
+        return jax.tree.map(partner, tree)
+
     return methods.recoloured(batch, permute, alpha)
 
 
-def test_partners_are_others(batch):
+def test_no_image_is_its_own_partner(batch):
     assert (partner(batch["target"]) != batch["target"]).any()
 
 
-def close(a, b, **tolerance):
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, **tolerance),
-        a,
-        b,
-    )
+def assert_close(a, b, *, rtol=1e-7, atol=0):
+    def assert_leaf_close(x, y):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
+
+    jax.tree.map(assert_leaf_close, a, b)
 
 
 @pytest.mark.slow
@@ -104,7 +105,7 @@ def test_shape_labels_and_one_norm_are_erm_on_both_halves(run, erm, batch):
     assert metrics["loss_clean"] == pytest.approx(clean[0], rel=1e-5)
     assert metrics["loss_stylised"] == pytest.approx(stylised[0], rel=1e-5)
     mean = jax.tree.map(lambda a, b: (a + b) / 2, clean[2], stylised[2])
-    close(grads["net"], mean, rtol=1e-3, atol=1e-5)
+    assert_close(grads["net"], mean, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -119,7 +120,7 @@ def test_stylised_images_have_both_labels(run, erm, batch):
 
 @pytest.mark.quick("0.8")
 @pytest.mark.parametrize("gamma", [0.8, 0.0])
-def test_clean_images_know_nothing_of_the_other_label(run, erm, batch, gamma):
+def test_clean_images_have_their_own_label_only(run, erm, batch, gamma):
     loss, metrics, _, _ = run(gamma=gamma)
     clean = erm(batch["image"], batch["target"])[0]
     assert metrics["loss_clean"] == pytest.approx(clean, rel=1e-5)
@@ -148,11 +149,14 @@ def test_each_half_has_its_own_norms(run, erm, batch):
     target = 0.8 * batch["target"] + 0.2 * partner(batch["target"])
     clean = erm(batch["image"], batch["target"])
     stylised = erm(styled(batch), target)
-    halved = functools.partial(jax.tree.map, lambda x: x / 2)
-    close(norms(grads["net"]), halved(norms(clean[2])), rtol=1e-3, atol=1e-5)
-    close(norms(grads["aux"]), halved(norms(stylised[2])), rtol=1e-3, atol=1e-5)
-    close(stats["net"], clean[1], rtol=1e-5, atol=1e-6)
-    close(stats["aux"], stylised[1], rtol=1e-5, atol=1e-6)
+
+    def halved(tree):
+        return jax.tree.map(lambda x: x / 2, tree)
+
+    assert_close(norms(grads["net"]), halved(norms(clean[2])), rtol=1e-3, atol=1e-5)
+    assert_close(norms(grads["aux"]), halved(norms(stylised[2])), rtol=1e-3, atol=1e-5)
+    assert_close(stats["net"], clean[1], rtol=1e-5, atol=1e-6)
+    assert_close(stats["aux"], stylised[1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -167,8 +171,8 @@ def test_main_norms_do_not_see_the_stylised_half(run):
 
 
 @pytest.mark.slow
-def test_one_norm_sees_both_halves_in_turn(run, erm, batch, variables):
-    """0.9 (0.9 old + 0.1 clean) + 0.1 stylised."""
+def test_a_single_norm_is_updated_by_both_halves_in_turn(run, erm, batch, variables):
+    """New statistics are 0.9 (0.9 old + 0.1 clean) + 0.1 stylised."""
     stats = run(gamma=1.0, aux_bn=False)[2]["net"]["bn1"]["mean"]
     old = variables["stats"]["bn1"]["mean"]
     clean = erm(batch["image"], batch["target"])[1]["bn1"]["mean"]
@@ -177,10 +181,10 @@ def test_one_norm_sees_both_halves_in_turn(run, erm, batch, variables):
 
 
 def test_auxiliary_norms_are_the_nets_norms_and_nothing_else(net, variables):
-    made = make(net).parts["aux"](KEY, None, variables)
+    aux = make(net).parts["aux"](KEY, None, variables)
     params = {
         tuple(k.key for k in path)
-        for path, _ in jax.tree_util.tree_leaves_with_path(made["params"])
+        for path, _ in jax.tree_util.tree_leaves_with_path(aux["params"])
     }
     expected = {
         tuple(k.key for k in path)
@@ -188,7 +192,7 @@ def test_auxiliary_norms_are_the_nets_norms_and_nothing_else(net, variables):
         if in_norm(path)
     }
     assert params == expected and len(params) > 10
-    jax.tree.map(np.testing.assert_array_equal, made["stats"], variables["stats"])
+    jax.tree.map(np.testing.assert_array_equal, aux["stats"], variables["stats"])
     assert not make(net, aux_bn=False).parts
 
 
@@ -209,14 +213,14 @@ def test_no_gradient_reaches_the_transfer(net, variables, batch):
 @pytest.mark.slow
 def test_biasbed_gives_every_image_both_labels(net, run, variables, batch):
     """Weights are (1 + gamma)/2 and (1 - gamma)/2 of the mean losses of all 2n images."""
-    seen = {}
+    transferred = {}
 
     def transfer(batch, permute, alpha):
-        seen["image"] = batch["image"]
+        transferred["image"] = batch["image"]
         return jnp.tanh(permute(batch["image"]))
 
     @jax.jit
-    def both(batch):
+    def compute(batch):
         algo = make(net, transfer=transfer, variant="biasbed", gamma=0.8)
         params, stats = {"net": variables["params"]}, {"net": variables["stats"]}
         part = algo.parts["aux"](KEY, None, variables)
@@ -230,26 +234,29 @@ def test_biasbed_gives_every_image_both_labels(net, run, variables, batch):
             for x in (batch["image"], styled * std + mean)
         ]
         logits = jnp.concatenate(logits)
-        return loss, logits, normalised - seen["image"]
+        return loss, logits, normalised - transferred["image"]
 
-    loss, logits, gap = both(batch)
-    np.testing.assert_array_equal(gap, 0)
-    own, theirs = (
-        optax.softmax_cross_entropy(logits, jnp.concatenate([t, t])).mean()
-        for t in (batch["target"], partner(batch["target"]))
-    )
-    assert float(loss) == pytest.approx(float(0.9 * own + 0.1 * theirs), rel=1e-5)
+    loss, logits, difference = compute(batch)
+    np.testing.assert_array_equal(difference, 0)
+
+    def mean_loss(target):
+        targets = jnp.concatenate([target, target])
+        return optax.softmax_cross_entropy(logits, targets).mean()
+
+    content = mean_loss(batch["target"])
+    style = mean_loss(partner(batch["target"]))
+    assert float(loss) == pytest.approx(float(0.9 * content + 0.1 * style), rel=1e-5)
 
 
 @pytest.mark.slow
-def test_mixing_is_for_the_clean_half(run, batch):
+def test_mixing_applies_to_the_clean_half_only(run, batch):
     """At lam = 0 the stylised loss is unchanged (a large alpha would give 1/2)."""
     plain, mixed = run()[1], run(mix=mixup.make(alpha=1e6, mix_group=GROUP))[1]
     assert mixed["loss_stylised"] == pytest.approx(plain["loss_stylised"], rel=1e-6)
     assert abs(mixed["loss_clean"] - plain["loss_clean"]) > 1e-3
 
 
-def sides(algo, steps, side=224):
+def image_sides(algo, steps, side=224):
     batch = {"image": jnp.zeros((1, side, side, 3))}
     shapes = {
         k: debiased._shrink(batch, k, 0)["image"].shape[1]
@@ -258,19 +265,19 @@ def sides(algo, steps, side=224):
     return [shapes[algo.static(step, 1000)] for step in steps]
 
 
-def test_the_grid_is_the_authors(net):
+def test_the_grid_equals_the_authors(net):
     """Phases of 30, 30, 30 and 10 of 100: small in first halves and at even steps."""
     algo = make(net, multi_grid=True)
-    assert sides(algo, range(4)) == [112, 158, 112, 158]
-    assert sides(algo, (148, 149, 150, 151)) == [112, 158, 158, 224]
-    assert sides(algo, (298, 299, 300, 301)) == [158, 224, 112, 158]
-    assert sides(algo, (948, 949, 950, 951, 999)) == [112, 158, 158, 224, 224]
-    every = [algo.static(step, 1000) for step in range(1000)]
-    assert [every.count(k) for k in (0, 1, 2)] == [250, 500, 250]
+    assert image_sides(algo, range(4)) == [112, 158, 112, 158]
+    assert image_sides(algo, (148, 149, 150, 151)) == [112, 158, 158, 224]
+    assert image_sides(algo, (298, 299, 300, 301)) == [158, 224, 112, 158]
+    assert image_sides(algo, (948, 949, 950, 951, 999)) == [112, 158, 158, 224, 224]
+    sizes = [algo.static(step, 1000) for step in range(1000)]
+    assert [sizes.count(k) for k in (0, 1, 2)] == [250, 500, 250]
     assert make(net).static(0, 10) is None
 
 
-def test_smaller_images_are_picked_pixels():
+def test_smaller_images_are_subsampled_pixels():
     """Pixels are torch's nearest, floor(i old / new); renders are resized, too."""
     image = jnp.arange(224.0).reshape(1, 224, 1, 1) + jnp.zeros((1, 224, 64, 3))
     renders = jnp.zeros((1, 16, 224, 64, 3), jnp.uint8)
@@ -314,6 +321,6 @@ def test_small_stylised_images_are_trained_on(net, variables, batch):
         ({"stylised": False, "mix": mixup.make()}, "mix must be None"),
     ],
 )
-def test_refuses(net, options, message):
+def test_bad_options_are_refused(net, options, message):
     with pytest.raises(ValueError, match=f"debiased: {message}"):
         make(net, **options)

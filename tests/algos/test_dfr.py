@@ -40,32 +40,35 @@ BATCH = {
 }
 
 
-def fitted(l1, steps=2000, batch=BATCH):
+def fit(l1, steps=2000, batch=BATCH):
     algo = dfr.make(Flat())
     txs = (optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=0.0, l1=l1),)
     state = train_step.init(algo, txs, KEY, batch["image"][:1])
-    one = train_step.make_step(algo, txs)
-    state, metrics = jax.jit(
-        lambda state: jax.lax.scan(lambda s, _: one(s, batch, KEY), state, None, steps)
-    )(state)
+    step = train_step.make_step(algo, txs)
+
+    @jax.jit
+    def run(state):
+        return jax.lax.scan(lambda s, _: step(s, batch, KEY), state, None, steps)
+
+    state, metrics = run(state)
     return state, jax.tree.map(lambda x: x[-1], metrics)
 
 
 @pytest.mark.slow
-def test_the_trunk_stands_and_the_layer_moves(train, variables):
+def test_only_the_last_layer_is_trained(train, variables):
     _, state, _ = train("dfr")
-    before, after = variables["params"], state.params["net"]
-    for name in before:
-        same = jax.tree.map(
-            lambda a, b: bool((a == b).all()), before[name], after[name]
+    initial, trained = variables["params"], state.params["net"]
+    for name in initial:
+        is_equal = jax.tree.map(
+            lambda a, b: bool((a == b).all()), initial[name], trained[name]
         )
-        assert all(jax.tree.leaves(same)) == (name != "fc")
+        assert all(jax.tree.leaves(is_equal)) == (name != "fc")
     equal = np.testing.assert_array_equal
     jax.tree.map(equal, state.stats["net"], variables["stats"])
 
 
-def test_the_net_gives_what_was_fitted_to_standardised_features():
-    state, _ = fitted(0.0, steps=5)
+def test_the_net_computes_the_fit_on_standardised_features():
+    state, _ = fit(0.0, steps=5)
     logits = Flat().apply({"params": state.params["net"]}, BATCH["image"])
     h = (FEATURES - FEATURES.mean(0)) / FEATURES.std(0)
     head = jax.tree.map(np.asarray, state.params["head"])
@@ -78,11 +81,11 @@ def test_the_net_gives_what_was_fitted_to_standardised_features():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_batches_add_up_to_the_moments_of_all(weighted):
     weight = RNG.uniform(0, 1, 60) if weighted else np.ones(60)
-    h, seen = FEATURES + 100, dict(count=0.0, mean=np.zeros(4), square=np.zeros(4))
+    h, sums = FEATURES + 100, dict(count=0.0, mean=np.zeros(4), square=np.zeros(4))
     for start, stop in ((0, 7), (7, 8), (8, 60)):
         w = jnp.asarray(weight[start:stop]) if weighted else None
-        seen = dfr.add_batch(seen, jnp.asarray(h[start:stop], jnp.float32), w)
-    mean, deviation = dfr.moments(seen)
+        sums = dfr.add_batch(sums, jnp.asarray(h[start:stop], jnp.float32), w)
+    mean, deviation = dfr.moments(sums)
     expected = np.average(h, axis=0, weights=weight)
     np.testing.assert_allclose(mean, expected, rtol=1e-6)
     var = np.average((h - expected) ** 2, axis=0, weights=weight)
@@ -91,9 +94,9 @@ def test_batches_add_up_to_the_moments_of_all(weighted):
 
 @pytest.mark.slow
 @cases.each("l1", [0.003, 0.03, 0.1])
-def test_it_rests_where_loss_and_penalty_are_least(l1):
+def test_the_fit_minimises_loss_plus_penalty(l1):
     """Optimality: the gradient is -l1 sign(w), or at most l1 at zero weights."""
-    state, metrics = fitted(l1)
+    state, metrics = fit(l1)
     h = (FEATURES - FEATURES.mean(0)) / FEATURES.std(0)
     w, b = (np.asarray(state.params["head"][k], np.float64) for k in ("kernel", "bias"))
     z = h @ w[:4] + b
@@ -110,16 +113,18 @@ def test_it_rests_where_loss_and_penalty_are_least(l1):
 
 
 @pytest.mark.slow
-def test_it_starts_from_nothing_and_recovers_what_separates():
+def test_the_fit_starts_at_zero_and_separates_the_classes():
     clean = {**BATCH, "target": jnp.eye(3)[np.argmax(PLAIN[:, :3], 1)]}
     algo = dfr.make(Flat())
     txs = (optax.sgd(0.1),)
     state = train_step.init(algo, txs, KEY, clean["image"][:1])
     first = train_step.make_step(algo, txs)(state, clean, KEY)[1]
     assert first["loss_class"] == pytest.approx(np.log(3), rel=1e-6)
-    state, _ = fitted(0.0, batch=clean)
-    found = Flat().apply({"params": state.params["net"]}, clean["image"]).argmax(1)
-    assert (found == clean["target"].argmax(1)).mean() > 0.95
+    state, _ = fit(0.0, batch=clean)
+    predictions = (
+        Flat().apply({"params": state.params["net"]}, clean["image"]).argmax(1)
+    )
+    assert (predictions == clean["target"].argmax(1)).mean() > 0.95
 
 
 @functools.cache
@@ -133,24 +138,24 @@ def toy(n, agrees, seed):
     return x.astype(np.float32), label, attribute
 
 
-def worst(params):
+def worst_group_accuracy(params):
     x, label, attribute = toy(4000, 0.5, 1)
-    found = np.argmax(Flat().apply({"params": params}, x[:, None, None]), 1)
+    predictions = np.argmax(Flat().apply({"params": params}, x[:, None, None]), 1)
     group = 2 * label + attribute
-    return (np.bincount(group, found == label) / np.bincount(group)).min()
+    return (np.bincount(group, predictions == label) / np.bincount(group)).min()
 
 
 @pytest.mark.slow
-def test_it_helps_the_worst_group_where_an_attribute_misleads():
-    """ERM, then its layer refitted on balanced batches of held-out images."""
+def test_refitting_helps_the_worst_group():
+    """The last layer of ERM is refitted on balanced batches of held-out images."""
     x, label, attribute = toy(1000, 0.95, 0)
-    whole = {"image": x[:, None, None], "target": jnp.eye(3)[label]}
+    train_batch = {"image": x[:, None, None], "target": jnp.eye(3)[label]}
     txs = (optax.sgd(0.5),)
     plain = erm.make(Flat())
-    state = train_step.init(plain, txs, KEY, whole["image"][:1])
-    one = train_step.make_step(plain, txs)
+    state = train_step.init(plain, txs, KEY, train_batch["image"][:1])
+    step = train_step.make_step(plain, txs)
     state, _ = jax.jit(
-        lambda s: jax.lax.scan(lambda s, _: one(s, whole, KEY), s, None, 300)
+        lambda s: jax.lax.scan(lambda s, _: step(s, train_batch, KEY), s, None, 300)
     )(state)
     x, label, attribute = toy(400, 0.95, 2)
     order = samplers.BalancedSampler(2 * label + attribute, 40)
@@ -159,10 +164,13 @@ def test_it_helps_the_worst_group_where_an_attribute_misleads():
     algo = dfr.make(Flat())
     txs = (optim.sgd(optim.cosine(0.05, 300), momentum=0.9, decay=0.0, l1=0.003),)
     net = {"params": state.params["net"], "stats": {}}
-    held = train_step.init(algo, txs, KEY, whole["image"][:1], net)
-    one = train_step.make_step(algo, txs)
-    held, _ = jax.jit(lambda s: jax.lax.scan(lambda s, b: one(s, b, KEY), s, batches))(
-        held
+    refitted = train_step.init(algo, txs, KEY, train_batch["image"][:1], net)
+    step = train_step.make_step(algo, txs)
+    refitted, _ = jax.jit(
+        lambda s: jax.lax.scan(lambda s, b: step(s, b, KEY), s, batches)
+    )(refitted)
+    assert worst_group_accuracy(state.params["net"]) < 0.6
+    assert (
+        worst_group_accuracy(refitted.params["net"])
+        > worst_group_accuracy(state.params["net"]) + 0.15
     )
-    assert worst(state.params["net"]) < 0.6
-    assert worst(held.params["net"]) > worst(state.params["net"]) + 0.15

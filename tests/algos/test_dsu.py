@@ -1,6 +1,5 @@
 """DSU: the noise of statistics, the groups of its spread, and its sites."""
 
-import functools
 import itertools
 
 import jax
@@ -32,17 +31,26 @@ def stats(x):
     return mean, np.sqrt(var + 1e-6)
 
 
-def disturb(x, key, *, factor, group):
-    change = functools.partial(dsu.perturb, factor=factor, group=group)
+def perturb_map(x, key, *, factor, group):
+    def change(mean, var, key):
+        return dsu.perturb(mean, var, key, factor=factor, group=group)
+
     acts = jnp.array(True)
-    found = feature_stats.gated_affine(x, acts, change, key)
-    return taps.Rescaled(x, *found, acts).value
+    affine = feature_stats.gated_affine(x, acts, change, key)
+    return taps.Rescaled(
+        x, affine.scale, affine.shift, mean=affine.mean, var=affine.var, acts=acts
+    ).value
 
 
 def tap_of(net, **options):
     """Return the tap of an algorithm with its result rescaled."""
     tap = dsu.make(net, **options).net.tap
-    return lambda *args: getattr(passed := tap(*args), "value", passed)
+
+    def apply(*args):
+        y = tap(*args)
+        return y.value if isinstance(y, taps.Rescaled) else y
+
+    return apply
 
 
 def spread(s, group):
@@ -56,7 +64,7 @@ def spread(s, group):
 def test_formula_with_the_authors_epsilons(scale, group):
     """On nearly flat maps epsilon dominates every divisor."""
     x = X * scale
-    found = disturb(x, KEY, factor=1.0, group=group)
+    disturbed = perturb_map(x, KEY, factor=1.0, group=group)
     noise = sampling.draw_each(lambda k: jax.random.normal(k, (2, 1, 4)), KEY, 8)
     noise = np.asarray(noise)[:, :, 0]
     mean, std = stats(x)
@@ -64,71 +72,74 @@ def test_formula_with_the_authors_epsilons(scale, group):
     new_std = std + noise[:, 1] * spread(std, group)
     content = (np.asarray(x, np.float64) - mean[:, None, None]) / std[:, None, None]
     expected = content * new_std[:, None, None] + new_mean[:, None, None]
-    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-5 * scale)
+    np.testing.assert_allclose(disturbed, expected, rtol=2e-3, atol=1e-5 * scale)
 
 
 @pytest.mark.slow
 def test_noise_is_normal_for_each_image_and_channel():
     """Noise is in units of the statistic's deviation between images of a group."""
     x = jnp.tile(X, (100, 1, 1, 1))
-    found = disturb(x, KEY, factor=1.0, group=8)
+    disturbed = perturb_map(x, KEY, factor=1.0, group=8)
     mean, std = stats(x)
-    new_mean = np.asarray(found, np.float64).mean((1, 2))
-    moved = (new_mean - mean) / spread(mean, 8)
-    assert scipy.stats.kstest(moved.ravel(), "norm").pvalue > 0.001
-    # The sign of a deviation cannot be seen in the output's.
-    new_std = np.asarray(found, np.float64).std((1, 2), ddof=1)
-    signed = np.sign(np.einsum("bhwc,bhwc->bc", found - new_mean[:, None, None], x))
-    turned = (signed * new_std - std) / spread(std, 8)
-    assert scipy.stats.kstest(turned.ravel(), "norm").pvalue > 0.001
-    assert abs(np.corrcoef(moved.ravel(), turned.ravel())[0, 1]) < 0.06
-    assert np.abs(np.corrcoef(moved.T)[np.triu_indices(4, 1)]).max() < 0.15
+    new_mean = np.asarray(disturbed, np.float64).mean((1, 2))
+    mean_noise = (new_mean - mean) / spread(mean, 8)
+    assert scipy.stats.kstest(mean_noise.ravel(), "norm").pvalue > 0.001
+    # The output's deviation loses its sign: recover the sign by the products.
+    new_std = np.asarray(disturbed, np.float64).std((1, 2), ddof=1)
+    signed = np.sign(np.einsum("bhwc,bhwc->bc", disturbed - new_mean[:, None, None], x))
+    std_noise = (signed * new_std - std) / spread(std, 8)
+    assert scipy.stats.kstest(std_noise.ravel(), "norm").pvalue > 0.001
+    assert abs(np.corrcoef(mean_noise.ravel(), std_noise.ravel())[0, 1]) < 0.06
+    assert np.abs(np.corrcoef(mean_noise.T)[np.triu_indices(4, 1)]).max() < 0.15
 
 
 @pytest.mark.slow
 def test_factor_scales_the_noise():
-    still = disturb(X, KEY, factor=0.0, group=8)
+    still = perturb_map(X, KEY, factor=0.0, group=8)
     np.testing.assert_allclose(still, X, atol=1e-5)
-    once, twice = (disturb(X, KEY, factor=f, group=8) for f in (1.0, 2.0))
+    once, twice = (perturb_map(X, KEY, factor=f, group=8) for f in (1.0, 2.0))
     np.testing.assert_allclose(twice - X, 2 * (once - X), atol=1e-4)
 
 
-def test_groups_have_spreads_of_their_own():
+def test_groups_have_separate_spreads():
     moved = X.at[4:].multiply(3.0)
-    found, other = (disturb(x, KEY, factor=1.0, group=4) for x in (X, moved))
-    np.testing.assert_allclose(found[:4], other[:4], atol=1e-6)
-    whole = disturb(X, KEY, factor=1.0, group=8)
-    assert np.abs(whole[:4] - found[:4]).max() > 1e-2
+    in_fours = perturb_map(X, KEY, factor=1.0, group=4)
+    other = perturb_map(moved, KEY, factor=1.0, group=4)
+    np.testing.assert_allclose(in_fours[:4], other[:4], atol=1e-6)
+    in_eights = perturb_map(X, KEY, factor=1.0, group=8)
+    assert np.abs(in_eights[:4] - in_fours[:4]).max() > 1e-2
 
 
-def test_equal_images_hardly_move():
+def test_equal_images_hardly_change():
     x = jnp.tile(X[:1], (8, 1, 1, 1))
-    found = disturb(x, KEY, factor=1.0, group=8)
+    disturbed = perturb_map(x, KEY, factor=1.0, group=8)
     # Their spread is that of epsilon, 1e-3, times normal noise.
-    assert 1e-4 < np.abs(found - x).max() < 2e-2
+    assert 1e-4 < np.abs(disturbed - x).max() < 2e-2
 
 
 def test_gradients_pass_all_statistics():
     """Gradients also pass through the statistics of other images of the group."""
     x = X[:4, :3, :2, :2]
-    jacobian = jax.jit(jax.jacrev(lambda x: disturb(x, KEY, factor=1.0, group=2)))(x)
+    jacobian = jax.jit(jax.jacrev(lambda x: perturb_map(x, KEY, factor=1.0, group=2)))(
+        x
+    )
     size = np.asarray(jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))) > 1e-4
     expected = np.kron(np.eye(2, dtype=bool), np.ones((2, 2), bool))
     np.testing.assert_array_equal(size, expected)
 
 
 def test_half_precision_goes_through_float32():
-    found = disturb(X.astype(jnp.bfloat16), KEY, factor=1.0, group=4)
-    assert found.dtype == jnp.bfloat16
+    disturbed = perturb_map(X.astype(jnp.bfloat16), KEY, factor=1.0, group=4)
+    assert disturbed.dtype == jnp.bfloat16
 
 
 @pytest.mark.slow
-def test_acts_at_the_authors_six_sites(net):
-    seen, acted = [], []
+def test_dsu_acts_at_the_authors_six_sites(net):
+    sites, acted = [], []
     inner = dsu.make(net, p=1.0, mix_group=2).net.tap
 
     def tap(x, site, key):
-        seen.append(site)
+        sites.append(site)
         y = inner(x, site, key)
         acted.extend([site] * (y is not x))
         return y
@@ -140,11 +151,11 @@ def test_acts_at_the_authors_six_sites(net):
         lambda v: tapped.apply(v, image, KEY, train=True, mutable=["stats"]), variables
     )
     assert acted == ["stem.conv", "stem", "stage1", "stage2", "stage3", "stage4"]
-    assert len(seen) == 54
+    assert len(sites) == 54
 
 
 @pytest.mark.slow
-def test_one_gate_a_site_for_the_whole_batch(net):
+def test_a_site_has_one_gate_for_the_whole_batch(net):
     p = 0.3
     tap = tap_of(net, p=p, mix_group=4)
     x = X[:, :2, :1, :1]
@@ -154,12 +165,12 @@ def test_one_gate_a_site_for_the_whole_batch(net):
     def changed(key):
         return jnp.abs(tap(x, "stem", key) - x).max((1, 2, 3)) > 1e-5
 
-    seen = np.asarray(changed(jax.random.split(KEY, 1000)))
-    np.testing.assert_array_equal(seen.any(axis=1), seen.all(axis=1))
-    assert seen.mean() == pytest.approx(p, abs=4 * (p * (1 - p) / 1000) ** 0.5)
+    is_changed = np.asarray(changed(jax.random.split(KEY, 1000)))
+    np.testing.assert_array_equal(is_changed.any(axis=1), is_changed.all(axis=1))
+    assert is_changed.mean() == pytest.approx(p, abs=4 * (p * (1 - p) / 1000) ** 0.5)
 
 
-def test_options_may_come_at_run_time(net):
+def test_options_may_be_traced(net):
     @jax.jit
     def run(p, factor):
         tap = tap_of(net, p=p, factor=factor, mix_group=4)
@@ -172,7 +183,7 @@ def test_options_may_come_at_run_time(net):
 
 @pytest.mark.slow
 @cases.each("p", [0.0, 0.5, 1.0])
-def test_a_tpus_step_learns_the_same(p, net, variables, batch):
+def test_a_tpu_step_equals_a_cpu_step(p, net, variables, batch):
     """With statistics read in every step, loss, statistics and gradients are a CPU's."""
     algo = dsu.make(net, p=jnp.array(p), mix_group=4)  # An array: 0 is no ERM.
     stats = {"net": variables["stats"]}
@@ -186,8 +197,10 @@ def test_a_tpus_step_learns_the_same(p, net, variables, batch):
             learn = jax.jit(jax.value_and_grad(learned, has_aux=True))
             return learn(variables["params"])
 
-    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
-    jax.tree.map(close, step("tpu"), step("cpu"))
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+    jax.tree.map(assert_close, step("tpu"), step("cpu"))
 
 
 def test_a_tpu_has_no_condition_around_a_map(net):
@@ -229,6 +242,6 @@ def test_single_pixels_are_refused(net):
         ({"mix_group": 1}, "mix_group must be at least 2, to have a deviation, got 1"),
     ],
 )
-def test_refuses(options, message, net):
+def test_bad_options_are_refused(options, message, net):
     with pytest.raises(ValueError, match=f"dsu: {message}"):
         dsu.make(net, **options)

@@ -1,4 +1,4 @@
-"""EFDMix: whole distributions move, ranks stay."""
+"""EFDMix: mixes whole distributions and keeps ranks."""
 
 import jax
 import jax.numpy as jnp
@@ -22,41 +22,43 @@ def flat(x):
 
 
 def test_sorted_values_are_mixed():
-    """Every order statistic, with them every moment, not the first two alone."""
-    found = np.sort(flat(mixstyle.match(X, ORDER, SHARE)), axis=1)
-    own, share = np.sort(flat(X), axis=1), flat(SHARE)
-    expected = share * own + (1 - share) * own[PARTNER]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    """All order statistics are mixed, and so all moments, not only the first two."""
+    mixed = np.sort(flat(mixstyle.match(X, ORDER, SHARE)), axis=1)
+    own_sorted, share = np.sort(flat(X), axis=1), flat(SHARE)
+    expected = share * own_sorted + (1 - share) * own_sorted[PARTNER]
+    np.testing.assert_allclose(mixed, expected, atol=1e-6)
 
 
-def test_ranks_stay():
-    found = mixstyle.match(X, ORDER, SHARE)
+def test_ranks_are_unchanged():
+    mixed = mixstyle.match(X, ORDER, SHARE)
     np.testing.assert_array_equal(
-        np.argsort(flat(found), axis=1), np.argsort(flat(X), axis=1)
+        np.argsort(flat(mixed), axis=1), np.argsort(flat(X), axis=1)
     )
 
 
-def test_with_the_whole_share_it_is_the_identity():
-    found = mixstyle.match(X, ORDER, jnp.ones((8, 1, 1, 1)))
-    np.testing.assert_array_equal(found, X)
+def test_share_1_is_the_identity():
+    mixed = mixstyle.match(X, ORDER, jnp.ones((8, 1, 1, 1)))
+    np.testing.assert_array_equal(mixed, X)
 
 
-def test_without_a_share_it_is_the_partners_distribution():
-    found = mixstyle.match(X, ORDER, jnp.zeros((8, 1, 1, 1)))
+def test_share_0_gives_the_partners_distribution():
+    mixed = mixstyle.match(X, ORDER, jnp.zeros((8, 1, 1, 1)))
     expected = np.sort(flat(X), axis=1)[PARTNER]
-    np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
+    np.testing.assert_allclose(np.sort(flat(mixed), axis=1), expected, atol=1e-6)
 
 
-def test_equal_values_take_different_ones_of_the_partner():
-    """After a ReLU many are zero; the partner's distribution still comes whole."""
+def test_equal_values_get_different_values_of_the_partner():
+    """After a ReLU many values are zero; the result still has the partner's whole
+    distribution.
+    """
     x = jnp.maximum(X, 0.5)
-    found = mixstyle.match(x, ORDER, jnp.zeros((8, 1, 1, 1)))
+    mixed = mixstyle.match(x, ORDER, jnp.zeros((8, 1, 1, 1)))
     expected = np.sort(flat(x), axis=1)[PARTNER]
-    np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
+    np.testing.assert_allclose(np.sort(flat(mixed), axis=1), expected, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_gradients_pass_whole_and_reach_the_partner():
+def test_gradients_have_the_closed_form_for_image_and_partner():
     """dy/dx is the identity; dy/dx' moves (1 - share) to the value of equal rank."""
     x, share = X[:4, :3, :2, :2], SHARE[:4]
     jacobian = jax.jacrev(lambda x: mixstyle.match(x, ORDER[:1], share))(x)
@@ -65,8 +67,8 @@ def test_gradients_pass_whole_and_reach_the_partner():
     ranks = np.argsort(np.argsort(flat(x), axis=1), axis=1)
     for i, j in enumerate(PARTNER[:4]):
         for c in range(2):
-            same = ranks[i, :, None, c] == ranks[j, None, :, c]
-            expected[i, :, c, j, :, c] += (1 - float(share[i, 0, 0, 0])) * same
+            is_equal_rank = ranks[i, :, None, c] == ranks[j, None, :, c]
+            expected[i, :, c, j, :, c] += (1 - float(share[i, 0, 0, 0])) * is_equal_rank
             expected[i, :, c, i, :, c] += np.eye(6)
     np.testing.assert_allclose(jacobian, expected, atol=1e-6)
 
@@ -74,31 +76,31 @@ def test_gradients_pass_whole_and_reach_the_partner():
 @pytest.mark.slow
 @pytest.mark.parametrize("channels", [4, 128])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_tpus_sorts_move_the_same_values(dtype, channels):
-    """In the layout that it sorts in, too, where the channels fill its lanes."""
+def test_sorting_on_a_tpu_gives_the_same_values(dtype, channels):
+    """Includes the layout in which a TPU sorts when the channels fill its lanes."""
     x = jnp.tile(jnp.maximum(X, -0.5), channels // 4).astype(dtype)
 
     def moved(x):
         return mixstyle.match(x, ORDER, SHARE)
 
-    def made():
+    def match_and_pull():
         y, pull = jax.vjp(moved, x)
         return y, *pull(jnp.arange(y.size, dtype=dtype).reshape(y.shape))
 
-    expected = made()
+    expected = match_and_pull()
     with xla.compiling_for("tpu"):
-        program = str(jax.make_jaxpr(made)())
-        found = made()
+        program = str(jax.make_jaxpr(match_and_pull)())
+        on_tpu = match_and_pull()
     assert "sort[" in program
     assert ("layout_constraint" in program) == (channels == 128)
-    # Of whole images: values to the partners, and gradients back.
+    # Two gathers of whole images: values to the partners, and gradients back.
     assert program.count("gather[") == 2
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, expected_array in zip(on_tpu, expected, strict=True):
+        np.testing.assert_array_equal(array, expected_array)
 
 
 @pytest.mark.slow
-def test_a_tpus_images_come_whole_in_slices(monkeypatch):
+def test_a_tpu_gathers_large_images_in_slices(monkeypatch):
     """A TPU gathers large images in slices; the results and gradients stay the same."""
 
     def matched():
@@ -111,13 +113,13 @@ def test_a_tpus_images_come_whole_in_slices(monkeypatch):
         program = str(jax.make_jaxpr(matched)())
         sliced = matched()
     assert "f32[2,24,5,4]" in program  # Six slices of each of the 4 images of a group.
-    for ours, plain in zip(sliced, expected, strict=True):
-        np.testing.assert_array_equal(ours, plain)
+    for array, expected_array in zip(sliced, expected, strict=True):
+        np.testing.assert_array_equal(array, expected_array)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("acts", [False, True])
-def test_a_tpus_gate_keeps_no_places(acts, net):
+def test_the_gate_on_a_tpu_stores_no_indices(acts, net):
     """Gated steps equal a CPU's to the bit; no condition hands places to the gradient."""
     algo = mixstyle.efdmix(net, p=jnp.array(float(acts)), alpha=1.0, mix_group=4)
     dy = jnp.asarray(RNG.normal(size=X.shape), jnp.float32)
@@ -130,8 +132,8 @@ def test_a_tpus_gate_keeps_no_places(acts, net):
     with xla.compiling_for("tpu"):
         gated = jax.jit(lambda x: step(x))(X)
         program = jax.make_jaxpr(lambda x: step(x))(X)
-    for ours, plain in zip(gated, expected, strict=True):
-        np.testing.assert_array_equal(ours, plain)
+    for array, expected_array in zip(gated, expected, strict=True):
+        np.testing.assert_array_equal(array, expected_array)
     assert (expected[0] != X).any() == acts
 
     def shapes_from_conditions(jaxpr):
@@ -145,17 +147,17 @@ def test_a_tpus_gate_keeps_no_places(acts, net):
     assert [shape for shape in shapes if len(shape) > 2] == [X.shape] * 2
 
 
-def test_half_precision_stays():
+def test_half_precision_is_kept():
     half = X.astype(jnp.bfloat16)
-    found = mixstyle.match(half, ORDER, SHARE)
-    assert found.dtype == jnp.bfloat16
-    own, share = np.sort(flat(half), axis=1), flat(SHARE)
-    expected = share * own + (1 - share) * own[PARTNER]
-    np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=0.05)
+    mixed = mixstyle.match(half, ORDER, SHARE)
+    assert mixed.dtype == jnp.bfloat16
+    own_sorted, share = np.sort(flat(half), axis=1), flat(SHARE)
+    expected = share * own_sorted + (1 - share) * own_sorted[PARTNER]
+    np.testing.assert_allclose(np.sort(flat(mixed), axis=1), expected, atol=0.05)
 
 
 @pytest.mark.slow
-def test_acts_after_the_chosen_stages_with_its_chance(net):
+def test_efdmix_acts_after_the_chosen_stages_with_its_probability(net):
     tap = mixstyle.efdmix(net, p=1.0, stages=(2,), mix_group=4).net.tap
     assert tap(X, "stage1", KEY) is X
     assert (tap(X, "stage2", KEY) != X).any()
@@ -163,15 +165,15 @@ def test_acts_after_the_chosen_stages_with_its_chance(net):
 
 
 @pytest.mark.slow
-def test_single_pixels_meet_too(net):
+def test_maps_of_a_single_pixel_are_mixed_too(net):
     tap = mixstyle.efdmix(net, p=1.0, alpha=1.0, mix_group=4).net.tap
     x = X[:, :1, :1]
-    found = np.asarray(tap(x, "stage1", KEY)).reshape(2, 4, 4)
+    mixed = np.asarray(tap(x, "stage1", KEY)).reshape(2, 4, 4)
     lowest, highest = (f(x.reshape(2, 4, 4), axis=1) for f in (np.min, np.max))
-    assert (found >= lowest[:, None] - 1e-6).all()
-    assert (found <= highest[:, None] + 1e-6).all()
+    assert (mixed >= lowest[:, None] - 1e-6).all()
+    assert (mixed <= highest[:, None] + 1e-6).all()
 
 
-def test_refuses_by_its_own_name(net):
+def test_errors_have_the_name_efdmix(net):
     with pytest.raises(ValueError, match=r"efdmix: p must be in \[0, 1\], got 2"):
         mixstyle.efdmix(net, p=2)

@@ -16,7 +16,7 @@ from tests.methods import Columns
 KEY = jax.random.key(0)
 COUNTS = np.array([30, 2, 4, 24])  # Of class and attribute: 00, 01, 10, 11.
 LABEL, ATTRIBUTE = np.repeat([0, 0, 1, 1], COUNTS), np.repeat([0, 1, 0, 1], COUNTS)
-TOLD = Columns(label=LABEL, attribute=ATTRIBUTE)
+TRAINING_COLUMNS = Columns(label=LABEL, attribute=ATTRIBUTE)
 
 
 class Free(nn.Module):
@@ -36,23 +36,25 @@ def batch_of(which):
     }
 
 
-def taken(algo, logits, log_q=None, which=range(60), **more):
+def run_losses(algo, logits, log_q=None, rows=range(60), **entries):
     """Return losses, statistics, metrics and the gradients of the trained loss."""
     stats = {name: part(KEY, None, None)["stats"] for name, part in algo.parts.items()}
     stats["net"] = {}
     if log_q is not None:
         stats["groups"] = {"log_q": jnp.asarray(log_q, jnp.float32)}
-    batch = batch_of(which) | more
+    batch = batch_of(rows) | entries
 
-    def of(z):
-        named, aux = algo.losses({"net": {"z": z}}, stats, batch, KEY)
-        return named[algo.updates[0].loss], (named, aux)
+    def loss(z):
+        losses, aux = algo.losses({"net": {"z": z}}, stats, batch, KEY)
+        return losses[algo.updates[0].loss], (losses, aux)
 
-    (_, (named, aux)), grad = jax.value_and_grad(of, has_aux=True)(jnp.asarray(logits))
-    return named, aux, np.asarray(grad)
+    (_, (losses, aux)), gradient = jax.value_and_grad(loss, has_aux=True)(
+        jnp.asarray(logits)
+    )
+    return losses, aux, np.asarray(gradient)
 
 
-def each_of(logits):
+def cross_entropies(logits):
     """Return cross-entropies by NumPy."""
     z = np.asarray(logits, np.float64)
     return np.log(np.exp(z).sum(1)) - z[np.arange(len(z)), LABEL[: len(z)]]
@@ -60,16 +62,20 @@ def each_of(logits):
 
 LOGITS = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
 STARTS = np.cumsum([0, *COUNTS[:-1]])
-RISKS = np.add.reduceat(each_of(LOGITS), STARTS) / COUNTS
+RISKS = np.add.reduceat(cross_entropies(LOGITS), STARTS) / COUNTS
 
 
 @pytest.mark.parametrize("adjustment", [0.0, 2.0])
 def test_weights_after_some_losses_are_the_closed_form(adjustment):
-    """After t steps with equal losses q is proportional to exp(t eta (L_g + C / sqrt(n_g)))."""
-    algo = group_dro.make(Free(), eta=0.3, adjustment=adjustment, columns=TOLD)
+    """After t steps with equal losses q is proportional to exp(t eta (L_g + C /
+    sqrt(n_g))).
+    """
+    algo = group_dro.make(
+        Free(), eta=0.3, adjustment=adjustment, columns=TRAINING_COLUMNS
+    )
     log_q = None
     for _ in range(5):
-        named, aux, grad = taken(algo, LOGITS, log_q)
+        named, aux, grad = run_losses(algo, LOGITS, log_q)
         log_q = aux.stats["groups"]["log_q"]
     expected = np.exp(5 * 0.3 * (RISKS + adjustment / np.sqrt(COUNTS)))
     expected /= expected.sum()
@@ -84,28 +90,36 @@ def test_weights_after_some_losses_are_the_closed_form(adjustment):
 
 
 @pytest.mark.slow
-def test_the_worst_groups_weight_grows_until_it_has_all():
-    algo, log_q, seen = group_dro.make(Free(), eta=1.0, columns=TOLD), None, []
+def test_the_worst_groups_weight_grows_to_1():
+    algo, log_q, worst_weights = (
+        group_dro.make(Free(), eta=1.0, columns=TRAINING_COLUMNS),
+        None,
+        [],
+    )
     for _ in range(200):
-        log_q = taken(algo, LOGITS, log_q)[1].stats["groups"]["log_q"]
-        seen.append(float(np.exp(log_q)[RISKS.argmax()]))
-    assert seen == sorted(seen) and seen[0] > 1 / 4 and seen[-1] > 0.99
+        log_q = run_losses(algo, LOGITS, log_q)[1].stats["groups"]["log_q"]
+        worst_weights.append(float(np.exp(log_q)[RISKS.argmax()]))
+    assert (
+        worst_weights == sorted(worst_weights)
+        and worst_weights[0] > 1 / 4
+        and worst_weights[-1] > 0.99
+    )
 
 
 def test_at_eta_zero_the_loss_is_the_mean_over_groups():
-    algo = group_dro.make(Free(), eta=0.0, adjustment=1.0, columns=TOLD)
-    named, aux, _ = taken(algo, LOGITS)
+    algo = group_dro.make(Free(), eta=0.0, adjustment=1.0, columns=TRAINING_COLUMNS)
+    named, aux, _ = run_losses(algo, LOGITS)
     assert named["robust"] == pytest.approx(RISKS.mean(), rel=1e-6)
     np.testing.assert_allclose(np.exp(aux.stats["groups"]["log_q"]), 1 / 4, rtol=1e-6)
-    assert named["class"] == pytest.approx(each_of(LOGITS).mean(), rel=1e-6)
+    assert named["class"] == pytest.approx(cross_entropies(LOGITS).mean(), rel=1e-6)
 
 
 def test_at_eta_zero_groups_of_one_size_give_erm():
     first = np.concatenate([start + np.arange(2) for start in STARTS])
-    algo = group_dro.make(Free(), eta=0.0, columns=TOLD)
+    algo = group_dro.make(Free(), eta=0.0, columns=TRAINING_COLUMNS)
     logits = LOGITS[: len(first)]
-    named, _, grad = taken(algo, logits, which=first)
-    plain, _, expected = taken(erm.make(Free()), logits, which=first)
+    named, _, grad = run_losses(algo, logits, rows=first)
+    plain, _, expected = run_losses(erm.make(Free()), logits, rows=first)
     assert named["robust"] == pytest.approx(float(plain["class"]), rel=1e-6)
     np.testing.assert_allclose(grad, expected, rtol=1e-5, atol=1e-8)
 
@@ -113,11 +127,13 @@ def test_at_eta_zero_groups_of_one_size_give_erm():
 @pytest.mark.slow
 def test_groups_that_a_batch_lacks_keep_their_weights():
     """Relative weights are kept; groups without training examples have weight 0."""
-    told = Columns(label=[*LABEL, 1], attribute=[*ATTRIBUTE, 3])
-    told = Columns({name: np.asarray(x) for name, x in told.items()})
-    algo = group_dro.make(Free(), eta=0.5, adjustment=1.0, columns=told)
+    training_columns = Columns(label=[*LABEL, 1], attribute=[*ATTRIBUTE, 3])
+    training_columns = Columns(
+        {name: np.asarray(x) for name, x in training_columns.items()}
+    )
+    algo = group_dro.make(Free(), eta=0.5, adjustment=1.0, columns=training_columns)
     which = np.flatnonzero(LABEL == 0)
-    _, aux, grad = taken(algo, LOGITS[which], which=which)
+    _, aux, grad = run_losses(algo, LOGITS[which], rows=which)
     q = np.exp(aux.stats["groups"]["log_q"]).reshape(2, 4)
     assert np.isfinite(grad).all() and q.sum() == pytest.approx(1, rel=1e-6)
     assert not q[0, 2:].any() and not q[1, 2]
@@ -125,17 +141,17 @@ def test_groups_that_a_batch_lacks_keep_their_weights():
 
 
 @pytest.mark.slow
-def test_views_that_should_agree_still_do():
-    algo = group_dro.make(Free(), columns=TOLD)
-    views = dict(views=2, consistency=12.0)
-    plain, _, _ = taken(algo, LOGITS)
-    named, _, _ = taken(algo, LOGITS, **views)
-    apart = 12 * base.divergence(jnp.asarray(LOGITS), 2)
-    assert named["robust"] - plain["robust"] == pytest.approx(float(apart), rel=1e-4)
+def test_the_consistency_of_views_is_added():
+    algo = group_dro.make(Free(), columns=TRAINING_COLUMNS)
+    plain, _, _ = run_losses(algo, LOGITS)
+    with_views, _, _ = run_losses(algo, LOGITS, views=2, consistency=12.0)
+    expected = 12 * base.divergence(jnp.asarray(LOGITS), 2)
+    difference = with_views["robust"] - plain["robust"]
+    assert difference == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0])
-def test_weights_are_of_mean_one_and_as_the_power_says(power):
+def test_weights_have_mean_1_and_follow_the_power(power):
     weights = np.asarray(reweight.weights(np.array([*COUNTS, 0]), power))
     assert weights[-1] == 0
     assert (weights[:4] * COUNTS).sum() == pytest.approx(COUNTS.sum(), rel=1e-6)
@@ -143,9 +159,9 @@ def test_weights_are_of_mean_one_and_as_the_power_says(power):
     np.testing.assert_allclose(ratios, ratios[0], rtol=1e-6)
 
 
-def test_reweighted_groups_count_alike():
+def test_reweighted_groups_count_equally():
     """Over all data, loss and gradient are those of the mean over groups."""
-    named, _, grad = taken(reweight.make(Free(), columns=TOLD), LOGITS)
+    named, _, grad = run_losses(reweight.make(Free(), columns=TRAINING_COLUMNS), LOGITS)
     assert named["class"] == pytest.approx(RISKS.mean(), rel=1e-5)
     sums = np.add.reduceat(np.abs(grad[:, 0]), STARTS)
     p = np.asarray(jax.nn.softmax(LOGITS)) - np.eye(2)[LABEL]
@@ -154,37 +170,41 @@ def test_reweighted_groups_count_alike():
 
 
 def test_batches_add_up_to_the_reweighted_data():
-    """The mean of the losses of all batches is that of the data, whatever is in each."""
-    algo, order = reweight.make(Free(), columns=TOLD), np.random.default_rng(1)
+    """The mean of the losses of all batches is the loss of the data, for any batches."""
+    algo, order = (
+        reweight.make(Free(), columns=TRAINING_COLUMNS),
+        np.random.default_rng(1),
+    )
     order = order.permutation(60).reshape(5, 12)
-    losses = [taken(algo, LOGITS[one], which=one)[0]["class"] for one in order]
+    losses = [run_losses(algo, LOGITS[rows], rows=rows)[0]["class"] for rows in order]
     assert np.mean(losses) == pytest.approx(RISKS.mean(), rel=1e-5)
 
 
 def test_weights_of_a_transform_are_multiplied():
     weight = np.random.default_rng(2).uniform(0, 1, 60).astype(np.float32)
-    algo = reweight.make(Free(), columns=TOLD)
-    named, _, _ = taken(algo, LOGITS, weight=jnp.asarray(weight))
-    own = np.repeat(np.asarray(reweight.weights(COUNTS, 1.0)), COUNTS)
-    expected = (own * weight * each_of(LOGITS)).sum() / weight.sum()
+    algo = reweight.make(Free(), columns=TRAINING_COLUMNS)
+    named, _, _ = run_losses(algo, LOGITS, weight=jnp.asarray(weight))
+    group_weights = np.repeat(np.asarray(reweight.weights(COUNTS, 1.0)), COUNTS)
+    expected = (group_weights * weight * cross_entropies(LOGITS)).sum() / weight.sum()
     assert named["class"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
 def test_micro_batches_add_up_to_the_step_of_the_batch():
-    algo = reweight.make(Linear(), columns=TOLD)
+    algo = reweight.make(Linear(), columns=TRAINING_COLUMNS)
     txs = (optax.sgd(1.0),)
     batch = toy(60, 0.9, 0)
     state = train_step.init(algo, txs, KEY, batch["image"][:1])
-    whole, four = (
-        jax.jit(train_step.make_step(algo, txs, accumulate=count))(state, batch, KEY)
-        for count in (1, 4)
-    )
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
-        (whole[0].params, whole[1]["loss_class"]),
-        (four[0].params, four[1]["loss_class"]),
-    )
+
+    def params_and_loss(accumulate):
+        step = jax.jit(train_step.make_step(algo, txs, accumulate=accumulate))
+        new_state, metrics = step(state, batch, KEY)
+        return new_state.params, metrics["loss_class"]
+
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+    jax.tree.map(assert_close, params_and_loss(1), params_and_loss(4))
 
 
 class Linear(nn.Module):
@@ -211,36 +231,38 @@ def toy(n, agrees, seed):
 
 def accuracies(params, batch):
     """Return accuracies by class and attribute."""
-    found = np.argmax(Linear().apply({"params": params}, batch["image"]), 1)
+    predictions = np.argmax(Linear().apply({"params": params}, batch["image"]), 1)
     label = np.argmax(batch["target"], 1)
     group = 2 * label + np.asarray(batch["attribute"])
-    return np.bincount(group, found == label) / np.bincount(group)
+    return np.bincount(group, predictions == label) / np.bincount(group)
 
 
 @functools.cache
-def worst(name):
+def worst_group_accuracy(name):
     """Return the worst group's accuracy on balanced data, after training on 95:5 data."""
     train, test = toy(1000, 0.95, 0), toy(4000, 0.5, 1)
-    told = Columns(
+    training_columns = Columns(
         label=np.argmax(train["target"], 1), attribute=np.asarray(train["attribute"])
     )
     algo = {
         "erm": lambda: erm.make(Linear()),
-        "group_dro": lambda: group_dro.make(Linear(), eta=0.1, columns=told),
-        "reweight": lambda: reweight.make(Linear(), columns=told),
+        "group_dro": lambda: group_dro.make(
+            Linear(), eta=0.1, columns=training_columns
+        ),
+        "reweight": lambda: reweight.make(Linear(), columns=training_columns),
     }[name]()
     txs = (optax.sgd(0.5),)
-    one = train_step.make_step(algo, txs)
+    step = train_step.make_step(algo, txs)
     state = train_step.init(algo, txs, KEY, train["image"][:1])
     state, _ = jax.jit(
-        lambda state: jax.lax.scan(lambda s, _: one(s, train, KEY), state, None, 300)
+        lambda state: jax.lax.scan(lambda s, _: step(s, train, KEY), state, None, 300)
     )(state)
     return accuracies(state.params["net"], test).min()
 
 
 @pytest.mark.slow
-def test_both_help_the_worst_group_where_an_attribute_misleads():
+def test_group_dro_and_reweighting_help_the_worst_group():
     """The best linear rule without the attribute has 84 of 100 right in each group."""
-    assert worst("erm") < 0.6
-    assert worst("reweight") > worst("erm") + 0.15
-    assert worst("group_dro") > worst("erm") + 0.15
+    assert worst_group_accuracy("erm") < 0.6
+    assert worst_group_accuracy("reweight") > worst_group_accuracy("erm") + 0.15
+    assert worst_group_accuracy("group_dro") > worst_group_accuracy("erm") + 0.15

@@ -12,61 +12,77 @@ from tests.methods import COLUMNS
 RNG = np.random.default_rng(0)
 LABEL, ATTRIBUTE = RNG.integers(0, 3, 20), RNG.integers(0, 4, 20)
 BATCH = {"target": jnp.eye(3)[LABEL], "attribute": jnp.asarray(ATTRIBUTE)}
-TOLD = {"label": LABEL, "attribute": ATTRIBUTE, "renders": np.zeros((20, 2))}
+TRAINING_COLUMNS = {
+    "label": LABEL,
+    "attribute": ATTRIBUTE,
+    "renders": np.zeros((20, 2)),
+}
 
 
 def test_every_combination_has_a_number_and_its_count():
-    known = groups.from_columns("x", TOLD, "group")
-    assert known.names == ("class", "attribute") and known.sizes == (3, 4)
-    np.testing.assert_array_equal(known.number(BATCH), LABEL * 4 + ATTRIBUTE)
+    by_class_and_attribute = groups.from_columns("x", TRAINING_COLUMNS, "group")
+    assert by_class_and_attribute.names == (
+        "class",
+        "attribute",
+    ) and by_class_and_attribute.sizes == (3, 4)
+    np.testing.assert_array_equal(
+        by_class_and_attribute.number(BATCH), LABEL * 4 + ATTRIBUTE
+    )
     table = [
         [((LABEL == k) & (ATTRIBUTE == a)).sum() for a in range(4)] for k in (0, 1, 2)
     ]
-    np.testing.assert_array_equal(known.counts.reshape(3, 4), table)
+    np.testing.assert_array_equal(by_class_and_attribute.counts.reshape(3, 4), table)
 
 
 def test_soft_targets_belong_to_their_largest_class():
-    known = groups.from_columns("x", TOLD, "class")
+    by_class = groups.from_columns("x", TRAINING_COLUMNS, "class")
     smooth = 0.9 * BATCH["target"] + 0.1 / 3
-    np.testing.assert_array_equal(known.number({"target": smooth}), LABEL)
+    np.testing.assert_array_equal(by_class.number({"target": smooth}), LABEL)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_means_are_those_of_each_group_by_weight(weighted):
+def test_means_are_weighted_means_per_group(weighted):
     weight = RNG.uniform(0, 1, 20).astype(np.float32) if weighted else np.ones(20)
     value = RNG.normal(size=20).astype(np.float32)
-    there = ATTRIBUTE != 2
-    batch = {name: x[there] for name, x in BATCH.items()}
-    batch |= {"weight": jnp.asarray(weight[there])} if weighted else {}
-    known = groups.from_columns("x", TOLD, "attribute")
-    mean, present = groups.means(jnp.asarray(value[there]), known.members(batch))
-    of = [(ATTRIBUTE == a) & there for a in range(4)]
+    in_batch = ATTRIBUTE != 2
+    batch = {name: x[in_batch] for name, x in BATCH.items()}
+    if weighted:
+        batch["weight"] = jnp.asarray(weight[in_batch])
+    by_attribute = groups.from_columns("x", TRAINING_COLUMNS, "attribute")
+    mean, present = groups.means(
+        jnp.asarray(value[in_batch]), by_attribute.members(batch)
+    )
+    members = [(ATTRIBUTE == a) & in_batch for a in range(4)]
     expected = [
-        np.average(value[one], weights=weight[one]) if one.any() else 0 for one in of
+        np.average(value[rows], weights=weight[rows]) if rows.any() else 0
+        for rows in members
     ]
     np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(present, [1, 1, 0, 1])
-    found = groups.mean_present(mean, present)
-    assert found == pytest.approx(np.mean([expected[a] for a in (0, 1, 3)]), rel=1e-5)
+    overall = groups.mean_present(mean, present)
+    expected_overall = np.mean([expected[a] for a in (0, 1, 3)])
+    assert overall == pytest.approx(expected_overall, rel=1e-5)
 
 
 def test_environments_are_the_sources_or_domains_else_attributes():
-    assert groups.environments("x", TOLD, "").names == ("attribute",)
-    assert groups.environments("x", {**TOLD, "domain": LABEL}, "").names == ("domain",)
-    both = {**TOLD, "domain": LABEL}
-    assert groups.environments("x", both, "attribute").sizes == (4,)
+    assert groups.environments("x", TRAINING_COLUMNS, "").names == ("attribute",)
+    assert groups.environments(
+        "x", {**TRAINING_COLUMNS, "domain": LABEL}, ""
+    ).names == ("domain",)
+    with_domains = {**TRAINING_COLUMNS, "domain": LABEL}
+    assert groups.environments("x", with_domains, "attribute").sizes == (4,)
 
 
 @cases.each(
     ("by", "got"), [("hair", "'hair'"), ("class+renders", "'renders'"), ("", "''")]
 )
-def test_a_column_that_is_not_there_is_named(net, by, got):
+def test_errors_name_a_missing_column(net, by, got):
     with pytest.raises(
         ValueError, match=f"^x: must name columns .* got {got}; .*class"
     ):
-        groups.from_columns("x", TOLD, by)
+        groups.from_columns("x", TRAINING_COLUMNS, by)
     with pytest.raises(ValueError, match="^group_dro: by: must name columns"):
-        group_dro.make(net, by=by or "none", columns=TOLD)
+        group_dro.make(net, by=by or "none", columns=TRAINING_COLUMNS)
 
 
 @cases.each(
@@ -91,7 +107,7 @@ _INVARIANT = [invariance.coral, invariance.irm, invariance.vrex]
 
 
 @cases.each("make", [group_dro.make, reweight.make, *_INVARIANT])
-def test_without_the_training_data_it_is_for_evaluation(net, batch, make):
+def test_without_training_data_only_evaluation_works(net, batch, make):
     algo = make(net)
     assert algo.net is net and algo.decide is None
     with pytest.raises(ValueError, match="training needs the columns"):

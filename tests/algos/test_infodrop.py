@@ -19,16 +19,17 @@ EDGE = jnp.zeros((1, 32, 32, 3)).at[:, :, 16:].set(1.0)
 
 def naive(x, offsets, *, kernel, stride, pooled, temperature):
     """Return the shares patch by patch, in float64."""
-    x, pad, reach = np.asarray(x, np.float64), kernel // 2, 3
-    wide = np.pad(x, ((0, 0), *((pad + reach,) * 2,) * 2, (0, 0)))
+    x, pad, radius = np.asarray(x, np.float64), kernel // 2, 3
+    margin = (pad + radius, pad + radius)
+    wide = np.pad(x, ((0, 0), margin, margin, (0, 0)))
     n = (x.shape[1] + 2 * pad - kernel) // stride + 1
     d = np.zeros((len(offsets), len(x), n, n))
     for k, (i, j) in enumerate(offsets):
         for row, column in np.ndindex(n, n):
-            top, left = row * stride + reach, column * stride + reach
-            here = wide[:, top : top + kernel, left : left + kernel]
-            there = wide[:, top + i : top + i + kernel, left + j : left + j + kernel]
-            d[k, :, row, column] = ((here - there) ** 2).sum((1, 2, 3))
+            top, left = row * stride + radius, column * stride + radius
+            patch = wide[:, top : top + kernel, left : left + kernel]
+            other = wide[:, top + i : top + i + kernel, left + j : left + j + kernel]
+            d[k, :, row, column] = ((patch - other) ** 2).sum((1, 2, 3))
     q = np.exp(-d / (2 * d.mean())).mean(0)
     if pooled:
         padded = np.pad(q, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
@@ -47,21 +48,21 @@ def naive(x, offsets, *, kernel, stride, pooled, temperature):
 
 
 @pytest.mark.parametrize("stem", [SMALL, LARGE])
-def test_shares_are_those_of_patches_compared_one_by_one(stem):
+def test_shares_equal_a_loop_over_patches(stem):
     offsets = np.asarray(jax.random.randint(KEY, (9, 2), -3, 4))
-    found = infodrop.drop_shares(NOISE, KEY, temperature=0.5, **stem)
+    shares = infodrop.drop_shares(NOISE, KEY, temperature=0.5, **stem)
     expected = naive(NOISE, offsets, temperature=0.5, **stem)
-    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-9)
+    np.testing.assert_allclose(shares, expected, rtol=2e-3, atol=1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", [SMALL, LARGE])
-def test_shares_sum_to_one_and_scale_with_nothing(stem):
-    found = infodrop.drop_shares(NOISE, KEY, **stem)
-    assert (found >= 0).all()
-    np.testing.assert_allclose(found.sum((1, 2)), 1, rtol=1e-5)
+def test_shares_sum_to_1_and_do_not_depend_on_the_images_scale(stem):
+    shares = infodrop.drop_shares(NOISE, KEY, **stem)
+    assert (shares >= 0).all()
+    np.testing.assert_allclose(shares.sum((1, 2)), 1, rtol=1e-5)
     scaled = infodrop.drop_shares(7 * NOISE, KEY, **stem)
-    np.testing.assert_allclose(found, scaled, rtol=1e-3, atol=1e-8)
+    np.testing.assert_allclose(shares, scaled, rtol=1e-3, atol=1e-8)
 
 
 @pytest.mark.slow
@@ -71,12 +72,12 @@ def test_edges_are_kept_and_flat_areas_dropped():
 
 
 @pytest.mark.slow
-def test_no_contrast_drops_evenly():
+def test_images_without_contrast_are_dropped_uniformly():
     share = infodrop.drop_shares(jnp.zeros((2, 8, 8, 3)), KEY, **SMALL)
     np.testing.assert_allclose(share, 1 / 64, rtol=1e-6)
 
 
-def test_a_high_temperature_drops_evenly():
+def test_a_high_temperature_drops_uniformly():
     share = infodrop.drop_shares(NOISE, KEY, temperature=1e6, **SMALL)
     np.testing.assert_allclose(share, 1 / 1024, rtol=1e-4)
 
@@ -87,41 +88,41 @@ def test_marginals_are_those_of_draws_with_replacement(sampler):
     share = jnp.asarray(RNG.dirichlet(np.ones(20)), jnp.float32)
     channels, draws = 20_000, 30
     sample = infodrop.SAMPLERS[sampler]
-    kept = sample(share, KEY, draws=draws, channels=channels)
+    is_kept = sample(share, KEY, draws=draws, channels=channels)
     chance = (1 - np.asarray(share, np.float64)) ** draws
     spread = np.sqrt(chance * (1 - chance) / channels)
-    assert (np.abs(np.asarray(kept).mean(1) - chance) < 4.5 * spread + 1e-6).all()
+    assert (np.abs(np.asarray(is_kept).mean(1) - chance) < 4.5 * spread + 1e-6).all()
 
 
 @pytest.mark.slow
-def test_exact_draws_hit_no_more_than_there_are():
+def test_exact_draws_drop_at_most_one_position_each():
     """One draw hits one position; the independent sampler may hit several."""
     share = jnp.full((10,), 0.1)
-    kept = infodrop.sample_exact(share, KEY, draws=1, channels=500)
-    assert (np.asarray(kept).sum(0) == 9).all()
-    loose = infodrop.sample_fast(share, KEY, draws=1, channels=500)
-    assert (np.asarray(loose).sum(0) != 9).any()
+    is_kept = infodrop.sample_exact(share, KEY, draws=1, channels=500)
+    assert (np.asarray(is_kept).sum(0) == 9).all()
+    is_kept_by_fast_sampler = infodrop.sample_fast(share, KEY, draws=1, channels=500)
+    assert (np.asarray(is_kept_by_fast_sampler).sum(0) != 9).any()
 
 
 @pytest.mark.slow
 @pytest.mark.quick("40-60")
 @pytest.mark.parametrize(("n", "draws"), [(40, 60), (3136, 4704)])
-def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws):
+def test_uniform_drops_have_the_moments_of_the_occupancy_problem(n, draws):
     """1.5 n draws leave exp(-1.5) of n positions, with less variance than coins have."""
-    one, two = n * (1 - 1 / n) ** draws, n * (n - 1) * (1 - 2 / n) ** draws
-    variance, channels = two + one - one**2, 2000
-    kept = infodrop.sample_exact(
+    mean, pairs = n * (1 - 1 / n) ** draws, n * (n - 1) * (1 - 2 / n) ** draws
+    variance, channels = pairs + mean - mean**2, 2000
+    is_kept = infodrop.sample_exact(
         jnp.full((n,), 1 / n), KEY, draws=draws, channels=channels
     )
-    left = np.asarray(kept).sum(0)
-    assert abs(left.mean() - one) < 4.5 * np.sqrt(variance / channels)
-    assert left.var() == pytest.approx(variance, rel=4.5 * np.sqrt(2 / channels))
-    assert variance < 0.7 * one * (1 - one / n)
+    remaining = np.asarray(is_kept).sum(0)
+    assert abs(remaining.mean() - mean) < 4.5 * np.sqrt(variance / channels)
+    assert remaining.var() == pytest.approx(variance, rel=4.5 * np.sqrt(2 / channels))
+    assert variance < 0.7 * mean * (1 - mean / n)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", ["small", "imagenet"])
-def test_gradient_reaches_what_is_kept_alone(stem):
+def test_gradients_reach_kept_positions_only(stem):
     net = models.MODELS["resnet18"](5, width=4, stem=stem)
     drop = infodrop._make_drop(net, infodrop.sample_exact, rate=1.5)
     image = jnp.asarray(RNG.uniform(size=(2, 32, 32, 3)), jnp.float32)
@@ -137,44 +138,50 @@ def test_gradient_reaches_what_is_kept_alone(stem):
     assert (mask[..., 0] != mask[..., 1]).any()
 
 
-def test_without_drops_dropout_has_the_keys_that_it_has_in_erm(net, variables, batch):
+def test_with_rate_0_the_program_is_that_of_erm(net, variables, batch):
     net = net.clone(dropout=0.5)
-    given = {"net": variables["params"]}, {"net": variables["stats"]}, batch
-    none, plain = (
-        jax.make_jaxpr(algo.losses)(*given, jax.random.key(0))
-        for algo in (infodrop.make(net, rate=0), erm.make(net))
-    )
-    assert str(none) == str(plain) and "random_fold_in" in str(none)
+    params, stats = {"net": variables["params"]}, {"net": variables["stats"]}
+
+    def program(algo):
+        trace = jax.make_jaxpr(algo.losses)
+        return str(trace(params, stats, batch, jax.random.key(0)))
+
+    without_drops = program(infodrop.make(net, rate=0))
+    assert without_drops == program(erm.make(net))
+    assert "random_fold_in" in without_drops
 
 
 @pytest.mark.slow
-def test_biasbeds_variant_drops_in_evaluation_and_always_alike(net, variables, image):
-    ours = infodrop.make(net)
-    theirs = infodrop.make(net, variant="biasbed")
-    assert ours.decide is None
+def test_biasbeds_variant_drops_in_evaluation_deterministically(net, variables, image):
+    assert infodrop.make(net).decide is None
+    biasbed = infodrop.make(net, variant="biasbed")
     plain = net.apply(variables, image)
-    found = theirs.decide(variables, image)
-    assert np.abs(found - plain).max() > 1e-3
-    np.testing.assert_array_equal(found, theirs.decide(variables, image))
+    logits = biasbed.decide(variables, image)
+    assert np.abs(logits - plain).max() > 1e-3
+    np.testing.assert_array_equal(logits, biasbed.decide(variables, image))
 
 
-def test_biasbeds_variant_decides_about_an_image_by_itself(net, variables, image):
+def test_biasbeds_variant_predicts_images_independently(net, variables, image):
     """A prediction does not depend on the batch or on the place in it."""
     decide = infodrop.make(net, variant="biasbed").decide
-    whole = decide(variables, image)
+    all_logits = decide(variables, image)
     # Sums of other shapes: a unit in the last place, but no other mask.
-    np.testing.assert_allclose(decide(variables, image[2:4]), whole[2:4], atol=1e-4)
-    np.testing.assert_allclose(decide(variables, image[::-1]), whole[::-1], atol=1e-4)
+    np.testing.assert_allclose(
+        decide(variables, image[2:4]), all_logits[2:4], atol=1e-4
+    )
+    np.testing.assert_allclose(
+        decide(variables, image[::-1]), all_logits[::-1], atol=1e-4
+    )
 
 
 @cases.each(
     "options", [{"rate": -1}, {"sampling": "x"}, {"variant": "x"}, {"offsets": 0}]
 )
-def test_refuses_what_it_cannot_mean(net, options):
+def test_bad_options_are_refused(net, options):
     with pytest.raises(ValueError, match=r"infodrop: .* got"):
         infodrop.make(net, **options)
 
 
-def test_refuses_a_net_whose_stem_it_does_not_know():
+def test_networks_with_unknown_stems_are_refused():
     with pytest.raises(ValueError, match="needs a ResNet, .* got AlexNet; take a"):
         infodrop.make(models.MODELS["alexnet"](5))

@@ -8,23 +8,24 @@ import pytest
 from jbias.algos import linear_probe
 
 
-def test_trains_the_linear_layer_alone(train, variables):
+def test_only_the_linear_layer_is_trained(train, variables):
     """The trunk and its running statistics keep their bits under weight decay."""
     _, state, _ = train("linear_probe")
-    before, after = variables["params"], state.params["net"]
-    for name in before:
-        same = jax.tree.map(
-            lambda a, b: bool((a == b).all()), before[name], after[name]
+    initial, trained = variables["params"], state.params["net"]
+    for name in initial:
+        is_equal = jax.tree.map(
+            lambda a, b: bool((a == b).all()), initial[name], trained[name]
         )
-        assert all(jax.tree.leaves(same)) == (name != "fc")
+        assert all(jax.tree.leaves(is_equal)) == (name != "fc")
     assert all(
-        (before["fc"][name] != after["fc"][name]).any() for name in ("kernel", "bias")
+        (initial["fc"][name] != trained["fc"][name]).any()
+        for name in ("kernel", "bias")
     )
     equal = np.testing.assert_array_equal
     jax.tree.map(equal, state.stats["net"], variables["stats"])
 
 
-def test_learns_by_the_outputs_of_evaluation(net, variables, batch):
+def test_the_loss_is_that_of_the_net_in_evaluation(net, variables, batch):
     """The loss is that of the net in evaluation; the gradient has a closed form."""
     net = net.clone(dropout=0.5, tap=lambda x, site, key: 0 * x)
     algo = linear_probe.make(net)
@@ -53,6 +54,6 @@ def test_learns_by_the_outputs_of_evaluation(net, variables, batch):
 
 def test_the_loss_falls(train, batch):
     first, _, logits = train("linear_probe")
-    after = -(batch["target"] * jax.nn.log_softmax(logits)).sum(1).mean()
-    assert after < first["loss_class"]
-    assert jnp.isfinite(after)
+    last_loss = -(batch["target"] * jax.nn.log_softmax(logits)).sum(1).mean()
+    assert last_loss < first["loss_class"]
+    assert jnp.isfinite(last_loss)

@@ -8,6 +8,7 @@ import scipy.stats
 
 from jbias.algos import erm, mixstyle
 from jbias.augment import sampling
+from jbias.models import taps
 from tests import cases
 
 KEY = jax.random.key(6)
@@ -31,7 +32,7 @@ def stats(x):
     )
 
 
-def mixed(x, share=SHARE):
+def mixed_statistics(x, share=SHARE):
     """Return the new statistics of images, by NumPy."""
     share = np.asarray(share, np.float64)
     mean, std = stats(x)
@@ -46,13 +47,17 @@ def mix(x, order, share):
 def tap_of(net, **options):
     """Return the tap of an algorithm with its result rescaled."""
     tap = mixstyle.make(net, **options).net.tap
-    return lambda *args: getattr(passed := tap(*args), "value", passed)
+
+    def apply(*args):
+        y = tap(*args)
+        return y.value if isinstance(y, taps.Rescaled) else y
+
+    return apply
 
 
 def test_output_has_the_mixed_means_and_deviations():
     """The deviation is mixed, not the variance."""
-    found = stats(mix(X, ORDER, SHARE))
-    for a, b in zip(found, mixed(X)):
+    for a, b in zip(stats(mix(X, ORDER, SHARE)), mixed_statistics(X)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -60,42 +65,44 @@ def test_formula_with_the_authors_epsilon():
     """On nearly flat maps epsilon dominates the divisor."""
     x = X * 1e-3
     mean, std = stats(x)
-    new_mean, new_std = mixed(x)
+    new_mean, new_std = mixed_statistics(x)
     expected = (np.asarray(x, np.float64) - mean) / np.sqrt(std**2 + 1e-6)
     expected = expected * new_std + new_mean
-    found = mix(x, ORDER, SHARE)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-7)
+    mixed_map = mix(x, ORDER, SHARE)
+    np.testing.assert_allclose(mixed_map, expected, rtol=1e-3, atol=1e-7)
 
 
-def test_with_the_whole_share_it_is_the_identity():
-    found = mix(X, ORDER, jnp.ones((8, 1, 1, 1)))
-    np.testing.assert_allclose(found, X, atol=1e-5)
+def test_share_1_is_the_identity():
+    mixed_map = mix(X, ORDER, jnp.ones((8, 1, 1, 1)))
+    np.testing.assert_allclose(mixed_map, X, atol=1e-5)
 
 
 def test_jacobian_is_diagonal():
     """Statistics are constants: each value's slope is its channel's new deviation."""
     x = X[:4, :3, :2, :2]
     order, share = ORDER[:1], SHARE[:4]
-    found = jax.jacrev(lambda x: mix(x, order, share))(x)
+    jacobian = jax.jacrev(lambda x: mix(x, order, share))(x)
     std = np.sqrt(stats(x)[1] ** 2 + 1e-6)
     slope = (np.asarray(share) * std + (1 - np.asarray(share)) * std[PARTNER[:4]]) / std
-    found = np.asarray(found).reshape(x.size, x.size)
+    jacobian = np.asarray(jacobian).reshape(x.size, x.size)
     expected = np.diag(np.broadcast_to(slope, x.shape).ravel())
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(jacobian, expected, rtol=1e-5)
     assert np.abs(slope - 1).max() > 0.1
 
 
 def test_half_precision_goes_through_float32():
     half = X.astype(jnp.bfloat16)
-    found = mix(half, ORDER, SHARE)
-    assert found.dtype == jnp.bfloat16
+    mixed_map = mix(half, ORDER, SHARE)
+    assert mixed_map.dtype == jnp.bfloat16
     expected = mix(half.astype(jnp.float32), ORDER, SHARE)
-    np.testing.assert_array_equal(found, expected.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(mixed_map, expected.astype(jnp.bfloat16))
 
 
 @pytest.fixture(scope="module")
 def shares(net):
-    """shares(alpha): drawn ones, seen as means where images near 0 and 1 meet."""
+    """Function shares(alpha) that returns drawn shares, read off as means of mixed images
+    near 0 and 1.
+    """
     count = 4000
     ripple = jnp.array([-0.1, 0.1]).reshape(1, 1, 2, 1)
     first = np.arange(count) % 2 == 0
@@ -114,39 +121,39 @@ def shares(net):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.1, 0.5])
-def test_shares_are_of_a_beta_distribution(alpha, shares):
-    """One for each image; for 0.1 most are nearly 0 or 1."""
-    seen = shares(alpha)
+def test_shares_are_beta_distributed(alpha, shares):
+    """Each image has its own share; for alpha = 0.1 most shares are nearly 0 or 1."""
+    drawn = shares(alpha)
     edges = np.array([-1, 0.1, 0.5, 0.9, 2])
-    counts, _ = np.histogram(seen, edges)
-    expected = len(seen) * np.diff(scipy.stats.beta(alpha, alpha).cdf(edges))
-    assert len(seen) > 1500
+    counts, _ = np.histogram(drawn, edges)
+    expected = len(drawn) * np.diff(scipy.stats.beta(alpha, alpha).cdf(edges))
+    assert len(drawn) > 1500
     assert scipy.stats.chisquare(counts, expected).pvalue > 0.001
     if alpha == 0.1:
-        assert (counts[0] + counts[3]) / len(seen) == pytest.approx(0.8, abs=0.04)
+        assert (counts[0] + counts[3]) / len(drawn) == pytest.approx(0.8, abs=0.04)
 
 
-def test_one_gate_for_the_whole_batch(net):
-    """Every image changes or none does; the options may come at run time."""
+def test_the_whole_batch_has_one_gate(net):
+    """Either every image changes or none; the options may be traced."""
     x = X[:, :2, :1, :1]
 
     @jax.jit
     def changed(p, alpha, keys):
         tap = tap_of(net, p=p, alpha=alpha, mix_group=4)
-        found = jax.vmap(lambda key: tap(x, "stage1", key))(keys)
+        mixed_maps = jax.vmap(lambda key: tap(x, "stage1", key))(keys)
         # An image that meets itself keeps its values up to the last bits.
-        return jnp.abs(found - x[None]).max((2, 3, 4)) > 1e-4
+        return jnp.abs(mixed_maps - x[None]).max((2, 3, 4)) > 1e-4
 
     keys = jax.random.split(KEY, 400)
-    seen = np.asarray(changed(0.5, 1.0, keys))
-    acts = seen.any(axis=1)
+    is_changed = np.asarray(changed(0.5, 1.0, keys))
+    acts = is_changed.any(axis=1)
     # Where it acts, 3 of 4 images meet another.
-    assert seen[acts].mean() == pytest.approx(0.75, abs=0.06)
+    assert is_changed[acts].mean() == pytest.approx(0.75, abs=0.06)
     assert acts.mean() == pytest.approx(0.5, abs=0.1)
     assert not changed(0.0, 1.0, keys).any()
 
 
-def test_acts_after_the_chosen_stages_only(net):
+def test_mixstyle_acts_after_the_chosen_stages_only(net):
     tap = tap_of(net, p=1.0, stages=(1, 3), mix_group=4)
     for site in ("stem.conv", "stem", "stage1.block0.conv1", "stage2", "stage4"):
         assert tap(X, site, KEY) is X
@@ -165,20 +172,20 @@ def run(batch):
 
     def run(algo, variables, **columns):
         params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
-        shown = {"image": batch["image"], "target": batch["target"], **columns}
-        named, aux = algo.losses(params, stats, shown, KEY)
-        return named["class"], aux.stats
+        data = {"image": batch["image"], "target": batch["target"], **columns}
+        losses, aux = algo.losses(params, stats, data, KEY)
+        return losses["class"], aux.stats
 
     return run
 
 
 @pytest.mark.slow
-def test_domains_of_the_batch_decide_who_meets(net, run, variables):
-    """And without a chance to meet it is ERM, to the bit."""
+def test_partners_are_of_other_domains(net, run, variables):
+    """Partners are of other domains; with probability 0 the algorithm is ERM, to the bit."""
     place = jnp.arange(8)
 
     @jax.jit
-    def mixed(variables, p, domain):
+    def mixed_statistics(variables, p, domain):
         algo = mixstyle.make(
             net, p=p, alpha=1.0, stages=(1,), partners="cross_domain", mix_group=4
         )
@@ -187,12 +194,14 @@ def test_domains_of_the_batch_decide_who_meets(net, run, variables):
         return run(algo, variables, domain=domain)
 
     domains = place % 2, 1 - place % 2, place // 2 % 2
-    one, same, other = (mixed(variables, 1.0, domain)[0] for domain in domains)
-    assert one == same != other
+    loss, swapped, other = (
+        mixed_statistics(variables, 1.0, domain)[0] for domain in domains
+    )
+    assert loss == swapped != other
     plain = jax.jit(lambda variables: run(erm.make(net), variables))(variables)
-    assert one != plain[0]
-    found = mixed(variables, 0.0, domains[0])
-    jax.tree.map(np.testing.assert_array_equal, found, plain)
+    assert loss != plain[0]
+    unmixed = mixed_statistics(variables, 0.0, domains[0])
+    jax.tree.map(np.testing.assert_array_equal, unmixed, plain)
 
 
 def test_partners_across_refuse_batches_without_domains(net, run, variables):
@@ -214,6 +223,6 @@ def test_partners_across_refuse_batches_without_domains(net, run, variables):
         ),
     ],
 )
-def test_refuses(options, message, net):
+def test_bad_options_are_refused(options, message, net):
     with pytest.raises(ValueError, match=f"mixstyle: .*{message}"):
         mixstyle.make(net, **options)

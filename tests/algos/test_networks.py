@@ -47,23 +47,23 @@ QUICK = ("cnn", "vgg11", "vit_small16", "mobilenetv3_small")
 REMEDY = {"sagnet": {"w_adv": 0}, "debiased": {"aux_bn": False}}
 
 
-def made(algorithm, net, **more):
+def make_algorithm(algorithm, net, **options):
     group = {"mix_group": BATCH} if algorithm in MIXES else {}
-    return algos.ALGOS[algorithm](net, **OPTIONS.get(algorithm, {}), **group, **more)
+    return algos.ALGOS[algorithm](net, **OPTIONS.get(algorithm, {}), **group, **options)
 
 
 @functools.cache
-def losses(algorithm, net, side, remedy):
+def shapes_of_losses(algorithm, net, side, remedy):
     """Return the shapes of an algorithm's losses on one batch."""
-    algo = made(algorithm, net, **dict(remedy))
+    algo = make_algorithm(algorithm, net, **dict(remedy))
     image = jax.ShapeDtypeStruct((BATCH, side, side, 3), jnp.float32)
     views = METHODS[algorithm].views
 
     variables = taps.shapes(net, side).variables
     params, stats = {"net": variables["params"]}, {"net": variables.get("stats", {})}
     for name, part in algo.parts.items():
-        one = jax.ShapeDtypeStruct((1, *image.shape[1:]), jnp.float32)
-        drawn = jax.eval_shape(part, KEY, one, variables)
+        single = jax.ShapeDtypeStruct((1, *image.shape[1:]), jnp.float32)
+        drawn = jax.eval_shape(part, KEY, single, variables)
         params[name], stats[name] = drawn.get("params", {}), drawn.get("stats", {})
     if "style" in params:
         assert params["style"]["fc"] == params["net"]["fc"]
@@ -72,19 +72,19 @@ def losses(algorithm, net, side, remedy):
         batch = {"image": image, "target": jnp.eye(BATCH, 5)}
         batch |= dict(attribute=jnp.arange(BATCH) % 3, domain=jnp.arange(BATCH) // 2)
         batch |= {"views": views} if views > 1 else {}
-        named, aux = algo.losses(params, stats, batch, key)
-        return named, aux.stats
+        loss_shapes, aux = algo.losses(params, stats, batch, key)
+        return loss_shapes, aux.stats
 
-    named, after = jax.eval_shape(run, params, stats, image, KEY)
-    assert jax.tree.structure(after) == jax.tree.structure(stats)
-    return named
+    loss_shapes, new_stats = jax.eval_shape(run, params, stats, image, KEY)
+    assert jax.tree.structure(new_stats) == jax.tree.structure(stats)
+    return loss_shapes
 
 
 @cases.each(("algorithm", "network"), sorted(REFUSED), quick=("sagnet",))
-def test_is_refused_in_one_line(algorithm, network):
+def test_unsupported_pairs_are_refused_in_one_line(algorithm, network):
     net, _ = networks.small(network)
     with pytest.raises(ValueError, match=REFUSED[algorithm, network]) as refusal:
-        made(algorithm, net)
+        make_algorithm(algorithm, net)
     assert type(net).__name__ in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -99,33 +99,38 @@ def test_is_refused_in_one_line(algorithm, network):
     ],
     quick=("sagnet",),
 )
-def test_has_the_losses_that_it_follows(algorithm, network):
+def test_updates_follow_losses_that_exist(algorithm, network):
     net, side = networks.small(network)
     remedy = REMEDY[algorithm] if (algorithm, network) in REFUSED else {}
-    found = losses(algorithm, net, side, tuple(remedy.items()))
-    updates = {update.loss for update in made(algorithm, net, **remedy).updates}
-    assert updates <= set(found) and all(x.shape == () for x in found.values())
+    loss_shapes = shapes_of_losses(algorithm, net, side, tuple(remedy.items()))
+    updates = {
+        update.loss for update in make_algorithm(algorithm, net, **remedy).updates
+    }
+    assert updates <= set(loss_shapes) and all(
+        x.shape == () for x in loss_shapes.values()
+    )
 
 
 @functools.cache
-def acted(net, side):
+def sites_of_taps(net, side):
     """Return {algorithm: sites where its tap changes features}, by one trace."""
     names = ("dsu", "efdmix", "mixstyle", "padain")
-    by = {name: made(name, net).net.tap for name in names}
-    found = {name: [] for name in names}
+    tap_by_name = {name: make_algorithm(name, net).net.tap for name in names}
+    sites = {name: [] for name in names}
 
     def note(x, site, key):
-        for name, tap in by.items():
+        for name, tap in tap_by_name.items():
             y = tap(x, site, key)
             y = y.value if isinstance(y, taps.Rescaled) else y
             assert (y.shape, y.dtype) == (x.shape, x.dtype)
-            found[name].extend([site] * (y is not x))
+            if y is not x:
+                sites[name].append(site)
         return x
 
     image = jax.ShapeDtypeStruct((BATCH, side, side, 3), jnp.float32)
     noting = net.clone(tap=note)
     jax.eval_shape(lambda key, x: noting.init(key, x, key, train=True), KEY, image)
-    return found
+    return sites
 
 
 @cases.each(
@@ -137,18 +142,18 @@ def acted(net, side):
         "resnet34",
     ),
 )
-def test_taps_act_where_they_should(network):
+def test_taps_act_at_their_sites(network):
     net, side = networks.small(network)
-    found = acted(net, side)
-    assert found["mixstyle"] == found["efdmix"] == ["stage1", "stage2"]
-    assert found["dsu"] == list(dsu.default_sites(net))
-    first, *rest = found["dsu"]
+    sites = sites_of_taps(net, side)
+    assert sites["mixstyle"] == sites["efdmix"] == ["stage1", "stage2"]
+    assert sites["dsu"] == list(dsu.default_sites(net))
+    first, *others = sites["dsu"]
     stages = ["stem", "stage1", "stage2", "stage3", "stage4"]
     assert "conv" in first
-    assert rest == (["stage1", "stage2"] if network == "cnn" else stages)
+    assert others == (["stage1", "stage2"] if network == "cnn" else stages)
     shapes = taps.shapes(net, side).sites
     swapped = [s for s, x in shapes.items() if "conv" in s and x[1] * x[2] > 1]
-    assert found["padain"] == swapped != []
+    assert sites["padain"] == swapped != []
 
 
 @cases.each(
@@ -174,14 +179,14 @@ def test_taps_act_where_they_should(network):
         ("dsu", "resnet50", {"sites": ()}, ".* stage1-4.block0.conv1-3, .* got none"),
     ],
 )
-def test_sites_that_are_not_there_are_named(algorithm, network, options, message):
+def test_errors_name_missing_sites(algorithm, network, options, message):
     net, _ = networks.small(network)
     with pytest.raises(ValueError, match=f"{algorithm}: {message}") as refusal:
-        made(algorithm, net, **options)
+        make_algorithm(algorithm, net, **options)
     assert "\n" not in str(refusal.value)
 
 
-def test_dsu_acts_inside_blocks_too_where_it_is_asked():
+def test_dsu_acts_inside_blocks_if_requested():
     net, _ = networks.small("resnet18")
     algo = dsu.make(net, p=1.0, sites=("stage2.block0.conv1",), mix_group=BATCH)
     x = jnp.ones((BATCH, 2, 2, 1))

@@ -1,7 +1,5 @@
 """Permuted AdaIN: its gates, its sites, and the quantities that it keeps."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,10 +17,10 @@ X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))
 
 def conv_sites():
     """Return the sites of ResNet-50 after a convolution, from the net."""
-    seen = []
+    sites = []
 
     def tap(x, site, key):
-        seen.append(site)
+        sites.append(site)
         return x
 
     net = models.MODELS["resnet50"](5, width=8, stem="small", tap=tap)
@@ -32,7 +30,7 @@ def conv_sites():
     jax.eval_shape(
         lambda v: net.apply(v, image, key, train=True, mutable=["stats"]), variables
     )
-    return [site for site in seen if "conv" in site]
+    return [site for site in sites if "conv" in site]
 
 
 @pytest.mark.quick("0.3")
@@ -46,7 +44,7 @@ def test_active_sites_are_binomial(p, net):
     @jax.jit
     @jax.vmap
     def acts(key):
-        # Even a swap of an image with itself leaves a trace, of the second epsilon.
+        # Even a swap of an image with itself changes bits, by the second epsilon.
         return (tap(X, "stem.conv", key).value != X).any().astype(int)
 
     active = sum(
@@ -59,17 +57,20 @@ def test_active_sites_are_binomial(p, net):
     assert abs(active.mean() - mean) < 4 * np.sqrt(var / passes)
     # The sample variance of n values of excess kurtosis k spreads by sqrt((2 + k) / n).
     assert abs(active.var() / var - 1) < 4 * np.sqrt((2 + 1 / var) / passes)
-    none = (1 - p) ** 49
-    assert abs((active == 0).mean() - none) < 4 * np.sqrt(none / passes) + 1e-6
+    probability_of_none = (1 - p) ** 49
+    assert (
+        abs((active == 0).mean() - probability_of_none)
+        < 4 * np.sqrt(probability_of_none / passes) + 1e-6
+    )
 
 
 @cases.each("site", ["stem", "stage1", "stage4"])
-def test_acts_after_convolutions_only(net, site):
+def test_padain_acts_after_convolutions_only(net, site):
     tap = padain.make(net, p=1.0, mix_group=2).net.tap
     assert tap(X, site, jax.random.key(0)) is X
 
 
-def test_leaves_single_pixels_alone(net):
+def test_maps_of_a_single_pixel_are_unchanged(net):
     tap = padain.make(net, p=1.0, mix_group=2).net.tap
     x = X[:, :1, :1]
     assert tap(x, "stage4.block0.conv1", jax.random.key(0)) is x
@@ -82,18 +83,21 @@ def test_swapping_with_oneself_is_erm_up_to_epsilon(net, variables, image):
     options = {"train": True, "mutable": ["stats"]}
 
     @jax.jit
-    def both(image):
+    def apply_both(image):
         plain = net.apply(variables, image, key, **options)
         return plain, swapped.apply(variables, image, key, **options)
 
-    plain, ours = both(image)
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+
+    plain, with_swaps = apply_both(image)
     # 1e-5 in the divisor, relative to deviations of about 0.3, at each site.
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3), plain, ours)
-    assert (plain[0] != ours[0]).any()
+    jax.tree.map(assert_close, plain, with_swaps)
+    assert (plain[0] != with_swaps[0]).any()
 
 
 @cases.each("seed", range(6))
-def test_a_traced_chance_is_a_number(net, seed):
+def test_a_traced_probability_equals_a_constant(net, seed):
     """A traced probability gives the same draws as a constant."""
 
     def swap(p, key):
@@ -104,7 +108,7 @@ def test_a_traced_chance_is_a_number(net, seed):
 
 
 @pytest.mark.slow
-def test_running_statistics_hold_the_swapped_activations(train):
+def test_running_statistics_are_those_of_swapped_activations(train):
     """The stem's own swap keeps the channel means of the batch but not deviations."""
     swapped = train("padain", p=1.0, mix_group=4)[1].stats["net"]
     plain = train("erm")[1].stats["net"]
@@ -113,8 +117,8 @@ def test_running_statistics_hold_the_swapped_activations(train):
 
 @pytest.mark.slow
 @cases.each("p", [0.0, 0.5, 1.0])
-def test_batch_norm_takes_a_map_that_is_not_rescaled_yet(p, net, variables, batch):
-    """As accelerators do: losses, statistics and gradients are those of the map itself."""
+def test_batch_norm_rescales_maps(p, net, variables, batch):
+    """On accelerators losses, statistics and gradients are those of the rescaled map."""
     algo = padain.make(net, p=p, mix_group=4)
     stats = {"net": variables["stats"]}
 
@@ -122,27 +126,26 @@ def test_batch_norm_takes_a_map_that_is_not_rescaled_yet(p, net, variables, batc
         losses, aux = algo.losses({"net": params}, stats, batch, jax.random.key(3))
         return losses["class"], aux.stats
 
-    def found(platform):
+    def step(platform):
         with xla.compiling_for(platform):
             return jax.jit(jax.value_and_grad(learned, has_aux=True))(
                 variables["params"]
             )
 
-    ours, plain = found("tpu"), found("cpu")
-    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
-    jax.tree.map(close, ours, plain)
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+    jax.tree.map(assert_close, step("tpu"), step("cpu"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unrolled", [False, True])
-def test_seeds_in_one_program_take_the_plain_branch_together(
-    unrolled, net, variables, batch
-):
-    """As accelerators do: one condition for all, and each seed has its own gradient."""
+def test_seeds_in_one_program_share_the_condition(unrolled, net, variables, batch):
+    """On accelerators all seeds share a condition, and each seed has its own gradient."""
     algo = padain.make(net, p=0.05, mix_group=4)
     stats = {"net": variables["stats"]}
 
-    def one(params, key, shared=None, static=None):
+    def step(params, key, shared=None, static=None):
         del shared, static
 
         def loss(params):
@@ -153,45 +156,57 @@ def test_seeds_in_one_program_take_the_plain_branch_together(
     keys = jax.random.split(jax.random.key(0), 2)
     params = jax.tree.map(lambda x: jnp.stack([x, 1.1 * x]), variables["params"])
     with xla.compiling_for("tpu"):
-        many = convolutions.over_seeds(one) if unrolled else jax.vmap(one)
-        traced = jax.make_jaxpr(lambda *args: many(*args, *[None] * 2 * unrolled))
-        assert "cond" in {eqn.primitive.name for eqn in traced(params, keys).eqns}
-        found = jax.jit(lambda *args: many(*args, *[None] * 2 * unrolled))(params, keys)
-        alone = [
-            jax.jit(one)(jax.tree.map(lambda x, i=i: x[i], params), keys[i])
+
+        def step_all(params, keys):
+            if unrolled:
+                return convolutions.over_seeds(step)(params, keys, None, None)
+            return jax.vmap(step)(params, keys)
+
+        program = jax.make_jaxpr(step_all)(params, keys)
+        assert "cond" in {eqn.primitive.name for eqn in program.eqns}
+        together = jax.jit(step_all)(params, keys)
+        single = [
+            jax.jit(step)(jax.tree.map(lambda x, i=i: x[i], params), keys[i])
             for i in range(2)
         ]
-    wanted = jax.tree.map(lambda *x: jnp.stack(x), *alone)
-    close = functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-4)
-    jax.tree.map(close, found, wanted)
+
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+
+    expected = jax.tree.map(lambda *x: jnp.stack(x), *single)
+    jax.tree.map(assert_close, together, expected)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{"binary": True}, {"views": 2, "consistency": 12.0}])
-def test_batches_say_what_is_no_array(more, net, variables, batch):
+@pytest.mark.parametrize(
+    "constants", [{"binary": True}, {"views": 2, "consistency": 12.0}]
+)
+def test_constants_of_a_batch_stay_python_numbers(constants, net, variables, batch):
     """Numbers in a batch that losses use stay Python numbers inside the condition."""
     algo, stats = padain.make(net, p=0.5, mix_group=4), {"net": variables["stats"]}
-    batch = {**batch, **more}
+    batch = {**batch, **constants}
 
     def loss(params):
-        given = ({"net": params}, stats, batch, jax.random.key(3))
-        return algo.losses(*given)[0]["class"]
+        key = jax.random.key(3)
+        return algo.losses({"net": params}, stats, batch, key)[0]["class"]
 
-    found = []
-    for platform in ("cpu", "tpu"):
+    def step(platform):
         with xla.compiling_for(platform):
-            found.append(jax.jit(jax.value_and_grad(loss))(variables["params"]))
-    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
-    jax.tree.map(close, *found)
+            return jax.jit(jax.value_and_grad(loss))(variables["params"])
+
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+    jax.tree.map(assert_close, step("cpu"), step("tpu"))
 
 
-def test_what_it_has_no_gradient_by_is_refused(net, variables, batch):
+def test_gradients_by_the_image_are_refused(net, variables, batch):
     """Off the CPU a gradient by the image is refused; it would be zero without an error."""
     algo, stats = padain.make(net, p=0.5, mix_group=4), {"net": variables["stats"]}
 
     def loss(image):
-        given = ({"net": variables["params"]}, stats, {**batch, "image": image})
-        return algo.losses(*given, jax.random.key(3))[0]["class"]
+        params, key = {"net": variables["params"]}, jax.random.key(3)
+        return algo.losses(params, stats, {**batch, "image": image}, key)[0]["class"]
 
     with xla.compiling_for("tpu"), pytest.raises(jax.errors.UnexpectedTracerError):
         jax.grad(loss)(batch["image"])

@@ -21,51 +21,53 @@ ENVIRONMENT = np.repeat([0, 1, 3], [6, 9, 5])  # One, 2, that the batch has not.
 LABEL = RNG.integers(0, 3, 20)
 LOGITS = RNG.normal(size=(20, 3)).astype(np.float32)
 FEATURES = RNG.normal(size=(20, 4)).astype(np.float32)
-TOLD = Columns(label=np.arange(40) % 3, attribute=np.arange(40) % 4)
+TRAINING_COLUMNS = Columns(label=np.arange(40) % 3, attribute=np.arange(40) % 4)
 BATCH = {"target": jnp.eye(3)[LABEL], "attribute": jnp.asarray(ENVIRONMENT)}
-MEMBERS = groups.environments("x", TOLD, "").members(BATCH)
-OF = [ENVIRONMENT == e for e in (0, 1, 3)]
+MEMBERS = groups.environments("x", TRAINING_COLUMNS, "").members(BATCH)
+ROWS_BY_ENVIRONMENT = [ENVIRONMENT == e for e in (0, 1, 3)]
 
 
-def each_of(logits):
+def cross_entropies(logits):
     """Return cross-entropies by NumPy."""
     z = np.asarray(logits, np.float64)
     return np.log(np.exp(z).sum(1)) - z[np.arange(20), LABEL]
 
 
-def irm_of(logits, h):
+def irm_penalty(logits, h):
     """Return IRM's penalty, one derivative per environment in closed form."""
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     slopes = ((p - np.eye(3)[LABEL]) * logits).sum(1)
-    return np.mean([slopes[one].mean() ** 2 for one in OF])
+    return np.mean([slopes[rows].mean() ** 2 for rows in ROWS_BY_ENVIRONMENT])
 
 
-def vrex_of(logits, h):
-    return np.var([each_of(logits)[one].mean() for one in OF])
+def vrex_penalty(logits, h):
+    return np.var(
+        [cross_entropies(logits)[rows].mean() for rows in ROWS_BY_ENVIRONMENT]
+    )
 
 
-def coral_of(logits, h):
+def coral_penalty(logits, h):
     """Return CORAL's penalty pair by pair, by NumPy's covariances."""
     pairs = [
         ((h[a].mean(0) - h[b].mean(0)) ** 2).mean()
         + ((np.cov(h[a].T) - np.cov(h[b].T)) ** 2).mean()
-        for a, b in itertools.combinations(OF, 2)
+        for a, b in itertools.combinations(ROWS_BY_ENVIRONMENT, 2)
     ]
     return np.mean(pairs)
 
 
 CASES = {
-    "irm": (invariance.irm, invariance.irm_penalty, irm_of),
-    "vrex": (invariance.vrex, invariance.vrex_penalty, vrex_of),
-    "coral": (invariance.coral, invariance.coral_penalty, coral_of),
+    "irm": (invariance.irm, invariance.irm_penalty, irm_penalty),
+    "vrex": (invariance.vrex, invariance.vrex_penalty, vrex_penalty),
+    "coral": (invariance.coral, invariance.coral_penalty, coral_penalty),
 }
 
 
 @cases.each("name", CASES)
 def test_the_penalty_is_the_formula(name):
     _, penalty, expected = CASES[name]
-    found = penalty(jnp.asarray(LOGITS), jnp.asarray(FEATURES), BATCH, MEMBERS)
-    assert found == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
+    value = penalty(jnp.asarray(LOGITS), jnp.asarray(FEATURES), BATCH, MEMBERS)
+    assert value == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -77,54 +79,54 @@ def test_the_penalty_is_the_formula(name):
         "irm",
     ),
 )
-def test_its_gradient_is_that_of_the_formula(name):
+def test_the_gradient_of_the_penalty_is_that_of_the_formula(name):
     """The gradient along a direction equals finite differences by NumPy."""
     _, penalty, expected = CASES[name]
 
-    def of(z, h):
+    def compute(z, h):
         return penalty(z, h, BATCH, MEMBERS)
 
-    along = [RNG.normal(size=x.shape) for x in (LOGITS, FEATURES)]
-    grads = jax.grad(of, (0, 1))(jnp.asarray(LOGITS), jnp.asarray(FEATURES))
-    found = sum(float((g * d).sum()) for g, d in zip(grads, along))
-    ends = [
-        expected(LOGITS + s * along[0], FEATURES + s * along[1]) for s in (1e-5, -1e-5)
-    ]
-    assert found == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-3)
+    direction = [RNG.normal(size=x.shape) for x in (LOGITS, FEATURES)]
+    grads = jax.grad(compute, (0, 1))(jnp.asarray(LOGITS), jnp.asarray(FEATURES))
+    slope = sum(float((g * d).sum()) for g, d in zip(grads, direction))
+    upper, lower = (
+        expected(LOGITS + s * direction[0], FEATURES + s * direction[1])
+        for s in (1e-5, -1e-5)
+    )
+    assert slope == pytest.approx((upper - lower) / 2e-5, rel=1e-3)
 
 
 @cases.each("name", CASES)
-def test_rows_without_weight_are_not_there(name):
+def test_rows_of_weight_0_do_not_change_the_penalty(name):
     """Rows of weight 0, as from AugMix, do not change the penalty."""
     _, penalty, expected = CASES[name]
-    twice = {k: jnp.repeat(x, 2, axis=0) for k, x in BATCH.items()}
-    twice["weight"] = jnp.arange(40) % 2 * -1.0 + 1
-    members = groups.environments("x", TOLD, "").members(twice)
+    doubled = {k: jnp.repeat(x, 2, axis=0) for k, x in BATCH.items()}
+    doubled["weight"] = jnp.arange(40) % 2 * -1.0 + 1
+    members = groups.environments("x", TRAINING_COLUMNS, "").members(doubled)
     z, h = (np.repeat(x, 2, axis=0) for x in (LOGITS, FEATURES))
     noise = RNG.normal(size=20).astype(np.float32)
     z[1::2] += noise[:, None]
     h[1::2] += noise[:, None]
-    found = penalty(jnp.asarray(z), jnp.asarray(h), twice, members)
-    assert found == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
+    value = penalty(jnp.asarray(z), jnp.asarray(h), doubled, members)
+    assert value == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
 
 
-def test_irm_asks_nothing_of_logits_of_the_best_scale():
+def test_irms_penalty_is_0_for_logits_of_the_best_scale():
     """If the scale minimises the loss in every environment, the penalty is 0."""
     z = np.array(LOGITS, np.float64)
     hits = z.argmax(1) == LABEL
     z[:] = 0
     z[np.arange(20), np.where(np.arange(20) % 3 > 0, LABEL, (LABEL + 1) % 3)] = 1
-    for one in OF:
+    for rows in ROWS_BY_ENVIRONMENT:
 
-        def risk(scale, one=one):
-            return each_of(scale * z)[one].mean()
+        def risk(scale, rows=rows):
+            return cross_entropies(scale * z)[rows].mean()
 
-        z[one] *= optimize.minimize_scalar(risk, bounds=(0, 20), method="bounded").x
+        z[rows] *= optimize.minimize_scalar(risk, bounds=(0, 20), method="bounded").x
     assert not hits.all()
-    found = invariance.irm_penalty(jnp.asarray(z, jnp.float32), None, BATCH, MEMBERS)
-    assert (
-        found < 1e-9 < invariance.irm_penalty(jnp.asarray(2 * z), None, BATCH, MEMBERS)
-    )
+    best = invariance.irm_penalty(jnp.asarray(z, jnp.float32), None, BATCH, MEMBERS)
+    other = invariance.irm_penalty(jnp.asarray(2 * z), None, BATCH, MEMBERS)
+    assert best < 1e-9 < other
 
 
 WEIGHTS = {"weight": invariance.irm, "beta": invariance.vrex, "gamma": invariance.coral}
@@ -138,10 +140,10 @@ def test_a_negative_weight_is_refused_by_its_name(name, make, net):
         make(net, **{name: -1.0})
 
 
-def test_equal_environments_cost_nothing():
+def test_equal_environments_have_no_penalty():
     batch = {"target": jnp.eye(3)[np.tile(LABEL[:5], 4)]}
     batch["attribute"] = jnp.repeat(jnp.arange(4), 5)
-    members = groups.environments("x", TOLD, "").members(batch)
+    members = groups.environments("x", TRAINING_COLUMNS, "").members(batch)
     z, h = (jnp.asarray(np.tile(x[:5], (4, 1))) for x in (LOGITS, FEATURES))
     assert invariance.vrex_penalty(z, h, batch, members) < 1e-12
     assert invariance.coral_penalty(z, h, batch, members) < 1e-12
@@ -150,12 +152,12 @@ def test_equal_environments_cost_nothing():
 @pytest.mark.slow
 @cases.each("name", CASES)
 @cases.each("which", [[0, 0, 0, 0], [0, 1, 2, 3], [2, 2, 3, 1]])
-def test_environments_of_few_examples_or_none_leave_it_finite(name, which):
-    """One environment, one example in each, and one that has two."""
+def test_the_penalty_is_finite_for_small_and_missing_environments(name, which):
+    """Cases: a single environment, one example in each, and one environment with two."""
     _, penalty, _ = CASES[name]
     batch = {"target": jnp.eye(3)[:3][np.array([0, 1, 2, 0])]}
     batch["attribute"] = jnp.asarray(which)
-    members = groups.environments("x", TOLD, "").members(batch)
+    members = groups.environments("x", TRAINING_COLUMNS, "").members(batch)
 
     def of(z, h):
         return penalty(z, h, batch, members)
@@ -176,7 +178,7 @@ class Free(nn.Module):
 
 
 @cases.each("name", CASES)
-def test_it_is_added_by_its_weight_which_grows(name):
+def test_the_penalty_is_added_with_a_growing_weight(name):
     """The weight is at most 1 at first; above 1 the sum is divided, except in CORAL."""
     make, _, _ = CASES[name]
     word = {"irm": "weight", "vrex": "beta", "coral": "gamma"}[name]
@@ -186,7 +188,7 @@ def test_it_is_added_by_its_weight_which_grows(name):
     }
     batch = {**BATCH, "image": jnp.zeros((20, 1, 1, 1))}
     for weight in (0.5, 7.0):
-        algo = make(Free(), **{word: weight}, columns=TOLD)
+        algo = make(Free(), **{word: weight}, columns=TRAINING_COLUMNS)
         for static in (True, False, None):
             named, _ = algo.losses(params, {"net": {}}, batch, KEY, static)
             w = min(weight, 1) if static is False else weight
@@ -194,20 +196,20 @@ def test_it_is_added_by_its_weight_which_grows(name):
             total = total / max(w, 1) if name != "coral" else total
             assert named[algo.updates[0].loss] == pytest.approx(float(total), rel=1e-6)
         logits = FEATURES @ kernel
-        assert named["class"] == pytest.approx(each_of(logits).mean(), rel=1e-5)
+        assert named["class"] == pytest.approx(cross_entropies(logits).mean(), rel=1e-5)
         expected = CASES[name][2](logits, FEATURES)
         assert named["penalty"] == pytest.approx(expected, rel=1e-4)
         assert algo.whole_batch
 
 
 @pytest.mark.parametrize("make", [invariance.irm, invariance.vrex])
-def test_the_weight_is_whole_after_its_share_of_the_steps(make):
-    algo = make(Free(), anneal=0.2, columns=TOLD)
+def test_the_weight_is_full_after_its_share_of_the_steps(make):
+    algo = make(Free(), anneal=0.2, columns=TRAINING_COLUMNS)
     assert [algo.static(step, 501) for step in (0, 99, 100, 500)] == [
         *(False, False),
         *(True, True),
     ]
-    assert make(Free(), anneal=0.0, columns=TOLD).static(0, 10) is None
+    assert make(Free(), anneal=0.0, columns=TRAINING_COLUMNS).static(0, 10) is None
 
 
 class Linear(nn.Module):
@@ -219,11 +221,12 @@ class Linear(nn.Module):
         return layer(image.reshape(len(image), -1))
 
 
-def learnt(make):
+def learned_log_odds(make):
     """Return the log odds of shape and colour after training on Colored MNIST.
 
-    As its authors draw it: shape agrees with the label in 75 of 100 images, colour in 80
-    in one environment and 90 in the other. The batch has each case by its chance.
+    As in the authors' data, shape agrees with the label in 75 of 100 images, colour in 80
+    in the first environment and 90 in the second. The batch has each case with a weight
+    equal to its probability.
     """
     rows = np.array([*itertools.product((0, 1), repeat=4)])  # Label, two flips, domain.
     label, wrong, other, domain = rows.T
@@ -237,14 +240,12 @@ def learnt(make):
         "weight": jnp.asarray(chance, jnp.float32),
     }
     algo, txs = make(Columns(label=label, domain=domain)), (optax.adam(0.02),)
-    one, state = (
-        train_step.make_step(algo, txs),
-        train_step.init(algo, txs, KEY, batch["image"][:1]),
-    )
-    for whole in (False, True):
+    step = train_step.make_step(algo, txs)
+    state = train_step.init(algo, txs, KEY, batch["image"][:1])
+    for has_full_weight in (False, True):
 
-        def scanned(state, _, whole=whole):
-            return one(state, batch, KEY, whole)
+        def scanned(state, _, has_full_weight=has_full_weight):
+            return step(state, batch, KEY, has_full_weight)
 
         state, _ = jax.jit(lambda s, f=scanned: jax.lax.scan(f, s, None, 500))(state)
     kernel = np.asarray(state.params["net"]["fc"]["kernel"])
@@ -252,13 +253,17 @@ def learnt(make):
 
 
 @pytest.mark.slow
-def test_they_follow_the_shape_where_plain_training_follows_the_colour():
+def test_irm_and_vrex_follow_the_shape_where_erm_follows_the_colour():
     """By Bayes' rule plain log odds are ln 3 by shape and ln(0.85 / 0.15) by colour."""
-    plain = learnt(lambda told: erm.make(Linear()))
+    plain = learned_log_odds(lambda columns: erm.make(Linear()))
     np.testing.assert_allclose(plain, np.log([3, 0.85 / 0.15]), rtol=1e-3)
     for shape, colour in (
-        learnt(lambda told: invariance.irm(Linear(), weight=1e4, columns=told)),
-        learnt(lambda told: invariance.vrex(Linear(), beta=2e4, columns=told)),
+        learned_log_odds(
+            lambda columns: invariance.irm(Linear(), weight=1e4, columns=columns)
+        ),
+        learned_log_odds(
+            lambda columns: invariance.vrex(Linear(), beta=2e4, columns=columns)
+        ),
     ):
-        # So that images of the reversed test, too, are told by their shapes.
+        # Images of the reversed test are then classified by their shapes.
         assert shape > 1.5 * colour

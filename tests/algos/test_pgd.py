@@ -18,9 +18,9 @@ def pull(variables, batch):
 
     def compiled(algo):
         def loss(net, image):
-            seen = {**batch, "image": image}
-            named, aux = algo.losses({"net": net}, stats, seen, KEY)
-            return named["class"], aux.stats
+            data = {**batch, "image": image}
+            losses, aux = algo.losses({"net": net}, stats, data, KEY)
+            return losses["class"], aux.stats
 
         run = jax.jit(jax.value_and_grad(loss, has_aux=True))
         return lambda image: run(variables["params"], image)
@@ -34,30 +34,30 @@ def plain(net, pull):
 
 
 @pytest.fixture
-def seen(net, variables, batch, monkeypatch):
+def attacked_images(net, variables, batch, monkeypatch):
     """Return seen(**options) -> the images of the training pass after such an attack."""
-    real, taken = erm.make, []
+    make_erm, images = erm.make, []
 
-    def noted(net):
+    def recording_erm(net):
         def losses(params, stats, batch, key, static=None):
-            taken.append(batch["image"])
-            return real(net).losses(params, stats, batch, key, static)
+            images.append(batch["image"])
+            return make_erm(net).losses(params, stats, batch, key, static)
 
         return base.Algo(net, losses)
 
-    monkeypatch.setattr(pgd.erm, "make", noted)
+    monkeypatch.setattr(pgd.erm, "make", recording_erm)
 
-    def see(**options):
+    def attack(**options):
         @jax.jit
         def run(image):
             params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
             algo = pgd.make(net, **options)
             algo.losses(params, stats, {**batch, "image": image}, KEY)
-            return taken.pop()
+            return images.pop()
 
         return run(batch["image"])
 
-    return see
+    return attack
 
 
 def loss_in_evaluation(net, variables, batch, image):
@@ -73,30 +73,34 @@ def loss_in_evaluation(net, variables, batch, image):
         {"norm": "l2", "eps": 0.5, "random_start": True},
     ],
 )
-def test_trains_on_images_of_higher_loss_within_the_ball(
-    options, seen, net, variables, batch
+def test_training_images_have_a_higher_loss_within_the_ball(
+    options, attacked_images, net, variables, batch
 ):
-    found = seen(**options)
-    change = np.asarray(found - batch["image"], np.float64)
+    attacked = attacked_images(**options)
+    change = np.asarray(attacked - batch["image"], np.float64)
     size = (
         np.abs(change).max()
         if options["norm"] == "linf"
         else np.sqrt((change**2).sum((1, 2, 3))).max()
     )
     assert 0 < size <= options["eps"] + 1e-6
-    assert found.min() >= 0 and found.max() <= 1
-    before = loss_in_evaluation(net, variables, batch, batch["image"])
-    after = loss_in_evaluation(net, variables, batch, found)
-    assert after.mean() > before.mean()
+    assert attacked.min() >= 0 and attacked.max() <= 1
+    clean_loss = loss_in_evaluation(net, variables, batch, batch["image"])
+    attacked_loss = loss_in_evaluation(net, variables, batch, attacked)
+    assert attacked_loss.mean() > clean_loss.mean()
     if not options.get("random_start"):
-        assert (after >= before).all()  # The best of the iterates, the start included.
+        assert (
+            attacked_loss >= clean_loss
+        ).all()  # The best of the iterates, the start included.
 
 
 def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
-    seen, net, variables, batch
+    attacked_images, net, variables, batch
 ):
     """The gradient is that of the net with its running statistics."""
-    found = seen(norm="linf", eps=0.03, steps=1, step_size=0.03, keep_best=False)
+    attacked = attacked_images(
+        norm="linf", eps=0.03, steps=1, step_size=0.03, keep_best=False
+    )
 
     def loss(image):
         return base.example_losses(net.apply(variables, image), batch).sum()
@@ -104,28 +108,30 @@ def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
     gradient = jax.jit(jax.grad(loss))(batch["image"])
     expected = jnp.clip(batch["image"] + 0.03 * jnp.sign(gradient), 0, 1)
     # Gradients of about zero may have either sign.
-    differs = np.abs(np.asarray(found) - expected) > 1e-6
+    differs = np.abs(np.asarray(attacked) - expected) > 1e-6
     assert differs.mean() < 0.01
     assert (np.abs(gradient[differs]) < 1e-6 * np.abs(gradient).max()).all()
-    usual = seen(norm="linf", eps=0.03, steps=1, keep_best=False)
+    usual = attacked_images(norm="linf", eps=0.03, steps=1, keep_best=False)
     assert np.abs(usual - batch["image"]).max() == pytest.approx(2 / 3 * 0.03, rel=1e-4)
 
 
 @pytest.mark.slow
-def test_learns_as_erm_on_the_attacked_images(seen, pull, net, plain, batch):
+def test_a_step_equals_erm_on_the_attacked_images(
+    attacked_images, pull, net, plain, batch
+):
     """The attack moves no statistics, and is a constant to the weights' gradient."""
     options = {"norm": "linf", "eps": 8 / 255}
-    found = pull(pgd.make(net, **options))(batch["image"])
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
-        found,
-        plain(seen(**options)),
-    )
+    pulled = pull(pgd.make(net, **options))(batch["image"])
+
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+    jax.tree.map(assert_close, pulled, plain(attacked_images(**options)))
     (clean, _), _ = plain(batch["image"])
-    assert found[0][0] > clean + 1e-3
+    assert pulled[0][0] > clean + 1e-3
 
 
-def test_no_room_is_erm_itself(net, variables, batch):
+def test_eps_0_is_erm_itself(net, variables, batch):
     params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
 
     def program(algo):
@@ -135,7 +141,7 @@ def test_no_room_is_erm_itself(net, variables, batch):
 
 
 @pytest.mark.slow
-def test_no_room_at_run_time_keeps_the_images(net, plain, variables, batch):
+def test_a_traced_eps_of_0_keeps_the_images(net, plain, variables, batch):
     @jax.jit
     def loss(eps):
         algo = pgd.make(net, eps=eps)
@@ -147,16 +153,20 @@ def test_no_room_at_run_time_keeps_the_images(net, plain, variables, batch):
     assert loss(0.1) > expected
 
 
-def test_the_loss_of_each_is_the_objective_of_it_alone(batch):
+def test_example_losses_average_to_the_objective(batch):
     logits = jax.random.normal(KEY, batch["target"].shape)
-    each = base.example_losses(logits, {**batch, "weight": jnp.arange(8.0), "views": 2})
-    assert each.mean() == pytest.approx(float(base.objective(logits, batch)), rel=1e-6)
+    example_losses = base.example_losses(
+        logits, {**batch, "weight": jnp.arange(8.0), "views": 2}
+    )
+    assert example_losses.mean() == pytest.approx(
+        float(base.objective(logits, batch)), rel=1e-6
+    )
     binary = {**batch, "binary": True}
-    found = base.example_losses(logits, binary)
-    assert found.mean() == pytest.approx(
+    binary_losses = base.example_losses(logits, binary)
+    assert binary_losses.mean() == pytest.approx(
         float(base.objective(logits, binary)), rel=1e-6
     )
-    assert (found != each).all()
+    assert (binary_losses != example_losses).all()
 
 
 @cases.each(
@@ -168,6 +178,6 @@ def test_the_loss_of_each_is_the_objective_of_it_alone(batch):
         ({"step_size": 0.0}, "step_size must be positive, got 0.0"),
     ],
 )
-def test_refuses(options, message, net):
+def test_bad_options_are_refused(options, message, net):
     with pytest.raises(ValueError, match=message):
         pgd.make(net, **options)

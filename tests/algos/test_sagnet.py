@@ -23,9 +23,9 @@ def count(tree):
     return sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
 
 
-def moved(before, after):
+def changed_paths(first, second):
     """Return the paths of the leaves that differ."""
-    changed = jax.tree.map(lambda a, b: bool((a != b).any()), before, after)
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), first, second)
     leaves = jax.tree_util.tree_leaves_with_path(changed)
     return {tuple(k.key for k in path) for path, differs in leaves if differs}
 
@@ -61,14 +61,18 @@ def pulled(algo, start, batch):
         losses, back, aux = jax.vjp(
             lambda p: algo.losses(p, start.stats, batch, KEY), params, has_aux=True
         )
-        one = {name: {n: jnp.float32(n == name) for n in losses} for name in losses}
-        return {name: back(one[name])[0] for name in losses}, losses, aux.stats
+
+        def gradient(name):
+            cotangents = {n: jnp.float32(n == name) for n in losses}
+            return back(cotangents)[0]
+
+        return {name: gradient(name) for name in losses}, losses, aux.stats
 
     return pull(start.params)
 
 
 @pytest.fixture(scope="module")
-def stepped(algo, begin, batch):
+def step_one_update(algo, begin, batch):
     """Return stepped("adv", decay) -> the state after a step of only that update."""
 
     def chains(rates, decay):
@@ -95,13 +99,13 @@ def net_of(state):
     return {"params": state.params["net"], "stats": state.stats["net"]}
 
 
-def test_style_loss_moves_the_style_head_only(start, stepped):
-    changed = moved(start.params, stepped("style").params)
+def test_style_loss_moves_the_style_head_only(start, step_one_update):
+    changed = changed_paths(start.params, step_one_update("style").params)
     assert changed == {p for p in paths(start.params) if p[0] == "style"}
 
 
-def test_adversarial_loss_moves_the_trunks_norms_only(start, stepped):
-    changed = moved(start.params, stepped("adv").params)
+def test_adversarial_loss_moves_the_trunks_norms_only(start, step_one_update):
+    changed = changed_paths(start.params, step_one_update("adv").params)
     expected = {
         path
         for path in paths(start.params)
@@ -111,8 +115,8 @@ def test_adversarial_loss_moves_the_trunks_norms_only(start, stepped):
     assert len(expected) == 2 * (1 + 2 + 3)  # Stem, block, block with projection.
 
 
-def test_class_loss_moves_the_net_only(start, stepped):
-    changed = moved(start.params, stepped("class").params)
+def test_class_loss_moves_the_net_only(start, step_one_update):
+    changed = changed_paths(start.params, step_one_update("class").params)
     assert changed == {p for p in paths(start.params) if p[0] == "net"}
 
 
@@ -122,7 +126,7 @@ def test_no_class_gradient_reaches_the_style_head(pulled):
     assert all((x == 0).all() for x in jax.tree.leaves(grads["class"]["style"]))
 
 
-def test_selection_is_what_isolates(pulled):
+def test_only_the_selection_of_weights_isolates_the_losses(pulled):
     """The style loss has a gradient in the trunk, through means and variances."""
     grads, _, _ = pulled
     assert jnp.abs(grads["style"]["net"]["conv1"]["kernel"]).max() > 0
@@ -130,30 +134,32 @@ def test_selection_is_what_isolates(pulled):
 
 
 @pytest.mark.parametrize("double_decay", [True, False])
-def test_double_decay_is_of_the_style_head(net, double_decay, start, stepped):
+def test_double_decay_applies_to_the_style_head(
+    net, double_decay, start, step_one_update
+):
     algo = sagnet.make(net, double_decay=double_decay)
     trains = algo.updates[-1].trains
     assert {p for p in paths(start.params) if trains(p)} == {
         p for p in paths(start.params) if double_decay or p[0] == "net"
     }
-    # The class update holds it with zero gradient: only decay acts.
-    after = stepped("class", decay=0.5).params["style"]
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, 0.5 * b, rtol=1e-6),
-        after,
-        start.params["style"],
-    )
+    # In the class update the style head has zero gradient: only decay acts.
+    style = step_one_update("class", decay=0.5).params["style"]
+
+    def assert_halved(a, b):
+        np.testing.assert_allclose(a, 0.5 * b, rtol=1e-6)
+
+    jax.tree.map(assert_halved, style, start.params["style"])
 
 
 @pytest.mark.slow
 @pytest.mark.quick("0.01")
 @pytest.mark.parametrize("decay", [0.0, 0.01])
-def test_adversarial_step_is_bounded(start, stepped, pulled, decay):
+def test_adversarial_step_is_bounded(start, step_one_update, pulled, decay):
     """|step| <= rate (clip + decay |theta|), and the clip binds here."""
-    after = stepped("adv", decay).params
-    norms = moved(start.params, after)
+    new_params = step_one_update("adv", decay).params
+    norms = changed_paths(start.params, new_params)
     assert norms
-    size = float(optax.tree.norm(jax.tree.map(jnp.subtract, after, start.params)))
+    size = float(optax.tree.norm(jax.tree.map(jnp.subtract, new_params, start.params)))
     theta = {
         path: x
         for path, x in jax.tree_util.tree_leaves_with_path(start.params)
@@ -177,12 +183,12 @@ def test_sizes_for_resnet50():
     assert count(params["style"]) == 24_112_104
     assert count(params) == 49_669_136
     adv = algo.updates[1]
-    chosen = [
+    trained = [
         x
         for path, x in jax.tree_util.tree_leaves_with_path(params)
         if adv.trains(tuple(k.key for k in path))
     ]
-    assert (adv.loss, len(chosen), count(chosen)) == ("adv", 48, 10_112)
+    assert (adv.loss, len(trained), count(trained)) == ("adv", 48, 10_112)
 
 
 @pytest.mark.slow
@@ -193,46 +199,51 @@ def test_confusion_is_least_for_equal_classes():
     assert least == pytest.approx(6.898, abs=1e-3)
     gradient = jax.grad(lambda z: sagnet.confusion(z)[0])(equal)
     np.testing.assert_allclose(gradient, 0, atol=1e-8)
-    others = jax.random.normal(KEY, (100, 1000)) * jnp.logspace(-2, 2, 100)[:, None]
-    assert (sagnet.confusion(others) > least).all()
+    other_logits = (
+        jax.random.normal(KEY, (100, 1000)) * jnp.logspace(-2, 2, 100)[:, None]
+    )
+    assert (sagnet.confusion(other_logits) > least).all()
 
 
 @pytest.mark.slow
 def test_losses_of_a_fresh_style_head(pulled):
-    """Both are near the logarithm of the number of classes; "adv" times its weight."""
+    """Both losses are near the logarithm of the number of classes; "adv" times its weight."""
     _, losses, _ = pulled
     assert losses["style"] == pytest.approx(math.log(5), abs=0.5)
     assert 10 * math.log(5) - 0.01 < losses["adv"] < 10 * (math.log(5) + 0.5)
 
 
-def test_without_w_adv_no_update_is_left_to_decay_the_trunk(net):
+def test_without_w_adv_there_is_no_adversarial_update(net):
     updates = sagnet.make(net, w_adv=0.0).updates
     assert [update.loss for update in updates] == ["style", "class"]
 
 
 @pytest.mark.slow
-def test_each_norm_sees_its_own_features_once(net, start, pulled, batch):
-    """Trunk: clean features. Content head: random styles. Style head: its own."""
-    seen = pulled[2]
+def test_each_norm_is_updated_once_by_its_own_features(net, start, pulled, batch):
+    """Trunk: clean features; content head: random styles; style head: random contents."""
+    new_stats = pulled[2]
     _, plain = jax.jit(lambda v, x: net.apply(v, x, train=True, mutable=["stats"]))(
         net_of(start), batch["image"]
     )
     for name, expected in plain["stats"].items():
-        gaps = jax.tree.map(lambda a, b: abs(a - b).max(), seen["net"][name], expected)
-        if net.stage_of(name) < 3:  # Rounding apart.
-            assert max(jax.tree.leaves(gaps)) < 1e-6
+        differences = jax.tree.map(
+            lambda a, b: abs(a - b).max(), new_stats["net"][name], expected
+        )
+        if net.stage_of(name) < 3:  # Equal up to rounding.
+            assert max(jax.tree.leaves(differences)) < 1e-6
         else:
-            assert min(jax.tree.leaves(gaps)) > 1e-4
-    assert moved(start.stats["style"], seen["style"]) == paths(seen["style"])
+            assert min(jax.tree.leaves(differences)) > 1e-4
+    style_stats = new_stats["style"]
+    assert changed_paths(start.stats["style"], style_stats) == paths(style_stats)
 
 
-def test_style_head_is_drawn_apart(start):
+def test_the_style_head_has_its_own_random_stream(start):
     """The style head has its own random stream, and the net's structure."""
-    ours, style = start.params["net"], start.params["style"]
-    same = {name: ours[name] for name in style}
-    assert jax.tree.structure(same) == jax.tree.structure(style)
+    net_params, style = start.params["net"], start.params["style"]
+    head = {name: net_params[name] for name in style}
+    assert jax.tree.structure(head) == jax.tree.structure(style)
     kernels = {path for path in paths(style) if path[-1] == "kernel"}
-    assert kernels <= moved(same, style)
+    assert kernels <= changed_paths(head, style)
 
 
 def test_copy_net_copies_stages_and_draws_the_linear_layer(net, variables, image):
@@ -250,7 +261,7 @@ def test_copy_net_copies_stages_and_draws_the_linear_layer(net, variables, image
 
 @pytest.mark.slow
 @cases.each("stage", [2, 4, 5])
-def test_other_cuts(net, variables, batch, stage):
+def test_cuts_at_other_stages(net, variables, batch, stage):
     algo = sagnet.make(net, style_stage=stage, mix_group=4)
     style = jax.eval_shape(algo.parts["style"], KEY, batch["image"], variables)
     stages = {net.stage_of(name) for name in style["params"]}
@@ -264,7 +275,7 @@ def test_other_cuts(net, variables, batch, stage):
     assert jax.tree.structure(aux.stats) == jax.tree.structure(stats)
 
 
-def test_refuses_features_of_one_pixel(net, variables, batch):
+def test_features_of_one_pixel_are_refused(net, variables, batch):
     algo = sagnet.make(net, style_stage=5, mix_group=4)
     tiny = {**batch, "image": batch["image"][:, :8, :8]}
     style = jax.eval_shape(algo.parts["style"], KEY, tiny["image"], variables)
@@ -274,14 +285,14 @@ def test_refuses_features_of_one_pixel(net, variables, batch):
         jax.eval_shape(algo.losses, params, stats, tiny, KEY)
 
 
-def test_joins_permuted_adain_in_the_net_only(net, variables, batch):
+def test_permuted_adain_combines_with_the_net_only(net, variables, batch):
     """Taps are only in the net; the style head has none."""
-    seen = []
+    sites = []
     tapped = padain.make(net, p=0.5, mix_group=4).net
     tap = tapped.tap
 
     def spy(x, site, key):
-        seen.append(site)
+        sites.append(site)
         return tap(x, site, key)
 
     algo = sagnet.make(tapped.clone(tap=spy), mix_group=4)
@@ -289,7 +300,7 @@ def test_joins_permuted_adain_in_the_net_only(net, variables, batch):
     params = {"net": variables["params"], "style": style["params"]}
     stats = {"net": variables["stats"], "style": style["stats"]}
     jax.eval_shape(algo.losses, params, stats, batch, KEY)
-    assert len(seen) == len(set(seen)) == 1 + 1 + 4 * 3
+    assert len(sites) == len(set(sites)) == 1 + 1 + 4 * 3
 
 
 @pytest.fixture(scope="module")
@@ -300,29 +311,30 @@ def released(net):
 
 
 @pytest.mark.slow
-def test_biasbeds_release_piles_gradients_up(released, begin, batch):
-    """Of L_s, L_a, L_c: style 2 (s + a), trunk norms 2 (clip(s + a) + c), rest all."""
+def test_biasbeds_release_accumulates_gradients(released, begin, batch):
+    """With losses L_s, L_a, L_c: style 2 (s + a), trunk norms 2 (clip(s + a) + c), all
+    others the sum.
+    """
     txs = tuple(optax.sgd(1.0) for _ in released.updates)
     state = begin(released, txs)
 
     @jax.jit
-    def both(params):
-        after, _ = train_step.make_step(released, txs)(
+    def step_and_gradients(params):
+        new_state, _ = train_step.make_step(released, txs)(
             state._replace(params=params), batch, KEY
         )
-        # The step folds its number into a stream; the same key again, by its losses.
+        # The key that the step derives from its number.
         key = jax.random.fold_in(prng.stream(KEY, "algorithm"), state.step)
-        gradient = {
-            name: jax.grad(
-                lambda p, name=name: released.losses(p, state.stats, batch, key)[0][
-                    name
-                ]
-            )(params)
-            for name in UPDATES
-        }
-        return after.params, gradient
 
-    after, gradient = both(state.params)
+        def gradient_of(name):
+            def loss(p):
+                return released.losses(p, state.stats, batch, key)[0][name]
+
+            return jax.grad(loss)(params)
+
+        return new_state.params, {name: gradient_of(name) for name in UPDATES}
+
+    new_params, gradient = step_and_gradients(state.params)
     flat = {
         name: {
             tuple(k.key for k in path): np.asarray(g, np.float64)
@@ -337,14 +349,14 @@ def test_biasbeds_release_piles_gradients_up(released, begin, batch):
     assert clip < 1
     for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
         p = tuple(k.key for k in path)
-        moved = np.asarray(leaf) - np.asarray(_at(after, p))
+        changed_paths = np.asarray(leaf) - np.asarray(_at(new_params, p))
         expected = s[p] + a[p] + c[p]
         if p[0] == "style":
             expected = 2 * expected
         elif p in norms:
             expected = 2 * (clip * (s[p] + a[p]) + c[p])
         scale = np.abs(expected).max() + 1e-3
-        np.testing.assert_allclose(moved / scale, expected / scale, atol=1e-3)
+        np.testing.assert_allclose(changed_paths / scale, expected / scale, atol=1e-3)
 
 
 def _at(tree, path):
@@ -364,8 +376,8 @@ def test_biasbeds_style_head_is_an_ordinary_classifier(released, begin, batch):
     def pull(params):
         return released.losses(params, state.stats, batch, KEY)[0]["style"]
 
-    theirs = pull(state.params)["net"]["conv1"]["kernel"]
-    assert np.abs(theirs).max() > 1e-3
+    kernel_gradient = pull(state.params)["net"]["conv1"]["kernel"]
+    assert np.abs(kernel_gradient).max() > 1e-3
 
 
 def test_without_double_decay_each_weight_decays_once(net):

@@ -29,31 +29,33 @@ def brute_force(z, temperature):
     losses = []
     for i in range(len(z)):
         j = i + 1 if i % 2 == 0 else i - 1
-        others = [np.exp(similar[i, k] / temperature) for k in range(len(z)) if k != i]
-        losses.append(-np.log(np.exp(similar[i, j] / temperature) / sum(others)))
+        exponentials = [
+            np.exp(similar[i, k] / temperature) for k in range(len(z)) if k != i
+        ]
+        losses.append(-np.log(np.exp(similar[i, j] / temperature) / sum(exponentials)))
     return losses
 
 
 @cases.each("temperature", [0.1, 0.5, 2.0])
 def test_loss_is_the_sum_term_by_term(temperature):
-    found, _ = simclr.contrast(Z, temperature)
-    np.testing.assert_allclose(found, brute_force(Z, temperature), rtol=1e-5)
+    losses, _ = simclr.contrast(Z, temperature)
+    np.testing.assert_allclose(losses, brute_force(Z, temperature), rtol=1e-5)
 
 
 def test_loss_in_closed_form():
     """n orthogonal pairs of equal views: log(1 + (2n - 2) exp(-1 / t))."""
     z = jnp.repeat(jnp.eye(6), 2, axis=0)
-    found, right = simclr.contrast(z, 0.5)
-    np.testing.assert_allclose(found, np.log1p(10 * np.exp(-2)), rtol=1e-6)
-    assert right.all()
+    losses, is_correct = simclr.contrast(z, 0.5)
+    np.testing.assert_allclose(losses, np.log1p(10 * np.exp(-2)), rtol=1e-6)
+    assert is_correct.all()
 
 
-def test_equal_embeddings_know_nothing():
-    found, _ = simclr.contrast(jnp.ones((12, 5)), 0.1)
-    np.testing.assert_allclose(found, np.log(11), rtol=1e-6)
+def test_equal_embeddings_have_the_loss_of_chance():
+    losses, _ = simclr.contrast(jnp.ones((12, 5)), 0.1)
+    np.testing.assert_allclose(losses, np.log(11), rtol=1e-6)
 
 
-def test_lengths_do_not_count():
+def test_the_loss_does_not_depend_on_lengths():
     scaled = Z * jnp.asarray(RNG.uniform(0.1, 10, (12, 1)), jnp.float32)
     for temperature in (0.1, 1.0):
         np.testing.assert_allclose(
@@ -63,12 +65,12 @@ def test_lengths_do_not_count():
         )
 
 
-def test_order_of_images_and_of_views_does_not_count():
-    found, right = simclr.contrast(Z, 0.2)
+def test_the_order_of_images_and_views_does_not_matter():
+    losses, is_correct = simclr.contrast(Z, 0.2)
     order = np.array([4, 5, 1, 0, 11, 10, 2, 3, 8, 9, 7, 6])
-    other, found_right = simclr.contrast(Z[order], 0.2)
-    np.testing.assert_allclose(other, found[order], rtol=1e-5)
-    np.testing.assert_array_equal(found_right, right[order])
+    reordered_losses, reordered_is_correct = simclr.contrast(Z[order], 0.2)
+    np.testing.assert_allclose(reordered_losses, losses[order], rtol=1e-5)
+    np.testing.assert_array_equal(reordered_is_correct, is_correct[order])
 
 
 def test_accuracy_is_that_of_the_nearest_other_row():
@@ -83,8 +85,11 @@ def test_gradients_are_finite_and_attract_the_partner():
     zero = Z.at[0].set(0.0)
     gradient = jax.grad(lambda z: simclr.contrast(z, 0.1)[0].sum())(zero)
     assert jnp.isfinite(gradient).all()
-    moved = Z - 0.01 * jax.grad(lambda z: simclr.contrast(z, 0.5)[0].sum())(Z)
-    assert simclr.contrast(moved, 0.5)[0].sum() < simclr.contrast(Z, 0.5)[0].sum()
+    changes_by_path = Z - 0.01 * jax.grad(lambda z: simclr.contrast(z, 0.5)[0].sum())(Z)
+    assert (
+        simclr.contrast(changes_by_path, 0.5)[0].sum()
+        < simclr.contrast(Z, 0.5)[0].sum()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +97,7 @@ def trained(net, begin, batch):
     """Return the state before and after four steps, and the first metrics."""
     algo = simclr.make(net, temperature=0.5, features=16)
     txs = chains(algo)
-    before = begin(algo, txs)
+    initial = begin(algo, txs)
     views = jnp.repeat(batch["image"], 2, axis=0)
     noise = 0.1 * jax.random.normal(KEY, views.shape)
     pairs = {
@@ -101,36 +106,36 @@ def trained(net, begin, batch):
     }
 
     @jax.jit
-    def one(state):
+    def step(state):
         return train_step.make_step(algo, txs)(state, {**pairs, "views": 2}, KEY)
 
-    after, first = one(before)
+    state, first = step(initial)
     for _ in range(3):
-        after, last = one(after)
-    return before, after, first, last
+        state, last = step(state)
+    return initial, state, first, last
 
 
-def moved(before, after):
-    changed = jax.tree.map(lambda a, b: bool((a != b).any()), before, after)
+def changes_by_path(first, second):
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), first, second)
     leaves = jax.tree_util.tree_leaves_with_path(changed)
     return {tuple(k.key for k in path): differs for path, differs in leaves}
 
 
 @pytest.mark.slow
-def test_trains_all_but_the_linear_layer(trained):
+def test_all_but_the_linear_layer_are_trained(trained):
     """The last normalisation's bias is not trained, either."""
-    before, after, _, _ = trained
-    still = {
+    initial, state, _, _ = trained
+    unchanged = {
         path
-        for path, differs in moved(before.params, after.params).items()
+        for path, differs in changes_by_path(initial.params, state.params).items()
         if not differs
     }
-    assert still == {
+    assert unchanged == {
         ("net", "fc", "kernel"),
         ("net", "fc", "bias"),
         ("projection", "bn2", "bias"),
     }
-    assert all(moved(before.stats, after.stats).values())
+    assert all(changes_by_path(initial.stats, state.stats).values())
 
 
 @pytest.mark.slow
@@ -157,18 +162,18 @@ def test_projection_is_the_published_one(trained):
 
 
 @pytest.mark.slow
-def test_projection_in_numpy():
+def test_the_projection_equals_numpys():
     head = simclr.Projection(3)
     h = np.asarray(RNG.normal(size=(6, 4)), np.float32)
     variables = head.init(KEY, h)
-    found, _ = head.apply(variables, h, train=True, mutable=["stats"])
+    projected, _ = head.apply(variables, h, train=True, mutable=["stats"])
     weights = [np.asarray(variables["params"][f"linear{i}"]["kernel"]) for i in (1, 2)]
 
     def normed(x):
         return (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
 
     expected = normed(np.maximum(normed(h @ weights[0]), 0) @ weights[1])
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(projected, expected, rtol=1e-3, atol=1e-4)
 
 
 @cases.each("views", [None, 1, 3])
@@ -181,7 +186,7 @@ def test_refuses_batches_without_two_views(views, net, variables, batch):
         algo.losses(params, stats, batch, KEY)
 
 
-def test_refuses_what_compares_nothing(net):
+def test_batches_of_a_single_pair_are_refused(net):
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         simclr.make(net, temperature=0)
     with pytest.raises(ValueError, match="features must be at least 1, got 0"):
