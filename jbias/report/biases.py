@@ -1,4 +1,4 @@
-r"""`jbias report biases`: correlations between models' biases and their generalisation.
+r"""Correlations between models' biases and their generalisation.
 
     jbias report biases --measured='measured/*' --out=report
 

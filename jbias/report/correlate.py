@@ -1,4 +1,4 @@
-r"""`jbias report correlate`: rank correlations between measures of many models.
+r"""Rank correlations between measures of many models.
 
     jbias report correlate --table=examples/published/biases.csv --out=report \
         --x=shape,low_freq,high_freq --y=ID,Robustness,Concepts,Adversarial \

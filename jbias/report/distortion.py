@@ -1,4 +1,4 @@
-r"""`jbias report distortion`: effects of distorted images on networks, by training method.
+r"""Effects of distorted images on networks, by training method.
 
     jbias report distortion --measured='measured/*' --out=report
     jbias report distortion --measured='measured/*' --runs='runs/distortion/*' \

@@ -1,4 +1,4 @@
-r"""`jbias report measured`: tables and figures of measured networks.
+r"""Tables and figures of measured networks.
 
     jbias report measured --measured='measured/*' --out=report-measured
 

@@ -1,4 +1,4 @@
-r"""`jbias report shifts`: drops of accuracy of networks trained under shifts, and remedies.
+r"""Drops of accuracy of networks trained under shifts, and remedies.
 
     jbias report shifts --runs='runs/shifts/*' --out=report-shifts
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts --tau=10
