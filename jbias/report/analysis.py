@@ -1,8 +1,8 @@
-"""What is tested: scores seed by seed, the tests over their means, and what these leave open.
+"""The benchmark's scores per seed, and the tests of algorithms over their means.
 
-An Analysis is Friedman's test and Nemenyi's. What is asked beside them is of three kinds:
-other tests of the same means; what the spread over seeds says, which the tests of means do
-not see; and how large a difference such a study could have found.
+An Analysis holds Friedman's test and Nemenyi's. `with_evidence` adds other tests of the same
+means, tests and intervals from the spread over seeds, which the tests of means ignore, and the
+power of the study.
 """
 
 import collections
@@ -31,22 +31,22 @@ from jbias.report import score_notes, tables, workdirs
 from jbias.runs import results
 from jbias.stats import posthoc, resampling, score_table, seed_tests
 
-# What is told of a cell's seeds, and how pandas calls it.
+# Statistics over the seeds of a cell: column name, name of the pandas method.
 SPREAD = dict(mean="mean", std="std", median="median", lowest="min", highest="max")
 RANGED = "A column shows median [range] where some mean ± std leaves [0, 100] %."
-# Why nothing is tested over the runs of a file of means.
+# Reason why a file of means has no tests over runs.
 MEANS_ALONE = (
     "scores are means over runs whose own scores are not in the file, so no test over runs "
     "is possible"
 )
-MANY_SETS = 1000  # Data sets above which it is not asked which are alike.
-FEW_SETS = 2  # Data sets up to which ranks over them tell nothing apart.
-MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
+MANY_SETS = 1000  # Above this number of data sets, similar data sets are not searched.
+FEW_SETS = 2  # Up to this number of data sets, ranks cannot separate algorithms.
+MANY = 12  # Above this number of algorithms, pairs get fewer draws or no model.
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """How scores are shown: multiplied by `scale`, with `digits` after the point."""
+    """A format of scores: multiplied by `scale`, with `digits` after the point."""
 
     scale: float
     digits: int
@@ -57,10 +57,11 @@ class Unit:
         return shown(math.nan if value is None else value * self.scale)
 
     def spread(self, cells: pd.DataFrame) -> Callable[..., str]:
-        """Gives a function that shows what `SPREAD` names, for the cells of one column.
+        """Return a function that formats the statistics of `SPREAD` of one cell as text.
 
-        Shows `mean ± std`, the mean alone where there is no deviation, and all by their
-        median and range where some interval leaves the bounds, as `RANGED` says.
+        cells: the cells of the column. The text is `mean ± std`, or the mean alone if the
+        standard deviation is unknown. If mean ± std of some cell leaves [0, 100] %, all cells
+        show median and range instead (`RANGED`).
         """
         ranged = self.beyond(cells["mean"], cells["std"]).any()
 
@@ -73,7 +74,7 @@ class Unit:
         return shown
 
     def beyond(self, mean: pd.Series, half: pd.Series) -> pd.Series:
-        """Tells where mean ± half leaves [0, 100] %, which no score can."""
+        """Return True for cells where mean ± half leaves [0, 100] %; all False without a unit."""
         return bool(self.name) & ((mean < half) | (mean + half > 1))
 
     @property
@@ -82,7 +83,7 @@ class Unit:
 
 
 def unit_of(metric: str, values: Sequence[float]) -> Unit:
-    """Shows known fractions as percentages and all other scores as they are."""
+    """Return the unit of a metric: % for known fractions, else the scores' own unit."""
     if metric in ("accuracy", "real_accuracy", "shape_bias"):
         return Unit(scale=100, digits=1, name="%")
     largest = np.nanmax(np.abs(np.asarray(values, float)), initial=0)
@@ -90,13 +91,14 @@ def unit_of(metric: str, values: Sequence[float]) -> Unit:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Study:
+class BenchmarkScores:
     """Scores of algorithms on data sets, one row a seed, and where they come from.
 
     `values` has the columns algorithm, dataset, seed, value, count, n, and deviation where a
     file of scores has means with their spread. `unfit` names data sets that may not be
-    compared, with reasons. `twins` names algorithms, or seeds of one, that did the same, and
-    by what that shows. What follows `notes` is for runs only, but for `understood`.
+    compared, with reasons. `twins` holds (first, second, reason): two algorithms, or two seeds
+    of one algorithm, with the same results. The fields after `notes` are for runs only, except
+    `understood`.
     """
 
     source: str
@@ -110,7 +112,7 @@ class Study:
     notes: tuple[str, ...] = ()
     twins: tuple[tuple[str, str, str], ...] = ()
     models: tuple[str, ...] = ()  # Networks that were trained, in alphabetical order.
-    train_sets: tuple[str, ...] = ()  # Data that they were trained on, likewise.
+    train_sets: tuple[str, ...] = ()  # Their training sets, in alphabetical order.
     # The records that selection looks at: label, dataset, run, seed, epoch, condition,
     # metric, value.
     chosen: pd.DataFrame | None = None
@@ -126,17 +128,17 @@ class Study:
 
     @property
     def is_of_means(self) -> bool:
-        """Return whether each score is a mean with its spread over runs that are not known."""
+        """Return True if each score is a mean with a deviation over runs that are not in the file."""
         return "deviation" in self.values and self.seeds.max() == 1
 
     @property
     def better(self) -> dict[str, bool]:
-        """What tests are told of the scores."""
+        """Keyword arguments of the tests: `larger_is_better`."""
         return {"larger_is_better": self.options.larger_is_better}
 
     @property
     def higher(self) -> str:
-        """Return what a winner of the tests does, as "is better than"; neutral for a bias."""
+        """Return the verb phrase of a winner, such as "is better than"; neutral for a bias."""
         metric, larger = self.options.metric, self.options.larger_is_better
         if self.has_better_side:
             return "is better than"
@@ -147,17 +149,17 @@ class Study:
 
     @property
     def has_better_side(self) -> bool:
-        """Return whether a larger, or a smaller, score is better: of a bias neither is."""
+        """Return True if one direction of the score is better; False for a bias."""
         return not self.is_runs or self.options.metric not in _OF_CUES
 
     @property
     def sides(self) -> tuple[str, str]:
-        """Return what the first and the second of two mean ranks are: better, worse."""
+        """Return the words for the first and the second of two mean ranks, as (better, worse)."""
         return ("better", "worse") if self.has_better_side else ("higher", "lower")
 
     @property
     def best(self) -> str:
-        """Return what the score of the first rank is called: best, or of a bias largest."""
+        """Return the word for the score of rank 1: "best", or for a bias "largest" or "smallest"."""
         side = "largest" if self.options.larger_is_better else "smallest"
         return "best" if self.has_better_side else side
 
@@ -169,11 +171,11 @@ class Study:
 
     @property
     def repeats(self) -> str:
-        """What the scores of a cell are of."""
+        """The noun for the scores of a cell: "seeds" or "runs"."""
         return "seeds" if self.is_runs else "runs"
 
     def cells_of(self, values: pd.DataFrame) -> pd.DataFrame:
-        """Gives `cells_of` such values for all of its algorithms and data sets."""
+        """Return `cells_of` values for all algorithms and data sets of this benchmark."""
         return cells_of(values, self.algorithms, self.datasets)
 
     @functools.cached_property
@@ -183,12 +185,12 @@ class Study:
 
     @functools.cached_property
     def seeds(self) -> pd.Series:
-        """How many seeds, or runs, each algorithm has scores of."""
+        """Number of seeds, or runs, with scores, by algorithm."""
         return self.values.groupby("algorithm")["seed"].nunique()
 
     @functools.cached_property
     def derived(self) -> tuple[score_notes.Note, ...]:
-        """Data sets, algorithms and runs whose scores follow from others."""
+        """Notes on data sets, algorithms and runs whose scores are computed from other scores."""
         names = self.algorithms, self.datasets
         return tuple(score_notes.of_derived(self.values, *names))
 
@@ -202,13 +204,13 @@ class Study:
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
-        """The cells whose mean accuracy, or accuracy of cues, is as guessing would be."""
+        """Cells whose accuracy, or cue accuracy, is indistinguishable from chance."""
         found = _at_chance(self) if self.options.metric in _ACCURACIES else ()
         return (*found, *(_cues_at_chance(self) if self.is_runs else ()))
 
     @functools.cached_property
     def guessed(self) -> frozenset[tuple[str, str]]:
-        """The (algorithm, data set) whose decisions that the metric counts are at chance."""
+        """The (algorithm, data set) whose decisions behind the metric are at chance."""
         metric = self.options.metric
         metric = CUES if metric == "shape_bias" else metric
         return frozenset(
@@ -218,7 +220,7 @@ class Study:
         )
 
     def count_cells(self, *, of_cues: bool) -> int:
-        """Return how many cells have an accuracy, or with of_cues decisions for a cue."""
+        """Return the number of cells with a score, or, with of_cues, with decisions for a cue."""
         if not of_cues:
             filled = self.values.dropna(subset="value")
             return len(filled[["algorithm", "dataset"]].drop_duplicates())
@@ -226,14 +228,14 @@ class Study:
         return len(rows[["label", "dataset"]].drop_duplicates())
 
     def decisions_for_neither(self) -> pd.DataFrame:
-        """Return the selected shares of decisions for neither cue, without conditions."""
+        """Return the selected records of `fraction_neither` without a condition."""
         rows = self.selected
         rows = rows[(rows["metric"] == "fraction_neither") & (rows["condition"] == "")]
         return rows[rows["label"].isin(self.algorithms)]
 
 
 def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
-    """Gives `SPREAD` (ddof 1) and n over seeds for every cell; n is 0 where it is empty."""
+    """Return `SPREAD` (std with ddof 1) and n, the number of seeds, per cell; n is 0 if empty."""
     groups = values.groupby(["algorithm", "dataset"])["value"]
     # A seed without a value (no decision to count) leaves the cell without a mean.
     parts = {key: getattr(groups, how)(skipna=False) for key, how in SPREAD.items()}
@@ -247,17 +249,17 @@ def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Analysis:
-    """Means per cell and the tests over them; None where a test cannot be made.
+    """Means per cell and the tests over them; a test that cannot be made is None.
 
-    What is behind `nemenyi` has the results of jbias.stats by the names of its functions, in
-    the unit that is shown, and is there where `with_evidence` added it. Of `tests`,
-    bradley_terry is None for many algorithms, or too few draws of worth; those against a
-    control are there where a reference is. `alike` has blocks of data sets and Friedman's
-    test over them, by "scores" and by "deviations". `seeds` has "both" too, differences over
-    redrawn seeds and data sets; it is empty where `runs` is None.
+    The fields after `nemenyi` are filled by `with_evidence`. `tests` and `seeds` hold results of
+    jbias.stats by function name, in the unit shown. In `tests`, bradley_terry is None for many
+    algorithms or if too few draws are usable; tests against a control are present only with a
+    reference. `alike` maps "scores" and "deviations" to (blocks of data sets, Friedman's test
+    over them). `seeds` also has "both", differences over redrawn seeds and data sets; `seeds`
+    is empty if `runs` is None.
     """
 
-    study: Study
+    study: BenchmarkScores
     # algorithm, dataset, `SPREAD` (ddof 1), n; all cells. Also deviation, if the file has it.
     cells: pd.DataFrame
     means: pd.DataFrame  # Those in the tests: data sets, algorithms.
@@ -295,7 +297,7 @@ class Analysis:
 
     @property
     def why_not(self) -> str:
-        """Why ranks are not tested; empty if they are."""
+        """The reason why ranks are not tested; empty if they are tested."""
         if self.friedman is not None:
             return ""
         if self.by_seeds is not None:
@@ -315,7 +317,7 @@ class Analysis:
 
     @functools.cached_property
     def order(self) -> list[int]:
-        """Places of the tested algorithms, the best mean rank first."""
+        """Column indices of the tested algorithms, the best mean rank first."""
         return np.argsort(self.nemenyi.ranks, kind="stable").tolist()
 
     @functools.cached_property
@@ -331,12 +333,12 @@ class Analysis:
 
     @property
     def rejects(self) -> bool:
-        """Whether the algorithms differ as a whole: by permutation, which F approximates."""
+        """Return True if Friedman's permutation test rejects equality of all algorithms."""
         return self.friedman is not None and self.permutation.pvalue <= self.alpha
 
     @property
     def significant(self) -> list[tuple[str, str, float]]:
-        """The pairs to claim: none unless the test of all allows to look at pairs."""
+        """The significant pairs; empty unless the test of all algorithms rejects."""
         return [pair for pair in self.pairs if self.rejects and pair[2] <= self.alpha]
 
     @property
@@ -351,7 +353,7 @@ class Analysis:
 
     @property
     def leaders(self) -> set[str]:
-        """Those whose mean rank may be called best; none where no other is behind."""
+        """Algorithms not significantly worse than the first; empty if none is worse."""
         if not self.significant:
             return set()
         first = self.algorithms[self.order[0]]
@@ -374,7 +376,7 @@ class Analysis:
 
     @property
     def bounds(self) -> str:
-        """What captions call the intervals over redrawn runs."""
+        """The words of captions for the intervals over redrawn runs."""
         if self.fewest == 2:
             return "no intervals (two give none)"
         held = resampling.percentile_coverage(self.fewest)
@@ -384,8 +386,8 @@ class Analysis:
         )
 
 
-def analyse(study: Study) -> Analysis:
-    """Tests all algorithms with scores over all data sets that may be compared."""
+def analyse(study: BenchmarkScores) -> Analysis:
+    """Return the tests of all algorithms with scores over all data sets that may be compared."""
     cells = study.cells_of(study.values)
     if study.is_of_means:
         keys = ["algorithm", "dataset"]
@@ -512,10 +514,10 @@ def seed_rows(analysis: Analysis) -> pd.DataFrame:
 def best_by_seeds(
     result: seed_tests.SeedTestsResult, means: pd.DataFrame, *, larger_is_better: bool
 ) -> list[tuple[str, str]]:
-    """Return the cells (algorithm, data set) that no test over seeds tells from the best.
+    """Return the cells (algorithm, data set) not significantly different from the best.
 
-    None of a data set on which the best is told from no algorithm, and none where only
-    comparisons with a reference were made.
+    A data set on which no algorithm differs significantly from the best has no such cell. The
+    list is empty if only comparisons with a reference were made.
     """
     if result.reference is not None:
         return []
@@ -539,12 +541,12 @@ def best_by_seeds(
 
 
 def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
-    """Rounds to 12 digits: the order of a sum over seeds must not break a tie."""
+    """Return scores rounded to 12 digits, so that the order of a sum cannot break a tie."""
     return scores.map(lambda value: float(f"{value:.12g}"))
 
 
 def with_evidence(analysis: Analysis) -> Analysis:
-    """Adds all that is asked beside Friedman and Nemenyi, if anything was tested."""
+    """Return the analysis with further tests added; unchanged if ranks were not tested."""
     if analysis.friedman is None:
         return analysis
     study, options = analysis.study, analysis.study.options
@@ -588,7 +590,7 @@ def with_evidence(analysis: Analysis) -> Analysis:
 
 
 def _posterior_draws(n: int, k: int) -> int:
-    """Return fewer draws for large tables, of which single ones say more."""
+    """Return the number of posterior draws for n data sets and k algorithms."""
     return int(np.clip(2e7 / n, 200, 20_000 if k <= MANY else 1000))
 
 
@@ -638,23 +640,23 @@ _THREADS = 4  # Each holds its own draws.
 
 
 def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list:
-    """Return what tasks return, in their order; numpy computes in several threads at once."""
+    """Run tasks in threads and return their results in order; numpy releases the GIL."""
     with futures.ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         return [*pool.map(lambda task: task(), tasks)]
 
 
 def _without_intervals(result):
-    """Over two runs there are none."""
-    bare = {}
-    for name, one in vars(result).items():
-        if isinstance(one, resampling.Estimate):
-            nothing = one.low * np.nan
-            bare[name] = dataclasses.replace(one, low=nothing, high=nothing)
-    return dataclasses.replace(result, **bare)
+    """Return a result with NaN for all bounds of intervals, which two runs do not give."""
+    estimates = {}
+    for name, value in vars(result).items():
+        if isinstance(value, resampling.Estimate):
+            nan = value.low * np.nan
+            estimates[name] = dataclasses.replace(value, low=nan, high=nan)
+    return dataclasses.replace(result, **estimates)
 
 
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
-    """Gives the tested scores seed by seed, or why that cannot be."""
+    """Return (scores per seed, ""), or (None, reason) if there are no complete scores."""
     study, values = analysis.study, analysis.study.values
     if study.is_of_means:
         return None, MEANS_ALONE
@@ -682,7 +684,7 @@ def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
 def shared_seeds(
     analysis: Analysis, *algorithms: str
 ) -> tuple[Float[np.ndarray, "n r"], ...]:
-    """Gives the tested scores of algorithms by the seeds, or runs, that all of them have."""
+    """Return one array per algorithm: the tested scores of the seeds that all of them have."""
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     asked = values["algorithm"].isin(algorithms)
     values = values[asked & values["dataset"].isin(analysis.datasets)]
@@ -696,7 +698,7 @@ def shared_seeds(
 
 
 def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
-    """Names algorithms, and runs of one, that have the same scores everywhere."""
+    """Yield pairs of algorithms, or of runs of one algorithm, with identical scores."""
     groups = [(table.algorithms, table.means.T)]
     for name in runs.algorithms if runs is not None else ():
         scores = runs.runs(name).T
@@ -709,7 +711,7 @@ def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
 
 
 def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
-    """Names two data sets of which one has fractions and the other has not."""
+    """Return two data sets, the first with fractions and the second without, or None."""
     most = np.abs(table.means).max(axis=1)
     low, high = int(np.argmin(most)), int(np.argmax(most))
     apart = most[low] <= 1 and most[high] > 20 * most[low]
@@ -719,13 +721,13 @@ def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
 def best_cells(
     runs: score_table.Scores, *, larger_is_better: bool, alpha: float
 ) -> list[tuple[int, int]]:
-    """Gives the cells (algorithm, data set) that may be called best of their data set.
+    """Return the (algorithm index, data set index) of the best cells of each data set.
 
-    The best mean, and those next to it that Welch's t test does not tell apart from it,
-    down to the first that it does; none where it tells no algorithm apart. As the best is
-    chosen by the same scores, p counts for all pairs (Bonferroni). A run's spread is taken
-    as at least that of the data set's algorithms together: of two or three runs that happen
-    to coincide nothing is certain. Every data set stands by itself.
+    These are the best mean and the following means, in order, down to the first that differs
+    significantly from the best by Welch's t test; no cell if no mean differs. The best is
+    chosen by the same scores, so p is multiplied by the number of all pairs (Bonferroni). The
+    spread of an algorithm is at least the pooled spread on the data set, since two or three
+    runs may coincide by chance. Data sets are treated separately.
     """
     cells, sign = [], 1 if larger_is_better else -1
     counts, k = runs.counts, len(runs.algorithms)
@@ -752,10 +754,11 @@ _MOMENT = ["stage", "step", "dataset", "condition", "metric"]
 
 
 def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Yield two algorithms, with each seed that both have, or seeds of one that did the same.
+    """Yield (first, second, reason): two algorithms, or two seeds of one, with the same results.
 
-    That is the same accuracies and losses in all evaluations, and the same decisions where
-    these are stored. frame: records with a column `label`.
+    Results are the same if accuracies and losses are equal in all evaluations, and so are the
+    decisions, if stored. Two algorithms must agree in every seed that both have. frame:
+    records with a column `label`.
     """
     frame = frame[[*_UNIT, *_MOMENT, "value"]]
     if (is_missing := frame["value"].isna()).any():
@@ -787,7 +790,7 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def _digests(frame: pd.DataFrame) -> np.ndarray:
-    """Return a digest of what was measured, and its value, of each row."""
+    """Return a digest per row of the stage, step, data set, condition, metric and value."""
     digests = pd.util.hash_array(results.number_rows(frame, _MOMENT))
     digests += pd.util.hash_array(frame["value"].to_numpy())
     return pd.util.hash_array(digests)
@@ -801,7 +804,7 @@ def _twin_names(one: tuple, other: tuple) -> list[str]:
 
 
 def _alike(one: tuple, other: tuple) -> str:
-    """How two units with equal accuracies and losses are alike; empty if they are not."""
+    """Return how the results of two runs are equal, or "" if their decisions differ."""
     first, second = (_decided(folder).get(seed, {}) for _, folder, seed in (one, other))
     common = first.keys() & second.keys()
     if not common:
@@ -812,10 +815,12 @@ def _alike(one: tuple, other: tuple) -> str:
 
 @functools.lru_cache(maxsize=1000)
 def _decided(workdir: str) -> dict[int, dict[str, bytes]]:
-    """Digests of each seed's stored decisions by file; without those that are damaged."""
+    """Return digests of stored decisions by seed and file; damaged files are skipped."""
     folder, digests = pathlib.Path(workdir) / "decisions", collections.defaultdict(dict)
     for path in folder.glob("*/*.parquet"):
-        with contextlib.suppress(ValueError, OSError):  # Told where files are checked.
+        with contextlib.suppress(
+            ValueError, OSError
+        ):  # The check of files reports them.
             for seed, one in decisions.read(path).items():
                 digest = hashlib.sha256(one.prediction.tobytes()).digest()
                 digests[seed][f"{path.parent.name}/{path.name}"] = digest
@@ -829,8 +834,8 @@ _OF_CUES = ("shape_bias", "fraction_neither", "accuracy_shape", "accuracy_textur
 _OF_CUES += ("mrr_shape", "mrr_texture", "mrr_relative")
 
 
-def _classes(study: Study) -> dict[str, int]:
-    """Return among how many classes networks decide, of data sets of which all runs say so."""
+def _classes(study: BenchmarkScores) -> dict[str, int]:
+    """Return the number of classes by data set, for data sets on which all runs agree."""
     known: dict[str, set] = {}
     for run in study.runs:
         for name, facts in run.data.items():
@@ -841,8 +846,8 @@ def _classes(study: Study) -> dict[str, int]:
     return {name: size for name, (size,) in alike.items() if size}
 
 
-def _at_chance(study: Study) -> Iterator[dict]:
-    """Yield cells of which Wilson's interval of the accuracy holds 1 / classes."""
+def _at_chance(study: BenchmarkScores) -> Iterator[dict]:
+    """Yield cells whose Wilson interval of the accuracy contains 1 / classes."""
     classes = _classes(study)
     values = study.values[study.values["dataset"].isin([*classes])]
     cells = values.groupby(["algorithm", "dataset"], observed=True, sort=False)
@@ -864,12 +869,13 @@ def _at_chance(study: Study) -> Iterator[dict]:
             }
 
 
-def _cues_at_chance(study: Study) -> Iterator[dict]:
-    """Yield sets of cue conflicts where decisions for either cue are as guessing would be.
+def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict]:
+    """Yield cells of cue conflicts whose share of decisions for a cue is at chance.
 
-    Of k classes, two are a cue's where cues conflict: guessing decides for either in a share
-    of 2 / k. A shape bias of such decisions says nothing. Wilson's interval of the mean
-    share over seeds, for the images of one network, is not above that share.
+    Two of k classes belong to a cue, so guessing decides for a cue in a share of 2 / k. The
+    shape bias of such decisions has no meaning. A cell is at chance if the lower end of
+    Wilson's interval of the mean share over seeds, for the images of one network, is not above
+    2 / k.
     """
     classes, rows = _classes(study), study.decisions_for_neither()
     cells = rows.groupby(["label", "dataset"], observed=True, sort=False)

@@ -43,7 +43,7 @@ _SECTIONS = {
 }
 
 
-def report(study: analysis_lib.Study) -> document.Report:
+def report(study: analysis_lib.BenchmarkScores) -> document.Report:
     """Tests the scores, and gives the page of what was found."""
     reference = study.options.reference
     if reference and reference not in study.algorithms:
@@ -269,7 +269,7 @@ def _tests(analysis: Analysis) -> dict[str, Any]:
     return dict(zip(_TESTS, (*friedman, permutation, pairs), strict=True))
 
 
-def variability(study: analysis_lib.Study) -> pd.DataFrame:
+def variability(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     """Gives how scores vary inside runs and between them, per algorithm and data set.
 
     `within` is the deviation over the last evaluations of a seed (root of the mean

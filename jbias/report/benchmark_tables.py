@@ -151,7 +151,7 @@ def _by_dataset(datasets, first: str, last: str, form: Callable, **heads: str):
     return keys, before | columns | after
 
 
-def runs(study: analysis_lib.Study) -> tables.Table | None:
+def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows the scores of every single run."""
     one, unit = study.repeats.removesuffix("s"), ["algorithm", "seed"]
     shown = study.datasets, " ".join(unit), "", study.unit.show
@@ -166,7 +166,7 @@ def runs(study: analysis_lib.Study) -> tables.Table | None:
     return _table("runs", caption, wide.iloc[np.lexsort(rows)], columns, most=200)
 
 
-def validation(study: analysis_lib.Study) -> tables.Table | None:
+def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows validation accuracy and the epochs that were selected."""
     rows, chosen = [], study.selected
     worst = ["worst", *(f"worst_{key}" for key in _SPREAD[1:])]
@@ -218,7 +218,7 @@ _BESIDE_SHAPE_BIAS = {
 
 
 @functools.lru_cache(maxsize=1)
-def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
+def shape_bias(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows shape bias with the counts that it is made of, and how often neither decides."""
     mine = study.selected[study.selected["metric"] == "shape_bias"]
     datasets = list(dict.fromkeys(mine["dataset"]))
@@ -252,7 +252,7 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     return _table("shape_bias", caption, cells, columns)
 
 
-def shape_biases(study: analysis_lib.Study) -> dict[str, dict[str, str]]:
+def shape_biases(study: analysis_lib.BenchmarkScores) -> dict[str, dict[str, str]]:
     """Return the shape bias in % as the page shows it, by data set, then by algorithm.
 
     Of decisions for either cue that guessing would give, it says "(chance)". Empty where the study is of shape bias itself, or of a table of scores.
@@ -615,7 +615,7 @@ def power(analysis: Analysis) -> tables.Table:
     )
 
 
-def selections(study: analysis_lib.Study) -> tables.Table | None:
+def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows what other selection rules would have given."""
     means = {
         name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
@@ -657,7 +657,9 @@ def selection_tests(analysis: Analysis) -> tables.Table | None:
     )
 
 
-def variability(study: analysis_lib.Study, data: pd.DataFrame) -> tables.Table | None:
+def variability(
+    study: analysis_lib.BenchmarkScores, data: pd.DataFrame
+) -> tables.Table | None:
     """Shows how scores vary inside runs and between them."""
     data, show = data.dropna(subset=["within", "between"], how="all"), study.unit.show
     return _table(
@@ -682,7 +684,7 @@ def _variability_caption(evaluations: float) -> str:
     )
 
 
-def settings(study: analysis_lib.Study) -> tables.Table | None:
+def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows the settings that are not equal in all runs."""
     known = [run for run in study.runs if run.config is not None]
     keys = workdirs.differing([run.config for run in known])
@@ -692,7 +694,7 @@ def settings(study: analysis_lib.Study) -> tables.Table | None:
     return _of_words("settings", caption, {"setting": keys} | rows)
 
 
-def costs(study: analysis_lib.Study) -> tables.Table | None:
+def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows what each run cost, and what the estimates of energy assume."""
     rows, seen = [], set()
     for name, run in zip(_names(study.runs), study.runs, strict=True):
@@ -719,7 +721,7 @@ def costs(study: analysis_lib.Study) -> tables.Table | None:
     )
 
 
-def provenance(study: analysis_lib.Study) -> tables.Table | None:
+def provenance(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows code, versions and devices of each run."""
     flat = []
     for run in study.runs:
@@ -736,7 +738,7 @@ def provenance(study: analysis_lib.Study) -> tables.Table | None:
     return dataclasses.replace(table, data=data)
 
 
-def data(study: analysis_lib.Study) -> tables.Table | None:
+def data(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Shows the data that the runs saw."""
     seen = {}
     for run in study.runs:

@@ -1,4 +1,4 @@
-r"""Tests which differences between algorithms are real, and reports them.
+r"""Test which differences between algorithms are significant, and write a report.
 
     jbias report table.csv
     jbias report 'runs/*'
@@ -6,9 +6,9 @@ r"""Tests which differences between algorithms are real, and reports them.
     jbias report --status --runs=runs --watch
 
 A table may be CSV, TSV, Markdown, LaTeX, Excel or Parquet, long or wide (docs/own-table.md);
-folders are workdirs of runs. Writes to --out, "report" if it is not named: index.html (one page
-that needs no network), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures=pdf
-writes PDF for a paper as well), results.json, methods.md and methods.bib.
+folders are workdirs of runs. The report is written to --out (default: "report"): index.html (one
+page that needs no network), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures=pdf
+also writes PDF for a paper), results.json, methods.md and methods.bib.
 """
 
 import argparse
@@ -19,81 +19,84 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 
 from jbias.report import options
 from jbias.runtime import cli, heap, messages, outputs
 
-_OF_FILES = ("columns", "rows", "decimal", "sheet", "brackets", "margins", "unit")
-# Of freed memory, for the columns of millions of records, which come and go all the time.
+# Flags that apply to a table of scores only.
+_TABLE_FLAGS = ("columns", "rows", "decimal", "sheet", "brackets", "margins", "unit")
+# Freed memory that the process keeps: columns of millions of records are often reallocated.
 _KEPT_BYTES = 2 * 10**8
-_OUT = "report"  # The folder of a report for which --out names none.
+_OUT = "report"  # Default of --out.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes a report; returns 0, or 2 with one line on stderr if that is impossible."""
+    """Make a report. Return the exit code: 0, or 2 with one line on stderr after an error."""
     parser = _parser()
     args = _with_sources(parser, parser.parse_args(argv))
     if args.status:
         if args.scores or args.out:
-            parser.error("--status needs --runs and writes nothing: leave the rest out")
+            parser.error(
+                "--status needs --runs and writes nothing; remove --scores and --out"
+            )
         try:
             return cli.print_lines("report", lambda: _status(args))
         except KeyboardInterrupt:
             return 130 if args.watch is None else 0
-    of_runs = [name for name in ("selection", "last", "metric") if getattr(args, name)]
-    of_files = [name for name in _OF_FILES if getattr(args, name)]
-    for wrong, message in (
-        (args.watch is not None or args.json, "--watch and --json need --status"),
-        (
-            (args.selection == "best_on") != bool(args.best_on),
-            "--selection=best_on and --best-on=DATASET need each other",
-        ),
-        (
-            args.epoch is not None and args.selection != "at_epoch",
-            "--epoch has no say without --selection=at_epoch",
-        ),
-        (
-            args.scores and of_runs,
-            f"--{(of_runs or [''])[0]} has no say for --scores: it is about runs",
-        ),
-        (
-            args.runs and of_files,
-            f"--{(of_files or [''])[0]} has no say for runs: it is about a file of scores",
-        ),
-    ):
-        if wrong:
-            parser.error(message)
+    _check_flags(parser, args)
     args.out = args.out or _OUT
     return cli.print_lines("report", lambda: _report(args))
+
+
+def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the process with one line on stderr if two flags contradict each other."""
+    if args.watch is not None or args.json:
+        parser.error("--watch and --json need --status; add it")
+    if (args.selection == "best_on") != bool(args.best_on):
+        parser.error("--selection=best_on and --best-on=DATASET need each other")
+    if args.epoch is not None and args.selection != "at_epoch":
+        parser.error("--epoch needs --selection=at_epoch; add it or remove --epoch")
+    run_flags = [
+        name for name in ("selection", "last", "metric") if getattr(args, name)
+    ]
+    if args.scores and run_flags:
+        parser.error(f"--{run_flags[0]} is for runs, not for --scores; remove it")
+    table_flags = [name for name in _TABLE_FLAGS if getattr(args, name)]
+    if args.runs and table_flags:
+        parser.error(
+            f"--{table_flags[0]} is for a file of scores, not for runs; remove it"
+        )
 
 
 def _with_sources(
     parser: argparse.ArgumentParser, args: argparse.Namespace
 ) -> argparse.Namespace:
-    """Return the arguments with what stands without a flag as --scores or --runs.
+    """Return the arguments with positional sources stored as --scores or --runs.
 
-    A single file is a table of scores; all else are workdirs of runs.
+    A single file is a table of scores; all other sources are workdirs of runs.
     """
-    given = bool(args.sources) + bool(args.runs) + bool(args.scores)
-    if given != 1:
+    num_inputs = bool(args.sources) + bool(args.runs) + bool(args.scores)
+    if num_inputs != 1:
         parser.error(
             "name one table of scores, as in `jbias report table.csv`, or workdirs of runs, "
-            f"as in `jbias report 'runs/*'`; got {'neither' if not given else 'both'}"
+            f"as in `jbias report 'runs/*'`; got {'neither' if not num_inputs else 'both'}"
         )
     if len(args.sources) == 1 and not _is_runs(args.sources[0]):
         args.scores = args.sources[0]
     elif args.sources:
         files = [path for path in args.sources if os.path.isfile(path)]
         if files:
-            parser.error(f"{files[0]}: give one table of scores alone")
+            parser.error(
+                f"{files[0]}: a table of scores must be the only source; remove the other sources"
+            )
         args.runs = args.sources
     return args
 
 
 def _is_runs(path: str) -> bool:
-    """Return whether a path is a folder, or a glob or address of such."""
+    """Return True if a path is a folder, a glob or an address of a folder."""
     return (
         os.path.isdir(path)
         or "://" in path
@@ -102,7 +105,7 @@ def _is_runs(path: str) -> bool:
 
 
 def _report(args: argparse.Namespace) -> Iterator[str]:
-    """Check the folder, prepare the process and make the report; return what to print."""
+    """Check the folder, prepare the process and make the report. Return the lines to print."""
     outputs.check_report_folder(args.out)
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
     # Matrices are small: threads would spend longer on waiting than on products.
@@ -114,8 +117,8 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _make(args: argparse.Namespace) -> Iterator[str]:
-    """Make the report; return what is to be printed."""
-    # Only now: what is slow to import delays neither --help nor the first line.
+    """Read scores, make the report and write it to args.out. Return the lines to print."""
+    # Slow imports are made here so that --help and the first progress line come fast.
     records = _read_while_importing(args.runs) if args.runs else None
     from jbias.report import (
         benchmark,
@@ -126,38 +129,51 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
         tables,
     )
 
-    given = {key: value for key, value in vars(args).items() if value is not None}
-    asked = given.keys() & {one.name for one in dataclasses.fields(options.Options)}
-    wanted = options.Options(**{key: given[key] for key in asked})
+    names = {field.name for field in dataclasses.fields(options.Options)}
+    report_options = options.Options(
+        **{
+            name: value
+            for name, value in vars(args).items()
+            if name in names and value is not None
+        }
+    )
     if args.scores:
-        study = inputs.from_scores(args.scores, wanted)
+        study = inputs.from_scores(args.scores, report_options)
     else:
-        study = inputs.from_runs(args.runs, wanted, records=records)
-        heap.trim()  # Threads have selected, each with freed memory of its own.
+        study = inputs.from_runs(args.runs, report_options, records=records)
+        heap.trim()  # Each selection thread leaves freed memory behind.
     algorithms = tables.count(len(study.algorithms), "algorithm")
     datasets = tables.count(len(study.datasets), "data set")
     _progress(f"testing {algorithms} on {datasets} ...")
     report = benchmark.report(study)
-    lost = report.results["tested"]["left_out"]
-    left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
-    said = {f"{one['name']} is not in the tests: {one['reason']}." for one in lost}
-    # Without its full stop a note ends with the flag to copy.
-    notes = [text.removesuffix(".") for text in report.warnings if text not in said]
-    notes = [f"note: {text}" for text in notes]
+    left_out = report.results["tested"]["left_out"]
+    left_out_lines = [
+        f"left out of the tests: {entry['name']} ({entry['reason']})"
+        for entry in left_out
+    ]
+    repeated = {
+        f"{entry['name']} is not in the tests: {entry['reason']}." for entry in left_out
+    }
+    # No full stop at the end: some notes end with a flag to copy.
+    notes = [
+        f"note: {text.removesuffix('.')}"
+        for text in report.warnings
+        if text not in repeated
+    ]
     for line in study.understood:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     headline, basis = report.answer
     biases = prose.shape_biases(benchmark_tables.shape_biases(study))
-    return iter([headline, *biases, basis, *left, *notes, written])
+    return iter([headline, *biases, basis, *left_out_lines, *notes, written])
 
 
 def _read_while_importing(patterns: Sequence[str]):
-    """Return the records of runs; meanwhile a thread imports what makes the report.
+    """Return the records of runs; import the modules of the report in a thread meanwhile.
 
-    The thread only fills the cache of modules: an error of an import is raised again where
-    the main thread imports.
+    The thread only fills the cache of modules: an import error is raised again by the import
+    in the main thread.
     """
     from jbias.report import workdirs
 
@@ -167,20 +183,21 @@ def _read_while_importing(patterns: Sequence[str]):
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    """Tells how far runs are; again and again, until Ctrl-C, if asked to."""
+    """Return the status of runs as text or JSON; with --watch, again until Ctrl-C."""
     from jbias.report import status
 
-    shape = status.as_json if args.json else status.as_text
-    first = shape(status.rows(args.runs))
-    return iter([first]) if args.watch is None else _watched(shape, args)
+    render = status.as_json if args.json else status.as_text
+    first = render(status.rows(args.runs))
+    return iter([first]) if args.watch is None else _watched(render, args)
 
 
-def _watched(shape, args: argparse.Namespace) -> Iterator[str]:
+def _watched(render: Callable[..., str], args: argparse.Namespace) -> Iterator[str]:
+    """Yield the status, made by `render`, every args.watch seconds without end."""
     from jbias.report import status
 
     while True:
         try:
-            text = shape(status.rows(args.runs))
+            text = render(status.rows(args.runs))
         except (ValueError, OSError) as error:
             text = f"report: {messages.one_line(error)}"
         if not args.json:
@@ -190,88 +207,203 @@ def _watched(shape, args: argparse.Namespace) -> Iterator[str]:
 
 
 def _progress(line: str) -> None:
-    """Says what is done to who waits at a terminal."""
+    """Print a progress line to standard error if it is a terminal."""
     if sys.stderr.isatty():
         messages.print_text(line, to_stderr=True)
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of `jbias report`."""
     parser = cli.Parser("report", __doc__)
-
-    def add(flag: str, what: str, to=parser, **kind) -> None:
-        to.add_argument(flag, help=what, **kind)
-
-    out = cli.OUT | {"required": False}
-    add("--out", f"folder of the report; made if needed (default: {_OUT})", **out)
-    cli.add_figures(parser)
-    what = "tell how far the runs are instead; --runs may be a folder of folders"
-    add("--status", what, action="store_true")
-    what = "tell the status again every so many seconds (default: %(const)s)"
-    every = dict(type=cli.positive, nargs="?", const=5.0, metavar="SECONDS")
-    add("--watch", what, **every)
-    add("--json", "tell the status as JSON, for scripts", action="store_true")
-    what = "a table of scores, or workdirs of runs or globs of them"
-    add("sources", what, nargs="*", metavar="FILE|WORKDIR")
-    add("--runs", "workdirs of runs, or globs of them", **cli.WORKDIRS)
-    what = (
-        "a table of scores of any form: CSV, TSV, Markdown, LaTeX, JSON, Excel, Parquet"
-    )
-    add("--scores", what, metavar="FILE")
-    what = (
-        "which column of the table is what, e.g. algorithm=method,score=acc; known are "
-    )
-    what += "algorithm, dataset, run, score, deviation, trained_on and ignore"
-    add("--columns", what, metavar="ROLE=NAME,...")
-    what = "what the rows of a wide table are, where names do not say"
-    add("--rows", what, choices=("algorithms", "datasets"))
-    add("--decimal", "the decimal sign of the table", choices=(".", ","))
-    add(
-        "--sheet",
-        "the sheet of an Excel file, or the number of a table",
-        metavar="NAME",
-    )
-    what = "what a whole number in brackets after a score is"
-    add("--brackets", what, choices=("deviation", "ignore"))
-    what = "whether to leave out a row or column called All, Average and the like"
-    add("--margins", what, choices=("ignore", "keep"))
-    what = "the unit of all scores, where some look like fractions among percentages"
-    add("--unit", what, choices=("percent", "fraction"))
-    what = "which evaluation of a seed counts (default: best_validation)"
-    add("--selection", what, choices=options.SELECTIONS)
-    what = "evaluations that last_n averages (default: 30 %% of them)"
-    add("--last", what, type=cli.at_least_1, metavar="N")
-    what = "epoch that at_epoch takes (default: the last that all seeds have)"
-    add("--epoch", what, type=cli.positive, metavar="E")
-    what = "data set whose accuracy best_on looks at; it leaves the tests"
-    add("--best-on", what, metavar="DATASET")
-    what = "level of the tests, between 0 and 1 (default: %(default)s)"
-    add("--alpha", what, **cli.ALPHA)
-    what = "data sets to report and test, in this order (default: all test sets)"
-    cli.add_names(parser, "--datasets", (), what)
-    what = "algorithms to report and test, in this order (default: all)"
-    cli.add_names(parser, "--algorithms", (), what)
-    what = "what to leave out where cells are missing (default: refuse)"
-    add("--drop", what, choices=options.DROPS)
-    what = "a table with the columns algorithm, dataset: who trained on which test set, beside "
-    what += "what the runs tell themselves"
-    add("--trained-on", what, metavar="CSV")
-    what = "leave out the test sets that some algorithm trained on"
-    add("--strict", what, action="store_true")
-    what = (
-        "blocks of data sets that are alike (default: joined where r is at least 0.5)"
-    )
-    add("--blocks", what, type=cli.at_least_1, metavar="N")
-    what = "the smallest difference that matters to you, in the unit shown: for equivalence and "
-    what += "power (default: 1, or 0.01 where no score exceeds 1) and few seeds (ten times that)"
-    add("--points", what, type=cli.positive, metavar="D")
-    what = "metric of the runs: accuracy (default), shape_bias, fraction_neither, mrr_shape, "
-    what += "mrr_texture or another that they have"
-    add("--metric", what, metavar="NAME")
-    what = "the smallest score ranks first"
-    lower = dict(dest="larger_is_better", action="store_false")
-    add("--lower-is-better", what, **lower)
-    what = "with one or two data sets: compare runs of the same seed (or `run`) as pairs, for "
-    what += "designs in which equal seeds share something (default: unpaired)"
-    add("--paired-seeds", what, action="store_true")
-    add("--reference", "also show differences to this one", metavar="ALGORITHM")
+    _add_output_flags(parser)
+    _add_source_flags(parser)
+    _add_selection_flags(parser)
+    _add_test_flags(parser)
     return parser
+
+
+def _add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the report's folder and of --status."""
+    out = cli.OUT | {"required": False}
+    parser.add_argument(
+        "--out",
+        help=f"folder of the report; made if needed (default: {_OUT})",
+        **out,
+    )
+    cli.add_figures(parser)
+    parser.add_argument(
+        "--status",
+        action="store_true",
+        help="print the progress of the runs instead of a report; --runs may be a folder of "
+        "folders",
+    )
+    parser.add_argument(
+        "--watch",
+        type=cli.positive,
+        nargs="?",
+        const=5.0,
+        metavar="SECONDS",
+        help="print the status again every SECONDS seconds (default: %(const)s)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the status as JSON, for scripts"
+    )
+
+
+def _add_source_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the sources and the flags that say how to read a table of scores."""
+    parser.add_argument(
+        "sources",
+        nargs="*",
+        metavar="FILE|WORKDIR",
+        help="a table of scores, or workdirs of runs or globs of workdirs",
+    )
+    parser.add_argument(
+        "--runs", help="workdirs of runs, or globs of workdirs", **cli.WORKDIRS
+    )
+    parser.add_argument(
+        "--scores",
+        metavar="FILE",
+        help="a table of scores: CSV, TSV, Markdown, LaTeX, JSON, Excel or Parquet",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="ROLE=NAME,...",
+        help="roles of the table's columns, e.g. algorithm=method,score=acc; the roles are "
+        "algorithm, dataset, run, score, deviation, trained_on and ignore (default: guessed "
+        "from the names)",
+    )
+    parser.add_argument(
+        "--rows",
+        choices=("algorithms", "datasets"),
+        help="content of the rows of a wide table (default: guessed from the names)",
+    )
+    parser.add_argument(
+        "--decimal",
+        choices=(".", ","),
+        help="decimal sign of the table (default: guessed)",
+    )
+    parser.add_argument(
+        "--sheet",
+        metavar="NAME",
+        help="name of the sheet of an Excel file, or the number of a table in a file with "
+        "several",
+    )
+    parser.add_argument(
+        "--brackets",
+        choices=("deviation", "ignore"),
+        help="meaning of a whole number in brackets after a score: a standard deviation, or "
+        "nothing",
+    )
+    parser.add_argument(
+        "--margins",
+        choices=("ignore", "keep"),
+        help="leave out (ignore) or keep a row or column called All, Average or similar",
+    )
+    parser.add_argument(
+        "--unit",
+        choices=("percent", "fraction"),
+        help="unit of all scores; needed if some look like fractions among percentages",
+    )
+
+
+def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose evaluations, data sets and algorithms."""
+    parser.add_argument(
+        "--selection",
+        choices=options.SELECTIONS,
+        help="rule that chooses the evaluation of a seed (default: best_validation)",
+    )
+    parser.add_argument(
+        "--last",
+        type=cli.at_least_1,
+        metavar="N",
+        help="number of evaluations that last_n averages (default: 30 %% of all)",
+    )
+    parser.add_argument(
+        "--epoch",
+        type=cli.positive,
+        metavar="E",
+        help="epoch of at_epoch (default: the last epoch that all seeds have)",
+    )
+    parser.add_argument(
+        "--best-on",
+        metavar="DATASET",
+        help="data set whose accuracy best_on maximises; it is left out of the tests",
+    )
+    cli.add_names(
+        parser,
+        "--datasets",
+        (),
+        "data sets to report and test, in this order (default: all test sets)",
+    )
+    cli.add_names(
+        parser,
+        "--algorithms",
+        (),
+        "algorithms to report and test, in this order (default: all)",
+    )
+    parser.add_argument(
+        "--drop",
+        choices=options.DROPS,
+        help="part of the table to leave out if cells are missing (default: stop with an "
+        "error)",
+    )
+    parser.add_argument(
+        "--trained-on",
+        metavar="CSV",
+        help="a table with the columns algorithm, dataset: the test sets that an algorithm "
+        "was trained on, in addition to those that the runs record",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="leave out the test sets that some algorithm was trained on",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="metric of the runs: accuracy (default), shape_bias, fraction_neither, "
+        "mrr_shape, mrr_texture or another recorded metric",
+    )
+
+
+def _add_test_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the statistical tests."""
+    parser.add_argument(
+        "--alpha",
+        help="significance level of the tests, between 0 and 1 (default: %(default)s)",
+        **cli.ALPHA,
+    )
+    parser.add_argument(
+        "--blocks",
+        type=cli.at_least_1,
+        metavar="N",
+        help="number of blocks of similar data sets (default: data sets are joined if their "
+        "correlation r is at least 0.5)",
+    )
+    parser.add_argument(
+        "--points",
+        type=cli.positive,
+        metavar="D",
+        help="smallest difference that matters to you, in the unit shown, for tests of "
+        "equivalence and power (default: 1, or 0.01 if no score exceeds 1) and for the section "
+        "on few seeds (default: ten times that)",
+    )
+    parser.add_argument(
+        "--lower-is-better",
+        dest="larger_is_better",
+        action="store_false",
+        help="rank the smallest score first (default: the largest)",
+    )
+    parser.add_argument(
+        "--paired-seeds",
+        action="store_true",
+        help="with one or two data sets: compare runs of the same seed (or `run`) as pairs, "
+        "for designs in which equal seeds share a source of noise (default: unpaired)",
+    )
+    parser.add_argument(
+        "--reference",
+        metavar="ALGORITHM",
+        help="algorithm that all others are also compared with",
+    )

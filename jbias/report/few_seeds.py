@@ -1,4 +1,4 @@
-"""Would few seeds have lied? What smaller studies, of some of these seeds, would have shown."""
+"""The section on few seeds: results of smaller studies that use only some of the seeds."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -11,23 +11,28 @@ from jbias.report import analysis as analysis_lib
 from jbias.report import document, inputs, plots, prose, tables
 
 SEEDS = (1, 3, 5, 10)
-POINTS = 10.0  # Most readers would call that a finding.
-_LINES = 12  # More on one figure nobody can read.
-_HEADS = {"apart": "identical methods so far apart, %"}
-_HEADS |= {"lead": "lead of the best identical method", "reversed": "pairs turned, %"}
+POINTS = 10.0  # A difference in percentage points that most readers would report.
+_MAX_LINES = 12  # More lines make a figure unreadable.
+# Column heads by the name of the statistic.
+_HEADS = {
+    "apart": "identical methods so far apart, %",
+    "lead": "lead of the best identical method",
+    "reversed": "pairs reversed, %",
+}
 
 
-def frame(study: analysis_lib.Study) -> pd.DataFrame:
-    """Gives a row a metric, data set, number of seeds and algorithm, shape bias first.
+def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
+    """Return one row per metric, data set, number of seeds and algorithm, shape bias first.
 
-    Columns: methods (with several seeds), difference (that counts), and what
-    `stats.few_seeds` gives: means over an algorithm's pairs, `needed` of the median pair.
+    Columns: methods (number of methods with several seeds), difference (smallest difference
+    that counts), and the statistics of `stats.few_seeds`: `apart` and `lead`, `reversed` as
+    the mean over an algorithm's pairs, and `needed` of the median pair.
     """
     tasks = list(_tasks(study))
     results = analysis_lib.run_side_by_side(
         [functools.partial(_compare, task) for task in tasks]
     )
-    parts = [pd.DataFrame()]
+    frames = [pd.DataFrame()]
     for task, result in zip(tasks, results, strict=True):
         key = {
             "metric": task.metric,
@@ -37,14 +42,20 @@ def frame(study: analysis_lib.Study) -> pd.DataFrame:
             "difference": task.difference,
             "needed": pd.Series(result.needed.ravel()).median(),
         }
-        for s, turned, *each in zip(SEEDS, result.reversed, result.apart, result.lead):
-            of = dict(zip(_HEADS, (*each, pd.DataFrame(turned).mean())))
-            parts.append(pd.DataFrame(key | {"seeds": s} | of))
-    return pd.concat(parts, ignore_index=True)
+        statistics = zip(SEEDS, result.apart, result.lead, result.reversed)
+        for num_seeds, apart, lead, is_reversed in statistics:
+            columns = {
+                "seeds": num_seeds,
+                "apart": apart,
+                "lead": lead,
+                "reversed": pd.DataFrame(is_reversed).mean(),
+            }
+            frames.append(pd.DataFrame(key | columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 class _Task(NamedTuple):
-    """The scores of methods on a data set, by method, and how they are compared."""
+    """Scores on one data set by method, and the settings of `stats.few_seeds` for them."""
 
     metric: str
     dataset: str
@@ -55,7 +66,7 @@ class _Task(NamedTuple):
 
 
 def _compare(task: _Task):
-    """Return what `stats.few_seeds` says of the methods of a task."""
+    """Return the result of `stats.few_seeds` for the methods of a task."""
     return stats.few_seeds(
         [*task.runs.values()],
         difference=task.difference,
@@ -65,17 +76,23 @@ def _compare(task: _Task):
     )
 
 
-def _tasks(study: analysis_lib.Study) -> Iterator[_Task]:
-    """Yield what is compared: methods with several seeds on each data set of each metric."""
+def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
+    """Yield one task per metric and data set: the scores of methods with several seeds."""
     options = study.options
     for metric, values, unit in metrics(study):
         scores = unit.scale * values["value"]
         points = options.points if unit.name == study.unit.name else None
         points = points or POINTS / (1 if unit.name or scores.abs().max() > 1 else 100)
         algorithms = values["algorithm"].astype(str)
-        for dataset, of in scores.groupby(values["dataset"].astype(str), sort=False):
-            of = of.groupby(algorithms, sort=False)
-            runs = {a: x for a, x in of if len(x) > 1 and x.notna().all()}
+        datasets = values["dataset"].astype(str)
+        for dataset, dataset_scores in scores.groupby(datasets, sort=False):
+            runs = {
+                algorithm: run_scores
+                for algorithm, run_scores in dataset_scores.groupby(
+                    algorithms, sort=False
+                )
+                if len(run_scores) > 1 and run_scores.notna().all()
+            }
             if runs:
                 yield _Task(
                     metric=metric,
@@ -88,8 +105,8 @@ def _tasks(study: analysis_lib.Study) -> Iterator[_Task]:
                 )
 
 
-def metrics(study: analysis_lib.Study) -> Iterator[tuple]:
-    """Gives the name, the values and the unit of each metric shown, shape bias first."""
+def metrics(study: analysis_lib.BenchmarkScores) -> Iterator[tuple]:
+    """Yield (metric, values, unit) for each metric of the section, shape bias first."""
     metric, bias = study.options.metric, "shape_bias"
     if study.is_runs and metric != bias:
         sets = study.selected.loc[study.selected["metric"] == bias, "dataset"].unique()
@@ -98,63 +115,81 @@ def metrics(study: analysis_lib.Study) -> Iterator[tuple]:
     yield metric, study.values, study.unit
 
 
-def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
-    """Gives the worst finding in words, the table, and the figure if there is one."""
-    what, found = study.repeats, frame(study)
-    if found.empty:
-        why = f"no algorithm has several {what}"
-        why = analysis_lib.MEANS_ALONE if study.is_of_means else why
-        yield document.Text(f"Not known: {why}.")
+def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
+    """Yield a sentence on the least reliable comparison, the table, and the figure or None."""
+    repeats, statistics = study.repeats, frame(study)
+    if statistics.empty:
+        reason = f"no algorithm has several {repeats}"
+        if study.is_of_means:
+            reason = analysis_lib.MEANS_ALONE
+        yield document.Text(f"Not known: {reason}.")
         return
     keys = ["metric", "dataset", "methods", "difference", "needed", "seeds"]
-    whole = found.groupby(keys, sort=False)[[*_HEADS]].mean().reset_index()
-    whole[["apart", "reversed"]] *= 100
-    whole["line"] = whole["metric"].str.replace("_", " ") + " on " + whole["dataset"]
-    known = whole[whole["apart"].notna() & (whole["seeds"] <= 3)]
-    known = known[known["seeds"] == known["seeds"].max()].nlargest(1, "apart")
-    for worst in known.itertuples():
+    means = statistics.groupby(keys, sort=False)[[*_HEADS]].mean().reset_index()
+    means[["apart", "reversed"]] *= 100
+    means["line"] = means["metric"].str.replace("_", " ") + " on " + means["dataset"]
+    few = means[means["apart"].notna() & (means["seeds"] <= 3)]
+    worst = few[few["seeds"] == few["seeds"].max()].nlargest(1, "apart")
+    for row in worst.itertuples():
+        num_repeats = tables.count(row.seeds, repeats.removesuffix("s"))
         yield document.Text(
-            f"Worst by {worst.line}: two identical methods with {tables.count(worst.seeds, what.removesuffix('s'))} each "
-            f"lie more than {worst.difference:g} apart in {prose.share(worst.apart / 100)} "
-            f"of studies, and the best of {worst.methods} lies {worst.lead:.3g} above their mean."
+            f"Worst by {row.line}: two identical methods with {num_repeats} each "
+            f"differ by more than {row.difference:g} in {prose.share(row.apart / 100)} "
+            f"of studies, and the best of {row.methods} exceeds their mean by {row.lead:.3g}."
         )
-    yield _table(study, whole, found)
-    yield _figure(what, whole)
+    yield _table(study, means, statistics)
+    yield _figure(repeats, means)
 
 
-def _table(study, whole: pd.DataFrame, found: pd.DataFrame) -> tables.Table:
-    """Shows means over algorithms, a row a metric and data set; the CSV file has all."""
-    what, columns = study.repeats, tables.columns("metric dataset difference:g")
+def _table(
+    study: analysis_lib.BenchmarkScores, means: pd.DataFrame, statistics: pd.DataFrame
+) -> tables.Table:
+    """Return the table of few seeds, one row per metric and data set.
+
+    means: means over algorithms, which are shown. statistics: all rows of `frame`, which are
+    written to the CSV file.
+    """
+    repeats, columns = study.repeats, tables.columns("metric dataset difference:g")
     for key, head in _HEADS.items():
-        shown = tables.digits(study.unit.digits if key == "lead" else 0)
-        columns[key] = head, lambda each, shown=shown: " / ".join(map(shown, each))
-    columns["needed"] = f"{what} needed", tables.digits(0)
-    rows = whole.groupby(["metric", "dataset"], sort=False, as_index=False)
+        show = tables.digits(study.unit.digits if key == "lead" else 0)
+        columns[key] = head, lambda values, show=show: " / ".join(map(show, values))
+    columns["needed"] = f"{repeats} needed", tables.digits(0)
+    rows = means.groupby(["metric", "dataset"], sort=False, as_index=False)
     return tables.from_rows(
         "few_seeds",
-        f"What {' / '.join(map(str, SEEDS))} {what} would have shown, as groups drawn from each "
-        "method's own without replacement (all, or 5,000 draws); means over methods. Identical: "
-        "two disjoint groups of one method, by more than the difference, and the best of as many "
-        f"as there are methods, over their mean. –: more than half of the {what}, so two groups "
-        f"cannot be drawn. Turned: not of the sign of all {what}, but the other or none; those "
-        f"drawn are among all, so new ones turn more. Needed: {what} of each method for 80 % "
-        f"power of a t-test at α = {study.options.alpha:g}, not adjusted, if the median pair's "
-        "difference is the true one. The CSV file has each method.",
+        f"Results of smaller studies with {' / '.join(map(str, SEEDS))} {repeats} per method, "
+        f"drawn from each method's own {repeats} without replacement (all groups, or 5,000 "
+        "draws); means over methods. Identical: how often two disjoint groups of one method "
+        "differ by more than the difference, and the lead of the best of as many groups as "
+        f"there are methods over their mean. –: more than half of the {repeats}, so two groups "
+        f"cannot be drawn. Reversed: the sign of the difference is not that of all {repeats}: "
+        f"opposite, or zero. Groups are drawn from the same {repeats}, so fresh {repeats} would "
+        f"reverse more pairs. Needed: {repeats} of each method for 80 % power of a t-test at "
+        f"α = {study.options.alpha:g}, not adjusted, if the median pair's difference is the "
+        "true difference. The CSV file has each method.",
         rows.agg(dict.fromkeys(columns, "first") | dict.fromkeys(_HEADS, list)),
         columns,
-        data=found,
+        data=statistics,
     )
 
 
-def _figure(what: str, whole: pd.DataFrame) -> document.Figure | None:
-    names = list(whole["line"].unique())[:_LINES]
-    lines = whole[whole["line"].isin(names)].rename(columns=_HEADS | {"seeds": "x"})
+def _figure(repeats: str, means: pd.DataFrame) -> document.Figure | None:
+    """Return the table as curves over the number of seeds; None for a single number."""
+    names = list(means["line"].unique())[:_MAX_LINES]
+    lines = means[means["line"].isin(names)].rename(columns=_HEADS | {"seeds": "x"})
     lines = lines.melt(["line", "x"], [*_HEADS.values()], "panel").dropna()
     if lines["x"].nunique() < 2:
         return None
-    looks = {x: plots.style_of(i) | {"marker": "o"} for i, x in enumerate(names)}
-    caption = f"The table as curves; of more than {_LINES} rows the first."
-    ends = lambda axes, of: axes.set(ylim=(0, None), xticks=sorted({*of["x"]}))
-    labels = f"{what} of each method", ""
-    drawn = lambda: plots.curves(lines, looks, labels, finish=ends)
-    return document.Figure("few_seeds", caption, drawn)
+    styles = {name: plots.style_of(i) | {"marker": "o"} for i, name in enumerate(names)}
+
+    def set_limits(axes, points: pd.DataFrame) -> None:
+        axes.set(ylim=(0, None), xticks=sorted({*points["x"]}))
+
+    def draw():
+        labels = f"{repeats} of each method", ""
+        return plots.curves(lines, styles, labels, finish=set_limits)
+
+    caption = (
+        f"The table as curves; only the first {_MAX_LINES} rows if there are more."
+    )
+    return document.Figure("few_seeds", caption, draw)

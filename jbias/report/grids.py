@@ -11,7 +11,7 @@ from jbias.report import document, few_seeds, tables, workdirs
 from jbias.runs import results
 
 
-def grid_of(study: analysis_lib.Study) -> tuple[str, pd.DataFrame]:
+def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     """Gives the setting in which runs of a method differ alone, and the labels of such runs.
 
     Columns: label, algorithm, value. Empty, and the setting "", where there are none; of
@@ -36,7 +36,7 @@ def grid_of(study: analysis_lib.Study) -> tuple[str, pd.DataFrame]:
     return key, rows.iloc[numbers.argsort(kind="stable")].reset_index(drop=True)
 
 
-def frame(study: analysis_lib.Study, grid: pd.DataFrame) -> pd.DataFrame:
+def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFrame:
     """Gives a row a metric and run of the grid: its score, validation, and what that chooses.
 
     Columns: those of the grid, metric, score (mean over data sets), merit (the score, or
@@ -87,7 +87,7 @@ def pairs(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
-def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
+def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
     """Gives what holds in words, the methods over the grid, and their pairs."""
     key, grid = grid_of(study) if study.is_runs else ("", pd.DataFrame())
     if grid.empty:

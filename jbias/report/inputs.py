@@ -113,7 +113,7 @@ def from_runs(
     options: options_lib.Options,
     *,
     records: workdirs.Records | None = None,
-) -> analysis.Study:
+) -> analysis.BenchmarkScores:
     """Return the study of runs: selected models and their scores by one metric.
 
     records: of the workdirs that match `patterns`; None reads them. Loses its frame.
@@ -156,7 +156,7 @@ def from_runs(
         more = trained.read(options.trained_on, names, measured)
         more = [(named(algorithm), dataset) for algorithm, dataset in more]
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
-    return analysis.Study(
+    return analysis.BenchmarkScores(
         source=", ".join(patterns),
         options=options,
         rule=rules.words(options.selection),
@@ -385,7 +385,7 @@ def _listed(values: pd.Series) -> str:
     return ", ".join(f"{name}: {value:g}" for name, value in values.items())
 
 
-def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
+def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkScores:
     """Return the study of a file of scores, in any form that `jbias.scores.read` takes.
 
     A column `trained_on` (yes or no) says that an algorithm trained on a data set's kind.
@@ -433,7 +433,7 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
         )
     values = frame.rename(columns={"score": "value", "run": "seed"})
     values = values.drop(columns="trained_on")
-    return analysis.Study(
+    return analysis.BenchmarkScores(
         source=path,
         understood=reading.description,
         options=dataclasses.replace(options, metric="score", selection="given"),

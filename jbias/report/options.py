@@ -15,32 +15,32 @@ DROPS = ("datasets", "algorithms", "runs")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the user asked for."""
+    """The choices of the user of `jbias report`."""
 
     selection: str = "best_validation"
-    last: int | None = None  # Of last_n; None is 30 % of the evaluations.
-    epoch: float | None = None  # Of at_epoch; None is the last that all have.
+    last: int | None = None  # Evaluations of last_n; None: 30 % of all.
+    epoch: float | None = None  # Epoch of at_epoch; None: the last common one.
     best_on: str = ""  # The data set of best_on.
     alpha: float = 0.05
     datasets: tuple[str, ...] = ()  # () is all of them.
     algorithms: tuple[str, ...] = ()  # () is all of them.
-    drop: str = ""  # What to leave out for missing cells; "" refuses them.
-    trained_on: str = ""  # A file that tells who trained on which test set.
+    drop: str = ""  # Part to leave out if cells are missing; "": an error.
+    trained_on: str = ""  # A CSV file: algorithm, test set it was trained on.
     strict: bool = False
     # The smallest difference that matters, as scores are shown; None: 1, of fractions 0.01.
     points: float | None = None
     metric: str = "accuracy"
     larger_is_better: bool = True
     reference: str | None = None
-    columns: str = ""  # Which column of a file of scores has which role.
-    rows: str = ""  # What rows of a wide table are.
+    columns: str = ""  # Roles of the columns of a file of scores.
+    rows: str = ""  # Content of the rows of a wide table.
     decimal: str = ""  # The decimal sign of a file of scores.
     sheet: str = ""  # The sheet, or the table, of a file with several.
-    brackets: str = ""  # What a whole number in brackets after a score is.
-    margins: str = ""  # Whether to leave out a row or column such as All.
-    unit: str = ""  # That of all scores of a file, where some look like another.
-    paired_seeds: bool = False  # Of one or two data sets: equal seeds are pairs.
-    blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.
+    brackets: str = ""  # Meaning of a whole number in brackets.
+    margins: str = ""  # "ignore" or "keep" rows or columns such as All.
+    unit: str = ""  # Unit of all scores of a file, if ambiguous.
+    paired_seeds: bool = False  # Pair equal seeds; for one or two data sets.
+    blocks: int | None = None  # Blocks of similar data sets; None: r >= 0.5.
 
 
 def run(

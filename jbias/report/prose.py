@@ -307,7 +307,7 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _at_chance(
-    study: analysis_lib.Study, cells: Sequence[Mapping], *, is_of_cues: bool
+    study: analysis_lib.BenchmarkScores, cells: Sequence[Mapping], *, is_of_cues: bool
 ) -> str:
     """Return how many accuracies are at chance, which level that is, and what to do."""
     total = study.count_cells(of_cues=is_of_cues)
@@ -553,7 +553,7 @@ def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
         )
 
 
-def _lost(study: analysis_lib.Study) -> Iterator[str]:
+def _lost(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
     """Yield which seeds are missing, and why."""
     labels = {run.name: run.label for run in study.runs}
     for row in study.diverged.itertuples():
@@ -564,7 +564,7 @@ def _lost(study: analysis_lib.Study) -> Iterator[str]:
             yield f"{run.workdir} has no record of seed {tables.join(run.lost_seeds)}."
 
 
-def demonstration(study: analysis_lib.Study) -> str:
+def demonstration(study: analysis_lib.BenchmarkScores) -> str:
     """Return what the page's head says of runs that were trained on drawn shapes alone."""
     if not study.train_sets or not all(map(_is_drawn, study.train_sets)):
         return ""
@@ -576,7 +576,7 @@ def _is_drawn(train_data: str) -> bool:
     return re.split("[/:]", train_data)[0] == "shapes"
 
 
-def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
+def _caveats_of_runs(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
     if few := list(study.seeds.index[study.seeds < 3]):
         yield (
             f"{tables.join(few)}: fewer than 3 seeds; the deviation over seeds is hardly "
@@ -637,7 +637,7 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
     return Methods(text, others, sorted(cited, key=both.index))
 
 
-def _compared(study: analysis_lib.Study) -> str:
+def _compared(study: analysis_lib.BenchmarkScores) -> str:
     runs = f"{tables.span(study.seeds)} {study.repeats}"
     runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
     of_means = "means over runs, whose own scores are not known"

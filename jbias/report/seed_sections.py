@@ -106,7 +106,9 @@ def _of_dataset(analysis: Analysis, dataset: str) -> str:
     return f"{headline} (Tests over {analysis.study.repeats}: {in_brackets})"
 
 
-def _guessing(study: analysis_lib.Study, test: seed_tests.SeedTest) -> list[str]:
+def _guessing(
+    study: analysis_lib.BenchmarkScores, test: seed_tests.SeedTest
+) -> list[str]:
     """Return the names at chance of a pair of which no claim follows; empty if one may.
 
     A shape bias of guesses means nothing, also beside one of decisions. An accuracy at
@@ -399,7 +401,7 @@ def frame(analysis: Analysis) -> pd.DataFrame:
     return turned.to_frame().rename(columns=names)
 
 
-def _heads(study: analysis_lib.Study) -> tuple[str, str, str]:
+def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
     """Return the heads of the difference, of the pair's first and of its second algorithm."""
     if study.has_better_side:
         return "advantage", *study.sides
