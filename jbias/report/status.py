@@ -1,8 +1,8 @@
-"""How far the runs in a folder are, as a table for a terminal or as JSON.
+"""The progress of the runs in a folder, as a table for a terminal or as JSON.
 
-It is read from what they leave in their workdirs. States are those of `jbias.runs.status`;
-beside them a running one that gives no sign of life for long is `stale`, and one whose
-records cannot be read is `damaged`.
+Progress is read from files in the workdirs. States are those of `jbias.runs.status` and two
+more: `stale`, a running run without a heartbeat for a long time, and `damaged`, a run whose
+records cannot be read.
 """
 
 import collections
@@ -20,21 +20,26 @@ from typing import Any, NamedTuple
 from jbias.runs import status
 from jbias.runtime import files, messages
 
-_OURS = ("log.txt", "lock")  # What every run has from its first moment on.
-_DEPTH = 4  # Of folders of sweeps and studies below the one named.
-# Seconds without a sign of life after which a running process is called stale.
+_RUN_FILES = ("log.txt", "lock")  # Every workdir has one of these from the start.
+_MAX_DEPTH = 4  # Levels of nested folders that are searched for workdirs.
+# Seconds without a heartbeat after which a running process is stale.
 _PATIENCE = {"opening": 3600, "compiling": 3600, "evaluating": 1800, "stepping": 600}
-_EXPLAINED = ("failed", "stale", "damaged", "stopped")  # Of these it is told why.
-_LEAST = 12  # Columns that a name has at the least.
+_EXPLAINED = (
+    "failed",
+    "stale",
+    "damaged",
+    "stopped",
+)  # States printed with their reason.
+_MIN_NAME_WIDTH = 12  # Characters.
 
 
-class Row(NamedTuple):
-    """One run; what is not known is None or empty."""
+class RunStatus(NamedTuple):
+    """The status of one run; unknown fields are None or empty."""
 
     workdir: str
     state: str
     reason: str = ""
-    doing: str = ""  # Of a running one: opening, compiling, stepping or evaluating.
+    doing: str = ""  # If running: opening, compiling, stepping or evaluating.
     step: int = 0
     total: int = 0
     rate: float | None = None  # Steps a second.
@@ -50,71 +55,79 @@ class Row(NamedTuple):
     age_seconds: float | None = None  # Since the last sign of life.
 
 
-def rows(patterns: Sequence[str]) -> list[Row]:
-    """The state of each run that the folders or globs hold; ValueError without any."""
-    here = [os.fspath(files.local_copy(one, "--runs")) for one in patterns]
-    paths = dict.fromkeys(path for one in here for path in _runs(one))
+def rows(patterns: Sequence[str]) -> list[RunStatus]:
+    """Return the status of all runs in folders or globs. Raise ValueError if there is no run."""
+    folders = [os.fspath(files.local_copy(pattern, "--runs")) for pattern in patterns]
+    paths = dict.fromkeys(path for folder in folders for path in _find_workdirs(folder))
     if not paths:
-        told = "--runs: must hold workdirs of runs, got none"
-        raise ValueError(f"{told}: {' '.join(patterns)}")
+        raise ValueError(
+            f"--runs: must hold workdirs of runs, got none: {' '.join(patterns)}"
+        )
     return [row(path) for path in paths]
 
 
-def row(workdir: pathlib.Path) -> Row:
-    """The state of the run in a folder."""
-    beat, config, age = status.read_heartbeat(workdir), _config(workdir), _age(workdir)
+def row(workdir: pathlib.Path) -> RunStatus:
+    """Return the status of the run in a workdir."""
+    heartbeat = status.read_heartbeat(workdir)
+    config, age = _config(workdir), _age(workdir)
     try:
-        found = status.read(workdir)
+        progress = status.read(workdir)
     except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
-        return Row(str(workdir), "damaged", reason, age_seconds=age)
-    seconds, state, reason, doing = age or 0.0, found.phase, found.reason, ""
+        return RunStatus(str(workdir), "damaged", reason, age_seconds=age)
+    seconds, state, reason, doing = age or 0.0, progress.phase, progress.reason, ""
     if state == "running":
-        doing = beat.get("doing", "")
-        doing = "opening" if beat and doing not in _PATIENCE else doing
+        doing = heartbeat.get("doing", "")
+        doing = "opening" if heartbeat and doing not in _PATIENCE else doing
         patience = _PATIENCE.get(doing, _PATIENCE["stepping"])
-        if seconds > max(patience, 20 * beat.get("log_seconds", 10)):
-            told = f"has told nothing for {seconds / 60:.0f} minutes"
-            state, reason = "stale", f"its process holds the lock and {told}"
-    pace = beat if (state, doing) == ("running", "stepping") else {}
+        if seconds > max(patience, 20 * heartbeat.get("log_seconds", 10)):
+            state = "stale"
+            reason = (
+                "its process holds the lock and has told nothing for "
+                f"{seconds / 60:.0f} minutes"
+            )
+    pace = heartbeat if (state, doing) == ("running", "stepping") else {}
     eta, seeds = pace.get("eta_seconds"), config.get("seeds")
     valid = config.get("valid") if isinstance(config.get("valid"), dict) else {}
-    return Row(
-        *(str(workdir), state, reason, doing),
-        step=max(found.step, beat.get("step", 0)),
-        total=found.steps or beat.get("total", 0),
+    return RunStatus(
+        workdir=str(workdir),
+        state=state,
+        reason=reason,
+        doing=doing,
+        step=max(progress.step, heartbeat.get("step", 0)),
+        total=progress.steps or heartbeat.get("total", 0),
         rate=pace.get("rate"),
         images_rate=pace.get("images"),
         eta_seconds=None if eta is None else max(0.0, eta - seconds),
-        accuracy=found.accuracy,
+        accuracy=progress.accuracy,
         accuracy_on="/".join(str(valid[k]) for k in ("data", "split") if valid.get(k)),
-        evaluated=None if found.evaluated < 0 else found.evaluated,
+        evaluated=None if progress.evaluated < 0 else progress.evaluated,
         seeds=len(seeds) if isinstance(seeds, list) else 0,
-        diverged=found.diverged,
-        devices=beat.get("devices", ""),
-        host=beat.get("host", ""),
+        diverged=progress.diverged,
+        devices=heartbeat.get("devices", ""),
+        host=heartbeat.get("host", ""),
         age_seconds=age,
     )
 
 
-def _runs(pattern: str) -> Iterator[pathlib.Path]:
-    """The workdirs that a folder or a glob means, in order."""
+def _find_workdirs(pattern: str) -> Iterator[pathlib.Path]:
+    """Yield the workdirs in a folder or in the matches of a glob, in order."""
     literal = os.path.exists(pattern) or not glob.has_magic(pattern)
     for match in [pattern] if literal else sorted(glob.glob(pattern)):
-        yield from _below(pathlib.Path(match), _DEPTH)
+        yield from _walk(pathlib.Path(match), _MAX_DEPTH)
 
 
-def _below(folder: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
-    """The folder, if it is a run's, or those below it that are."""
-    if any((folder / name).exists() for name in _OURS):
+def _walk(folder: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
+    """Yield the folder if it is a workdir, else the workdirs up to `depth` levels below."""
+    if any((folder / name).exists() for name in _RUN_FILES):
         yield folder
     elif depth and folder.is_dir():
         for path in sorted(filter(pathlib.Path.is_dir, folder.iterdir())):
-            yield from _below(path, depth - 1)
+            yield from _walk(path, depth - 1)
 
 
 def _age(workdir: pathlib.Path) -> float | None:
-    """Seconds since the run last wrote a line or its sign of life."""
+    """Return the seconds since the last log line or heartbeat; None without such files."""
     times = []
     for name in ("done", status.HEARTBEAT_FILE, "log.txt"):
         with contextlib.suppress(OSError):
@@ -123,6 +136,7 @@ def _age(workdir: pathlib.Path) -> float | None:
 
 
 def _config(workdir: pathlib.Path) -> dict[str, Any]:
+    """Return the config of a run; empty if missing or unreadable."""
     try:
         config = json.loads((workdir / "config.json").read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -130,100 +144,116 @@ def _config(workdir: pathlib.Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def as_json(rows: Sequence[Row]) -> str:
-    """One object with all runs, and how many are in which state."""
-    counts = collections.Counter(one.state for one in rows)
-    runs = [one._asdict() for one in rows]
+def as_json(rows: Sequence[RunStatus]) -> str:
+    """Return a JSON object with all runs and the number of runs per state."""
+    counts = collections.Counter(row.state for row in rows)
+    runs = [row._asdict() for row in rows]
     return messages.to_json({"counts": counts, "runs": runs}, indent=1)
 
 
-def as_text(rows: Sequence[Row], width: int | None = None) -> str:
-    """A line for each run, as wide as the terminal; lines that explain follow."""
+def as_text(rows: Sequence[RunStatus], width: int | None = None) -> str:
+    """Return a table with one line per run, cut to `width`, and the reasons of failures.
+
+    width: characters per line; default: the width of the terminal.
+    """
     width = width or shutil.get_terminal_size().columns
-    counts = collections.Counter(one.state for one in rows)
+    counts = collections.Counter(row.state for row in rows)
     states = ", ".join(f"{count} {state}" for state, count in counts.items())
-    folders = [os.path.dirname(os.path.abspath(one.workdir)) for one in rows]
+    folders = [os.path.dirname(os.path.abspath(row.workdir)) for row in rows]
     shared = os.path.commonpath(folders)
-    names = [os.path.relpath(os.path.abspath(one.workdir), shared) for one in rows]
-    some = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
-    summary = messages.one_line(f"{some} in {shared}: {states}")
-    cells = [_cells(one, name) for one, name in zip(rows, names, strict=True)]
+    names = [os.path.relpath(os.path.abspath(row.workdir), shared) for row in rows]
+    num_runs = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
+    summary = messages.one_line(f"{num_runs} in {shared}: {states}")
+    cells = [_cells(row, name) for row, name in zip(rows, names, strict=True)]
     table = [{name: name for name in _HEAD}, *cells]
     shown = _columns(table, width)
     sizes = {name: max(len(line[name]) for line in table) for name in shown}
-    rest = sum(sizes[name] + 2 for name in shown[1:])
-    short = [one["run"] for one in cells]
-    sizes["run"] = min(sizes["run"], _telling(short, max(_LEAST, width - rest)))
+    other_columns = sum(sizes[name] + 2 for name in shown[1:])
+    run_names = [line["run"] for line in cells]
+    name_width = max(_MIN_NAME_WIDTH, width - other_columns)
+    sizes["run"] = min(sizes["run"], _distinct_width(run_names, name_width))
     lines = [*textwrap.wrap(summary, width), ""]
     for line in table:
-        cut = [_cut(line[name], sizes[name]) for name in shown]
-        wide = [f"{cell:{_ALIGN.get(n, '>')}{sizes[n]}}" for n, cell in zip(shown, cut)]
-        lines.append("  ".join(wide).rstrip())
-    for one, name in zip(rows, names, strict=True):
-        if one.reason and one.state in _EXPLAINED:
-            line = messages.one_line(f"{name}: {one.state}: {one.reason}")
+        padded = [
+            f"{_cut(line[name], sizes[name]):{_ALIGN.get(name, '>')}{sizes[name]}}"
+            for name in shown
+        ]
+        lines.append("  ".join(padded).rstrip())
+    for row, name in zip(rows, names, strict=True):
+        if row.reason and row.state in _EXPLAINED:
+            line = messages.one_line(f"{name}: {row.state}: {row.reason}")
             lines += ["", *textwrap.wrap(line, width, subsequent_indent="  ")]
     return "\n".join(lines)
 
 
-_HEAD = ("run", "state", "step", "%", "steps/s", "ETA", "valid %", "lost")
-_HEAD += ("hardware", "age")
+_HEAD = (
+    "run",
+    "state",
+    "step",
+    "%",
+    "steps/s",
+    "ETA",
+    "valid %",
+    "lost",
+    "hardware",
+    "age",
+)
 _ALIGN = {"run": "<", "state": "<", "hardware": "<"}
 
 
 def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
-    """The columns that fit: those that say least go first."""
+    """Return the names of the columns that fit; the least important are dropped first."""
     needed = ("run", "state")
     shown = [n for n in _HEAD if n in needed or any(line[n] for line in table[1:])]
     longest = max(len(line["run"]) for line in table[1:])
     for name in ("hardware", "%", "lost", "steps/s", "age"):
-        rest = sum(max(len(line[n]) for line in table) + 2 for n in shown[1:])
-        if rest + min(longest, 2 * _LEAST) <= width:
+        other_columns = sum(max(len(line[n]) for line in table) + 2 for n in shown[1:])
+        if other_columns + min(longest, 2 * _MIN_NAME_WIDTH) <= width:
             break
-        shown = [one for one in shown if one != name]
+        shown = [column for column in shown if column != name]
     return shown
 
 
-def _cells(one: Row, name: str) -> dict[str, str]:
-    doing = one.doing if one.doing != "stepping" else ""
-    count, _, kind = one.devices.partition(" x ")
-    # What a run is billed for; of a CPU it is cores, which are no devices.
-    hardware = f"{count} CPU cores" if kind == "cpu" else one.devices
+def _cells(row: RunStatus, name: str) -> dict[str, str]:
+    """Return the text of each column for a run called `name`."""
+    doing = row.doing if row.doing != "stepping" else ""
+    count, _, kind = row.devices.partition(" x ")
+    hardware = f"{count} CPU cores" if kind == "cpu" else row.devices
     return {
         "run": messages.one_line(name),
-        "state": doing if one.state == "running" and doing else one.state,
-        "step": f"{one.step}/{one.total}" if one.total else str(one.step or ""),
-        "%": f"{100 * one.step / one.total:.0f}" if one.total else "",
-        "steps/s": "" if one.rate is None else f"{one.rate:.3g}",
-        "ETA": _span(one.eta_seconds),
-        "valid %": "" if one.accuracy is None else f"{100 * one.accuracy:.1f}",
-        "lost": f"{len(one.diverged)}/{one.seeds}" if one.diverged else "",
+        "state": doing if row.state == "running" and doing else row.state,
+        "step": f"{row.step}/{row.total}" if row.total else str(row.step or ""),
+        "%": f"{100 * row.step / row.total:.0f}" if row.total else "",
+        "steps/s": "" if row.rate is None else f"{row.rate:.3g}",
+        "ETA": _span(row.eta_seconds),
+        "valid %": "" if row.accuracy is None else f"{100 * row.accuracy:.1f}",
+        "lost": f"{len(row.diverged)}/{row.seeds}" if row.diverged else "",
         "hardware": messages.one_line(hardware),
-        "age": _span(one.age_seconds),
+        "age": _span(row.age_seconds),
     }
 
 
 def _span(seconds: float | None) -> str:
-    """At most two units: 12s, 3m05s, 2h10m, 4d03h."""
+    """Return a duration in at most two units: 12s, 3m05s, 2h10m, 4d03h; "" for None."""
     if seconds is None:
         return ""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
         return f"{days}d{hours:02}h"
     if hours:
         return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+    return f"{minutes}m{seconds:02}s" if minutes else f"{seconds}s"
 
 
 def _cut(text: str, size: int) -> str:
-    """The end of a path, which tells more than its beginning."""
+    """Return the last `size` characters of a path; the end is the most specific part."""
     return text if len(text) <= size else "…" + text[len(text) - size + 1 :]
 
 
-def _telling(names: Sequence[str], size: int) -> int:
-    """So many columns, or the fewest more in which no two names are cut alike."""
+def _distinct_width(names: Sequence[str], size: int) -> int:
+    """Return the smallest width >= `size` at which all cut names are distinct."""
     longest = max(map(len, names))
     while size < longest and len({_cut(n, size) for n in names}) < len({*names}):
         size += 1

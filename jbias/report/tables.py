@@ -1,4 +1,4 @@
-"""One table in every form: LaTeX, Markdown, CSV and Parquet; page.html.j2 has HTML."""
+"""Tables of a report, written as LaTeX, Markdown, CSV and Parquet (HTML: page.html.j2)."""
 
 import dataclasses
 import functools
@@ -14,30 +14,44 @@ from pyarrow import parquet
 from jbias.report import latex
 from jbias.runtime import messages
 
-# A head, how a cell is shown, and keys of what is shown with it, such as an interval.
+# (head, formatting function, *keys of further arguments of that function, such as bounds).
 Column = tuple[Any, ...]
-# What columns are called, in every report, that are not called as their keys.
-HEADS = {"id": "ID", "ood": "OOD", "ece": "ECE", "nll": "NLL", "iqm": "IQM"}
-HEADS |= {"energy_kwh": "kWh", "kg_co2e": "kg CO2e", "iocclusion": "iOcclusion"}
-HEADS |= {"nemenyi": "Nemenyi", "max_t": "max-T", "conover_holm": "Conover, Holm"}
-HEADS |= {"wilcoxon_holm": "Wilcoxon, Holm", "dunn": "Bonferroni-Dunn"}
-HEADS |= {"hedges_g": "Hedges' g", "rank_biserial": "rank-biserial r", "mixed_p": "p"}
-HEADS |= {"better_run": "P(run)", "better_on_other_sets": "P(sets)"}
-WIDE = 9  # Columns; more are set smaller.
-FITS = 150  # Letters side by side that a page of 1,280 pixels shows without scrolling.
-TALL = 25  # Rows; more scroll under their head.
+# Heads of columns by key, in every report, where the head is not the key.
+HEADS = {
+    "id": "ID",
+    "ood": "OOD",
+    "ece": "ECE",
+    "nll": "NLL",
+    "iqm": "IQM",
+    "energy_kwh": "kWh",
+    "kg_co2e": "kg CO2e",
+    "iocclusion": "iOcclusion",
+    "nemenyi": "Nemenyi",
+    "max_t": "max-T",
+    "conover_holm": "Conover, Holm",
+    "wilcoxon_holm": "Wilcoxon, Holm",
+    "dunn": "Bonferroni-Dunn",
+    "hedges_g": "Hedges' g",
+    "rank_biserial": "rank-biserial r",
+    "mixed_p": "p",
+    "better_run": "P(run)",
+    "better_on_other_sets": "P(sets)",
+}
+WIDE = 9  # Columns; wider tables are set in smaller type.
+FITS = 150  # Characters per line that a page of 1,280 pixels shows without scrolling.
+TALL = 25  # Rows; longer tables scroll under a fixed head.
 _MARKS = {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"}
 _MARKDOWN = str.maketrans(_MARKS | dict.fromkeys("\n\r\t", " "))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Cells as they are shown, and the same numbers in full for CSV and Parquet.
+    """A table: the cells as text, and the unrounded numbers for CSV and Parquet.
 
-    `bold` names cells (row, column) to set in bold, `under` those to underline; `shade`
-    gives cells a depth from 0 to 1 (whatever it stands for, the cell also says in words).
-    The first column names the rows. The caption says what marks mean. `page_columns` are
-    last columns, by their heads, that the page shows and files leave out.
+    `bold` holds the cells (row, column) in bold, `under` the underlined cells; `shade` maps
+    cells to a background depth from 0 to 1 (the text of the cell has the same information).
+    The first column names the rows. The caption explains the marks. `page_columns` are extra
+    last columns, by head, that only the page shows.
     """
 
     name: str  # Of its files.
@@ -48,7 +62,7 @@ class Table:
     bold: frozenset[tuple[int, int]] = frozenset()
     under: frozenset[tuple[int, int]] = frozenset()
     shade: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
-    texts: int = 1  # How many leading columns hold words, not numbers.
+    texts: int = 1  # Number of leading columns with words.
     corner: str = ""  # Head of the first column where the page shows columns as rows.
     page_columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
@@ -58,12 +72,12 @@ class Table:
 
     @functools.cached_property
     def letters(self) -> list[int]:
-        """Gives the letters of the widest cell of each column, without its head."""
+        """Return the characters of the widest cell of each column, without the head."""
         columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.head)
         return [max(map(len, column), default=0) for column in columns]
 
     def marks(self, i: int, j: int) -> list[str]:
-        """Gives how a cell is marked, as classes of the page's style."""
+        """Return the style classes of the cell in row i and column j."""
         marks = {"best": self.bold, "under": self.under, "shade": self.shade}
         return [name for name, cells in marks.items() if (i, j) in cells]
 
@@ -73,7 +87,7 @@ class Table:
 
     @property
     def on_page(self) -> "Table":
-        """Return the table as the page shows it: turned, if it is too wide and may be."""
+        """Return the table for the page: transposed if too wide and if `corner` is set."""
         whole = self._with_page_columns()
         if not whole.corner or whole.print_width <= FITS:
             return whole
@@ -115,26 +129,25 @@ class Table:
 
     @property
     def print_width(self) -> int:
-        """Letters that must fit into the width of a printed page, which cannot scroll."""
+        """Characters per line on a printed page, which cannot scroll."""
         unbroken = [max(map(len, text.split()), default=0) for text in self.head]
         letters = zip(unbroken, self.letters, strict=True)
         return sum(max(head, min(cell, 40)) + 2 for head, cell in letters)
 
     @property
     def name_width(self) -> int:
-        """Letters of the widest name of a row."""
+        """Characters of the widest row name."""
         return max([len(self.head[0]), *self.letters[:1]])
 
 
 def columns(
     keys: str, *, ends: tuple[str, str] = ("_low", "_high"), **heads: str
 ) -> dict[str, Column]:
-    """Gives columns by key, each written as key:form.
+    """Return columns by key from words of the form "key:form", separated by spaces.
 
-    Forms: none for words, d a whole number, % a share in per cent, p a p-value, g as it is,
-    .2 so many digits and +.2 these with a sign. With [] behind it its interval is shown, too,
-    of the keys with these ends. heads: what columns are called if not as `HEADS` or their
-    keys say.
+    Forms: none for words, d an integer, % a share in per cent, p a p-value, g as `{:g}`, .2 two
+    digits and +.2 two digits with a sign. A form followed by [] also shows the interval in the
+    fields key + ends. heads: heads by key, before those of `HEADS`; default: the key.
     """
     found = {}
     for word in keys.split():
@@ -158,13 +171,13 @@ def from_rows(
     most: int | None = None,
     **more: Any,
 ) -> Table | None:
-    """Makes a table of mappings; None of none, and without columns that all rows lack.
+    """Return a table of rows given as mappings; None if there are no rows.
 
-    columns: by key of the rows, the head, how a value is shown, and the keys of what is shown
-    with it; what is not known is a dash. bold: the keys of a row to set in bold. most: rows
-    that the page shows. CSV and Parquet have all rows, and all keys but those with a leading
-    underscore, which are for the page alone.
-    more: fields of the table that are to be other than these rows say, such as `data`.
+    columns: by key of the rows, as returned by `columns`. A missing value is shown as a dash;
+    a column without any value is left out. bold: function from a row to its keys in bold.
+    most: maximal number of rows on the page. CSV and Parquet have all rows and all keys,
+    except keys with a leading underscore. more: fields of `Table` that replace those computed
+    from the rows, such as `data`.
     """
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -187,7 +200,9 @@ def from_rows(
         (i, j) for i, of in enumerate(marked) for j, x in enumerate(shown) if x in of
     ]
     table = Table(
-        *(name, caption, (head[0][:1].upper() + head[0][1:], *head[1:])),
+        name=name,
+        caption=caption,
+        head=(head[0][:1].upper() + head[0][1:], *head[1:]),
         rows=tuple(map(tuple, cells)),
         data=frame[[key for key in frame if str(key)[:1] != "_"]],
         bold=frozenset(cells_in_bold),
@@ -197,7 +212,7 @@ def from_rows(
 
 
 def files(table: Table) -> Iterator[tuple[str, str | bytes]]:
-    """Gives the files of a table with their names."""
+    """Yield (file name, content) for each file of a table."""
     yield f"{table.name}.csv", to_csv(table.data)
     yield f"{table.name}.parquet", to_parquet(table.data)
     yield f"{table.name}.tex", latex.table(table)
@@ -205,7 +220,7 @@ def files(table: Table) -> Iterator[tuple[str, str | bytes]]:
 
 
 def to_markdown(table: Table) -> str:
-    """Gives a pipe table under its caption."""
+    """Return the table as a Markdown pipe table under its caption."""
     rows = []
     for i, row in enumerate(table.rows):
         cells = []
@@ -221,17 +236,17 @@ def to_markdown(table: Table) -> str:
 
 
 def _marked_down(text: object) -> str:
-    """Text as Markdown shows it, without what a terminal would obey."""
+    """Return text escaped for Markdown, without control characters of terminals."""
     return messages.printable(str(text).translate(_MARKDOWN))
 
 
 def to_csv(frame: pd.DataFrame) -> str:
-    """Gives the numbers in full, one header line."""
+    """Return a frame as CSV with unrounded numbers and one header line."""
     return frame.to_csv(index=False, lineterminator="\n")
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
-    """Gives the numbers in full, with their types."""
+    """Return a frame as a Parquet file with unrounded, typed numbers."""
     names: list[str] = []
     for name in map(str, frame.columns):
         names.append(f"{name}.{names.count(name)}" if name in names else name)
@@ -246,12 +261,15 @@ def to_parquet(frame: pd.DataFrame) -> bytes:
 
 
 def apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Gives names of columns that differ from those that a table has itself."""
+    """Return names, with " (name)" added to those in `taken`, for use as column names."""
     return [f"{name} (name)" if name in taken else name for name in names]
 
 
 def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:
-    """Gives a function that shows so many digits, none of what is in thousands."""
+    """Return a function that formats a number with `count` digits after the point.
+
+    Absolute values of at least 1,000 get no digits after the point. plus: show a plus sign.
+    """
 
     def shown(value: float | None) -> str:
         if value is None or math.isnan(value):
@@ -266,17 +284,19 @@ def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:
 
 
 def whole(value: float) -> str:
+    """Return the integer part of a value, with commas between thousands."""
     return f"{int(value):,}"
 
 
 def percent(value: float) -> str:
+    """Return a share as per cent with one digit, without the sign %."""
     return digits(1)(100 * value)
 
 
 def interval(form: Callable[[float], str]) -> Callable[..., str]:
-    """Gives a function that shows a number with its interval, alone where it has none.
+    """Return a function (value, low, high) -> "value [low, high]"; `form` formats each number.
 
-    An undefined number, NaN, has none.
+    The interval is left out if both bounds are unknown or the value is NaN.
     """
 
     def shown(value: float, low: float | None, high: float | None) -> str:
@@ -293,7 +313,7 @@ with_ends = interval(percent)  # A share in per cent with its interval.
 
 
 def p_text(p: float) -> str:
-    """Shows a p-value with what its size lets one say; a dash for none."""
+    """Return a p-value as text: "< 1e-9", two digits below 0.001, else three; NaN is a dash."""
     if math.isnan(p):
         return "–"
     if p < 1e-9:
@@ -305,24 +325,24 @@ _FORMS = {"": str, "d": whole, "%": percent, "p": p_text, "g": "{:g}".format}
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with its noun, which has an s unless the number is 1."""
+    """Return a number with a noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def span(counts: Iterable[int], to: str = " to ") -> str:
-    """Shows counts that are alike as one, others as the least and the largest."""
+    """Return "smallest to largest" of the counts, or a single number if all are equal."""
     counts = list(counts)
     ends = min(counts, default=0), max(counts, default=0)
     return to.join(dict.fromkeys(f"{count:,}" for count in ends))
 
 
 def few(names: Sequence[str], most: int = 4) -> str:
-    """Names the first of many."""
+    """Return the first `most` names and the number of further names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def join(words: Sequence[str]) -> str:
-    """Joins as `a, b and c`."""
+    """Return words joined as `a, b and c`."""
     words = list(words)
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,4 +1,4 @@
-"""Which runs belong together, what they are called, and what they were made of."""
+"""Runs read from workdirs: records, settings, provenance, costs and labels."""
 
 import dataclasses
 import functools
@@ -13,9 +13,9 @@ import pandas as pd
 from jbias import config as jc
 from jbias.runs import results
 
-# What may differ between runs whose seeds are pooled: how they ran, not what.
+# Settings that may differ between runs whose seeds are pooled.
 _NO_IDENTITY = ("run", "seeds", "workdir", "label")
-# What papers call an algorithm, or an algorithm with a part of its variant.
+# Names in papers of an algorithm, or of an algorithm with a part of its variant.
 NAMES: Mapping[str, str] = types.MappingProxyType(
     {
         "erm": "ERM",
@@ -49,7 +49,7 @@ NAMES: Mapping[str, str] = types.MappingProxyType(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A workdir with its settings; these are empty where there is no config.json."""
+    """A run in a workdir; the settings are empty if there is no config.json."""
 
     workdir: str
     name: str
@@ -64,18 +64,18 @@ class Run:
 
     @functools.cached_property
     def config(self) -> Mapping[str, str] | None:
-        """The settings by dotted keys; None where there are none."""
+        """The settings by dotted keys; None if there is no config.json."""
         known = self.settings or (pathlib.Path(self.workdir) / "config.json").exists()
         return flatten(self.settings) if known else None
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What is known of each set of images."""
+        """The recorded provenance by data set."""
         return self.provenance.get("data") or {}
 
     @property
     def identity(self) -> Mapping[str, str] | None:
-        """Settings, and files of the user's own, that must be equal for seeds to be pooled."""
+        """Settings and own code that must be equal for seeds to be pooled; None if unknown."""
         if self.config is None:
             return None
         kept = {k: v for k, v in self.settings.items() if k not in _NO_IDENTITY}
@@ -86,37 +86,39 @@ class Run:
 
     @property
     def own_code(self) -> str:
-        """The user's own files, with a digest of each; "" without any."""
+        """Names and digests of the user's own files, separated by commas; "" if none."""
         digests: dict[str, Any] = {}
         for key in ("own_code", "own_imports"):
             recorded = self.provenance.get(key)
             digests |= recorded if isinstance(recorded, Mapping) else {}
-        each = (f"{pathlib.Path(x).name} {digests[x]}" for x in sorted(digests))
-        return ", ".join(each)
+        files = (
+            f"{pathlib.Path(path).name} {digests[path]}" for path in sorted(digests)
+        )
+        return ", ".join(files)
 
     @property
     def lost_seeds(self) -> list[str]:
-        """Names the seeds that the settings list and the records lack."""
+        """Seeds in the settings that have no records."""
         listed = self.settings.get("seeds")
         listed = listed if isinstance(listed, list) else []
         return [str(seed) for seed in listed if seed not in self.seeds]
 
     @property
     def called(self) -> str:
-        """Its own label, if the settings have one, else algorithm and variant."""
+        """The label in the settings, else the name in papers."""
         own = self.settings.get("label")
         own = own.strip() if isinstance(own, str) else ""
         return own or paper_name(self)
 
     @property
     def alias(self) -> str:
-        """What it is called by its records alone, with what tells it from others."""
+        """The name by algorithm and variant, with the suffix of the label."""
         plain = f"{self.algorithm} ({self.variant})" if self.variant else self.algorithm
         return plain + self.label.removeprefix(self.called)
 
 
 def paper_name(run: Run) -> str:
-    """Return the name of a run's method in papers, with what else varies in brackets.
+    """Return the name of a run's method in papers, with the rest of its variant in brackets.
 
     A run without a variant is named by the transforms of its inputs that are methods: ERM
     with mixup is Mixup.
@@ -138,7 +140,7 @@ def method_name(algorithm: str, variant: str) -> str:
 
 
 def _transforms(run: Run) -> list[str]:
-    """Return the names of a run's transforms that papers call a method."""
+    """Return the names of a run's transforms that are methods in papers."""
     inputs = run.settings.get("inputs")
     inputs = inputs if isinstance(inputs, list | tuple) else []
     names = [part.get("name") for part in inputs if isinstance(part, Mapping)]
@@ -171,7 +173,7 @@ def read(patterns: Sequence[str]) -> Records:
 
 
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:
-    """Reads config and provenance of the workdirs of all records, and labels the runs."""
+    """Return the labelled runs of all workdirs in the records, with config and provenance."""
     runs = []
     words = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
     frame = frame[words].take(results.first_rows(frame, words))
@@ -184,10 +186,13 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
                 f"{path}: a workdir must hold one run of one algorithm in its last stage, "
                 f"got {names.tolist()}; separate them"
             )
-        # A branch of a run has costs of its own nowhere.
+        # The costs of a branch are recorded in the workdir of its run.
         root = path.parents[1] if path.parent.name == "vary" else path
         run = Run(
-            *(workdir, *names[0]),
+            workdir=workdir,
+            name=names[0][0],
+            algorithm=names[0][1],
+            variant=names[0][2],
             seeds=tuple(sorted(set(rows["seed"]))),
             settings=read_json(path / "config.json"),
             provenance=_provenance(path / "provenance.json"),
@@ -199,7 +204,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Gives the leaves of nested dicts by dotted keys, as text."""
+    """Return the leaves of nested dicts as text, by dotted keys."""
     flat: dict[str, str] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -211,13 +216,13 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Names the keys that are not equal in all settings, in their order."""
-    keys = dict.fromkeys(key for one in settings for key in one)
-    return [key for key in keys if len({one.get(key) for one in settings}) > 1]
+    """Return the keys whose values are not equal in all settings, in order."""
+    keys = dict.fromkeys(key for config in settings for key in config)
+    return [key for key in keys if len({config.get(key) for config in settings}) > 1]
 
 
 def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Calls runs by what differs where their names do not tell them apart."""
+    """Return the runs with labels; equal names get the differing settings as a suffix."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.called, []).append(run)
@@ -243,7 +248,7 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _suffixes(group: Sequence[Run]) -> list[str]:
-    """Says of each run in what it differs from the others; nothing where in seeds alone."""
+    """Return the differing settings of each run as text; "" if only seeds differ."""
     settings = [run.identity for run in group]
     if None in settings:
         return [run.name for run in group]
@@ -264,7 +269,7 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
 
 
 def assumed(start: Mapping[str, Any]) -> str:
-    """Says what an estimate of energy takes for granted."""
+    """Return the assumptions of an energy estimate in words."""
     watts, emitted = start["watts"], start.get("intensity")
     power = f"{watts:g} W each ({start['source']})" if watts else "power not known"
     factor = f"{100 * start['share']:g} % of it in use, PUE {start['pue']:g}"
@@ -273,7 +278,7 @@ def assumed(start: Mapping[str, Any]) -> str:
 
 
 def _costs(path: pathlib.Path) -> dict[str, Any]:
-    """What a run cost; ValueError where that is nothing that a run writes."""
+    """Return the contents of costs.json. Raise ValueError if its structure is invalid."""
     costs = read_json(path)
     try:
         total, starts = costs.get("total", {}), costs.get("starts", [])
@@ -294,6 +299,7 @@ def _costs(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _provenance(path: pathlib.Path) -> dict[str, Any]:
+    """Return the contents of provenance.json. Raise ValueError if "data" is no object."""
     provenance = read_json(path)
     if not isinstance(provenance.get("data") or {}, dict):
         raise ValueError(  # noqa: TRY004
@@ -304,11 +310,11 @@ def _provenance(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Gives an object; an empty one where there is no file."""
+    """Return the object in a JSON file; empty if there is no file. Raise ValueError if invalid."""
     if not path.exists():
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError, RecursionError) as error:
-        told = f"{path}: must be a JSON object, got {error}"
-        raise ValueError(f"{told}; restore it") from None
+        message = f"{path}: must be a JSON object, got {error}; restore it"
+        raise ValueError(message) from None
