@@ -156,7 +156,7 @@ def _training(options: argparse.Namespace, tell: Callable) -> None:
         ways[name] = common.repeated(trained.run, steps)
         if name == base:
             batch, size = config["train"]["batch"], config["run"]["eval_batch"]
-            ways[EVALUATION] = evaluation.decider(trained, steps * batch, size)
+            ways[EVALUATION] = evaluation.make_evaluation(trained, steps * batch, size)
     first, seconds = _turns(ways, options.rounds)
     images = steps * batch * options.seeds
     rates = measured.against(seconds, base, dict.fromkeys(seconds, images))

@@ -1,15 +1,16 @@
-"""Evaluation images a second against training images a second, all seeds at once.
+"""Measure evaluation images per second, compared with training, for all seeds together.
 
     python -m benchmarks.eval [--setting=shapes] [--seeds=3] [--eval-batch=256]
         [--steps=8] [--rounds=7] [--torch=PYTHON|no]
 
-In every round the seeds take some steps, and then decide, as a run does, about so many
-images that each goes through the network as often as in these steps: from bytes on the
-host to decisions on the host. PyTorch, in a process of its own, does the same with images
-that are on the device. An evaluation is one pass of the three that a step makes, so
-`evaluation / training` should be 3 or more. Writes
+In every round the seeds train for some steps and then evaluate as many images as the steps
+had, like a run: from bytes on the host to decisions on the host. PyTorch does the same in its
+own process, with images on the device. A training step costs about three forward passes and
+an evaluation one, so `evaluation / training` should be 3 or more. Writes
 benchmarks/results/eval-<setting>-<backend>.json and .md.
 """
+
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -22,48 +23,55 @@ from jbias.training import step as train_step
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measure training and evaluation, print and write the results."""
     parser = common.parser(__doc__)
-    parser.add_argument("--algorithm", default="erm")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--eval-batch", type=int, default=256)
+    add = parser.add_argument
+    add("--algorithm", default="erm", help="algorithm to train (default: erm)")
+    add("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    add(
+        "--eval-batch",
+        type=int,
+        default=256,
+        help="images in a batch of the evaluation (default: 256)",
+    )
     options = parser.parse_args()
     setting, which = common.setting_of(options), range(options.seeds)
     stage = common.stage_of(
         options.algorithm, setting, which=which, precision=options.precision
     )
     trainer = common.Trainer(stage, which)
-    shown = options.steps * setting.batch
-    ways = {
+    num_images = options.steps * setting.batch
+    variants = {
         "training": common.repeated(trainer.run, options.steps),
-        "evaluation": decider(trainer, shown, options.eval_batch),
+        "evaluation": make_evaluation(trainer, num_images, options.eval_batch),
     }
-    with common.peer_of(options, setting, seeds=options.seeds) as other:
-        if other:
-            common.check_same_size(trainer, other.facts["parameters"])
-            for name, way in (
-                ("training", other.train),
-                ("evaluation", other.evaluate),
-            ):
-                ways[f"{common.TORCH}, {name}"] = common.repeated(way, options.steps)
-        seconds = measured.in_turns(ways, options.rounds)
-    images = dict.fromkeys(seconds, shown * options.seeds)
-    found = measured.against(seconds, "training", images)
-    ratios = {"evaluation / training": found["evaluation"]["ratio"]}
-    if other:
-        theirs = found[f"{common.TORCH}, evaluation"]["images_per_second"]
-        ours = found["evaluation"]["images_per_second"]
+    with common.peer_of(options, setting, seeds=options.seeds) as peer:
+        if peer:
+            common.check_same_size(trainer, peer.facts["parameters"])
+            variants[f"{common.TORCH}, training"] = common.repeated(
+                peer.train, options.steps
+            )
+            variants[f"{common.TORCH}, evaluation"] = common.repeated(
+                peer.evaluate, options.steps
+            )
+        seconds = measured.in_turns(variants, options.rounds)
+    images = dict.fromkeys(seconds, num_images * options.seeds)
+    rates = measured.against(seconds, "training", images)
+    ratios = {"evaluation / training": rates["evaluation"]["ratio"]}
+    if peer:
+        theirs = rates[f"{common.TORCH}, evaluation"]["images_per_second"]
+        ours = rates["evaluation"]["images_per_second"]
         ratios[f"evaluation / {common.TORCH}"] = ours / theirs
     work = roofline.evaluation(stage.algo.net, setting.size, options.eval_batch)
-    rate = found["evaluation"]["images_per_second"]
-    told = work.told(options.eval_batch / rate, jax.devices()[0].device_kind)
+    rate = rates["evaluation"]["images_per_second"]
+    limits = work.told(options.eval_batch / rate, jax.devices()[0].device_kind)
     text = measured.table(
-        found, "training", f"{options.seeds} seeds, {options.setting}"
+        rates, "training", f"{options.seeds} seeds, {options.setting}"
     )
     measured.write(
         common.name_of(options, "eval"),
-        {"rates": found, "peer": other and other.facts, "roofline": told},
-        f"{text}\n{roofline.markdown('evaluation, a batch of one seed', told)}",
+        {"rates": rates, "peer": peer and peer.facts, "roofline": limits},
+        f"{text}\n{roofline.markdown('evaluation, a batch of one seed', limits)}",
         ratios=ratios,
         out=options.out,
         seeds=options.seeds,
@@ -72,22 +80,27 @@ def main() -> None:
     )
 
 
-def decider(trainer: common.Trainer, count: int, batch: int):
-    """Decides about `count` images with every seed, as jbias.training.evaluator does."""
+def make_evaluation(
+    trainer: common.Trainer, count: int, batch: int
+) -> Callable[[], None]:
+    """Return a function that evaluates `count` images with every seed of a trainer.
+
+    The evaluation is that of jbias.training.evaluator, in batches of `batch` images.
+    """
     stage = trainer.stage
-    held = np.asarray(stage.shared(0)["train"]["image"])
-    images = np.resize(held, (count, *held.shape[1:]))
+    train_images = np.asarray(stage.shared(0)["train"]["image"])
+    images = np.resize(train_images, (count, *train_images.shape[1:]))
     reading = loader.ReaderOptions(1)
 
-    def decide() -> None:
+    def evaluate() -> None:
         variables = tuple(train_step.net_of(tree) for tree in trainer.packed[0])
         batches = loader.batches([images], min(batch, count), reading)
-        placed = (mesh.split(one, trainer.devices) for one in batches)
+        on_devices = (mesh.split(rows, trainer.devices) for rows in batches)
         rules, split = [inference.DecisionRule(count)], trainer.layout.split_wave
         score = stage.scorer({})
-        list(inference.decide_sets(score, variables, placed, rules, split=split))
+        list(inference.decide_sets(score, variables, on_devices, rules, split=split))
 
-    return decide
+    return evaluate
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is measured: ways that take turns, their ratios, and how results are written."""
+"""Time variants in turns, compare their rates, and write results."""
 
 import datetime
 import json
@@ -18,57 +18,60 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def in_turns(
-    ways: Mapping[str, Callable[[], Any]],
+    variants: Mapping[str, Callable[[], Any]],
     rounds: int,
     *,
     warm: int = 2,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each way in each round: a noisy machine is noisy to all.
+    """Return the seconds of each variant in each round.
 
-    Every round begins with another way; the first `warm` rounds do not count. Each turn
-    is told on standard error: whoever is stopped halfway has shown something.
+    Variants take turns, so that noise of the machine affects all. Every round starts with
+    another variant. The first `warm` rounds do not count. Each turn is printed to standard
+    error, so that an interrupted benchmark still shows its measurements.
     """
-    seconds = {name: [] for name in ways}
+    seconds = {name: [] for name in variants}
     for number in range(-warm, rounds):
-        names = [*ways]
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+        names = [*variants]
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
             began = clock()
-            ways[name]()
-            took = clock() - began
-            print(f"round {number}, {name}: {took:.4g} s", file=sys.stderr, flush=True)
+            variants[name]()
+            turn = clock() - began
+            print(f"round {number}, {name}: {turn:.4g} s", file=sys.stderr, flush=True)
             if number >= 0:
-                seconds[name].append(took)
+                seconds[name].append(turn)
     return seconds
 
 
 def against(
     seconds: Mapping[str, Sequence[float]], base: str, images: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
-    """Images a second of each way, and over those of `base`: ratios of medians.
+    """Return images per second of each variant, and its ratio to variant `base`.
 
-    `lowest` and `highest` are ratios within one round.
+    Rates and ratios are of medians over rounds. `lowest` and `highest` are ratios within a
+    round. images: images of each variant in a turn.
     """
 
     def rates(name: str) -> list[float]:
         return [images[name] / second for second in seconds[name]]
 
-    first = rates(base)
-    found = {}
+    base_rates = rates(base)
+    comparison = {}
     for name in seconds:
-        each = rates(name)
-        within = [a / b for a, b in zip(each, first, strict=True)]
-        found[name] = {
-            "images_per_second": statistics.median(each),
-            "ratio": statistics.median(each) / statistics.median(first),
-            "lowest": min(within),
-            "highest": max(within),
+        own_rates = rates(name)
+        ratios = [a / b for a, b in zip(own_rates, base_rates, strict=True)]
+        comparison[name] = {
+            "images_per_second": statistics.median(own_rates),
+            "ratio": statistics.median(own_rates) / statistics.median(base_rates),
+            "lowest": min(ratios),
+            "highest": max(ratios),
         }
-    return found
+    return comparison
 
 
-def table(found: Mapping[str, Mapping[str, Any]], base: str, what: str) -> str:
-    """What `against` found, as Markdown."""
+def table(comparison: Mapping[str, Mapping[str, Any]], base: str, title: str) -> str:
+    """Return the result of `against` as Markdown; title: head of the first column."""
     rows = [
         (
             name,
@@ -76,19 +79,19 @@ def table(found: Mapping[str, Mapping[str, Any]], base: str, what: str) -> str:
             f"{r['ratio']:.2f}",
             f"{r['lowest']:.2f} to {r['highest']:.2f}",
         )
-        for name, r in found.items()
+        for name, r in comparison.items()
     ]
-    return markdown((what, "images/s", f"of {base}", "within a round"), rows)
+    return markdown((title, "images/s", f"of {base}", "within a round"), rows)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(str, cells))} |\n" for cells in lines)
 
 
 def processor() -> str:
-    """The model of the CPU, as Linux tells it."""
+    """Return the model of the CPU."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
@@ -96,13 +99,13 @@ def processor() -> str:
 
 
 def facts() -> dict[str, Any]:
-    """What numbers depend on beside the code that is measured."""
+    """Return the conditions of a measurement: date, command, versions, device and load."""
     environment = workdirs.environment()
     environment["device"]["processor"] = processor()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     name = pathlib.Path(sys.argv[0]).stem
-    # Where files lie on this machine says nothing.
-    args = [re.sub("=.*/.*", "=...", one) for one in sys.argv[1:]]
+    # Paths of this machine are not of interest.
+    args = [re.sub("=.*/.*", "=...", arg) for arg in sys.argv[1:]]
     return {
         "date": datetime.date.today().isoformat(),
         "command": " ".join([f"python -m benchmarks.{name}", *args]),
@@ -120,9 +123,10 @@ def write(
     out: pathlib.Path = RESULTS,
     **more: Any,
 ) -> None:
-    """Writes results with what they depend on, as `save` does.
+    """Write results and their conditions to <out>/<name>.json and .md, and print the latter.
 
-    `ratios` are what `benchmarks.check` compares; larger is better.
+    text: the page; a line on the conditions is added. ratios: numbers that
+    `benchmarks.check` compares; larger is better. more: further entries of the JSON file.
     """
     written = {**facts(), **more, "ratios": dict(ratios), "results": results}
     device, where = written["device"], written["device"]["processor"]
@@ -137,7 +141,7 @@ def write(
 
 
 def save(name: str, written: Any, text: str, out: pathlib.Path = RESULTS) -> None:
-    """Writes <out>/<name>.json and .md, and prints the latter."""
+    """Write <out>/<name>.json and .md, and print the latter."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / name
     path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")

@@ -1,19 +1,19 @@
-"""What is trained, by name: a network, images and batches. Imports no framework."""
+"""Named settings of benchmarks: network, image size and batch. Imports no framework."""
 
 import dataclasses
 import types
 from collections.abc import Mapping
 
-CLASSES = 16  # Of the embedded set.
+CLASSES = 16  # Classes of the embedded data set.
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A network of jbias.models, the side of its images, and the batch of one seed."""
+    """A network of jbias.models, the side of its images in pixels, and a seed's batch."""
 
     model: str
     width: int
-    stem: str  # "" where the network has no choice.
+    stem: str  # "" for networks with a single stem.
     size: int
     batch: int
 

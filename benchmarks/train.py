@@ -1,15 +1,14 @@
-"""Training images a second, beside the same network in PyTorch.
+"""Measure training images per second, compared with the same network in PyTorch.
 
     python -m benchmarks.train [--setting=shapes] [--algorithms=erm,sagnet] [--seeds=1]
         [--precision=auto] [--steps=8] [--rounds=7] [--torch=PYTHON|no] [--whole]
 
-One seed, or several at once by the backend's strategy, of each algorithm in a setting
-(benchmarks/settings.py, or --model, --width, --size, --batch): whole steps, from images
-on the device. PyTorch trains the same network plainly, in a process of its own, and takes
-turns with all others. `of PyTorch` is a ratio of medians over rounds; without PyTorch
-ratios are to the first algorithm. What plain training reaches of the device's limits is
-said by benchmarks/roofline.py. Writes benchmarks/results/train-<setting>-<backend>.json
-and .md.
+Each algorithm trains one seed, or several by the backend's strategy, in a setting
+(benchmarks/settings.py, or --model, --width, --size, --batch). Whole steps are measured, with
+images on the device. PyTorch trains the same network with ERM in its own process, and all
+take turns. `of PyTorch` is a ratio of medians over rounds; without PyTorch, ratios are to the
+first algorithm. benchmarks/roofline.py compares ERM with the device's limits. Writes
+benchmarks/results/train-<setting>-<backend>.json and .md.
 """
 
 import statistics
@@ -22,12 +21,20 @@ from jbias.training import convolutions
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measure all algorithms, print and write the results."""
     parser = common.parser(__doc__)
-    parser.add_argument("--algorithms", default="erm")
-    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument(
-        "--whole", action="store_true", help="also with kernel gradients not in chunks"
+        "--algorithms",
+        default="erm",
+        help="algorithms, separated by commas (default: erm)",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="seeds of each algorithm (default: 1)"
+    )
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="measure each algorithm also with kernel gradients in one piece",
     )
     options = parser.parse_args()
     setting, which = common.setting_of(options), range(options.seeds)
@@ -47,33 +54,34 @@ def main() -> None:
                 ),
                 which,
             )
-            whole.run(1)  # Traced now.
+            whole.run(1)  # Traces the step while MAX_CHUNKS is 1.
         trainers[f"{name}, whole"] = whole
-    ways = {
-        name: common.repeated(one.run, options.steps) for name, one in trainers.items()
+    variants = {
+        name: common.repeated(trainer.run, options.steps)
+        for name, trainer in trainers.items()
     }
-    with common.peer_of(options, setting, seeds=options.seeds) as other:
-        if other:
-            common.check_same_size(trainers[base], other.facts["parameters"])
+    with common.peer_of(options, setting, seeds=options.seeds) as peer:
+        if peer:
+            common.check_same_size(trainers[base], peer.facts["parameters"])
             base = common.TORCH
-            ways[base] = common.repeated(other.train, options.steps)
-        seconds = measured.in_turns(ways, options.rounds)
+            variants[base] = common.repeated(peer.train, options.steps)
+        seconds = measured.in_turns(variants, options.rounds)
     images = options.steps * setting.batch * options.seeds
-    found = measured.against(seconds, base, dict.fromkeys(seconds, images))
-    text = measured.table(found, base, f"training, {options.setting}")
-    results = {"rates": found, "peer": other and other.facts}
+    rates = measured.against(seconds, base, dict.fromkeys(seconds, images))
+    text = measured.table(rates, base, f"training, {options.setting}")
+    results = {"rates": rates, "peer": peer and peer.facts}
     if "erm" in trainers:
         step = statistics.median(seconds["erm"]) / options.steps / options.seeds
         net = trainers["erm"].stage.algo.net
         work = roofline.training(net, setting.size, setting.batch)
-        told = work.told(step, jax.devices()[0].device_kind)
-        results["roofline"] = told
-        text += "\n" + roofline.markdown("ERM, a step of one seed", told)
+        limits = work.told(step, jax.devices()[0].device_kind)
+        results["roofline"] = limits
+        text += "\n" + roofline.markdown("ERM, a step of one seed", limits)
     measured.write(
         common.name_of(options, "train"),
         results,
         text,
-        ratios={f"{name} / {base}": r["ratio"] for name, r in found.items()},
+        ratios={f"{name} / {base}": rate["ratio"] for name, rate in rates.items()},
         out=options.out,
         seeds=options.seeds,
         **common.describe_options(options, setting),
