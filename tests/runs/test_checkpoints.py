@@ -45,7 +45,7 @@ def fill(directory, valid: dict[int, dict | None], keep: int = 2) -> None:
     store.close()
 
 
-def kept(directory) -> list[int]:
+def kept_steps(directory) -> list[int]:
     return sorted(int(p.name) for p in directory.iterdir() if p.name.isdecimal())
 
 
@@ -63,27 +63,26 @@ def assert_equal(a, b):
 
 def test_another_process_reads_a_step_and_changes_nothing(tmp_path):
     fill(tmp_path / "c", {1: None, 2: {}})
-    (tmp_path / "c" / "3.orbax-checkpoint-tmp").mkdir()  # Another is saving it.
-    before = sorted(tmp_path.rglob("*"))
+    (tmp_path / "c" / "3.orbax-checkpoint-tmp").mkdir()  # A save in progress.
+    files_before = sorted(tmp_path.rglob("*"))
     assert checkpoints.steps(tmp_path / "c") == [1, 2]
-    assert [
-        checkpoints.awaits_evaluation(tmp_path / "c", step) for step in (1, 2, 3)
-    ] == [0, 1, 0]
+    awaits = [checkpoints.awaits_evaluation(tmp_path / "c", step) for step in (1, 2, 3)]
+    assert awaits == [0, 1, 0]
     restored, info = checkpoints.read(tmp_path / "c", 1, template)
     assert info["step"] == 1
     assert_equal(restored, states(1.0))
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == files_before
     assert checkpoints.steps(tmp_path / "nowhere") == []
 
 
-def test_what_was_saved_comes_back_to_the_bit(tmp_path):
+def test_saved_states_are_restored_to_the_bit(tmp_path):
     fill(tmp_path / "c", {1: None, 2: None})
     restored, info = latest(tmp_path / "c")
     assert info["step"] == 2
     assert_equal(restored, states(2.0))
 
 
-def test_nothing_saved_is_nothing_restored(tmp_path):
+def test_an_empty_folder_restores_nothing(tmp_path):
     assert latest(tmp_path / "c") is None
 
 
@@ -97,16 +96,16 @@ def test_latest_and_each_seeds_first_best_are_kept(tmp_path):
         6: None,
     }
     fill(tmp_path / "c", valid)
-    assert kept(tmp_path / "c") == [1, 2, 5, 6]
+    assert kept_steps(tmp_path / "c") == [1, 2, 5, 6]
 
 
 def test_each_stage_keeps_its_own_best(tmp_path):
     valid = {1: {"0/0": 0.9}, 2: {"0/0": 0.5}, 3: {"1/0": 0.8}}
     fill(tmp_path / "c", {**valid, **{step: {"1/0": 0.1} for step in (4, 5, 6)}})
-    assert kept(tmp_path / "c") == [1, 3, 5, 6]
+    assert kept_steps(tmp_path / "c") == [1, 3, 5, 6]
 
 
-def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
+def test_steps_are_kept_until_another_process_has_evaluated_them(tmp_path):
     """Afterwards the best steps by these evaluations are kept."""
     accuracies = {1: {"0/0": 0.5}, 2: {"0/0": 0.9}, 3: {"0/0": 0.7}}
     store = checkpoints.CheckpointStore(tmp_path / "c", valid_at=accuracies.get)
@@ -115,11 +114,11 @@ def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
         store.save(at, states(float(at)), info, None if at == 5 else {})
     store.close()
     # 1 and 3 are evaluated and not the best, 5 was not to be evaluated.
-    assert kept(tmp_path / "c") == [2, 4, 6, 7]
+    assert kept_steps(tmp_path / "c") == [2, 4, 6, 7]
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_step_saved_again_is_never_gone(tmp_path, killed, monkeypatch):
+def test_a_step_saved_again_is_never_missing(tmp_path, killed, monkeypatch):
     fill(tmp_path / "c", {1: None, 2: None})
     store = checkpoints.CheckpointStore(tmp_path / "c")
     assert store.restore(template, print)
@@ -132,17 +131,17 @@ def test_a_step_saved_again_is_never_gone(tmp_path, killed, monkeypatch):
     store.close()
     restored, _ = latest(tmp_path / "c")
     assert_equal(restored, states(2.0 if killed else 3.0))
-    assert kept(tmp_path / "c") == [1, 2]
+    assert kept_steps(tmp_path / "c") == [1, 2]
 
 
-def test_retention_remembers_over_a_restart(tmp_path):
+def test_retention_survives_a_restart(tmp_path):
     fill(tmp_path / "c", {1: {"0": 0.9}, 2: {"0": 0.5}})
     fill(tmp_path / "c", {3: {"0": 0.6}, 4: {"0": 0.7}, 5: {"0": 0.8}})
-    assert kept(tmp_path / "c") == [1, 4, 5]
+    assert kept_steps(tmp_path / "c") == [1, 4, 5]
 
 
 @cases.each("damage", ["flip", "cut", "remove", "info"])
-def test_damage_falls_back_to_the_step_before_and_says_so(tmp_path, damage):
+def test_damage_falls_back_to_the_previous_step_with_a_message(tmp_path, damage):
     fill(tmp_path / "c", {1: None, 2: None})
     files = (tmp_path / "c" / "2").rglob("*")
     largest = max((p for p in files if p.is_file()), key=lambda p: p.stat().st_size)
@@ -175,7 +174,7 @@ def test_when_all_are_damaged_nothing_is_moved_and_the_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match="none in .* can be read .*delete that"):
         store.restore(template, print)
     store.close()
-    assert kept(tmp_path / "c") == [1, 2]
+    assert kept_steps(tmp_path / "c") == [1, 2]
 
 
 def test_another_models_checkpoint_is_refused_and_left_alone(tmp_path):
@@ -188,7 +187,7 @@ def test_another_models_checkpoint_is_refused_and_left_alone(tmp_path):
     with pytest.raises(ValueError, match="another model"):
         store.restore(lambda _: other, print)
     store.close()
-    assert kept(tmp_path / "c") == [1]
+    assert kept_steps(tmp_path / "c") == [1]
 
 
 def test_another_width_is_another_model(tmp_path):
@@ -202,7 +201,7 @@ def test_another_width_is_another_model(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [ValueError, RuntimeError])
-def test_what_the_template_refuses_is_no_damage(tmp_path, kind):
+def test_errors_of_the_template_are_no_damage(tmp_path, kind):
     fill(tmp_path / "c", {1: None, 2: None})
     store = checkpoints.CheckpointStore(tmp_path / "c")
 
@@ -212,18 +211,18 @@ def test_what_the_template_refuses_is_no_damage(tmp_path, kind):
     with pytest.raises(kind, match="^memory: too little$"):
         store.restore(refused, print)
     store.close()
-    assert kept(tmp_path / "c") == [1, 2]
+    assert kept_steps(tmp_path / "c") == [1, 2]
     assert not (tmp_path / "damaged").exists()
 
 
-def test_what_is_read_lies_on_the_host(tmp_path):
+def test_restored_arrays_are_on_the_host(tmp_path):
     """Restored arrays are numpy arrays, on no device."""
     fill(tmp_path / "c", {1: None})
     restored, _ = latest(tmp_path / "c")
     assert {type(leaf) for leaf in jax.tree.leaves(restored)} == {np.ndarray}
 
 
-def test_saving_an_older_step_is_our_own_bug(tmp_path):
+def test_saving_an_older_step_is_an_assertion_error(tmp_path):
     store = checkpoints.CheckpointStore(tmp_path / "c")
     store.save(2, states(2.0), {})
     with pytest.raises(AssertionError):
@@ -246,7 +245,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
     assert latest(pathlib.Path(tmp_path / "c"))[1]["step"] == 1
 
 
-def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatch):
+def test_too_little_disk_space_is_refused_before_writing(tmp_path, monkeypatch):
     fill(tmp_path / "c", {1: None})
     store = checkpoints.CheckpointStore(tmp_path / "c")
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
@@ -256,43 +255,39 @@ def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatc
     ):
         store.save(2, states(2.0), {})
     store.close()
-    assert kept(tmp_path / "c") == [1]
+    assert kept_steps(tmp_path / "c") == [1]
 
 
 def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch):
     """A save succeeds although the clock jumps by days at each call."""
-    now, jumps = time.time, itertools.cycle([0.0, 1e6, -1e6])
-    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    real_time, jumps = time.time, itertools.cycle([0.0, 1e6, -1e6])
+    monkeypatch.setattr(time, "time", lambda: real_time() + next(jumps))
     fill(tmp_path / "c", {1: None, 2: {"0/0": 0.5}})
     restored, _ = latest(tmp_path / "c")
     assert_equal(restored, states(2.0))
 
 
-def test_keeping_one_alone_is_refused(tmp_path):
+def test_keeping_a_single_step_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at least 2"):
         checkpoints.CheckpointStore(tmp_path / "c", keep=1)
 
 
-def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checked():
-    whole, other, info = states(1.0), states(2.0), {"step": 1}
-    stored = checkpoints.with_checksums(whole, info)
-    assert (
-        checkpoints.with_checksums(
-            whole, info, checksum=checkpoints.states_checksum(whole)
-        )
-        == stored
-    )
-    assert checkpoints.with_checksums(whole, info, checksum=7)["states"] == 7
-    before = {**stored, "sum": checkpoints.states_checksum(whole, stored["body"])}
-    del before["states"]
-    for stored_object in (stored, before):
-        checkpoints.verify_states(stored_object, whole)
+def test_known_checksums_are_reused_and_old_ones_checked():
+    saved, other, info = states(1.0), states(2.0), {"step": 1}
+    stored = checkpoints.with_checksums(saved, info)
+    checksum = checkpoints.states_checksum(saved)
+    assert checkpoints.with_checksums(saved, info, checksum=checksum) == stored
+    assert checkpoints.with_checksums(saved, info, checksum=7)["states"] == 7
+    old_format = {**stored, "sum": checkpoints.states_checksum(saved, stored["body"])}
+    del old_format["states"]
+    for stored_object in (stored, old_format):
+        checkpoints.verify_states(stored_object, saved)
         assert checkpoints.verified_info(stored_object) == info
         with pytest.raises(ValueError, match="does not match its sum"):
             checkpoints.verify_states(stored_object, other)
 
 
-def test_why_a_step_is_damaged_ends_at_a_word():
+def test_the_reason_of_damage_is_cut_at_a_word():
     line = checkpoints.first_line(ValueError("\n" + "damaged, " * 50 + "\nmore"))
     assert line.endswith("damaged, …") and len(line) <= 200
     assert checkpoints.first_line(ValueError("short\nmore")) == "short"
@@ -312,11 +307,11 @@ def test_saves_leave_no_objects_behind(tmp_path):
     assert counts[-1] - counts[5] < 7 * 80 * 2
 
 
-def test_networks_of_damaged_checkpoints_are_refused_or_as_they_were(tmp_path):
+def test_networks_of_damaged_checkpoints_are_refused_or_unchanged(tmp_path):
     """Whichever byte is changed, the weights are refused or unchanged."""
     fill(tmp_path / "checkpoints", {1: {}})
     folder = tmp_path / "checkpoints"
-    whole, _ = trained.read_nets(folder, 1)
+    original, _ = trained.read_nets(folder, 1)
     stored = [path for path in (folder / "1" / "state").rglob("*") if path.is_file()]
     largest = max(stored, key=lambda path: path.stat().st_size)
     content = largest.read_bytes()
@@ -331,5 +326,5 @@ def test_networks_of_damaged_checkpoints_are_refused_or_as_they_were(tmp_path):
             refused += 1
             assert "cannot be read" in str(error)
         else:
-            assert trained.nets_checksums(nets) == trained.nets_checksums(whole)
+            assert trained.nets_checksums(nets) == trained.nets_checksums(original)
     assert refused

@@ -20,21 +20,27 @@ def table(words, counts, values) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("known", [2, 127, 128, 129, 300])
-def test_joined_columns_are_those_of_pandas(known):
+@pytest.mark.parametrize("num_words", [2, 127, 128, 129, 300])
+def test_joined_columns_equal_pandas(num_words):
     """Words in any order, of several workdirs, with more than 256 words, and nulls."""
-    rng = np.random.default_rng(known)
+    rng = np.random.default_rng(num_words)
     tables, frames = [], []
-    for size in (3 * known, 1, 40):
-        words = [f"w{i}" for i in rng.permutation(3 * known)[:size] % known]
+    for size in (3 * num_words, 1, 40):
+        words = [f"w{i}" for i in rng.permutation(3 * num_words)[:size] % num_words]
         counts = [None if i % 7 == 3 else int(i) for i in range(len(words))]
         values = [None if i % 5 == 2 else i / 3 for i in range(len(words))]
         halves = [words[: len(words) // 2], words[len(words) // 2 :]]
         halves = [half for half in halves if half]
         tables.append(columns.shrink(table(halves, counts, values), ["count"]))
-        parts = {"word": words, "count": pd.array(counts, "Int64")}
-        parts |= {"step": range(len(words)), "value": np.array(values, float)}
-        frames.append(pd.DataFrame(parts))
+        frame = pd.DataFrame(
+            {
+                "word": words,
+                "count": pd.array(counts, "Int64"),
+                "step": range(len(words)),
+                "value": np.array(values, float),
+            }
+        )
+        frames.append(frame)
     expected = pd.concat(frames, ignore_index=True)
     expected["word"] = expected["word"].astype("category")
     joined = pd.DataFrame(dict(columns.join(tables)), copy=False)
@@ -43,7 +49,7 @@ def test_joined_columns_are_those_of_pandas(known):
     assert not any(tables)  # Their memory is free.
 
 
-def test_codes_take_one_byte_where_words_are_few():
+def test_codes_of_few_words_take_one_byte():
     shrunk = columns.shrink(table([["b", "a", "b"]], [1, 2, 3], [0.5] * 3), ["count"])
     assert shrunk["word"].codes.dtype == np.uint8
     assert not shrunk["count"].is_missing.any()

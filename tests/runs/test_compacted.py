@@ -24,12 +24,12 @@ def workdir(tmp_path, monkeypatch):
 
 
 def is_compacted(folder) -> bool:
-    """Return whether the records of a folder come from its Parquet file."""
+    """Return True if the records of a folder come from its Parquet file."""
     paths = results._record_files(folder)
     return compacted.read(folder, paths) is not None
 
 
-def test_records_in_one_file_are_those_of_the_lines(workdir, tmp_path):
+def test_records_of_the_parquet_file_equal_the_lines(workdir, tmp_path):
     """Equal including dtypes, with other workdirs before and after."""
     for name in ("a", "z"):
         write_run(tmp_path / name, curve([0.25, 0.5], "photo", run=name, seed=3))
@@ -47,20 +47,20 @@ def test_records_in_one_file_are_those_of_the_lines(workdir, tmp_path):
     ]
 
 
-def changed(path):
+def change_records(path):
     text = path.read_text()
     path.write_text(text.replace("0.7", "0.8"))
 
 
 CHANGES = {
-    "a line of another number": lambda f: changed(f / "evals" / "20.jsonl"),
+    "a line of another number": lambda f: change_records(f / "evals" / "20.jsonl"),
     "a step that came later": lambda f: write_run(f, curve([1.0] * 5, "late")[4:]),
     "a step that is gone": lambda f: (f / "evals" / "10.jsonl").unlink(),
 }
 
 
 @cases.each("change", CHANGES)
-def test_lines_that_changed_are_read_themselves(change, workdir):
+def test_changed_lines_are_read_instead_of_the_parquet_file(change, workdir):
     results.compact(workdir)
     CHANGES[change](workdir)
     assert not is_compacted(workdir)

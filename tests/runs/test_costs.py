@@ -48,7 +48,7 @@ def test_energy_is_hours_times_power():
         ("Radeon", None),
     ],
 )
-def test_the_longest_name_that_fits_says_the_power(kind, watts):
+def test_the_longest_matching_name_gives_the_power(kind, watts):
     cost = costs.estimate(3600, costs.Devices(kind, 1))
     assert cost["watts"] == watts
     assert (cost["energy_kwh"] is None) == (watts is None)
@@ -62,7 +62,7 @@ def test_assumptions_without_meaning_are_refused(wrong):
         costs.parse_energy("config.run.energy", wrong)
 
 
-def test_every_second_is_of_one_work():
+def test_every_second_belongs_to_one_phase():
     clock = types.SimpleNamespace(now=10.0)
     meter = costs.Stopwatch(lambda: clock.now)
     clock.now += 1
@@ -109,22 +109,23 @@ def test_starts_add_up_and_an_unknown_one_leaves_the_sum_unknown():
         "evaluating": 720,
     }
     energy = costs.Energy(intensity=0.5)
-    one, two = (
-        costs.of_start("now", spent, costs.Devices(kind, count), energy, 7)
-        for kind, count in (("NVIDIA H200", 2), ("cpu", 4))
-    )
-    both = costs.total([one, two])
+
+    def start(kind, count):
+        return costs.of_start("now", spent, costs.Devices(kind, count), energy, 7)
+
+    on_gpus = start("NVIDIA H200", 2)
+    both = costs.total([on_gpus, start("cpu", 4)])
     assert both["starts"] == 2 and both["device_hours"] == pytest.approx(2 + 4)
     assert both["energy_kwh"] == pytest.approx(2 * 0.7 + 4 * 0.012)
     assert both["kg_co2e"] == pytest.approx(both["energy_kwh"] / 2)
     assert both["hours"]["stepping"] == pytest.approx(3.0)
     assert sum(both["hours"].values()) == pytest.approx(both["device_hours"])
-    lost = costs.of_start("now", spent, costs.Devices("TPU v9", 1), energy, 7)
-    assert costs.total([one, lost])["energy_kwh"] is None
-    assert costs.total([one, lost])["device_hours"] == pytest.approx(3)
+    with_unknown = costs.total([on_gpus, start("TPU v9", 1)])
+    assert with_unknown["energy_kwh"] is None
+    assert with_unknown["device_hours"] == pytest.approx(3)
 
 
-def test_a_start_writes_over_itself_and_beside_the_others(tmp_path):
+def test_a_start_replaces_its_own_entry_only(tmp_path):
     def start(at, seconds):
         return costs.of_start(at, {"stepping": seconds}, H200, costs.DEFAULT_ENERGY, 1)
 

@@ -26,14 +26,14 @@ def begin():
         def fails(line):
             raise AssertionError(line)
 
-        def made(names, workdir, step=0, *, alone=True, say=fails):
-            where = epath.Path(workdir)
-            run = loggers.RunInfo(where, "erm-shapes-1", CONFIG, step, alone, BRANCHES)
-            several = stack.enter_context(contextlib.closing(loggers.Loggers(say)))
-            several.begin(names, run)
-            return several
+        def open_loggers(names, workdir, step=0, *, alone=True, say=fails):
+            path = epath.Path(workdir)
+            run = loggers.RunInfo(path, "erm-shapes-1", CONFIG, step, alone, BRANCHES)
+            opened = stack.enter_context(contextlib.closing(loggers.Loggers(say)))
+            opened.begin(names, run)
+            return opened
 
-        yield made
+        yield open_loggers
 
 
 def numbers(value):
@@ -60,18 +60,18 @@ def board(folder: pathlib.Path):
     return event_accumulator.EventAccumulator(str(folder), guidance).Reload()
 
 
-def test_tensorboard_reads_what_was_given(tmp_path, begin):
+def test_tensorboard_reads_the_logged_numbers(tmp_path, begin):
     pytest.importorskip("tensorboardX")
-    made = begin(["tensorboard"], tmp_path)
-    made.scalars(2, numbers(0.5))
-    made.scalars(4, numbers(0.75))
+    opened = begin(["tensorboard"], tmp_path)
+    opened.scalars(2, numbers(0.5))
+    opened.scalars(4, numbers(0.75))
     root = tmp_path / "tensorboard"
-    # Not closed yet: what was given can be seen while the run goes on.
+    # Not closed yet: numbers can be read during the run.
     assert points(root) == {2: 0.5, 4: 0.75}
     assert points(root / "seed-0") == {2: 0.75, 4: 1.0}
     assert points(root / "optim.rate=0.1" / "seed-1") == {2: 0.25, 4: 0.5}
     assert points(root / "optim.rate=0.1") == {2: 0.0, 4: 0.25}
-    made.close()
+    opened.close()
     text = board(root).Tensors("config/text_summary")[0].tensor_proto.string_val[0]
     assert b'"rate": 0.3' in text
 
@@ -95,28 +95,30 @@ def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
         assert start.hparams["seeds"].string_value == "[0, 1]"
 
 
-def test_tensorboard_drops_what_lies_beyond_a_resume(tmp_path, begin):
+def test_tensorboard_drops_numbers_after_the_resumed_step(tmp_path, begin):
     """Also in folders that receive no more numbers."""
     pytest.importorskip("tensorboardX")
-    before = begin(["tensorboard"], tmp_path)
+    first_start = begin(["tensorboard"], tmp_path)
     for step in range(1, 8):
-        before.scalars(step, numbers(0.5))
-    after = begin(["tensorboard"], tmp_path, step=4)
+        first_start.scalars(step, numbers(0.5))
+    resumed = begin(["tensorboard"], tmp_path, step=4)
     for step in (4, 5):
-        after.scalars(step, {"mean": {"valid/accuracy": 0.75}})
+        resumed.scalars(step, {"mean": {"valid/accuracy": 0.75}})
     root = tmp_path / "tensorboard"
     assert points(root) == {1: 0.5, 2: 0.5, 3: 0.5, 4: 0.75, 5: 0.75}
     assert points(root / "seed-0") == dict.fromkeys((1, 2, 3), 0.75)
 
 
-def test_a_process_that_only_evaluates_writes_beside(tmp_path, begin):
+def test_an_evaluating_process_writes_its_own_files(tmp_path, begin):
     pytest.importorskip("tensorboardX")
-    said = []
-    trains = begin(["tensorboard"], tmp_path)
-    trains.scalars(1, {"seed-0": {"speed": 1.0}})
-    other = begin(["tensorboard", "wandb"], tmp_path, alone=False, say=said.append)
-    other.scalars(2, numbers(0.5))
-    assert said == ["wandb: left to the process that trains"]
+    lines = []
+    training = begin(["tensorboard"], tmp_path)
+    training.scalars(1, {"seed-0": {"speed": 1.0}})
+    evaluating = begin(
+        ["tensorboard", "wandb"], tmp_path, alone=False, say=lines.append
+    )
+    evaluating.scalars(2, numbers(0.5))
+    assert lines == ["wandb: left to the process that trains"]
     folder = tmp_path / "tensorboard" / "seed-0"
     assert points(folder, "speed") == {1: 1.0}
     assert points(folder / "elsewhere") == {2: 0.75}
@@ -125,18 +127,18 @@ def test_a_process_that_only_evaluates_writes_beside(tmp_path, begin):
 def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "online")  # The config says offline.
-    before = begin(["wandb"], tmp_path)
+    first_start = begin(["wandb"], tmp_path)
     for step in range(1, 8):
-        before.scalars(step, {"seed-0": {"progress/loss_class": 1.0}})
-        before.scalars(step, numbers(step / 8))
-    before.close()
+        first_start.scalars(step, {"seed-0": {"progress/loss_class": 1.0}})
+        first_start.scalars(step, numbers(step / 8))
+    first_start.close()
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     assert len(wandb_files.history(file)) == 7  # Waits until it is whole.
-    after = begin(["wandb"], tmp_path, step=4)
+    resumed = begin(["wandb"], tmp_path, step=4)
     for step in range(5, 10):
-        after.scalars(step, numbers(step / 8))
-    after.scalars(8, {"seed-1": {"late": 1.0}})  # A word on a step before is kept.
-    after.close()
+        resumed.scalars(step, numbers(step / 8))
+    resumed.scalars(8, {"seed-1": {"late": 1.0}})  # A late number of an earlier step.
+    resumed.close()
     files = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     first, second = map(wandb_files.history, files)
     assert (list(first), list(second)) == ([1, 2, 3, 4, 5, 6, 7], [8, 9])
@@ -148,16 +150,18 @@ def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin, monkeypat
         "valid/accuracy/optim.rate=0.1/mean": -0.125,
     }
     assert second[9]["valid/accuracy/mean"] == 1.125
-    began = [
+    run_records = [
         record.run
         for path in files
         for record in wandb_files.read(path)
         if record.WhichOneof("record_type") == "run"
     ]
-    assert len({run.run_id for run in began}) == 1
-    assert began[0].run_id.startswith("erm-shapes-1-")
-    assert {run.display_name for run in began} == {"erm-shapes-1"}
-    settings = {setting.key: setting.value_json for setting in began[0].config.update}
+    assert len({run.run_id for run in run_records}) == 1
+    assert run_records[0].run_id.startswith("erm-shapes-1-")
+    assert {run.display_name for run in run_records} == {"erm-shapes-1"}
+    settings = {
+        setting.key: setting.value_json for setting in run_records[0].config.update
+    }
     assert settings["optim"] == '{"rate":0.3}'
 
 
@@ -168,21 +172,19 @@ class Full:
         raise OSError(28, "No space left on device")
 
 
-def test_a_writer_that_fails_is_told_once_and_heard_no_more(
-    tmp_path, begin, monkeypatch
-):
+def test_a_failing_logger_is_reported_once_and_dropped(tmp_path, begin, monkeypatch):
     pytest.importorskip("tensorboardX")
-    said = []
+    lines = []
     (tmp_path / "wandb").write_text("a file where a folder is needed")
-    made = begin(["tensorboard", "wandb"], tmp_path, say=said.append)
-    assert len(said) == 1 and said[0].startswith("wandb: stopped logging")
-    assert "Not a directory" in said[0] or "File exists" in said[0]
-    made.scalars(1, numbers(0.5))
-    monkeypatch.setitem(made._open, "tensorboard", Full())
+    opened = begin(["tensorboard", "wandb"], tmp_path, say=lines.append)
+    assert len(lines) == 1 and lines[0].startswith("wandb: stopped logging")
+    assert "Not a directory" in lines[0] or "File exists" in lines[0]
+    opened.scalars(1, numbers(0.5))
+    monkeypatch.setitem(opened._open, "tensorboard", Full())
     for step in (2, 3):
-        made.scalars(step, numbers(0.5))
-    made.close()
-    assert len(said) == 2 and "No space left on device" in said[1]
+        opened.scalars(step, numbers(0.5))
+    opened.close()
+    assert len(lines) == 2 and "No space left on device" in lines[1]
     assert points(tmp_path / "tensorboard") == {1: 0.5}
 
 
@@ -200,7 +202,7 @@ def test_missing_packages_are_refused_with_the_command(monkeypatch):
 
 
 @cases.each(
-    ("run", "told"),
+    ("run", "message"),
     [
         ({"write": "tensorbord"}, "config.run.write: must be of tensorboard, wandb"),
         ({"write": "wandb+wandb"}, "config.run.write: .* each once"),
@@ -208,8 +210,8 @@ def test_missing_packages_are_refused_with_the_command(monkeypatch):
         ({"wandb": {"projet": "x"}}, "config.run.wandb: unknown 'projet'"),
     ],
 )
-def test_what_is_no_writer_is_refused(run, told):
-    with pytest.raises(ValueError, match=told):
+def test_bad_logger_options_are_refused(run, message):
+    with pytest.raises(ValueError, match=message):
         loggers.check(run)
 
 
@@ -247,7 +249,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("reason", FAILURES)
-def test_a_logger_is_dropped_whatever_it_does(reason, tmp_path, monkeypatch):
+def test_a_logger_is_dropped_after_any_failure(reason, tmp_path, monkeypatch):
     """Failures on opening, logging and closing each give one line."""
     module = types.ModuleType("broken_logger")
     kind = loggers.LoggerKind("broken_logger", (), shareable=True)

@@ -7,14 +7,14 @@ from jbias.runs import loggers
 mlflow = pytest.importorskip("mlflow")
 
 
-def opened(folder, step=0):
+def open_logger(folder, step=0):
     config = {"seeds": (0, 1), "optim": {"rate": 0.1}, "run": {"write": "mlflow"}}
-    made = loggers.Loggers(pytest.fail)
-    made.begin(["mlflow"], loggers.RunInfo(folder, "erm-shapes-x", config, step))
-    return made
+    run_loggers = loggers.Loggers(pytest.fail)
+    run_loggers.begin(["mlflow"], loggers.RunInfo(folder, "erm-shapes-x", config, step))
+    return run_loggers
 
 
-def test_a_run_that_goes_on_gives_each_number_once(tmp_path, monkeypatch):
+def test_a_resumed_run_logs_each_number_once(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     rows = {
         step: {
@@ -23,11 +23,11 @@ def test_a_run_that_goes_on_gives_each_number_once(tmp_path, monkeypatch):
         }
         for step in (5, 10, 15)
     }
-    first = opened(tmp_path)
+    first = open_logger(tmp_path)
     first.scalars(5, rows[5])
     first.scalars(10, {"mean": {"progress/loss": 1.0}})
     first.close()
-    second = opened(tmp_path, step=5)  # As after a kill.
+    second = open_logger(tmp_path, step=5)  # As after a kill.
     for step, row in rows.items():
         second.scalars(step, row)
     second.close()

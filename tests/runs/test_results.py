@@ -68,7 +68,7 @@ def value_of(table, seed, dataset="edge", column="value"):
     return rows[column].item()
 
 
-def test_read_gives_what_was_written(tmp_path):
+def test_records_are_read_back_unchanged(tmp_path):
     records = [
         record(),
         record(metric="shape_bias", value=math.nan, count=0, n=0),
@@ -97,10 +97,10 @@ def test_lines_are_strict_json(tmp_path):
 def test_write_leaves_the_old_file_when_it_fails(tmp_path):
     path = tmp_path / "10.jsonl"
     results.write(path, [record()])
-    before = path.read_bytes()
+    content = path.read_bytes()
     with pytest.raises(ValueError, match="key must occur once"):
         results.write(path, [record(), record(value=0.1)])
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["10.jsonl"]
 
 
@@ -122,7 +122,7 @@ def test_refuses_a_truncated_line_by_file_and_line(tmp_path):
         ({"extra": 1}, "got others: extra"),
     ],
 )
-def test_refuses_what_is_no_record(tmp_path, change, message):
+def test_malformed_records_are_refused(tmp_path, change, message):
     path = tmp_path / "erm" / "evals" / "10.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(record()._asdict() | change) + "\n")
@@ -170,7 +170,7 @@ def test_half_written_files_are_not_read(tmp_path):
     assert len(results.read(tmp_path / "a")) == 1
 
 
-def test_files_that_no_step_names_come_last(tmp_path):
+def test_files_not_named_by_a_step_come_last(tmp_path):
     write_run(tmp_path / "a", [record(), record(step=9)])
     evals = tmp_path / "a" / "evals"
     (evals / "9.jsonl").rename(evals / "².jsonl")
@@ -184,7 +184,7 @@ def test_best_validation_takes_the_first_maximum(frame):
     assert "train" not in set(table["dataset"])
 
 
-def test_best_validation_is_blind_to_test_sets(frame):
+def test_best_validation_does_not_depend_on_test_sets(frame):
     changed = frame.copy()
     tests = changed["dataset"] == "edge"
     changed.loc[tests, "value"] = 1 - changed.loc[tests, "value"]
@@ -208,16 +208,16 @@ def test_worst_class_takes_the_first_best_minimum(frame, tmp_path):
     """Oracle: SubpopBench's ValWorstAccTest, the largest minimum over classes."""
     curves = {"class=0": [0.9, 0.5, 0.2, 0.7], "class=1": [0.2, 0.4, 0.8, 0.4]}
     other = {"class=0": [0.1, 0.1, 0.3, 0.2], "class=1": [0.9, 0.1, 0.3, 0.3]}
-    more = [*by_class(curves), *by_class(other, seed=1)]
-    write_run(tmp_path / "more", [r._replace(run="erm") for r in more])
-    whole = pd.concat([frame, results.read(tmp_path / "more")], ignore_index=True)
-    table = selection.worst_class(whole)
+    class_records = [*by_class(curves), *by_class(other, seed=1)]
+    write_run(tmp_path / "more", [r._replace(run="erm") for r in class_records])
+    joined = pd.concat([frame, results.read(tmp_path / "more")], ignore_index=True)
+    table = selection.worst_class(joined)
     # Minima 0.2, 0.4, 0.2, 0.4 and 0.1, 0.1, 0.3, 0.2.
     assert (value_of(table, 0), value_of(table, 0, column="epoch")) == (0.2, 2.0)
     assert (value_of(table, 1), value_of(table, 1, column="epoch")) == (0.4, 3.0)
     assert selection.of_classes(table).sum() == 4
-    mixed = whole.sample(frac=1, random_state=0)
-    pd.testing.assert_frame_equal(table, selection.worst_class(mixed))
+    shuffled = joined.sample(frac=1, random_state=0)
+    pd.testing.assert_frame_equal(table, selection.worst_class(shuffled))
 
 
 def test_worst_class_of_one_class_is_best_validation(frame, tmp_path):
@@ -228,17 +228,19 @@ def test_worst_class_of_one_class_is_best_validation(frame, tmp_path):
     pd.testing.assert_frame_equal(plain, selection.best_validation(frame))
 
 
-def test_worst_class_looks_at_worst_groups_where_there_are_no_classes(frame, tmp_path):
+def test_worst_class_uses_worst_groups_without_class_accuracies(frame, tmp_path):
     groups = by_class({"": [0.1, 0.2, 0.6, 0.3]}, metric="worst_group_accuracy")
     rows = [r._replace(seed=seed) for r in groups for seed in (0, 1)]
     write_run(tmp_path / "more", rows)
-    whole = pd.concat([frame, results.read(tmp_path / "more")], ignore_index=True)
-    assert value_of(selection.worst_class(whole), 1, column="epoch") == 3.0
+    joined = pd.concat([frame, results.read(tmp_path / "more")], ignore_index=True)
+    assert value_of(selection.worst_class(joined), 1, column="epoch") == 3.0
 
 
 def test_worst_class_refuses_runs_without_classes(frame):
-    said = r"worst_class: every seed needs class_accuracy or .* seed 0.*valid.measures="
-    with pytest.raises(ValueError, match=said):
+    message = (
+        r"worst_class: every seed needs class_accuracy or .* seed 0.*valid.measures="
+    )
+    with pytest.raises(ValueError, match=message):
         selection.worst_class(frame)
 
 
@@ -272,7 +274,7 @@ def test_oracle_is_one_model_of_each_data_set(tmp_path):
         *curve([7.0, 9.0, 8.0], "edge", metric="loss"),
         *curve([0.1, 0.2, 0.9], "edge", condition="thick"),
         *curve([0.1, 0.2, 0.3], "loss alone", metric="loss"),
-        # Evaluated by halves at first: not the same mean.
+        # Step 10 has one half only: its mean is not comparable.
         record(dataset="parts", condition="easy", value=1.0),
         *(record(dataset="parts", condition=c, step=20, epoch=2.0) for c in "ab"),
     ]
@@ -280,8 +282,9 @@ def test_oracle_is_one_model_of_each_data_set(tmp_path):
     frame = results.read(tmp_path / "erm")
 
     def epochs(**options):
-        chosen = selection.oracle(frame, **options).groupby("dataset")["epoch"].unique()
-        return {name: told.tolist() for name, told in chosen.items()}
+        selected = selection.oracle(frame, **options)
+        by_dataset = selected.groupby("dataset")["epoch"].unique()
+        return {name: epochs.tolist() for name, epochs in by_dataset.items()}
 
     assert epochs() == {"corrupted": [2.0], "edge": [2.0], "parts": [2.0]}
     lowest = {"corrupted": [2.0], "edge": [1.0], "loss alone": [1.0]}
@@ -325,7 +328,7 @@ def test_selection_ignores_the_order_of_rows(frame):
         pd.testing.assert_frame_equal(rule(frame), rule(mixed))
 
 
-def test_the_last_stage_is_what_counts(tmp_path):
+def test_selection_uses_the_last_stage(tmp_path):
     first = [*curve([0.9, 0.9], "valid"), *curve([0.9, 0.9], "edge")]
     later = [*curve([0.2, 0.3], "valid", stage=1), *curve([0.4, 0.5], "edge", stage=1)]
     later = [r._replace(step=r.step + 20) for r in later]
@@ -376,8 +379,8 @@ def test_evaluations_keep_the_order_of_data_sets(tmp_path):
         for n in names
     ]
     write_run(tmp_path / "erm", records)
-    chosen = selection.evaluations(results.read(tmp_path / "erm"))
-    assert list(dict.fromkeys(chosen["dataset"])) == names
+    evaluations = selection.evaluations(results.read(tmp_path / "erm"))
+    assert list(dict.fromkeys(evaluations["dataset"])) == names
 
 
 READ = {
@@ -403,7 +406,7 @@ READ = {
 
 
 @cases.each("form", READ)
-def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
+def test_fast_reading_equals_reading_line_by_line(tmp_path, form):
     rows = [record(seed=seed)._asdict() for seed in range(3)]
     text = "\n".join(READ[form](row) for row in rows)
     for end in ("", "\n"):
@@ -437,7 +440,7 @@ def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
         lambda text: text.replace('"value": 0.5', f'"value": {"[" * 10**5}', 1),
     ],
 )
-def test_damage_is_refused_as_line_by_line(tmp_path, damage):
+def test_damage_is_refused_as_in_reading_line_by_line(tmp_path, damage):
     path = tmp_path / "erm" / "evals" / "10.jsonl"
     results.write(path, [record(), record(seed=1)])
     path.write_text(damage(path.read_text()))
@@ -448,7 +451,7 @@ def test_damage_is_refused_as_line_by_line(tmp_path, damage):
     assert str(error.value) == str(expected.value)
 
 
-def test_rows_are_numbered_by_what_is_equal():
+def test_equal_rows_have_equal_numbers():
     frame = pd.DataFrame({"a": [1, 2, 1, 1], "b": list("xxyx"), "c": [0.5] * 4})
     for b in (frame["b"], frame["b"].astype("category")):
         keys = results.number_rows(frame.assign(b=b), ["a", "b", "c"])
@@ -469,8 +472,8 @@ def test_rows_are_numbered_by_what_is_equal():
         pd.array([1, None, None, 2], "Int64"),
     ],
 )
-def test_numbers_and_first_rows_are_those_of_pandas(column):
-    """With a second column in which one value is rare."""
+def test_row_numbers_and_first_rows_equal_pandas(column):
+    """A second column has a rare value."""
     frame = pd.DataFrame({"a": column, "b": [1, 1, 1, 2]})
     frame = pd.concat([frame, frame, frame.assign(b=10**6)], ignore_index=True)
     keys = results.number_rows(frame, ["a", "b"])
@@ -485,17 +488,17 @@ def test_numbers_and_first_rows_are_those_of_pandas(column):
 def test_blocks_of_one_run_are_read_side_by_side(tmp_path, monkeypatch):
     """Two threads read in parallel, and rows are in the order of the files."""
     write_run(tmp_path / "erm", curve(np.linspace(0, 1, 8), "edge"))
-    alone = results.read(tmp_path / "erm")
-    both, load = threading.Barrier(2, timeout=60), results._load
+    expected = results.read(tmp_path / "erm")
+    barrier, load = threading.Barrier(2, timeout=60), results._load
 
     def load_with_another(block):
-        both.wait()
+        barrier.wait()
         return load(block)
 
     monkeypatch.setattr(results, "BLOCK_BYTES", 1)
     monkeypatch.setattr(results.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(results, "_load", load_with_another)
-    pd.testing.assert_frame_equal(results.read(tmp_path / "erm"), alone)
+    pd.testing.assert_frame_equal(results.read(tmp_path / "erm"), expected)
 
 
 @pytest.mark.parametrize("numbers", [1, 7, 70_000])
@@ -506,7 +509,7 @@ def test_later_rows_of_a_number_are_counted(numbers):
     assert selection.count_later(keys[:0]).tolist() == []
 
 
-def test_what_was_written_is_read_fast(tmp_path, monkeypatch):
+def test_written_records_take_the_fast_path(tmp_path, monkeypatch):
     records = [record(), record(metric="loss", value=None, count=None, n=None)]
     results.write(tmp_path / "erm" / "evals" / "10.jsonl", records)
     monkeypatch.setattr(results, "loads", pytest.fail)

@@ -14,23 +14,23 @@ from tests import cases, smoke_runs
 
 def config(**entries):
     """Return a config of eight steps, evaluated at every fourth and saved at every third."""
-    made = smoke_runs.small(eval_every="4 steps", save_every="3 steps", **entries)
-    made.model, made.inputs = {"name": "cnn", "width": 2}, ()
-    made.epochs, made.valid.n = 2.0, 16
-    made.tests = {"edge": dict(data="shapes", split="edge", n=16)}
-    made.run.steps_per_dispatch = 1
-    return made
+    c = smoke_runs.small(eval_every="4 steps", save_every="3 steps", **entries)
+    c.model, c.inputs = {"name": "cnn", "width": 2}, ()
+    c.epochs, c.valid.n = 2.0, 16
+    c.tests = {"edge": dict(data="shapes", split="edge", n=16)}
+    c.run.steps_per_dispatch = 1
+    return c
 
 
 def other_config():
     """Return a config with another rate and states of the same shapes."""
-    made = config()
-    made.optim.rate = 0.5
-    return made
+    c = config()
+    c.optim.rate = 0.5
+    return c
 
 
-def cut(made, workdir):
-    """Start a run that breaks off at its seventh step; it has checkpoints 4 and 6."""
+def start_and_stop(run_config, workdir):
+    """Start a run that stops at its seventh step; the run has checkpoints 4 and 6."""
     add = divergence.Monitor.add
 
     def broken(self, step, metrics, split):
@@ -41,7 +41,7 @@ def cut(made, workdir):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(divergence.Monitor, "add", broken)
         with pytest.raises(InterruptedError):
-            train.run(made, workdir)
+            train.run(run_config, workdir)
     assert {4, 6} <= {*checkpoints.steps(workdir / "checkpoints")}
 
 
@@ -49,11 +49,11 @@ def cut(made, workdir):
 def folder(tmp_path_factory):
     """Return a stopped run, its final result, and runs of another rate and other seeds."""
     folder = tmp_path_factory.mktemp("seals")
-    cut(config(), folder / "run")
+    start_and_stop(config(), folder / "run")
     shutil.copytree(folder / "run", folder / "whole")
     assert train.run(config(), folder / "whole")
-    cut(other_config(), folder / "rate")
-    cut(config(seeds=(2, 3)), folder / "seeds")
+    start_and_stop(other_config(), folder / "rate")
+    start_and_stop(config(seeds=(2, 3)), folder / "seeds")
     return folder
 
 
@@ -66,7 +66,7 @@ def records(workdir) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in workdir.glob("evals/*")}
 
 
-def put(source, target):
+def copy_folder(source, target):
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
 
@@ -90,17 +90,17 @@ def seals_head(body: str) -> int:
 def test_a_checkpoint_of_another_run_is_refused_by_its_differing_keys(
     folder, workdir, name, key
 ):
-    put(folder / name / "checkpoints", workdir / "checkpoints")
-    before = records(workdir)
+    copy_folder(folder / name / "checkpoints", workdir / "checkpoints")
+    records_before = records(workdir)
     with pytest.raises(ValueError, match="6 is of another run") as refused:
         train.run(config(), workdir)
     assert key in str(refused.value)
-    assert records(workdir) == before
+    assert records(workdir) == records_before
 
 
 def test_a_foreign_checkpoint_that_is_not_the_latest_is_refused_too(folder, workdir):
     """Its validation accuracy would affect which step is best."""
-    put(folder / "rate/checkpoints/4", workdir / "checkpoints/4")
+    copy_folder(folder / "rate/checkpoints/4", workdir / "checkpoints/4")
     with pytest.raises(ValueError, match="checkpoints/4 is of another run"):
         train.run(config(), workdir)
 
@@ -110,10 +110,10 @@ def test_a_done_run_with_a_foreign_checkpoint_is_refused_too(
     folder, tmp_path, step, capsys
 ):
     workdir = tmp_path / "run"
-    put(folder / "whole", workdir)
+    copy_folder(folder / "whole", workdir)
     assert train.run(config(), workdir)
     assert "is done: nothing to do" in capsys.readouterr().err
-    put(folder / f"rate/checkpoints/{step}", workdir / f"checkpoints/{step}")
+    copy_folder(folder / f"rate/checkpoints/{step}", workdir / f"checkpoints/{step}")
     with pytest.raises(ValueError, match=f"checkpoints/{step} is of another run"):
         train.run(config(), workdir)
     assert "nothing to do" not in capsys.readouterr().err
@@ -126,15 +126,15 @@ def test_checkpoints_without_a_seal_are_resumed_to_the_same_bits(folder, workdir
 
 
 @cases.each("name", ["rate", "seeds"])
-def test_a_foreign_checkpoint_without_a_seal_is_told_by_its_records(
+def test_a_foreign_checkpoint_without_a_seal_is_detected_by_its_records(
     folder, workdir, name
 ):
-    put(folder / name / "checkpoints", workdir / "checkpoints")
+    copy_folder(folder / name / "checkpoints", workdir / "checkpoints")
     without_seals(workdir)
-    before = records(workdir)
+    records_before = records(workdir)
     with pytest.raises(ValueError, match="is of another run"):
         train.run(config(), workdir)
-    assert records(workdir) == before
+    assert records(workdir) == records_before
 
 
 @cases.each("number", [7, 999, 3])
@@ -143,9 +143,11 @@ def test_a_renamed_checkpoint_is_moved_aside_and_the_one_before_is_used(
 ):
     """The folder's number differs from its step; the line says how to use it."""
     workdir = tmp_path / "run"
-    put(folder / "run", workdir)
+    copy_folder(folder / "run", workdir)
     (workdir / "checkpoints/6").rename(workdir / f"checkpoints/{number}")
-    put(folder / "run/checkpoints/4", workdir / f"damaged/{number}")  # Of earlier.
+    copy_folder(
+        folder / "run/checkpoints/4", workdir / f"damaged/{number}"
+    )  # Of earlier.
     assert train.run(config(), workdir)
     assert records(workdir) == records(folder / "whole")
     line = (
@@ -161,17 +163,17 @@ def test_a_renamed_checkpoint_is_moved_aside_and_the_one_before_is_used(
         assert beside["step"] == step
 
 
-def test_where_all_are_renamed_none_is_moved_and_the_run_is_refused(workdir):
+def test_a_run_with_renamed_checkpoints_only_is_refused(workdir):
     for step in checkpoints.steps(workdir / "checkpoints"):
         folder = workdir / "checkpoints" / str(step)
         folder.rename(folder.with_name(str(step + 50)))
-    before = checkpoints.steps(workdir / "checkpoints")
+    steps_before = checkpoints.steps(workdir / "checkpoints")
     with pytest.raises(
         ValueError, match="56 holds step 6.*rename it back to 6"
     ) as info:
         train.run(config(), workdir)
     assert "delete" not in str(info.value)
-    assert checkpoints.steps(workdir / "checkpoints") == before
+    assert checkpoints.steps(workdir / "checkpoints") == steps_before
 
 
 def test_a_renamed_checkpoint_stays_where_all_others_are_damaged(workdir):
@@ -179,12 +181,12 @@ def test_a_renamed_checkpoint_stays_where_all_others_are_damaged(workdir):
     for path in (workdir / "checkpoints/4/state").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
-    before = checkpoints.steps(workdir / "checkpoints")
+    steps_before = checkpoints.steps(workdir / "checkpoints")
     with pytest.raises(ValueError, match="7 holds step 6.*rename it back to 6") as info:
         train.run(config(), workdir)
     assert "delete" not in str(info.value)
-    assert checkpoints.steps(workdir / "checkpoints") == before
-    for step in before:
+    assert checkpoints.steps(workdir / "checkpoints") == steps_before
+    for step in steps_before:
         if step < 6:
             (workdir / f"checkpoints/{step}").rename(workdir / f"moved-{step}")
     (workdir / "checkpoints/7").rename(workdir / "checkpoints/6")
@@ -192,14 +194,12 @@ def test_a_renamed_checkpoint_stays_where_all_others_are_damaged(workdir):
 
 
 @cases.each("reader", ["load", "from_run", "init"])
-@cases.each("how", ["foreign", "renamed"])
-def test_readers_measure_no_foreign_checkpoint_as_a_runs_own(
-    folder, tmp_path, reader, how
-):
+@cases.each("kind", ["foreign", "renamed"])
+def test_readers_refuse_foreign_and_renamed_checkpoints(folder, tmp_path, reader, kind):
     workdir = tmp_path / "run"
-    put(folder / "run", workdir)
-    if how == "foreign":
-        put(folder / "rate/checkpoints", workdir / "checkpoints")
+    copy_folder(folder / "run", workdir)
+    if kind == "foreign":
+        copy_folder(folder / "rate/checkpoints", workdir / "checkpoints")
     else:
         (workdir / "checkpoints/6").rename(workdir / "checkpoints/7")
     with pytest.raises(ValueError, match="another run|holds step 6"):
@@ -220,29 +220,29 @@ def test_a_run_may_start_from_another_runs_checkpoint(folder, tmp_path):
 def test_a_follower_evaluates_no_foreign_checkpoint(tmp_path):
     elsewhere, other = config(), other_config()
     elsewhere.run.evaluate = other.run.evaluate = "elsewhere"
-    cut(elsewhere, tmp_path / "run")
-    cut(other, tmp_path / "other")
-    put(tmp_path / "other/checkpoints", tmp_path / "run/checkpoints")
+    start_and_stop(elsewhere, tmp_path / "run")
+    start_and_stop(other, tmp_path / "other")
+    copy_folder(tmp_path / "other/checkpoints", tmp_path / "run/checkpoints")
     with pytest.raises(ValueError, match="of another run"):
         evaluator.follow(tmp_path / "run", interval=1.0, once=True)
     assert not records(tmp_path / "run")
 
 
-def test_an_evaluation_made_again_leaves_sealed_records_as_they_are(
+def test_a_repeated_evaluation_does_not_change_sealed_records(
     folder, workdir, monkeypatch, capsys
 ):
     """On other devices the numbers differ; the run continues with a message."""
     shutil.rmtree(workdir / "checkpoints")
-    before, real = records(workdir), evaluator._records
+    records_before, make_records = records(workdir), evaluator._records
 
     def shifted(*args, **options):
-        for record in real(*args, **options):
+        for record in make_records(*args, **options):
             value = record.value
             yield record._replace(value=value if record.count else (value or 0) + 1)
 
     monkeypatch.setattr(evaluator, "_records", shifted)
     assert train.run(config(), workdir)
-    assert {name: records(workdir)[name] for name in before} == before
+    assert {name: records(workdir)[name] for name in records_before} == records_before
     assert (
         "4.jsonl: was evaluated before, with other numbers" in capsys.readouterr().err
     )
@@ -254,12 +254,12 @@ def test_an_evaluation_made_again_leaves_sealed_records_as_they_are(
 def test_sealed_records_later_than_the_checkpoint_stay_sealed(workdir):
     """A start that is stopped before their step keeps their checksums."""
     shutil.rmtree(workdir / "checkpoints")
-    before = checksums.read(workdir)["evals/4.jsonl"]
+    checksum_before = checksums.read(workdir)["evals/4.jsonl"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(divergence.Monitor, "add", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train.run(config(), workdir)
-    assert checksums.read(workdir)["evals/4.jsonl"] == before
+    assert checksums.read(workdir)["evals/4.jsonl"] == checksum_before
 
 
 def test_a_checkpoint_that_contradicts_sealed_records_is_refused(folder, workdir):
@@ -269,7 +269,7 @@ def test_a_checkpoint_that_contradicts_sealed_records_is_refused(folder, workdir
     sums = checksums.read(workdir)
     sums["evals/4.jsonl"] = checksums.checksum(path.read_bytes())
     checksums.write(workdir, sums)
-    before = records(workdir)
+    records_before = records(workdir)
     with pytest.raises(ValueError, match=r"evals/4.jsonl: other numbers != those"):
         train.run(config(), workdir)
-    assert records(workdir) == before
+    assert records(workdir) == records_before

@@ -30,7 +30,7 @@ def log(workdir, *lines: str) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def test_nothing_is_not_started(tmp_path):
+def test_an_empty_folder_is_not_started(tmp_path):
     assert status.read(tmp_path / "none") == status.RunStatus("not started")
     assert status.read(tmp_path).phase == "not started"
 
@@ -77,7 +77,7 @@ def test_a_file_is_no_workdir(tmp_path):
         ),
     ],
 )
-def test_the_last_line_of_the_log_tells(tmp_path, last, word, reason):
+def test_the_phase_follows_the_last_line_of_the_log(tmp_path, last, word, reason):
     log(tmp_path, "jbias: an older end", "2026-01-01 00:00:00 step 8/16, x", last, "")
     run_status = status.read(tmp_path)
     assert run_status[:2] == (word, reason)
@@ -86,7 +86,7 @@ def test_the_last_line_of_the_log_tells(tmp_path, last, word, reason):
 
 
 @pytest.mark.parametrize("kind", [fcntl.LOCK_EX, fcntl.LOCK_SH])
-def test_a_held_lock_is_a_run_at_work(tmp_path, kind):
+def test_a_held_lock_means_running(tmp_path, kind):
     log(tmp_path, "jbias: an older end")
     with (tmp_path / "lock").open("w") as file:
         fcntl.flock(file, kind)
@@ -96,14 +96,14 @@ def test_a_held_lock_is_a_run_at_work(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("fate", "word"), [("finished", "done"), ("diverged", "diverged")]
+    ("ending", "phase"), [("finished", "done"), ("diverged", "diverged")]
 )
-def test_done_is_done_whatever_else_there_is(tmp_path, fate, word):
+def test_a_done_file_takes_precedence(tmp_path, ending, phase):
     log(tmp_path, "jbias: something")
     (tmp_path / status.STOPPED_FILE).write_text('{"reason": "worse"}')
     assert status.read(tmp_path)[:2] == ("stopped", "worse")
-    (tmp_path / "done").write_text(fate + "\n")
-    assert status.read(tmp_path).phase == word
+    (tmp_path / "done").write_text(ending + "\n")
+    assert status.read(tmp_path).phase == phase
 
 
 @cases.each("text", ["{", "[" * 10**5, "{}", "1"])
@@ -116,19 +116,16 @@ def test_a_damaged_stop_is_named(tmp_path, text):
 def test_accuracy_is_of_the_last_evaluation(tmp_path):
     other = RECORD._replace(dataset="edge", value=1.0, count=4)
     for step, value in ((4, 0.5), (12, 0.75), (8, 0.25)):
-        here = RECORD._replace(step=step, value=value, count=int(4 * value))
+        valid = RECORD._replace(step=step, value=value, count=int(4 * value))
         lost = LOST._replace(step=step)
-        records = [here, lost, other._replace(step=step)]
+        records = [valid, lost, other._replace(step=step)]
         results.write(tmp_path / f"evals/{step}.jsonl", records)
     for name in ("16.jsonl.part", "².jsonl", "x.jsonl"):
         (tmp_path / "evals" / name).touch()
     run_status = status.read(tmp_path)
-    assert (run_status.evaluated, run_status.accuracy, run_status.diverged) == (
-        12,
-        0.75,
-        (1,),
-    )
-    assert run_status.step == 12
+    assert run_status.evaluated == run_status.step == 12
+    assert run_status.accuracy == 0.75
+    assert run_status.diverged == (1,)
     assert status.validation_curve(tmp_path) == {4: 0.25, 8: 0.125, 12: 0.375}
 
 
@@ -137,7 +134,7 @@ def test_a_number_of_a_megabyte_is_no_step(tmp_path):
     assert status.read(tmp_path).step == 3
 
 
-def test_of_branches_the_mean(tmp_path):
+def test_the_accuracy_of_branches_is_their_mean(tmp_path):
     for name, value in (("a", 0.25), ("b", 0.75)):
         record = RECORD._replace(run=name, value=value, count=int(4 * value))
         results.write(tmp_path / f"vary/{name}/evals/4.jsonl", [record])

@@ -32,8 +32,8 @@ def test_provenance_names_the_commit_of_the_checkout():
         (None, ""),
     ],
 )
-def test_how_a_run_ended_is_read_or_not_known(tmp_path, content, ending):
-    """After a power loss the file may be empty: the run then ends again."""
+def test_the_ending_of_a_run_is_read_or_unknown(tmp_path, content, ending):
+    """After a power loss the file may be empty: the run then ends a second time."""
     path = epath.Path(tmp_path / "done")
     path.unlink(missing_ok=True)
     if content is not None:
@@ -41,7 +41,7 @@ def test_how_a_run_ended_is_read_or_not_known(tmp_path, content, ending):
     assert workdirs.read_done(epath.Path(tmp_path)) == ending
 
 
-def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
+def test_errors_name_a_folder_in_the_place_of_a_file(tmp_path):
     (tmp_path / "done").mkdir()
     with pytest.raises(OSError, match="done: Is a directory; a folder is where a file"):
         workdirs.read_done(epath.Path(tmp_path))

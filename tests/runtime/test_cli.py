@@ -17,7 +17,7 @@ from tests import cases
 
 
 @cases.each(
-    ("main", "argv", "meant"),
+    ("main", "argv", "suggestion"),
     [
         (evaluate.main, ["--chekpoint=x.pth"], "--checkpoint"),
         (evaluate.main, ["--suit.run.batch=8"], "--suite.run.batch"),
@@ -38,7 +38,7 @@ from tests import cases
         (prepare.main, ["samples", "--dta=shapes", "--out=x.png"], "--data"),
     ],
 )
-def test_a_mistyped_flag_is_told_with_the_one_that_was_meant(main, argv, meant, capsys):
+def test_a_mistyped_flag_gets_a_suggestion(main, argv, suggestion, capsys):
     """The unknown flag is reported before a missing flag."""
     with pytest.raises(SystemExit) as ended:
         main(argv)
@@ -46,7 +46,7 @@ def test_a_mistyped_flag_is_told_with_the_one_that_was_meant(main, argv, meant, 
     output = capsys.readouterr()
     assert output.err.count("\n") == 1 and not output.out
     wrong = next(flag for flag in argv if flag.startswith("--"))
-    assert f"unknown argument {wrong!r}; did you mean {meant}?" in output.err
+    assert f"unknown argument {wrong!r}; did you mean {suggestion}?" in output.err
 
 
 def test_an_error_begins_with_the_command():
@@ -56,32 +56,36 @@ def test_an_error_begins_with_the_command():
     assert done.stderr.startswith("jbias measure: error: unknown argument '--nothing'")
 
 
-def test_what_is_like_no_flag_gets_no_guess():
+def test_text_unlike_any_flag_gets_no_suggestion():
     assert cli.unknown_argument("--xyz=1", ["runs"]) == (
         "unknown argument '--xyz=1'; see --help"
     )
 
 
-def test_values_and_the_rest_after_two_dashes_are_no_flags():
-    made = cli.Parser("x", "about")
-    made.add_argument("--name")
-    made.add_argument("rest", nargs="*")
-    assert made.parse_args(["--name=--no", "--", "--naem"]).rest == ["--naem"]
+def test_values_and_arguments_after_two_dashes_are_no_flags():
+    parser = cli.Parser("x", "about")
+    parser.add_argument("--name")
+    parser.add_argument("rest", nargs="*")
+    assert parser.parse_args(["--name=--no", "--", "--naem"]).rest == ["--naem"]
 
 
 @cases.each(
-    ("main", "argv", "told"),
+    ("main", "argv", "message"),
     [
         (evaluate.main, ["--suite=jbias:"], "name one of suites/biases, suites/dis"),
         (study.main, ["--config=jbias:"], "name one of augmix, biasbed/debiased"),
         (evaluate.main, ["--suite=jbias:suites/biasses"], "mean 'suites/biases'"),
     ],
 )
-def test_presets_are_listed_before_anything_else_is_missing(main, argv, told, capsys):
-    with pytest.raises(SystemExit) as ended:
+def test_presets_are_listed_before_missing_flags(main, argv, message, capsys):
+    with pytest.raises(SystemExit) as exit_info:
         main(argv)
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and told in said and said.count("\n") == 1
+    error_text = capsys.readouterr().err
+    assert (
+        exit_info.value.code == 2
+        and message in error_text
+        and error_text.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])

@@ -1,40 +1,40 @@
-"""Progress of long work: counts, rate, and activities that the rate leaves out."""
+"""Progress of long work: counts, rate, and activities that do not count for the rate."""
 
 import threading
 
 from jbias.runtime import console
 
 
-def test_what_is_aside_has_no_part_in_the_rate(monkeypatch):
+def test_untimed_work_does_not_change_the_rate(monkeypatch):
     """Twenty images in ten seconds, after half an hour of compiling."""
-    now, lines = [0.0], []
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    clock, lines = [0.0], []
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
     with console.count_images(lines.append, "net", 100) as (advance, untimed):
         with untimed():
-            now[0] += 1800
-        advance(0)  # Nothing is known of the rate yet.
+            clock[0] += 1800
+        advance(0)  # No rate is known yet.
         assert not lines
         advance(40, counted=False)
-        now[0] += 10
+        clock[0] += 10
         advance(20)
     assert lines == ["net: 60/100 images, 2 images/s, ETA 00:20"]
 
 
-def test_what_takes_long_is_named_while_it_does():
+def test_long_untimed_work_is_named():
     lines, has_line = [], threading.Event()
 
     def say(line):
         lines.append(line)
         has_line.set()
 
-    with console.count_images(say, "net", 9, patience=0.01) as (tell, aside):
-        tell(3)
-        with aside():
+    with console.count_images(say, "net", 9, patience=0.01) as (advance, untimed):
+        advance(3)
+        with untimed():
             assert has_line.wait(60)
         assert lines == ["net: 3/9 images, compiling ..."]
     with (
-        console.count_images(say, "net", 9, patience=60) as (_, aside),
-        aside("looking"),
+        console.count_images(say, "net", 9, patience=60) as (_, untimed),
+        untimed("looking"),
     ):
         pass
     assert len(lines) == 1
@@ -43,7 +43,7 @@ def test_what_takes_long_is_named_while_it_does():
     )
 
 
-def test_who_waits_is_told_for_how_long():
+def test_a_wait_is_shown_with_its_duration():
     lines, has_lines = [], threading.Event()
 
     def say(line):

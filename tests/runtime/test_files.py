@@ -17,12 +17,12 @@ from tests import cases
 from tests.runs import test_checkpoints as saved
 
 
-def failing(*args, **kwargs):
+def raise_disk_full(*args, **kwargs):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @cases.each("below", ["", "run"])
-def test_a_workdir_behind_a_broken_link_is_told_as_that(below, tmp_path):
+def test_the_error_names_a_workdir_behind_a_broken_link(below, tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     with (
         pytest.raises(
@@ -49,7 +49,7 @@ def test_each_error_of_the_system_has_its_own_remedy(code, remedy, tmp_path):
     assert (remedy in files.describe_error(error)) == (code != errno.ENOSPC)
 
 
-def test_a_name_of_256_letters_is_told_as_that(tmp_path):
+def test_the_error_names_a_file_name_of_256_letters(tmp_path):
     with (
         pytest.raises(OSError, match="File name too long.*shorten it: a name has"),
         files.translate_os_errors("workdir x"),
@@ -58,7 +58,7 @@ def test_a_name_of_256_letters_is_told_as_that(tmp_path):
 
 
 @cases.each("depth", [600, 2500])
-def test_a_path_too_deep_to_be_made_is_told_likewise(depth, tmp_path):
+def test_the_error_names_a_path_that_is_too_deep(depth, tmp_path):
     """Python's recursion limit is reached before the system's limit."""
     with pytest.raises(OSError) as error:
         files.resolve(tmp_path / ("a/" * depth))
@@ -67,7 +67,7 @@ def test_a_path_too_deep_to_be_made_is_told_likewise(depth, tmp_path):
     assert "File name too long; shorten it: a name has at most 255 " in line
 
 
-def test_letters_that_the_locale_misread_are_told_as_that():
+def test_the_error_names_letters_misread_by_the_locale():
     with pytest.raises(ValueError) as error:
         files.resolve("l\udcc3\udca4uf")
     line = messages.one_line(error.value)
@@ -75,37 +75,39 @@ def test_letters_that_the_locale_misread_are_told_as_that():
     assert line.endswith("set PYTHONUTF8=1")
 
 
-def test_a_write_that_fails_leaves_the_old_and_no_part(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_partial_file(
+    tmp_path, monkeypatch
+):
     path = epath.Path(tmp_path / "told.json")
     files.write(path, "old")
-    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr(os, "fsync", raise_disk_full)
     with (
         pytest.raises(
             OSError, match=r"told: cannot be written \(No space left"
-        ) as told,
+        ) as error,
         files.translate_os_errors("told"),
     ):
         files.write(path, "new")
-    assert "run the same command again" in str(told.value)
+    assert "run the same command again" in str(error.value)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["told.json"]
 
 
-def test_a_full_disk_ends_no_run_for_want_of_a_line(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_loses_log_lines_but_stops_no_run(tmp_path, monkeypatch, capsys):
     say = console.logger(epath.Path(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(type(epath.Path(tmp_path)), "open", failing)
+        patch.setattr(type(epath.Path(tmp_path)), "open", raise_disk_full)
         say("one")
         say("two")
     say("three")
-    shown = capsys.readouterr().err.splitlines()
-    lacking = f"{tmp_path}/log.txt cannot be written (No space left on device)"
-    assert shown == ["one", f"{lacking}; lines are lost", "two", "three"]
+    lines = capsys.readouterr().err.splitlines()
+    error = f"{tmp_path}/log.txt cannot be written (No space left on device)"
+    assert lines == ["one", f"{error}; lines are lost", "two", "three"]
     assert (tmp_path / "log.txt").read_text().endswith("three\n")
 
 
 def test_a_terminal_that_hangs_up_ends_no_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=failing))
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=raise_disk_full))
     console.logger(epath.Path(tmp_path))("one")
     assert (tmp_path / "log.txt").read_text().endswith("one\n")
 
@@ -141,7 +143,7 @@ def test_damaged_facts_are_refused_by_name_before_anything_is_done(
 
 
 @cases.each("text", ["Event loop is closed", "another"])
-def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, text):
+def test_only_repeats_of_a_reported_error_are_silenced(monkeypatch, text):
     """tensorstore's threads repeat an error for each file."""
     reports = []
     monkeypatch.setattr(sys, "unraisablehook", None)
@@ -152,14 +154,15 @@ def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, text):
     assert reports == ([error] if text == "another" else [])
 
 
-def test_a_save_that_fails_is_told_likewise_when_all_is_closed(tmp_path):
+def test_a_failed_save_is_reported_when_the_store_closes(tmp_path):
     def full(*args):
         raise OSError(errno.EROFS, "Read-only file system", "4.orbax-checkpoint-tmp")
 
-    about = dict(latest_step=lambda: 3, wait_until_finished=full, close=full)
     store = checkpoints.CheckpointStore(tmp_path)
     store.manager.close()
-    store.manager = types.SimpleNamespace(**about)
+    store.manager = types.SimpleNamespace(
+        latest_step=lambda: 3, wait_until_finished=full, close=full
+    )
     with pytest.raises(
         OSError, match="^checkpoint: cannot save step .* Read-only file"
     ):
@@ -167,22 +170,32 @@ def test_a_save_that_fails_is_told_likewise_when_all_is_closed(tmp_path):
 
 
 def record(step: int) -> results.Record:
-    words = dict(run="r", algorithm="erm", variant="", model="cnn", train_data="shapes")
-    fields = dict(
-        epoch=1.0, dataset="valid", condition="", metric="accuracy", value=0.5
+    return results.Record(
+        run="r",
+        algorithm="erm",
+        variant="",
+        model="cnn",
+        train_data="shapes",
+        stage=0,
+        seed=0,
+        step=step,
+        epoch=1.0,
+        dataset="valid",
+        condition="",
+        metric="accuracy",
+        value=0.5,
     )
-    return results.Record(**words, stage=0, seed=0, step=step, **fields)
 
 
 @pytest.fixture
 def store(tmp_path):
     """Return the records of a run at two steps, and the list of its log lines."""
     branch = types.SimpleNamespace(folder="", fields={"run": "r"})
-    said = []
-    made = evaluations.RecordStore(epath.Path(tmp_path), [branch], said.append)
+    lines = []
+    record_store = evaluations.RecordStore(epath.Path(tmp_path), [branch], lines.append)
     for step in (4, 8):
-        made.write(step, [record(step)])
-    return made, said
+        record_store.write(step, [record(step)])
+    return record_store, lines
 
 
 def in_checkpoint(step: int) -> dict:
@@ -193,30 +206,30 @@ def in_checkpoint(step: int) -> dict:
 
 @pytest.mark.parametrize("content", [None, "", "0.5", "flipped"])
 def test_damaged_records_come_back_from_their_checkpoint(store, tmp_path, content):
-    records, said = store
+    records, lines = store
     path = tmp_path / "evals" / "8.jsonl"
-    whole = path.read_text()
+    original = path.read_text()
     records.restore(in_checkpoint)
-    assert not said
+    assert not lines
     if content is None:
         path.unlink()
     else:  # A digit may be another and still be JSON.
         path.write_text(
-            whole.replace("0.5", "0.7") if content == "flipped" else content
+            original.replace("0.5", "0.7") if content == "flipped" else content
         )
     records.restore(in_checkpoint)
-    assert path.read_text() == whole
-    assert ["written again" in line for line in said] == [True]
+    assert path.read_text() == original
+    assert ["written again" in line for line in lines] == [True]
 
 
-def test_records_that_could_not_be_written_are_not_missed_later(store, monkeypatch):
+def test_records_that_failed_to_write_have_no_checksums(store, monkeypatch):
     """The emergency save afterwards must not contain their checksums."""
     records, _ = store
-    before = dict(records.sums)
-    monkeypatch.setattr(results, "write_text", failing)
+    checksums_before = dict(records.sums)
+    monkeypatch.setattr(results, "write_text", raise_disk_full)
     with pytest.raises(OSError, match="12.jsonl: cannot be written"):
         records.write(12, [record(12)])
-    assert records.sums == before
+    assert records.sums == checksums_before
 
 
 def test_damaged_records_that_no_checkpoint_holds_are_refused(store, tmp_path):
@@ -239,9 +252,9 @@ def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch, jump):
     assert saved.latest(tmp_path / "c")[1]["step"] == 3
 
 
-def test_what_tensorstore_says_of_a_full_disk_is_said_in_its_words(tmp_path):
-    said = 'RESOURCE_EXHAUSTED: Error writing "0.params"' + " in a database" * 40
-    error = ValueError(f"{said}: No space left [os_error_code='{errno.ENOSPC}']")
+def test_tensorstores_error_of_a_full_disk_keeps_its_reason(tmp_path):
+    reason = 'RESOURCE_EXHAUSTED: Error writing "0.params"' + " in a database" * 40
+    error = ValueError(f"{reason}: No space left [os_error_code='{errno.ENOSPC}']")
     line = "cannot save step 3 in .*: No space left on dev"
     with (
         pytest.raises(OSError, match=line),
@@ -250,7 +263,7 @@ def test_what_tensorstore_says_of_a_full_disk_is_said_in_its_words(tmp_path):
         raise error
 
 
-def test_costs_are_summed_over_starts_that_were_whole(tmp_path):
+def test_costs_are_summed_over_complete_starts(tmp_path):
     path = tmp_path / "costs.json"
     path.write_text(json.dumps({"starts": 3}))
     with pytest.raises(ValueError, match="costs.json is damaged"):
@@ -276,9 +289,9 @@ def test_costs_are_summed_over_starts_that_were_whole(tmp_path):
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
     ],
 )
-def test_errors_are_told_by_their_reason_and_not_by_number(error, text):
-    for said in (files.error_text(error), messages.one_line(error)):
-        assert "rrno" not in said and said
+def test_errors_are_shown_by_reason_without_number(error, text):
+    for message in (files.error_text(error), messages.one_line(error)):
+        assert "rrno" not in message and message
     assert text in files.error_text(error)
 
 
@@ -299,7 +312,7 @@ def test_sizes_have_the_unit_that_shows_them(size, text):
     assert files.format_size(size) == text
 
 
-def test_two_sizes_never_look_alike():
+def test_two_sizes_have_different_texts():
     """The needed and the free size must differ as text."""
     assert files.format_sizes(2**20, 2**20) == ["1.00 MiB", "1.00 MiB"]
     assert files.format_sizes(2**20 + 1, 2**20) == [
@@ -308,11 +321,11 @@ def test_two_sizes_never_look_alike():
     ]
 
 
-def test_a_folder_in_the_place_of_a_file_is_told_as_that(tmp_path):
+def test_the_error_names_a_folder_in_the_place_of_a_file(tmp_path):
     with pytest.raises(IsADirectoryError) as refused:
         tmp_path.read_text()
-    must = f"{tmp_path}: Is a directory; a folder is where a file must be"
-    assert files.describe_error(refused.value).startswith(must)
+    expected = f"{tmp_path}: Is a directory; a folder is where a file must be"
+    assert files.describe_error(refused.value).startswith(expected)
 
 
 @cases.each(
@@ -328,5 +341,5 @@ def test_a_folder_in_the_place_of_a_file_is_told_as_that(tmp_path):
         (np.zeros((2, 3), np.int64), "int64 (2, 3)"),
     ],
 )
-def test_what_is_no_array_of_numbers_is_told_as_that(value, text):
+def test_the_error_names_a_value_that_is_no_array_of_numbers(value, text):
     assert messages.describe_array(np.asarray(value)) == text

@@ -35,14 +35,14 @@ libc.fclose(file)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap alone")
-@pytest.mark.parametrize(("given", "most"), [(None, MOST), ("4", 4)])
-def test_threads_of_a_command_share_heaps(given, most):
+@pytest.mark.parametrize(("max_arenas", "max_heaps"), [(None, MOST), ("4", 4)])
+def test_threads_of_a_command_share_heaps(max_arenas, max_heaps):
     env = {k: v for k, v in os.environ.items() if k != "MALLOC_ARENA_MAX"}
-    env |= {"MALLOC_ARENA_MAX": given} if given else {}
+    env |= {"MALLOC_ARENA_MAX": max_arenas} if max_arenas else {}
     ran = subprocess.run(
         [sys.executable, "-c", CODE], env=env, stdout=subprocess.PIPE, check=True
     )
-    assert 1 < ran.stdout.count(b"<heap nr=") <= most
+    assert 1 < ran.stdout.count(b"<heap nr=") <= max_heaps
 
 
 FAULTS = """
@@ -70,7 +70,7 @@ def test_freed_memory_is_kept_unless_the_environment_says_otherwise(is_set):
     assert first > 1000 and (second > 1000) == is_set
 
 
-def test_collection_goes_on_after_work_without_it():
+def test_collection_resumes_after_work_without_it():
     with pytest.raises(ValueError), heap.no_collection():
         assert not gc.isenabled()
         raise ValueError

@@ -31,20 +31,22 @@ def server():
 
 @pytest.fixture
 def cache(server, tmp_path, monkeypatch):
-    """Fixture: the folder of huggingface_hub's cache, for the test server; sleeps do nothing."""
+    """Fixture: the folder of huggingface_hub's cache, for the test server; sleeps do
+    nothing.
+    """
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return tmp_path / "hub"
 
 
-def fetch(named=NAMED):
-    return pathlib.Path(hub.fetch(named, "--checkpoint"))
+def fetch(reference=NAMED):
+    return pathlib.Path(hub.fetch(reference, "--checkpoint"))
 
 
-def refusal(named=NAMED):
+def refusal(reference=NAMED):
     with pytest.raises(ValueError) as raised:
-        fetch(named)
+        fetch(reference)
     line = str(raised.value)
     assert line.startswith("--checkpoint: ") and "\n" not in line
     return line
@@ -61,7 +63,7 @@ def test_a_file_is_fetched_once_and_is_there_without_a_network(server, cache):
     assert fetch() == path and len(server.asked) == 1
 
 
-def test_pickled_weights_are_taken_where_there_are_no_others(server, cache):
+def test_pickled_weights_are_used_if_there_are_no_others(server, cache):
     del server.files[REPOSITORY, "model.safetensors"]
     path = fetch()
     assert path.name == "pytorch_model.bin" and path.read_bytes() == PICKLED
@@ -82,7 +84,7 @@ def test_offline_the_cache_may_know_the_pickled_weights_alone(
 
 
 @cases.each(
-    ("named", "told"),
+    ("reference", "message"),
     [
         (f"hf:{REPOSITORY}", "got '': a branch or tag can move"),
         (f"hf:{REPOSITORY}@main", f"got 'main'.*write hf:{REPOSITORY}@COMMIT"),
@@ -92,14 +94,14 @@ def test_offline_the_cache_may_know_the_pickled_weights_alone(
         (f"hf:timm/../x@{COMMIT}", "must be hf:OWNER/NAME@COMMIT"),
     ],
 )
-def test_what_is_not_pinned_is_refused(named, told, server, cache):
-    line = refusal(named)
-    assert re.search(told, line)
+def test_references_without_a_commit_are_refused(reference, message, server, cache):
+    line = refusal(reference)
+    assert re.search(message, line)
     assert not server.asked
 
 
 @cases.each(
-    ("change", "told"),
+    ("change", "message"),
     [
         (
             {"files": {}},
@@ -124,16 +126,16 @@ def test_what_is_not_pinned_is_refused(named, told, server, cache):
         ),
     ],
 )
-def test_what_cannot_be_had_says_why_and_what_to_do(
-    change, told, server, cache, monkeypatch
+def test_failed_downloads_say_why_and_what_to_do(
+    change, message, server, cache, monkeypatch
 ):
     for key, value in change.items():
         monkeypatch.setattr(server, key, value)
-    assert told.replace("URL", f"{server.url}/{REPOSITORY}") in refusal()
+    assert message.replace("URL", f"{server.url}/{REPOSITORY}") in refusal()
     assert not [*cache.glob("*/blobs/*.incomplete")]
 
 
-def test_a_commit_that_is_not_there(server, cache):
+def test_a_missing_commit_is_refused(server, cache):
     line = refusal(f"hf:{REPOSITORY}@{OTHER}")
     assert "has no such commit" in line and f"{REPOSITORY}/commits/main" in line
 
@@ -158,7 +160,7 @@ def test_without_the_package_it_says_what_to_install_or_fetch(monkeypatch):
     assert f"/resolve/{COMMIT}/model.safetensors elsewhere" in line
 
 
-def test_what_was_changed_in_the_cache_is_refused_and_fetched_again(server, cache):
+def test_files_changed_in_the_cache_are_refused_and_downloaded_again(server, cache):
     stored = fetch().resolve()
     stored.chmod(0o600)
     stored.write_bytes(WEIGHTS[:-1] + b"x")
@@ -167,7 +169,7 @@ def test_what_was_changed_in_the_cache_is_refused_and_fetched_again(server, cach
     assert fetch().read_bytes() == WEIGHTS
 
 
-def test_the_cache_is_where_hf_home_says(server, tmp_path):
+def test_the_cache_follows_hf_home(server, tmp_path):
     code = "import sys; from jbias.runtime import hub; print(hub.fetch(*sys.argv[1:]))"
     env = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": server.url}
     env.pop("HF_HUB_CACHE", None)
@@ -200,7 +202,7 @@ ODD_HEADERS = {
 
 
 @cases.each("name", ODD_HEADERS)
-def test_an_answer_that_cannot_be_trusted_writes_nothing(name, server, cache):
+def test_an_untrusted_answer_writes_nothing(name, server, cache):
     """No file is written inside or outside the cache."""
     server.headers, reason = ODD_HEADERS[name]
     line = refusal()
@@ -209,7 +211,9 @@ def test_an_answer_that_cannot_be_trusted_writes_nothing(name, server, cache):
     assert not written
 
 
-def test_more_bytes_than_said_or_than_the_limit_are_cut_off(server, cache, monkeypatch):
+def test_bodies_longer_than_announced_or_the_limit_are_cut_off(
+    server, cache, monkeypatch
+):
     server.headers, server.extra = {"Content-Length": None}, b"x" * 10**7
     monkeypatch.setenv(hub.LIMIT_VARIABLE, "0.001")
     assert "is sent without its size, above the limit of 0.001 GiB" in refusal()
@@ -246,13 +250,13 @@ def test_a_busy_server_is_waited_for_as_long_as_it_asks(server, cache, capsys):
     assert capsys.readouterr().err.count("too many requests; waiting 7 seconds") == 2
 
 
-@pytest.mark.parametrize(("busy", "after"), [(9, "1"), (1, "3600")])
-def test_a_server_that_stays_busy_is_given_up(busy, after, server, cache):
-    server.busy, server.retry_after = busy, after
-    assert f"(429, too many requests); try again in {after} seconds" in refusal()
+@pytest.mark.parametrize(("busy", "retry_after"), [(9, "1"), (1, "3600")])
+def test_a_server_that_stays_busy_is_an_error(busy, retry_after, server, cache):
+    server.busy, server.retry_after = busy, retry_after
+    assert f"(429, too many requests); try again in {retry_after} seconds" in refusal()
 
 
-def test_a_slow_body_is_told_of_and_given_up(server, cache, monkeypatch, capsys):
+def test_a_slow_body_is_reported_and_aborted(server, cache, monkeypatch, capsys):
     server.drip = 0.02
     monkeypatch.setattr(hub, "_QUIET_SECONDS", 0.1)
     monkeypatch.setattr(hub, "_SLOW_SECONDS", 0.5)
@@ -260,9 +264,7 @@ def test_a_slow_body_is_told_of_and_given_up(server, cache, monkeypatch, capsys)
     assert f"jbias: fetching hf:{REPOSITORY}: 0 of 0 MB" in capsys.readouterr().err
 
 
-def test_headers_that_come_letter_by_letter_are_told_of_and_given_up(
-    server, cache, monkeypatch, capsys
-):
+def test_slow_headers_are_reported_and_aborted(server, cache, monkeypatch, capsys):
     server.header_drip = 0.02
     monkeypatch.setattr(hub, "_QUIET_SECONDS", 0.1)
     monkeypatch.setattr(hub, "_HEADERS_SECONDS", 0.5)
@@ -273,7 +275,7 @@ def test_headers_that_come_letter_by_letter_are_told_of_and_given_up(
     assert "jbias: waiting for 127.0.0.1" in capsys.readouterr().err
 
 
-def test_nothing_but_the_file_is_asked_for_and_a_token_is_sent(server, tmp_path):
+def test_only_the_file_is_requested_and_the_token_is_sent(server, tmp_path):
     """In a new process, because huggingface_hub sends some requests once per process."""
     code = (
         "from jbias.runtime import hub; hub._open_as_it_is = hub._open\n"

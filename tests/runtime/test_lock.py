@@ -1,4 +1,6 @@
-"""A lock has one owner, whose process is named, and is taken over if it shows no life."""
+"""A lock has one owner, whose process is named in errors, and is taken over if the owner
+is silent.
+"""
 
 import errno
 import fcntl
@@ -50,8 +52,8 @@ def holder(path):
     """Fixture: start another process that holds the lock until the test ends."""
     started = []
 
-    def start(before: str = "") -> subprocess.Popen:
-        code = HOLDER.format(before=before)
+    def start(setup: str = "") -> subprocess.Popen:
+        code = HOLDER.format(before=setup)
         process = subprocess.Popen(
             [sys.executable, "-c", code, str(path)],
             cwd=smoke_runs.ROOT,
@@ -77,33 +79,34 @@ def refused(path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("before", ["", ABROAD], ids=["here", "abroad"])
-def test_a_live_owner_is_named_and_the_other_refused(path, holder, before):
-    process = holder(before)
+@pytest.mark.parametrize("setup", ["", ABROAD], ids=["here", "abroad"])
+def test_a_live_owner_is_named_and_the_other_refused(path, holder, setup):
+    process = holder(setup)
     for _ in range(2):  # A refusal takes nothing from the owner.
         line = refused(path)
         assert f"process {process.pid} on " in line
-        assert ("host-a" in line) == bool(before)
+        assert ("host-a" in line) == bool(setup)
         assert re.search(r"since 20\d\d-.*, last sign of life \d+ s ago; wait", line)
         assert lock.is_held(path)
     assert process.poll() is None
 
 
-@pytest.mark.parametrize("before", ["", ABROAD], ids=["here", "abroad"])
-def test_the_lock_of_a_killed_owner_is_taken_over_and_told(path, holder, before):
-    process = holder(before)
+@pytest.mark.parametrize("setup", ["", ABROAD], ids=["here", "abroad"])
+def test_the_lock_of_a_killed_owner_is_taken_over_with_a_message(path, holder, setup):
+    process = holder(setup)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    said, began = [], time.monotonic()
-    with lock.acquire(path, "is at work here", said.append):
+    lines, began = [], time.monotonic()
+    with lock.acquire(path, "is at work here", lines.append):
         assert lock.is_held(path)
-        assert f"took over the lock of process {process.pid} on" in said[-1]
+        assert f"took over the lock of process {process.pid} on" in lines[-1]
     waited = time.monotonic() - began >= lock.PATIENCE_SECONDS
-    assert waited == bool(before)  # The kernel knows of its own at once.
+    # The kernel releases locks of its own processes immediately.
+    assert waited == bool(setup)
     assert not lock.is_held(path)
 
 
-def test_an_owner_abroad_is_gone_only_once_it_is_silent(path, holder, monkeypatch):
+def test_an_owner_on_another_host_is_lost_only_if_silent(path, holder, monkeypatch):
     """The file's age and the clocks of other machines do not matter."""
     holder(ABROAD)
     os.utime(path, (1, 1))
@@ -115,18 +118,18 @@ def test_an_error_releases_the_lock_as_well(path):
     with pytest.raises(RuntimeError), lock.acquire(path, "is at work here"):
         raise RuntimeError("ended")
     assert path.read_bytes() == b""
-    said = []
-    with lock.acquire(path, "is at work here", said.append):
-        assert said == []
+    lines = []
+    with lock.acquire(path, "is at work here", lines.append):
+        assert lines == []
 
 
-def test_a_released_lock_names_nobody(path):
-    said = []
+def test_a_released_lock_has_no_owner(path):
+    lines = []
     for _ in range(2):
-        with lock.acquire(path, "is at work here", said.append):
+        with lock.acquire(path, "is at work here", lines.append):
             assert json.loads(path.read_text())["pid"] == os.getpid()
         assert path.read_text() == ""
-    assert not said
+    assert not lines
 
 
 @pytest.mark.slow
@@ -137,7 +140,7 @@ def test_a_damaged_lock_is_waited_for_and_taken(path, content):
         assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
-def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
+def test_the_old_owner_is_stopped_before_it_writes(path, monkeypatch):
     with lock.acquire(path, "is at work here") as own_lock:
         own_lock.check()
         monkeypatch.setattr(lock, "boot_id", lambda: "another kernel")
@@ -151,7 +154,7 @@ def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
             own_lock.check()  # Also once the other has ended.
 
 
-def test_a_late_sign_of_life_goes_into_no_other_file(path, tmp_path, monkeypatch):
+def test_a_late_beat_is_written_to_no_other_file(path, tmp_path, monkeypatch):
     late, slow = threading.Event(), threading.Event()
     monkeypatch.setattr(lock, "BEAT_SECONDS", 0.01)
 
@@ -163,21 +166,22 @@ def test_a_late_sign_of_life_goes_into_no_other_file(path, tmp_path, monkeypatch
         monkeypatch.setattr(lock.Lock, "check", check)
         assert slow.wait(10)
     thread = next(t for t in threading.enumerate() if t.name == "lock beats")
-    others = [(tmp_path / str(i)).open("w") for i in range(3)]
+    # New files get the descriptor of the released lock.
+    other_files = [(tmp_path / str(i)).open("w") for i in range(3)]
     with lock.acquire(path, "begins next"):
         late.set()
         thread.join(10)
         assert json.loads(path.read_text())["token"] != own_lock.owner.token
-    for other in others:
-        other.close()
-        assert (tmp_path / other.name).read_text() == ""
+    for file in other_files:
+        file.close()
+        assert (tmp_path / file.name).read_text() == ""
 
 
-def no_locks(file, how):
+def no_locks(file, operation):
     raise OSError(errno.ENOLCK, "No locks available")
 
 
-def test_a_directory_that_goes_away_or_changes_is_seen(tmp_path):
+def test_a_removed_or_replaced_directory_is_detected(tmp_path):
     run = epath.Path(tmp_path / "run")
     run.mkdir()
     with lock.acquire(run / "lock", "is at work here") as own_lock:
@@ -198,18 +202,18 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_held(path, monkeypatch):
     """A process that opened the file before would hold a lock that no process sees."""
     flock, removed = fcntl.flock, []
 
-    def late(file, how):
+    def late(file, operation):
         if not removed:
             removed.append(path.unlink())
-        flock(file, how)
+        flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
     with lock.acquire(path, "is at work here") as own_lock:
         own_lock.check()
 
 
-def test_errors_of_the_disk_are_no_refusals(path, monkeypatch):
-    def failing(file, how):
+def test_disk_errors_are_raised_unchanged(path, monkeypatch):
+    def failing(file, operation):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(fcntl, "flock", failing)
@@ -220,7 +224,7 @@ def test_errors_of_the_disk_are_no_refusals(path, monkeypatch):
         pass
 
 
-def test_whose_it_is_is_known_as_long_as_it_is_held(path, holder):
+def test_the_owner_is_known_while_the_lock_is_held(path, holder):
     """A second start that is refused does not change the first one's log."""
     assert not lock.is_held_elsewhere(path)
     with lock.acquire(path, "is at work here"):
@@ -235,16 +239,16 @@ def test_whose_it_is_is_known_as_long_as_it_is_held(path, holder):
 @cases.each("kind", ["folder", "link", "dangling link", "pipe"])
 def test_a_lock_that_is_no_plain_file_is_refused_in_one_line(tmp_path, kind):
     """The target of a link is not overwritten."""
-    place, mine = epath.Path(tmp_path / kind), tmp_path / "mine"
-    mine.write_text("precious")
+    place, target = epath.Path(tmp_path / kind), tmp_path / "mine"
+    target.write_text("precious")
     if kind == "folder":
         place.mkdir()
     elif kind == "pipe":
         os.mkfifo(place)
     else:
-        os.symlink(mine if kind == "link" else tmp_path / "nowhere", place)
+        os.symlink(target if kind == "link" else tmp_path / "nowhere", place)
     refused = pytest.raises(ValueError, match="must be a plain file.*; remove it")
     with refused, lock.acquire(place, "is at work here"):
         pass
-    assert mine.read_text() == "precious"
+    assert target.read_text() == "precious"
     assert not lock.is_held(place)

@@ -10,27 +10,30 @@ from jbias.runtime import mesh
 from tests import cases
 
 
-def devices(processes: int, each: int) -> list:
+def devices(processes: int, per_process: int) -> list:
     """Return fake devices of several processes, with the attributes that a mesh uses."""
     return [
-        types.SimpleNamespace(process_index=p, id=p * each + i, platform="cpu")
+        types.SimpleNamespace(process_index=p, id=p * per_process + i, platform="cpu")
         for p in range(processes)
-        for i in range(each)
+        for i in range(per_process)
     ]
 
 
 @pytest.fixture
 def make(monkeypatch):
     """Fixture: `mesh.make` on fake devices; returns their grid."""
-    made = lambda grid, axes, **_: types.SimpleNamespace(
-        devices=grid, shape=dict(zip(axes, grid.shape)), axis_names=axes
-    )
-    monkeypatch.setattr(jax.sharding, "Mesh", made)
+
+    def fake_mesh(grid, axes, **_):
+        return types.SimpleNamespace(
+            devices=grid, shape=dict(zip(axes, grid.shape)), axis_names=axes
+        )
+
+    monkeypatch.setattr(jax.sharding, "Mesh", fake_mesh)
     return mesh.make
 
 
 @cases.each(
-    ("processes", "each", "seeds", "shape"),
+    ("processes", "per_process", "seeds", "shape"),
     [
         (2, 1, 4, (2, 1)),  # Two seeds in each process.
         (4, 1, 2, (2, 2)),  # Two processes for a seed.
@@ -42,36 +45,36 @@ def make(monkeypatch):
         (64, 4, 10, (2, 128)),
     ],
 )
-def test_seeds_are_spread_so_that_processes_are_whole(
-    make, processes, each, seeds, shape
+def test_seeds_are_spread_over_whole_processes(
+    make, processes, per_process, seeds, shape
 ):
-    grid = make(0, seeds, devices=devices(processes, each)).devices
+    grid = make(0, seeds, devices=devices(processes, per_process)).devices
     assert grid.shape == shape
-    assert [device.id for device in grid.flat] == [*range(processes * each)]
+    assert [device.id for device in grid.flat] == [*range(processes * per_process)]
 
 
-def test_shares_that_would_cut_processes_are_refused(make):
+def test_shares_that_would_split_processes_are_refused(make):
     with pytest.raises(ValueError, match="whole processes per share or whole shares"):
         make(0, 2, 2, devices=devices(3, 2))
 
 
 @cases.each(
-    ("processes", "each", "seeds"),
+    ("processes", "per_process", "seeds"),
     [(2, 1, 4), (4, 1, 2), (2, 4, 8), (2, 4, 2), (3, 4, 6), (64, 4, 10)],
 )
 def test_every_process_reads_its_part_of_examples(
-    make, monkeypatch, processes, each, seeds
+    make, monkeypatch, processes, per_process, seeds
 ):
-    """For batches along "data", and for arrays along both axes."""
-    device_mesh = make(0, seeds, devices=devices(processes, each))
+    """Tested for batches along "data" and for arrays along both axes."""
+    device_mesh = make(0, seeds, devices=devices(processes, per_process))
     owners = np.vectorize(lambda device: device.process_index)(device_mesh.devices)
     for process in range(processes):
-        monkeypatch.setattr(jax, "process_index", lambda now=process: now)
+        monkeypatch.setattr(jax, "process_index", lambda index=process: index)
         for axes, grid in (
             (("data",), owners),
             (("seed", "data"), owners.reshape(1, -1)),
         ):
-            part, parts, own = mesh.local_part(device_mesh, axes)
+            part, num_parts, size = mesh.local_part(device_mesh, axes)
             columns = np.unique(np.nonzero(grid == process)[1])
-            assert columns.tolist() == [*range(part * own, (part + 1) * own)]
-            assert parts * own == grid.shape[1]
+            assert columns.tolist() == [*range(part * size, (part + 1) * size)]
+            assert num_parts * size == grid.shape[1]

@@ -9,13 +9,13 @@ from jbias.runtime import messages, signals
 from tests import cases
 
 
-def test_it_is_one_line_that_a_terminal_does_not_obey():
+def test_messages_are_one_line_without_terminal_codes():
     line = messages.one_line("a\nb \x1b[2J\u202e \0 é\U0001f600\ud800")
     assert line == "a b \\x1b[2J\\u202e \\x00 é\U0001f600\\ud800"
     assert line.encode()  # It can be written.
 
 
-def test_what_a_table_holds_keeps_its_spaces():
+def test_cells_of_tables_keep_their_spaces():
     assert messages.printable("1\u202f024 \u00b1 2\u00a0% \x1b\t") == (
         "1\u202f024 \u00b1 2\u00a0% \\x1b\\t"
     )
@@ -36,7 +36,7 @@ def raised(error):
 
 
 @cases.each("error", [SystemExit(0), SystemExit(None), Stop("x"), ValueError("x")])
-def test_what_ends_the_program_inside_a_users_code_is_an_error_of_it(error):
+def test_exits_inside_user_code_are_errors_of_that_code(error):
     with (
         pytest.raises(
             messages.UserCodeError, match=r"my\.py.*: (SystemExit|Stop|ValueE)"
@@ -52,7 +52,7 @@ def test_what_ends_the_program_inside_a_users_code_is_an_error_of_it(error):
 
 
 @cases.each("error", [KeyboardInterrupt(), signals.Interrupted("SIGTERM")])
-def test_what_a_person_or_a_scheduler_stops_is_no_error_of_a_users_code(error):
+def test_interrupts_are_no_errors_of_user_code(error):
     with pytest.raises(type(error)), messages.user_code(__file__, 1, catch_all=True):
         raised(error)
 
@@ -73,7 +73,7 @@ os._exit({after})
 
 
 @cases.each(
-    ("inside", "after", "code"),
+    ("inside", "exit_code", "code"),
     [
         ("os._exit(0)", 0, 1),
         ("os._exit(3)", 0, 3),
@@ -82,8 +82,8 @@ os._exit({after})
         ("os.fork() or os._exit(0); os.wait()", 4, 4),
     ],
 )
-def test_an_exit_without_more_ado_is_not_exit_code_0(inside, after, code):
-    program = EXIT.format(inside=inside, after=after)
+def test_os_exit_in_user_code_is_not_exit_code_0(inside, exit_code, code):
+    program = EXIT.format(inside=inside, after=exit_code)
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
@@ -91,7 +91,7 @@ def test_an_exit_without_more_ado_is_not_exit_code_0(inside, after, code):
     assert ("error in my.py: os._exit(0)" in ran.stderr) == (code == 1)
 
 
-def test_a_users_code_that_calls_sys_exit_is_named_as_that():
+def test_the_error_names_user_code_that_calls_sys_exit():
     with (
         pytest.raises(messages.UserCodeError, match=r"calls sys\.exit\(0\); remove"),
         messages.user_code("my.py", 1),

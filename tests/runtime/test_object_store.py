@@ -32,11 +32,11 @@ def run(store, request, monkeypatch):
     return files.resolve(f"gs://{gcs_server.BUCKET}/{request.node.name}/run")
 
 
-def hush(line: str) -> None:
+def ignore(line: str) -> None:
     del line
 
 
-def test_what_is_written_is_there_and_nothing_else(store, run):
+def test_written_files_exist_and_nothing_else(store, run):
     files.write(run / "a.json", "old")
     with files.translate_os_errors("a.json"):
         files.write(run / "a.json", "new")
@@ -57,18 +57,18 @@ def test_an_object_is_not_written_twice_a_second(store, run, monkeypatch):
     assert time.monotonic() - began >= 0.8
 
 
-def test_another_processes_objects_are_seen_at_once(store, run):
+def test_another_processes_objects_are_seen_immediately(store, run):
     """gcsfs itself would return its cached listing."""
     files.write(run / "evals" / "1.jsonl", "x")
     assert [p.name for p in (run / "evals").iterdir()] == ["1.jsonl"]
-    content, at = b"y", f"{run.parts[-2]}/run/evals/2.jsonl"
-    about = {**store.held.get_file_obj(gcs_server.BUCKET, at.replace("2", "1"))}
-    store.held.create_file(gcs_server.BUCKET, at, content, about | {"name": at})
+    name = f"{run.parts[-2]}/run/evals/2.jsonl"
+    metadata = {**store.held.get_file_obj(gcs_server.BUCKET, name.replace("2", "1"))}
+    store.held.create_file(gcs_server.BUCKET, name, b"y", metadata | {"name": name})
     assert (run / "evals" / "2.jsonl").exists()
     assert sorted(p.name for p in (run / "evals").iterdir()) == ["1.jsonl", "2.jsonl"]
 
 
-def test_only_one_of_two_that_replace_the_same_does(store, run):
+def test_only_one_of_two_concurrent_replacements_succeeds(store, run):
     first = object_store.replace(run / "x", b"1", 0)
     with pytest.raises(FileExistsError):
         object_store.replace(run / "x", b"2", 0)
@@ -80,7 +80,7 @@ def test_only_one_of_two_that_replace_the_same_does(store, run):
 
 def test_a_live_owner_is_named_and_the_other_refused(store, run):
     path = run / "lock"
-    with lock.acquire(path, "is at work here", hush) as own_lock:
+    with lock.acquire(path, "is at work here", ignore) as own_lock:
         time.sleep(0.3)
         own_lock.check()
         assert lock.is_held(path)
@@ -93,20 +93,20 @@ def test_a_live_owner_is_named_and_the_other_refused(store, run):
             pytest.raises(
                 ValueError, match=f"is at work here: process {content['pid']} "
             ),
-            lock.acquire(path, "is at work here", hush),
+            lock.acquire(path, "is at work here", ignore),
         ):
             pass
         own_lock.check()
     assert not lock.is_held(path) and not path.exists()
 
 
-def test_a_silent_owner_is_taken_over_and_learns_it(store, run, monkeypatch):
-    path, said = run / "lock", []
+def test_a_silent_owner_is_taken_over_and_stopped(store, run, monkeypatch):
+    path, lines = run / "lock", []
     monkeypatch.setattr(lock, "BEAT_SECONDS", 60.0)  # Neither shows more than one.
-    with lock.acquire(path, "is at work here", hush) as own_lock:
-        with lock.acquire(path, "is at work here", said.append) as new:
-            assert "the lock is taken over after" in said[0]
-            assert f"took over the lock of {own_lock.owner}" in said[-1]
+    with lock.acquire(path, "is at work here", ignore) as own_lock:
+        with lock.acquire(path, "is at work here", lines.append) as new:
+            assert "the lock is taken over after" in lines[0]
+            assert f"took over the lock of {own_lock.owner}" in lines[-1]
             with pytest.raises(
                 OSError, match="taken over by process .* continues there"
             ):
@@ -117,14 +117,14 @@ def test_a_silent_owner_is_taken_over_and_learns_it(store, run, monkeypatch):
         assert not path.exists()
 
 
-def test_of_two_that_find_a_silent_owner_one_is_refused(store, run):
+def test_only_one_of_two_processes_takes_over_a_silent_owner(store, run):
     object_store.replace(run / "lock", b"{", 0)
-    held, refused = [], []
+    owners, refused = [], []
 
     def start():
         try:
-            with lock.acquire(run / "lock", "is at work here", hush):
-                held.append(1)
+            with lock.acquire(run / "lock", "is at work here", ignore):
+                owners.append(1)
                 time.sleep(1.0)
         except ValueError as error:
             refused.append(str(error))
@@ -134,11 +134,11 @@ def test_of_two_that_find_a_silent_owner_one_is_refused(store, run):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(held) == len(refused) == 1
+    assert len(owners) == len(refused) == 1
     assert "another process is at work here: process " in refused[0]
 
 
-def test_an_answer_that_is_lost_takes_no_lock_away(store, run, monkeypatch):
+def test_a_lost_answer_does_not_lose_the_lock(store, run, monkeypatch):
     """The repeated request finds the object that the first request wrote."""
     real = object_store.replace
 
@@ -147,12 +147,12 @@ def test_an_answer_that_is_lost_takes_no_lock_away(store, run, monkeypatch):
         return real(path, content, generation)
 
     monkeypatch.setattr(object_store, "replace", lost)
-    with lock.acquire(run / "lock", "is at work here", hush) as own_lock:
+    with lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
         own_lock.check()
 
 
-def test_a_workdir_that_goes_away_is_seen(store, run):
-    with lock.acquire(run / "lock", "is at work here", hush) as own_lock:
+def test_a_removed_workdir_is_detected(store, run):
+    with lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
         run.rmtree()
         with pytest.raises(
             OSError, match="run has disappeared .*the same command again"
@@ -160,14 +160,14 @@ def test_a_workdir_that_goes_away_is_seen(store, run):
             own_lock.check()
 
 
-def test_what_a_network_does_is_an_error_of_one_line(store, run, monkeypatch):
-    """A broken connection is no OSError by itself."""
+def test_network_errors_are_one_line(store, run, monkeypatch):
+    """A broken connection is not an OSError by itself."""
 
     def broken(method: str, name: str) -> None:
         raise ConnectionError
 
     monkeypatch.setattr(object_store.filesystem(), "hurried", True)
-    with lock.acquire(run / "lock", "is at work here", hush) as own_lock:
+    with lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
         monkeypatch.setattr(store.held, "before", broken)
         line = r"run: cannot be written \(Server disconnected\); .* check the network,"
         with pytest.raises(OSError, match=line):
@@ -193,7 +193,9 @@ def test_two_processes_may_write_one_log(store, run):
     assert path.read_text() == "one\ntwo\nthree\n"
 
 
-def test_a_log_comes_after_some_seconds_and_after_failures(store, run, monkeypatch):
+def test_logs_are_written_after_some_seconds_and_after_failures(
+    store, run, monkeypatch
+):
     monkeypatch.setattr(object_store, "LOG_SECONDS", 0.1)
     path, real = run / "log.txt", object_store.replace
     files.append(path, "one")
@@ -212,90 +214,90 @@ def test_a_log_comes_after_some_seconds_and_after_failures(store, run, monkeypat
     assert len(failed) == 2 and path.read_text() == "one\n"
 
 
-def test_a_folder_that_is_moved_is_whole_here_or_there(store, run, monkeypatch):
-    """After a kill at any request of the move."""
+def test_a_moved_folder_is_complete_at_one_of_both_places(store, run, monkeypatch):
+    """The move is killed at every request."""
     names = ("state/d/1", "state/commit_success.txt", "commit_success.txt", "_META")
-    source, target, real = run / "8", run / "damaged" / "8", {}
-    for which in ("cp_file", "rm_file"):
-        real[which] = getattr(object_store.filesystem(), which)
-    done, left = False, 0
+    source, target, methods = run / "8", run / "damaged" / "8", {}
+    for method in ("cp_file", "rm_file"):
+        methods[method] = getattr(object_store.filesystem(), method)
+    done, requests_left = False, 0
 
-    def counted(which):
+    def counted(method):
         def call(*args):
-            nonlocal left
-            left -= 1
-            if left < 0:
+            nonlocal requests_left
+            requests_left -= 1
+            if requests_left < 0:
                 raise KeyboardInterrupt
-            return real[which](*args)
+            return methods[method](*args)
 
         return call
 
-    for which in real:
-        monkeypatch.setattr(object_store.filesystem(), which, counted(which))
+    for method in methods:
+        monkeypatch.setattr(object_store.filesystem(), method, counted(method))
     for kill in range(20):
-        left = 10**9
+        requests_left = 10**9
         for folder in (source, target):
             for path in object_store.filesystem().find(str(folder)):
-                real["rm_file"](path)
+                methods["rm_file"](path)
         for name in names:
             files.write(source / name, name)
-        left, done = kill, True
+        requests_left, done = kill, True
         try:
             files.move(source, target)
         except KeyboardInterrupt:
             done = False
-        whole = [f for f in (source, target) if (f / "commit_success.txt").exists()]
-        assert whole
-        assert {(whole[0] / n).read_text() for n in names} == set(names)
+        complete = [f for f in (source, target) if (f / "commit_success.txt").exists()]
+        assert complete
+        assert {(complete[0] / n).read_text() for n in names} == set(names)
         if done:
             break
-    assert done and kill == 2 * len(names) and whole == [target]
+    assert done and kill == 2 * len(names) and complete == [target]
 
 
-def test_copies_for_readers_follow_what_is_there(store, run, tmp_path, monkeypatch):
+def test_local_copies_follow_the_store(store, run, tmp_path, monkeypatch):
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path))
     for name in ("log.txt", "evals/4.jsonl", "evals/8.jsonl", "checkpoints/4/state/d"):
         files.write(run / name, name)
     pattern = f"{run.parent}/r*"
-    here = pathlib.Path(files.local_copy(pattern, "--runs", checkpoints=False))
-    assert here.name == "r*" and here.parent.is_relative_to(tmp_path)
-    here = here.parent / "run"
-    copies = sorted(p.relative_to(here).as_posix() for p in here.rglob("*.*"))
+    copy = pathlib.Path(files.local_copy(pattern, "--runs", checkpoints=False))
+    assert copy.name == "r*" and copy.parent.is_relative_to(tmp_path)
+    copy = copy.parent / "run"
+    copies = sorted(p.relative_to(copy).as_posix() for p in copy.rglob("*.*"))
     assert copies == ["evals/4.jsonl", "evals/8.jsonl", "log.txt"]
-    at = (here / "log.txt").stat().st_mtime
-    assert abs(at - object_store.read(run / "log.txt").updated) < 1e-3
+    modified = (copy / "log.txt").stat().st_mtime
+    assert abs(modified - object_store.read(run / "log.txt").updated) < 1e-3
     files.write(run / "evals" / "8.jsonl", "longer than before")
     files.discard(run / "log.txt")
     files.local_copy(pattern, "--runs", checkpoints=True)
-    assert (here / "evals" / "8.jsonl").read_text() == "longer than before"
-    assert not (here / "log.txt").exists()
-    assert not (here / "checkpoints").exists()  # Never committed.
+    assert (copy / "evals" / "8.jsonl").read_text() == "longer than before"
+    assert not (copy / "log.txt").exists()
+    assert not (copy / "checkpoints").exists()  # Never committed.
     files.write(run / "checkpoints" / "4" / "commit_success.txt", "")
     files.local_copy(pattern, "--runs", checkpoints=True)
-    assert (here / "checkpoints" / "4" / "state" / "d").exists()
+    assert (copy / "checkpoints" / "4" / "state" / "d").exists()
     with pytest.raises(ValueError, match="--runs: nothing is at gs://bucket/no"):
         files.local_copy(f"gs://{gcs_server.BUCKET}/no*", "--runs")
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("s3://bucket/run", "gs:// is the only supported object store; mount it"),
         ("gs://bucket", "must be gs://BUCKET/FOLDER"),
     ],
 )
-def test_what_is_no_place_is_refused(path, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_paths_are_refused(path, message):
+    with pytest.raises(ValueError, match=message):
         files.resolve(path)
 
 
-def test_without_the_extra_it_is_named(monkeypatch):
+def test_errors_name_the_missing_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'jbias\[gcs\]'$"):
         files.resolve("gs://bucket/run")
 
 
-def test_without_a_login_it_is_asked_for(monkeypatch):
+def test_errors_ask_for_a_missing_login(monkeypatch):
     def nobody():
         raise exceptions.DefaultCredentialsError("none")
 
@@ -305,27 +307,27 @@ def test_without_a_login_it_is_asked_for(monkeypatch):
         files.resolve("gs://bucket/run")
 
 
-def test_a_bucket_that_is_not_there_is_named(store):
+def test_errors_name_a_missing_bucket(store):
     workdir = files.resolve("gs://nowhere/run")
     with (
         pytest.raises(ValueError, match="there is no bucket 'nowhere'"),
-        workdirs.claim(workdir, {"seeds": [0]}, hush),
+        workdirs.claim(workdir, {"seeds": [0]}, ignore),
     ):
         pass
 
 
 @pytest.mark.parametrize(("key", "value"), [("write", "wandb"), ("profile", True)])
-def test_what_writes_to_disks_only_is_refused(store, run, key, value):
+def test_options_that_need_a_disk_are_refused(store, run, key, value):
     config = {"run": {key: value}}
     with (
         pytest.raises(ValueError, match=f"config.run.{key}: .* local --workdir"),
-        workdirs.claim(run, config, hush),
+        workdirs.claim(run, config, ignore),
     ):
         pass
 
 
-def test_a_workdir_that_never_became_a_run_goes(store, run):
-    with workdirs.claim(run, {"seeds": [0]}, hush):
+def test_a_workdir_without_a_run_is_removed(store, run):
+    with workdirs.claim(run, {"seeds": [0]}, ignore):
         files.append(run / "log.txt", "said")
     console.flush(run)
     assert not run.exists()

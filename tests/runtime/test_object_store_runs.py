@@ -51,17 +51,17 @@ def start(workdir) -> subprocess.Popen:
     )
 
 
-def ended(process: subprocess.Popen, code: int) -> str:
-    said, _ = process.communicate(timeout=900)
-    assert process.returncode == code, said
-    return said
+def wait_for_exit(process: subprocess.Popen, code: int) -> str:
+    output, _ = process.communicate(timeout=900)
+    assert process.returncode == code, output
+    return output
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     """Return the records of an uninterrupted run on a disk, by file."""
     workdir = tmp_path_factory.mktemp("unbroken") / "run"
-    ended(start(workdir), 0)
+    wait_for_exit(start(workdir), 0)
     return {p.name: p.read_bytes() for p in workdir.glob("evals/*.jsonl")}
 
 
@@ -98,14 +98,14 @@ MOMENTS = (
 
 
 @pytest.mark.slow
-def test_killed_at_any_request_it_ends_with_the_bits_of_a_disk(store, unbroken):
+def test_a_run_killed_at_any_request_gives_the_bits_of_a_run_on_disk(store, unbroken):
     for method, name in MOMENTS:
         process = start("gs://bucket/runs/x")
         with at(store, method, name, process.kill):
-            ended(process, -signal.SIGKILL)
-    said = ended(start("gs://bucket/runs/x"), 0)
-    assert "took over the lock of process" in said
-    assert "resuming" in said
+            wait_for_exit(process, -signal.SIGKILL)
+    output = wait_for_exit(start("gs://bucket/runs/x"), 0)
+    assert "took over the lock of process" in output
+    assert "resuming" in output
     assert_ended(store, unbroken)
     log = store.content("runs/x/log.txt").decode()
     assert len(re.findall("took over the lock", log)) == len(MOMENTS)
@@ -117,20 +117,20 @@ def test_killed_at_any_request_it_ends_with_the_bits_of_a_disk(store, unbroken):
 @pytest.mark.slow
 def test_of_two_jobs_on_one_workdir_the_second_is_refused(store, unbroken):
     first = start("gs://bucket/runs/x")
-    until = time.monotonic() + 120
-    while "runs/x/lock" not in store.names() and time.monotonic() < until:
+    deadline = time.monotonic() + 120
+    while "runs/x/lock" not in store.names() and time.monotonic() < deadline:
         time.sleep(0.1)
-    said = ended(start("gs://bucket/runs/x"), 2)
-    line = said.splitlines()[-1]
+    output = wait_for_exit(start("gs://bucket/runs/x"), 2)
+    line = output.splitlines()[-1]
     assert line.startswith("jbias: workdir: another process is at work in gs://bucket/")
     assert f"process {first.pid} on " in line
-    ended(first, 0)
+    wait_for_exit(first, 0)
     assert_ended(store, unbroken)
 
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_moved_aside(store, unbroken):
-    ended(start("gs://bucket/runs/x"), 0)
+    wait_for_exit(start("gs://bucket/runs/x"), 0)
     store.held.delete_file("bucket", "runs/x/done")
     *_, latest = sorted(
         {int(name.split("/")[3]) for name in store.names("runs/x/checkpoints/")}
@@ -140,16 +140,16 @@ def test_a_damaged_checkpoint_is_moved_aside(store, unbroken):
     content = bytearray(store.content(name))
     content[len(content) // 2] ^= 255
     files.write(f"gs://bucket/{name}", bytes(content))
-    said = ended(start("gs://bucket/runs/x"), 0)
+    output = wait_for_exit(start("gs://bucket/runs/x"), 0)
     assert re.search(
-        f"step {latest} is damaged .*moved to damaged/, falling back", said
+        f"step {latest} is damaged .*moved to damaged/, falling back", output
     )
     assert store.names(f"runs/x/damaged/{latest}/state/")
     assert_ended(store, unbroken)
 
 
 @pytest.mark.slow
-def test_a_network_that_fails_for_some_seconds_is_waited_for(store, unbroken):
+def test_a_network_failure_of_seconds_is_waited_for(store, unbroken):
     def away():
         store.stop()
         time.sleep(8)
@@ -162,13 +162,13 @@ def test_a_network_that_fails_for_some_seconds_is_waited_for(store, unbroken):
 
     process = start("gs://bucket/runs/x")
     with at(store, "POST", r"evals/4\.jsonl$", go):
-        said = ended(process, 0)
-    assert "Traceback" not in said
+        output = wait_for_exit(process, 0)
+    assert "Traceback" not in output
     assert_ended(store, unbroken)
 
 
 @pytest.mark.slow
-def test_a_network_that_is_gone_ends_in_one_line(store, unbroken):
+def test_a_lost_network_ends_the_run_in_one_line(store, unbroken):
     def gone():
         threading.Thread(target=store.stop).start()
         time.sleep(0.5)
@@ -176,21 +176,21 @@ def test_a_network_that_is_gone_ends_in_one_line(store, unbroken):
 
     process = start("gs://bucket/runs/x")
     with at(store, "POST", r"evals/8\.jsonl$", gone):
-        said = ended(process, 2)
-    assert "Traceback" not in said
-    line = said.splitlines()[-1]
+        output = wait_for_exit(process, 2)
+    assert "Traceback" not in output
+    line = output.splitlines()[-1]
     assert line.startswith("jbias: ")
     assert "gs://bucket/runs/x" in line and "cannot be written (" in line
     assert "check the network" in line and "run the same command again" in line
     store.start()
-    said = ended(start("gs://bucket/runs/x"), 0)
-    assert "resuming" in said
+    output = wait_for_exit(start("gs://bucket/runs/x"), 0)
+    assert "resuming" in output
     assert_ended(store, unbroken)
 
 
 @pytest.mark.slow
-def test_it_is_read_from_elsewhere(store, unbroken, tmp_path, capsys):
-    ended(start("gs://bucket/runs/x"), 0)
+def test_a_run_in_a_store_can_be_evaluated(store, unbroken, tmp_path, capsys):
+    wait_for_exit(start("gs://bucket/runs/x"), 0)
     assert cli.main(["--status", "--runs", "gs://bucket/runs"]) == 0
     assert re.search(r"x +done +12/12", capsys.readouterr().out)
     command = (

@@ -21,13 +21,13 @@ def unwritable(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
 
 
-def test_a_folder_that_is_checked_is_left_as_it_was(tmp_path):
+def test_checking_a_folder_does_not_change_it(tmp_path):
     outputs.check_writable_folder(tmp_path / "new/deep")
     outputs.check_writable_folder(tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, unwritable):
+def test_errors_name_an_unwritable_folder(tmp_path, unwritable):
     with pytest.raises(ValueError, match="--out: .*cannot be written .Read-only"):
         outputs.check_writable_folder(tmp_path / "new/deep")
     assert not [*tmp_path.iterdir()]
@@ -36,11 +36,13 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, unwritable):
 def test_stimuli_are_refused_before_their_sets_are_opened(
     tmp_path, unwritable, monkeypatch, capsys
 ):
-    def opened(*_, **__):
+    def fail(*_, **__):
         raise AssertionError("sets were opened")
 
-    monkeypatch.setattr(suites, "open_suite", opened)
-    words = ["--suite=jbias:suites/biases", f"--out={tmp_path}/new"]
-    assert export_stimuli.main(words) == 2
-    said = capsys.readouterr().err
-    assert "cannot be written (Read-only file system); name another folder" in said
+    monkeypatch.setattr(suites, "open_suite", fail)
+    argv = ["--suite=jbias:suites/biases", f"--out={tmp_path}/new"]
+    assert export_stimuli.main(argv) == 2
+    error_text = capsys.readouterr().err
+    assert (
+        "cannot be written (Read-only file system); name another folder" in error_text
+    )

@@ -79,11 +79,11 @@ def config(**entries) -> dict:
     return c.to_dict()
 
 
-def start(folder, number=0, count=1, at=0, *args, of=None, name="config", **env):
+def start(folder, number=0, count=1, port=0, *args, entry=None, name="config", **env):
     """Start one of `count` processes of a run in folder/run."""
     path = folder / f"{name}.py"
-    path.write_text(CONFIG.format(config=of or config()))
-    flags = [f"--coordinator=localhost:{at}", f"--processes={count}"]
+    path.write_text(CONFIG.format(config=entry or config()))
+    flags = [f"--coordinator=localhost:{port}", f"--processes={count}"]
     flags = [*flags, f"--process={number}"] if count > 1 else []
     command = [sys.executable, "-m", "jbias.main", f"--config={path}"]
     paths = os.pathsep.join([str(smoke_runs.ROOT), os.environ.get("PYTHONPATH", "")])
@@ -101,65 +101,70 @@ def start(folder, number=0, count=1, at=0, *args, of=None, name="config", **env)
     )
 
 
-def several(folder, count: int, *args, dies=None, **options) -> list:
+def start_all(folder, count: int, *args, dies=None, **options) -> list:
     """Start all processes; `dies` is (number, signal, number of steps)."""
-    at, started = processes.free_port(), []
+    port, started = processes.free_port(), []
     for number in range(count):
-        mine = dies and dies[0] == number
-        env = {"DIE": f"{int(dies[1])}:{dies[2]}"} if mine else {}
-        started.append(start(folder, number, count, at, *args, **options, **env))
+        is_to_die = dies and dies[0] == number
+        env = {"DIE": f"{int(dies[1])}:{dies[2]}"} if is_to_die else {}
+        started.append(start(folder, number, count, port, *args, **options, **env))
     return started
 
 
-def ended(started: list) -> list[tuple[int, str]]:
+def wait_for_all(started: list) -> list[tuple[int, str]]:
     """Return the exit codes and outputs."""
-    said = [process.communicate(timeout=600)[1] for process in started]
-    return [(process.returncode, output) for process, output in zip(started, said)]
+    outputs = [process.communicate(timeout=600)[1] for process in started]
+    return [(process.returncode, output) for process, output in zip(started, outputs)]
 
 
 @pytest.fixture(scope="module")
-def lone(tmp_path_factory):
+def single_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lone")
-    [(code, said)] = ended([start(folder)])
-    assert code == 0, said
+    [(code, output)] = wait_for_all([start(folder)])
+    assert code == 0, output
     return folder / "run"
 
 
-def assert_alike(workdir, lone) -> None:
+def assert_close_runs(workdir, single_run) -> None:
     """Results may differ by the order of sums, and for images near a decision border."""
-    (step, tree), (other_step, their_record) = saved(workdir), saved(lone)
+    (step, tree), (other_step, other_tree) = saved(workdir), saved(single_run)
     assert step == other_step == 8
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
-        tree,
-        their_record,
+
+    def assert_close(a, b):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+    jax.tree.map(assert_close, tree, other_tree)
+    records, expected_records = (
+        smoke_runs.records(workdir),
+        smoke_runs.records(single_run),
     )
-    ours, theirs = smoke_runs.records(workdir), smoke_runs.records(lone)
-    assert len(ours) == len(theirs) > 0
-    for our_record, their_record in zip(ours, theirs, strict=True):
-        if our_record["metric"] != "shape_bias":
-            assert our_record["value"] == pytest.approx(
-                their_record["value"], rel=1e-3, abs=0.02
+    assert len(records) == len(expected_records) > 0
+    for record, expected in zip(records, expected_records, strict=True):
+        if record["metric"] != "shape_bias":
+            assert record["value"] == pytest.approx(
+                expected["value"], rel=1e-3, abs=0.02
             )
-        if our_record["metric"] == "accuracy":
-            assert abs(our_record["count"] - their_record["count"]) <= 1
-        for result in ("value", "count"):
-            our_record.pop(result), their_record.pop(result)
-        assert our_record == their_record
+        if record["metric"] == "accuracy":
+            assert abs(record["count"] - expected["count"]) <= 1
+        for field in ("value", "count"):
+            record.pop(field), expected.pop(field)
+        assert record == expected
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
-    started = several(tmp_path, 2, dies=(1, signal.SIGTERM, 5))
-    (code, said), (other, _) = ended(started)
-    assert (code, other) == (143, 143), said
+def test_a_signal_to_one_of_two_processes_stops_both_and_four_resume(
+    single_run, tmp_path
+):
+    started = start_all(tmp_path, 2, dies=(1, signal.SIGTERM, 5))
+    (code, output), (other_code, _) = wait_for_all(started)
+    assert (code, other_code) == (143, 143), output
     assert 5 <= saved(tmp_path / "run")[0] <= 7
-    assert "SIGTERM at step" in said
-    done = ended(several(tmp_path, 4))
-    assert [code for code, _ in done] == [0, 0, 0, 0], done
-    assert "resuming" in done[0][1]
-    assert done[1][1] == told_by_0(1, 4) + "\n"
-    assert_alike(tmp_path / "run", lone)
+    assert "SIGTERM at step" in output
+    finished = wait_for_all(start_all(tmp_path, 4))
+    assert [code for code, _ in finished] == [0, 0, 0, 0], finished
+    assert "resuming" in finished[0][1]
+    assert finished[1][1] == line_of_process_0(1, 4) + "\n"
+    assert_close_runs(tmp_path / "run", single_run)
     text = (tmp_path / "run" / "provenance.json").read_text()
     first = json.loads(text)
     assert first["device"]["processes"] == 2 and first["device"]["count"] == 2
@@ -167,69 +172,74 @@ def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_preemption_that_jax_tells_of_stops_both_at_one_step(lone, tmp_path):
+def test_a_preemption_notice_of_jax_stops_both_processes_at_one_step(
+    single_run, tmp_path
+):
     """Uses jax's preemption notice, which orbax checks in its own saves."""
-    results = ended(several(tmp_path, 2, dies=(1, 0, 3)))
+    results = wait_for_all(start_all(tmp_path, 2, dies=(1, 0, 3)))
     assert [code for code, _ in results] == [143, 143], results
-    said = [[x for x in output.splitlines() if "jbias: " in x] for _, output in results]
-    (step,) = {re.search(r"preemption notice at step (\d):", x)[1] for [x] in said}
+    messages = [
+        [x for x in output.splitlines() if "jbias: " in x] for _, output in results
+    ]
+    (step,) = {re.search(r"preemption notice at step (\d):", x)[1] for [x] in messages}
     assert 4 <= int(step) == saved(tmp_path / "run")[0] <= 8
-    [(code, said)] = ended([start(tmp_path)])
-    assert code == 0 and "resuming" in said, said
-    assert_alike(tmp_path / "run", lone)
+    [(code, messages)] = wait_for_all([start(tmp_path)])
+    assert code == 0 and "resuming" in messages, messages
+    assert_close_runs(tmp_path / "run", single_run)
 
 
-def told_by_0(number: int, count: int) -> str:
+def line_of_process_0(number: int, count: int) -> str:
     """Return the line that processes other than 0 print."""
     return f"process {number} of {count}: process 0 reports the progress"
 
 
 @pytest.mark.slow
-def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
+def test_a_lost_process_ends_the_other_and_one_process_resumes(single_run, tmp_path):
     """Both cases: the loss of process 0, with jax's service, and of process 1.
 
-    Then jax prints a trace of C++ before the line; else the line is all that there is.
+    If process 0 is lost, jax prints a trace of C++ before the line; otherwise the line is
+    the whole output.
     """
-    for who, steps in ((1, 5), (0, 3)):
+    for lost_process, steps in ((1, 5), (0, 3)):
         began = time.monotonic()
-        started = several(tmp_path, 2, dies=(who, signal.SIGKILL, steps))
-        started[who].wait(600)
+        started = start_all(tmp_path, 2, dies=(lost_process, signal.SIGKILL, steps))
+        started[lost_process].wait(600)
         lost = time.monotonic()
-        results = ended(started)
-        waited = processes.SILENCE_SECONDS if who else 0
+        results = wait_for_all(started)
+        waited = processes.SILENCE_SECONDS if lost_process else 0
         assert time.monotonic() - lost < waited + 15 + (lost - began) / 10
-        assert results[who][0] == -signal.SIGKILL, results
-        code, said = results[1 - who]
-        assert code == signals.EXIT_LOST == 69, said
+        assert results[lost_process][0] == -signal.SIGKILL, results
+        code, output = results[1 - lost_process]
+        assert code == signals.EXIT_LOST == 69, output
         (line,) = [
             output_line
-            for output_line in said.splitlines()
+            for output_line in output.splitlines()
             if output_line.startswith("jbias: ")
         ]
         assert (
-            f"process {who} of 2" in line
+            f"process {lost_process} of 2" in line
             and "was lost; start all processes again" in line
         )
-        assert "Traceback" not in said
-        assert who == 0 or "***" not in said
-        assert said.splitlines()[-1] == line
-    [(code, said)] = ended([start(tmp_path)])
-    assert code == 0 and "resuming" in said, said
-    assert_alike(tmp_path / "run", lone)
+        assert "Traceback" not in output
+        assert lost_process == 0 or "***" not in output
+        assert output.splitlines()[-1] == line
+    [(code, output)] = wait_for_all([start(tmp_path)])
+    assert code == 0 and "resuming" in output, output
+    assert_close_runs(tmp_path / "run", single_run)
 
 
 @pytest.mark.slow
 def test_different_commands_are_refused_by_name(tmp_path):
-    at = processes.free_port()
+    port = processes.free_port()
     other = config(eval_every="1 epoch", variant="other")
     started = [
-        start(tmp_path, 0, 2, at),
-        start(tmp_path, 1, 2, at, of=other, name="other"),
+        start(tmp_path, 0, 2, port),
+        start(tmp_path, 1, 2, port, entry=other, name="other"),
     ]
-    results = ended(started)
-    for code, said in results:
+    results = wait_for_all(started)
+    for code, output in results:
         assert code == 2, results
-        assert "config.variant: '' != 'other'" in said and said.count("\n") == 1
+        assert "config.variant: '' != 'other'" in output and output.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -259,7 +269,7 @@ SLURM = dict(
 )
 
 
-def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
+def test_slurm_is_detected_and_can_be_overridden(monkeypatch):
     assert processes.identify(None, None, None).count == 1
     for key, value in SLURM.items():
         monkeypatch.setenv(key, value)
@@ -273,7 +283,7 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
 
 
 @cases.each(
-    ("found", "message"),
+    ("detected", "message"),
     [
         (
             RuntimeError("no such pod"),
@@ -283,13 +293,13 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
         (AttributeError("no such name"), f"jax {jax.__version__}: no such name"),
     ],
 )
-def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
+def test_wrong_values_of_a_cluster_are_reported(monkeypatch, detected, message):
     """The message has the version of jax, whose detection may have changed."""
 
     def detect(**_):
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(detected, Exception):
+            raise detected
+        return detected
 
     name = "auto_detect_unset_distributed_params"
     monkeypatch.setattr(clusters.ClusterEnv, name, detect)
@@ -297,14 +307,14 @@ def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
         processes.identify(None, None, None)
 
 
-def test_cores_that_two_tasks_share_are_paid_once():
+def test_cores_shared_by_two_tasks_are_counted_once():
     cores = [("a", [0, 1]), ("a", [1, 2]), ("b", [0])]
     joined = object.__new__(processes.JoinedGroup)
-    joined._hosts = [{"host": host, "cores": some} for host, some in cores]
+    joined._hosts = [{"host": host, "cores": numbers} for host, numbers in cores]
     assert joined.cores == 4
 
 
-def test_the_others_are_told_of_a_checkpoint_without_its_records(tmp_path, monkeypatch):
+def test_a_checkpoint_is_broadcast_without_its_records(tmp_path, monkeypatch):
     """Records are long, and only process 0 needs them."""
     broadcasts, info = (
         [],
@@ -313,7 +323,7 @@ def test_the_others_are_told_of_a_checkpoint_without_its_records(tmp_path, monke
     first = types.SimpleNamespace(
         is_main=True, count=2, broadcast_tree=lambda tree: tree
     )
-    first.broadcast = lambda what, value: broadcasts.append(value) or value
+    first.broadcast = lambda purpose, value: broadcasts.append(value) or value
     store = checkpoints.CheckpointStore(tmp_path, first)
     monkeypatch.setattr(store, "_latest", lambda *_: ((1,), info))
     assert store.restore(None, print) == ((1,), info)
@@ -380,12 +390,12 @@ except ValueError as error:
 """
 
 
-def act(count: int, mode: str = "", numbers=None) -> list[tuple[int, list[str]]]:
+def run_script(count: int, mode: str = "", numbers=None) -> list[tuple[int, list[str]]]:
     """Run SCRIPT in processes of these numbers; return exit codes and printed lines."""
-    at, environment = str(processes.free_port()), {"PYTHONPATH": str(smoke_runs.ROOT)}
+    port, environment = str(processes.free_port()), {"PYTHONPATH": str(smoke_runs.ROOT)}
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(number), str(count), at, mode],
+            [sys.executable, "-c", SCRIPT, str(number), str(count), port, mode],
             env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -398,11 +408,11 @@ def act(count: int, mode: str = "", numbers=None) -> list[tuple[int, list[str]]]
         [line for line in out.splitlines() if not line.startswith("[Gloo]")] or [err]
         for out, err in outputs
     ]
-    return [(p.returncode, said) for p, said in zip(started, lines, strict=True)]
+    return [(p.returncode, text) for p, text in zip(started, lines, strict=True)]
 
 
-def test_two_agree_on_what_each_says_finds_and_stops_for():
-    (code, first), (other, second) = act(2)
+def test_two_processes_agree_on_messages_findings_and_stops():
+    (code, first), (other, second) = run_script(2)
     assert (code, other) == (0, 0), (first, second)
     assert first[:2] == ["[0, 1] 0", "process 1 of 2: no such file"]
     assert second[:2] == ["[0, 1] 0", "no such file"]
@@ -423,34 +433,38 @@ def test_two_agree_on_what_each_says_finds_and_stops_for():
         ("", 2, [0, 0], 2, "not all of 2 processes|did not start at port"),
     ],
 )
-def test_what_ends_one_ends_all_in_one_line(mode, count, numbers, code, message):
-    results = act(count, mode, numbers)
-    assert {ended for ended, _ in results} == {code}, results
-    silent = {"fails": 1, "raises": 0}.get(mode)  # It has told of it by itself.
-    for number, (_, said) in enumerate(results):
-        if number != silent:
-            (line,) = said
-            assert any(part in line for part in message.split("|")), line
+def test_an_error_in_one_process_ends_all_in_one_line(
+    mode, count, numbers, code, message
+):
+    results = run_script(count, mode, numbers)
+    assert {exit_code for exit_code, _ in results} == {code}, results
+    reporting_process = {"fails": 1, "raises": 0}.get(
+        mode
+    )  # It has told of it by itself.
+    for number, (_, lines) in enumerate(results):
+        if number != reporting_process:
+            (line,) = lines
+            assert any(text in line for text in message.split("|")), line
 
 
 @pytest.mark.slow
-def test_a_stop_while_the_others_are_waited_for_is_heard_at_once(tmp_path):
+def test_a_signal_during_the_wait_for_other_processes_stops_immediately(tmp_path):
     process = start(tmp_path, 1, 2, processes.free_port())
     time.sleep(15)  # It waits for 300 seconds.
     process.send_signal(signal.SIGTERM)
-    began, (_, said) = time.monotonic(), process.communicate(timeout=100)
-    assert process.returncode == 143, said
-    assert "SIGTERM before a step was taken" in said and time.monotonic() - began < 10
+    began, (_, output) = time.monotonic(), process.communicate(timeout=100)
+    assert process.returncode == 143, output
+    assert "SIGTERM before a step was taken" in output and time.monotonic() - began < 10
 
 
-def test_an_abort_of_another_origin_stays_one():
+def test_aborts_not_caused_by_jax_are_unchanged():
     """An abort that jax's service did not cause is not reported as a lost process."""
     code = (
         "import os\nfrom jbias.runtime import processes\n"
         "with processes._on_abort(lambda: {why}, lambda *said: print(*said, flush=True)):\n"
         "    os.abort()"
     )
-    for why, ended, said in (
+    for why, exit_code, output in (
         ("None", -signal.SIGABRT, ""),
         ("('lost', 69)", 69, "lost 69\n"),
     ):
@@ -461,12 +475,12 @@ def test_an_abort_of_another_origin_stays_one():
             capture_output=True,
             text=True,
         )
-        assert (done.returncode, done.stdout) == (ended, said), done.stderr
+        assert (done.returncode, done.stdout) == (exit_code, output), done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("hosts", "kept"), [("abb", 0), ("abc", 1)])
-def test_processes_on_unequal_hosts_keep_the_same_test_sets(tmp_path, hosts, kept):
+@pytest.mark.parametrize(("hosts", "num_kept"), [("abb", 0), ("abc", 1)])
+def test_processes_on_unequal_hosts_keep_the_same_test_sets(tmp_path, hosts, num_kept):
     """The host with the most processes decides; otherwise a process would wait.
 
     The room for test sets has the set once, and not twice: alone on its host, a process
@@ -484,13 +498,13 @@ def test_processes_on_unequal_hosts_keep_the_same_test_sets(tmp_path, hosts, kep
     options["train"] |= {"batch": 24, "n": 96}  # A third of each batch is a process's.
     room = 96 + options["valid"]["n"] + 1.3 * count  # In images.
     options["run"]["loading"]["gib"] = room * options["size"] ** 2 * 3 / 2**30
-    at = processes.free_port()
+    port = processes.free_port()
     started = [
-        start(tmp_path, number, len(hosts), at, of=options, HOST=host)
+        start(tmp_path, number, len(hosts), port, entry=options, HOST=host)
         for number, host in enumerate(hosts)
     ]
-    for code, said in ended(started):
-        assert code == 0, said
+    for code, output in wait_for_all(started):
+        assert code == 0, output
     log = (tmp_path / "run" / "log.txt").read_text()
-    assert f"{kept} of 1 test sets are decoded once and kept" in log
+    assert f"{num_kept} of 1 test sets are decoded once and kept" in log
     assert smoke_runs.records(tmp_path / "run")

@@ -17,7 +17,9 @@ from tests import cases
         (signals.Terminated(1), signals.Terminated, 129),
     ],
 )
-def test_an_interrupt_inside_a_callback_is_one_outside(interrupt, kind, exit_code):
+def test_an_interrupt_inside_a_callback_is_an_interrupt_outside(
+    interrupt, kind, exit_code
+):
     """jax replaces the exceptions of callbacks by its own."""
 
     def answer(images):
@@ -32,6 +34,6 @@ def test_an_interrupt_inside_a_callback_is_one_outside(interrupt, kind, exit_cod
     assert getattr(interrupted.value, "exit_code", None) == exit_code
 
 
-def test_other_errors_are_none():
+def test_other_errors_are_no_interrupts():
     signals.raise_interrupt(ValueError("terminated by SIGTERM"))
     signals.raise_interrupt(jax.errors.JaxRuntimeError("INTERNAL: something else"))

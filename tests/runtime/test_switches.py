@@ -9,7 +9,7 @@ from tests import cases
 
 
 @cases.each("value", ["", "0", "false", "No", " off "])
-def test_what_says_no_is_off(monkeypatch, value):
+def test_negative_values_are_off(monkeypatch, value):
     monkeypatch.setenv("JBIAS_OWN_CODE", value)
     assert not switches.is_on("JBIAS_OWN_CODE")
     config = run_spec.RunSpec.from_config(erm.get_config("smoke")).config
@@ -19,7 +19,7 @@ def test_what_says_no_is_off(monkeypatch, value):
 
 
 @cases.each("value", ["1", "true", "yes"])
-def test_what_says_yes_is_on(monkeypatch, value):
+def test_positive_values_are_on(monkeypatch, value):
     monkeypatch.setenv("JBIAS_OWN_CODE", value)
     assert switches.is_on("JBIAS_OWN_CODE")
     monkeypatch.delenv("JBIAS_OWN_CODE")

@@ -17,26 +17,26 @@ NAME = "xla_gpu_enable_latency_hiding_scheduler"
 
 
 @cases.each(
-    "given, wanted",
+    "flags, expected",
     [
         (None, f"--{NAME}=true"),
         ("--xla_dump_to=x", f"--xla_dump_to=x --{NAME}=true"),
         (f"--{NAME}=false", f"--{NAME}=false"),
     ],
 )
-def test_the_users_flags_win(given, wanted):
-    environment = {} if given is None else {"XLA_FLAGS": given}
+def test_the_users_flags_win(flags, expected):
+    environment = {} if flags is None else {"XLA_FLAGS": flags}
     xla.set_flags(environment)
-    assert environment["XLA_FLAGS"] == wanted
+    assert environment["XLA_FLAGS"] == expected
 
 
-def test_the_same_bits_are_asked_for_in_so_many_words():
+def test_the_flags_for_equal_bits_are_set():
     environment = {}
     xla.set_flags(environment, deterministic=True)
     assert environment["XLA_FLAGS"].endswith(" --xla_gpu_deterministic_ops=true")
 
 
-def test_compilers_of_what_is_not_here_keep_quiet(monkeypatch):
+def test_missing_accelerators_give_no_messages(monkeypatch):
     """Variables are set without an accelerator, and not set with one."""
     monkeypatch.setattr(xla.glob, "glob", lambda pattern: [])
     environment = {"TPU_WORKER_HOSTNAMES": "mine"}
@@ -50,10 +50,10 @@ def test_compilers_of_what_is_not_here_keep_quiet(monkeypatch):
     assert not environment
 
 
-def test_jax_starts_without_a_word():
+def test_jax_starts_without_output():
     code = "import jbias.runtime.xla; jbias.runtime.xla.set_flags(); import jax; jax.devices()"
-    ours = ("TPU_", "ALLOW_", "JAX_SKIP")
-    bare = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    prefixes = ("TPU_", "ALLOW_", "JAX_SKIP")
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(
         command,
@@ -66,10 +66,10 @@ def test_jax_starts_without_a_word():
     assert not done.stderr
 
 
-def test_this_jax_knows_them():
+def test_the_installed_jax_knows_the_flags():
     """An unknown flag would end the process."""
-    ours = {**xla.FLAGS, **xla.DETERMINISTIC}
-    flags = " ".join(f"--{name}={value}" for name, value in ours.items())
+    our_flags = {**xla.FLAGS, **xla.DETERMINISTIC}
+    flags = " ".join(f"--{name}={value}" for name, value in our_flags.items())
     subprocess.run(
         [sys.executable, "-c", "import jax; jax.devices()"],
         cwd=smoke_runs.ROOT,
@@ -78,13 +78,13 @@ def test_this_jax_knows_them():
     )
 
 
-def test_tpus_with_room_give_an_operation_more_of_it(monkeypatch):
+def test_tpus_with_large_vmem_get_a_larger_limit(monkeypatch):
     monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
-    ours = {"xla_tpu_scoped_vmem_limit_kib": "32768"}
+    expected = {"xla_tpu_scoped_vmem_limit_kib": "32768"}
     assert (
         xla.compiler_options("TPU v5 lite")
         == xla.compiler_options("TPU v6 lite")
-        == ours
+        == expected
     )
     for kind in ("cpu", "TPU v4", "TPU v5p", "NVIDIA H100 80GB HBM3"):
         assert xla.compiler_options(kind) is None
@@ -114,7 +114,7 @@ def test_flags_of_the_user_decide_about_graphs(gpu):
     assert xla.describe_graphs() == "as XLA_FLAGS says"
 
 
-def test_what_the_user_has_captured_is_not_tried(gpu):
+def test_graph_flags_of_the_user_skip_the_trial(gpu):
     """If capturing crashes the driver, the flag alone avoids the trial."""
     gpu.setattr(xla, "_graph_failure", lambda: pytest.fail("a graph was tried"))
     gpu.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
@@ -130,7 +130,7 @@ def test_a_gpu_that_captures_no_convolution_runs_steps_without(gpu):
         assert xla.compiler_options("H100") == xla.GRAPHS
 
 
-def test_why_graphs_fail_is_said_in_one_line(monkeypatch):
+def test_the_reason_of_a_failed_graph_is_one_line(monkeypatch):
     """An unknown compiler option fails like a driver that captures fewer operations."""
     monkeypatch.setattr(xla, "GRAPHS", {"xla_no_such_option": "1"})
     reason = xla._graph_failure.__wrapped__()
@@ -139,9 +139,9 @@ def test_why_graphs_fail_is_said_in_one_line(monkeypatch):
     assert xla._graph_failure.__wrapped__() == ""
 
 
-def test_a_run_has_its_own_settings_and_the_caller_gets_theirs_back():
+def test_a_run_has_its_own_settings_and_restores_the_callers():
     """Settings of the process and of the thread are overridden, with one line."""
-    before = jax.config.jax_numpy_dtype_promotion
+    promotion = jax.config.jax_numpy_dtype_promotion
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     try:
         with jax.enable_x64(True), jax.default_prng_impl("rbg"), jax.disable_jit():
@@ -158,22 +158,25 @@ def test_a_run_has_its_own_settings_and_the_caller_gets_theirs_back():
             assert jax.config.jax_default_prng_impl == "rbg"
         assert jax.config.jax_numpy_dtype_promotion.value == "strict"
     finally:
-        jax.config.update("jax_numpy_dtype_promotion", before.value)
+        jax.config.update("jax_numpy_dtype_promotion", promotion.value)
     (line,) = lines
     for name in ("ENABLE_X64=True", "PRNG_IMPL=rbg", "DISABLE_JIT", "PROMOTION=strict"):
         assert name in line
     with xla.fixed_settings() as lines:
-        assert lines == []  # Nothing is said where nothing is overridden.
+        assert lines == []  # No message if nothing is overridden.
 
 
 def test_other_threads_have_the_runs_settings_too():
     with jax.enable_x64(True), xla.fixed_settings():
-        seen = []
-        read = lambda: seen.append(jnp.zeros(2, float).dtype)
+        dtypes = []
+
+        def read():
+            dtypes.append(jnp.zeros(2, float).dtype)
+
         thread = threading.Thread(target=read)
         thread.start()
         thread.join()
-    assert seen == [np.float32]
+    assert dtypes == [np.float32]
 
 
 def test_flags_that_may_change_bits_are_recorded_and_others_not():
@@ -185,7 +188,7 @@ def test_flags_that_may_change_bits_are_recorded_and_others_not():
 
 
 @pytest.mark.slow
-def test_devices_that_are_not_here_are_refused_in_one_line(tmp_path):
+def test_missing_devices_are_refused_in_one_line(tmp_path):
     (tmp_path / "mine.py").write_text("def f(images):\n    return images[:, 0, 0]\n")
     predict = f"--predict={tmp_path / 'mine.py'}:f"
     for arguments in (
