@@ -35,18 +35,18 @@ LIMITS = {
     "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
     "jbias/papers": {"opening": 0, "vague name": 5, "splat": 1, "**dict(": 0},
     "jbias/prepare": {"opening": 0, "vague name": 1, "splat": 3, "**dict(": 0},
-    "jbias/report": {"opening": 271, "vague name": 949, "splat": 58, "**dict(": 0},
+    "jbias/report": {"opening": 66, "vague name": 494, "splat": 52, "**dict(": 0},
     "jbias/runs": {"opening": 1, "vague name": 12, "splat": 2, "**dict(": 0},
     "jbias/runtime": {"opening": 1, "vague name": 8, "splat": 3, "**dict(": 0},
     "jbias/scores": {"opening": 0, "vague name": 1, "splat": 0, "**dict(": 0},
     "jbias/stats": {"opening": 0, "vague name": 4, "splat": 6, "**dict(": 0},
-    "jbias/training": {"opening": 82, "vague name": 267, "splat": 39, "**dict(": 0},
+    "jbias/training": {"opening": 23, "vague name": 87, "splat": 23, "**dict(": 0},
     "jbias/untrusted": {"opening": 0, "vague name": 0, "splat": 1, "**dict(": 0},
     "configs": {"opening": 0, "vague name": 6, "splat": 0, "**dict(": 0},
     "launch": {"opening": 0, "vague name": 0, "splat": 2, "**dict(": 0},
-    "benchmarks": {"opening": 165, "vague name": 599, "splat": 43, "**dict(": 6},
+    "benchmarks": {"opening": 73, "vague name": 326, "splat": 37, "**dict(": 6},
     "examples": {"opening": 1, "vague name": 6, "splat": 2, "**dict(": 0},
-    "tests": {"opening": 164, "vague name": 3112, "splat": 286, "**dict(": 5},
+    "tests": {"opening": 135, "vague name": 2279, "splat": 251, "**dict(": 5},
 }
 
 
