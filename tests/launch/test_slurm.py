@@ -128,7 +128,7 @@ def test_two_nodes_train_a_run_and_go_on_when_a_process_was_lost(cluster, tmp_pa
     lone = tmp_path / "lone" / done.parent.name
     main = (sys.executable, "-m", "jbias.main", f"--config={path}")
     call(*main, f"--workdir={lone}")
-    test_processes.assert_alike(done.parent, lone)
+    test_processes.assert_close_runs(done.parent, lone)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_printed_numbers_are_untouched(made, printed):
         frame = pd.read_csv(path or made / "tables/mnist_cifar.csv")
         theirs = frame["mean"][frame["source"] == "paper"]
         assert sorted(theirs) == sorted(numbers)
-    basic = published.Cell("di_grid", "CIFAR-10", "basic")
+    basic = published.NumberKey("di_grid", "CIFAR-10", "basic")
     assert printed.numbers[basic] == dict(mean=2.9, std=1.1, n=5)
     empty = basic._replace(data="ImageNet", method="CutMix")
     assert empty not in printed.numbers and empty in printed.tables["Table 1"]
@@ -129,7 +129,7 @@ def test_orderings_in_the_paper_are_welch_tests(made, printed):
     (claim,) = (row for _, row in rows.iterrows() if row["claim"].startswith("FMix"))
     (first, a, n), (second, b, _) = (
         printed.numbers[
-            published.Cell("accuracy", "CIFAR-10", "FMix", f"mixed with {x}")
+            published.NumberKey("accuracy", "CIFAR-10", "FMix", f"mixed with {x}")
         ].values()
         for x in ("FashionMNIST", "itself")
     )
@@ -163,7 +163,9 @@ def test_no_test_of_numbers_that_made_the_claim_or_share_a_weight(made):
 
 
 def test_a_printed_deviation_of_zero_is_taken_as_half_a_digit():
-    cells = [published.Cell("cifar", "MNIST-CIFAR", name) for name in ("FMix", "basic")]
+    cells = [
+        published.NumberKey("cifar", "MNIST-CIFAR", name) for name in ("FMix", "basic")
+    ]
     claim = published.Claim("MNIST-CIFAR", "", *cells, published.TEXT)
     means = (10.01, 10.0)
     numbers = {x: dict(mean=m, std=0.0, n=5) for x, m in zip(cells, means, strict=True)}

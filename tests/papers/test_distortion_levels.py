@@ -18,8 +18,8 @@ STUDIES = 120
 CLAIM = distortion_published.Claim(
     "Table 1",
     "more than less",
-    distortion_published.Cell("accuracy", "CIFAR-10", "basic"),
-    distortion_published.Cell("accuracy", "CIFAR-10", "MixUp"),
+    distortion_published.NumberKey("accuracy", "CIFAR-10", "basic"),
+    distortion_published.NumberKey("accuracy", "CIFAR-10", "MixUp"),
 )
 
 

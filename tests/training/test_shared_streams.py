@@ -41,12 +41,12 @@ def test_two_processes_read_a_share_each_and_train_what_one_does(tmp_path, cut):
     found = {}
     for count in (1, 2):
         (folder := tmp_path / str(count)).mkdir()
-        options = dict(of=c.to_dict(), READS=str(folder))
-        started = test_processes.several(folder, count, **options)
-        ended = test_processes.ended(started)
+        options = dict(entry=c.to_dict(), READS=str(folder))
+        started = test_processes.start_all(folder, count, **options)
+        ended = test_processes.wait_for_all(started)
         assert [code for code, _ in ended] == [0] * count, ended
         found[count] = [read(process, folder) for process in started]
-    test_processes.assert_alike(tmp_path / "2" / "run", tmp_path / "1" / "run")
+    test_processes.assert_close_runs(tmp_path / "2" / "run", tmp_path / "1" / "run")
     (alone,) = found[1]
     assert alone["train"] >= TRAINED and alone["valid"] == VALID
     for one in found[2]:  # Each looks at the shape of an image first.
@@ -65,11 +65,11 @@ def test_seeds_are_spread_over_processes(tmp_path, monkeypatch, cut):
         (folder := tmp_path / str(processes)).mkdir()
         here = f"--xla_force_host_platform_device_count={devices}"
         monkeypatch.setenv("XLA_FLAGS", here)
-        started = test_processes.several(folder, processes, of=c.to_dict())
-        ended = test_processes.ended(started)
+        started = test_processes.start_all(folder, processes, entry=c.to_dict())
+        ended = test_processes.wait_for_all(started)
         assert [code for code, _ in ended] == [0] * processes, ended
         assert "2 share(s) with seeds of their own" in ended[0][1]
-        test_processes.assert_alike(folder / "run", tmp_path / "1" / "run")
+        test_processes.assert_close_runs(folder / "run", tmp_path / "1" / "run")
 
 
 @test_input_plan.cuts
@@ -80,8 +80,8 @@ def test_a_damaged_image_of_one_ends_both_with_its_name(tmp_path, cut):
     whole = bad.read_bytes()
     bad.write_bytes(whole[:200].ljust(len(whole), b"-"))
     lines = []
-    for code, said in test_processes.ended(
-        test_processes.several(tmp_path, 2, of=c.to_dict())
+    for code, said in test_processes.wait_for_all(
+        test_processes.start_all(tmp_path, 2, entry=c.to_dict())
     ):
         assert code == 2, said
         (line,) = [x for x in said.splitlines() if x.startswith("jbias: ")]
@@ -90,7 +90,9 @@ def test_a_damaged_image_of_one_ends_both_with_its_name(tmp_path, cut):
     (step,) = {int(re.search(r"step (\d) is saved", line)[1]) for line in lines}
     assert saved(tmp_path / "run")[0] == step >= 2
     bad.write_bytes(whole)
-    ended = test_processes.ended(test_processes.several(tmp_path, 2, of=c.to_dict()))
+    ended = test_processes.wait_for_all(
+        test_processes.start_all(tmp_path, 2, entry=c.to_dict())
+    )
     assert [code for code, _ in ended] == [0, 0], ended
     assert f"resuming {c.algo.name}" in ended[0][1]
     assert saved(tmp_path / "run")[0] == STEPS
