@@ -16,14 +16,19 @@ from jbias.runtime import xla
 
 
 def relu_of_sum(
-    x: Float[Array, "b h w c"], shortcut: Float[Array, "b h w c"], *, projected: bool
+    x: Float[Array, "b h w c"],
+    shortcut: Float[Array, "b h w c"],
+    *,
+    from_output: bool,
 ) -> Float[Array, "b h w c"]:
     """Return the ReLU of a block's output and its shortcut.
 
-    projected: whether the shortcut is a convolution of its own, with a batch norm. The
-      gradient then reads both maps anyway, and is left to XLA.
+    from_output: compute the gradient from the ReLU's output on a GPU. Results are equal; the
+      bytes are fewer in bottlenecks with an identity shortcut. With a projection the
+      gradient reads both maps anyway. In blocks of two 3x3 convolutions it saves 3 % of a
+      step with one seed, but ten seeds in one program touch 13 to 16 % more.
     """
-    if projected or xla.platform() != "gpu":
+    if not from_output or xla.platform() != "gpu":
         return nn.relu(x + shortcut)
     return _relu_for_gpu(x + shortcut)
 

@@ -51,7 +51,8 @@ def block(
         x = x[:, ::step, ::step]
         x = scope.conv(x, "", y.shape[-1], 1, stride // step, name="proj")
         x = scope.norm(x, "bn_proj")
-    return residual_sum.relu_of_sum(y, x, projected=project)
+    is_bottleneck = len(plan) == 3
+    return residual_sum.relu_of_sum(y, x, from_output=is_bottleneck and not project)
 
 
 class ResNet(backbone.BatchNormed, kw_only=True):

@@ -16,7 +16,7 @@ def plain(x, shortcut):
 
 def summed(x, shortcut):
     with xla.compiling_for("gpu"):
-        return residual_sum.relu_of_sum(x, shortcut, projected=False)
+        return residual_sum.relu_of_sum(x, shortcut, from_output=True)
 
 
 @cases.each("dtype", ["float32", "bfloat16"])
@@ -49,7 +49,7 @@ def test_sums_that_are_not_finite_have_the_gradients_of_the_plain_one():
 
 
 def test_a_resnet_for_gpus_has_the_gradients_of_one_for_cpus():
-    net = resnet.ResNet(depths=(1, 2, 1, 1), bottleneck=False, width=4, classes=3)
+    net = resnet.ResNet(depths=(1, 2, 1, 1), bottleneck=True, width=4, classes=3)
     images = jnp.asarray(np.random.default_rng(2).standard_normal((2, 32, 32, 3)), "f4")
     variables = net.init(jax.random.key(0), images, train=False)
 
@@ -67,6 +67,21 @@ def test_a_resnet_for_gpus_has_the_gradients_of_one_for_cpus():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
     jax.tree.map(assert_close, gradient("gpu"), gradient("cpu"))
+
+
+@cases.each(("bottleneck", "has_barrier"), [(True, True), (False, False)])
+def test_only_bottlenecks_compute_the_gradient_from_the_output(bottleneck, has_barrier):
+    net = resnet.ResNet(depths=(2, 1, 1, 1), bottleneck=bottleneck, width=4, classes=3)
+    images = jnp.zeros((2, 32, 32, 3))
+    variables = net.init(jax.random.key(0), images, train=False)
+
+    def loss(params):
+        with xla.compiling_for("gpu"):
+            outputs = net.apply({**variables, "params": params}, images, train=False)
+        return outputs.sum()
+
+    program = str(jax.make_jaxpr(jax.grad(loss))(variables["params"]))
+    assert ("optimization_barrier" in program) == has_barrier
 
 
 def test_the_sum_can_be_mapped_over_seeds():
