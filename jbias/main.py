@@ -6,7 +6,8 @@
     jbias train --config=jbias:sagnet:demo,seeds=2
     jbias train --config=my_config.py --check
 
-The text after the colon holds the config's arguments, which the top of its file lists.
+The text after the colon sets arguments of the config: configs/common.py lists those that
+all configs have, the top of the config's own file any others.
 `--config.key=value` changes any entry. jbias:NAME:ARGUMENTS is a config of the package,
 usable from any folder; --config=jbias: lists the names. The same command resumes a run, or
 says that it is done.
