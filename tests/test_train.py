@@ -248,6 +248,24 @@ def test_a_workdir_begun_with_another_preset_names_both_presets(tmp_path):
     )
 
 
+def test_a_changed_config_file_is_not_recommended_as_the_remedy(tmp_path):
+    """The same command now gives another config, as the file was edited."""
+    config, workdir = smoke_runs.small(), tmp_path / "run"
+    config.epochs = 0.5
+    command = "--config=mine.py:demo"
+    spec = run_spec.RunSpec.from_config(config)
+    assert train.run(dataclasses.replace(spec, command=command), workdir)
+    config.epochs = 1.0
+    spec = run_spec.RunSpec.from_config(config)
+    with pytest.raises(ValueError, match="another config") as refused:
+        train.run(dataclasses.replace(spec, command=command), workdir)
+    assert str(refused.value) == (
+        f"workdir: {workdir} holds another config: the config of {command} has changed "
+        "since the run was started; 1 entry differs (started != given): epochs: 0.5 != "
+        "1.0; name another --workdir"
+    )
+
+
 def test_report_reads_the_run(finished):
     _, workdir = finished
     table = selection.best_validation(results.read([workdir]))

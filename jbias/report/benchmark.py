@@ -87,6 +87,7 @@ def report(study: analysis_lib.BenchmarkScores) -> document.Report:
         subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report"
         + "".join(f"; {line}" for line in about),
         answer=answer,
+        highlights=biases,
         points=[*biases, *(prose.points(analysis) or answer[1:])],
         warnings=prose.warnings(analysis),
         facts=_facts(analysis),

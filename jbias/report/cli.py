@@ -122,10 +122,8 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     records = _read_while_importing(args.runs) if args.runs else None
     from jbias.report import (
         benchmark,
-        benchmark_tables,
         document,
         inputs,
-        prose,
         tables,
     )
 
@@ -165,8 +163,7 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     headline, basis = report.answer
-    biases = prose.shape_biases(benchmark_tables.shape_biases(study))
-    return iter([headline, *biases, basis, *left_out_lines, *notes, written])
+    return iter([headline, *report.highlights, basis, *left_out_lines, *notes, written])
 
 
 def _read_while_importing(patterns: Sequence[str]):

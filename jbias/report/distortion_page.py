@@ -271,7 +271,7 @@ def _indices(study: DistortionStudy) -> tables.Table | None:
 
 
 def _conditions(study: DistortionStudy) -> Iterator[tuple[Key, tuple, str]]:
-    """Yield distortions with stored decisions; of curves only the share `HIDDEN`."""
+    """Yield distortions whose decisions may be stored; of curves only the share `HIDDEN`."""
     for key, one, place in study.measures:
         probe = one.measures[place]["measure"]["probe"]
         for name in dict.fromkeys(found.condition for found in one.numbers[place]):

@@ -130,6 +130,7 @@ class Report:
     heading: str
     subtitle: str
     answer: tuple[str, str]  # In one sentence, and what it rests on.
+    highlights: Sequence[str] = ()  # Sentences that a command prints after the answer.
     points: Sequence[str] = ()  # The page's list in place of what the answer rests on.
     warnings: Sequence[str] = ()  # What may make the answer wrong, on top of the page.
     facts: Mapping[str, object]

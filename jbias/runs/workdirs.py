@@ -136,7 +136,7 @@ def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> N
     anew: whether to replace a run that has computed nothing, and to delete its files.
     """
     path = workdir / "config.json"
-    replaces_run = anew and _never_ran(workdir)
+    replaces_run = anew and never_ran(workdir)
     if replaces_run:
         files.discard(workdir / checksums.NAME)
     if replaces_run or not path.exists():
@@ -147,8 +147,8 @@ def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> N
         files.discard(workdir / "provenance.json")
 
 
-def _never_ran(workdir: epath.Path) -> bool:
-    """Return whether the workdir's run has no results and no process waits to evaluate it.
+def never_ran(workdir: epath.Path) -> bool:
+    """Return True if the workdir's run has no results and no process waits to evaluate it.
 
     False if there is no run.
     """
@@ -176,7 +176,7 @@ def _check_identity(
         return
     old_config = files.read_json(path, dict, "restore it or name another --workdir")
     differing = jc.diff(old_config, config)
-    if differing and not _never_ran(workdir):
+    if differing and not never_ran(workdir):
         raise ValueError(
             _another_config(
                 workdir,
@@ -195,7 +195,9 @@ def _another_config(
     first, command: the arguments that started the run, and those of now; "" if unknown.
     """
     origin, remedy = "", ""
-    if first:
+    if first and first == command:
+        origin = f"the config of {first} has changed since the run was started; "
+    elif first:
         not_with = f", not with {command}" if command else ""
         origin = f"it was started with {first}{not_with}; "
         remedy = f", or give {first} to resume the run"
@@ -277,7 +279,7 @@ def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
     changed = [
         name for name, digest in digests.items() if recorded.get(name, digest) != digest
     ]
-    if changed and not _never_ran(workdir):
+    if changed and not never_ran(workdir):
         name = changed[0]
         raise ValueError(
             f"workdir: {workdir}: {name} has changed since this run began (hash "

@@ -99,7 +99,7 @@ def choose_strategy(
             continue
         began = time.perf_counter()
         try:
-            costs[name] = _cost(placed, name, unit)
+            costs[name] = _cost(placed, name, unit, is_first=name == several[0])
         except jax.errors.JaxRuntimeError as error:
             costs[name] = math.inf  # Mostly larger than the device.
             say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
@@ -125,8 +125,12 @@ def choose_strategy(
     return found
 
 
-def _cost(placed: memory.Placement, name: str, unit: str) -> float:
-    """Of one seed's step in the first stage; infinite where one stage does not fit."""
+def _cost(placed: memory.Placement, name: str, unit: str, *, is_first: bool) -> float:
+    """Return the cost of one seed's step in the first stage; infinite if a stage needs
+    more memory than there is.
+
+    is_first: the strategy is that of a run without a comparison.
+    """
     programs, run = {}, {**placed.run, "strategy": name}
     stages, devices = placed.stages, placed.devices
     free = placed.free or 2**62  # Where nobody says.
@@ -142,8 +146,14 @@ def _cost(placed: memory.Placement, name: str, unit: str) -> float:
     if not count or not all(one.count for one in fits):
         return math.inf
     if unit == "seconds":
-        scanned = memory.scanned_steps(run)
-        return measured_seconds(first, devices, name, count, scanned=scanned)
+        return measured_seconds(
+            first,
+            devices,
+            name,
+            count,
+            scanned=memory.scanned_steps(run),
+            may_stop=is_first,
+        )
     stacked = seed_axis.STRATEGIES[name].stacked
     rows = count // devices.shape["seed"] if stacked else 1
     return estimated_cycles(programs[rows], first, rows)
@@ -174,10 +184,13 @@ def measured_seconds(
     count: int,
     *,
     scanned: int = 0,
+    may_stop: bool = False,
 ) -> float:
     """Return the seconds of one seed's step: of the fastest of some first dispatches.
 
-    scanned: the number of steps that are one program in the run, 0: none are.
+    scanned: the number of steps that are one program in the run, 0: none are. may_stop:
+    stop after a first dispatch of more than `_MAX_SECONDS`, which includes compilation, as
+    nothing is compared with it then.
     """
     laid = stages.fit_to_devices(
         stage, devices, strategy=name, together=count, scanned=scanned
@@ -192,7 +205,7 @@ def measured_seconds(
         states, seen = laid.advance(states, args, held, static)
         jax.block_until_ready((states, seen))
         took.append(time.perf_counter() - began)
-        if took[0] > _MAX_SECONDS or sum(took[1:]) > _TIMED_SECONDS:
+        is_over_limit = may_stop and took[0] > _MAX_SECONDS
+        if is_over_limit or sum(took[1:]) > _TIMED_SECONDS:
             break
-    # A first dispatch that is over the limit is all: no other strategy is looked at then.
     return min(took[1:] or took) / dispatched / len(laid.members)

@@ -290,6 +290,8 @@ def _with_norms_as_begun(
     is_auto = eval_norm == run_spec.EVAL_NORMS[0]
     if not is_auto or layout is None or "folded_norms" in layout:
         return spec
+    if workdirs.never_ran(workdir):  # A refused first start evaluated nothing.
+        return spec
     config = {**spec.config, "run": {**run, "eval_norm": "exact"}}
     return dataclasses.replace(spec, config=config)
 

@@ -89,7 +89,7 @@ def timed(small, monkeypatch):
     """A stage on a GPU, whose costs and seconds of looking at them a test sets."""
     clock, costs, seconds = Clock(), {}, {}
 
-    def cost(placed, name, unit):
+    def cost(placed, name, unit, *, is_first):
         clock.now += seconds[name]
         return costs[name]
 
@@ -182,9 +182,14 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small, monkeypatch
     clock = Clock()
     monkeypatch.setattr(autotune, "time", clock)
     monkeypatch.setattr(autotune.stages, "fit_to_devices", lambda *args, **more: Laid())
-    seconds = autotune.measured_seconds(stage, None, "looped", 2, scanned=3)
+    seconds = autotune.measured_seconds(
+        stage, None, "looped", 2, scanned=3, may_stop=True
+    )
     assert dispatched == [3]
     assert seconds == (autotune._MAX_SECONDS + 1) / 3 / len(stage.members)
+    # The first dispatch of another strategy compiles, and is not taken for its step.
+    autotune.measured_seconds(stage, None, "looped", 2, scanned=3)
+    assert dispatched == [3, 3, 3]
 
 
 @pytest.mark.slow

@@ -145,7 +145,7 @@ def test_a_followers_files_whose_checkpoint_went_are_told(followed, tmp_path, ca
     path.write_text("damaged")
     assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
     assert "evals/4.jsonl is damaged; " in (said := capsys.readouterr().err)
-    assert "a checkpoint is kept of: steps none" in said
+    assert "whose checkpoint is kept: steps none" in said
     assert path.read_text() == "damaged"
 
 
