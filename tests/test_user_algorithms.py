@@ -172,7 +172,7 @@ def test_python_on_a_traced_value_is_named_with_its_line_and_a_remedy(code, tmp_
     ],
 )
 def test_losses_within_others_begin_where_they_are_written(made, tmp_path):
-    """Of losses whose arguments are wrong nothing else tells the line."""
+    """The line of a loss with wrong arguments is named, which no other message does."""
     path = tmp_path / "mine.py"
     path.write_text(HEAD + WITHIN + f"    return base.Algo(net, {made})\n")
     algo = build.algorithm({"name": f"{path}:make"}, drawn()[0])
@@ -210,7 +210,7 @@ def test_numbers_of_python_are_losses(loss, tmp_path):
 
 
 def test_statistics_of_another_type_are_no_fault(tmp_path):
-    """As a number of Python beside a float32."""
+    """Return a Python number beside a float32 array."""
     path = tmp_path / "mine.py"
     cast = 'jax.tree.map(lambda x: x.astype("bfloat16"), stats)'
     text = KEY.replace('batch["images"]}, base.Aux(stats', f"0}}, base.Aux({cast}")

@@ -1,4 +1,4 @@
-"""What a run opens, before it trains or says that it is done."""
+"""Tests of what is opened when a run starts, before training."""
 
 import shutil
 
