@@ -161,7 +161,9 @@ def test_shares_of_redrawn_seeds_are_those_of_single_tables():
         abs(100 * share - quoted) < 0.5 + 4 * 0.61
     )  # Digit, and error of 8,000 draws.
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"appears in {quoted} % of resamples of the seeds" in " ".join(readme.split())
+    assert f"appears in {quoted} % of resamples of the seeds" in " ".join(
+        readme.split()
+    )
 
 
 def test_pairs_of_seeds_are_tested_as_scipy_tests_them():
