@@ -135,7 +135,7 @@ def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
 
     if stream is not None and stream.crop == "host":
         return _Shapes(order, rows(order.batch), {})
-    count = order.span if stream else sum(map(len, plan.opened.values()))
+    count = order.span if stream else sum(map(len, plan.sources.values()))
     held = jax.eval_shape(input_pipeline.flatten_images, rows(count))
     return _Shapes(order, input_pipeline.index_shape(order), held, stream is not None)
 

@@ -263,7 +263,9 @@ def train_stage(
             must_save = save_due or stop or ends
             if _is_save_due(job, step, must_save, is_unevaluated=is_unevaluated):
                 with telemetry.saving(job):
-                    checkpointing.save(job, stage, states, step, left=is_unevaluated)
+                    checkpointing.save(
+                        job, stage, states, step, evaluate_later=is_unevaluated
+                    )
             # A stop signal may have arrived during the evaluation.
             if job.halted and step == job.checkpoints.step:
                 raise signals.Interrupted(

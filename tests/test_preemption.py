@@ -196,7 +196,7 @@ def test_states_that_are_gone_do_not_become_a_checkpoint(
     with monkeypatch.context() as patch, pytest.raises(RuntimeError) as failed:
         patch.setattr(seed_axis, "multi_step", gone)
         train.run(asked(), workdir)
-    assert "in the midst of a step" in messages.describe_error(failed.value)
+    assert "the error came during a step" in messages.describe_error(failed.value)
     assert "the latest checkpoint is of step 4" in messages.describe_error(failed.value)
     assert train.run(asked(), workdir)
     test_resume.assert_same_end(finished, workdir)

@@ -210,7 +210,7 @@ def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
     )
     layout = types.SimpleNamespace(unpack=lambda states: states)
     stage = types.SimpleNamespace(number=0, layout=layout)
-    checkpointing.save(job, stage, (), 8, left=left)
+    checkpointing.save(job, stage, (), 8, evaluate_later=left)
     asked = {"eval_batch": 16, "decisions": False}
     assert (saved["step"], saved["left"]) == (8, asked if left else None)
     assert saved["told"] == ({} if left else None)

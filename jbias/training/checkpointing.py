@@ -1,8 +1,8 @@
-"""Saves a run and resumes it: states, the records that belong to them, what it has cost.
+"""Saving and resuming of a run: states, records and costs; networks of another run.
 
-Records are written before the checkpoint that relies on them. Checksums of all files are
-sealed; records that are not as they were written come back from the checkpoint of their
-step. A run may start from the networks of another one (config.init).
+Records are written before the checkpoint that relies on them. Checkpoints have checksums
+of all record files; records that were changed or lost are restored from the checkpoint of
+their step. A run may start from the networks of another run (config.init).
 """
 
 import contextlib
@@ -25,18 +25,27 @@ from jbias.training.seed_axis import PackedStates
 from jbias.training.stages import Stage
 
 Net = trained.Net
-# What of config.run an evaluation depends on.
-_OBSERVED = ("eval_batch", "eval_norm", "decisions")
+# The entries of config.run that an evaluation depends on.
+_EVALUATION_ENTRIES = ("eval_batch", "eval_norm", "decisions")
 
 
 def save(
-    job: RunContext, stage: Stage, states: PackedStates, step: int, left: bool = False
+    job: RunContext,
+    stage: Stage,
+    states: PackedStates,
+    step: int,
+    *,
+    evaluate_later: bool = False,
 ) -> None:
-    """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
+    """Save a checkpoint of a step, with the records of its evaluation.
+
+    evaluate_later: another process evaluates the step from the checkpoint. OSError if the
+    disk fails, or if the workdir is gone or belongs to another process.
+    """
     job.flush()
     job.check_lock()
-    here, valid = step == job.evaluation.step, job.evaluation.valid
-    if here:
+    is_evaluated, valid = step == job.evaluation.step, job.evaluation.valid
+    if is_evaluated:
         for name, value in valid.items():
             job.best[name] = max(value, job.best.get(name, -1.0))
     run = job.config["run"]
@@ -46,16 +55,19 @@ def save(
         "watch": job.monitor.state(),
         "best": job.best,
         "sums": job.records.sums_until(step),
-        "records": results.dumps(job.evaluation.records) if here else "",
-        "left": {key: run[key] for key in _OBSERVED if key in run} if left else None,
+        "records": results.dumps(job.evaluation.records) if is_evaluated else "",
+        "left": None,
     }
-    told = {} if left else None
-    if here and valid and not left:
-        told = {f"{stage.number}/{name}": value for name, value in valid.items()}
-    job.checkpoints.save(step, stage.layout.unpack(states), info, told)
+    accuracies = None
+    if evaluate_later:
+        info["left"] = {key: run[key] for key in _EVALUATION_ENTRIES if key in run}
+        accuracies = {}
+    elif is_evaluated and valid:
+        accuracies = {f"{stage.number}/{name}": value for name, value in valid.items()}
+    job.checkpoints.save(step, stage.layout.unpack(states), info, accuracies)
     line = console.LogEvent(f"saved step {step}", "checkpoint", step=step)
     job.log(line.at("debug", quiet=True))
-    if left:
+    if evaluate_later:
         job.pending = step
         job.monitor.reset()
     write_cost(job)
@@ -65,95 +77,108 @@ def save(
 def save_before_data_error(
     job: RunContext, stage: Stage, states: tuple, step: int
 ) -> Iterator:
-    """Saves what was trained before an image that does not decode ends the run."""
+    """Save the states before an image that cannot be decoded ends the run.
+
+    A ValueError inside the context is raised again, with instructions.
+    """
     try:
         yield
     except messages.UserCodeError:
-        raise  # No image is to blame.
+        raise  # The error is not about an image.
     except ValueError as error:
         if step > max(job.checkpoints.step, stage.first):
             save(job, stage, states, step)
         job.checkpoints.wait()
-        # Who ends first ends the others.
+        # Wait for all processes: the first one to exit kills its peers.
         job.team.all_gather("the end of a save", None)
         raise ValueError(
-            f"{error}; step {step} is saved: with the file as it was when the run began "
-            "the same command goes on; a repair that changes its length makes other data, "
-            "for another --workdir; `jbias prepare check` names all damaged ones"
+            f"{error}; step {step} is saved: restore the file as it was when the run began "
+            "and run the same command to continue. A repair that changes the file's length "
+            "changes the data set and needs a new --workdir. `jbias prepare check` lists "
+            "all damaged files"
         ) from error
 
 
 @dataclasses.dataclass
 class LastGood:
-    """The latest states of a stage, and their step; None while losses are taken in."""
+    """The latest states of a stage, and their step."""
 
     states: PackedStates
-    step: int | None
+    step: int | None  # None while the losses of a step are checked.
 
 
 @contextlib.contextmanager
 def saving_on_crash(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> Iterator[LastGood]:
-    """Saves what was trained before an error that nobody foresaw, if it is whole.
+    """Save the latest states before an unexpected error ends the run.
 
-    Yields what to note the latest states in. What became of them is noted on the error.
-    The checkpoints that are there stay.
+    Yields the `LastGood` in which the loop notes its latest states. A note on the error
+    says whether they were saved. Earlier checkpoints stay.
     """
     latest = LastGood(states, step)
     try:
         yield latest
     except Exception as error:
-        said = isinstance(error, ValueError) and latest.step == job.checkpoints.step
-        # Of several processes the others would have to save, too.
-        alone = job.team.count == 1
-        if alone and not said and (note := _save_latest(job, stage, latest)):
-            error.add_note(note)
+        # `save_before_data_error` has saved the step and says so in the message.
+        is_saved = isinstance(error, ValueError) and latest.step == job.checkpoints.step
+        # With several processes all would have to save together.
+        if job.team.count == 1 and not is_saved:
+            note = _save_latest(job, stage, latest)
+            if note:
+                error.add_note(note)
         raise
 
 
 def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
-    """Returns what to say of it: "" where nothing is saved yet."""
+    """Save the latest states; return a note for the user, "" without any checkpoint."""
     try:
         leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
         if job.checkpoints.saving:
             raise ValueError("saving failed")
         if latest.step is None or any(x.is_deleted() for x in leaves):
-            raise ValueError("it was in the midst of a step")
+            raise ValueError("the error came during a step")
         jax.block_until_ready(leaves)
         if latest.step > max(job.checkpoints.step, stage.first):
             save(job, stage, latest.states, latest.step)
         job.checkpoints.wait()
-    # Whatever it is, the error that ended the run is the one to tell.
-    except Exception as other:  # noqa: BLE001
-        reason = " ".join(str(other.__cause__ or other).split())[:200]
+    # The error that ended the run is the one to report, whatever fails here.
+    except Exception as save_error:  # noqa: BLE001
+        reason = " ".join(str(save_error.__cause__ or save_error).split())[:200]
         with contextlib.suppress(Exception):
             job.checkpoints.wait()
-        where = "which one is cannot be seen now"
+        saved = "the folder of checkpoints cannot be read now"
         with contextlib.suppress(OSError):
             last = checkpoints.steps(job.workdir / "checkpoints")[-1:]
-            where = f"the latest checkpoint is of step {last[0]}" if last else "none is"
-        return f"the latest step could not be saved ({reason}); {where}"
-    where = f"step {job.checkpoints.step} is saved, the same command goes on from there"
-    return where if job.checkpoints.step >= 0 else ""
+            saved = "there is no checkpoint"
+            if last:
+                saved = f"the latest checkpoint is of step {last[0]}"
+        return f"the latest step could not be saved ({reason}); {saved}"
+    if job.checkpoints.step < 0:
+        return ""
+    return f"step {job.checkpoints.step} is saved; run the same command to continue"
 
 
 def resume(job: RunContext, info: dict[str, Any]) -> None:
-    """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
-    step, total, main = info["step"], job.stages[-1].last, job.team.is_main
+    """Restore monitor, records and sums from a checkpoint's `info`.
+
+    Records of the checkpoint's evaluation that were not written before the run was killed
+    are written now.
+    """
+    step, total, is_main = info["step"], job.stages[-1].last, job.team.is_main
     job.monitor.load(info["watch"])
     job.best = info["best"]
     job.records.sums |= info.get("sums", {})
     line = f"resuming {job.name} at step {step}/{total}"
     job.log(console.LogEvent(line, "resume", step=step, total=total))
-    written = main and evaluations.is_evaluated(job.workdir, step)
-    written = job.team.broadcast("what is evaluated", written)
-    if info.get("left") and (job.elsewhere or written):
+    is_evaluated = is_main and evaluations.is_evaluated(job.workdir, step)
+    is_evaluated = job.team.broadcast("what is evaluated", is_evaluated)
+    if info.get("left") and (job.elsewhere or is_evaluated):
         job.pending = step
         job.monitor.reset()
     if info["records"]:
         job.evaluation = Evaluation(step, (), {})
-        if main:
+        if is_main:
             where = f"the checkpoint of step {step}"
             records = results.loads(info["records"], where=where)
             job.records.write_again(step, records)
@@ -162,78 +187,92 @@ def resume(job: RunContext, info: dict[str, Any]) -> None:
 
 
 def write_cost(job: RunContext) -> dict[str, Any]:
-    """Writes what this start has cost until now beside what earlier ones have.
+    """Write the cost of this start of the run so far; return the sums over all starts.
 
-    Returns the sums over all starts; nothing where another process writes them.
+    Only the main process writes; others return {}.
     """
     if not job.team.is_main:
         return {}
-    spent, step = job.meter.spent(), max(job.checkpoints.step, 0)
-    paid = workdirs.billed_devices(job.devices, job.team.cores)
-    start = costs.of_start(job.meter.began, spent, paid, energy(job.config), step)
+    start = costs.of_start(
+        job.meter.began,
+        job.meter.spent(),
+        devices=workdirs.billed_devices(job.devices, job.team.cores),
+        energy=energy(job.config),
+        step=max(job.checkpoints.step, 0),
+    )
     start["stepped"] = job.stepped
-    held = job.devices.local_devices[0].memory_stats() or {}
-    if "peak_bytes_in_use" in held:  # A CPU does not say.
-        start["peak_gib"] = held["peak_bytes_in_use"] / 2**30
+    memory_stats = job.devices.local_devices[0].memory_stats() or {}
+    if "peak_bytes_in_use" in memory_stats:  # Missing on a CPU.
+        start["peak_gib"] = memory_stats["peak_bytes_in_use"] / 2**30
     return workdirs.record_cost(job.workdir, start)
 
 
 def energy(config: Mapping[str, Any]) -> costs.Energy:
-    """What config.run.energy assumes; ValueError where it cannot be."""
+    """Return the assumptions of config.run.energy; ValueError for invalid entries."""
     return costs.parse_energy("config.run.energy", config["run"].get("energy", {}))
 
 
 def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
-    """Reads the nets of these seeds from the latest checkpoint of a run.
+    """Return the networks of these seeds from the latest checkpoint of a run.
 
-    A run of one seed gives its net to all; a folder of a run whose numbers vary, such as
-    runs/x/vary/optim.rate=0.1, those of that branch. ValueError where the workdir holds
-    no checkpoint, or none of such a seed.
+    workdir: of the run, or of one branch of a run with config.vary, such as
+    runs/x/vary/optim.rate=0.1. All seeds start from the network of a run with one seed.
+    ValueError if the workdir has no checkpoint or not all of the seeds.
     """
     where = "config.init"
-    workdir = whole = epath.Path(files.local_copy(workdir, where, checkpoints=True))
+    workdir = epath.Path(files.local_copy(workdir, where, checkpoints=True))
+    run_workdir = workdir
     if workdir.parent.name == "vary" and not (workdir / "checkpoints").exists():
-        whole = workdir.parent.parent
-    config, folder = whole / "config.json", whole / "checkpoints"
-    if not config.exists() or not folder.exists():
+        run_workdir = workdir.parent.parent
+    config_path, folder = run_workdir / "config.json", run_workdir / "checkpoints"
+    if not config_path.exists() or not folder.exists():
         raise ValueError(
             f"{where}: {workdir} must be the workdir of a run with checkpoints; "
             "train it first or name another"
         )
-    found = json.loads(config.read_text("utf-8"))
-    held, folders = found["seeds"], [b.folder for b in run_spec.branches(found)]
-    branch = "" if whole == workdir else f"vary/{workdir.name}"
+    config = json.loads(config_path.read_text("utf-8"))
+    run_seeds = config["seeds"]
+    folders = [branch.folder for branch in run_spec.branches(config)]
+    branch = "" if run_workdir == workdir else f"vary/{workdir.name}"
     if branch not in folders:
         raise ValueError(
-            f"{where}: {workdir} must be one branch of the run in {whole}; name one, "
-            f"such as {whole / folders[0]}"
+            f"{where}: {workdir} must be one branch of the run in {run_workdir}; name one, "
+            f"such as {run_workdir / folders[0]}"
         )
-    alone, lacking = len(held) == 1, [seed for seed in seeds if seed not in held]
-    if lacking and not alone:
+    has_one_seed = len(run_seeds) == 1
+    missing = [seed for seed in seeds if seed not in run_seeds]
+    if missing and not has_one_seed:
         raise ValueError(
-            f"{where}: {workdir} has the seeds {held} and not {lacking[0]}; "
-            "train that one, or start from a run of a single seed"
+            f"{where}: {workdir} has the seeds {run_seeds} and not {missing[0]}; "
+            f"train seed {missing[0]} there, or start from a run of a single seed"
         )
-    if not (steps := checkpoints.steps(folder)):
-        raise ValueError(f"{where}: {folder} holds no checkpoint yet")
+    steps = checkpoints.steps(folder)
+    if not steps:
+        raise ValueError(
+            f"{where}: {folder} has no checkpoint yet; wait for the first one"
+        )
     nets, _ = trained.read_nets(folder, steps[-1])
-    first = folders.index(branch) * len(held)  # All seeds of a branch, then the next.
-    return [nets[first if alone else first + held.index(seed)] for seed in seeds]
+    # The networks are in the order of branches, and of seeds within a branch.
+    first = folders.index(branch) * len(run_seeds)
+    return [
+        nets[first if has_one_seed else first + run_seeds.index(seed)] for seed in seeds
+    ]
 
 
-def graft_head(drawn: Net, given: Net, say: messages.Say) -> Net:
-    """The given net; where its linear layer has other classes, the drawn one there.
+def graft_head(drawn: Net, loaded: Net, say: messages.Say) -> Net:
+    """Return the loaded network, with the drawn linear layer if their classes differ.
 
-    ValueError where it is another model.
+    drawn: a network with initial weights of the model to train. ValueError if the loaded
+    network is another model.
     """
-    shapes, drawn_shapes = (jax.tree.map(np.shape, tree) for tree in (given, drawn))
+    shapes, drawn_shapes = (jax.tree.map(np.shape, net) for net in (loaded, drawn))
     if shapes == drawn_shapes:
-        return given
-    given = {**given, "params": {**given["params"], "fc": drawn["params"]["fc"]}}
-    if jax.tree.map(np.shape, given) != drawn_shapes:
+        return loaded
+    grafted = {**loaded, "params": {**loaded["params"], "fc": drawn["params"]["fc"]}}
+    if jax.tree.map(np.shape, grafted) != drawn_shapes:
         raise ValueError(
-            "config.init: holds another model than config.model; its config.json says "
-            "which, so set config.model to that"
+            "config.init: the model differs from config.model; set config.model to the "
+            "model in that run's config.json"
         )
-    say("config.init: another number of classes, the linear layer is drawn anew")
-    return given
+    say("config.init: the number of classes differs; the linear layer is drawn anew")
+    return grafted

@@ -42,21 +42,21 @@ class RunContext:
     records: evaluations.RecordStore
     monitor: divergence.Monitor
     seal: seals.Seal  # Of the run's checkpoints.
-    initial_nets: list | None = None  # Nets to start from, one a seed.
+    initial_nets: list | None = None  # Nets to start from, one per seed.
     best: dict[str, float] = dataclasses.field(default_factory=dict)
-    evaluation: Evaluation = NOT_EVALUATED  # The latest.
+    evaluation: Evaluation = NOT_EVALUATED  # The latest evaluation.
     pending: int = -1  # The latest step whose evaluation is left to another process.
-    progress: console.Progress | None = None  # Of the stage under way.
+    progress: console.Progress | None = None  # Of the current stage.
     note: str = ""
     profiled: bool = False
     stepped: int = 0  # Steps of this start in whose dispatch nothing was compiled.
     meter: costs.Stopwatch = dataclasses.field(default_factory=costs.Stopwatch)
     team: teams.ProcessGroup = teams.ALONE
-    stop: str = ""  # The name of the signal that has come to this process,
-    halted: str = ""  # and of the one that all processes stop for.
+    stop: str = ""  # Name of the stop signal that this process has received.
+    halted: str = ""  # Name of the stop signal for which all processes stop.
     # The monitor's resets, counts and sums as they were last shown.
     last_progress: tuple[int, dict, dict] = (0, {}, {})
-    # OSError where the workdir is gone or another's: called before it is written to.
+    # Called before writing: OSError if the workdir is gone or belongs to another process.
     check_lock: Callable[[], None] = lambda: None
 
     def __post_init__(self):
@@ -65,7 +65,7 @@ class RunContext:
         self.config, self.name = self.spec.config, self.spec.name
         self.branches, self.members = self.spec.branches, self.spec.members
         self.seeds = tuple(self.config["seeds"])
-        # Whether another process evaluates.
+        # True if another process evaluates.
         self.elsewhere = self.config["run"]["evaluate"] == "elsewhere"
 
     def state_shapes(self, stage: int) -> tuple:
@@ -86,13 +86,19 @@ class RunContext:
 
     def log_divergences(self, events: list[divergence.Divergence]) -> None:
         """Log the seeds that have just diverged, and the consequence for each."""
-        others = "no other is left" if self.monitor.all_diverged else "the others go on"
+        outcome = "the other seeds continue"
+        if self.monitor.all_diverged:
+            outcome = "no other seed is left"
         for seed, step, cause, rolled_back in events:
-            then = f"it stays as it was at step {step - 1}; {others}"
+            consequence = f"it stays as it was at step {step - 1}; {outcome}"
             if rolled_back:
-                to, scale = self.rollback(seed, step)
-                then = f"rolled back to step {to}, its rate is {scale:g} of what it was"
-            line = f"seed {seed} diverged: {cause} not finite at step {step}; {then}"
+                target, scale = self.rollback(seed, step)
+                consequence = (
+                    f"rolled back to step {target}, its learning rate is now multiplied "
+                    f"by {scale:g}"
+                )
+            line = f"seed {seed} diverged: {cause} not finite at step {step}"
+            line += f"; {consequence}"
             event = "rolled_back" if rolled_back else "diverged"
             log_event = console.LogEvent(line, event, step=step, seed=str(seed))
             self.log(log_event.at("warning"))
@@ -104,5 +110,5 @@ class RunContext:
         """
         stage = next(s for s in self.stages if s.first < step <= s.last)
         steps = self.monitor.rolled_back[seed]
-        times = sum(stage.first < failed_step <= step for failed_step in steps)
-        return stage.rollback.target(step), stage.rollback.factor**times
+        num_rollbacks = sum(stage.first < failed_step <= step for failed_step in steps)
+        return stage.rollback.target(step), stage.rollback.factor**num_rollbacks

@@ -1,22 +1,23 @@
-"""Replaces the convolutions of a step: one for each seed under vmap, in chunks on CPUs.
+"""Faster convolutions in a training step: one per seed under vmap, in chunks on CPUs.
 
-The function is traced first: what it differentiates is then done, and its forward and both
-its gradient convolutions are equations of one kind. Each may give way to a function of the
-same operands, wherever it lies: in a branch, a loop, a remat.
+A function is traced before its convolutions are replaced. In the traced jaxpr, derivatives
+are already taken, so the forward convolution and both gradient convolutions are equations
+of one primitive. Each can be replaced by a function of the same operands, also inside a
+branch, a loop or a remat.
 
-`over_seeds`: under plain `jax.vmap` a convolution whose kernel differs from seed to seed
-becomes a grouped one, which is slow on most backends. Here it gets a batching rule of its
-own, and the rest is left to `jax.vmap`.
+`over_seeds`: plain `jax.vmap` turns a convolution whose kernel differs between seeds into a
+grouped convolution, which is slow on most backends. `over_seeds` gives convolutions their
+own batching rule and leaves all other operations to `jax.vmap`.
 
 `chunk_kernel_gradients`: XLA's CPU backend computes the gradient of a kernel as a
 convolution whose kernel is as large as the image, three times slower than the forward pass
-and hardly in parallel. As a sum over chunks of the batch it takes about half the time
+and hardly in parallel. A sum over chunks of the batch takes about half the time
 (`python -m benchmarks.train --whole`).
 """
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -24,123 +25,153 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.extend import core
 
-# An equation -> what takes its place, a function of (images, kernels); None: it stays.
+# Map a convolution's equation to its replacement, a function of (images, kernels), or to
+# None to leave the equation unchanged.
 Replace = Callable[[core.JaxprEqn], Callable | None]
 
 
-def replace_convolutions(one: Callable, replace: Replace) -> Callable:
-    """The function (state, arg, shared, static) -> outs, some convolutions replaced."""
+def replace_convolutions(function: Callable, replace: Replace) -> Callable:
+    """Return function(state, arg, shared, static) -> outs with replaced convolutions."""
 
     def rewritten(state, arg, shared, static):
-        trace = jax.make_jaxpr(one, static_argnums=3, return_shape=True)
-        closed, outs = trace(state, arg, shared, static)
-        run = core.jaxpr_as_fun(_rewritten(closed, replace))
-        flat = run(*jax.tree.leaves((state, arg, shared)))
-        return jax.tree.unflatten(jax.tree.structure(outs), flat)
+        trace = jax.make_jaxpr(function, static_argnums=3, return_shape=True)
+        closed_jaxpr, outs = trace(state, arg, shared, static)
+        run = core.jaxpr_as_fun(_rewrite(closed_jaxpr, replace))
+        flat_outs = run(*jax.tree.leaves((state, arg, shared)))
+        return jax.tree.unflatten(jax.tree.structure(outs), flat_outs)
 
     return rewritten
 
 
-def _rewritten(value: Any, replace: Replace) -> Any:
-    """A parameter of an equation, the convolutions of its jaxprs replaced.
+def _rewrite(value: Any, replace: Replace) -> Any:
+    """Return an equation's parameter with the convolutions of its jaxprs replaced.
 
-    What holds none stays the same object, so that jax knows it again.
+    A parameter without replaced convolutions is returned as the same object, because jax
+    caches by identity.
     """
     if isinstance(value, core.Jaxpr):
-        parts = [_equation(eqn, replace) for eqn in value.eqns]
-        same = all(new is old for new, old in zip(parts, value.eqns, strict=True))
-        return value if same else value.replace(eqns=parts)
-    if isinstance(value, core.ClosedJaxpr):  # Since jax 0.11 a Jaxpr, met above.
-        inner = _rewritten(value.jaxpr, replace)
+        eqns = [_rewrite_equation(eqn, replace) for eqn in value.eqns]
+        return value if _are_identical(eqns, value.eqns) else value.replace(eqns=eqns)
+    if isinstance(value, core.ClosedJaxpr):  # Since jax 0.11 a Jaxpr, see above.
+        inner = _rewrite(value.jaxpr, replace)
         return value if inner is value.jaxpr else value.replace(jaxpr=inner)
     if type(value) is tuple:  # The branches of a cond.
-        parts = tuple(_rewritten(part, replace) for part in value)
-        same = all(new is old for new, old in zip(parts, value, strict=True))
-        return value if same else parts
+        branches = tuple(_rewrite(branch, replace) for branch in value)
+        return value if _are_identical(branches, value) else branches
     return value
 
 
-def _equation(eqn: core.JaxprEqn, replace: Replace) -> core.JaxprEqn:
+def _are_identical(values: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Return True if two sequences consist of the same objects."""
+    return all(a is b for a, b in zip(values, others, strict=True))
+
+
+def _rewrite_equation(eqn: core.JaxprEqn, replace: Replace) -> core.JaxprEqn:
+    """Return an equation, replaced if `replace` says so, with rewritten inner jaxprs."""
     if eqn.primitive is core.primitives.conv_general_dilated_p:
-        if (replaced := replace(eqn)) is None:
+        replacement = replace(eqn)
+        if replacement is None:
             return eqn
-        (call,) = jax.make_jaxpr(replaced)(*(var.aval for var in eqn.invars)).eqns
+        operands = [var.aval for var in eqn.invars]
+        (call,) = jax.make_jaxpr(replacement)(*operands).eqns
         return eqn.replace(primitive=call.primitive, params=call.params)
-    params = {name: _rewritten(value, replace) for name, value in eqn.params.items()}
-    same = all(params[name] is value for name, value in eqn.params.items())
-    return eqn if same else eqn.replace(params=params)
+    params = {name: _rewrite(value, replace) for name, value in eqn.params.items()}
+    is_unchanged = all(params[name] is value for name, value in eqn.params.items())
+    return eqn if is_unchanged else eqn.replace(params=params)
 
 
-def over_seeds(one: Callable) -> Callable:
-    """Maps (state, arg, shared, static) -> outs over leading seed axes.
+def over_seeds(function: Callable) -> Callable:
+    """Map function(state, arg, shared, static) -> outs over leading seed axes.
 
-    The result takes states and args with a leading axis of seeds, and gives outs with
-    one; `shared` has none. Where image and kernel both differ between seeds, each seed
-    has an ordinary convolution. What only one operand has a seed axis of is folded into
-    the batch or the features, as jax does.
+    The returned function takes states and args with a leading axis of seeds and returns
+    outs with that axis; `shared` has no such axis. If image and kernel both differ between
+    seeds, each seed has an ordinary convolution. If only one operand has a seed axis, the
+    axis is folded into the batch or the features, as jax does.
     """
-    alone = replace_convolutions(one, _convolution)
+    function_of_seed = replace_convolutions(function, _with_batching_rule)
 
-    def many(states, args, shared, static):
-        each = jax.vmap(lambda state, arg: alone(state, arg, shared, static))
-        return each(states, args)
+    def function_of_seeds(states, args, shared, static):
+        mapped = jax.vmap(
+            lambda state, arg: function_of_seed(state, arg, shared, static)
+        )
+        return mapped(states, args)
 
-    return many
+    return function_of_seeds
 
 
-def _convolution(eqn: core.JaxprEqn) -> Callable:
-    """The same convolution, with a batching rule of its own."""
-    plain = functools.partial(eqn.primitive.bind, **eqn.params)
+def _with_batching_rule(eqn: core.JaxprEqn) -> Callable:
+    """Return the equation's convolution with a batching rule of one convolution per seed."""
+    convolve = _as_function(eqn)
 
     @custom_vmap
     def convolution(lhs, rhs):
-        return plain(lhs, rhs)
+        return convolve(lhs, rhs)
 
     @convolution.def_vmap
-    def rule(seeds, batched, lhs, rhs):
+    def rule(num_seeds, batched, lhs, rhs):
         if not all(batched):
-            axes = tuple(0 if here else None for here in batched)
-            return jax.vmap(plain, axes)(lhs, rhs), True
-        at = functools.partial(jax.lax.index_in_dim, keepdims=False)
-        return jnp.stack([plain(at(lhs, i), at(rhs, i)) for i in range(seeds)]), True
+            axes = tuple(0 if is_batched else None for is_batched in batched)
+            return jax.vmap(convolve, axes)(lhs, rhs), True
+
+        def of_seed(x, seed):
+            return jax.lax.index_in_dim(x, seed, keepdims=False)
+
+        outs = [convolve(of_seed(lhs, i), of_seed(rhs, i)) for i in range(num_seeds)]
+        return jnp.stack(outs), True
 
     return convolution
 
 
-MAX_CHUNKS = 8  # Chunks.
-MIN_PRODUCTS = 512  # Products that each number of a chunk's gradient sums.
+def _as_function(eqn: core.JaxprEqn) -> Callable:
+    """Return the equation as a function of its operands."""
+    return functools.partial(eqn.primitive.bind, **eqn.params)
 
 
-def chunk_kernel_gradients(one: Callable) -> Callable:
-    """The step (state, arg, shared, static) -> outs, up to the order of float sums.
+MAX_CHUNKS = 8
+MIN_PRODUCTS = 512  # Products per element of a chunk's kernel gradient.
 
-    For a batch that lies on one device: the chunks of a shared one would cross devices.
+
+def chunk_kernel_gradients(function: Callable) -> Callable:
+    """Return function(state, arg, shared, static) with kernel gradients summed over chunks.
+
+    The results are the same up to the order of float sums. For a batch on one device: the
+    chunks of a batch that is divided among devices would have to move between devices.
     """
-    return replace_convolutions(one, _in_chunks)
+    return replace_convolutions(function, _in_chunks)
 
 
 def _in_chunks(eqn: core.JaxprEqn) -> Callable | None:
+    """Return a kernel gradient's convolution as a sum over chunks of the batch.
+
+    None for other convolutions, and if the batch has no chunks that are large enough.
+    """
     lhs, rhs, out = eqn.params["dimension_numbers"]
-    images, kernels, outs = (x.aval.shape for x in (*eqn.invars, *eqn.outvars))
-    kernel, places = math.prod(kernels[i] for i in rhs[2:]), [outs[i] for i in out[2:]]
+    lhs_shape, rhs_shape, out_shape = (
+        x.aval.shape for x in (*eqn.invars, *eqn.outvars)
+    )
+    window_size = math.prod(rhs_shape[i] for i in rhs[2:])
+    num_positions = math.prod(out_shape[i] for i in out[2:])
     groups = (eqn.params["feature_group_count"], eqn.params["batch_group_count"])
-    if kernel <= math.prod(places) or groups != (1, 1):
-        return None  # No gradient of a kernel.
-    examples = images[lhs[1]]
-    fits = (c for c in range(MAX_CHUNKS, 1, -1) if examples % c == 0)
-    count = next((c for c in fits if examples // c * kernel >= MIN_PRODUCTS), 1)
-    if count == 1:
+    # Only in the gradient of a kernel is the window larger than the result.
+    if window_size <= num_positions or groups != (1, 1):
         return None
-    size = examples // count
-    plain = functools.partial(eqn.primitive.bind, **eqn.params)
+    examples = lhs_shape[lhs[1]]
+    divisors = (c for c in range(MAX_CHUNKS, 1, -1) if examples % c == 0)
+    large_enough = (c for c in divisors if examples // c * window_size >= MIN_PRODUCTS)
+    num_chunks = next(large_enough, 1)
+    if num_chunks == 1:
+        return None
+    chunk_size = examples // num_chunks
+    convolve = _as_function(eqn)
 
     @jax.jit
     def convolution(images, gradients):
         def chunk(i: int):
-            cut = (i * size, (i + 1) * size)
-            x = jax.lax.slice_in_dim(images, *cut, axis=lhs[1])
-            return plain(x, jax.lax.slice_in_dim(gradients, *cut, axis=rhs[1]))
+            start, stop = i * chunk_size, (i + 1) * chunk_size
+            x = jax.lax.slice_in_dim(images, start, stop, axis=lhs[1])
+            g = jax.lax.slice_in_dim(gradients, start, stop, axis=rhs[1])
+            return convolve(x, g)
 
-        return functools.reduce(jnp.add, map(chunk, range(count)))
+        return functools.reduce(jnp.add, map(chunk, range(num_chunks)))
 
     return convolution

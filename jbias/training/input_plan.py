@@ -1,7 +1,7 @@
-"""How a stage is fed, as its config says: from memory, by rows from files, or by windows."""
+"""Plans of a stage's training input: from memory, streamed batches, or streamed windows."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,174 +11,285 @@ from jaxtyping import UInt8
 from jbias import build, run_spec
 from jbias import config as jc
 from jbias.algos import groups
-from jbias.data import base, decoding, loader, sources, splits
+from jbias.data import base, decoding, loader, splits
+from jbias.data import sources as data_sources
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, samplers
 
 CROP = "random_resized_crop"
-_WINDOW = 16384  # Examples.
+_WINDOW_EXAMPLES = 16384
 
 
 class StreamOptions(NamedTuple):
-    """How a set is streamed: the options crop, window and canvas of config.train."""
+    """Options of a streamed training set: crop, window and canvas of config.train."""
 
-    crop: str  # "host", or "device".
-    size: int  # Pixels of what is cut on the host.
-    steps: int | None = None  # Batches in a window; None without windows.
-    canvas: int | None = None  # Pixels; None where evaluation's preprocessing is taken.
-    window: Mapping[str, Any] | None = None  # What the host cuts at random, likewise.
+    crop: str  # Where images are cropped at random: "host" or "device".
+    size: int  # Side of the images that the host makes for crop="host", in pixels.
+    steps: int | None = None  # Batches per window; None: no windows.
+    # Side of the images that the host makes for a crop on the device, in pixels; None:
+    # preprocessed as for evaluation.
+    canvas: int | None = None
+    # Options of the random crop on the host; None: preprocessed as for evaluation.
+    window: Mapping[str, Any] | None = None
 
 
 class InputPlan(NamedTuple):
-    """One stream of a stage: the sets, how they are fed, and what the device does."""
+    """The plan of one input of a stage: its data sets, their order and the transforms."""
 
-    opened: Mapping[str, base.Source]  # By what messages and provenance call them.
-    columns: Mapping[str, np.ndarray]  # Of the examples of all sets.
-    stream: StreamOptions | None  # None: all of it lives on the device.
-    inputs: Sequence[Mapping[str, Any]]  # The transforms left to the device.
+    sources: Mapping[str, base.Source]  # By their names in messages and provenance.
+    columns: Mapping[str, np.ndarray]  # Of the examples of all sources.
+    stream: StreamOptions | None  # None: all examples are in the device's memory.
+    inputs: Sequence[Mapping[str, Any]]  # Options of the transforms on the device.
     order: samplers.Sampler
-    name: str  # Of its random streams.
+    name: str  # Of the input's random streams.
 
     @property
     def streams(self) -> bool:
-        """Whether images are read while it is trained."""
+        """True if images are read from files during training."""
         return self.stream is not None
 
     @property
     def source(self) -> base.Source:
-        """The first of the sets, which says what the classes are."""
-        return next(iter(self.opened.values()))
+        """The first source, which defines the classes."""
+        return next(iter(self.sources.values()))
 
     @property
     def description(self) -> str:
-        """Says how it streams, for logs and tables."""
-        stream, order, by = self.stream, self.order, decoding.decoder_name()
+        """Description of the streamed images, for logs and tables."""
+        stream, decoder = self.stream, decoding.decoder_name()
         if stream.crop == "host":
-            cut = f"random crops of the original to {stream.size} pixels ({by})"
-            words = "as for evaluation" if stream.window is None else cut
-            return f"streamed: {words}, for each seed its own"
-        side = stream.canvas
-        words = f"squeezed to {side}x{side} ({by})" if side else "as for evaluation"
-        return f"streamed: {words}, {order.span} examples at a time for all seeds"
+            crops = f"random crops of the original to {stream.size} pixels ({decoder})"
+            images = "as for evaluation" if stream.window is None else crops
+            return f"streamed: {images}, for each seed its own"
+        images = "as for evaluation"
+        if stream.canvas:
+            images = f"squeezed to {stream.canvas}x{stream.canvas} ({decoder})"
+        return f"streamed: {images}, {self.order.span} examples at a time for all seeds"
+
+
+class _Places(NamedTuple):
+    """The names of an input's entries in the config, for messages."""
+
+    options: str  # Such as "config.train".
+    inputs: str  # Such as "config.inputs".
 
 
 def plan_stages(
-    stages: Sequence[run_spec.StageSpec], train: Sequence[splits.TrainSet]
+    stages: Sequence[run_spec.StageSpec], train_sets: Sequence[splits.TrainSet]
 ) -> list[dict[str, InputPlan]]:
-    """Plans how each stage is fed from its set: "train", and "other" if there is one."""
-    return list(map(_plan_stage, stages, train))
+    """Return the plans of each stage: "train", and "other" for a second set, if any.
+
+    train_sets: the opened training set of each stage. ValueError for wrong options of
+    config.train.
+    """
+    return [
+        _plan_stage(stage, train_set) for stage, train_set in zip(stages, train_sets)
+    ]
 
 
-def _plan_stage(stage: run_spec.StageSpec, train: splits.TrainSet) -> dict:
+def _plan_stage(
+    stage: run_spec.StageSpec, train_set: splits.TrainSet
+) -> dict[str, InputPlan]:
+    """Return the plan of a stage's training set, and of its second set, if any."""
     number, at, config = stage
-    where, options, suffix = f"{at}.train", config["train"], f"/{number}" * (number > 0)
-    beside, there = f"train/{number}/other", f"{where}.other"
+    options = config["train"]
+    where, other_where = f"{at}.train", f"{at}.train.other"
+    suffix = f"/{number}" if number > 0 else ""
+    other_name = f"train/{number}/other"
     if "pair" in options:
-        raise ValueError(f"{where}.pair: belongs to the second set; move it to {there}")
+        raise ValueError(
+            f"{where}.pair: belongs to the second set; move it to {other_where}"
+        )
     if "balance" in (options.get("other") or {}):
-        text = "labels of a second set are not used; remove it"
-        raise ValueError(f"{there}.balance: {text}")
-    opened = {name: x for name, x in train.named(number).items() if name != beside}
-    columns = splits.join_columns(train.sources)
-    places, name = (where, f"{at}.inputs"), f"order{suffix}"
-    found = {"train": _plan(places, options, config["inputs"], opened, columns, name)}
-    if train.other:
-        places = (there, f"{there}.inputs")
-        options = {**options["other"], "batch": options["batch"]}
-        inputs, opened = options.get("inputs", ()), {beside: train.other}
-        other = _plan(places, options, inputs, opened, {}, f"other{suffix}")
-        if pair := options.get("pair"):
-            other = _paired(places[0], pair, found["train"], other)
-        found["other"] = other
-    return found
+        problem = "labels of a second set are not used; remove it"
+        raise ValueError(f"{other_where}.balance: {problem}")
+    named = train_set.named(number)
+    plans = {
+        "train": _plan(
+            _Places(where, f"{at}.inputs"),
+            options,
+            inputs=config["inputs"],
+            sources={name: x for name, x in named.items() if name != other_name},
+            columns=splits.join_columns(train_set.sources),
+            name=f"order{suffix}",
+        )
+    }
+    if train_set.other:
+        other_options = {**options["other"], "batch": options["batch"]}
+        other = _plan(
+            _Places(other_where, f"{other_where}.inputs"),
+            other_options,
+            inputs=other_options.get("inputs", ()),
+            sources={other_name: train_set.other},
+            columns={},
+            name=f"other{suffix}",
+        )
+        pair = other_options.get("pair")
+        if pair:
+            other = _with_partners(other_where, pair, plans["train"], other=other)
+        plans["other"] = other
+    return plans
 
 
-def _paired(where: str, pair: str, train: InputPlan, other: InputPlan) -> InputPlan:
-    """Gives each example of the training set one of its class as its partner."""
+def _with_partners(
+    where: str, pair: str, train: InputPlan, *, other: InputPlan
+) -> InputPlan:
+    """Return `other` with an order by which its examples match the training classes.
+
+    where: name of the second set's options in the config. pair: its option, "class".
+    ValueError unless both sets are in memory, without shares or balance.
+    """
     if pair != "class":
         raise ValueError(f"{where}.pair: must be 'class', got {pair!r}; or remove it")
-    whole = isinstance(train.order, samplers.EpochSampler)
-    if train.stream or other.stream or not whole:
+    has_epochs = isinstance(train.order, samplers.EpochSampler)
+    if train.stream or other.stream or not has_epochs:
         raise ValueError(
             f"{where}.pair: needs both sets in memory and neither shares nor balance; "
             "remove crop, shares and balance, or pair"
         )
-    of = train.order, train.columns["label"], other.source.columns["label"], other.name
     try:
-        return other._replace(order=samplers.PairedSampler(*of))
+        order = samplers.PairedSampler(
+            train.order,
+            labels=train.columns["label"],
+            other_labels=other.source.columns["label"],
+            stream=other.name,
+        )
     except ValueError as error:
         raise ValueError(f"{where}.{error}") from error
+    return other._replace(order=order)
 
 
-def _plan(places, options, inputs, opened, columns, name) -> InputPlan:
-    where, several = places[0], opened.values()
-    shapes = {source.shape for source in several}
+def _plan(
+    places: _Places,
+    options: Mapping[str, Any],
+    *,
+    inputs: Sequence[Mapping[str, Any]],
+    sources: Mapping[str, base.Source],
+    columns: Mapping[str, np.ndarray],
+    name: str,
+) -> InputPlan:
+    """Return the plan of one input.
+
+    options: config.train or config.train.other, with its batch. inputs: options of the
+    transforms. sources, columns, name: as in `InputPlan`. ValueError for wrong options.
+    """
+    where = places.options
+    shapes = {source.shape for source in sources.values()}
     if len(shapes) > 1:
         must = "all sets must have images of one size"
         raise ValueError(f"{where}.size: {must}, got {sorted(shapes)}")
-    size = max(source.size for source in several)
-    stream, left = _read_stream(*places, options, inputs, size)
-    for i, source in enumerate(several if stream else ()):
-        if sources.is_in_memory(source):
-            also = f"{where}.also[{i - 1}]: must be a set of files" if i else ""
-            said = also or f"{where}.crop: must be left out"
-            why = "whose images are in memory as they are"
-            raise ValueError(f"{said}, got {source.name}, {why}")
+    size = max(source.size for source in sources.values())
+    stream, device_inputs = _read_stream(places, options, inputs=inputs, size=size)
+    if stream:
+        _check_sources_have_files(where, sources.values())
     if options.get("balance"):
-        order = _balanced(where, options, stream, columns, name)
+        order = _balanced_order(
+            where, options, stream=stream, columns=columns, name=name
+        )
     else:
-        order = _order(where, options, stream, [*map(len, several)], name)
-    return InputPlan(opened, columns, stream, left, order, name)
+        counts = [len(source) for source in sources.values()]
+        order = _order(where, options, stream=stream, counts=counts, name=name)
+    return InputPlan(
+        sources=sources,
+        columns=columns,
+        stream=stream,
+        inputs=device_inputs,
+        order=order,
+        name=name,
+    )
 
 
-def _order(where, options, stream, counts, name) -> samplers.Sampler:
+def _check_sources_have_files(where: str, sources: Iterable[base.Source]) -> None:
+    """Raise ValueError for a source that cannot be streamed, as its images are in memory."""
+    for i, source in enumerate(sources):
+        if data_sources.is_in_memory(source):
+            must = f"{where}.crop: must be left out"
+            if i:
+                must = f"{where}.also[{i - 1}]: must be a set of files"
+            raise ValueError(
+                f"{must}, got {source.name}, whose images are in memory as they are"
+            )
+
+
+def _order(
+    where: str,
+    options: Mapping[str, Any],
+    *,
+    stream: StreamOptions | None,
+    counts: Sequence[int],
+    name: str,
+) -> samplers.Sampler:
+    """Return the order of the examples of one set, or of several with config.train.shares.
+
+    counts: number of examples per source. ValueError for a wrong batch or wrong shares.
+    """
     shares, batch = options.get("shares"), options["batch"]
     steps = stream.steps if stream else None
     try:
         if shares:
-            make = samplers.MixtureSampler.from_shares
-            return make(counts, shares, batch, name, steps=steps)
-        return samplers.make_sampler(sum(counts), batch, steps, name)
+            return samplers.MixtureSampler.from_shares(
+                counts, shares, batch=batch, stream=name, steps=steps
+            )
+        return samplers.make_sampler(sum(counts), batch, steps=steps, stream=name)
     except ValueError as error:
         key = "shares" if "shares" in str(error) else "batch"
-        said = f"for `other` {error}" if where.endswith(".other") else error
+        problem = f"for `other` {error}" if where.endswith(".other") else error
         where = where.removesuffix(".other")
-        raise ValueError(f"{where}.{key}: {said}") from error
+        raise ValueError(f"{where}.{key}: {problem}") from error
 
 
-def _balanced(where, options, stream, columns, name) -> samplers.Sampler:
-    """Equal shares of the groups that config.train.balance names."""
+def _balanced_order(
+    where: str,
+    options: Mapping[str, Any],
+    *,
+    stream: StreamOptions | None,
+    columns: Mapping[str, np.ndarray],
+    name: str,
+) -> samplers.Sampler:
+    """Return an order with equal shares of the groups that config.train.balance names."""
     balance = f"{where}.balance"
     if options.get("shares") or (stream and stream.steps is not None):
         clash = "shares" if options.get("shares") else "crop='device'"
-        raise ValueError(f"{balance}: cannot be had with {clash}; remove one of them")
-    _, numbers = groups.select_columns(balance, columns, options["balance"])
-    _, of = np.unique(np.stack(numbers), axis=1, return_inverse=True)
+        raise ValueError(
+            f"{balance}: cannot be combined with {clash}; remove one of them"
+        )
+    _, attributes = groups.select_columns(balance, columns, options["balance"])
+    _, group_of_example = np.unique(np.stack(attributes), axis=1, return_inverse=True)
     try:
-        return samplers.BalancedSampler(of.ravel(), options["batch"], name)
+        return samplers.BalancedSampler(
+            group_of_example.ravel(), options["batch"], stream=name
+        )
     except ValueError as error:
         raise ValueError(f"{where}.batch: {error}") from error
 
 
 def _read_stream(
-    where: str, listed: str, options: Mapping[str, Any], inputs: Sequence, size: int
-) -> tuple[StreamOptions | None, list[Mapping]]:
-    """Reads the options; returns how to stream, and the inputs left to the device.
+    places: _Places,
+    options: Mapping[str, Any],
+    *,
+    inputs: Sequence[Mapping[str, Any]],
+    size: int,
+) -> tuple[StreamOptions | None, list[Mapping[str, Any]]]:
+    """Return the options of streaming, and the transforms that remain for the device.
 
-    None where the set lives on the device as a whole. `where` and `listed` are the
-    places of the options and of the inputs.
+    The options are None if the whole set is in the device's memory. size: side of the
+    images in pixels, unless a crop has a size of its own. ValueError for wrong options.
     """
+    where = places.options
     crop, inputs, batch = options.get("crop"), list(inputs), options["batch"]
     for key in ("window", "canvas"):
         if key in options and crop != "device":
-            got = f"got crop={crop!r}; remove {key}"
-            raise ValueError(f"{where}.{key}: needs crop='device', {got}")
+            raise ValueError(
+                f"{where}.{key}: needs crop='device', got crop={crop!r}; remove {key}"
+            )
     if not isinstance(crop, str):
         return None, inputs
     if crop not in ("host", "device"):
         jc.refuse(f"{where}.crop", "be host, device, True or False", crop)
-    build.transforms(listed, inputs)  # Refuses unknown options of what is cut here.
-    names = [one["name"] for one in inputs]
+    build.transforms(
+        places.inputs, inputs
+    )  # Raises for wrong options of the crop, too.
+    names = [transform["name"] for transform in inputs]
     if crop == "host":
         if CROP in names[1:]:
             raise ValueError(
@@ -187,27 +298,31 @@ def _read_stream(
             )
         if names[:1] != [CROP]:
             return StreamOptions("host", size), inputs
-        first, *left = inputs
-        cut = {key: first[key] for key in ("area", "aspect") if key in first}
-        return StreamOptions("host", first.get("size") or size, window=cut), left
+        first, *device_inputs = inputs
+        window = {key: first[key] for key in ("area", "aspect") if key in first}
+        size = first.get("size") or size
+        return StreamOptions("host", size, window=window), device_inputs
 
-    def at_least(key: str, least: int, default: int) -> int:
+    def option_at_least(key: str, low: int, *, default: int) -> int:
         value = options.get(key, default)
-        if type(value) is not int or value < least:
-            must = f"be a whole number of at least {least}"
-            jc.refuse(f"{where}.{key}", must, value)
+        if type(value) is not int or value < low:
+            jc.refuse(f"{where}.{key}", f"be a whole number of at least {low}", value)
         return value
 
-    steps = at_least("window", batch, max(batch, _WINDOW)) // batch
+    window_examples = option_at_least(
+        "window", batch, default=max(batch, _WINDOW_EXAMPLES)
+    )
+    steps = window_examples // batch
     if CROP in names:
-        first = names.index(CROP)
-        canvas = at_least("canvas", size, round(size * 256 / 224))
-        inputs[first] = {"size": size, **inputs[first]}
-        return StreamOptions("device", size, steps, canvas), inputs
+        canvas = option_at_least("canvas", size, default=round(size * 256 / 224))
+        position = names.index(CROP)
+        inputs[position] = {"size": size, **inputs[position]}
+        return StreamOptions("device", size, steps=steps, canvas=canvas), inputs
     if "canvas" in options:
-        where = f"{where}.canvas"
-        raise ValueError(f"{where}: needs a {CROP} among the inputs, got {names}")
-    return StreamOptions("device", size, steps), inputs
+        raise ValueError(
+            f"{where}.canvas: needs a {CROP} among the inputs, got {names}"
+        )
+    return StreamOptions("device", size, steps=steps), inputs
 
 
 def make_pipeline(
@@ -222,29 +337,49 @@ def make_pipeline(
 ) -> input_pipeline.InputPipeline:
     """Return the input pipeline of a plan for `steps` steps of the seeds.
 
-    images: by name, the sets that are not streamed. fix: config.fix.
+    images: by name, the images of the sources that are not streamed. fix: config.fix.
     """
     stream, order = plan.stream, plan.order
     if stream is None:
-        several = [images[name] for name in plan.opened]
-        joined = several[0] if len(several) == 1 else np.concatenate(several)
-        held = input_pipeline.flatten_images({"image": joined, **plan.columns})
-        held = mesh.replicate(held, devices)
-        return input_pipeline.ResidentInput(order, held, fix.get("order"))
-    opened = tuple(plan.opened.values())
-    files = input_pipeline.JoinedSources(opened, plan.columns)
+        arrays = [images[name] for name in plan.sources]
+        joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        rows = input_pipeline.flatten_images({"image": joined, **plan.columns})
+        rows = mesh.replicate(rows, devices)
+        return input_pipeline.ResidentInput(order, rows, fixed=fix.get("order"))
+    sources = tuple(plan.sources.values())
+    files = input_pipeline.JoinedSources(sources, plan.columns)
     if stream.crop == "host":
-        cut = (stream.size, stream.window)
-        read = input_pipeline.BatchReader(files, order, plan.name, *cut, fix)
-        parts = functools.partial(mesh.assemble, mesh=devices)
-        place = parts if reading.parts > 1 else None  # Whole, they are placed later.
-        return input_pipeline.StreamedInput(order, read, seeds, steps, reading, place)
-    firsts = np.cumsum([0, *map(len, opened[:-1])]).tolist()
-    several = isinstance(order, samplers.MixtureSampler)
-    reader = functools.partial(input_pipeline.WindowReader, files, canvas=stream.canvas)
-    read = [reader(first) for first in (firsts if several else firsts[:1])]
-    place = functools.partial(mesh.gather, mesh=devices)
-    part, parts, each = mesh.local_part(devices, devices.axis_names)
-    reading = reading._replace(part=part, parts=parts, devices=each)
-    how = steps, reading, place, fix.get("order")
-    return input_pipeline.WindowedInput(order, read, *how)
+        read_batch = input_pipeline.BatchReader(
+            files,
+            order,
+            name=plan.name,
+            size=stream.size,
+            window=stream.window,
+            fix=fix,
+        )
+        place = None  # Complete batches are placed later.
+        if reading.parts > 1:
+            place = functools.partial(mesh.assemble, mesh=devices)
+        return input_pipeline.StreamedInput(
+            order, read_batch, seeds=seeds, steps=steps, reading=reading, place=place
+        )
+    first_examples = [0]  # Of each source that has windows of its own.
+    if isinstance(order, samplers.MixtureSampler):
+        counts = [len(source) for source in sources[:-1]]
+        first_examples = np.cumsum([0, *counts]).tolist()
+    read_windows = [
+        input_pipeline.WindowReader(files, first, canvas=stream.canvas)
+        for first in first_examples
+    ]
+    part = mesh.local_part(devices, devices.axis_names)
+    reading = reading._replace(
+        part=part.index, parts=part.count, devices=part.num_devices
+    )
+    return input_pipeline.WindowedInput(
+        order,
+        read_windows,
+        steps=steps,
+        reading=reading,
+        place=functools.partial(mesh.gather, mesh=devices),
+        fixed=fix.get("order"),
+    )

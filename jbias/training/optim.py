@@ -27,42 +27,42 @@ def sgd(
     decay_all: bool = True,
     l1: float = 0.0,
 ) -> Optimiser:
-    """SGD with coupled weight decay, as torch does it.
+    """Return SGD with momentum and coupled weight decay, as in torch.
 
     g <- grad + decay * w;  m <- momentum * m + g;  w <- w - rate * m.
-    Every weight decays, batch norm's scales and biases included, unless `decay_all` is
-    False: then kernels alone do.
-
-    l1: kernels then move towards zero by rate * l1 / (1 - momentum), and stop there: by
-    proximal steps, which rest where the loss and l1 * sum |w| together are least.
+    decay_all: all weights decay, including scales and biases of batch norm; False: only
+      kernels decay.
+    l1: strength of an L1 penalty on kernels, by proximal steps: after each step kernels
+      move towards zero by rate * l1 / (1 - momentum), and stop at zero. The fixed points
+      minimise the loss plus l1 * sum |w|.
     """
-    chain = (
-        optax.add_decayed_weights(decay, None if decay_all else _kernels),
+    transforms = [
+        optax.add_decayed_weights(decay, None if decay_all else _is_kernel),
         optax.trace(decay=momentum, nesterov=nesterov),
         optax.scale_by_learning_rate(rate),
-    )
-    if not isinstance(l1, int | float) or l1:
-        chain += (_shrinking(rate, l1 / (1 - momentum)),)
-    return optax.chain(*chain)
+    ]
+    if not isinstance(l1, int | float) or l1:  # A traced value may be zero, too.
+        transforms.append(_shrink_kernels(rate, l1 / (1 - momentum)))
+    return optax.chain(*transforms)
 
 
-def _shrinking(rate: Schedule, l1: float) -> Optimiser:
-    """Ends a step with w <- sign(w) max(|w| - rate * l1, 0), for kernels."""
+def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
+    """Return the last transform of a step: w <- sign(w) max(|w| - rate * l1, 0) of kernels."""
 
     def init(params: PyTree) -> optax.ScaleByScheduleState:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state, params: PyTree) -> tuple[PyTree, Any]:
-        least = rate(state.count) * l1
+        threshold = rate(state.count) * l1
 
-        def shrunk(delta, w):
+        def shrink(delta, w):
             if jnp.ndim(w) < 2:
                 return delta
             new = w + delta
-            return jnp.sign(new) * jnp.maximum(jnp.abs(new) - least, 0) - w
+            return jnp.sign(new) * jnp.maximum(jnp.abs(new) - threshold, 0) - w
 
-        counted = optax.ScaleByScheduleState(state.count + 1)
-        return jax.tree.map(shrunk, updates, params), counted
+        new_state = optax.ScaleByScheduleState(state.count + 1)
+        return jax.tree.map(shrink, updates, params), new_state
 
     return optax.GradientTransformation(init, update)
 
@@ -70,7 +70,7 @@ def _shrinking(rate: Schedule, l1: float) -> Optimiser:
 def adam(
     rate: Schedule, *, b1: float = 0.9, b2: float = 0.999, decay: float = 0.0
 ) -> Optimiser:
-    """AdamW: decoupled weight decay, scaled by the rate."""
+    """Return AdamW; its weight decay is decoupled and scaled by the rate."""
     return optax.adamw(rate, b1=b1, b2=b2, weight_decay=decay)
 
 
@@ -83,18 +83,18 @@ def lamb(
     decay: float = 0.0,
     clip: float = 1.0,
 ) -> Optimiser:
-    """LAMB, Adam with a trust ratio for each kernel; kernels alone decay.
+    """Return LAMB: Adam with a trust ratio for each kernel; only kernels decay.
 
-    w <- w - rate * |w| / |u| * u, u = Adam's step + decay * w, or rate * u where one of
-    the norms is zero; gradients of a larger norm than `clip` are scaled to it first.
+    w <- w - rate * |w| / |u| * u, u = Adam's step + decay * w; w <- w - rate * u if one of
+    the norms is zero. Gradients are first clipped to a global norm of `clip`.
     Source: You et al., ICLR 2020, https://arxiv.org/abs/1904.00962.
     Reference code: timm/optim/lamb.py of https://github.com/huggingface/pytorch-image-models.
     """
     return optax.chain(
         optax.clip_by_global_norm(clip),
         optax.scale_by_adam(b1, b2, eps),
-        optax.add_decayed_weights(decay, _kernels),
-        optax.masked(optax.scale_by_trust_ratio(), _kernels),
+        optax.add_decayed_weights(decay, _is_kernel),
+        optax.masked(optax.scale_by_trust_ratio(), _is_kernel),
         optax.scale_by_learning_rate(rate),
     )
 
@@ -102,28 +102,35 @@ def lamb(
 def lars(
     rate: Schedule, *, momentum: float = 0.9, decay: float = 1e-4, trust: float = 0.001
 ) -> Optimiser:
-    """LARS: SGD whose step is, for each kernel, a share of the kernel's norm.
+    """Return LARS: SGD with steps in proportion to the norm of each kernel.
 
-    u = g + decay * w;  m <- momentum * m + rate * trust * |w| / |u| * u;  w <- w - m; for
-    what is no kernel u = g, without the ratio. Source: You, Gitman and Ginsburg, 2017,
+    u = g + decay * w;  m <- momentum * m + rate * trust * |w| / |u| * u;  w <- w - m. Other
+    weights than kernels have u = g and no ratio. Source: You, Gitman and Ginsburg, 2017,
     https://arxiv.org/abs/1708.03888; momentum as in SimCLR's code,
     https://github.com/google-research/simclr, lars_optimizer.py.
     """
-    masks = dict(weight_decay_mask=_kernels, trust_ratio_mask=_kernels)
-    return optax.lars(rate, decay, trust_coefficient=trust, momentum=momentum, **masks)
+    return optax.lars(
+        rate,
+        decay,
+        trust_coefficient=trust,
+        momentum=momentum,
+        weight_decay_mask=_is_kernel,
+        trust_ratio_mask=_is_kernel,
+    )
 
 
-def _kernels(params: PyTree) -> PyTree:
+def _is_kernel(params: PyTree) -> PyTree:
+    """Return True for each array of two axes or more."""
     return jax.tree.map(lambda w: jnp.ndim(w) > 1, params)
 
 
 def constant(rate: float, total: int, begin: int = 0) -> Schedule:
-    """The same rate throughout."""
+    """Return a schedule with the same rate at all steps."""
     return optax.constant_schedule(rate)
 
 
 def cosine(rate: float, total: int, begin: int = 0) -> Schedule:
-    """From `rate`, at step `begin`, to zero along half a cosine."""
+    """Return half a cosine from `rate` at step `begin` to 0 at step `total`."""
     fall = optax.cosine_decay_schedule(rate, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))
 
@@ -131,7 +138,10 @@ def cosine(rate: float, total: int, begin: int = 0) -> Schedule:
 def polynomial(
     rate: float, total: int, begin: int = 0, *, power: float = 2.0, end: float = 0.0
 ) -> Schedule:
-    """end + (rate - end) * (1 - t)^power, t the share of the steps from `begin` on."""
+    """Return end + (rate - end) * (1 - t)^power.
+
+    t goes from 0 at step `begin` to 1 at step `total`.
+    """
     fall = optax.polynomial_schedule(rate, end, power, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))
 
@@ -144,27 +154,38 @@ def multistep(
     milestones: Sequence[float] = (0.3, 0.6, 0.9),
     gamma: float = 0.1,
 ) -> Schedule:
-    """rate * gamma^(number of milestones passed); milestones are shares of the run.
+    """Return rate * gamma^(number of milestones passed).
 
-    They count from its first step, whatever the warm-up takes; several may be passed at
-    one step.
+    milestones: shares of the run's `total` steps, counted from the first step, before any
+    warm-up. Several milestones may fall on one step.
     """
-    where, must = "config.optim.schedule.milestones", "be shares of the run, in [0, 1]"
     if not all(0 <= share <= 1 for share in milestones):
-        jc.refuse(where, must, milestones, "30 of 90 epochs are 1/3")
-    passed = collections.Counter(math.floor(total * share) for share in milestones)
-    boundaries = {step: gamma**count for step, count in passed.items()}
+        jc.refuse(
+            "config.optim.schedule.milestones",
+            "be shares of the run, in [0, 1]",
+            milestones,
+            "30 of 90 epochs are 1/3",
+        )
+    counts = collections.Counter(math.floor(total * share) for share in milestones)
+    boundaries = {step: gamma**count for step, count in counts.items()}
     return optax.piecewise_constant_schedule(rate, boundaries)
 
 
-OPTIMISERS = types.MappingProxyType(dict(sgd=sgd, adam=adam, lamb=lamb, lars=lars))
+OPTIMISERS = types.MappingProxyType(
+    {"sgd": sgd, "adam": adam, "lamb": lamb, "lars": lars}
+)
 SCHEDULES = types.MappingProxyType(
-    dict(constant=constant, cosine=cosine, multistep=multistep, polynomial=polynomial)
+    {
+        "constant": constant,
+        "cosine": cosine,
+        "multistep": multistep,
+        "polynomial": polynomial,
+    }
 )
 
 
 def with_warmup(main: Schedule, rate: float, steps: int) -> Schedule:
-    """Rises linearly from 0 to `rate` for that many steps, then follows `main`."""
+    """Return `main` after a linear rise from 0 to `rate` over the first `steps` steps."""
     if not steps:
         return main
     ramp = optax.linear_schedule(0.0, rate, steps)
@@ -174,23 +195,33 @@ def with_warmup(main: Schedule, rate: float, steps: int) -> Schedule:
 def from_options(
     options: Mapping[str, Any], update: base.Update, total: int, steps_per_epoch: int
 ) -> Optimiser:
-    """One update's optimiser with its schedule over `total` steps."""
-    options = dict(options) | ({} if update.decay else {"decay": 0.0})
+    """Return the optimiser of one update, with its schedule over `total` steps.
+
+    options: config.optim. ValueError for wrong options.
+    """
+    options = dict(options)
+    if not update.decay:
+        options["decay"] = 0.0
     options.pop("average", None)
-    where, warmup = "config.optim.warmup", options.pop("warmup", 0) or 0
+    where = "config.optim.warmup"
+    warmup, warmup_steps = options.pop("warmup", 0) or 0, 0
     if warmup:
-        lasting = dict(steps_per_epoch=steps_per_epoch, total=total)
-        steps = jc.to_steps(warmup, **lasting, where=where)
-        if steps >= total:
+        warmup_steps = jc.to_steps(
+            warmup, steps_per_epoch=steps_per_epoch, total=total, where=where
+        )
+        if warmup_steps >= total:
             must = f"be shorter than the stage's {total} steps"
-            got = f"got {warmup!r} = {steps} steps"
+            got = f"got {warmup!r} = {warmup_steps} steps"
             jc.refuse(where, f"{must}, {got}", remedy="shorten it or train longer")
-        warmup = steps
     where = "config.optim.schedule"
-    make, shape = build.lookup(where, options.pop("schedule"), SCHEDULES)
+    make_schedule, schedule_options = build.lookup(
+        where, options.pop("schedule"), SCHEDULES
+    )
     rate = options.pop("rate")
-    rate = float(rate) if type(rate) is int else rate  # Of any size.
-    schedule = build.call_checked(where, make, rate, total, warmup, **shape)
-    schedule = with_warmup(schedule, rate, warmup)
-    make, rest = build.lookup("config.optim", options, OPTIMISERS)
-    return build.call_checked("config.optim", make, schedule, **rest)
+    rate = float(rate) if type(rate) is int else rate  # An int may exceed 32 bits.
+    schedule = build.call_checked(
+        where, make_schedule, rate, total, warmup_steps, **schedule_options
+    )
+    schedule = with_warmup(schedule, rate, warmup_steps)
+    make, optimiser_options = build.lookup("config.optim", options, OPTIMISERS)
+    return build.call_checked("config.optim", make, schedule, **optimiser_options)

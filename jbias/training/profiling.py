@@ -1,4 +1,4 @@
-"""Where the time of a step goes: a trace, and a page that sums it up."""
+"""Profiles of a training step: a page that summarises a trace by operation."""
 
 import collections
 import os
@@ -11,11 +11,12 @@ import jax
 from jbias.runtime import files
 from jbias.training import hlo, memory, seed_axis, stages, targets
 
-_ROWS = 20  # Of each table.
+_TABLE_ROWS = 20
 
-# Nothing is planned for these: dense products in bfloat16 (Volta and Turing: float16) and
-# bytes of memory, a second. From the vendors' data sheets.
-_OTHERS = (
+# Devices that `jbias plan` does not know: GiB of memory, operations per second of dense
+# products in bfloat16 (Volta and Turing: float16) and bytes of memory per second. From the
+# vendors' data sheets.
+_UNPLANNED_KINDS = (
     targets.DeviceKind("gpu", "H100 PCIe", 80, 756e12, 2000e9),
     targets.DeviceKind("gpu", "A100", 40, 312e12, 1555e9),
     targets.DeviceKind("gpu", "A100 80GB PCIe", 80, 312e12, 1935e9),
@@ -29,9 +30,10 @@ _OTHERS = (
 
 
 def device_limits(kind: str) -> targets.DeviceKind | None:
-    """What is known of a device of this `device_kind`."""
-    fitting = [x for x in (*targets.KINDS.values(), *_OTHERS) if x.name in kind]
-    return max(fitting, key=lambda one: len(one.name), default=None)
+    """Return the data sheet's limits of a device by its `device_kind`; None: not known."""
+    known = (*targets.KINDS.values(), *_UNPLANNED_KINDS)
+    matches = [device for device in known if device.name in kind]
+    return max(matches, key=lambda device: len(device.name), default=None)
 
 
 def markdown_page(
@@ -43,90 +45,131 @@ def markdown_page(
     count: int,
     seconds: float,
 ) -> str:
-    """Sums a trace of `steps` steps of `count` seeds up, as Markdown.
+    """Return a Markdown summary of a trace of `steps` steps of `count` seeds.
 
-    `static` is that of these steps.
-
-    Operations and bytes are the compiler's count for one seed's step. Time by operation
-    is that of all threads or streams together, without what waits for another.
+    folder: of the trace. static: the static argument of these steps. seconds: measured time
+    of all traced steps. Operations and bytes are the compiler's count for one seed's step.
+    Times by operation are sums over all threads or streams, without waiting.
     """
-    looped, shapes = seed_axis.STRATEGIES["looped"], stage.shapes
-    asked = looped, shapes._replace(static=static), stage.layout.devices, 1
-    program = memory.lower_step(stage.program.step, *asked).compile()
-    cost, taken = program.cost_analysis(), program.memory_analysis()
-    arguments, temporary = map(
-        files.format_size, (taken.argument_size_in_bytes, taken.temp_size_in_bytes)
+    program = memory.lower_step(
+        stage.program.step,
+        seed_axis.STRATEGIES["looped"],
+        shapes=stage.shapes._replace(static=static),
+        devices=stage.layout.devices,
+        count=1,
+    ).compile()
+    cost, program_memory = program.cost_analysis(), program.memory_analysis()
+    arguments = files.format_size(program_memory.argument_size_in_bytes)
+    temporary = files.format_size(program_memory.temp_size_in_bytes)
+    by_operation = time_by_operation(folder, label_operations(program.as_text()))
+    by_kind = collections.Counter()
+    for (kind, where), nanoseconds in by_operation.items():
+        direction = "backward" if where.startswith("backward") else ""
+        by_kind[kind, direction] += nanoseconds
+    device, seed_steps_per_second = (
+        jax.devices()[0].device_kind,
+        steps * count / seconds,
     )
-    spent = time_by_operation(folder, label_operations(program.as_text()))
-    kinds = collections.Counter()  # By kind and direction alone.
-    for (kind, where), nanoseconds in spent.items():
-        kinds[kind, "backward" * where.startswith("backward")] += nanoseconds
-    device, rate = jax.devices()[0].device_kind, steps * count / seconds
+    images_per_second = seed_steps_per_second * stage.order.batch
     lines = [
         f"# {steps} steps of {count} seeds on {device}",
         "",
         (
-            f"{1000 * seconds / steps:.2f} ms a step of all seeds, "
-            f"{rate * stage.order.batch:,.0f} images/s in all, by the clock and traced. "
-            "Below, ms a step are of operations alone, on all threads or streams together."
+            f"{1000 * seconds / steps:.2f} ms per step of all seeds, "
+            f"{images_per_second:,.0f} images/s of all seeds together: elapsed time, with "
+            "tracing. The tables below count only operations, summed over all threads or "
+            "streams."
         ),
         "",
-        "| | a seed's step | a second, all seeds | of the device's limit |",
+        "| | per step of a seed | per second, all seeds | of the device's limit |",
         "| --- | --- | --- | --- |",
-        _limit("operations", cost.get("flops", 0), rate, device, "flops"),
-        _limit("bytes moved", cost.get("bytes accessed", 0), rate, device, "bytes"),
+        _limit_row(
+            "operations",
+            cost.get("flops", 0),
+            rate=seed_steps_per_second,
+            device=device,
+            limit="flops",
+        ),
+        _limit_row(
+            "bytes moved",
+            cost.get("bytes accessed", 0),
+            rate=seed_steps_per_second,
+            device=device,
+            limit="bytes",
+        ),
         "",
-        (f"Memory of one seed's step: {arguments} of arguments, {temporary} beside."),
-        *_table("kind", kinds, steps),
-        *_table("operation", spent, steps),
+        (
+            f"Memory of one seed's step: {arguments} of arguments and {temporary} of "
+            "temporary values."
+        ),
+        *_table("kind", by_kind, steps),
+        *_table("operation", by_operation, steps),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
+    """Return the lines of a table of the longest times, with an empty line before it.
+
+    spent: nanoseconds in `steps` steps by (kind, place).
+    """
     total = sum(spent.values()) or 1
     rows = [
         f"| {kind} | {where} | {100 * nanoseconds / total:.1f} % "
         f"| {nanoseconds / 1e6 / steps:.3f} |"
-        for (kind, where), nanoseconds in spent.most_common(_ROWS)
+        for (kind, where), nanoseconds in spent.most_common(_TABLE_ROWS)
     ]
-    head = f"| {title} | where | share | ms a step |"
+    head = f"| {title} | where | share | ms per step |"
     return ["", head, "| --- | --- | --- | --- |", *rows]
 
 
-def _limit(what: str, amount: float, rate: float, device: str, which: str) -> str:
-    share, known = "not known", device_limits(device)
-    if known:
-        share = f"{100 * amount * rate / getattr(known, which):.1f} %"
-    return f"| {what} | {amount:.3g} | {amount * rate:.3g} | {share} |"
+def _limit_row(
+    title: str, amount: float, *, rate: float, device: str, limit: str
+) -> str:
+    """Return the table row of an amount per step and its share of the device's limit.
+
+    rate: steps of a seed per second. limit: field of `targets.DeviceKind`.
+    """
+    share, limits = "not known", device_limits(device)
+    if limits:
+        share = f"{100 * amount * rate / getattr(limits, limit):.1f} %"
+    return f"| {title} | {amount:.3g} | {amount * rate:.3g} | {share} |"
 
 
 def label_operations(program: str) -> dict[str, tuple[str, str]]:
-    """What each operation of a program is, and which part of the step it is of.
+    """Return the kind and the place of each operation of a compiled program's text.
 
-    Such as ("conv_general_dilated", "backward stage1_block0/conv1"): the direction, and
-    the last named modules.
+    Such as ("conv_general_dilated", "backward stage1_block0/conv1"): a place is the
+    direction and the last two named modules.
     """
-    found, inner = {}, ("body", "while", "cond")
-    for one in hlo.operations(program):
-        if one.scope:
-            *path, kind = one.scope.split("/")
-            named = [x for x in path if re.fullmatch(r"[a-z]\w*", x) and x not in inner]
-            back = "backward " * hlo.is_backward(one.scope)
-            found[one.name] = (kind, back + "/".join(named[-2:]))
-    return found
+    labels, control_flow = {}, ("body", "while", "cond")
+    for operation in hlo.operations(program):
+        if operation.scope:
+            *path, kind = operation.scope.split("/")
+            modules = [
+                name
+                for name in path
+                if re.fullmatch(r"[a-z]\w*", name) and name not in control_flow
+            ]
+            direction = "backward " if hlo.is_backward(operation.scope) else ""
+            labels[operation.name] = (kind, direction + "/".join(modules[-2:]))
+    return labels
 
 
 def time_by_operation(
     folder: os.PathLike, names: Mapping[str, tuple[str, str]]
 ) -> collections.Counter:
-    """Nanoseconds of each kind of operation, over all lines of the latest trace."""
-    found = pathlib.Path(folder).rglob("*.xplane.pb")
-    latest = max(found, key=lambda path: path.stat().st_mtime)
-    planes = jax.profiler.ProfileData.from_file(str(latest)).planes
-    spent = collections.Counter()
-    for event in (e for plane in planes for line in plane.lines for e in line.events):
-        name = dict(event.stats).get("hlo_op", event.name)
-        if name in names:
-            spent[names[name]] += event.duration_ns
-    return spent
+    """Return nanoseconds by label, summed over all lines of the latest trace in a folder.
+
+    names: label of each operation, see `label_operations`; other operations are left out.
+    """
+    traces = pathlib.Path(folder).rglob("*.xplane.pb")
+    latest = max(traces, key=lambda path: path.stat().st_mtime)
+    nanoseconds = collections.Counter()
+    for plane in jax.profiler.ProfileData.from_file(str(latest)).planes:
+        for line in plane.lines:
+            for event in line.events:
+                name = dict(event.stats).get("hlo_op", event.name)
+                if name in names:
+                    nanoseconds[names[name]] += event.duration_ns
+    return nanoseconds

@@ -1,9 +1,9 @@
-"""Which examples a seed sees at a step: a function of (seed, step) alone.
+"""Samplers: the examples of each batch, a function of the seed and the step only.
 
-`EpochSampler` permutes a whole set each epoch, `WindowSampler` a part at a time;
+`EpochSampler` permutes a whole set each epoch, `WindowSampler` one window at a time.
 `MixtureSampler` has a fixed share of each of several sets. `BalancedSampler` has equal
-shares of all groups of examples, whatever their sizes. `PairedSampler` puts examples of a
-second set beside those of a batch, class by class.
+shares of all groups of examples, also of groups of different sizes. `PairedSampler` draws
+examples of a second set with the classes of a batch of the first.
 """
 
 import abc
@@ -13,6 +13,7 @@ import math
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,39 +22,41 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jbias.training import prng
 
-NEVER = 1 << 62
+NEVER = 1 << 62  # A step after the last step of any run.
 
 
 class Sampler(abc.ABC):
-    """The examples of every batch, by their numbers in what is held at that step.
+    """The order in which a seed draws examples, as indices into the examples in memory.
 
-    Unless it says otherwise, one thing is held throughout: all examples.
+    By default all examples are in memory during all steps.
     """
 
-    batch: int  # Examples.
-    span: int  # How many examples are held at once.
-    period = 1  # So many neighbours in a batch have the shares of all sets.
+    batch: int  # Examples per batch.
+    span: int  # Number of examples in memory at a time.
+    # Number of consecutive examples of a batch in which every set or group has its share.
+    period = 1
 
     @property
     def steps_per_epoch(self) -> int:
+        """Number of complete batches in an epoch."""
         return self.span // self.batch
 
     @abc.abstractmethod
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """The examples of one batch."""
+        """Return the indices of a batch's examples among the examples in memory."""
 
     def windows(self, step: int) -> tuple[int, ...]:
-        """Numbers what is held at a step, a number for each set."""
+        """Return the numbers of the windows that are in memory at a step, one per set."""
         return (0,)
 
     def next_change(self, step: int) -> int:
-        """The first later step at which another thing is held."""
+        """Return the first later step with other examples in memory."""
         return NEVER
 
 
 @dataclasses.dataclass(frozen=True)
 class EpochSampler(Sampler):
-    """All examples are held, and each seed has an order of its own over them.
+    """An order over all examples, which are in memory; each seed has its own order.
 
     Each epoch is one permutation; the examples beyond a whole number of batches are
     left out of that epoch.
@@ -65,15 +68,16 @@ class EpochSampler(Sampler):
 
     def __post_init__(self):
         if not 0 < self.batch <= self.examples:
-            most = f"{self.examples}, the training examples"
-            raise ValueError(f"must be 1 to {most}, got {self.batch}")
+            raise ValueError(
+                f"must be 1 to {self.examples}, the training examples, got {self.batch}"
+            )
 
     @property
     def span(self) -> int:
         return self.examples
 
     def members(self, window: int) -> Int[np.ndarray, "n"]:
-        """All examples."""
+        """Return the numbers of all examples."""
         return np.arange(self.examples)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
@@ -85,13 +89,12 @@ class EpochSampler(Sampler):
 
 @dataclasses.dataclass(frozen=True)
 class WindowSampler(Sampler):
-    """Seeds share one stream of examples, and each has an order of its own in a window.
+    """An order over windows of examples that all seeds share; each seed permutes a window.
 
-    An epoch is one permutation for all seeds, cut into windows of `steps` batches, of
-    which one at a time is held; each seed permutes every window by itself. Two seeds
-    see an example in the same window of an epoch, at places independent in it: with
-    one window to an epoch their orders are independent, and with k windows the places
-    in the epoch correlate as 1 - 1 / k^2.
+    An epoch is one permutation for all seeds, cut into windows of `steps` batches; one
+    window at a time is in memory. Each seed permutes every window independently. With one
+    window per epoch the orders of two seeds are independent; with k windows the positions
+    of an example in the epochs of two seeds have correlation 1 - 1 / k^2.
     """
 
     examples: int
@@ -110,7 +113,7 @@ class WindowSampler(Sampler):
 
     @property
     def per_epoch(self) -> int:
-        """Windows in an epoch; the last may be shorter."""
+        """Number of windows in an epoch; the last window may be shorter."""
         return -(-self.steps_per_epoch // self.steps)
 
     @property
@@ -127,14 +130,14 @@ class WindowSampler(Sampler):
         return epoch * self.steps_per_epoch + min(end, self.steps_per_epoch)
 
     def members(self, window: int) -> Int[np.ndarray, "w"]:
-        """The examples of a window, by their numbers in the set."""
+        """Return the numbers in the set of a window's examples."""
         epoch, number = divmod(window, self.per_epoch)
         start = number * self.steps * self.batch
         stop = min(start + self.steps * self.batch, self.steps_per_epoch * self.batch)
         return permutation(0, f"window/{self.stream}", epoch, self.examples)[start:stop]
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """The examples of one batch, by their places in the window."""
+        """Return the positions in the window of a batch's examples."""
         (window,) = self.windows(step)
         start = step % self.steps_per_epoch % self.steps * self.batch
         order = permutation(seed, self.stream, window, len(self.members(window)))
@@ -143,13 +146,14 @@ class WindowSampler(Sampler):
 
 @dataclasses.dataclass(frozen=True)
 class MixtureSampler(Sampler):
-    """Batches with a fixed share of each of several sets, which lie one after another.
+    """An order of batches with a fixed share of each of several concatenated sets.
 
-    Each set has an order of its own. Its examples are spread evenly over the batch, so
-    that every group of neighbours has the shares, too. An epoch is one of the first.
+    Each set has its own order. The examples of a set are spread evenly over the batch, so
+    that every `period` consecutive examples have the shares, too. An epoch of the mixture
+    is an epoch of the first set.
     """
 
-    orders: tuple[Sampler, ...]  # Over epochs, or windows.
+    orders: tuple[Sampler, ...]  # One per set, over epochs or windows.
 
     @classmethod
     def from_shares(
@@ -161,22 +165,28 @@ class MixtureSampler(Sampler):
         *,
         steps: int | None = None,
     ) -> "MixtureSampler":
-        """Splits the batch; ValueError where the shares do not give whole numbers.
+        """Return the order over sets of `counts` examples, each with its share of a batch.
 
-        With `steps` each set comes in windows of so many batches.
+        stream: name of the random stream. steps: batches per window; None: no windows.
+        ValueError if the shares do not give each set a whole number of examples per batch.
         """
-        parts = [batch * share for share in shares]
-        whole = len(shares) == len(counts) and abs(sum(shares) - 1) <= 1e-6
-        whole = whole and min(parts) > 0
-        if not whole or max(abs(part - round(part)) for part in parts) > 1e-3:
+        set_batches = [batch * share for share in shares]
+        are_shares = (
+            len(shares) == len(counts)
+            and abs(sum(shares) - 1) <= 1e-6
+            and min(set_batches) > 0
+        )
+        if not are_shares or max(abs(x - round(x)) for x in set_batches) > 1e-3:
             raise ValueError(
-                f"shares must be {len(counts)} positive numbers, one a set, that sum to "
+                f"shares must be {len(counts)} positive numbers, one per set, that sum to "
                 f"1 and make whole numbers of {batch} examples, got {tuple(shares)}"
             )
         orders = []
-        for i, (n, part) in enumerate(zip(counts, parts)):
+        for i, (count, set_batch) in enumerate(zip(counts, set_batches)):
             name = f"{stream}/source/{i}" if i else stream
-            orders.append(make_sampler(n, round(part), steps, name))
+            orders.append(
+                make_sampler(count, round(set_batch), steps=steps, stream=name)
+            )
         return cls(tuple(orders))
 
     @property
@@ -202,62 +212,80 @@ class MixtureSampler(Sampler):
         return min(order.next_change(step) for order in self.orders)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        first, parts, places = 0, [], []
+        first, set_indices, positions = 0, [], []
         for order in self.orders:
-            parts.append(order.index(seed, step) + first)
-            places.append((np.arange(order.batch) + 0.5) / order.batch)
+            set_indices.append(order.index(seed, step) + first)
+            positions.append((np.arange(order.batch) + 0.5) / order.batch)
             first += order.span
-        spread = np.argsort(np.concatenate(places), kind="stable")
-        return np.concatenate(parts)[spread]
+        batch_order = np.argsort(np.concatenate(positions), kind="stable")
+        return np.concatenate(set_indices)[batch_order]
 
 
 def make_sampler(examples: int, batch: int, steps: int | None, stream: str) -> Sampler:
-    """An order over one set, by windows of about `steps` batches if that is not all.
+    """Return an order over one set of `examples`, in windows of at most `steps` batches.
 
-    Windows are equal, but for a last one that may have a few batches less.
+    Without windows if `steps` is None or one window holds the whole set. All windows have
+    equal numbers of batches; the last window may have fewer. stream: name of the random
+    stream. ValueError if the batch is not between 1 and `examples`.
     """
-    whole = EpochSampler(examples, batch, stream)
+    epochs = EpochSampler(examples, batch, stream=stream)
     if steps is None or steps * batch >= examples:
-        return whole
-    windows = -(-whole.steps_per_epoch // steps)
-    even = -(-whole.steps_per_epoch // windows)
-    return WindowSampler(examples, batch, even, stream)
+        return epochs
+    num_windows = -(-epochs.steps_per_epoch // steps)
+    window_steps = -(-epochs.steps_per_epoch // num_windows)
+    return WindowSampler(examples, batch, steps=window_steps, stream=stream)
 
 
 def permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "n"]:
-    """A seed's random order of n examples in an epoch, by the name of its stream."""
+    """Return a seed's random order of n examples in an epoch.
+
+    stream: name of the random stream.
+    """
     return _permutations(seed, stream, n)(epoch)
 
 
 @functools.cache
-def _permutations(seed: int, stream: str, n: int) -> Callable:
-    """Permutations by epoch, of which two are kept: four bytes an example each."""
+def _permutations(
+    seed: int, stream: str, n: int
+) -> Callable[[int], Int[np.ndarray, "n"]]:
+    """Return a function from an epoch to its permutation of n examples.
+
+    The function caches two permutations, of four bytes per example.
+    """
     root, lock = prng.stream(prng.key(seed), stream), threading.Lock()
 
     @functools.lru_cache(maxsize=2)
-    def drawn(epoch):
+    def draw(epoch):
         return np.asarray(_shuffled(jax.random.fold_in(root, epoch), n))
 
-    def of(epoch):
-        with lock:  # Threads that read ahead all ask for it at once.
-            return drawn(epoch)
+    def permutation_of_epoch(epoch):
+        with lock:  # Else threads that read ahead would all draw the same permutation.
+            return draw(epoch)
 
-    return of
+    return permutation_of_epoch
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _shuffled(key: PRNGKeyArray, n: int) -> Int[Array, "n"]:
+    """Return the numbers 0 to n - 1 in random order."""
     return jax.random.permutation(key, n).astype(jnp.int32)
+
+
+class _GroupTurns(NamedTuple):
+    """The groups that have one extra example in a batch, and the draws before the batch."""
+
+    num_drawn: Int[np.ndarray, "g"]  # Examples drawn before the batch, by group.
+    extra: Int[np.ndarray, "e"]  # The groups with one more example in this batch.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BalancedSampler(Sampler):
-    """Every group has the same number of examples in every batch, or one more.
+    """An order in which all groups have equal numbers of examples in a batch, within one.
 
-    groups: the group of each example. Which groups have one more takes turns, in random
-    order, so that after some batches all have had as many. A group's examples come in a
-    random order of the seed's own, all of them before one comes again. An epoch has as
-    many batches as it would have without groups.
+    groups: the group of each example. If the groups do not divide the batch, they have the
+    extra examples in turn, in random order, so that all have had equally many after some
+    batches. The examples of a group come in the seed's own random order, and repeat only
+    after all examples of the group. An epoch has as many batches as without groups.
     """
 
     groups: Int[np.ndarray, "n"]
@@ -269,14 +297,14 @@ class BalancedSampler(Sampler):
 
     @functools.cached_property
     def members(self) -> tuple[Int[np.ndarray, "m"], ...]:
-        """The examples of every group that has some."""
+        """The examples of each group that is not empty."""
         by_group = np.argsort(self.groups, kind="stable").astype(np.int32)
         counts = np.bincount(self.groups)
         return tuple(np.split(by_group, np.cumsum(counts[counts > 0])[:-1]))
 
     @property
     def period(self) -> int:
-        """As many neighbours as groups have one of each, where all have equal shares."""
+        """Number of groups if they divide the batch, otherwise 1."""
         count = len(self.members)
         return 1 if self.batch % count else count
 
@@ -285,68 +313,95 @@ class BalancedSampler(Sampler):
         return len(self.groups)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """The examples of one batch: round by round one of each group."""
-        count = len(self.members)
-        each, more = divmod(self.batch, count)
-        used, now = self._turns(seed, step, each, more)
-        rng = _generator(seed, self.stream, "places", step)
-        rounds = [rng.permutation(count) for _ in range(each)]
-        pairs = [(g, used[g] + i) for i, one in enumerate([*rounds, now]) for g in one]
-        return np.array([self._example(seed, *pair) for pair in pairs], np.int32)
+        """Return the examples of one batch: in each round one example of each group.
 
-    def _turns(self, seed: int, step: int, each: int, more: int) -> tuple:
-        """How many examples each group has given before, and which have one more now.
-
-        `more` at a time they take turns along one random order, until all have had as
-        many turns; then along another.
+        The last round, if any, has only the groups with an extra example.
         """
         count = len(self.members)
-        cycle = count // math.gcd(count, more) if more else 1
-        whole, turn = divmod(step, cycle)
-        order = _generator(seed, self.stream, "turns", whole).permutation(count)
-        rounds, place = divmod(turn * more, count)
-        used = np.full(count, step * each + whole * (cycle * more // count) + rounds)
-        used[order[:place]] += 1
-        return used, np.roll(order, -place)[:more]
+        num_rounds, num_extra = divmod(self.batch, count)
+        turns = self._turns(seed, step, num_rounds=num_rounds, num_extra=num_extra)
+        rng = _generator(seed, self.stream, purpose="places", number=step)
+        rounds = [rng.permutation(count) for _ in range(num_rounds)]
+        batch = [
+            self._example(seed, group, number=turns.num_drawn[group] + i)
+            for i, groups in enumerate([*rounds, turns.extra])
+            for group in groups
+        ]
+        return np.array(batch, np.int32)
+
+    def _turns(
+        self, seed: int, step: int, *, num_rounds: int, num_extra: int
+    ) -> _GroupTurns:
+        """Return the groups with an extra example at a step, and all groups' earlier draws.
+
+        num_rounds: examples of every group in a batch. num_extra: groups with one more.
+        The groups take turns along a random order, until all have had equally many turns;
+        then along another random order.
+        """
+        count = len(self.members)
+        cycle = count // math.gcd(count, num_extra) if num_extra else 1
+        num_cycles, turn = divmod(step, cycle)
+        rng = _generator(seed, self.stream, purpose="turns", number=num_cycles)
+        order = rng.permutation(count)
+        passes, position = divmod(turn * num_extra, count)
+        extra_before = num_cycles * (cycle * num_extra // count) + passes
+        num_drawn = np.full(count, step * num_rounds + extra_before)
+        num_drawn[order[:position]] += 1
+        return _GroupTurns(num_drawn, extra=np.roll(order, -position)[:num_extra])
 
     def _example(self, seed: int, group: int, number: int) -> int:
+        """Return the example that a seed draws from a group after `number` earlier draws."""
         members = self.members[group]
-        times, place = divmod(int(number), len(members))
-        order = _group_orders(seed, self.stream, int(group), len(members))
-        return members[order(times)[place]]
+        num_passes, position = divmod(int(number), len(members))
+        order = _group_orders(seed, self.stream, group=int(group), n=len(members))
+        return members[order(num_passes)[position]]
 
 
 @functools.cache
-def _group_orders(seed: int, stream: str, group: int, n: int) -> Callable:
-    """A group's random orders, by how often it has been through; two are kept."""
+def _group_orders(
+    seed: int, stream: str, group: int, n: int
+) -> Callable[[int], Int[np.ndarray, "n"]]:
+    """Return a function from the number of earlier passes to a group's random order.
+
+    n: examples of the group. The function caches two orders.
+    """
 
     @functools.lru_cache(maxsize=2)
-    def drawn(times: int) -> Int[np.ndarray, "n"]:
-        return _generator(seed, stream, f"group/{group}", times).permutation(n)
+    def draw(num_passes: int) -> Int[np.ndarray, "n"]:
+        rng = _generator(seed, stream, purpose=f"group/{group}", number=num_passes)
+        return rng.permutation(n)
 
-    return drawn
+    return draw
 
 
-def _generator(seed: int, stream: str, what: str, number: int) -> np.random.Generator:
-    name = zlib.crc32(f"balance/{stream}/{what}".encode())
+def _generator(
+    seed: int, stream: str, purpose: str, number: int
+) -> np.random.Generator:
+    """Return a generator that depends on all arguments.
+
+    purpose: "places", "turns" or "group/<number>". number: of a step, cycle or pass.
+    """
+    name = zlib.crc32(f"balance/{stream}/{purpose}".encode())
     return np.random.default_rng([seed, name, number])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairedSampler(Sampler):
-    """A second set's examples, each of the class of the first set's at its place.
+    """An order of a second set's examples, which have the classes of the first set's batch.
 
-    In each epoch the second set's examples of a class are put into a random order, and
-    the first set's meet them one after the other: none twice, unless they are fewer.
+    In each epoch the second set's examples of a class are put into a random order and
+    assigned to the first set's examples of that class. An example of the second set repeats
+    in an epoch only if the second set has fewer examples of the class.
     """
 
-    first: EpochSampler
-    labels: Int[np.ndarray, "n"]  # Classes of the first set's examples,
-    others: Int[np.ndarray, "m"]  # and of the second's.
+    first: EpochSampler  # The order of the first set.
+    labels: Int[np.ndarray, "n"]  # Classes of the first set's examples.
+    other_labels: Int[np.ndarray, "m"]  # Classes of the second set's examples.
     stream: str
 
     def __post_init__(self):
-        if missing := sorted({*self.labels.tolist()} - {*self.others.tolist()}):
+        missing = sorted({*self.labels.tolist()} - {*self.other_labels.tolist()})
+        if missing:
             raise ValueError(
                 "pair: both sets must have examples of every class, the second has none"
                 f" of class {missing[0]}"
@@ -358,32 +413,37 @@ class PairedSampler(Sampler):
 
     @property
     def span(self) -> int:
-        return len(self.others)
+        return len(self.other_labels)
 
     @property
     def steps_per_epoch(self) -> int:
         return self.first.steps_per_epoch
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """The second set's examples of one batch."""
+        """Return the second set's examples of one batch."""
         first = self.first.index(seed, step)
         return self._partners(seed, step // self.steps_per_epoch)[first]
 
     @functools.cached_property
     def _partners(self) -> Callable[[int, int], Int[np.ndarray, "n"]]:
-        """The partner of every example, by seed and epoch; some are kept."""
-        counts = np.bincount(self.others, minlength=self.labels.max() + 1)
+        """A function from (seed, epoch) to each example's partner in the second set.
+
+        The function caches the partners of 32 epochs.
+        """
+        counts = np.bincount(self.other_labels, minlength=self.labels.max() + 1)
         by_class = np.argsort(self.labels, kind="stable")
         starts = np.cumsum(np.bincount(self.labels)) - np.bincount(self.labels)
         rank = np.empty(len(self.labels), np.int64)
         rank[by_class] = np.arange(len(rank)) - starts[self.labels[by_class]]
-        place = np.cumsum(counts)[self.labels] - counts[self.labels]
-        place += rank % counts[self.labels]
+        position = np.cumsum(counts)[self.labels] - counts[self.labels]
+        position += rank % counts[self.labels]
 
         @functools.lru_cache(maxsize=32)
-        def of(seed, epoch):
-            order = permutation(seed, self.stream, epoch, len(self.others))
-            order = order[np.argsort(self.others[order], kind="stable")]
-            return order[place].astype(np.int32)
+        def partners(seed, epoch):
+            order = permutation(
+                seed, self.stream, epoch=epoch, n=len(self.other_labels)
+            )
+            order = order[np.argsort(self.other_labels[order], kind="stable")]
+            return order[position].astype(np.int32)
 
-        return of
+        return partners

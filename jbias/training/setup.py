@@ -159,7 +159,7 @@ def open_run(
         for stage_plans in plans
         for plan in stage_plans.values()
         if plan.stream
-        for name in plan.opened
+        for name in plan.sources
     }
     resident = {}
     if not follows:

@@ -15,16 +15,24 @@ from jbias.training import prng
 
 
 class State(NamedTuple):
-    """All that a seed carries from step to step."""
+    """The train state of one seed."""
 
     step: Int[Array, ""]
-    params: dict[str, PyTree]  # "net" and one entry a part.
-    stats: dict[str, PyTree]  # The same, and "average" where one is kept.
-    opt: tuple[PyTree, ...]  # One entry an update.
+    params: dict[str, PyTree]  # "net" and one entry per part of the algorithm.
+    stats: dict[str, PyTree]  # The same keys, and "average" for averaged weights.
+    opt: tuple[PyTree, ...]  # One entry per update.
 
 
 TrainStep = Callable[..., tuple[State, dict[str, Float[Array, ""]]]]
-Optimisers = tuple[optax.GradientTransformation, ...]  # One an update.
+Optimisers = tuple[optax.GradientTransformation, ...]  # One per update.
+
+
+class _Gradients(NamedTuple):
+    """The losses of a batch, their gradients, and the algorithm's further results."""
+
+    losses: dict[str, Float[Array, ""]]
+    gradient_of: Callable[[str], PyTree]  # Maps a loss's name to its gradient.
+    aux: base.Aux
 
 
 def init(
@@ -36,10 +44,10 @@ def init(
     *,
     average: float = 0.0,
 ) -> State:
-    """Draws the weights of the net and of each part from streams of their own.
+    """Return the initial state; the net and each part have their own random stream.
 
-    `net` gives {"params", "stats"} to start from instead of drawing them. `average` is
-    that of `make_step`.
+    image: an input of the net. net: {"params", "stats"} to start from; None: draw them.
+    average: as in `make_step`.
     """
     if net is None:
         net = algo.net.init(prng.stream(key, "net"), image)
@@ -49,7 +57,7 @@ def init(
         params[name] = variables.get("params", {})
         stats[name] = variables.get("stats", {})
     if average:
-        # A copy: the step's donated buffers must not meet twice.
+        # A copy: a step cannot donate the same buffer twice.
         start = {"params": params["net"], "stats": stats["net"]}
         stats["average"] = jax.tree.map(jnp.copy, start)
     opt = tuple(tx.init(params) for tx in _selected(algo, txs))
@@ -65,29 +73,33 @@ def make_step(
     accumulate: int = 1,
     block: int = 1,
 ) -> TrainStep:
-    """Builds (state, batch, key, static=None) -> (state, metrics).
+    """Return the training step (state, batch, key, static=None) -> (state, metrics).
 
-    One forward pass gives all losses; each update pulls back its own loss, keeps
-    the weights that it trains, and all updates are taken at the same weights. `key`
-    is the seed's; the step folds in its number. Metrics are "loss_<name>", what
-    `_gradient` says of each update as "gradient_norm_<name>", and the algorithm's own.
-    With `average` a moving average of the net is kept, of that decay, from step `first`
-    on.
+    One forward pass computes all losses. Each update uses the gradient of its own loss on
+    the weights that it trains; all gradients are taken at the same weights. `key` is the
+    seed's; the step folds in its number. Metrics are "loss_<name>", "gradient_norm_<name>"
+    (see `_gradient`), and the algorithm's own.
 
-    With `accumulate` = k > 1 the batch passes as k micro-batches, one after the other:
-    losses, metrics and gradients are averaged before the updates see them, statistics
-    go through them in turn. The j-th `block` examples are of micro-batch j % k.
+    txs: one optimiser per update.
+    average: decay of a moving average of the net's weights from step `first` on; 0: none.
+    accumulate, block: with accumulate = k > 1, the batch is processed as k micro-batches,
+      one after the other. Losses, metrics and gradients are averaged over micro-batches
+      before the updates; batch statistics are updated after each. The j-th block of `block`
+      examples belongs to micro-batch j % k.
     """
     selected = _selected(algo, txs)
-    followed = _full_batch if accumulate == 1 else _in_turn(accumulate, block)
+    compute_gradients = (
+        _full_batch if accumulate == 1 else _accumulated(accumulate, block)
+    )
 
     def step(state, batch, key, static=None):
         key = jax.random.fold_in(prng.stream(key, "algorithm"), state.step)
-        given = state.params, state.stats, batch, key, static
-        losses, gradient, aux = followed(algo, *given)
+        losses, gradient_of, aux = compute_gradients(
+            algo, state.params, state.stats, batch, key, static
+        )
         opts, deltas, norms = [], [], {}
         for update, tx, opt in zip(algo.updates, selected, state.opt):
-            grads, norm = _gradient(update, gradient, state.params)
+            grads, norm = _gradient(update, gradient_of, state.params)
             norms.setdefault((update.loss, update.trains), norm)
             with jax.named_scope("optimiser"):
                 delta, opt = tx.update(grads, opt, state.params)
@@ -101,24 +113,29 @@ def make_step(
         params = algo.settle(params, stats)
         if average:
             with jax.named_scope("optimiser"):
-                stats["average"] = _moved(state, params, stats, average, first)
-        new = State(state.step + 1, params, stats, tuple(opts))
+                stats["average"] = _updated_average(
+                    state, params, stats, decay=average, first=first
+                )
+        new_state = State(state.step + 1, params, stats, tuple(opts))
         losses = {f"loss_{name}": loss for name, loss in losses.items()}
-        return new, {**losses, **_by_loss(norms), **aux.metrics}
+        return new_state, {**losses, **_by_loss(norms), **aux.metrics}
 
     return step
 
 
 def net_of(state: State) -> dict[str, PyTree]:
-    """The net to evaluate and to go on from: its moving average, where one is kept."""
+    """Return the net for evaluation and for later stages: its moving average, if any."""
     plain = {"params": state.params["net"], "stats": state.stats["net"]}
     return state.stats.get("average", plain)
 
 
-def _moved(state: State, params, stats, decay: float, first: int) -> PyTree:
-    """Moves the average towards the new net; at first it hardly remembers the start.
+def _updated_average(
+    state: State, params, stats, *, decay: float, first: int
+) -> PyTree:
+    """Return the moving average after a step with new `params` and `stats`.
 
-    The decay of step first + t is at most (1 + t) / (10 + t).
+    The decay of step first + t is at most (1 + t) / (10 + t), so that the weights at the
+    start are soon forgotten.
     """
     t = state.step - first
     decay = jnp.minimum(decay, (1 + t) / (10 + t))
@@ -126,68 +143,84 @@ def _moved(state: State, params, stats, decay: float, first: int) -> PyTree:
     return jax.tree.map(lambda a, b: decay * a + (1 - decay) * b, old, new)
 
 
-def _full_batch(algo: base.Algo, params, stats, batch, key, static) -> tuple:
-    """A batch's losses, what gives the gradient of each by name, and what comes along."""
+def _full_batch(algo: base.Algo, params, stats, batch, key, static) -> _Gradients:
+    """Return the losses and gradients of a batch, processed as a whole."""
     losses, push, aux = jax.linearize(
         lambda params: algo.losses(params, stats, batch, key, static),
         params,
         has_aux=True,
     )
 
-    def gradient(name: str) -> PyTree:
-        """Transposes that loss's part of the linear map.
+    def gradient_of(name: str) -> PyTree:
+        """Return the gradient of one loss: the transpose of its part of the linear map.
 
-        Zero cotangents for the other losses would give the same, but are computed with:
-        SagNet's step then takes a quarter more operations.
+        Zero cotangents for the other losses would have the same result, but XLA computes
+        with these zeros: SagNet's step then takes a quarter more operations.
         """
         transposed = jax.linear_transpose(lambda tangent: push(tangent)[name], params)
         (grads,) = transposed(jnp.ones_like(losses[name]))
         return grads
 
-    return losses, gradient, aux
+    return _Gradients(losses, gradient_of, aux)
 
 
-def _in_turn(count: int, block: int) -> Callable:
-    """Does as `_full_batch` with `count` micro-batches, of which one at a time is held.
+def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
+    """Return a function like `_full_batch` that processes `count` micro-batches in turn.
 
-    A loop around convolutions is slow on CPU: there they are written out. Inside the
-    loop gradients are only added up: so XLA sums them over devices once, behind it.
+    A loop around convolutions is slow on CPU, where the loop is unrolled. The loop only
+    adds gradients, so that XLA sums them over devices once, after the loop.
     """
-    loop = _written_out if xla.platform() == "cpu" else jax.lax.scan
+    loop = _unrolled_scan if xla.platform() == "cpu" else jax.lax.scan
 
-    def through(algo, params, stats, batch, key, static):
-        names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
+    def accumulated(algo, params, stats, batch, key, static):
+        names = {
+            name
+            for update in algo.updates
+            for name in (update.loss, update.plus)
+            if name
+        }
         zeros = {name: jax.tree.map(jnp.zeros_like, params) for name in sorted(names)}
         if "weight" in batch:
             batch = {**batch, "weight_sum": jnp.sum(batch["weight"]) / count}
 
-        def one(carry, number):
+        def add_micro_batch(carry, number):
             stats, sums = carry
-            part = micro_batch(batch, number, count, block)
-            now = jax.random.fold_in(key, number)
-            losses, gradient, aux = _full_batch(algo, params, stats, part, now, static)
-            sums = {k: jax.tree.map(jnp.add, v, gradient(k)) for k, v in sums.items()}
+            losses, gradient_of, aux = _full_batch(
+                algo,
+                params,
+                stats,
+                micro_batch(batch, number, count=count, block=block),
+                jax.random.fold_in(key, number),
+                static,
+            )
+            sums = {
+                name: jax.tree.map(jnp.add, total, gradient_of(name))
+                for name, total in sums.items()
+            }
             return (aux.stats, sums), (losses, aux.metrics)
 
-        (stats, sums), each = loop(one, (stats, zeros), jnp.arange(count))
-        losses, metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), each)
+        (stats, sums), stacked = loop(
+            add_micro_batch, (stats, zeros), jnp.arange(count)
+        )
+        losses, metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), stacked)
         grads = jax.tree.map(lambda total: total / count, sums)
-        return losses, grads.__getitem__, base.Aux(stats, metrics)
+        return _Gradients(losses, grads.__getitem__, base.Aux(stats, metrics))
 
-    return through
+    return accumulated
 
 
-def _written_out(one: Callable, carry: tuple, numbers: Int[Array, "k"]) -> tuple:
-    """Does as jax.lax.scan, without a loop, where each turn begins after the last.
+def _unrolled_scan(body: Callable, carry: tuple, numbers: Int[Array, "k"]) -> tuple:
+    """Return the result of jax.lax.scan(body, carry, numbers), computed without a loop.
 
-    XLA would begin with all forward passes and hold what they leave; its barriers do not
-    order them on CPU. So a turn's number waits for the gradients before, by a term that
-    is 0 unless these are not numbers.
+    Each iteration starts after the previous one. XLA would start with all forward passes
+    and keep their activations in memory, and its barriers do not order them on CPU. So the
+    number of an iteration depends on the earlier gradients, by a term that is 0 unless they
+    are NaN.
     """
     outs = []
     for number in numbers:
-        late = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(carry))
-        carry, out = one(carry, number + jnp.isnan(late))
+        carry_sum = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(carry))
+        carry, out = body(carry, number + jnp.isnan(carry_sum))
         outs.append(out)
     return carry, jax.tree.map(lambda *x: jnp.stack(x), *outs)
 
@@ -195,11 +228,11 @@ def _written_out(one: Callable, carry: tuple, numbers: Int[Array, "k"]) -> tuple
 def micro_batch(
     batch: base.Batch, number: int | Int[Array, ""], count: int, block: int
 ) -> dict[str, Any]:
-    """Takes every `count`-th block of `block` examples, from block `number` on.
+    """Return every `count`-th block of `block` examples, from block `number` on.
 
-    So it is the same examples on any number of devices, and none leaves its device where
-    each has a multiple of `count` blocks. Views of an image stay together. Raises
-    ValueError where `count` blocks do not divide the batch.
+    The examples are the same on any number of devices, and stay on their device if each
+    device has a multiple of `count` blocks. Views of an image stay together. ValueError
+    if `count` blocks do not divide the batch.
     """
     rows, block_rows = len(batch["image"]), block * batch.get("views", 1)
     if rows % (count * block_rows):
@@ -208,26 +241,31 @@ def micro_batch(
             f"rows, got {rows}; lower accumulate or change the batch"
         )
 
-    def taken(x):
+    def select(x):
         if not jnp.ndim(x):
             return x  # A number, or a key.
         blocks = x.reshape(-1, count, block_rows, *x.shape[1:])
-        mine = jax.lax.dynamic_index_in_dim(blocks, number, axis=1, keepdims=False)
-        return mine.reshape(-1, *x.shape[1:])
+        selected = jax.lax.dynamic_index_in_dim(blocks, number, axis=1, keepdims=False)
+        return selected.reshape(-1, *x.shape[1:])
 
-    own = {name: x for name, x in batch.items() if name != "other"}
-    part = jax.tree.map(taken, own)
+    first_set = {name: x for name, x in batch.items() if name != "other"}
+    selected_batch = jax.tree.map(select, first_set)
     if "other" in batch:
-        part["other"] = micro_batch(batch["other"], number, count, block)
-    return part
+        selected_batch["other"] = micro_batch(
+            batch["other"], number, count=count, block=block
+        )
+    return selected_batch
 
 
-def _gradient(update: base.Update, gradient: Callable, params: PyTree) -> tuple:
-    """What an update follows; where it does not train, the value has no meaning.
+def _gradient(
+    update: base.Update, gradient_of: Callable[[str], PyTree], params: PyTree
+) -> tuple[PyTree, Float[Array, ""]]:
+    """Return an update's gradient, and the L2 norm of its loss's gradient before clipping.
 
-    Second comes the L2 norm of its loss's gradient over what it trains, before any clip.
+    The norm is over the weights that the update trains. For other weights the gradient has
+    no meaning.
     """
-    grads, labels = gradient(update.loss), _labels(update, params)
+    grads, labels = gradient_of(update.loss), _labels(update, params)
     trained = jax.tree.map(lambda x, g: g if x == "trained" else None, labels, grads)
     with jax.named_scope("guard"):
         norm = optax.tree.norm(trained)
@@ -235,24 +273,28 @@ def _gradient(update: base.Update, gradient: Callable, params: PyTree) -> tuple:
         scale = clip_scale(trained, update.clip)
         grads = jax.tree.map(lambda g: g * scale.astype(g.dtype), grads)
     if update.plus is not None:
-        more = gradient(update.plus)
-        grads = jax.tree.map(jnp.add, grads, more)
-        norm += 0 * optax.tree.norm(more)  # Not finite where that is not.
+        plus_grads = gradient_of(update.plus)
+        grads = jax.tree.map(jnp.add, grads, plus_grads)
+        # Makes the norm NaN if the second loss's gradient is not finite.
+        norm += 0 * optax.tree.norm(plus_grads)
     return grads, norm
 
 
 def _by_loss(norms: Mapping[tuple, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
-    """Names norms by their losses; the second of one loss, of other weights, ends in _2."""
-    named, seen = {}, collections.Counter()
+    """Return metrics "gradient_norm_<loss>" from norms by (loss, trained weights).
+
+    The second norm of a loss, over other weights, ends in _2, and so on.
+    """
+    metrics, counts = {}, collections.Counter()
     for (loss, _), norm in norms.items():
-        seen[loss] += 1
-        number = f"_{seen[loss]}" * (seen[loss] > 1)
-        named[f"gradient_norm_{loss}{number}"] = norm
-    return named
+        counts[loss] += 1
+        suffix = f"_{counts[loss]}" if counts[loss] > 1 else ""
+        metrics[f"gradient_norm_{loss}{suffix}"] = norm
+    return metrics
 
 
 def _selected(algo: base.Algo, txs: Optimisers) -> Optimisers:
-    """Restricts each transformation to the weights that its update trains."""
+    """Return the optimisers, each restricted to the weights that its update trains."""
     return tuple(
         optax.partition(
             {"trained": tx, "frozen": optax.set_to_zero()},
@@ -263,6 +305,8 @@ def _selected(algo: base.Algo, txs: Optimisers) -> Optimisers:
 
 
 def _labels(update: base.Update, params: PyTree) -> PyTree:
+    """Return "trained" or "frozen" for each weight."""
+
     def label(path: tuple[Any, ...], _: Array) -> str:
         names = tuple(str(entry.key) for entry in path)
         return "trained" if update.trains(names) else "frozen"
@@ -271,8 +315,8 @@ def _labels(update: base.Update, params: PyTree) -> PyTree:
 
 
 def clip_scale(grads: PyTree, limit: float) -> Float[Array, ""]:
-    """What brings a gradient to a global L2 norm of at most `limit`, as torch does.
+    """Return the factor that clips a gradient to a global L2 norm of at most `limit`.
 
-    min(1, limit / (|g| + 1e-6)); optax divides by |g| itself.
+    min(1, limit / (|g| + 1e-6)), as in torch; optax divides by |g|.
     """
     return jnp.minimum(1.0, limit / (optax.tree.norm(grads) + 1e-6))

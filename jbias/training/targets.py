@@ -1,7 +1,7 @@
-"""Devices to compile for without having them, and what each of them offers.
+"""Devices as targets of compilation, also on machines without them, and their limits.
 
-The compiler for TPUs comes with libtpu, that for GPUs with jax's CUDA plugin; both are in
-the extra `plan`, and neither needs a device or NVIDIA's libraries.
+The compiler for TPUs comes with libtpu, the compiler for GPUs with jax's CUDA plugin. Both
+are in the extra `plan`. Neither needs a device or NVIDIA's libraries.
 """
 
 import importlib.util
@@ -17,20 +17,20 @@ from jbias.runtime import xla
 
 
 class DeviceKind(NamedTuple):
-    """A generation of devices; figures of one device as jax counts them.
+    """A generation of devices, with the data sheet's figures of one jax device.
 
-    From the vendors' data sheets. A chip of v2, v3 and tpu7x is two devices.
+    A chip of TPU v2, v3 and tpu7x is two jax devices.
     """
 
-    platform: str
-    name: str  # Part of its `device_kind`.
-    gib: float  # Of its own memory.
-    flops: float  # A second, dense products in bfloat16.
-    bytes: float  # A second, of its memory.
-    hertz: float = 0.0  # Cycles a second that a TPU's compiler counts in.
-    axes: int = 0  # Of a TPU's topology.
-    cores: int = 1  # That one device counts as in names such as v4-32.
-    between: float = 0.0  # Bytes a second from a device to its neighbours, all links.
+    platform: str  # "tpu", "gpu" or "cpu".
+    name: str  # A substring of jax's `device_kind`.
+    gib: float  # Memory of the device.
+    flops: float  # Operations per second of dense products in bfloat16.
+    bytes: float  # Bytes of memory per second.
+    hertz: float = 0.0  # Cycles per second, in which a TPU's compiler estimates.
+    axes: int = 0  # Number of axes of a TPU's topology.
+    cores: int = 1  # Cores per device in names such as v4-32.
+    between: float = 0.0  # Bytes per second to the neighbouring devices, all links.
 
 
 KINDS: Mapping[str, DeviceKind] = {
@@ -49,18 +49,19 @@ KINDS: Mapping[str, DeviceKind] = {
 
 
 class GpuConfig(NamedTuple):
-    """What the compiler for GPUs asks of one; openxla/xla, target_config/specs."""
+    """Figures of a GPU for XLA's compiler, from openxla/xla, target_config/specs."""
 
-    capability: int
+    capability: int  # Major compute capability.
     cores: int
-    fpus: int  # A core.
-    shared: int  # Bytes a core,
-    block: int  # and a block, if it asks.
-    l2: int  # Bytes.
+    fpus: int  # Per core.
+    shared: int  # Bytes of shared memory per core.
+    block: int  # Bytes of shared memory per block, with opt-in.
+    l2: int  # Bytes of the L2 cache.
     gigahertz: float
 
 
-_A_MACHINE, _A_HOST = 8, 4  # GPUs, and a TPU's chips.
+_GPUS_PER_MACHINE = 8
+_CHIPS_PER_HOST = 4  # Of a TPU.
 _GPUS = {
     "a100": GpuConfig(8, 108, 64, 167936, 166912, 41943040, 1.41),
     "h100": GpuConfig(9, 132, 128, 233472, 232448, 52428800, 1.98),
@@ -70,26 +71,33 @@ _GPUS = {
 
 
 class Target(NamedTuple):
-    """So many devices of a kind, such as v5e:4x4 or h100x8."""
+    """A number of devices of one kind, such as v5e:4x4 or h100x8."""
 
     name: str
-    generation: str  # A key of KINDS; "cpu" is this machine.
-    shape: tuple[int, ...]  # Of a TPU's topology in chips; else (count,).
+    generation: str  # A key of KINDS, or "cpu": this machine.
+    shape: tuple[int, ...]  # Chips along the axes of a TPU's topology; else (count,).
 
     @property
     def kind(self) -> DeviceKind | None:
+        """The kind of the devices; None for "cpu"."""
         return KINDS.get(self.generation)
 
     @property
     def platform(self) -> str:
+        """The platform of the devices: "tpu", "gpu" or "cpu"."""
         return self.kind.platform if self.kind else "cpu"
 
 
 def parse(text: str, where: str = "--on") -> Target:
-    """Reads v5e:4x4, v5e-16, v4-32 (cores, as clouds name it), h100x8, h200, cpu."""
-    found = re.fullmatch(r"([a-z]+\d*[a-z]*?)(?::([\dx]+)|[x-](\d+))?", text.lower())
-    generation = found[1] if found else ""
-    if generation == "cpu" and not (found[2] or found[3]):
+    """Return the target that a name means; ValueError for other names.
+
+    text: such as v5e:4x4, v5e-16, v4-32 (cores, as clouds name it), h100x8, h200 or cpu.
+    where: name of the flag, for messages.
+    """
+    pattern = r"([a-z]+\d*[a-z]*?)(?::(?P<topology>[\dx]+)|[x-](?P<count>\d+))?"
+    match = re.fullmatch(pattern, text.lower())
+    generation = match[1] if match else ""
+    if generation == "cpu" and not (match["topology"] or match["count"]):
         return Target(text, "cpu", (1,))
     kind = KINDS.get(generation)
     if kind is None:
@@ -98,23 +106,25 @@ def parse(text: str, where: str = "--on") -> Target:
             f"count, such as v5e:4x4, v5e-16 or h100x8, got {text!r}"
         )
     if kind.platform == "gpu":
-        count = 0 if found[2] else int(found[3] or 1)
-        whole = count <= _A_MACHINE or count % _A_MACHINE == 0
-        shape, usual = (count * whole,), f"{generation}x8, up to 8 GPUs or a multiple"
+        count = 0 if match["topology"] else int(match["count"] or 1)
+        is_valid = count <= _GPUS_PER_MACHINE or count % _GPUS_PER_MACHINE == 0
+        shape = (count,) if is_valid else (0,)
+        usual = f"{generation}x8, up to 8 GPUs or a multiple"
     else:
-        cores = 2 if generation in ("v2", "v3") else kind.cores  # Of a chip.
-        shape = tuple(map(int, filter(None, (found[2] or "").split("x"))))
-        count = int(found[3] or cores)
-        shape = shape or _shape(0 if count % cores else count // cores, kind.axes)
+        chip_cores = 2 if generation in ("v2", "v3") else kind.cores
+        shape = tuple(map(int, filter(None, (match["topology"] or "").split("x"))))
+        cores = int(match["count"] or chip_cores)
+        chips = 0 if cores % chip_cores else cores // chip_cores
+        shape = shape or _topology(chips, kind.axes)
         sides = "x".join("2" * kind.axes)
-        usual = f"{generation}:{sides} or {generation}-{4 * cores}, powers of two"
+        usual = f"{generation}:{sides} or {generation}-{4 * chip_cores}, powers of two"
     if len(shape) != (kind.axes or 1) or not math.prod(shape):
         raise ValueError(f"{where}: must be such as {usual}, got {text!r}")
     return Target(text, generation, shape)
 
 
-def _shape(chips: int, axes: int) -> tuple[int, ...]:
-    """The topology of so many chips: powers of two, as even as can be."""
+def _topology(chips: int, axes: int) -> tuple[int, ...]:
+    """Return the most even topology of a number of chips; zeros unless a power of two."""
     sides = [1] * axes
     for _ in range(max(0, chips.bit_length() - 1)):
         sides[sides.index(min(sides))] *= 2
@@ -122,59 +132,70 @@ def _shape(chips: int, axes: int) -> tuple[int, ...]:
 
 
 def from_device_kind(kind: str, count: int) -> Target:
-    """The target that so many devices of a `device_kind` are; ValueError if none is."""
-    names = [name for name, one in KINDS.items() if one.name in kind]
+    """Return the target of `count` devices with this `device_kind`; ValueError if unknown."""
+    names = [name for name, device_kind in KINDS.items() if device_kind.name in kind]
     if kind == "cpu" or not names:
         return parse(kind, "device")
     name = max(names, key=lambda name: len(KINDS[name].name))
-    gpu = KINDS[name].platform == "gpu"
-    return parse(f"{name}x{count}" if gpu else f"{name}-{count * KINDS[name].cores}")
+    if KINDS[name].platform == "gpu":
+        return parse(f"{name}x{count}")
+    return parse(f"{name}-{count * KINDS[name].cores}")
 
 
-# What brings a platform's compiler, and how messages name it.
+# By platform: the package with its compiler, and the compiler's name in messages.
 _COMPILERS = {
     "tpu": ("libtpu", "the compiler for TPUs, libtpu"),
     "gpu": ("jax_cuda13_plugin", "the compiler for GPUs, jax's CUDA plugin"),
 }
 
 
-def devices(target: Target) -> list:
-    """The target's devices, which need not be here. ValueError where none can be had."""
+def devices(target: Target) -> list[jax.Device]:
+    """Return the devices of a target, to compile for; this machine need not have them.
+
+    ValueError if the compiler is missing or cannot compile for the target.
+    """
     if target.platform == "cpu":
         return jax.devices("cpu")
     package, compiler = _COMPILERS[target.platform]
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"{target.name}: needs {compiler}; pip install 'jbias[plan]'")
     xla.quiet_absent_backends()
-    count, sides = math.prod(target.shape), "x".join(map(str, target.shape))
+    count, options = math.prod(target.shape), {}
     if target.platform == "tpu":
-        asked, options = (f"{target.generation}:{sides}", "tpu"), {}
-        if count < _A_HOST:  # Chips; else the compiler wants whole hosts.
+        sides = "x".join(map(str, target.shape))
+        topology, platform = f"{target.generation}:{sides}", "tpu"
+        # By default the compiler wants complete hosts.
+        if count < _CHIPS_PER_HOST:
             options["chips_per_host_bounds"] = (*target.shape, 1)[:3]
         elif target.generation in ("v5e", "v6e") and target.shape == (2, 4):
-            options["chips_per_host_bounds"] = (2, 4, 1)  # A host of its own.
-        if target.generation == "v4":  # One device a chip, as jax has them.
+            options["chips_per_host_bounds"] = (2, 4, 1)  # One host has all 8 chips.
+        if target.generation == "v4":  # In jax, a chip is one device.
             options["chip_config_name"] = "megacore"
     else:
-        machines = count // _A_MACHINE if count % _A_MACHINE == 0 else 1
-        asked = (target.generation, "cuda")
-        options = {"target_config": _config(target.generation)}
+        has_whole_machines = count % _GPUS_PER_MACHINE == 0
+        machines = count // _GPUS_PER_MACHINE if has_whole_machines else 1
+        topology, platform = target.generation, "cuda"
+        options["target_config"] = _gpu_target_config(target.generation)
         options["topology"] = f"1x{machines}x{count // machines}"
     try:
-        return topologies.get_topology_desc(*asked, **options).devices
+        return topologies.get_topology_desc(topology, platform, **options).devices
     except (NotImplementedError, jax.errors.JaxRuntimeError) as error:
-        why = f"{compiler}, cannot compile for it: {str(error).splitlines()[0]}"
-        raise ValueError(f"{target.name}: {why}") from error
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{target.name}: {compiler}, cannot compile for this target: {reason}"
+        ) from error
 
 
 # Without a version of the driver XLA keeps convolutions out of CUDA graphs.
 _CUDA = "13.0.0"
 
 
-def _config(generation: str) -> str:
-    """A GpuTargetConfigProto as text."""
+def _gpu_target_config(generation: str) -> str:
+    """Return the GpuTargetConfigProto of a GPU, as text."""
     gpu, kind = _GPUS[generation], KINDS[generation]
-    accelerated = "feature_extension: ACCELERATED_FEATURES" * (gpu.capability > 8)
+    accelerated = ""
+    if gpu.capability > 8:
+        accelerated = "feature_extension: ACCELERATED_FEATURES"
     return f"""
     gpu_device_info {{
       threads_per_block_limit: 1024  threads_per_warp: 32

@@ -42,7 +42,7 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
     mesh.check_batch(stage.order.batch, stage.algo.mix_group, devices)
     plan = stage.pipelines["train"]
     image = np.zeros((1, *stage.shape, 3), np.uint8)
-    count = sum(map(len, plan.opened.values()))
+    count = sum(map(len, plan.sources.values()))
     rows = {
         name: jax.ShapeDtypeStruct((count, *column.shape[1:]), column.dtype)
         for name, column in {"image": image, **plan.columns}.items()

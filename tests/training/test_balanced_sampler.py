@@ -126,7 +126,7 @@ def test_stages_and_streams_have_orders_of_their_own():
         ),
         (
             {"balance": "group", "shares": [1.0]},
-            "^config.train.balance: cannot be had with shares",
+            "^config.train.balance: cannot be combined with shares",
         ),
         (
             {"balance": "group", "other": {"data": "fractals", "balance": "class"}},
@@ -161,5 +161,7 @@ def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
     assert [np.bincount(one["label"]).tolist() for one in rows] == [[3, 3]] * 2
     dogs = np.concatenate([one["index"][one["label"] == 1] for one in rows])
     assert len(set(dogs.tolist())) == 6
-    with pytest.raises(ValueError, match="balance: cannot be had with crop='device'"):
+    with pytest.raises(
+        ValueError, match="balance: cannot be combined with crop='device'"
+    ):
         smoke_runs.stage({**c, "train": {**c["train"], "crop": "device"}})

@@ -52,7 +52,7 @@ def test_other_classes_get_a_linear_layer_of_their_own(before):
 def test_another_model_is_refused(before, tmp_path):
     config = smoke_runs.small(init=str(before))
     config.model.width = 8
-    with pytest.raises(ValueError, match="another model than config.model"):
+    with pytest.raises(ValueError, match="the model differs from config.model"):
         train.run(config, tmp_path / "run")
 
 

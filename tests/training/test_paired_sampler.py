@@ -21,7 +21,7 @@ def pairs(n=90, m=120, classes=3, batch=30) -> samplers.PairedSampler:
 def test_partners_are_of_the_same_class_and_none_comes_twice():
     order = pairs()
     first, second = epoch(order.first, 4, 2), epoch(order, 4, 2)
-    np.testing.assert_array_equal(order.labels[first], order.others[second])
+    np.testing.assert_array_equal(order.labels[first], order.other_labels[second])
     assert len(set(second)) == len(second) == 90
     assert order.index(4, 7).dtype == np.int32
 
@@ -46,7 +46,7 @@ def test_every_member_of_the_class_is_as_likely():
     counts = np.zeros((6, 9), int)
     for number in range(300):
         counts[epoch(order.first, 0, number), epoch(order, 0, number)] += 1
-    same = order.labels[:, None] == order.others[None, :]
+    same = order.labels[:, None] == order.other_labels[None, :]
     assert not counts[~same].any()
     assert scipy.stats.chisquare(counts[same]).pvalue > 1e-3
 

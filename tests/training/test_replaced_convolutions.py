@@ -57,6 +57,6 @@ def test_what_holds_none_stays_the_same_object():
     """Also a jaxpr that is closed, and one within another."""
     trace = jax.make_jaxpr(nested, static_argnums=3)
     closed = trace(*arguments(), None, None)
-    assert convolutions._rewritten(closed, lambda eqn: None) is closed
-    changed = convolutions._rewritten(closed, lambda eqn: jax.jit(convolved))
+    assert convolutions._rewrite(closed, lambda eqn: None) is closed
+    changed = convolutions._rewrite(closed, lambda eqn: jax.jit(convolved))
     assert changed is not closed and changed.consts == closed.consts
