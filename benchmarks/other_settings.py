@@ -109,7 +109,7 @@ def format_epochs(scores: pd.DataFrame) -> str:
         f"largest change of a seed after epoch {EARLY}",
         "gap to an oracle: mean; largest (set)",
         "swing in validation",
-        "elsewhere: mean; largest (set)",
+        "swing on test sets: mean; largest (set)",
     )
     return all_results.table(head, lines)
 

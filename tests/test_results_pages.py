@@ -76,7 +76,7 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
     scores = pd.read_csv(RESULTS / "shapes/tables/scores.csv")
     table = scores.pivot(index="dataset", columns="algorithm", values="mean")
     page = " ".join(PAGE.split())
-    assert f"the ten amount to {stats.participation_ratio(table):.1f} (" in page
+    assert f"information of about {stats.participation_ratio(table):.1f} independent ones" in page
     for method, count, told in (
         ("deviations", 4, "(p = 2e-4, by permutation"),
         ("spearman", 2, "(p = 0.089)"),
@@ -99,7 +99,7 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
     first, last = (f"`{left_out[0]}`", f"`{left_out[-1]}`")
     words = f"({first}, `{left_out[1]}`, `{left_out[2]}` and {last}), {differ} pairs"
     assert words in page
-    assert f"differ, DeepAugment and ERM not among them (p = {p:.2f})" in page
+    assert f"differ; DeepAugment (CAE) and ERM do not (p = {p:.2f})" in page
 
 
 def test_claims_stand_on_the_page_as_its_command_wrote_them():
@@ -123,7 +123,8 @@ def test_claims_stand_on_the_page_as_its_command_wrote_them():
     numbers = [pairs.pvalues[4, 3], alone["erm (cae)"], alone["erm (stylize)"]]
     first, second, third = (f"{one:.3f}" for one in numbers)
     words = (
-        f"of the eight at these rates, {first}, {second} and {third} for DeepAugment"
+        f"p is {first} for DeepAugment (CAE) among all pairs of the eight; with ERM as a "
+        f"control, {second} for DeepAugment (CAE) and {third} for Stylized ERM."
     )
     assert words in " ".join(PAGE.split())
 
