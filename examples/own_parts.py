@@ -18,7 +18,7 @@ HERE = "examples/own_parts.py"
 
 
 def get_config(arg=""):
-    """ERM on all of these; the rest is configs/common.py."""
+    """Return a config: ERM with all parts of this file."""
     c = common.experiment(arg, dict(name="erm"))
     with c.unlocked():
         c.model = dict(name=f"{HERE}:Net", width=8)
@@ -32,7 +32,7 @@ def get_config(arg=""):
 
 
 def discs(split, *, size=32, n=160):
-    """Red and green discs, which lie near the middle, or at the border in "far"."""
+    """Return images of red and green discs: central, or in "far" near the border."""
     rng = np.random.default_rng(1 if split == "far" else 0)
     images, labels = np.zeros((n, size, size, 3), np.uint8), np.arange(n) % 2
     far = size // 3 if split == "far" else 0
@@ -60,15 +60,15 @@ class Net(nn.Module):
 
 
 def dimmed(*, most=0.3):
-    """Takes up to `most` of each image's light."""
+    """Return a transform that darkens each image by a random fraction up to `most`."""
 
     def apply(batch, key):
-        left = 1 - most * jax.random.uniform(key, (len(batch["image"]), 1, 1, 1))
-        return {**batch, "image": left * batch["image"]}
+        scale = 1 - most * jax.random.uniform(key, (len(batch["image"]), 1, 1, 1))
+        return {**batch, "image": scale * batch["image"]}
 
     return apply
 
 
 def called_red(decided):
-    """The share of images that are called red."""
+    """Return the share of images predicted as red."""
     return [decisions.mean("called_red", decided.prediction == 0)]
