@@ -81,7 +81,11 @@ def format_scores(grid: Grid) -> str:
             STUDY, "accuracy", dataset="test", rate=rate
         )
     head = ("Shape bias, %", *(f"rate {rate:g}" for rate in rates))
-    head += ("accuracy on `test` at the three rates, %", "mean rank in accuracy", "chosen rate")
+    head += (
+        "accuracy on `test` at the three rates, %",
+        "mean rank in accuracy",
+        "chosen rate",
+    )
     lines = [
         (
             method,

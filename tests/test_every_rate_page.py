@@ -124,7 +124,9 @@ def test_seeds_decide_most():
     words = f"seeds explain {seed} %, the method {method} %, the rate {rate} %, and the"
     assert f"{words} interaction of method and rate {both} %." in PAGE
     *some, last = shares(rows[rows["method"] != "erm (stylize)"])
-    assert f"Without Stylized ERM the shares are {', '.join(some)} and {last} %." in PAGE
+    assert (
+        f"Without Stylized ERM the shares are {', '.join(some)} and {last} %." in PAGE
+    )
 
 
 def test_which_methods_hang_on_the_rate():

@@ -186,7 +186,9 @@ def test_what_is_said_of_thirty_epochs():
         f"points per epoch instead of {second}."
     )
     moved = {s: max(int(by[name][1]) for name in by if name.endswith(s)) for s in swing}
-    stands(f"cosine no seed moves by more than {moved['cosine']} points after the fifth")
+    stands(
+        f"cosine no seed moves by more than {moved['cosine']} points after the fifth"
+    )
     stands(f"rate shape bias keeps rising, by up to {moved['constant']} points.")
     rho = []
     for method, schedule in itertools.product(("ERM", "SagNet"), swing):
@@ -299,7 +301,9 @@ def test_what_is_said_of_photographs():
         decisions += [*counts]
     assert abs(np.mean(decisions) - 195) < 5
     deviation = 100 * np.sqrt(0.25 / 190)
-    stands(f"about 190 decisions per seed alone give a standard deviation of {deviation:.1f}.")
+    stands(
+        f"about 190 decisions per seed alone give a standard deviation of {deviation:.1f}."
+    )
     both = [name for name in NAMES if name not in ("ERM", "EFDMix")]
     both.append("ERM")
     assert len(both) == 7

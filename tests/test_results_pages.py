@@ -76,7 +76,10 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
     scores = pd.read_csv(RESULTS / "shapes/tables/scores.csv")
     table = scores.pivot(index="dataset", columns="algorithm", values="mean")
     page = " ".join(PAGE.split())
-    assert f"information of about {stats.participation_ratio(table):.1f} independent ones" in page
+    assert (
+        f"information of about {stats.participation_ratio(table):.1f} independent ones"
+        in page
+    )
     for method, count, told in (
         ("deviations", 4, "(p = 2e-4, by permutation"),
         ("spearman", 2, "(p = 0.089)"),
