@@ -272,7 +272,7 @@ class Analysis:
     alike: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     size: Any = None  # Of F at alpha, for so many data sets and algorithms.
     rope: float = math.nan  # The smallest difference that matters.
-    reach: float = math.nan  # From the smallest score to the largest.
+    score_range: float = math.nan  # Largest minus smallest mean score.
     units_apart: tuple[str, str] | None = None  # Data sets that cannot be of one unit.
     # Algorithms, or runs, with the same scores.
     twins: tuple[tuple[str, str], ...] = ()
@@ -579,7 +579,7 @@ def with_evidence(analysis: Analysis) -> Analysis:
         alike=alike,
         size=size,
         rope=points,
-        reach=float(np.ptp(table.means)),
+        score_range=float(np.ptp(table.means)),
         units_apart=_units_apart(table),
         twins=tuple(_equal_scores(table, runs)),
         runs=runs,

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from jbias.report import analysis as analysis_lib
-from jbias.report import benchmark_tables as made
 from jbias.report import (
+    benchmark_tables,
     document,
     few_seeds,
     grids,
@@ -23,8 +23,10 @@ from jbias.report import (
 from jbias.runs import results, selection
 
 Analysis = analysis_lib.Analysis
-PANELS, CURVES = 9, 12  # More on one figure nobody can read.
-_DOTS = 20_000  # Of seeds; more hide the lines.
+# Panels of a figure, and curves of a panel; a figure with more is unreadable.
+MAX_PANELS = 9
+MAX_CURVES = 12
+_MAX_DOTS = 20_000  # Dots of single seeds; more dots hide the curves.
 _SECTIONS = {
     "scores": "Scores",
     "tests": "What is significant",
@@ -44,61 +46,69 @@ _SECTIONS = {
 
 
 def report(study: analysis_lib.BenchmarkScores) -> document.Report:
-    """Tests the scores, and gives the page of what was found."""
-    reference = study.options.reference
-    if reference and reference not in study.algorithms:
-        raise ValueError(
-            f"--reference: must be an algorithm, got {reference!r}: "
-            f"{', '.join(study.algorithms)}"
-        )
-    if study.options.paired_seeds and len(study.datasets) > analysis_lib.FEW_SETS:
-        raise ValueError(
-            "--paired-seeds: is for the tests over seeds of one or two data sets, got "
-            f"{len(study.datasets)} data sets; leave it out, or name two by --datasets"
-        )
+    """Return the report of a study: its tests, tables, figures, page and results.json.
+
+    Raises ValueError for --reference that is no algorithm, and for --paired-seeds with more
+    than two data sets.
+    """
+    _check_options(study)
     tested = analysis_lib.analyse(study)
-    # Little of this waits for the rest: most of the evidence is numpy's, the rest pandas'.
-    analysis, drawn_curves, varying, fewer, over, _ = analysis_lib.run_side_by_side(
-        [
-            lambda: analysis_lib.with_evidence(tested),
-            lambda: [*curves(tested)],
-            lambda: variability(study) if study.is_runs else None,
-            lambda: [("few_seeds", block) for block in few_seeds.blocks(study)],
-            lambda: [("grid", block) for block in grids.blocks(study)],
-            lambda: study.warnings,  # Which the study keeps.
-        ]
+    # The tasks release the GIL for most of their time, so threads run them in parallel.
+    analysis, drawn_curves, deviations, few_seeds_blocks, grid_blocks, _ = (
+        analysis_lib.run_side_by_side(
+            [
+                lambda: analysis_lib.with_evidence(tested),
+                lambda: [*curves(tested)],
+                lambda: variability(study) if study.is_runs else None,
+                lambda: [("few_seeds", block) for block in few_seeds.blocks(study)],
+                lambda: [("grid", block) for block in grids.blocks(study)],
+                lambda: study.warnings,  # Computed here, cached by the study.
+            ]
+        )
     )
-    by_seeds = [("tests", block) for block in seed_sections.blocks(analysis)]
-    placed = [*by_seeds, *_tables(analysis, varying), *fewer, *over]
+    bias_table = benchmark_tables.shape_bias(study) if study.is_runs else None
+    biases = benchmark_tables.shape_biases(study, bias_table)
+    seed_test_blocks = [("tests", block) for block in seed_sections.blocks(analysis)]
+    placed_tables = [
+        *seed_test_blocks,
+        *_tables(analysis, deviations, bias_table, biases),
+        *few_seeds_blocks,
+        *grid_blocks,
+    ]
     methods = prose.methods(analysis, seed_sections.methods(analysis))
     bib = prose.bib(methods.keys)
     answer = prose.answer(analysis, seed_sections.answer(analysis))
-    biases = prose.shape_biases(made.shape_biases(study))
-    several = tables.count(len(study.algorithms), "algorithm")
+    bias_sentences = prose.shape_biases(biases)
+    num_algorithms = len(study.algorithms)
+    heading = tables.join(study.algorithms)
+    if num_algorithms > 6:
+        heading = tables.count(num_algorithms, "algorithm")
     metric = study.options.metric.replace("_", " ").capitalize()
-    about = filter(None, (prose.demonstration(study), *study.understood))
-    # The figure of ranks stands below the scores, figures else above tables.
-    ranks = [("scores", _ranks(analysis))] if analysis.tests else []
-    drawn = [*figures(analysis, varying), *drawn_curves]
-    parts = _words(analysis), drawn, placed, ranks
+    demonstration = prose.demonstration(study)
+    remarks = [*([demonstration] if demonstration else []), *study.understood]
+    # The figure of ranks is below the table of scores; other figures are above tables.
+    rank_figure = [("scores", _ranks(analysis))] if analysis.tests else []
     return document.Report(
         title="jbias report",
-        heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
+        heading=heading,
         subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report"
-        + "".join(f"; {line}" for line in about),
+        + "".join(f"; {line}" for line in remarks),
         answer=answer,
-        highlights=biases,
-        points=[*biases, *(prose.points(analysis) or answer[1:])],
+        highlights=bias_sentences,
+        points=[*bias_sentences, *(prose.points(analysis) or answer[1:])],
         warnings=prose.warnings(analysis),
         facts=_facts(analysis),
         sections=document.sections(
             _SECTIONS,
-            *parts,
+            _paragraphs(analysis),
+            [*figures(analysis, deviations), *drawn_curves],
+            placed_tables,
+            rank_figure,
             _texts(analysis, methods, bib),
-            unfolded=("scores", "tests") if by_seeds else ("scores",),
+            unfolded=("scores", "tests") if seed_test_blocks else ("scores",),
             printed=("tests",),
         ),
-        results=_results(analysis, placed, methods),
+        results=_results(analysis, placed_tables, methods),
         files={
             "methods.md": prose.markdown(methods.paragraph, methods.others),
             "methods.bib": bib,
@@ -106,7 +116,23 @@ def report(study: analysis_lib.BenchmarkScores) -> document.Report:
     )
 
 
+def _check_options(study: analysis_lib.BenchmarkScores) -> None:
+    """Raise ValueError if --reference or --paired-seeds does not suit the study."""
+    reference = study.options.reference
+    if reference and reference not in study.algorithms:
+        raise ValueError(
+            f"--reference: there is no algorithm {reference!r}; choose one of "
+            f"{', '.join(study.algorithms)}"
+        )
+    if study.options.paired_seeds and len(study.datasets) > analysis_lib.FEW_SETS:
+        raise ValueError(
+            "--paired-seeds: needs one or two data sets, got "
+            f"{len(study.datasets)}; remove it, or choose data sets with --datasets=A,B"
+        )
+
+
 def _facts(analysis: Analysis) -> dict[str, object]:
+    """Return the short facts at the top of the page, by label."""
     study, (n, k) = analysis.study, analysis.means.shape
     facts = {
         "Algorithms": len(study.algorithms),
@@ -128,23 +154,25 @@ def _facts(analysis: Analysis) -> dict[str, object]:
 
 
 def _is_tested(analysis: Analysis) -> bool:
-    """Return whether ranks were tested, or seeds."""
+    """Return True if ranks over data sets or scores over seeds were tested."""
     by_seeds = analysis.by_seeds
     return analysis.friedman is not None or bool(by_seeds and by_seeds.family)
 
 
-def _words(analysis: Analysis) -> document.Placed:
-    """Gives what is said in words at the head of a section."""
-    said = {"tests": prose.untested(analysis)}
+def _paragraphs(analysis: Analysis) -> document.Placed:
+    """Yield the paragraphs at the head of sections, with the sections' ids."""
+    paragraphs_by_section = {"tests": prose.untested(analysis)}
     if analysis.tests:
-        said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
-        said["alike"] = prose.alike(analysis)
-    for section, paragraphs in said.items():
+        paragraphs_by_section["seeds"] = prose.stability(analysis)
+        paragraphs_by_section["power"] = prose.power(analysis)
+        paragraphs_by_section["alike"] = prose.similar_datasets(analysis)
+    for section, paragraphs in paragraphs_by_section.items():
         for text in paragraphs:
             yield section, document.Text(text)
 
 
 def _texts(analysis: Analysis, methods: prose.Methods, bib: str) -> document.Placed:
+    """Yield the texts on caveats, provenance and methods, with their sections' ids."""
     yield "caveats", document.Text(prose.notes(analysis))
     yield "provenance", document.Text(f"Made from {analysis.study.source}.")
     for run in analysis.study.runs:
@@ -161,91 +189,143 @@ def _texts(analysis: Analysis, methods: prose.Methods, bib: str) -> document.Pla
     yield "methods", document.Folded("Works cited, as BibTeX", bib)
 
 
-def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
-    """Gives the tables in the order in which they stand."""
-    study = analysis.study
-    yield "scores", made.scores(analysis)
-    if study.options.reference:
-        yield "scores", made.reference(analysis)
-    if analysis.tests:
-        tests = made.omnibus, made.strict, made.nemenyi, made.posthoc
-        seeds = made.stability, made.differences
-        if "dunn" in analysis.tests:
-            tests, seeds = (*tests, made.control), (*seeds, made.outperforming)
-        shown = {"tests": (*tests, made.ranks)}
-        if analysis.alike:
-            shown["alike"] = made.blocked, made.dataset_blocks
-        if analysis.runs is not None:
-            shown |= {"seeds": seeds, "power": (made.power,)}
-        for section, makers in shown.items():
-            for make in makers:
-                yield section, make(analysis)
-    if not study.is_of_means:
-        yield "runs", made.runs(study)
-    if study.is_runs:
-        yield "selection", made.validation(study)
-        yield "selection", made.selection_tests(analysis)
-        yield "selection", made.selections(study)
-        yield "selection", made.variability(study, varying)
-        yield "shape_bias", made.shape_bias(study)
-        for make in (made.settings, made.costs, made.provenance, made.data):
-            yield "provenance", make(study)
+def _tables(
+    analysis: Analysis,
+    deviations: pd.DataFrame | None,
+    bias_table: tables.Table | None,
+    biases: Mapping[str, Mapping[str, str]],
+) -> document.Placed:
+    """Yield the tables in the order of the page, with their sections' ids.
 
-
-def _results(analysis: Analysis, placed, methods: prose.Methods) -> Mapping[str, Any]:
-    """Gives what a script needs of a report without parsing HTML.
-
-    Tables of tests are listed by their names, with the numbers of their CSV files.
+    deviations: the result of `variability`. bias_table, biases: the results of `shape_bias`
+    and `shape_biases` of `benchmark_tables`.
     """
-    study, tested = analysis.study, analysis.friedman is not None
-    frames = {t.name: t.data for _, t in placed if isinstance(t, tables.Table)}
-    listed = ("omnibus", "posthoc", "control", "strict", "stability", "differences")
-    listed += ("outperforming", "few_seeds", "grid", "grid_pairs")
-    listed += ("blocked", "dataset_blocks")
+    study = analysis.study
+    yield "scores", benchmark_tables.scores(analysis, biases)
+    if study.options.reference:
+        yield "scores", benchmark_tables.reference(analysis)
+    if analysis.tests:
+        yield from _test_tables(analysis)
+    if not study.is_of_means:
+        yield "runs", benchmark_tables.runs(study)
+    if study.is_runs:
+        yield "selection", benchmark_tables.validation(study)
+        yield "selection", benchmark_tables.selection_tests(analysis)
+        yield "selection", benchmark_tables.selections(study)
+        yield "selection", benchmark_tables.variability(study, deviations)
+        yield "shape_bias", bias_table
+        yield "provenance", benchmark_tables.settings(study)
+        yield "provenance", benchmark_tables.costs(study)
+        yield "provenance", benchmark_tables.provenance(study)
+        yield "provenance", benchmark_tables.data(study)
+
+
+def _test_tables(analysis: Analysis) -> document.Placed:
+    """Yield the tables of the rank tests and of seeds, with their sections' ids."""
+    has_reference = "dunn" in analysis.tests
+    yield "tests", benchmark_tables.omnibus(analysis)
+    yield "tests", benchmark_tables.strict(analysis)
+    yield "tests", benchmark_tables.nemenyi(analysis)
+    yield "tests", benchmark_tables.posthoc(analysis)
+    if has_reference:
+        yield "tests", benchmark_tables.control(analysis)
+    yield "tests", benchmark_tables.ranks(analysis)
+    if analysis.alike:
+        yield "alike", benchmark_tables.blocked(analysis)
+        yield "alike", benchmark_tables.dataset_blocks(analysis)
+    if analysis.runs is not None:
+        yield "seeds", benchmark_tables.stability(analysis)
+        yield "seeds", benchmark_tables.differences(analysis)
+        if has_reference:
+            yield "seeds", benchmark_tables.outperforming(analysis)
+        yield "power", benchmark_tables.power(analysis)
+
+
+# Tables whose data results.json has under the tables' names.
+_TABLES_IN_RESULTS = (
+    "omnibus",
+    "posthoc",
+    "control",
+    "strict",
+    "stability",
+    "differences",
+    "outperforming",
+    "few_seeds",
+    "grid",
+    "grid_pairs",
+    "blocked",
+    "dataset_blocks",
+    "power",
+    "variability",
+)
+
+
+def _results(
+    analysis: Analysis, placed_tables: document.Placed, methods: prose.Methods
+) -> Mapping[str, Any]:
+    """Return the content of results.json; tables of tests have the rows of their CSV files."""
+    study, is_tested = analysis.study, analysis.friedman is not None
+    frames = {
+        block.name: block.data
+        for _, block in placed_tables
+        if isinstance(block, tables.Table)
+    }
     tree = {
         "source": study.source,
         "read_as": study.understood,
-        **{x: getattr(study.options, x) for x in _ASKED},
+        "metric": study.options.metric,
+        "larger_is_better": study.options.larger_is_better,
+        "selection": study.options.selection,
         "selection_rule": study.rule,
         "algorithms": study.algorithms,
         "datasets": study.datasets,
         "table": analysis.cells,
         "alpha": analysis.alpha,
         "tested": {
-            "algorithms": analysis.algorithms if tested else [],
-            "datasets": analysis.datasets if tested else [],
-            "left_out": [{"name": n, "reason": why} for n, why in analysis.left_out],
+            "algorithms": analysis.algorithms if is_tested else [],
+            "datasets": analysis.datasets if is_tested else [],
+            "left_out": [
+                {"name": name, "reason": reason} for name, reason in analysis.left_out
+            ],
             "why_not": analysis.why_not,
         },
-        **(_tests(analysis) if tested else dict.fromkeys(_TESTS)),
+        **(_rank_tests(analysis) if is_tested else dict.fromkeys(_RANK_TESTS)),
         "seed_tests": seed_sections.results(analysis),
         "caveats": prose.caveats(analysis),
-        "twins": [{"names": names, "why": why} for *names, why in study.twins],
+        "twins": [{"names": names, "why": reason} for *names, reason in study.twins],
         "at_chance": study.at_chance,
-        "derived": [{"kind": x.kind, **x.item._asdict()} for x in study.derived],
+        "derived": [
+            {"kind": note.kind, **note.item._asdict()} for note in study.derived
+        ],
         "methods": methods.paragraph,
         "methods_of_other_sections": methods.others,
         "trained_on": sorted(study.trained),
-        **{n: frames[n] for n in (*listed, "power", "variability") if n in frames},
+        **{name: frames[name] for name in _TABLES_IN_RESULTS if name in frames},
     }
     if study.is_runs:
         tree["shape_bias"] = frames.get("shape_bias", [])
         tree["diverged"] = study.diverged
-        others = ((name, study.cells_of(values)) for name, values in study.others)
-        tree["other_selections"] = dict(others)
-        tree["runs"] = [{"workdir": r.workdir, "label": r.label} for r in study.runs]
+        tree["other_selections"] = {
+            name: study.cells_of(values) for name, values in study.others
+        }
+        tree["runs"] = [
+            {"workdir": run.workdir, "label": run.label} for run in study.runs
+        ]
     return tree
 
 
-_ASKED = ("metric", "larger_is_better", "selection")
-_TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
+_RANK_TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
 
 
-def _tests(analysis: Analysis) -> dict[str, Any]:
-    names, exact, nemenyi = analysis.algorithms, analysis.permutation, analysis.nemenyi
-    keys = "p", "exact", "standard_error"
-    permutation = dict(zip(keys, (exact.pvalue, exact.exact, exact.standard_error)))
-    friedman = [
+def _rank_tests(analysis: Analysis) -> dict[str, Any]:
+    """Return the results of the rank tests under the keys of `_RANK_TESTS`."""
+    names, nemenyi = analysis.algorithms, analysis.nemenyi
+    permutation = {
+        "p": analysis.permutation.pvalue,
+        "exact": analysis.permutation.exact,
+        "standard_error": analysis.permutation.standard_error,
+    }
+    friedman, uncorrected = (
         {
             "chi2": result.chi2,
             "chi2_p": result.chi2_pvalue,
@@ -257,230 +337,336 @@ def _tests(analysis: Analysis) -> dict[str, Any]:
             "mean_ranks": dict(zip(names, result.ranks, strict=True)),
         }
         for result in (analysis.friedman, analysis.uncorrected)
-    ]
+    )
     levels = sorted({0.05, 0.1, analysis.alpha})
-    distances = {f"{x:g}": nemenyi.critical_difference(x) for x in levels}
-    claimed = pd.DataFrame(analysis.significant, columns=["better", "worse", "p"])
+    critical_differences = {
+        f"{level:g}": nemenyi.critical_difference(level) for level in levels
+    }
+    significant = pd.DataFrame(analysis.significant, columns=["better", "worse", "p"])
     pairs = {
         "p": pd.DataFrame(nemenyi.pvalues, names, names).to_dict("index"),
-        "critical_difference": distances,
-        "significant": claimed,
+        "critical_difference": critical_differences,
+        "significant": significant,
         "cliques": [[names[i] for i in clique] for clique in analysis.cliques],
     }
-    return dict(zip(_TESTS, (*friedman, permutation, pairs), strict=True))
+    return dict(
+        zip(_RANK_TESTS, (friedman, uncorrected, permutation, pairs), strict=True)
+    )
 
 
 def variability(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
-    """Gives how scores vary inside runs and between them, per algorithm and data set.
+    """Return the deviations within and between runs, one row per algorithm and data set.
 
-    `within` is the deviation over the last evaluations of a seed (root of the mean
-    variance over seeds), `between` that of the seeds' means over these; ddof 1. Source:
-    BiasBed, figure 2.
+    `within` is the deviation over the last evaluations of a seed (root of the mean variance
+    over seeds), `between` the deviation of the seeds' means over these evaluations; ddof 1.
+    Source: BiasBed, figure 2.
     """
-    every = _evaluated(study, study.options.metric, study.datasets)
-    if not every["epoch"].is_monotonic_increasing:
-        every = every.sort_values("epoch", kind="stable")
-    keys = results.number_rows(every, ["label", "dataset", "run", "seed"])
-    later = selection.count_later(keys)
-    mine = later < study.options.last
-    tail = every["value"][mine].groupby(keys[mine]).agg(["mean", "var", "size"])
-    ends = later == 0
-    seeds = every.loc[ends, ["label", "dataset"]].set_index(keys[ends]).join(tail)
+    evaluations = _evaluations(study, study.options.metric, study.datasets)
+    if not evaluations["epoch"].is_monotonic_increasing:
+        evaluations = evaluations.sort_values("epoch", kind="stable")
+    keys = results.number_rows(evaluations, ["label", "dataset", "run", "seed"])
+    num_later = selection.count_later(keys)
+    is_late = num_later < study.options.last
+    late = evaluations["value"][is_late].groupby(keys[is_late])
+    is_last = num_later == 0
+    seeds = evaluations.loc[is_last, ["label", "dataset"]].set_index(keys[is_last])
+    seeds = seeds.join(late.agg(["mean", "var", "size"]))
     groups = seeds.astype({"label": str, "dataset": str}).groupby(["label", "dataset"])
-    varying = {"within": np.sqrt(groups["var"].mean()), "between": groups["mean"].std()}
-    varying |= {"seeds": groups.size(), "evaluations": groups["size"].min()}
+    deviations = {
+        "within": np.sqrt(groups["var"].mean()),
+        "between": groups["mean"].std(),
+        "seeds": groups.size(),
+        "evaluations": groups["size"].min(),
+    }
     order = pd.MultiIndex.from_product([study.algorithms, study.datasets])
-    frame = pd.DataFrame(varying).reindex(order)
+    frame = pd.DataFrame(deviations).reindex(order)
     return frame.rename_axis(["algorithm", "dataset"]).reset_index()
 
 
-def _evaluated(study, metric: str, datasets: Sequence[str]) -> pd.DataFrame:
-    """Gives a metric's value of each seed at each epoch; conditions are averaged."""
-    chosen, by = study.chosen, ["label", "dataset", "run", "seed", "epoch"]
-    mine = (chosen["metric"] == metric) & chosen["dataset"].isin(datasets)
-    return inputs.averaged(chosen.loc[mine, [*by, "condition", "value"]], by)
+def _evaluations(
+    study: analysis_lib.BenchmarkScores, metric: str, datasets: Sequence[str]
+) -> pd.DataFrame:
+    """Return one row per seed, data set and epoch: the metric, averaged over conditions."""
+    records, keys = study.chosen, ["label", "dataset", "run", "seed", "epoch"]
+    is_wanted = (records["metric"] == metric) & records["dataset"].isin(datasets)
+    return inputs.averaged(records.loc[is_wanted, [*keys, "condition", "value"]], keys)
 
 
-def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
-    """Yield the figures with the sections in which they stand, but for `curves`."""
+def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Placed:
+    """Yield the figures, except `curves`, with their sections' ids.
+
+    deviations: the result of `variability`; None for a table of scores.
+    """
     if analysis.tests:
         for by in analysis.alike:
-            yield "alike", _alike(analysis, by)
+            yield "alike", _dataset_blocks(analysis, by)
         if analysis.runs is not None:
             yield "seeds", _iqm(analysis)
             yield "seeds", _profiles(analysis)
             yield "power", _power(analysis)
     if analysis.study.is_runs:
-        yield "selection", _variability(analysis.study, varying)
+        yield "selection", _variability(analysis.study, deviations)
 
 
 def curves(analysis: Analysis) -> document.Placed:
-    """Yield the figures of scores over epochs, which need no evidence."""
+    """Yield the figures of scores over epochs, which need no further tests."""
     if analysis.study.is_runs:
         for metric in dict.fromkeys((analysis.study.options.metric, "shape_bias")):
             yield "curves", _curves(analysis, metric)
 
 
 def _ranks(analysis: Analysis) -> document.Figure:
+    """Return the critical difference diagram of mean ranks."""
     names, ranks = analysis.algorithms, analysis.nemenyi.ranks
-    looks = plots.styles(analysis.study.algorithms)
-    how = dict(alpha=analysis.alpha, colours=[looks[x]["color"] for x in names])
-    bars = analysis.cliques, analysis.critical_difference
-    drawn = lambda: plots.critical_difference(names, ranks, *bars, **how)
-    caption = "Mean ranks, the best on the left. A bar joins algorithms that Nemenyi's test does not "
-    caption += f"tell apart at α = {analysis.alpha:g}."
-    return document.Figure("critical_difference", caption, drawn)
+    styles = plots.styles(analysis.study.algorithms)
+    cliques, difference = analysis.cliques, analysis.critical_difference
+
+    def draw():
+        return plots.critical_difference(
+            names,
+            ranks,
+            cliques,
+            difference,
+            alpha=analysis.alpha,
+            colours=[styles[name]["color"] for name in names],
+        )
+
+    caption = (
+        "Mean ranks, the best on the left. A bar joins algorithms that Nemenyi's test does not "
+        f"separate at α = {analysis.alpha:g}."
+    )
+    return document.Figure("critical_difference", caption, draw)
 
 
-def _alike(analysis: Analysis, by: str) -> document.Figure:
-    found, names = analysis.alike[by][0], analysis.datasets
-    frame = pd.DataFrame(found.correlations, names, names)
-    frame, labels = frame.iloc[found.order, found.order], found.labels[found.order]
-    caption = f"Correlations over algorithms by {by}, in the order of the tree; blocks are framed."
-    drawn = lambda: plots.blocks(frame, labels)
-    return document.Figure(f"alike_by_{by}", caption, drawn)
+def _dataset_blocks(analysis: Analysis, by: str) -> document.Figure:
+    """Return the correlations between data sets with their blocks.
+
+    by: "scores" or "deviations", the values that are correlated.
+    """
+    blocks, names = analysis.alike[by][0], analysis.datasets
+    frame = pd.DataFrame(blocks.correlations, names, names)
+    frame = frame.iloc[blocks.order, blocks.order]
+    labels = blocks.labels[blocks.order]
+    caption = (
+        f"Correlations of data sets over algorithms by {by}, in the order of the tree; blocks "
+        "are framed."
+    )
+    return document.Figure(
+        f"alike_by_{by}", caption, lambda: plots.blocks(frame, labels)
+    )
 
 
 def _iqm(analysis: Analysis) -> document.Figure:
+    """Return the interquartile means with intervals, the best mean rank on top."""
     iqm, order = analysis.seeds["intervals"].iqm, analysis.order
     names = [analysis.algorithms[i] for i in order]
-    three = [part[order] for part in (iqm.value, iqm.low, iqm.high)]
-    caption = "Interquartile mean of scores normalised by the worst and best run of each data set, "
-    caption += f"with {analysis.bounds} over redrawn {analysis.study.repeats}."
-    label = "IQM, 0 the worst, 1 the best"
-    drawn = lambda: plots.intervals(names, *three, label=label)
-    return document.Figure("iqm", caption, drawn)
+    caption = (
+        "Interquartile mean of scores normalised by the worst and best run of each data set, "
+        f"with {analysis.bounds} over redrawn {analysis.study.repeats}."
+    )
+
+    def draw():
+        return plots.intervals(
+            names,
+            iqm.value[order],
+            iqm.low[order],
+            iqm.high[order],
+            label="IQM, 0 the worst, 1 the best",
+        )
+
+    return document.Figure("iqm", caption, draw)
 
 
 def _profiles(analysis: Analysis) -> document.Figure:
-    what = analysis.study.repeats
+    """Return the performance profiles of the algorithms of `_drawn_algorithms`."""
+    repeats = analysis.study.repeats
     profiles = analysis.seeds["performance_profiles"]
-    names = [name for name in _leading(analysis) if name in analysis.algorithms]
-    places, x = [analysis.algorithms.index(name) for name in names], profiles.thresholds
-    frame = {"panel": "", "line": np.repeat(names, len(x)), "x": np.tile(x, len(names))}
-    for key in ("value", "low", "high"):
-        frame[key] = getattr(profiles.share, key)[places].ravel()
-    every = plots.styles(analysis.study.algorithms)
-    looks = {name: every[name] for name in names}
-    labels = "normalised score", f"share of {what} above"
-    caption = f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
-    caption += f"a threshold, with {analysis.bounds}, pointwise."
-    size = dict(alone=9.0, cell=(0, 3.4))
-    drawn = lambda: plots.curves(pd.DataFrame(frame), looks, labels, **size)
-    return document.Figure("profiles", caption, drawn)
+    names = [
+        name for name in _drawn_algorithms(analysis) if name in analysis.algorithms
+    ]
+    places = [analysis.algorithms.index(name) for name in names]
+    thresholds = profiles.thresholds
+    frame = pd.DataFrame(
+        {
+            "panel": "",
+            "line": np.repeat(names, len(thresholds)),
+            "x": np.tile(thresholds, len(names)),
+            "value": profiles.share.value[places].ravel(),
+            "low": profiles.share.low[places].ravel(),
+            "high": profiles.share.high[places].ravel(),
+        }
+    )
+    all_styles = plots.styles(analysis.study.algorithms)
+    styles = {name: all_styles[name] for name in names}
+    labels = "normalised score", f"share of {repeats} above"
+    caption = (
+        f"Performance profiles: the share of {repeats} × data sets whose normalised score "
+        f"reaches a threshold, with {analysis.bounds}, pointwise."
+    )
+
+    def draw():
+        return plots.curves(frame, styles, labels, alone=9.0, cell=(0, 3.4))
+
+    return document.Figure("profiles", caption, draw)
 
 
 def _power(analysis: Analysis) -> document.Figure:
-    power, what = analysis.seeds["power"], analysis.study.repeats
+    """Return the power of Nemenyi's test by numbers of seeds and data sets."""
+    power, repeats = analysis.seeds["power"], analysis.study.repeats
     frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)
-    caption = f"Power: how often a study with so many {what} and data sets would find one algorithm "
-    caption += f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "
-    caption += "simulation from the spread seen here. Framed: "
-    caption += f"at least {power.target:g}."
-    labels = "data sets", what
-    drawn = lambda: plots.power(frame, target=power.target, labels=labels)
-    return document.Figure("power", caption, drawn)
+    caption = (
+        f"Power: probability that a study with the given numbers of {repeats} and data sets "
+        f"finds a difference of {power.difference:g} between two algorithms with Nemenyi's "
+        f"test at α = {power.alpha:g}, by simulation from the spread in this study. Framed: at "
+        f"least {power.target:g}."
+    )
+
+    def draw():
+        return plots.power(frame, target=power.target, labels=("data sets", repeats))
+
+    return document.Figure("power", caption, draw)
 
 
-def _variability(study, data: pd.DataFrame) -> document.Figure | None:
-    names, kinds = study.algorithms[:CURVES], ["within", "between"]
-    data = data[data["algorithm"].isin(names)].set_index("algorithm")
-    if not data[kinds].notna().any().all():
+def _variability(
+    study: analysis_lib.BenchmarkScores, deviations: pd.DataFrame
+) -> document.Figure | None:
+    """Return the box plots of deviations within and between runs; None if one is unknown.
+
+    deviations: the result of `variability`.
+    """
+    names, kinds = study.algorithms[:MAX_CURVES], ["within", "between"]
+    is_drawn = deviations["algorithm"].isin(names)
+    deviations = deviations[is_drawn].set_index("algorithm")
+    if not deviations[kinds].notna().any().all():
         return None
-    each = [study.unit.scale * data.loc[[name], kinds] for name in names]
-    values = {f"{kind} runs": [one[kind].to_numpy() for one in each] for kind in kinds}
+    by_algorithm = [study.unit.scale * deviations.loc[[name], kinds] for name in names]
+    values = {
+        f"{kind} runs": [rows[kind].to_numpy() for rows in by_algorithm]
+        for kind in kinds
+    }
     unit = f" in {study.unit.name}" if study.unit.name else ""
-    caption = "How scores vary on the data sets: inside runs over their last evaluations, and "
-    caption += "between runs. Boxes span the quartiles, whiskers all data sets."
+    caption = (
+        "Standard deviation of scores on the data sets: within runs over their last "
+        "evaluations, and between runs. Boxes span the quartiles, whiskers all data sets."
+    )
     label = f"standard deviation{unit}"
-    drawn = lambda: plots.variability(names, values, label=label)
-    return document.Figure("variability", caption, drawn)
+    return document.Figure(
+        "variability", caption, lambda: plots.variability(names, values, label=label)
+    )
 
 
 def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
-    study, leading = analysis.study, _leading(analysis)
+    """Return the curves of a metric over epochs, one panel per data set; None without records.
+
+    A panel shows mean ± standard deviation over seeds. If that leaves [0, 100] %, the panel
+    shows medians with a dot per seed, or with ranges if there are too many dots.
+    """
+    study, names = analysis.study, _drawn_algorithms(analysis)
     frame, seeds = _by_epoch(study, metric)
     if frame.empty:
         return None
-    unit, limits = analysis_lib.unit_of(metric, frame["value"]), []
+    unit = analysis_lib.unit_of(metric, frame["value"])
     panels = frame["panel"].unique()
-    if len(panels) > PANELS:
-        limits.append(f"the first {PANELS} of {len(panels)} data sets")
-    if len(leading) < len(study.algorithms):
-        which = f"{len(leading)} of {len(study.algorithms)} algorithms"
-        limits.append(f"{which}, those of the best mean rank if there is one")
-    limited = f" Drawn are {' and '.join(limits)}." if limits else ""
-    name = metric.replace("_", " ").capitalize()
-    beyond = unit.beyond(frame["value"], frame["std"])
-    ranged = panels[[beyond[frame["panel"] == one].any() for one in panels]]
-    frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
+    drawn_panels = panels[:MAX_PANELS]
+    leaves_range = unit.beyond(frame["value"], frame["std"])
+    median_panels = [
+        panel for panel in drawn_panels if leaves_range[frame["panel"] == panel].any()
+    ]
+    frame = frame[frame["panel"].isin(drawn_panels) & frame["line"].isin(names)]
     keys = ["panel", "line", "x"]
-    drawn = [panel for panel in ranged if panel in panels[:PANELS]]
-    shown_rows = seeds["panel"].isin(drawn) & seeds["line"].isin(leading)
-    seeds = seeds.loc[shown_rows, [*keys, "value"]]
-    seeds = seeds[_is_full(seeds)]
-    ends = {"low": frame["value"] - frame["std"].fillna(0)}
-    frame = frame.assign(**ends, high=2 * frame["value"] - ends["low"]).set_index(keys)
-    shown = seeds.groupby(keys, observed=True)["value"].agg(["median", "min", "max"])
-    if few := len(seeds) <= _DOTS:
-        shown[["min", "max"]] = math.nan
-    shown = shown.reset_index().astype({"panel": str, "line": str}).set_index(keys)
+    is_drawn = seeds["panel"].isin(median_panels) & seeds["line"].isin(names)
+    seeds = seeds.loc[is_drawn, [*keys, "value"]]
+    seeds = seeds[_has_all_seeds(seeds)]
+    low = frame["value"] - frame["std"].fillna(0)
+    frame = frame.assign(low=low, high=2 * frame["value"] - low).set_index(keys)
+    ranges = seeds.groupby(keys, observed=True)["value"].agg(["median", "min", "max"])
+    has_dots = len(seeds) <= _MAX_DOTS
+    if has_dots:
+        ranges[["min", "max"]] = math.nan
+    ranges = ranges.reset_index().astype({"panel": str, "line": str}).set_index(keys)
     columns = ["value", "low", "high"]
-    frame.loc[shown.index, columns] = shown.to_numpy()
+    frame.loc[ranges.index, columns] = ranges.to_numpy()
     frame = frame[columns].mul(unit.scale).reset_index()
-    every = plots.styles(study.algorithms)
-    looks = {name: every[name] for name in leading}
+    all_styles = plots.styles(study.algorithms)
+    styles = {name: all_styles[name] for name in names}
+    are_whole_epochs = (frame["x"] % 1 == 0).all()
 
-    are_whole = (frame["x"] % 1 == 0).all()
-
-    def dots(axes, rows: pd.DataFrame) -> None:
-        if are_whole:  # No tick at epoch 1.5.
+    def draw_dots(axes, rows: pd.DataFrame) -> None:
+        if are_whole_epochs:  # No tick at epoch 1.5.
             axes.xaxis.get_major_locator().set_params(integer=True)
         points = seeds[seeds["panel"] == rows["panel"].iloc[0]]
-        for name, line in points.groupby("line", observed=True) if few else ():
-            look = dict(color=looks[name]["color"], ms=2.5, mew=0, alpha=0.5)
-            axes.plot(line["x"], unit.scale * line["value"], "o", **look)
+        for name, line in points.groupby("line", observed=True) if has_dots else ():
+            x, y = line["x"], unit.scale * line["value"]
+            colour = styles[name]["color"]
+            axes.plot(x, y, "o", color=colour, ms=2.5, mew=0, alpha=0.5)
 
-    named = f"{name}{' in %' if unit.scale == 100 else ''}"
-    caption = f"{named} over epochs: mean ± one standard "
-    caption += "deviation over seeds, or where that leaves [0, 100] % medians and "
-    caption += f"{'a dot a seed' if few else 'ranges'}, without diverged seeds. Each panel has an "
-    caption += f"axis of its own.{limited}"
-    drawn = lambda: plots.curves(frame, looks, ("epoch", named), finish=dots)
-    return document.Figure(f"curves_{metric}", caption, drawn)
+    label = metric.replace("_", " ").capitalize()
+    label += " in %" if unit.scale == 100 else ""
+    caption = (
+        f"{label} over epochs: mean ± one standard deviation over seeds, or, if that leaves "
+        f"[0, 100] %, medians and {'one dot per seed' if has_dots else 'ranges'}, without "
+        "diverged seeds. Each panel has its own axis."
+        f"{_limits_of_curves(study, num_panels=len(panels), num_curves=len(names))}"
+    )
+
+    def draw():
+        return plots.curves(frame, styles, ("epoch", label), finish=draw_dots)
+
+    return document.Figure(f"curves_{metric}", caption, draw)
 
 
-def _by_epoch(study, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Gives mean (value) and std over seeds by data set (panel), algorithm and epoch.
+def _limits_of_curves(
+    study: analysis_lib.BenchmarkScores, *, num_panels: int, num_curves: int
+) -> str:
+    """Return the sentence on data sets and algorithms that are not drawn; "" if all are."""
+    limits = []
+    if num_panels > MAX_PANELS:
+        limits.append(f"the first {MAX_PANELS} of {num_panels} data sets")
+    if num_curves < len(study.algorithms):
+        limits.append(
+            f"{num_curves} of {len(study.algorithms)} algorithms, the best mean ranks if ranks "
+            "were tested"
+        )
+    return f" The figure shows {' and '.join(limits)}." if limits else ""
 
-    Second, a row a seed: the same keys, and its value.
+
+def _by_epoch(
+    study: analysis_lib.BenchmarkScores, metric: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a metric by data set (panel), algorithm (line) and epoch (x), as two frames.
+
+    The first has the mean (value) and std over seeds, the second one row per seed with its
+    value.
     """
     chosen, wanted = study.chosen, [*dict.fromkeys([results.VALID, *study.datasets])]
     if metric != study.options.metric:
         wanted = list(chosen["dataset"][chosen["metric"] == metric].unique())
-    values = _evaluated(study, metric, wanted).dropna(subset="value")
+    values = _evaluations(study, metric, wanted).dropna(subset="value")
     values = values.rename(columns={"dataset": "panel", "label": "line", "epoch": "x"})
     groups = values.groupby(["panel", "line", "x"], observed=True)["value"]
     frame = groups.agg(value="mean", std="std", size="size").reset_index()
     frame = frame.astype({"panel": str, "line": str})
-    # Where seeds are missing the mean would jump for no reason of training.
-    full = frame.groupby(["panel", "line"])["size"].transform("max")
-    frame = frame[frame["size"] == full]
+    # If seeds are missing at an epoch, the mean would jump without a cause in training.
+    num_seeds = frame.groupby(["panel", "line"])["size"].transform("max")
+    frame = frame[frame["size"] == num_seeds]
     order = lambda names: names.map(wanted.index)
     return frame.sort_values("panel", key=order, kind="stable"), values
 
 
-def _is_full(seeds: pd.DataFrame) -> pd.Series:
-    """Return whether each row is of an epoch at which no seed of its line is missing."""
+def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
+    """Return True for rows at epochs that all seeds of the row's line have.
+
+    seeds: one row per seed with the columns panel, line, x and value.
+    """
     line = ["panel", "line"]
     sizes = seeds.groupby([*line, "x"], observed=True)["value"].transform("size")
     most = sizes.groupby([seeds[name] for name in line], observed=True).transform("max")
     return sizes == most
 
 
-def _leading(analysis: Analysis) -> tuple[str, ...]:
-    """Gives the algorithms whose curves are drawn: all, or the best if they are many."""
+def _drawn_algorithms(analysis: Analysis) -> tuple[str, ...]:
+    """Return the algorithms with a curve: all, or `MAX_CURVES` of the best mean ranks."""
     names, best = analysis.study.algorithms, []
-    if len(names) > CURVES and analysis.nemenyi is not None:
+    if len(names) > MAX_CURVES and analysis.nemenyi is not None:
         best = [analysis.algorithms[i] for i in analysis.order]
-    return (*best, *(name for name in names if name not in best))[:CURVES]
+    return (*best, *(name for name in names if name not in best))[:MAX_CURVES]

@@ -1,4 +1,4 @@
-"""The tables of a comparison: scores, tests, seeds, selection, and what runs were made of."""
+"""Tables of a comparison of algorithms: scores, tests, seeds, selection and provenance."""
 
 import dataclasses
 import functools
@@ -15,9 +15,9 @@ from jbias.runs import results, selection
 
 Analysis = analysis_lib.Analysis
 _SPREAD = [*analysis_lib.SPREAD]
-MOST_ROWS = 500  # That a page shows of a table; its files have all.
-MOST_COLUMNS = 60  # Data sets, or algorithms, side by side.
-_DECIDED = tables.columns(
+MAX_ROWS = 500  # Rows of a table on the page; the table's files have all rows.
+MAX_COLUMNS = 60  # Data sets, or algorithms, side by side on the page.
+_DECISION_COLUMNS = tables.columns(
     "F:.3 p:p permutation_p:p critical_difference:.2 pairs:d",
     p="p by F",
     permutation_p="p by permutation, which decides",
@@ -25,244 +25,294 @@ _DECIDED = tables.columns(
 
 
 def _table(
-    name: str, caption: str, data, columns: Mapping, **more
+    name: str, caption: str, data, columns: Mapping, *, most: int = MAX_ROWS, **options
 ) -> tables.Table | None:
-    """Makes a table whose files have all of `data`, empty columns too."""
-    data = pd.DataFrame(data)
-    more.setdefault("most", MOST_ROWS)
-    return tables.from_rows(name, caption, data, columns, data=data, **more)
+    """Return a table whose files have all columns of `data`, also empty ones; None if empty.
 
-
-def scores(analysis: Analysis) -> tables.Table:
-    """Shows mean ± std, or median and range, of every algorithm on every data set.
-
-    Bold is what may be called best, underlined what an algorithm trained on.
+    most: maximal number of rows on the page. options: further arguments of `tables.from_rows`.
     """
-    study, tested = analysis.study, analysis.friedman is not None
-    datasets = study.datasets[:MOST_COLUMNS]
+    data = pd.DataFrame(data)
+    return tables.from_rows(
+        name, caption, data, columns, most=most, data=data, **options
+    )
+
+
+def scores(
+    analysis: Analysis, biases: Mapping[str, Mapping[str, str]] | None = None
+) -> tables.Table:
+    """Return the main table: mean ± std, or median and range, per algorithm and data set.
+
+    Bold cells may be called the best of their data set; underlined cells are on data like the
+    algorithm's training data. biases: shape biases as text, as returned by `shape_biases`;
+    None leaves them out.
+    """
+    study, is_tested = analysis.study, analysis.friedman is not None
+    datasets = study.datasets[:MAX_COLUMNS]
     shown = analysis.cells[analysis.cells["dataset"].isin(datasets)]
     keys = zip(shown["algorithm"], shown["dataset"])
     cells = dict(zip(keys, shown.to_dict("records"), strict=True))
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].unique()
     sizes = {name: f" (n={n[0]:,})" for name, n in sizes.items() if len(n) == 1}
-    # An accuracy of cues says nothing of accuracies, and all of what is made of cues.
-    of_cues = study.options.metric not in ("accuracy", "real_accuracy")
-    guessed = {
+    # Decisions for a cue at chance invalidate every metric of cues, but not plain accuracies.
+    is_cue_metric = study.options.metric not in ("accuracy", "real_accuracy")
+    at_chance = {
         (cell["algorithm"], cell["dataset"])
         for cell in study.at_chance
-        if of_cues or cell["metric"] == study.options.metric
+        if is_cue_metric or cell["metric"] == study.options.metric
     }
-    ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
-    rows, at, rank_at = [], {}, 0
-    forms = {d: study.unit.spread(of) for d, of in shown.groupby("dataset")}
+    ranks = {}
+    if is_tested:
+        ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks))
+    rows, places, rank_column = [], {}, 0
+    formats = {
+        dataset: study.unit.spread(dataset_cells)
+        for dataset, dataset_cells in shown.groupby("dataset")
+    }
     for i, algorithm in enumerate(study.algorithms):
         seeds = study.seeds.get(algorithm, 0)
         row = [algorithm]
         if not study.is_of_means:
             row.append(str(seeds))
-        if tested:
-            rank_at = len(row)
+        if is_tested:
+            rank_column = len(row)
             row.append(f"{ranks[algorithm]:.2f}" if algorithm in ranks else "–")
         for dataset in datasets:
             key = algorithm, dataset
-            cell, at[key] = cells[key], (i, len(row))
+            cell, places[key] = cells[key], (i, len(row))
             fewer = f" (n={cell['n']:.0f})" if 0 < cell["n"] < seeds else ""
-            chance = " (chance)" if key in guessed else ""
-            spread = [cell[name] for name in _SPREAD]
-            shown_spread = forms[dataset](*spread) + _deviation(study.unit, cell)
-            row.append(shown_spread + fewer + chance)
+            chance = " (chance)" if key in at_chance else ""
+            statistics = [cell[name] for name in _SPREAD]
+            text = formats[dataset](*statistics) + _deviation(study.unit, cell)
+            row.append(text + fewer + chance)
         rows.append(tuple(row))
-    bold = {(study.algorithms.index(name), rank_at) for name in analysis.leaders}
-    bold |= {at[key] for key in analysis.best_cells if key in at}
-    under = {at[key] for key in study.trained if key in at}
-    caption = [prose.made_of(analysis), prose.bold(analysis, any_is=bool(bold))]
-    if under:
+    bold = {(study.algorithms.index(name), rank_column) for name in analysis.leaders}
+    bold |= {places[key] for key in analysis.best_cells if key in places}
+    underlined = {places[key] for key in study.trained if key in places}
+    caption = [
+        prose.describe_scores(analysis),
+        prose.describe_bold(analysis, has_bold=bool(bold)),
+    ]
+    if underlined:
         caption.append("Underlined: the algorithm trained on that kind of data.")
-    if guessed:
-        caption.append("(chance): as guessing would be, so that no claim follows.")
-    if rest := _of_more(study.datasets):
-        caption.append(rest.strip())
+    if at_chance:
+        caption.append("(chance): indistinguishable from guessing; no claim follows.")
+    hidden_datasets = _hidden_datasets(study.datasets)
+    if hidden_datasets:
+        caption.append(hidden_datasets.strip())
     if sizes:
-        caption.append("n in the head counts images.")
+        caption.append("n in the head is the number of images.")
     heads = [f"{name}{sizes.get(name, '')}" for name in datasets]
-    biases = shape_biases(study)
-    of_runs = () if study.is_of_means else (study.repeats.capitalize(),)
-    of_ranks = ("Mean rank",) if tested else ()
+    repeats_head = () if study.is_of_means else (study.repeats.capitalize(),)
+    rank_head = ("Mean rank",) if is_tested else ()
     return tables.Table(
         "scores",
         " ".join(caption),
-        head=("Algorithm", *of_runs, *of_ranks, *heads),
+        head=("Algorithm", *repeats_head, *rank_head, *heads),
         rows=tuple(rows),
         data=analysis.cells,
         bold=frozenset(bold),
-        under=frozenset(under),
+        under=frozenset(underlined),
         corner="Data set",
         page_columns={
-            f"Shape bias, % ({dataset})": [cells.get(x, "–") for x in study.algorithms]
-            for dataset, cells in biases.items()
+            f"Shape bias, % ({dataset})": [
+                by_algorithm.get(name, "–") for name in study.algorithms
+            ]
+            for dataset, by_algorithm in (biases or {}).items()
         },
     )
 
 
 def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
-    """Return the deviation that a file gives beside a mean, as " ± 0.2"; "" for none."""
+    """Return the deviation of a mean in a file of scores as " ± 0.2"; "" if there is none."""
     deviation = cell.get("deviation", math.nan)
     if math.isnan(deviation):
         return ""
-    shown = unit.show(deviation)
-    is_lost = deviation and not float(shown.replace(",", ""))
-    return f" ± {deviation * unit.scale:.1g}" if is_lost else f" ± {shown}"
+    text = unit.show(deviation)
+    rounds_to_zero = deviation and not float(text.replace(",", ""))
+    return f" ± {deviation * unit.scale:.1g}" if rounds_to_zero else f" ± {text}"
 
 
 def reference(analysis: Analysis) -> tables.Table | None:
-    """Shows differences of means to one algorithm."""
+    """Return the table of differences: each algorithm's mean minus that of the reference."""
     study, unit = analysis.study, analysis.study.unit
-    name, better = study.options.reference, study.options.larger_is_better
+    name = study.options.reference
     matrix = analysis.cells.pivot(index="algorithm", columns="dataset", values="mean")
     matrix = matrix.loc[list(study.algorithms), list(study.datasets)]
-    apart = (matrix - matrix.loc[name]).drop(index=name)
-    p = {frozenset(pair): pvalue for *pair, pvalue in analysis.pairs}
-    p = [p.get(frozenset((other, name)), math.nan) for other in apart.index]
-    turned = "" if better else ", below zero where better"
-    of_p = "; p by Nemenyi's test" if analysis.pairs else ""
-    signed = functools.partial(unit.show, signed=True)
-    keys, columns = _by_dataset(study.datasets, "algorithm", "p:p", signed)
+    differences = (matrix - matrix.loc[name]).drop(index=name)
+    p_by_pair = {frozenset(pair): pvalue for *pair, pvalue in analysis.pairs}
+    p = [
+        p_by_pair.get(frozenset((other_name, name)), math.nan)
+        for other_name in differences.index
+    ]
+    better_side = "" if study.options.larger_is_better else "; negative is better"
+    source_of_p = "; p by Nemenyi's test" if analysis.pairs else ""
+    show_signed = functools.partial(unit.show, signed=True)
+    keys, columns = _dataset_columns(
+        study.datasets, first="algorithm", last="p:p", form=show_signed
+    )
     return _table(
         "reference",
-        f"Means less that of {name}, in {unit.of_differences}{turned}{of_p}."
-        f"{_of_more(study.datasets)}",
-        apart.set_axis(keys, axis=1).reset_index(names="algorithm").assign(p=p),
+        f"Each algorithm's mean minus the mean of {name}, in {unit.of_differences}"
+        f"{better_side}{source_of_p}.{_hidden_datasets(study.datasets)}",
+        differences.set_axis(keys, axis=1).reset_index(names="algorithm").assign(p=p),
         columns,
     )
 
 
-def _of_more(datasets: Sequence[str]) -> str:
-    """Return the sentence on data sets that a page does not show, "" where it shows all."""
-    more = len(datasets) - MOST_COLUMNS
-    return f" {more:,} more data sets are in the CSV file." if more > 0 else ""
+def _hidden_datasets(datasets: Sequence[str]) -> str:
+    """Return the sentence on data sets that the page does not show; "" if it shows all."""
+    count = len(datasets) - MAX_COLUMNS
+    return f" {count:,} more data sets are in the CSV file." if count > 0 else ""
 
 
-def _by_dataset(datasets, first: str, last: str, form: Callable, **heads: str):
-    """Gives keys for data sets, and columns of these between a first and a last one."""
-    before, after = (tables.columns(words, **heads) for words in (first, last))
-    keys = tables.apart(datasets, [*before, *after])
-    shown = zip(keys[:MOST_COLUMNS], datasets[:MOST_COLUMNS])
+def _dataset_columns(
+    datasets: Sequence[str], *, first: str, last: str, form: Callable, **heads: str
+) -> tuple[list[str], dict[str, tables.Column]]:
+    """Return (column key of every data set, the columns that the page shows).
+
+    first, last: columns before and after those of the data sets, as `tables.columns` takes
+    them. form: function that formats a score. heads: heads of `first` and `last` by key.
+    """
+    first_columns = tables.columns(first, **heads)
+    last_columns = tables.columns(last, **heads)
+    keys = tables.apart(datasets, [*first_columns, *last_columns])
+    shown = zip(keys[:MAX_COLUMNS], datasets[:MAX_COLUMNS])
     columns = {key: (name, form) for key, name in shown}
-    return keys, before | columns | after
+    return keys, first_columns | columns | last_columns
 
 
 def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows the scores of every single run."""
-    one, unit = study.repeats.removesuffix("s"), ["algorithm", "seed"]
-    shown = study.datasets, " ".join(unit), "", study.unit.show
-    keys, columns = _by_dataset(*shown, seed=one)
-    wide = study.values.pivot(index=unit, columns="dataset", values="value")
+    """Return the table of scores with one row per seed, or run, of an algorithm."""
+    repeat = study.repeats.removesuffix("s")
+    keys, columns = _dataset_columns(
+        study.datasets,
+        first="algorithm seed",
+        last="",
+        form=study.unit.show,
+        seed=repeat,
+    )
+    wide = study.values.pivot(
+        index=["algorithm", "seed"], columns="dataset", values="value"
+    )
     wide = wide.reindex(columns=list(study.datasets)).set_axis(keys, axis=1)
     wide = wide.reset_index().astype({"algorithm": str})
     number = wide["seed"].astype(str).str.extract(r"(\d+)$")[0].astype(float).fillna(0)
     place = wide["algorithm"].map({name: i for i, name in enumerate(study.algorithms)})
-    caption = f"Every {one} by itself, at {study.rule}.{_of_more(study.datasets)}"
-    rows = number, place
-    return _table("runs", caption, wide.iloc[np.lexsort(rows)], columns, most=200)
+    caption = (
+        f"Scores of each {repeat}, at {study.rule}.{_hidden_datasets(study.datasets)}"
+    )
+    order = np.lexsort((number, place))
+    return _table("runs", caption, wide.iloc[order], columns, most=200)
 
 
 def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows validation accuracy and the epochs that were selected."""
-    rows, chosen = [], study.selected
-    worst = ["worst", *(f"worst_{key}" for key in _SPREAD[1:])]
-    by_class = chosen[selection.of_classes(chosen)]
-    chosen = chosen[(chosen["dataset"] == results.VALID) & (chosen["condition"] == "")]
-    chosen = chosen[chosen["metric"] == "accuracy"]
-    for algorithm in study.algorithms if len(chosen) else ():
-        mine = chosen[chosen["label"] == algorithm]
-        sizes = sorted(set(mine["n"].dropna()))
-        row = {"algorithm": algorithm, "seeds": len(mine)}
-        row |= {**mine["value"].agg(**analysis_lib.SPREAD)}
+    """Return the table of validation accuracies and selected epochs, one row per algorithm."""
+    rows, selected = [], study.selected
+    worst_keys = ["worst", *(f"worst_{key}" for key in _SPREAD[1:])]
+    by_class = selected[selection.of_classes(selected)]
+    is_valid = (selected["dataset"] == results.VALID) & (selected["condition"] == "")
+    valid = selected[is_valid & (selected["metric"] == "accuracy")]
+    for algorithm in study.algorithms if len(valid) else ():
+        records = valid[valid["label"] == algorithm]
+        sizes = sorted(set(records["n"].dropna()))
+        row = {"algorithm": algorithm, "seeds": len(records)}
+        row |= {**records["value"].agg(**analysis_lib.SPREAD)}
         row["images"] = ", ".join(f"{size:,}" for size in sizes) or "–"
-        row["epochs"] = " ".join(f"{epoch:g}" for epoch in mine["epoch"])
+        row["epochs"] = " ".join(f"{epoch:g}" for epoch in records["epoch"])
         if study.options.selection == "worst_class":
-            mine = by_class[by_class["label"] == algorithm]
-            mine = mine.loc[mine.groupby(["run", "seed"])["value"].idxmin()]
-            found = mine["value"].agg(**analysis_lib.SPREAD)
-            row |= dict(zip(worst, found, strict=True))
-            row["worst_images"] = tables.span(mine["n"])
+            classes = by_class[by_class["label"] == algorithm]
+            lowest = classes.loc[classes.groupby(["run", "seed"])["value"].idxmin()]
+            statistics = lowest["value"].agg(**analysis_lib.SPREAD)
+            row |= dict(zip(worst_keys, statistics, strict=True))
+            row["worst_images"] = tables.span(lowest["n"])
         rows.append(row)
 
-    def listed(epochs: str) -> str:
-        each = epochs.split()
-        return ", ".join(each) if len(each) <= 10 else f"{each[0]} … {each[-1]}"
+    def list_epochs(text: str) -> str:
+        epochs = text.split()
+        if len(epochs) <= 10:
+            return ", ".join(epochs)
+        return f"{epochs[0]} … {epochs[-1]}"
 
-    when = "Last epoch" if study.options.selection == "last_n" else "Epochs selected"
-    columns = "algorithm seeds:d mean images worst worst_images epochs"
-    columns = tables.columns(columns, worst_images="its images")
-    heads = {"validation accuracy": _SPREAD, "of the worst class": worst}
+    is_last_n = study.options.selection == "last_n"
+    epochs_head = "Last epoch" if is_last_n else "Epochs selected"
+    columns = tables.columns(
+        "algorithm seeds:d mean images worst worst_images epochs",
+        worst_images="images of the worst class",
+    )
+    heads = {"validation accuracy": _SPREAD, "of the worst class": worst_keys}
     for head, keys in heads.items():
         cells = pd.DataFrame(rows, columns=keys).set_axis(_SPREAD, axis=1)
-        spread = analysis_lib.unit_of("accuracy", chosen["value"]).spread(cells)
+        spread = analysis_lib.unit_of("accuracy", valid["value"]).spread(cells)
         columns[keys[0]] = head, spread, *keys[1:]
     return _table(
         "validation",
         f"Accuracy in % on the validation set, at {study.rule}: mean ± std over seeds. "
         f"{analysis_lib.RANGED}",
         rows,
-        columns | {"epochs": (when, listed)},
+        columns | {"epochs": (epochs_head, list_epochs)},
     )
 
 
-# What tells a shape bias of many right decisions from one of few.
-_BESIDE_SHAPE_BIAS = {
+# Metrics in the table of shape bias, and their sentences of the caption. They separate a shape
+# bias of many decisions for a cue from a shape bias of few such decisions.
+_CUE_METRICS = {
     "fraction_neither": " Neither: decisions for neither cue, in % of images whose cues conflict, mean over seeds.",
     "mrr_shape": " MRR: mean over images and seeds of 1 / rank of the cue's class among all",
     "mrr_texture": " logits.",
 }
 
 
-@functools.lru_cache(maxsize=1)
 def shape_bias(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows shape bias with the counts that it is made of, and how often neither decides."""
-    mine = study.selected[study.selected["metric"] == "shape_bias"]
-    datasets = list(dict.fromkeys(mine["dataset"]))
+    """Return the table of shape biases with counts of decisions; None without such records."""
+    records = study.selected[study.selected["metric"] == "shape_bias"]
+    datasets = list(dict.fromkeys(records["dataset"]))
     values = inputs.values_of(study.selected, "shape_bias", datasets)
     cells = analysis_lib.cells_of(values, study.algorithms, datasets)
     cells = cells.rename(columns={"n": "seeds"})
-    counts = mine.groupby(["label", "dataset"])[["count", "n"]].sum(min_count=1)
-    both = cells.join(counts, on=["algorithm", "dataset"])
-    spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread(cells)
-    cells["shape_decisions"] = both["count"]
-    cells["texture_decisions"] = both["n"] - both["count"]
-    caption = "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
-    caption += f"seeds, at {study.rule}. {analysis_lib.RANGED}"
-    caption += " Counts are sums over seeds."
-    for metric, told in _BESIDE_SHAPE_BIAS.items():
+    counts = records.groupby(["label", "dataset"])[["count", "n"]].sum(min_count=1)
+    decisions = cells.join(counts, on=["algorithm", "dataset"])
+    spread = analysis_lib.unit_of("shape_bias", records["value"]).spread(cells)
+    cells["shape_decisions"] = decisions["count"]
+    cells["texture_decisions"] = decisions["n"] - decisions["count"]
+    caption = (
+        "Shape bias in %: decisions for the shape among decisions for the shape or the "
+        f"texture, mean ± std over seeds, at {study.rule}. {analysis_lib.RANGED} Counts are "
+        "sums over seeds."
+    )
+    for metric, sentence in _CUE_METRICS.items():
         values = inputs.values_of(study.selected, metric, datasets)
         if len(values):
-            told_of = analysis_lib.cells_of(values, study.algorithms, datasets)
-            whole = told_of["n"] == cells["seeds"]  # Runs of before have none.
-            cells[metric] = told_of["mean"].where(whole).to_numpy()
-            caption += told
-    heads = {"fraction_neither": "for neither, %"}
-    for cue in ("shape", "texture"):
-        heads |= {f"{cue}_decisions": f"for {cue}", f"mrr_{cue}": f"MRR of {cue}"}
+            metric_cells = analysis_lib.cells_of(values, study.algorithms, datasets)
+            # Older runs may lack the metric, so some seeds may have no value.
+            is_complete = metric_cells["n"] == cells["seeds"]
+            cells[metric] = metric_cells["mean"].where(is_complete).to_numpy()
+            caption += sentence
     columns = tables.columns(
         "algorithm dataset seeds:d mean shape_decisions:d texture_decisions:d "
         "fraction_neither:% mrr_shape:.3 mrr_texture:.3",
-        **heads,
+        fraction_neither="for neither, %",
+        shape_decisions="for shape",
+        texture_decisions="for texture",
+        mrr_shape="MRR of shape",
+        mrr_texture="MRR of texture",
     )
     columns["mean"] = "shape bias", spread, *_SPREAD[1:]
     return _table("shape_bias", caption, cells, columns)
 
 
-def shape_biases(study: analysis_lib.BenchmarkScores) -> dict[str, dict[str, str]]:
-    """Return the shape bias in % as the page shows it, by data set, then by algorithm.
+def shape_biases(
+    study: analysis_lib.BenchmarkScores, table: tables.Table | None
+) -> dict[str, dict[str, str]]:
+    """Return shape biases in % as the page shows them, by data set, then by algorithm.
 
-    Of decisions for either cue that guessing would give, it says "(chance)". Empty where the study is of shape bias itself, or of a table of scores.
+    table: the table of `shape_bias`; None for a table of scores. "(chance)" follows a shape
+    bias whose decisions for a cue are at chance. Empty if shape bias is the metric of the
+    study.
     """
-    is_asked = study.options.metric == "shape_bias"
-    table = None if is_asked or not study.is_runs else shape_bias(study)
-    if table is None:
+    if table is None or study.options.metric == "shape_bias":
         return {}
     place = table.head.index("shape bias")
-    guessed = {
+    at_chance = {
         (cell["algorithm"], cell["dataset"])
         for cell in study.at_chance
         if cell["metric"] == analysis_lib.CUES
@@ -271,68 +321,87 @@ def shape_biases(study: analysis_lib.BenchmarkScores) -> dict[str, dict[str, str
     for algorithm, dataset, row in zip(
         table.data["algorithm"], table.data["dataset"], table.rows, strict=False
     ):
-        chance = " (chance)" if (algorithm, dataset) in guessed else ""
+        chance = " (chance)" if (algorithm, dataset) in at_chance else ""
         biases.setdefault(dataset, {})[algorithm] = row[place] + chance
     return biases
 
 
 def ranks(analysis: Analysis) -> tables.Table | None:
-    """Shows the ranks that the tests see."""
-    shown = analysis.datasets, "algorithm", "mean_rank:.2", "{:g}".format
-    keys, columns = _by_dataset(*shown)
+    """Return the table of the ranks that are tested, per algorithm and data set."""
+    keys, columns = _dataset_columns(
+        analysis.datasets, first="algorithm", last="mean_rank:.2", form="{:g}".format
+    )
     data = analysis.ranks.T.set_axis(keys, axis=1).reset_index(names="algorithm")
     caption = (
         "Ranks of the means, 1 the best; ties (to 12 digits) share their mean rank."
     )
-    caption += _of_more(analysis.datasets)
+    caption += _hidden_datasets(analysis.datasets)
     data = data.assign(mean_rank=analysis.nemenyi.ranks)
     return _table("ranks", caption, data, columns)
 
 
 def nemenyi(analysis: Analysis) -> tables.Table:
-    """Shows the matrix of p-values, in the order of mean ranks."""
+    """Return the matrix of Nemenyi's p-values, in the order of mean ranks."""
     names, result = analysis.algorithms, analysis.nemenyi
-    order = analysis.order[:MOST_COLUMNS]
-    more = len(names) - len(order)
-    rest = f" {more:,} more algorithms are in the CSV file." if more else ""
-    claimed = {frozenset(pair) for *pair, _ in analysis.significant}
+    order = analysis.order[:MAX_COLUMNS]
+    num_hidden = len(names) - len(order)
+    hidden = (
+        f" {num_hidden:,} more algorithms are in the CSV file." if num_hidden else ""
+    )
+    significant = {frozenset(pair) for *pair, _ in analysis.significant}
     data = pd.DataFrame(result.pvalues, columns=tables.apart(names, ("algorithm",)))
     data.insert(0, "algorithm", names)
     rows, bold = [], set()
-    for a, i in enumerate(order):
+    for row, i in enumerate(order):
         p = ["" if i == j else tables.p_text(result.pvalues[i, j]) for j in order]
         rows.append((names[i], f"{result.ranks[i]:.2f}", *p))
-        pairs = [{names[i], names[j]} in claimed for j in order]
-        bold |= {(a, b) for b, differ in enumerate(pairs, 2) if differ}
+        is_significant = [{names[i], names[j]} in significant for j in order]
+        # Two columns, the name and the mean rank, precede the p-values.
+        bold |= {
+            (row, column) for column, is_bold in enumerate(is_significant, 2) if is_bold
+        }
     levels = analysis.alpha / np.array([1, 5, 50])
     depths = (result.pvalues[order][:, order, None] <= levels).mean(-1)
     np.fill_diagonal(depths, 0)
     return tables.Table(
         "nemenyi",
-        "p of Nemenyi's test, adjusted for all pairs by its nature. Bold where "
+        "p of Nemenyi's test, which corrects for all pairs. Bold where "
         f"p ≤ {analysis.alpha:g} and F by permutation rejects; darker at "
         f"{', '.join(f'{level:g}' for level in levels)}. Critical difference of mean ranks: "
-        f"{analysis.critical_difference:.3f}.{rest}",
+        f"{analysis.critical_difference:.3f}.{hidden}",
         head=("Algorithm", "Mean rank", *(names[i] for i in order)),
         rows=tuple(rows),
         data=data,
         bold=frozenset(bold),
-        shade={(a, b + 2): depths[a, b] for a, b in np.argwhere(depths).tolist()},
+        shade={
+            (row, column + 2): depths[row, column]
+            for row, column in np.argwhere(depths).tolist()
+        },
     )
 
 
 def omnibus(analysis: Analysis) -> tables.Table | None:
-    """Shows all tests of the same question side by side."""
-    f, plain, exact = analysis.friedman, analysis.uncorrected, analysis.permutation
-    drawn = f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
-    drawn = "all permutations" if exact.exact else drawn
-    decides = f"F by permutation ({drawn}), which decides"
-    quade, aligned = (analysis.tests[n] for n in ("quade", "aligned_ranks"))
+    """Return the table of all tests of equality of all algorithms."""
+    f, exact = analysis.friedman, analysis.permutation
+    uncorrected = analysis.uncorrected
+    if exact.exact:
+        permutations = "all permutations"
+    else:
+        permutations = (
+            f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
+        )
+    decisive_test = f"F by permutation ({permutations}), which decides"
+    quade, aligned = analysis.tests["quade"], analysis.tests["aligned_ranks"]
     rows = [
         ("Iman and Davenport's F", f.statistic, f.df, f.pvalue),
-        ("the same, ties not corrected", plain.statistic, plain.df, plain.pvalue),
+        (
+            "the same, ties not corrected",
+            uncorrected.statistic,
+            uncorrected.df,
+            uncorrected.pvalue,
+        ),
         ("Friedman's χ²", f.chi2, f.df[:1], f.chi2_pvalue),
-        (decides, exact.statistic, (), exact.pvalue),
+        (decisive_test, exact.statistic, (), exact.pvalue),
         ("Quade", quade.statistic, quade.df, quade.pvalue),
         ("aligned ranks", aligned.statistic, aligned.df, aligned.pvalue),
     ]
@@ -340,141 +409,190 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
     data["df"] = [", ".join(f"{d:g}" for d in df) or "–" for df in data["df"]]
     return _table(
         "omnibus",
-        "Do the algorithms rank alike? Quade's test and aligned ranks need one unit. Kendall's "
-        f"W is {f.kendall_w:.3f}. Data sets: {tables.few(analysis.datasets, MOST_COLUMNS)}."
-        f"{_of_infinite([f.statistic, plain.statistic])}",
+        "Tests of equality of all algorithms. Quade's test and aligned ranks need one unit. "
+        f"Kendall's W is {f.kendall_w:.3f}. "
+        f"Data sets: {tables.few(analysis.datasets, MAX_COLUMNS)}."
+        f"{_note_on_infinite_f([f.statistic, uncorrected.statistic])}",
         data,
         tables.columns("test statistic:.3 df p:p"),
     )
 
 
-def _of_infinite(statistics: Iterable[float]) -> str:
-    """Return what a caption adds where an F is infinite, or ""."""
+def _note_on_infinite_f(statistics: Iterable[float]) -> str:
+    """Return the sentence of a caption if some F is infinite, else ""."""
     if not any(map(math.isinf, statistics)):
         return ""
-    return f" {prose.INFINITE_F} The p of its distribution then means nothing."
+    return f" {prose.INFINITE_F} The p of the F distribution then means nothing."
 
 
-_BLOCKED = {"by": "blocks by", "f": "F over means", "means": "by permutation"}
-_BLOCKED |= {"whole": "blocks permuted whole", "least": "least possible"}
+_BLOCK_HEADS = {
+    "by": "blocks by",
+    "f": "F over means",
+    "means": "by permutation",
+    "whole": "blocks permuted whole",
+    "least": "least possible",
+}
 
 
 def blocked(analysis: Analysis) -> tables.Table | None:
-    """Shows Friedman's test with data sets that are alike counted together."""
-    alpha, plain = analysis.alpha, analysis.permutation
-    rows = [("each data set", len(analysis.datasets), analysis.friedman.pvalue)]
-    rows[0] += plain.pvalue, plain.pvalue, math.nan
-    for by, (found, test) in analysis.alike.items():
-        of, none = test.means, (math.nan, math.nan)
-        means = (of.approximate.pvalue, of.pvalue) if of else none
-        rows.append((by, found.count, *means, test.pvalue, test.least))
-    asked = analysis.study.options.blocks
-    until = f"until {asked} are left" if asked else "while r is at least 0.5"
-    columns = tables.columns("by blocks:d f:p means:p whole:p least:p", **_BLOCKED)
+    """Return the table of Friedman's test over blocks of similar data sets."""
+    alpha, permutation_p = analysis.alpha, analysis.permutation.pvalue
+    rows = [
+        {
+            "by": "each data set",
+            "blocks": len(analysis.datasets),
+            "f": analysis.friedman.pvalue,
+            "means": permutation_p,
+            "whole": permutation_p,
+            "least": math.nan,
+        }
+    ]
+    for by, (blocks, test) in analysis.alike.items():
+        test_of_means = test.means
+        rows.append(
+            {
+                "by": by,
+                "blocks": blocks.count,
+                "f": test_of_means.approximate.pvalue if test_of_means else math.nan,
+                "means": test_of_means.pvalue if test_of_means else math.nan,
+                "whole": test.pvalue,
+                "least": test.least,
+            }
+        )
+    num_blocks = analysis.study.options.blocks
+    until = f"until {num_blocks} are left" if num_blocks else "while r is at least 0.5"
+    columns = tables.columns("by blocks:d f:p means:p whole:p least:p", **_BLOCK_HEADS)
     return _table(
         "blocked",
-        "p of Friedman's test over blocks of data sets that are alike, joined by average "
-        f"linkage of 1 - r {until}: over the blocks' mean scores, by F and by permutation, and "
-        "over all data sets, the algorithms permuted alike within a block. Bold where p ≤ "
-        f"{alpha:g}, which no p is if the least possible is above.",
+        "p of Friedman's test over blocks of similar data sets, joined by average linkage of "
+        f"1 - r {until}: over the blocks' mean scores, by F and by permutation, and over all "
+        "data sets, with the same permutation of algorithms for all data sets of a block. Bold "
+        f"where p ≤ {alpha:g}, which is impossible if the least possible p is larger.",
         pd.DataFrame(rows, columns=[*columns]),
         columns,
-        bold=lambda row: [x for x in ("f", "means", "whole") if row[x] <= alpha],
+        bold=lambda row: [key for key in ("f", "means", "whole") if row[key] <= alpha],
     )
 
 
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
-    """Shows which data sets are alike."""
-    alike, caption = analysis.alike, "The block of each data set."
+    """Return the table of the block number of each data set, from 1."""
     rows = {"dataset": analysis.datasets}
-    rows |= {by: 1 + found.labels for by, (found, _) in alike.items()}
+    rows |= {by: 1 + blocks.labels for by, (blocks, _) in analysis.alike.items()}
     columns = tables.columns("dataset scores:d deviations:d", dataset="data set")
-    return _table("dataset_blocks", caption, rows, columns)
+    return _table("dataset_blocks", "The block of each data set.", rows, columns)
 
 
 def _decision(analysis: Analysis) -> dict[str, float]:
-    """What the tests come to, NaN where there is none."""
-    found = [math.nan] * len(_DECIDED)
-    if test := analysis.friedman:
-        found = [
-            test.statistic,
-            test.pvalue,
-            analysis.permutation.pvalue,
-            analysis.critical_difference,
-            len(analysis.significant),
-        ]
-    return dict(zip(_DECIDED, found, strict=True))
+    """Return the results of the rank tests by column of `_DECISION_COLUMNS`; NaN if untested."""
+    test = analysis.friedman
+    if test is None:
+        return dict.fromkeys(_DECISION_COLUMNS, math.nan)
+    return {
+        "F": test.statistic,
+        "p": test.pvalue,
+        "permutation_p": analysis.permutation.pvalue,
+        "critical_difference": analysis.critical_difference,
+        "pairs": len(analysis.significant),
+    }
 
 
 def strict(analysis: Analysis) -> tables.Table | None:
-    """Shows what the tests say with and without the sets that some trained on."""
-    study, rows, seen = analysis.study, [], set()
+    """Return the table of rank tests with and without test sets that an algorithm trained on.
+
+    None if no algorithm trained on a test set.
+    """
+    study, rows, trained_on = analysis.study, [], set()
     for setting in ("all test sets", "strict") if study.trained else ():
         options = dataclasses.replace(study.options, strict=setting == "strict")
-        one = analysis_lib.analyse(dataclasses.replace(study, options=options))
-        rows.append(dict(setting=setting, datasets=len(one.datasets), **_decision(one)))
-        seen |= {dataset for _, dataset in study.trained if dataset in one.datasets}
+        setting_analysis = analysis_lib.analyse(
+            dataclasses.replace(study, options=options)
+        )
+        datasets = setting_analysis.datasets
+        row = {"setting": setting, "datasets": len(datasets)}
+        rows.append(row | _decision(setting_analysis))
+        trained_on |= {dataset for _, dataset in study.trained if dataset in datasets}
     return _table(
         "strict",
-        "The tests over all test sets, and without those that some algorithm trained on "
-        f"({', '.join(sorted(seen))}); pairs: how many differ at α = {analysis.alpha:g}."
-        f"{_of_infinite(row['F'] for row in rows)}",
+        "The tests over all test sets, and without test sets that some algorithm trained on "
+        f"({', '.join(sorted(trained_on))}); pairs: number of pairs that differ at "
+        f"α = {analysis.alpha:g}.{_note_on_infinite_f(row['F'] for row in rows)}",
         rows,
-        tables.columns("setting datasets:d", datasets="data sets") | _DECIDED,
+        tables.columns("setting datasets:d", datasets="data sets") | _DECISION_COLUMNS,
     )
 
 
 def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
-    """Gives a row a pair, the smallest p of Nemenyi's test first."""
+    """Return one row per pair of algorithms, the smallest p of Nemenyi's test first.
+
+    Columns: better, worse, and one per matrix. matrices: values for (better, worse) by name,
+    indexed in the order of `analysis.algorithms`.
+    """
     frame = pd.DataFrame(analysis.pairs, columns=["better", "worse", "p"])
-    at = (frame[side].map(analysis.algorithms.index) for side in ("better", "worse"))
-    i, j = at
+    i = frame["better"].map(analysis.algorithms.index)
+    j = frame["worse"].map(analysis.algorithms.index)
     cells = {key: matrix[i, j] for key, matrix in matrices.items()}
     return frame.drop(columns="p").assign(**cells)
 
 
 def posthoc(analysis: Analysis) -> tables.Table | None:
-    """Shows every pair under every test."""
+    """Return the table of every pair under every pairwise test."""
     tests, ranks = analysis.tests, analysis.nemenyi.ranks
-    terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
-    many = len(analysis.algorithms) > analysis_lib.MANY
-    why = "which takes long for so many" if many else "whose draws are worth too little"
-    model = "the Bayesian Bradley-Terry model"
-    model = f"{model}." if terry is not None else f"not by {model}, {why}."
+    bradley_terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
+    probabilities = "the Bayesian Bradley-Terry model."
+    if bradley_terry is None:
+        takes_long = len(analysis.algorithms) > analysis_lib.MANY
+        reason = (
+            "which takes long for this number of algorithms"
+            if takes_long
+            else "which has too few usable draws"
+        )
+        probabilities = f"not by the Bayesian Bradley-Terry model, {reason}."
+    notes = ""
     if least > analysis.alpha:
-        model += f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
-        model += f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
+        notes += (
+            f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
+            f"{len(analysis.datasets)} data sets and this number of pairs: it can never reject "
+            "here."
+        )
     if math.isinf(analysis.friedman.statistic):
-        model += " Conover's test divides by the same disagreement as F, which is 0 here: its p "
-        model += "means nothing."
-    p = {"nemenyi": analysis.nemenyi, "max_t": tests["max_t"]}
-    p |= {f"{name}_holm": tests[name] for name in ("conover", "wilcoxon")}
+        notes += (
+            " Conover's test divides by the same disagreement as F, which is 0 here, so its p "
+            "means nothing."
+        )
+    p_tests = {
+        "nemenyi": analysis.nemenyi,
+        "max_t": tests["max_t"],
+        "conover_holm": tests["conover"],
+        "wilcoxon_holm": tests["wilcoxon"],
+    }
     rows = _pairs(
         analysis,
         rank_difference=ranks - ranks[:, None],
-        **{name: test.adjusted for name, test in p.items()},
+        **{name: test.adjusted for name, test in p_tests.items()},
         signed_rank_better=tests["signed_rank"].better,
         signed_rank_rope=tests["signed_rank"].rope,
-        **({} if terry is None else {"bradley_terry_better": terry.better}),
     )
+    if bradley_terry is not None:
+        pair_probabilities = _pairs(analysis, bradley_terry_better=bradley_terry.better)
+        rows["bradley_terry_better"] = pair_probabilities["bradley_terry_better"]
     return _table(
         "posthoc",
         "Every pair under every test: p adjusted for all pairs, bold where "
         f"p ≤ {analysis.alpha:g}; probability that the first is better, by the Bayesian "
         "signed-rank test with a region of practical equivalence (rope) of ± "
-        f"{analysis.rope:g} and {model}",
+        f"{analysis.rope:g} and {probabilities}{notes}",
         rows,
         tables.columns(
             "better worse rank_difference:.2 nemenyi:p max_t:p conover_holm:p wilcoxon_holm:p "
             "signed_rank_better:.2 signed_rank_rope:.2 bradley_terry_better:.2"
         ),
         most=60,
-        bold=lambda row: [key for key in p if row[key] <= analysis.alpha],
+        bold=lambda row: [key for key in p_tests if row[key] <= analysis.alpha],
     )
 
 
 def control(analysis: Analysis) -> tables.Table | None:
-    """Shows all algorithms against the reference, adjusted for these alone."""
+    """Return the table of every algorithm against the reference, adjusted for these tests."""
     dunn, alpha = analysis.tests["dunn"], analysis.alpha
     p = {"dunn": dunn.adjusted, "holm": stats.adjust(dunn.pvalues, "holm")}
     p["wilcoxon_holm"] = analysis.tests["control_wilcoxon"].adjusted
@@ -482,7 +600,7 @@ def control(analysis: Analysis) -> tables.Table | None:
         "control",
         f"Every algorithm against {dunn.control}, adjusted for these comparisons alone: valid "
         f"if {dunn.control} was the control before the scores were seen. z > 0: a better mean "
-        f"rank than its; bold where p ≤ {alpha:g}.",
+        f"rank than {dunn.control}; bold where p ≤ {alpha:g}.",
         {"algorithm": dunn.algorithms, "z": dunn.statistics, **p},
         tables.columns("algorithm z:+.2 dunn:p holm:p wilcoxon_holm:p"),
         bold=lambda row: [key for key in p if row[key] <= alpha],
@@ -490,21 +608,27 @@ def control(analysis: Analysis) -> tables.Table | None:
 
 
 def stability(analysis: Analysis) -> tables.Table | None:
-    """Shows ranks, means and IQM with intervals over redrawn seeds."""
+    """Return the table of mean ranks, means and IQM with intervals over redrawn seeds."""
     digits = analysis.study.unit.digits
-    stable, sure = analysis.seeds["stability"], analysis.seeds["intervals"]
+    stable, intervals = analysis.seeds["stability"], analysis.seeds["intervals"]
     data = {"algorithm": stable.algorithms, "first": stable.best}
-    estimates = {"mean_rank": stable.ranks, "mean": sure.mean, "iqm": sure.iqm}
-    estimates["optimality_gap"] = sure.optimality_gap
-    for key, one in estimates.items():
-        data |= {key: one.value, f"{key}_low": one.low, f"{key}_high": one.high}
-    keys = f"algorithm mean_rank:.2[] first mean:.{digits}[] iqm:.3[]"
-    columns = tables.columns(f"{keys} optimality_gap:.3[]")
+    estimates = {
+        "mean_rank": stable.ranks,
+        "mean": intervals.mean,
+        "iqm": intervals.iqm,
+        "optimality_gap": intervals.optimality_gap,
+    }
+    for key, estimate in estimates.items():
+        data[key] = estimate.value
+        data[f"{key}_low"], data[f"{key}_high"] = estimate.low, estimate.high
+    columns = tables.columns(
+        f"algorithm mean_rank:.2[] first mean:.{digits}[] iqm:.3[] optimality_gap:.3[]"
+    )
     return _table(
         "stability",
         f"{analysis.bounds.capitalize()} over {analysis.study.repeats} redrawn "
         f"{analysis.draws:,} times, for all data sets together. First: share of draws in which "
-        f"it ranks first (standard error up to {50 / math.sqrt(analysis.draws):.1f} points). Interquartile mean (IQM) and optimality gap (to the best run; smaller "
+        f"the algorithm ranks first (standard error up to {50 / math.sqrt(analysis.draws):.1f} points). Interquartile mean (IQM) and optimality gap (to the best run; smaller "
         "is better) are of scores normalised by the worst and best run of each data set.",
         pd.DataFrame(data).sort_values("mean_rank", kind="stable"),
         columns | {"first": ("first", prose.share)},
@@ -512,16 +636,17 @@ def stability(analysis: Analysis) -> tables.Table | None:
 
 
 def differences(analysis: Analysis) -> tables.Table | None:
-    """Shows how large the difference of every pair is, and how sure."""
+    """Return the table of the difference of every pair, with intervals and effect sizes."""
     unit, seeds = analysis.study.unit, analysis.seeds
     number = tables.digits(unit.digits)
     advantage = tables.interval(tables.digits(unit.digits, plus=True))
-    mine, both, effects = seeds["mean_differences"], seeds["both"], seeds["effects"]
+    over_seeds, both = seeds["mean_differences"].pairs, seeds["both"]
+    effects = seeds["effects"]
     rows = _pairs(
         analysis,
-        difference=mine.pairs.value,
-        seeds_low=mine.pairs.low,
-        seeds_high=mine.pairs.high,
+        difference=over_seeds.value,
+        seeds_low=over_seeds.low,
+        seeds_high=over_seeds.high,
         both_low=both.pairs.low,
         both_high=both.pairs.high,
         better_on_other_sets=both.better,
@@ -531,19 +656,20 @@ def differences(analysis: Analysis) -> tables.Table | None:
         hedges_g=effects.hedges_g.value,
         mixed_p=seeds["mixed"].pvalues,
     )
-    others = lambda low, high: f"[{number(low)}, {number(high)}]"
+    show_interval = lambda low, high: f"[{number(low)}, {number(high)}]"
     columns = tables.columns(
         "better worse difference both_low better_on_other_sets:.2 better_run:.2 "
         "rank_biserial:+.2 hedges_g:+.2 mixed_p:p"
     )
     columns["difference"] = "advantage", advantage, "seeds_low", "seeds_high"
-    columns["both_low"] = "with other data sets", others, "both_high"
+    columns["both_low"] = "with other data sets", show_interval, "both_high"
     return _table(
         "differences",
-        f"How much better the first is, in {unit.of_differences}, averaged over data sets: with "
-        f"{analysis.bounds} over redrawn {analysis.study.repeats}, and 95 % with data "
-        "sets redrawn too, widened as Student's t asks. P(sets): how often it is better then; P(run): how probably one run "
-        "of it beats one of the other (Vargha and Delaney's A); p: of the mixed model.",
+        f"Advantage of the first algorithm, in {unit.of_differences}, averaged over data sets: "
+        f"with {analysis.bounds} over redrawn {analysis.study.repeats}, and with 95 % intervals "
+        "over redrawn runs and data sets, widened as for Student's t. P(sets): share of the "
+        "latter draws in which the first is better. P(run): probability that one run of the "
+        "first beats one run of the second (Vargha and Delaney's A). p: of the mixed model.",
         rows,
         columns,
         most=60,
@@ -551,47 +677,75 @@ def differences(analysis: Analysis) -> tables.Table | None:
 
 
 def outperforming(analysis: Analysis) -> tables.Table | None:
-    """Shows how often each algorithm beats the reference, seed by seed, and how surely."""
+    """Return the table of P(A > B), the share of seeds with which A beats the reference B.
+
+    The files have one row per algorithm and data set.
+    """
     runs, reference = analysis.runs, analysis.study.options.reference
-    others, datasets = [a for a in runs.algorithms if a != reference], runs.datasets
-    common = {**analysis.study.better, "confidence": 1 - analysis.alpha}
-    rows, cells, comparisons = [], [], len(others) * len(datasets)
-    for algorithm in others:
-        both = runs.runs(algorithm), runs.runs(reference)
-        order = stats.almost_stochastic_order(*both, comparisons=comparisons, **common)
-        both = analysis_lib.shared_seeds(analysis, algorithm, reference)
-        row = {"algorithm": algorithm, "pairs": both[0].shape[1]}
-        of = {**row, "dataset": datasets}
+    larger_is_better = analysis.study.options.larger_is_better
+    algorithms = [name for name in runs.algorithms if name != reference]
+    datasets = runs.datasets
+    rows, cells, comparisons = [], [], len(algorithms) * len(datasets)
+    for algorithm in algorithms:
+        order = stats.almost_stochastic_order(
+            runs.runs(algorithm),
+            runs.runs(reference),
+            comparisons=comparisons,
+            confidence=1 - analysis.alpha,
+            larger_is_better=larger_is_better,
+        )
+        scores, reference_scores = analysis_lib.shared_seeds(
+            analysis, algorithm, reference
+        )
+        row = {"algorithm": algorithm, "pairs": scores.shape[1]}
+        dataset_cells = {**row, "dataset": datasets}
         if row["pairs"] > 2:
-            p = stats.probability_of_outperforming(*both, **analysis.study.better)
-            row |= {"p": p.mean.value, "p_low": p.mean.low, "p_high": p.mean.high}
-            row |= {"significant": p.significant.sum(), "better": p.better.sum()}
-            of |= {"p": p.share.value, "p_low": p.share.low, "p_high": p.share.high}
-            of |= {"significant": p.significant, "better": p.better}
+            p = stats.probability_of_outperforming(
+                scores, reference_scores, larger_is_better=larger_is_better
+            )
+            row |= {
+                "p": p.mean.value,
+                "p_low": p.mean.low,
+                "p_high": p.mean.high,
+                "significant": p.significant.sum(),
+                "better": p.better.sum(),
+            }
+            dataset_cells |= {
+                "p": p.share.value,
+                "p_low": p.share.low,
+                "p_high": p.share.high,
+                "significant": p.significant,
+                "better": p.better,
+            }
         rows.append({**row, "ordered": order.better.sum()})
-        of |= {"violation": order.violation, "bound": order.bound}
-        cells.append(pd.DataFrame(of))
-    shown = "algorithm pairs:d p:.2[] significant:d better:d ordered:d"
+        dataset_cells |= {"violation": order.violation, "bound": order.bound}
+        cells.append(pd.DataFrame(dataset_cells))
     table = _table(
         "outperforming",
-        f"P(A > B): how often A beats {reference} with the same seed, averaged over data sets, "
-        "with 95% percentile intervals over redrawn pairs (–: too few; of six pairs they hold about "
-        "87 %, of ten 90 %). Significant: on how many "
-        f"of {len(datasets)} data sets Clopper and Pearson's interval of 95% lies above 0.5, not "
-        f"adjusted for {comparisons} comparisons; better: if it reaches "
-        f"{stats.outperformance.GAMMA:g}, too, which takes {stats.pairs_for_outperforming()} pairs "
-        "to be reliable. Ordered: on how many the bound of almost stochastic order's ε is below "
-        f"{stats.outperformance.TAU:g}, which describes and is no test. The CSV file has each "
-        "data set.",
+        f"P(A > B): share of seeds with which A beats {reference}, averaged over data sets, "
+        "with 95% percentile intervals over redrawn pairs (–: too few pairs; the coverage is "
+        "about 87 % with six pairs and 90 % with ten). Significant: number of data sets, of "
+        f"{len(datasets)}, on which Clopper and Pearson's 95% interval is above 0.5, not adjusted "
+        f"for {comparisons} comparisons. Better: number of these on which P(A > B) is also at "
+        f"least {stats.outperformance.GAMMA:g}, which is reliable with "
+        f"{stats.pairs_for_outperforming()} pairs or more. Ordered: number of data sets on which "
+        "the bound of ε of almost stochastic order is below "
+        f"{stats.outperformance.TAU:g}; this describes the scores and is no test. The CSV file "
+        "has each data set.",
         rows,
-        tables.columns(shown, p="P(A > B)"),
+        tables.columns(
+            "algorithm pairs:d p:.2[] significant:d better:d ordered:d", p="P(A > B)"
+        ),
     )
     return table and dataclasses.replace(table, data=pd.concat(cells))
 
 
 def power(analysis: Analysis) -> tables.Table:
-    """Shows power as here, and by seeds and data sets in the CSV file, for each test."""
-    result, what = analysis.seeds["power"], analysis.study.repeats
+    """Return the table of the power of each test in this study.
+
+    The files also have the power for other numbers of seeds and data sets.
+    """
+    result, repeats = analysis.seeds["power"], analysis.study.repeats
     digits, rows, data = analysis.study.unit.digits + 1, [], []
     tests = {"t": "paired t", "wilcoxon": "Wilcoxon", "nemenyi": "Nemenyi"}
     for test, name in tests.items():
@@ -600,14 +754,16 @@ def power(analysis: Analysis) -> tables.Table:
         rows.append((name, "as here", f"{present:.2f}", shown))
         data.append((test, "here", len(analysis.datasets), present))
         for seeds, row in zip(result.seeds, result.power[test], strict=True):
-            pairs = zip(result.datasets, row, strict=True)
-            data += [(test, str(seeds), sets, chance) for sets, chance in pairs]
+            cells = zip(result.datasets, row, strict=True)
+            data += [
+                (test, str(seeds), num_datasets, share) for num_datasets, share in cells
+            ]
     return tables.Table(
         "power",
-        "How often a study like this one would find one algorithm better than another by "
-        f"{result.difference:g}, and what difference it would find with a chance of "
-        f"{result.target:g}, by simulation. t and Wilcoxon at α = {result.alpha:g} shared among "
-        f"{tables.count(result.comparisons, 'pair')}. The CSV file has other numbers of {what} and data sets.",
+        "Probability that a study like this one finds a difference of "
+        f"{result.difference:g} between two algorithms, and the difference that it finds with "
+        f"probability {result.target:g}, by simulation. t and Wilcoxon at α = {result.alpha:g} shared among "
+        f"{tables.count(result.comparisons, 'pair')}. The CSV file has other numbers of {repeats} and data sets.",
         head=("Test", "study", "power", f"found with {result.target:g}"),
         rows=tuple(rows),
         data=pd.DataFrame(data, columns=["test", "seeds", "datasets", "power"]),
@@ -616,51 +772,57 @@ def power(analysis: Analysis) -> tables.Table:
 
 
 def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows what other selection rules would have given."""
+    """Return the table of means by each rule of selection."""
     means = {
         name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
         for name, values in study.others
     }
     data, show = pd.DataFrame(means), study.unit.show
-    columns = {name: (name, show) for name in data}
+    columns: dict[str, tables.Column] = {name: (name, show) for name in data}
     if {"oracle", "best validation"} <= {*data}:
         gap = "oracle − best validation"
         data[gap] = data["oracle"] - data["best validation"]
         columns["oracle"] = "oracle (not a result)", show
         columns[gap] = gap, functools.partial(show, signed=True)
     caption = "Means over seeds by rule of selection; the oracle looks at the test set."
-    columns = tables.columns("algorithm dataset") | columns
-    return _table("selections", caption, data.reset_index(), columns)
+    all_columns = tables.columns("algorithm dataset") | columns
+    return _table("selections", caption, data.reset_index(), all_columns)
 
 
 def selection_tests(analysis: Analysis) -> tables.Table | None:
-    """Shows what the tests would have said under other selection rules.
+    """Return the table of the rank tests under each rule of selection.
 
-    None of one or two data sets, whose ranks are not tested.
+    None for one or two data sets, whose ranks are not tested.
     """
     if len(analysis.study.datasets) <= analysis_lib.FEW_SETS:
         return None
     rows = []
     for name, values in analysis.study.others:
-        one = analysis_lib.analyse(dataclasses.replace(analysis.study, values=values))
-        order = one.order if one.friedman is not None else []
-        ranks = [f"{one.algorithms[i]} {one.nemenyi.ranks[i]:.2f}" for i in order]
-        found = _decision(one)
-        rows.append(dict(selection=name, **found, mean_ranks=", ".join(ranks) or "–"))
+        rule_analysis = analysis_lib.analyse(
+            dataclasses.replace(analysis.study, values=values)
+        )
+        is_tested = rule_analysis.friedman is not None
+        mean_ranks = [
+            f"{rule_analysis.algorithms[i]} {rule_analysis.nemenyi.ranks[i]:.2f}"
+            for i in (rule_analysis.order if is_tested else ())
+        ]
+        row = {"selection": name} | _decision(rule_analysis)
+        row["mean_ranks"] = ", ".join(mean_ranks) or "–"
+        rows.append(row)
     return _table(
         "selection_tests",
-        "The tests under each rule of selection; pairs: how many differ at "
-        f"α = {analysis.alpha:g}. A conclusion that changes with the rule is a weak one."
-        f"{_of_infinite(row['F'] for row in rows)}",
+        "The tests under each rule of selection; pairs: number of pairs that differ at "
+        f"α = {analysis.alpha:g}. A conclusion that changes with the rule is weak."
+        f"{_note_on_infinite_f(row['F'] for row in rows)}",
         pd.DataFrame(rows).drop(columns="critical_difference"),
-        tables.columns("selection") | _DECIDED | tables.columns("mean_ranks"),
+        tables.columns("selection") | _DECISION_COLUMNS | tables.columns("mean_ranks"),
     )
 
 
 def variability(
     study: analysis_lib.BenchmarkScores, data: pd.DataFrame
 ) -> tables.Table | None:
-    """Shows how scores vary inside runs and between them."""
+    """Return the table of deviations within runs and between runs."""
     data, show = data.dropna(subset=["within", "between"], how="all"), study.unit.show
     return _table(
         "variability",
@@ -672,41 +834,47 @@ def variability(
 
 
 def _variability_caption(evaluations: float) -> str:
-    """Return the caption of the table of variability; evaluations: NaN if not known."""
+    """Return the caption of the table of variability.
+
+    evaluations: number of evaluations per run, NaN if unknown.
+    """
     if evaluations == 1:
         return (
-            "How scores vary between runs, at the last evaluation of each. Nothing is known "
-            "of how they vary inside a run, which takes two evaluations or more."
+            "Standard deviation of scores between runs, at the last evaluation of each run. The "
+            "deviation within a run needs two evaluations or more."
         )
     return (
-        f"How scores vary: inside a run over its last {evaluations:.0f} evaluations (root "
-        "mean variance), and between the runs' means over these."
+        f"Standard deviation of scores: within a run over its last {evaluations:.0f} "
+        "evaluations (root mean variance), and between the runs' means over these evaluations."
     )
 
 
 def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows the settings that are not equal in all runs."""
-    known = [run for run in study.runs if run.config is not None]
-    keys = workdirs.differing([run.config for run in known])
-    each = zip(_names(known), known, strict=True)
-    rows = {name: [run.config.get(key, "∅") for key in keys] for name, run in each}
-    caption = "Settings that are not equal in all runs; ∅ where a run has none."
-    return _of_words("settings", caption, {"setting": keys} | rows)
+    """Return the table of settings that differ between runs, one column per run."""
+    configured = [run for run in study.runs if run.config is not None]
+    keys = workdirs.differing([run.config for run in configured])
+    values_by_run = {
+        name: [run.config.get(key, "∅") for key in keys]
+        for name, run in zip(_unique_names(configured), configured, strict=True)
+    }
+    caption = "Settings that differ between runs; ∅: the run does not have the setting."
+    return _text_table("settings", caption, {"setting": keys} | values_by_run)
 
 
 def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows what each run cost, and what the estimates of energy assume."""
+    """Return the table of each run's device hours and energy; None if not recorded."""
     rows, seen = [], set()
-    for name, run in zip(_names(study.runs), study.runs, strict=True):
+    for name, run in zip(_unique_names(study.runs), study.runs, strict=True):
         starts, total = run.costs.get("starts", ()), run.costs.get("total", {})
-        if not starts or str(starts) in seen:  # Branches of one run share its file.
+        if not starts or str(starts) in seen:  # Branches of a run share one file.
             continue
         seen.add(str(starts))
         assumed = "; ".join(dict.fromkeys(map(workdirs.assumed, starts)))
         row = {"run": name, "assumed": assumed, "starts": len(starts)}
         row |= total.get("hours", {})
-        known = ("device_hours", "energy_kwh", "kg_co2e")
-        rows.append(row | {key: total.get(key) for key in known})
+        for key in ("device_hours", "energy_kwh", "kg_co2e"):
+            row[key] = total.get(key)
+        rows.append(row)
     data = pd.DataFrame(rows)
     columns = tables.columns("run assumed starts:d")
     for key in data.columns[3:]:
@@ -714,7 +882,7 @@ def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
         columns[key] = head, "{:.3g}".format
     return _table(
         "costs",
-        "What each run cost, all its starts together: device hours (of a CPU, core hours), and "
+        "Cost of each run, the sum over its starts: device hours (on a CPU, core hours), and "
         "an estimate of the energy: hours × power in use × the building's factor (PUE).",
         data,
         columns,
@@ -722,46 +890,55 @@ def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 
 def provenance(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows code, versions and devices of each run."""
-    flat = []
+    """Return the table of code, package versions and devices, one column per run."""
+    columns = []
     for run in study.runs:
-        parts = {k: v for k, v in run.provenance.items() if k not in ("config", "data")}
-        named = {"workdir": run.workdir, "label": run.label}
-        flat.append(named | workdirs.flatten(parts))
-    data = pd.DataFrame(flat, _names(study.runs)).T.fillna("")
+        recorded = {
+            key: value
+            for key, value in run.provenance.items()
+            if key not in ("config", "data")
+        }
+        column = {"workdir": run.workdir, "label": run.label}
+        columns.append(column | workdirs.flatten(recorded))
+    data = pd.DataFrame(columns, _unique_names(study.runs)).T.fillna("")
     data = data.rename_axis("key").reset_index()
     shown = data.replace("", "∅")
-    same = shown.iloc[:, 1:].nunique(axis=1) == 1
-    shown.loc[same, shown.columns[2:]] = "″"
-    told = "Code, packages and devices of each run; ″ repeats what stands on the left."
-    table = _of_words("provenance", told, shown)
+    is_shared = shown.iloc[:, 1:].nunique(axis=1) == 1
+    shown.loc[is_shared, shown.columns[2:]] = "″"
+    caption = "Code, packages and devices of each run; ″: the same as in the column to the left."
+    table = _text_table("provenance", caption, shown)
     return dataclasses.replace(table, data=data)
 
 
 def data(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Shows the data that the runs saw."""
-    seen = {}
+    """Return the table of recorded data sets, one row per data set and provenance."""
+    runs_by_record: dict[tuple, list[str]] = {}
     for run in study.runs:
-        for name, facts in run.data.items():
-            facts = workdirs.flatten(facts if isinstance(facts, dict) else {"": facts})
-            seen.setdefault((name, *facts.items()), []).append(run.name)
+        for name, provenance_of_set in run.data.items():
+            is_tree = isinstance(provenance_of_set, dict)
+            tree = provenance_of_set if is_tree else {"": provenance_of_set}
+            record = (name, *workdirs.flatten(tree).items())
+            runs_by_record.setdefault(record, []).append(run.name)
     rows = [
-        {"Data set": name} | dict(facts) | {"runs": ", ".join(names)}
-        for (name, *facts), names in seen.items()
+        {"Data set": name} | dict(fields) | {"runs": ", ".join(run_names)}
+        for (name, *fields), run_names in runs_by_record.items()
     ]
     columns = dict.fromkeys(key for row in rows for key in row if key != "runs")
     frame = pd.DataFrame(rows, columns=[*columns, "runs"]).fillna("∅")
-    caption = "Data that the runs saw. A data set with several lines is not the same in all runs."
-    return _of_words("data", caption, frame)
+    caption = (
+        "Data of the runs. A data set with several rows is not the same in all runs."
+    )
+    return _text_table("data", caption, frame)
 
 
-def _of_words(name: str, caption: str, data) -> tables.Table | None:
-    """Makes a table without numbers."""
+def _text_table(name: str, caption: str, data) -> tables.Table | None:
+    """Return a table whose cells are shown as text, under the names of the columns."""
     data = pd.DataFrame(data)
     return _table(name, caption, data, {key: (key, str) for key in data})
 
 
-def _names(runs: Sequence[workdirs.Run]) -> list[str]:
+def _unique_names(runs: Sequence[workdirs.Run]) -> list[str]:
+    """Return the names of runs, or their workdirs if two runs have the same name."""
     names = [run.name for run in runs]
-    unique = len({*names}) == len(names)
-    return names if unique else [run.workdir for run in runs]
+    are_unique = len({*names}) == len(names)
+    return names if are_unique else [run.workdir for run in runs]

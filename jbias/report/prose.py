@@ -1,4 +1,4 @@
-"""What the numbers of a comparison say, and do not say, in sentences."""
+"""Sentences of the report that compares algorithms: answer, warnings, notes and methods."""
 
 import importlib.metadata
 import itertools
@@ -19,62 +19,69 @@ from jbias.report import score_notes, tables
 from jbias.runtime import messages
 from jbias.stats import resampling
 
-three = tables.digits(3)
-_MOST = 4  # Pairs whose p is said below the answer; all are in the table.
-_NAMED = 8  # Pairs that differ, above which the answer names the first.
-_CHANCE = 6  # Cells at chance that are named; all are in results.json.
+_three_digits = tables.digits(3)
+_MAX_P_VALUES = 4  # Pairs with p below the answer; the table has all pairs.
+_MAX_PAIRS = 8  # Significant pairs up to which the answer names all.
+_MAX_CELLS = 6  # Cells at chance, or equal pairs, that a warning names.
 
 
 def p_equals(p: float) -> str:
-    shown = tables.p_text(p)
-    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+    """Return a p-value as "p = 0.016" or "p < 1e-9"."""
+    text = tables.p_text(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def p_by_permutation(exact) -> str:
-    """Return the p of a permutation test; as a bound where no permutation is as extreme."""
-    shown = p_equals(exact.pvalue)
-    is_least = not exact.exact and exact.pvalue * (exact.permutations + 1) < 1.5
-    return shown.replace("p =", "p ≤") if is_least else shown
+def p_by_permutation(permutation) -> str:
+    """Return the p of a permutation test as text, "p ≤ ..." if no drawn value is as extreme.
+
+    permutation: the result of `stats.friedman_permutation`.
+    """
+    text = p_equals(permutation.pvalue)
+    num_as_extreme = permutation.pvalue * (permutation.permutations + 1)
+    is_bound = not permutation.exact and num_as_extreme < 1.5
+    return text.replace("p =", "p ≤") if is_bound else text
 
 
 def share(value: float) -> str:
-    """Shows a share of draws."""
+    """Return a share of draws in [0, 1] as per cent, such as "12 %", "< 1 %" or "> 99 %"."""
     if 0.005 <= value <= 0.995 or value in (0, 1):
         return f"{100 * value:.0f} %"
     return "< 1 %" if value < 0.5 else "> 99 %"
 
 
 def answer(
-    analysis: analysis_lib.Analysis, decided: tuple[str, str] | None = None
+    analysis: analysis_lib.Analysis, seed_answer: tuple[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return the answer in one sentence and what it rests on.
+    """Return (headline, basis): the answer in one sentence, and the tests behind the answer.
 
-    decided: both, of tests over seeds; None takes those of the tests of ranks.
+    seed_answer: headline and basis of tests over seeds; None for the tests of ranks.
     """
-    headline, basis = decided or _answer(analysis)
-    if not decided and _are_all_guesses(analysis):
+    headline, basis = seed_answer or _answer(analysis)
+    if not seed_answer and _are_all_at_chance(analysis):
         metric = analysis.study.options.metric.replace("_", " ")
         headline = (
             f"No claim about {metric}: decisions of all algorithms are at chance on all data "
-            f"sets. (Tests of ranks: {_continued(headline)})"
+            f"sets. (Tests of ranks: {_after_colon(headline)})"
         )
     reference = analysis.study.options.reference
     if analysis.study.options.selection == "oracle":
-        headline = f"By the oracle, a bound and not a result: {_continued(headline)}"
-    if reference and not decided:
+        headline = f"By the oracle, a bound and not a result: {_after_colon(headline)}"
+    if reference and not seed_answer:
         basis = f"{basis} {_against(analysis, reference)}"
     return headline, basis
 
 
 def points(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return what the answer rests on as short sentences, for the list on the page.
+    """Return the basis of the answer as short sentences, for the list on the page.
 
-    Empty where `answer` has no such list: where ranks differ, or tests are over seeds.
+    Empty if ranks differ significantly, were not tested, or if seeds were tested.
     """
     if analysis.friedman is None or analysis.by_seeds or analysis.rejects:
         return []
     result, n = analysis.friedman, len(analysis.datasets)
-    f = "" if math.isinf(result.statistic) else f", F = {three(result.statistic)}"
+    f = ""
+    if not math.isinf(result.statistic):
+        f = f", F = {_three_digits(result.statistic)}"
     sentences = [
         (
             f"Test: Friedman's, over {tables.count(len(analysis.algorithms), 'algorithm')} and "
@@ -89,8 +96,8 @@ def points(analysis: analysis_lib.Analysis) -> list[str]:
     ]
     if analysis.runs is not None:
         sentences.append(
-            "Nor does it say that they are equal on one data set. Choose one before you look "
-            "at scores, and test it with --datasets=NAME."
+            "The test compares the algorithms over all data sets. To test one data set alone, "
+            "choose the data set before you see its scores and use --datasets=NAME."
         )
     if reference := analysis.study.options.reference:
         sentences.append(_against(analysis, reference))
@@ -98,134 +105,152 @@ def points(analysis: analysis_lib.Analysis) -> list[str]:
 
 
 def shape_biases(biases: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return a sentence for each data set that shape biases were measured on.
+    """Return one sentence per data set with the shape biases of at most 8 algorithms.
 
-    biases: the shape bias in % as text, by data set and algorithm. Of many algorithms the
-    first ones are named.
+    biases: the shape bias in % as text, by data set and algorithm.
     """
     sentences = []
-    for dataset, cells in biases.items():
-        each = [f"{name} {cell}" for name, cell in cells.items()]
-        more = len(each) - _NAMED
-        each[_NAMED:] = [f"{more} more in the table of scores"] if more > 0 else []
+    for dataset, by_algorithm in biases.items():
+        texts = [f"{name} {bias}" for name, bias in by_algorithm.items()]
+        num_hidden = len(texts) - _MAX_PAIRS
+        if num_hidden > 0:
+            texts[_MAX_PAIRS:] = [f"{num_hidden} more in the table of scores"]
         sentences.append(
-            f"Shape bias in % on {dataset}: {', '.join(each)}. The tests here do not compare "
+            f"Shape bias in % on {dataset}: {', '.join(texts)}. The tests here do not compare "
             "shape biases; --metric=shape_bias does."
         )
     return sentences
 
 
-def _continued(headline: str) -> str:
-    """Return the sentence as it goes after a colon; a name keeps its capital."""
+def _after_colon(headline: str) -> str:
+    """Return a sentence with a small first letter, unless it starts with a name."""
     word, _, remainder = headline.partition(" ")
     is_name = word not in ("No", "Nothing", "On", "The")
     return headline if is_name else f"{word.lower()} {remainder}"
 
 
-def _are_all_guesses(analysis: analysis_lib.Analysis) -> bool:
-    """Return whether ranks were tested, of decisions that are all at chance."""
+def _are_all_at_chance(analysis: analysis_lib.Analysis) -> bool:
+    """Return True if ranks were tested and all tested cells are at chance."""
     cells = {*itertools.product(analysis.algorithms, analysis.datasets)}
     return analysis.friedman is not None and cells <= analysis.study.guessed
 
 
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
+    """Return (headline, basis) of the tests of ranks."""
     if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
     better, _ = analysis.study.sides
     p = p_by_permutation(analysis.permutation)
-    decided = f"{p}, Friedman's test by permutation over {n} data sets"
-    test = _test_words(analysis)
+    test_in_brackets = f"{p}, Friedman's test by permutation over {n} data sets"
+    test = _friedman_sentence(analysis)
     if not analysis.rejects:
-        headline = f"No significant difference between the {k} algorithms was found ({decided})."
-        rest = (
-            f"That does not show that they are equal: with {n} data sets, mean ranks of two "
-            f"algorithms must lie {analysis.critical_difference:.2f} apart to differ at "
-            f"α = {analysis.alpha:g}."
-        )
-        return headline, " ".join([test, rest, *_single_datasets(analysis)])
-    total, claimed = k * (k - 1) // 2, analysis.significant
-    if not claimed:
         headline = (
-            f"The {k} algorithms differ as a whole ({decided}), and no single pair of the "
-            f"{total} differs significantly."
+            f"No significant difference between the {k} algorithms was found "
+            f"({test_in_brackets})."
+        )
+        limit = (
+            f"This does not show that the algorithms are equal: with {n} data sets, two "
+            "algorithms differ significantly only if their mean ranks are "
+            f"{analysis.critical_difference:.2f} apart (α = {analysis.alpha:g})."
+        )
+        return headline, " ".join([test, limit, *_single_datasets(analysis)])
+    num_pairs, significant = k * (k - 1) // 2, analysis.significant
+    if not significant:
+        headline = (
+            f"The {k} algorithms differ as a whole ({test_in_brackets}), and no single pair of the "
+            f"{num_pairs} differs significantly."
         )
         return (
             headline,
             f"{test} No pair passes Nemenyi's test at α = {analysis.alpha:g}.",
         )
-    pairs = [f"{a} and {b}, {p_equals(p)}" for a, b, p in claimed[:_MOST]]
-    if len(claimed) > _MOST:
+    pairs = [f"{a} and {b}, {p_equals(p)}" for a, b, p in significant[:_MAX_P_VALUES]]
+    if len(significant) > _MAX_P_VALUES:
         pairs.append("the rest in the table of pairs")
-    differ = "differs" if len(claimed) == 1 else "differ"
+    differ = "differs" if len(significant) == 1 else "differ"
     headline = (
-        f"The {k} algorithms differ significantly ({decided}), and {len(claimed)} of {total} "
-        f"pairs {differ}: {_who_is_better(claimed, better)}."
+        f"The {k} algorithms differ significantly ({test_in_brackets}), and "
+        f"{len(significant)} of {num_pairs} pairs {differ}: "
+        f"{_list_pairs(significant, better)}."
     )
-    if total == 1:
-        headline = f"{claimed[0][0]} ranks significantly {better} than {claimed[0][1]} ({decided})."
-    rest = f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
-    return headline, f"{test} {rest}"
+    if num_pairs == 1:
+        first, second, _ = significant[0]
+        headline = (
+            f"{first} ranks significantly {better} than {second} ({test_in_brackets})."
+        )
+    pairs_sentence = (
+        f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
+    )
+    return headline, f"{test} {pairs_sentence}"
 
 
 def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Say what is known, or can be tested, of single data sets where ranks do not differ."""
-    if not analysis.tests:  # Nothing is known of runs yet.
+    """Yield the sentence on tests of single data sets, if ranks do not differ."""
+    if not analysis.tests:  # `with_evidence` has not added the runs yet.
         return
+    repeats = analysis.study.repeats
     if analysis.runs is None:
-        not_tested = (
-            "Nor does it say anything of single data sets, which are not tested over"
-        )
-        yield f"{not_tested} {analysis.study.repeats}: {analysis.no_seeds}."
+        yield f"Single data sets are not tested over {repeats}: {analysis.no_seeds}."
         return
-    welch = f"Welch's t-test over {analysis.study.repeats} (Bonferroni over its pairs, not over "
-    welch += "data sets)"
+    welch = (
+        f"Welch's t-test over {repeats} (Bonferroni over its pairs, not over data sets)"
+    )
     if analysis.best_cells:
-        bold_cells = f"bold is the best of each with what {welch} does not tell from it"
+        bold_cells = (
+            "bold marks the best of each data set and the algorithms that do not differ from "
+            f"the best by {welch}"
+        )
     else:
-        bold_cells = f"no score is bold, as {welch} tells no best one apart"
+        bold_cells = f"no score is bold, because no best one is significant by {welch}"
     yield (
-        f"Nor does it say that they are equal on a single data set: in the table of scores {bold_cells}; "
-        "all pairs on all data sets, adjusted together, are tested by jbias.stats.compare_seeds, "
-        "and a data set that was chosen before the scores were seen by --datasets=NAME."
+        f"On single data sets: in the table of scores, {bold_cells}; "
+        "jbias.stats.compare_seeds tests all pairs on all data sets, adjusted together; "
+        "--datasets=NAME tests one data set, if it was chosen before its scores were seen."
     )
 
 
-def _who_is_better(claimed: Sequence[tuple[str, str, float]], better: str) -> str:
-    """Return which algorithms rank better, or higher, than which, the first of many."""
+def _list_pairs(significant: Sequence[tuple[str, str, float]], better: str) -> str:
+    """Return the significant pairs as "A ranks better than B and C; D ranks ...".
+
+    significant: pairs as (better, worse, p). If there are more than 8, only the pairs of the
+    first algorithm are named. better: "better", or "higher" for a bias.
+    """
     worse: dict[str, list[str]] = {}
-    for first, name, _ in claimed:
+    for first, name, _ in significant:
         worse.setdefault(first, []).append(name)
-    parts, most = [], len(worse) if len(claimed) <= _NAMED else 1
-    for first, names in [*worse.items()][:most]:
+    num_named = len(worse) if len(significant) <= _MAX_PAIRS else 1
+    clauses = []
+    for first, names in [*worse.items()][:num_named]:
         if len(names) > 5:
             names = [*names[:4], f"{len(names) - 4} others"]
-        parts.append(f"{first} ranks {better} than {tables.join(names)}")
-    if len(worse) > most:
-        more = len(claimed) - sum(len(names) for names in [*worse.values()][:most])
-        parts.append(f"{tables.count(more, 'more pair')} in the table of pairs")
-    return "; ".join(parts)
+        clauses.append(f"{first} ranks {better} than {tables.join(names)}")
+    if len(worse) > num_named:
+        num_listed = sum(len(names) for names in [*worse.values()][:num_named])
+        num_hidden = len(significant) - num_listed
+        clauses.append(f"{tables.count(num_hidden, 'more pair')} in the table of pairs")
+    return "; ".join(clauses)
 
 
-def _test_words(analysis: analysis_lib.Analysis) -> str:
-    """Return Friedman's test in a sentence: by permutation, and F that approximates it."""
-    result, exact = analysis.friedman, analysis.permutation
-    sizes = len(analysis.algorithms), len(analysis.datasets)
-    words = (
-        f"Friedman's test over {tables.count(sizes[0], 'algorithm')} and "
-        f"{tables.count(sizes[1], 'data set')}: "
-        f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
-        f"{p_by_permutation(exact)} by permutation, which decides"
+def _friedman_sentence(analysis: analysis_lib.Analysis) -> str:
+    """Return the sentence on Friedman's test, by permutation and by its approximation F."""
+    result = analysis.friedman
+    sentence = (
+        f"Friedman's test over {tables.count(len(analysis.algorithms), 'algorithm')} and "
+        f"{tables.count(len(analysis.datasets), 'data set')}: "
+        f"F({result.df[0]}, {result.df[1]}) = {_three_digits(result.statistic)}, "
+        f"{p_by_permutation(analysis.permutation)} by permutation, which decides"
     )
-    if math.isinf(result.statistic):  # Its p is no p.
-        return f"{words}. {INFINITE_F}"
+    if math.isinf(result.statistic):  # The p of an infinite F has no meaning.
+        return f"{sentence}. {INFINITE_F}"
     return (
-        f"{words}; Iman and Davenport's approximation gives {p_equals(result.pvalue)}."
+        f"{sentence}; Iman and Davenport's approximation gives "
+        f"{p_equals(result.pvalue)}."
     )
 
 
 def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
-    """Says which algorithms differ from the reference, among all pairs and alone."""
+    """Return sentences on differences from the reference, among all pairs and alone."""
     if "dunn" not in analysis.tests:
         return f"{reference} is not in the tests."
     better, worse = analysis.study.sides
@@ -236,66 +261,89 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
         for a, b, _ in analysis.significant
         if reference in (a, b)
     ]
-    among = f"Among all pairs no algorithm differs significantly from {reference}."
-    among = f"Among all pairs, {tables.join(pairs)}." if pairs else among
+    among_all_pairs = (
+        f"Among all pairs, {tables.join(pairs)}."
+        if pairs
+        else f"Among all pairs no algorithm differs significantly from {reference}."
+    )
     dunn = analysis.tests["dunn"]
-    each = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
-    alone = [
+    rows = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
+    significant = [
         f"{name} ranks {better if z > 0 else worse} ({p_equals(p)})"
-        for name, z, p in each
+        for name, z, p in rows
         if p <= analysis.alpha
     ]
     return (
-        f"{among} If {reference} was chosen as the control before the scores were seen, it "
-        "alone is compared, by Bonferroni-Dunn: "
-        f"{tables.join(alone) or 'no algorithm differs'}."
+        f"{among_all_pairs} If {reference} was chosen as the control before the scores were "
+        f"seen, only comparisons with {reference} count, by Bonferroni-Dunn: "
+        f"{tables.join(significant) or 'no algorithm differs'}."
     )
 
 
-def _changed(analysis: analysis_lib.Analysis, *kinds: str) -> Iterator[str]:
-    """Says where the conclusion hangs on counting data sets that are alike."""
+def _changed_conclusions(
+    analysis: analysis_lib.Analysis, kinds: Sequence[str]
+) -> Iterator[str]:
+    """Yield a sentence if a test over blocks of similar data sets decides otherwise.
+
+    kinds: keys of `analysis.alike`, the values by which data sets are similar.
+    """
     alpha = analysis.alpha
-    for by in filter(analysis.alike.__contains__, kinds):
-        found, test = analysis.alike[by]
+    for by in kinds:
+        if by not in analysis.alike:
+            continue
+        blocks, test = analysis.alike[by]
         if test.least <= alpha and (test.pvalue <= alpha) != analysis.rejects:
-            weak = " That alone is weak: the more algorithms differ, the fewer such blocks."
+            caution = ""
+            if by == "scores":
+                caution = (
+                    " This alone is weak evidence: the more algorithms differ, the fewer "
+                    "blocks by scores there are."
+                )
             yield (
-                "The conclusion changes where data sets that are alike count together: with "
-                f"{tables.count(found.count, 'block')} by {by}, {p_equals(test.pvalue)}."
-                f"{weak * (by == 'scores')}"
+                "The conclusion changes if similar data sets are counted as one block: with "
+                f"{tables.count(blocks.count, 'block')} by {by}, "
+                f"{p_equals(test.pvalue)}.{caution}"
             )
 
 
-def alike(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Says how many data sets there are if those that are alike count together."""
+def similar_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Yield the paragraph on the number of independent data sets; nothing without blocks."""
     if not analysis.alike:
         return
-    scores, deviations = (found for found, _ in analysis.alike.values())
+    scores, deviations = (blocks for blocks, _ in analysis.alike.values())
     n, k = analysis.means.shape
     yield (
-        f"The {n} data sets amount to {scores.participation_ratio:.2f}, unrelated ones to about "
-        f"{scores.unrelated:.1f}: the participation ratio of Spearman's correlations of their "
-        f"mean scores over {k} algorithms. Deviations of ranks from each algorithm's mean rank "
-        f"amount to {deviations.participation_ratio:.2f} and {deviations.unrelated:.1f}. Scores "
-        "correlate also where algorithms differ: the more they do, the fewer are the blocks by "
-        "scores, and the less a test over these finds. Blocks by deviations leave that out. Both "
-        "are found in the scores that are tested; blocks named before are better: "
-        "jbias.stats.friedman_blocked takes them."
+        f"The {n} data sets carry the information of about {scores.participation_ratio:.2f} "
+        f"independent ones; {n} unrelated data sets would be about {scores.unrelated:.1f}. This "
+        "is the participation ratio of Spearman's correlations of their mean scores over "
+        f"{k} algorithms. By the deviations of ranks from each algorithm's mean rank the "
+        f"numbers are {deviations.participation_ratio:.2f} and {deviations.unrelated:.1f}. "
+        "Scores also correlate because algorithms differ: the more they differ, the fewer "
+        "blocks by scores there are, and the lower is the power of a test over these blocks. "
+        "Blocks by deviations do not have this problem. Both kinds of blocks are made from the "
+        "scores that are tested. Blocks chosen before the scores were seen are better: "
+        "jbias.stats.friedman_blocked takes such blocks."
     )
 
 
 def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Says which runs may be one, and from which scores no claim follows."""
+    """Yield warnings on runs that may be copies and on scores at chance."""
     study = analysis.study
-    for one, other, how in study.twins:
-        ask = "is one a copy" if other.startswith("seed ") else f"did {other} ever act"
-        yield f"{one} and {other} {how}: {ask}?"
-    named = [{one, other} for one, other, _ in study.twins]
-    alike = [x for x in analysis.twins if {*x} not in named]
-    for pair in alike[:_CHANCE]:
-        yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
-    if alike[_CHANCE:]:
-        yield f"Of equal scores everywhere there are {len(alike)} pairs in all."
+    for first, second, reason in study.twins:
+        if second.startswith("seed "):
+            question = "is one a copy of the other"
+        else:
+            question = f"did {second} have any effect"
+        yield f"{first} and {second} {reason}: {question}?"
+    named = [{first, second} for first, second, _ in study.twins]
+    equal_pairs = [pair for pair in analysis.twins if {*pair} not in named]
+    for first, second in equal_pairs[:_MAX_CELLS]:
+        yield (
+            f"{first} and {second} have identical scores on all data sets: are they the same "
+            "run?"
+        )
+    if equal_pairs[_MAX_CELLS:]:
+        yield f"{len(equal_pairs)} pairs have identical scores on all data sets."
     for is_of_cues in (False, True):
         cells = [
             cell
@@ -309,160 +357,169 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def _at_chance(
     study: analysis_lib.BenchmarkScores, cells: Sequence[Mapping], *, is_of_cues: bool
 ) -> str:
-    """Return how many accuracies are at chance, which level that is, and what to do."""
+    """Return the warning on cells at chance: their number, names, level and remedies.
+
+    is_of_cues: the cells are shares of decisions for a cue, not accuracies.
+    """
     total = study.count_cells(of_cues=is_of_cues)
     number = (
         f"All {total:,}" if len(cells) == total > 1 else f"{len(cells)} of {total:,}"
     )
     verb = "is" if len(cells) == 1 else "are"
-    right = "two" if is_of_cues else "one"
+    num_correct = "two" if is_of_cues else "one"
     levels = {cell["classes"]: cell["chance"] for cell in cells}
     chance = [
-        f"{100 * level:.3g} %, {right} of {classes:,} classes"
+        f"{100 * level:.3g} %, {num_correct} of {classes:,} classes"
         for classes, level in sorted(levels.items())
     ]
-    names = [f"{cell['algorithm']} on {cell['dataset']}" for cell in cells[:_CHANCE]]
-    if len(cells) > _CHANCE:
-        names.append(f"{len(cells) - _CHANCE} more")
-    what = "shares of decisions for either cue" if is_of_cues else "accuracies"
-    interval = "is not above" if is_of_cues else "holds"
-    claim = "of shape bias " if is_of_cues else ""
+    names = [f"{cell['algorithm']} on {cell['dataset']}" for cell in cells[:_MAX_CELLS]]
+    if len(cells) > _MAX_CELLS:
+        names.append(f"{len(cells) - _MAX_CELLS} more")
+    noun = "shares of decisions for either cue" if is_of_cues else "accuracies"
+    interval = "is not above" if is_of_cues else "contains"
+    topic = "on shape bias " if is_of_cues else ""
     return (
-        f"{number} {what} {verb} at chance ({tables.join(chance)}): {tables.join(names)}. The "
-        f"95 % interval over images {interval} what guessing gives, so no claim {claim}follows "
-        "there: train longer or check the order of classes, or leave out what is at chance "
-        "(--datasets, --algorithms)."
+        f"{number} {noun} {verb} at chance ({tables.join(chance)}): {tables.join(names)}. The "
+        f"95 % interval over images {interval} the level of guessing, so no claim {topic}follows "
+        "there: train longer, check the order of classes, or leave out these data sets or "
+        "algorithms (--datasets, --algorithms)."
     )
 
 
-# Of Friedman's test where Kendall's W is 1.
+# Note on Friedman's test if Kendall's W is 1.
 INFINITE_F = (
-    "F is infinite as all data sets rank the algorithms in the same order: F divides by their "
-    "disagreement, which is 0."
+    "F is infinite because all data sets rank the algorithms in the same order: F divides by "
+    "their disagreement, which is 0."
 )
 
 
 def untested(analysis: analysis_lib.Analysis) -> list[str]:
-    """Says what was not tested, and why."""
-    left = [f"Left out of the tests: {n} ({why})." for n, why in analysis.left_out]
-    return [analysis.why_not, *left] if analysis.why_not else left
+    """Return sentences on tests that were not made and on parts left out of the tests."""
+    left_out = [
+        f"Left out of the tests: {name} ({reason})."
+        for name, reason in analysis.left_out
+    ]
+    return [analysis.why_not, *left_out] if analysis.why_not else left_out
 
 
-def made_of(analysis: analysis_lib.Analysis) -> str:
-    """Says what the numbers of the main table are made of."""
+def describe_scores(analysis: analysis_lib.Analysis) -> str:
+    """Return the caption of the main table: metric, unit, spread and selection."""
     study, sizes = analysis.study, set(analysis.cells["n"]) - {0}
-    spread = f"Mean ± std (n - 1) over {tables.span(sizes)} {study.repeats}."
-    spread += f" {analysis_lib.RANGED}" * bool(study.unit.name)
     if study.is_of_means:
-        spread = "Means over runs, ± as in the file, which may be a standard deviation, a standard "
-        spread += "error or half an interval; single runs are not in it, so no test over runs "
-        spread += "is possible."
+        spread = (
+            "Means over runs, ± as in the file, which may be a standard deviation, a standard "
+            "error or half an interval; the file does not have the scores of each run, so no "
+            "test over runs is possible."
+        )
     elif sizes == {1}:
-        spread = f"One score a cell; without several {study.repeats} there is no ±."
+        spread = f"One score per cell; ± needs several {study.repeats}."
+    else:
+        spread = f"Mean ± std (n - 1) over {tables.span(sizes)} {study.repeats}."
+        spread += f" {analysis_lib.RANGED}" if study.unit.name else ""
     unit = " in %" if study.unit.name else ""
     metric = study.options.metric.replace("_", " ").capitalize()
     return f"{metric}{unit}, {study.ranks_first}. {spread} Selection: {study.rule}."
 
 
-def bold(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
-    """Says what is bold in the main table."""
-    best = analysis.study.best
-    if analysis.by_seeds is not None and any_is:
+def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
+    """Return the sentence that explains the bold cells of the main table, or their absence."""
+    best, repeats = analysis.study.best, analysis.study.repeats
+    if analysis.by_seeds is not None and has_bold:
         return (
-            f"Bold: the {best} of a data set, and what the tests over "
-            f"{analysis.study.repeats} do not tell from it."
+            f"Bold: the {best} of a data set, and scores that the tests over {repeats} do not "
+            f"separate from the {best}."
         )
     if analysis.by_seeds is not None and analysis.by_seeds.family:
-        return f"Nothing is bold: no test tells the {best} apart."
+        return f"Nothing is bold: no test separates the {best} from the other scores."
     if not analysis.tests:
         return "Nothing is bold: nothing was tested."
-    if not any_is:
-        single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
-        return f"Nothing is bold: no test tells the {best} apart{single}."
+    if not has_bold:
+        reason = f"; {analysis.no_seeds}" if analysis.no_seeds else ""
+        return f"Nothing is bold: no test separates the {best} from the other scores{reason}."
     if analysis.runs is None:
         return (
-            "Bold: the mean ranks that Nemenyi's test does not tell from the first. No score is "
-            f"bold: {analysis.no_seeds}."
+            "Bold: mean ranks that Nemenyi's test does not separate from the first. No score "
+            f"is bold: {analysis.no_seeds}."
         )
     return (
-        f"Bold: the {best} of a data set, and what Welch's t test over {analysis.study.repeats} "
-        "(Bonferroni over its pairs) does not tell from it; of mean ranks, what Nemenyi's test "
-        "does not."
+        f"Bold: the {best} of a data set, and scores that Welch's t test over {repeats} "
+        f"(Bonferroni over its pairs) does not separate from the {best}; also mean ranks that "
+        "Nemenyi's test does not separate from the first."
     )
 
 
 def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Says how far the conclusions depend on which seeds were drawn."""
-    what = analysis.study.repeats
+    """Yield sentences on the conclusions with other seeds, by redrawing the seeds."""
+    repeats = analysis.study.repeats
     if analysis.runs is None:
         yield (
-            f"Nothing is said of other {what}: {analysis.no_seeds}. The tests above take the "
-            "scores as if they were exact."
+            f"The effect of other {repeats} is unknown: {analysis.no_seeds}. The tests above "
+            "treat the scores as exact."
         )
         return
     stable, mixed = analysis.seeds["stability"], analysis.seeds["mixed"]
     best = int(np.argmax(stable.best))
     yield (
-        f"With other {what} (redrawn from these), {stable.algorithms[best]} would rank first "
-        f"in {share(stable.best[best])} of draws, and all algorithms would stand in the same "
-        f"order in {share(stable.same_order)}."
+        f"With other {repeats} (redrawn from these), {stable.algorithms[best]} would rank "
+        f"first in {share(stable.best[best])} of draws, and the order of all algorithms would "
+        f"be the same in {share(stable.same_order)}."
     )
     yield (
         f"Friedman's test by F {'rejects' if stable.friedman else 'does not reject'} here, and "
-        f"would decide otherwise in {share(stable.friedman_flips)} of draws; some pair of "
-        f"Nemenyi's test would in {share(stable.any_flips)}."
+        f"would decide otherwise in {share(stable.friedman_flips)} of draws; Nemenyi's test "
+        f"would decide otherwise on at least one pair in {share(stable.any_flips)}."
     )
     yield (
-        f"A linear mixed model in which {what} and data sets are samples gives "
+        f"A linear mixed model in which {repeats} and data sets are samples gives "
         f"F({mixed.df[0]:.4g}, {mixed.df[1]:.4g}) = {tables.digits(2)(mixed.statistic)}, "
         f"{p_equals(mixed.pvalue)}, for equal means on data sets like these."
     )
 
 
 def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Says whether finding nothing in this study means anything."""
+    """Yield sentences on the power of the study: the verdict and the difference tested."""
     if analysis.runs is None:
         yield f"Power is not known: {analysis.no_seeds}."
         return
     result = analysis.seeds["power"]
     yield result.verdict
-    yield f"The difference asked about is {result.difference:g}: --points sets it."
+    yield f"The power is for a difference of {result.difference:g}; --points sets this value."
 
 
 def warnings(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return what may make the answer wrong, and is not what the user asked for."""
+    """Return sentences on facts that may make the answer wrong and that no flag asked for."""
     study = analysis.study
     sentences = [f"{text}." for text in study.warnings]
-    sentences += _changed(analysis, "deviations")
+    sentences += _changed_conclusions(analysis, ["deviations"])
     sentences += _doubts(analysis)
     sentences += [
-        f"{name} is not in the tests: {why}."
-        for name, why in analysis.left_out
+        f"{name} is not in the tests: {reason}."
+        for name, reason in analysis.left_out
         if not _was_asked_for(analysis, name)
     ]
     if analysis.friedman is not None:
         sentences += _no_pair_can_differ(analysis)
         sentences += _points_beyond_scores(analysis)
     if study.is_runs:
-        sentences += _lost(study)
+        sentences += _lost_seeds(study)
     return sentences
 
 
 def _was_asked_for(analysis: analysis_lib.Analysis, name: str) -> bool:
-    """Return whether --strict is why a data set is left out of the tests."""
+    """Return True if a data set is left out of the tests because of --strict."""
     study = analysis.study
-    seen = any(dataset == name for _, dataset in study.trained)
+    is_trained_on = any(dataset == name for _, dataset in study.trained)
     has_scores = study.values["dataset"].astype(str).eq(name).any()
-    return study.options.strict and seen and bool(has_scores)
+    return study.options.strict and is_trained_on and bool(has_scores)
 
 
 def notes(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return what a reader must know of such a study beside its warnings."""
+    """Return sentences on the limits of the study, without its warnings."""
     study = analysis.study
     sentences = [f"{text}." for text in score_notes.of_constants(study.values)]
     sentences += [
-        f"{name} is not in the tests: {why}."
-        for name, why in analysis.left_out
+        f"{name} is not in the tests: {reason}."
+        for name, reason in analysis.left_out
         if _was_asked_for(analysis, name)
     ]
     sentences += study.notes
@@ -470,25 +527,26 @@ def notes(analysis: analysis_lib.Analysis) -> list[str]:
         sentences += _caveats_of_tests(analysis)
     if study.options.selection == "oracle":
         sentences.append(
-            "The oracle looks at the test sets to choose epochs. Its numbers are bounds and "
-            "must not be compared with selected ones."
+            "The oracle looks at the test sets to choose epochs. Its scores are bounds; do not "
+            "compare them with scores of another selection."
         )
     if study.is_runs:
         sentences += _caveats_of_runs(study)
     else:
         sentences.append(
             "A table of scores does not say how models were selected, how many images were "
-            "seen or whether all were evaluated alike."
+            "used or whether all models were evaluated in the same way."
         )
     return sentences
 
 
 def caveats(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return all that a reader must know before believing: warnings, then notes."""
+    """Return the warnings, then the notes."""
     return [*warnings(analysis), *notes(analysis)]
 
 
 def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Yield sentences on the limits of the rank tests and of intervals over runs."""
     alpha, (n, k) = analysis.alpha, analysis.means.shape
     yield (
         "The rank tests compare means: the spread over seeds does not enter them, and data sets "
@@ -496,28 +554,30 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     )
     if not analysis.study.options.strict:
         yield (
-            "Every test set counts alike, those that resemble the training data too; "
-            "--datasets chooses, --strict leaves out what some algorithm trained on."
+            "Every test set has the same weight, also test sets that resemble the training "
+            "data; --datasets chooses test sets, --strict leaves out test sets that some "
+            "algorithm trained on."
         )
-    yield from _changed(analysis, *({*analysis.alike} - {"deviations"}))
+    yield from _changed_conclusions(analysis, [*({*analysis.alike} - {"deviations"})])
     size = analysis.size
     if abs(size.f - alpha) > 0.1 * alpha + 3 * size.standard_error:
         yield (
             f"With {n} data sets and {k} algorithms F is an approximation: at a nominal "
             f"{alpha:g} it rejects in {100 * size.f:.1f} % of tables in which all algorithms "
-            f"are alike (χ²: {100 * size.chi2:.1f} %). The permutation test has no such error."
+            f"are equal (χ²: {100 * size.chi2:.1f} %). The permutation test has no such error."
         )
     if analysis.fewest == 2:
         yield (
-            "Two runs give no interval: redrawn, they are one, the other or both. None over "
-            "redrawn runs alone is shown."
+            "Two runs give no interval, because redrawn runs are one, the other or both: no "
+            "interval over redrawn runs alone is shown."
         )
     elif analysis.fewest and resampling.percentile_coverage(analysis.fewest) < 0.92:
         yield (
-            f"Intervals over few runs are too narrow: with {analysis.fewest} runs, one "
-            f"called 95 % holds the mean of more runs in about "
+            f"Intervals over few runs are too narrow: with {analysis.fewest} runs, a 95 % "
+            "interval contains the mean of more runs in about "
             f"{resampling.percentile_coverage(analysis.fewest):.0%} of cases if scores are "
-            "normal; with two humps, one rare, 54 % with 3 and 73 % with 5 in simulations."
+            "normal; if scores have two modes, one of them rare, in 54 % with 3 runs and 73 % "
+            "with 5, in simulations."
         )
     if analysis.units_apart:
         low, high = analysis.units_apart
@@ -535,14 +595,17 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _points_beyond_scores(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    if analysis.rope > analysis.reach:
+    """Yield a warning if --points exceeds the range of the scores."""
+    if analysis.rope > analysis.score_range:
         yield (
-            f"--points={analysis.rope:g} is more than the scores span ({analysis.reach:.3g}): "
-            "what is said of equivalence and power means nothing until it is smaller."
+            f"--points={analysis.rope:g} is larger than the range of the scores "
+            f"({analysis.score_range:.3g}), so statements on equivalence and power are "
+            "meaningless; choose a smaller value."
         )
 
 
 def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Yield a warning if the critical difference exceeds all possible differences of ranks."""
     n, k = analysis.means.shape
     difference = analysis.critical_difference
     if difference > k - 1:
@@ -553,95 +616,114 @@ def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
         )
 
 
-def _lost(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
-    """Yield which seeds are missing, and why."""
+def _lost_seeds(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
+    """Yield a sentence for each seed that diverged and each run with missing seeds."""
     labels = {run.name: run.label for run in study.runs}
     for row in study.diverged.itertuples():
         name = labels.get(row.run, row.run)
-        yield f"Seed {row.seed} of {name} diverged at step {row.step}: it is in no mean."
+        yield f"Seed {row.seed} of {name} diverged at step {row.step} and is left out of all means."
     for run in study.runs:
         if run.lost_seeds:
             yield f"{run.workdir} has no record of seed {tables.join(run.lost_seeds)}."
 
 
 def demonstration(study: analysis_lib.BenchmarkScores) -> str:
-    """Return what the page's head says of runs that were trained on drawn shapes alone."""
+    """Return the note in the page's head on runs trained on drawn shapes only; else ""."""
     if not study.train_sets or not all(map(_is_drawn, study.train_sets)):
         return ""
     return "a demonstration on drawn shapes, not on photographs"
 
 
 def _is_drawn(train_data: str) -> bool:
-    """Return whether these are images of the embedded set."""
+    """Return True if training data, as in records, is the embedded set of drawn shapes."""
     return re.split("[/:]", train_data)[0] == "shapes"
 
 
 def _caveats_of_runs(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
-    if few := list(study.seeds.index[study.seeds < 3]):
+    """Yield sentences on few seeds, training data, differing models and conditions."""
+    few_seeds = list(study.seeds.index[study.seeds < 3])
+    if few_seeds:
         yield (
-            f"{tables.join(few)}: fewer than 3 seeds; the deviation over seeds is hardly "
-            "known."
+            f"{tables.join(few_seeds)}: fewer than 3 seeds, too few to estimate the deviation "
+            "over seeds."
         )
     if any(map(_is_drawn, study.train_sets)):
         yield (
-            "The models were trained on the embedded set of drawn shapes. What holds there "
-            "need not hold on photographs such as ImageNet."
+            "The models were trained on the embedded set of drawn shapes. The results need not "
+            "hold for photographs such as ImageNet."
         )
-    kinds = (("models", study.models), ("training data", study.train_sets))
-    for what, names in kinds:
+    for noun, names in (
+        ("models", study.models),
+        ("training data", study.train_sets),
+    ):
         if len(names) > 1:
             yield (
-                f"The runs differ in {what} ({tables.join(names)}): differences between "
-                "algorithms may come from there."
+                f"The runs differ in {noun} ({tables.join(names)}), which may cause "
+                "differences between algorithms."
             )
-    parts = study.selected[study.selected["metric"] == study.options.metric]
-    parts = parts[parts["dataset"].isin(study.datasets)]
-    whole = set(parts.loc[parts["condition"] == "", "dataset"])
-    if averaged := sorted(set(parts["dataset"]) - whole):
+    records = study.selected[study.selected["metric"] == study.options.metric]
+    records = records[records["dataset"].isin(study.datasets)]
+    unconditional = set(records.loc[records["condition"] == "", "dataset"])
+    averaged = sorted(set(records["dataset"]) - unconditional)
+    if averaged:
         yield f"{tables.join(averaged)}: the mean over conditions, equally weighted."
 
 
-_FILE = pathlib.Path(__file__).parent / "methods.bib"
-_ENTRIES = map(str.strip, _FILE.read_text("utf-8").split("\n\n"))
-_KEYED = {one[one.index("{") + 1 : one.index(",")]: one for one in _ENTRIES}
-BIB: Mapping[str, str] = types.MappingProxyType(_KEYED)
+def _read_bib() -> dict[str, str]:
+    """Return the BibTeX entries of methods.bib by key."""
+    path = pathlib.Path(__file__).parent / "methods.bib"
+    entries = map(str.strip, path.read_text("utf-8").split("\n\n"))
+    return {entry[entry.index("{") + 1 : entry.index(",")]: entry for entry in entries}
+
+
+BIB: Mapping[str, str] = types.MappingProxyType(_read_bib())
 
 
 class Methods(NamedTuple):
-    """What a paper says of how it compared: paragraphs with citations as [key]."""
+    """Paragraphs on methods for a paper, with citations as [key]."""
 
-    paragraph: str  # On what the answer, the scores and their figure rest.
+    paragraph: str  # On the answer, the scores and their figure.
     others: str  # On the tests and intervals of the other sections; may be empty.
-    keys: list[str]  # Of the works cited, in their order.
+    keys: list[str]  # Keys of the works cited, in the order of citation.
 
 
 def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
-    """Return the paragraphs for a paper, with the keys of the works that they cite.
+    """Return the paragraphs on methods for a paper, with the keys of the works cited.
 
-    tests: the sentences on tests over seeds, where ranks are not tested.
+    tests: the sentences on tests over seeds; "" if ranks are tested.
     """
-    packages = ("numpy", "scipy", "pandas")
-    packages = [f"{name} {importlib.metadata.version(name)}" for name in packages]
-    python = ", ".join([f"Python {platform.python_version()}", *packages])
-    made = f"Computed with jbias {jbias.__version__} ({python})"
-    compared = _compared(analysis.study)
+    versions = [
+        f"Python {platform.python_version()}",
+        *(
+            f"{package} {importlib.metadata.version(package)}"
+            for package in ("numpy", "scipy", "pandas")
+        ),
+    ]
+    software = f"Computed with jbias {jbias.__version__} ({', '.join(versions)})"
+    compared = _compared_algorithms(analysis.study)
     if not analysis.tests:
-        text = f"{compared} {tests or 'No hypothesis was tested.'} {made}."
-        cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
-        return Methods(text, "", sorted(cited, key=text.index) or ["kalischek2023"])
-    made = f"{made}, after BiasBed [kalischek2023]."
-    text = " ".join([compared, *_deciding_tests(analysis), made])
+        text = f"{compared} {tests or 'No hypothesis was tested.'} {software}."
+        return Methods(text, "", _cited_keys(text) or ["kalischek2023"])
+    software = f"{software}, after BiasBed [kalischek2023]."
+    text = " ".join([compared, *_deciding_tests(analysis), software])
     others = " ".join([*_other_tests(analysis), _spread(analysis)])
-    both = f"{text} {others}"
-    cited = [key for key in BIB if f"[{key}" in both or f"; {key}" in both]
-    return Methods(text, others, sorted(cited, key=both.index))
+    return Methods(text, others, _cited_keys(f"{text} {others}"))
 
 
-def _compared(study: analysis_lib.BenchmarkScores) -> str:
-    runs = f"{tables.span(study.seeds)} {study.repeats}"
-    runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
-    of_means = "means over runs, whose own scores are not known"
-    runs = of_means if study.is_of_means else f"{runs} each"
+def _cited_keys(text: str) -> list[str]:
+    """Return the keys of `BIB` that a text cites, in the order of their first occurrence."""
+    cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
+    return sorted(cited, key=text.index)
+
+
+def _compared_algorithms(study: analysis_lib.BenchmarkScores) -> str:
+    """Return the sentence on the numbers of algorithms, data sets and runs, and the metric."""
+    if study.is_of_means:
+        runs = "means over runs; the scores of each run are not known"
+    else:
+        runs = f"{tables.span(study.seeds)} {study.repeats}"
+        runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
+        runs = f"{runs} each"
     reported = f"; reported: {study.rule}" if study.is_runs else ""
     return (
         f"We compare {tables.count(len(study.algorithms), 'algorithm')} on "
@@ -653,67 +735,73 @@ def _compared(study: analysis_lib.BenchmarkScores) -> str:
 
 
 def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    f, exact = analysis.friedman, analysis.permutation
+    """Yield the sentences of a paper on Friedman's, Nemenyi's and Welch's tests."""
+    f, permutation = analysis.friedman, analysis.permutation
     n, k = analysis.means.shape
-    alike = " (the ranks are the same on all data sets)" * math.isinf(f.statistic)
-    how = "all" if exact.exact else f"{exact.permutations:,} random"
-    scores = (
-        "Means over runs"
-        if analysis.study.is_of_means
-        else "Scores are averaged over runs"
+    is_infinite = math.isinf(f.statistic)
+    explanation = " (the ranks are the same on all data sets)" if is_infinite else ""
+    permutations = (
+        "all" if permutation.exact else f"{permutation.permutations:,} random"
     )
-    scores += " are ranked" if analysis.study.is_of_means else " and ranked"
+    ranked = (
+        "Means over runs are ranked"
+        if analysis.study.is_of_means
+        else "Scores are averaged over runs and ranked"
+    )
     yield (
-        f"{scores} on each data set. Whether all {k} "
-        f"algorithms rank alike on {n} data sets is tested by Friedman's test [friedman1937], "
+        f"{ranked} on each data set. Equality of the {k} "
+        f"algorithms over {n} data sets is tested by Friedman's test [friedman1937], "
         "corrected for ties, in Iman and Davenport's form [iman1980; demsar2006], "
-        f"F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}{alike}, with p from {how} permutations within "
-        f"data sets, {p_by_permutation(exact)}. If this test rejects, pairs are compared by "
+        f"F({f.df[0]}, {f.df[1]}) = {_three_digits(f.statistic)}{explanation}, with p from "
+        f"{permutations} permutations within data sets, {p_by_permutation(permutation)}. If this test rejects, pairs are compared by "
         f"Nemenyi's test [nemenyi1963], both at the level {analysis.alpha:g}."
     )
     if analysis.runs is not None:
         yield (
-            "The best score of a data set is told from others by Welch's t test over runs, "
-            "Bonferroni for all pairs, with variances of at least the pooled one."
+            "The best score of a data set is compared with the others by Welch's t test over "
+            "runs, Bonferroni for all pairs, with variances of at least the pooled variance."
         )
-    if left := [f"{name} ({why})" for name, why in analysis.left_out]:
-        yield f"Left out of the tests: {'; '.join(left)}."
+    left_out = [f"{name} ({reason})" for name, reason in analysis.left_out]
+    if left_out:
+        yield f"Left out of the tests: {'; '.join(left_out)}."
 
 
 def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Yield the sentences of a paper on the tests that do not decide."""
     yield (
-        "Beside the deciding tests stand max-T by permutation [westfall1993], Conover's test "
+        "For comparison we also report max-T by permutation [westfall1993], Conover's test "
         f"[conover1999] and the {'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon "
         "signed-rank test [wilcoxon1945], the last two adjusted by Holm [holm1979], Quade's test "
         "[quade1979] and aligned ranks [hodges1962]."
     )
-    terry = analysis.tests["bradley_terry"]
+    bradley_terry = analysis.tests["bradley_terry"]
     yield (
-        "Bayesian answers are from the signed-rank test with a region of practical "
+        "Bayesian probabilities are from the signed-rank test with a region of practical "
         f"equivalence of {analysis.rope:g} [benavoli2017]"
-        f"{'' if terry is None else ' and the Bradley-Terry model [wainer2023]'}."
+        f"{'' if bradley_terry is None else ' and the Bradley-Terry model [wainer2023]'}."
     )
     if "dunn" in analysis.tests:
         yield (
-            f"Comparisons with {analysis.tests['dunn'].control} alone are adjusted after "
+            f"Comparisons with {analysis.tests['dunn'].control} alone are adjusted by "
             "Dunn [dunn1961] and Holm."
         )
         if analysis.runs is not None:
             yield (
-                "P(A > B) is the share of seeds with which a run beats the control's "
+                "P(A > B) is the share of seeds with which a run beats the run of the control "
                 "[bouthillier2021], with exact intervals; the bound of almost stochastic order "
                 "[dror2019] is given as a description."
             )
 
 
 def _spread(analysis: analysis_lib.Analysis) -> str:
+    """Return the sentences of a paper on intervals, power and the mixed model."""
     if analysis.runs is None:
         return f"The spread over runs is not analysed: {analysis.no_seeds}."
     return (
         f"Intervals are 95 % percentile bootstrap intervals of {analysis.draws:,} draws; runs "
-        "are redrawn within algorithms, for all data sets together, and for statements on "
-        "other data sets the data sets too, and the interval is widened as Student's t asks "
-        f"for so few data sets. Shares of draws have standard errors of at most "
+        "are redrawn within algorithms, for all data sets together. For statements on other "
+        "data sets the data sets are redrawn, too, and the interval is widened as for "
+        f"Student's t with this number of data sets. Shares of draws have standard errors of at most "
         f"{50 / math.sqrt(analysis.draws):.1f} points. Interquartile means, optimality gaps and "
         "performance profiles follow [agarwal2021], on scores normalised by the worst and "
         "best run of each data set; the probability that one run beats another is Vargha and "
@@ -724,17 +812,21 @@ def _spread(analysis: analysis_lib.Analysis) -> str:
 
 
 def bib(keys: Sequence[str]) -> str:
-    """Gives the BibTeX entries of these works."""
-    fields = ("author = {{The jbias authors}}", "title = {jbias}")
-    fields = ",\n  ".join((*fields, f"version = {{{jbias.__version__}}}"))
-    entries = [*(BIB[key] for key in keys), f"@software{{jbias,\n  {fields}\n}}"]
+    """Return the BibTeX entries of the works with these keys, and of jbias."""
+    fields = [
+        "author = {{The jbias authors}}",
+        "title = {jbias}",
+        f"version = {{{jbias.__version__}}}",
+    ]
+    software = "@software{jbias,\n  " + ",\n  ".join(fields) + "\n}"
+    entries = [*(BIB[key] for key in keys), software]
     return "\n\n".join(entries) + "\n"
 
 
 def markdown(*paragraphs: str) -> str:
-    """Return paragraphs as the lines of a file; empty ones are left out."""
-    wrapped = [
-        textwrap.wrap(text, 100, break_on_hyphens=False) for text in paragraphs if text
-    ]
-    texts = ("".join(messages.printable(line) + "\n" for line in x) for x in wrapped)
+    """Return paragraphs as lines of at most 100 characters; empty paragraphs are left out."""
+    texts = []
+    for paragraph in filter(None, paragraphs):
+        lines = textwrap.wrap(paragraph, 100, break_on_hyphens=False)
+        texts.append("".join(messages.printable(line) + "\n" for line in lines))
     return "\n".join(texts)

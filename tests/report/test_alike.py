@@ -62,7 +62,7 @@ def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):
     warnings = " ".join(tree["warnings"])
     (shown,) = re.findall(r"with 2 blocks by deviations, p = ([\d.]+)\.", warnings)
     assert float(shown) == pytest.approx(rows["deviations"]["whole"], abs=5e-4)
-    assert sum("count together" in told for told in tree["caveats"]) == 2
+    assert sum("are counted as one block" in text for text in tree["caveats"]) == 2
     assert "blocks by scores" not in warnings
 
 
@@ -71,7 +71,7 @@ def told(p, *, least=0.001, rejects=True):
     test.least = least
     asked = types.SimpleNamespace(alpha=0.05, rejects=rejects)
     asked.alike = {"scores": (found, test)}
-    return [*prose._changed(asked, "scores")]
+    return [*prose._changed_conclusions(asked, ["scores"])]
 
 
 def test_only_a_changed_conclusion_is_told():

@@ -154,7 +154,7 @@ def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
         assert line.startswith(
             f"{number} at chance (16.7 %, one of 6 classes): ERM on edge, "
         )
-        assert "train longer or check the order of classes, or leave out" in line
+        assert "train longer, check the order of classes, or leave out" in line
 
 
 @pytest.mark.slow

@@ -239,12 +239,12 @@ def test_what_f_alone_rejects_is_not_claimed(tmp_path):
     assert tree["headline"].startswith("No significant difference")
     assert "F(1, 2) = ∞, p = 0.250 by permutation" in tree["basis"]
     assert (
-        "F is infinite as all data sets rank the algorithms in the same"
+        "F is infinite because all data sets rank the algorithms in the same"
         in tree["basis"]
     )
     assert "= ∞ (the ranks are the same on all data sets), with p" in tree["methods"]
     page = (tmp_path / "out" / "index.html").read_text()
-    assert page.count("F is infinite as ") == 1  # Below the table of ranks.
+    assert page.count("F is infinite because ") == 1  # Below the table of ranks.
     assert "Conover&#39;s test divides by the same disagreement" in page
     assert "p = 0," not in tree["methods"]
 

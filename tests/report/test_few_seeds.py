@@ -121,7 +121,7 @@ def test_it_stands_on_the_page_and_in_results(runs, tmp_path):
 def test_two_humps_are_shown_by_median_and_range(study):
     """Silhouettes, whose mean - std is below zero; the other columns as they were."""
     done = analysis.analyse(study)
-    table = benchmark.made.scores(done)
+    table = benchmark.benchmark_tables.scores(done)
     names = [head.partition(" (")[0] for head in table.head]
     of = dict(zip(names, table.rows[0], strict=True))
     mine = scores(study, "silhouette")[table.rows[0][0]]
@@ -154,7 +154,7 @@ def test_curves_of_two_humps_have_a_dot_a_seed(study):
 
 
 def test_curves_of_two_humps_have_a_range_where_seeds_are_many(study, monkeypatch):
-    monkeypatch.setattr(benchmark, "_DOTS", 3 * 2 * len(SEEDS) - 1)
+    monkeypatch.setattr(benchmark, "_MAX_DOTS", 3 * 2 * len(SEEDS) - 1)
     found = benchmark._curves(analysis.analyse(study), "accuracy")
     assert "medians and ranges" in found.caption
     axes = {one.get_title(loc="left"): one for one in found.drawn.axes}["silhouette"]

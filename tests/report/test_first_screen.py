@@ -334,8 +334,8 @@ def test_of_a_bias_no_side_is_better(larger, tmp_path):
     told = f"{names[0]} has {verb} shape bias than {names[1]} by "
     assert told in seed_sections.answer(found)[0]
     side = "larger" if larger else "smaller"
-    assert f"{side} ranks first." in prose.made_of(found)
-    assert f"the {side[:-1]}st of a" in prose.bold(found, any_is=True)
+    assert f"{side} ranks first." in prose.describe_scores(found)
+    assert f"the {side[:-1]}st of a" in prose.describe_bold(found, has_bold=True)
     heads = seed_sections.table(found).head
     assert ("higher" if larger else "lower") in str(heads[1])
 
@@ -375,7 +375,7 @@ def test_epochs_are_full_where_no_seed_of_a_line_is_missing():
     frame = frame.drop(index=[4, 20, 21]).astype({"panel": "category"})
     sizes = frame.value_counts(["panel", "line", "x"])
     told = [sizes[tuple(row)] == 3 for row in frame[["panel", "line", "x"]].to_numpy()]
-    assert benchmark._is_full(frame).tolist() == told
+    assert benchmark._has_all_seeds(frame).tolist() == told
 
 
 def test_the_help_lists_the_metrics_that_a_run_has(capsys):

@@ -34,7 +34,7 @@ def test_wide_tables_show_the_first_data_sets_and_their_files_have_all(tmp_path)
     found = analysis.analyse(study)
     for table in (benchmark_tables.scores(found), benchmark_tables.ranks(found)):
         heads = [head for head in table.head if head.startswith("D")]
-        assert heads == [f"D{i}" for i in range(benchmark_tables.MOST_COLUMNS)]
+        assert heads == [f"D{i}" for i in range(benchmark_tables.MAX_COLUMNS)]
         assert "10 more data sets are in the CSV file." in table.caption
     assert set(benchmark_tables.scores(found).data["dataset"]) == set(study.datasets)
     assert len([x for x in benchmark_tables.ranks(found).data if x[0] == "D"]) == 70

@@ -236,15 +236,17 @@ def test_shape_biases_are_on_the_first_screen(runs, tmp_path, capsys):
 
 
 def test_one_evaluation_is_said_as_one(runs, tmp_path):
-    """`--last=1` leaves nothing to say of how scores vary inside a run."""
+    """With `--last=1` the table gives no deviation within a run and says why."""
     run(runs, tmp_path / "one", "--selection=last_n", "--last=1")
     one = (tmp_path / "one" / "tables" / "variability.md").read_text()
     assert one.startswith(
-        "How scores vary between runs, at the last evaluation of each."
+        "Standard deviation of scores between runs, at the last evaluation of each run."
     )
     run(runs, tmp_path / "two", "--selection=last_n", "--last=2")
     two = (tmp_path / "two" / "tables" / "variability.md").read_text()
-    assert two.startswith("How scores vary: inside a run over its last 2 evaluations (")
+    assert two.startswith(
+        "Standard deviation of scores: within a run over its last 2 evaluations ("
+    )
 
 
 def test_other_metrics_and_chosen_sets(runs, tmp_path, capsys):

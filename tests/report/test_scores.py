@@ -106,7 +106,7 @@ def test_no_pair_is_claimed_without_friedman(tmp_path):
     assert tree["headline"].startswith(
         "No significant difference between the 2 algorithms"
     )
-    assert "does not show that they are equal" in tree["basis"]
+    assert "does not show that the algorithms are equal" in tree["basis"]
     assert tree["nemenyi"]["significant"] == []
     assert any("no pair can differ" in told for told in tree["caveats"])
 
@@ -195,7 +195,8 @@ def test_refuses_what_is_not_there(tmp_path, capsys):
         capsys, tmp_path / "none.csv", out
     )
     assert "known are ImageNet1k" in refused(capsys, table2, out, "--datasets=edge")
-    assert "must be an algorithm" in refused(capsys, table2, out, "--reference=erm")
+    message = refused(capsys, table2, out, "--reference=erm")
+    assert "--reference: there is no algorithm 'erm'; choose one of ERM, " in message
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")
     refused(capsys, tmp_path / "binary.csv", out)
 
@@ -322,7 +323,7 @@ def test_means_with_deviations_are_called_so_and_show_them(tmp_path):
     assert "<dt>Scores</dt><dd>means over runs</dd>" in page
     for text in (page, methods):
         assert "1 run each" not in text and "single run" not in text.split("@")[0]
-    assert "with means over runs, whose own scores are not known." in methods
+    assert "with means over runs; the scores of each run are not known." in methods
     table = page.split("</table>")[0]
     for cell in ("73.8 ± 0.2", "60.1 ± 0.04", "63.1 ± 0.9", ">62.1<"):
         assert cell in table, cell
@@ -367,5 +368,5 @@ def test_a_null_result_says_what_is_known_of_single_data_sets(tmp_path):
         tree = run(path, tmp_path / f"out{num_runs}")
         assert tree["headline"].startswith("No significant difference")
         assert told in tree["basis"] and tree["seed_tests"] is None
-    assert "bold is the best of each" in tree["basis"]
-    assert "adjusted together, are tested by jbias.stats.compare_seeds" in tree["basis"]
+    assert "bold marks the best of each" in tree["basis"]
+    assert "jbias.stats.compare_seeds tests all pairs on all data sets" in tree["basis"]

@@ -164,7 +164,7 @@ def test_refuses_pairs_that_are_none(tmp_path, capsys):
     )
     path = write(tmp_path, **{name: some(SKETCH) for name in "xyz"})
     told = test_scores.refused(capsys, path, tmp_path / "out", flag)
-    assert "--paired-seeds: is for the tests over seeds of one or two data sets" in told
+    assert "--paired-seeds: needs one or two data sets, got 3" in told
 
 
 def test_a_reference_is_compared_with_each(tmp_path):
