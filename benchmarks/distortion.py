@@ -1,26 +1,26 @@
-"""How long the study of data distortion takes: five trainings, and iOcclusion.
+"""Measure how long the study of data distortion takes: five trainings, and iOcclusion.
 
     python -m benchmarks.distortion [--setting=cifar64] [--only=train,iocclusion]
         [--root=CIFAR10] [--share=1.0] [--methods=basic,mixup,cutmix,fmix,rm] [--seeds=5]
         [--strategy=auto] [--strategies=looped,unrolled,vmapped,unrolled_convolutions]
         [--steps=16] [--rounds=5] [--out=DIR]
 
-Runs are those of configs/distortion.py with data=cifar10, measures those of
-configs/suites/distortion.py. Without --root images are noise in files as CIFAR-10's, so
-many as it has or a share of them: what is measured depends on sizes alone. --setting
-(benchmarks/settings.py) says how wide the PreAct-ResNet18 is, and its batch.
+The runs are those of configs/distortion.py with data=cifar10, the measures those of
+configs/suites/distortion.py. Without --root, the images are noise in the file format of
+CIFAR-10, as many as CIFAR-10 has or a share of them: times depend on sizes only. --setting
+(benchmarks/settings.py) sets the width of the PreAct-ResNet18 and the batch.
 
-`train`: each method with all seeds by one strategy, and evaluation, take turns. A step
-gathers, shifts, flips, mixes and learns; an evaluation decides about as many images. Then
-every one of `strategies` takes turns with that strategy, with the first method. Projected
-is the config's protocol: its images over these rates, and what first turns took longer.
-Reading the files, checkpoints and the notes of the loop are not in it.
+`train`: training of each method, with all seeds by one strategy, and evaluation take turns.
+A training step gathers, shifts, flips, mixes and updates; an evaluation turn decides about
+as many images. Then every strategy of --strategies takes turns with the first strategy, on
+the first method. The projection is for the config's protocol: its number of images divided
+by the measured rates, plus compilation. It leaves out reading files, checkpoints and logs.
 
-`iocclusion`: the nine fractions, the most salient pixels by Grad-CAM hidden, on training
-and test images, as jbias.evaluate does: from images in memory to records and decisions on
-the disk, by a first network, which is compiled, and by a second. Then so many images as
-in a turn of training are shown in turns under its ten conditions, ten times as they are,
-and with a map made anew for each condition. Writes
+`iocclusion`: training and test images with nine fractions of the most salient pixels by
+Grad-CAM hidden, as in jbias.evaluate: from images in memory to records and decisions on
+disk, for a first network, which compiles, and for a second. Then as many images as in a
+training turn are shown in turns under all ten conditions, ten times without occlusion, and
+with the saliency map recomputed for each condition. Writes
 benchmarks/results/distortion-<setting>-<backend>.json and .md.
 """
 
@@ -48,63 +48,118 @@ from jbias.training import seed_axis
 
 EVALUATION = "evaluation"
 IMAGES = data.DATASETS["cifar10"].images
-TRAINED = IMAGES["train"] * 98 // 100  # As the config splits it.
-WATCHED = IMAGES["train"] - TRAINED + IMAGES["test"]
-SMALL = tuple(name for name, one in SETTINGS.items() if one.size == 32)
-WITHIN = {"train": 60, "iocclusion": 1}  # Minutes on one H200: what is hoped for.
+NUM_TRAINED = IMAGES["train"] * 98 // 100  # The config holds 2 % out for validation.
+NUM_EVALUATED = IMAGES["train"] - NUM_TRAINED + IMAGES["test"]
+SMALL = tuple(name for name, setting in SETTINGS.items() if setting.size == 32)
+TARGET_MINUTES = {"train": 60, "iocclusion": 1}  # On one H200.
 
 
 def main() -> None:
-    """Measures, prints and writes; what one part found is there if the next fails."""
+    """Measure the chosen parts, print and write; files are rewritten after each part."""
     options = _options()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
-    def tell(**more: Any) -> None:
-        found.update(more)
-        _write(options, found)
+    def report(**entries: Any) -> None:
+        results.update(entries)
+        _write(options, results)
 
     with tempfile.TemporaryDirectory() as folder:
         options.folder = pathlib.Path(folder)
         if not options.root:
             options.root = options.folder / "cifar10"
-            _draw(options.root, options.share)
+            _write_noise(options.root, options.share)
         if "train" in options.only:
-            _training(options, tell)
+            _measure_training(options, report)
         if "iocclusion" in options.only:
             net = build.network(jc.stage_configs(_config("basic", options))[0], 10)
-            tell(iocclusion=occluded.measure(net, options, SETTINGS[options.setting]))
+            measures = occluded.measure(net, options, SETTINGS[options.setting])
+            report(iocclusion=measures)
 
 
 def _options() -> argparse.Namespace:
+    """Return the parsed command line; `noise` says that the images must be drawn."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    listed = _listed
-    add("--setting", choices=SMALL, default="cifar64")
-    add("--only", type=listed(WITHIN), default=[*WITHIN])
-    add("--root", type=pathlib.Path, help="of CIFAR-10; made images if not given")
-    add("--share", type=float, help="of CIFAR-10's images are made; 1 if not given")
-    methods = listed(distortion.METHODS)
-    add("--methods", type=methods, default=[*distortion.METHODS])
-    add("--seeds", type=int, default=5)
-    add("--strategy", choices=("auto", *seed_axis.STRATEGIES), default="auto")
-    usual = ["looped", "unrolled", "vmapped", "unrolled_convolutions"]
-    add("--strategies", type=listed(seed_axis.STRATEGIES), default=usual)
-    add("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
-    add("--steps", type=int, default=16, help="in one turn")
-    add("--rounds", type=int, default=5)
-    add("--out", type=pathlib.Path, default=measured.RESULTS)
-    add("--name", help="of the files; distortion-<setting>-<backend> if not given")
+    add(
+        "--setting",
+        choices=SMALL,
+        default="cifar64",
+        help="width of the network, and images per step and seed (default: %(default)s)",
+    )
+    add(
+        "--only",
+        type=_list_of(TARGET_MINUTES),
+        default=[*TARGET_MINUTES],
+        help="parts to measure, with commas (default: train,iocclusion)",
+    )
+    add(
+        "--root",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="folder of CIFAR-10 (default: noise images)",
+    )
+    add(
+        "--share",
+        type=float,
+        help="number of noise images, as a fraction of CIFAR-10's (default: 1)",
+    )
+    add(
+        "--methods",
+        type=_list_of(distortion.METHODS),
+        default=[*distortion.METHODS],
+        help="methods to train, with commas (default: all five)",
+    )
+    add("--seeds", type=int, default=5, help="number of seeds (default: %(default)s)")
+    add(
+        "--strategy",
+        choices=("auto", *seed_axis.STRATEGIES),
+        default="auto",
+        help="how the seeds of all methods train together (default: %(default)s)",
+    )
+    add(
+        "--strategies",
+        type=_list_of(seed_axis.STRATEGIES),
+        default=["looped", "unrolled", "vmapped", "unrolled_convolutions"],
+        help="strategies to compare with --strategy on the first method, with commas"
+        " (default: looped,unrolled,vmapped,unrolled_convolutions)",
+    )
+    add(
+        "--precision",
+        default="auto",
+        choices=("auto", "float32", "bfloat16"),
+        help="dtype of convolutions (default: %(default)s)",
+    )
+    add("--steps", type=int, default=16, help="steps in a turn (default: %(default)s)")
+    add(
+        "--rounds",
+        type=int,
+        default=5,
+        help="rounds in which all variants take a turn (default: %(default)s)",
+    )
+    add(
+        "--out",
+        type=pathlib.Path,
+        metavar="DIR",
+        default=measured.RESULTS,
+        help="folder for the results (default: benchmarks/results)",
+    )
+    add(
+        "--name",
+        help="name of the results (default: distortion-<setting>-<backend>)",
+    )
     options = parser.parse_args()
     if options.root and options.share:
-        parser.error("--share: is of made images; leave --root out")
-    options.made = not options.root
+        parser.error("--share: only for noise images; leave --root out")
+    options.noise = not options.root
     options.share = options.share or 1.0
     return options
 
 
-def _listed(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
+def _list_of(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
+    """Return an argparse type for names of `known`, separated by commas."""
+
     def read(text: str) -> list[str]:
         names = list(filter(None, text.split(",")))
         for name in names:
@@ -115,23 +170,26 @@ def _listed(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
     return read
 
 
-def _draw(root: pathlib.Path, share: float) -> None:
-    """Writes noise as the binary archive of CIFAR-10 has its images."""
-    draw, place = np.random.default_rng(0), root / "cifar-10-batches-bin"
-    place.mkdir(parents=True)
-    train = round(share * IMAGES["train"] / 5)
-    files = {f"data_batch_{i}": train for i in range(1, 6)}
+def _write_noise(root: pathlib.Path, share: float) -> None:
+    """Write noise images in the format of CIFAR-10's binary archive.
+
+    share: number of images as a fraction of CIFAR-10's.
+    """
+    rng, folder = np.random.default_rng(0), root / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    num_train = round(share * IMAGES["train"] / 5)
+    files = {f"data_batch_{i}": num_train for i in range(1, 6)}
     files["test_batch"] = round(share * IMAGES["test"])
     for name, count in files.items():
-        rows = draw.integers(0, 256, (count, 1 + 3 * 32 * 32), np.uint8)
+        rows = rng.integers(0, 256, (count, 1 + 3 * 32 * 32), np.uint8)
         rows[:, 0] %= 10
-        rows.tofile(place / f"{name}.bin")
+        rows.tofile(folder / f"{name}.bin")
     names = "".join(f"class {i}\n" for i in range(10))
-    (place / "batches.meta.txt").write_text(names)
+    (folder / "batches.meta.txt").write_text(names)
 
 
 def _config(method: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The run that trains a method, as wide and in such batches as the setting has."""
+    """Return the config that trains a method with the setting's width and batch."""
     setting = SETTINGS[options.setting]
     c = distortion.get_config(
         f"method={method},data=cifar10,root={options.root},seeds={options.seeds},"
@@ -142,156 +200,234 @@ def _config(method: str, options: argparse.Namespace) -> dict[str, Any]:
     return jc.to_dict(c)
 
 
-def _training(options: argparse.Namespace, tell: Callable) -> None:
-    """Rates of all methods by one strategy, then of the first by every strategy."""
-    which, steps = range(options.seeds), options.steps
+def _measure_training(options: argparse.Namespace, report: Callable) -> None:
+    """Measure all methods with one strategy, then the first method with every strategy.
+
+    report: called with the results so far after each comparison.
+    """
+    seeds, steps = range(options.seeds), options.steps
     configs = {name: _config(name, options) for name in options.methods}
-    base, usual = options.methods[0], options.strategy
-    if usual == "auto":
-        usual = seed_axis.default_strategy(jax.default_backend())
-    ways, stages, devices = {}, {}, mesh.make(1)
+    base, base_strategy = options.methods[0], options.strategy
+    if base_strategy == "auto":
+        base_strategy = seed_axis.default_strategy(jax.default_backend())
+    variants, stages, devices = {}, {}, mesh.make(1)
     for name, config in configs.items():
         stages[name] = common.built(config, devices)
-        trained = common.Trainer(stages[name], which, usual)
-        ways[name] = common.repeated(trained.run, steps)
+        trainer = common.Trainer(stages[name], seeds, base_strategy)
+        variants[name] = common.repeated(trainer.run, steps)
         if name == base:
-            batch, size = config["train"]["batch"], config["run"]["eval_batch"]
-            ways[EVALUATION] = evaluation.make_evaluation(trained, steps * batch, size)
-    first, seconds = _turns(ways, options.rounds)
+            batch, eval_batch = config["train"]["batch"], config["run"]["eval_batch"]
+            variants[EVALUATION] = evaluation.make_evaluation(
+                trainer, steps * batch, eval_batch
+            )
+    first, seconds = _time_turns(variants, options.rounds)
     images = steps * batch * options.seeds
     rates = measured.against(seconds, base, dict.fromkeys(seconds, images))
-    longer = {name: _longer(first[name], one) for name, one in seconds.items()}
+    compile_seconds = {
+        name: _compile_seconds(first[name], turns) for name, turns in seconds.items()
+    }
     work = roofline.training(stages[base].algo.net, 32, batch)
-    each = statistics.median(seconds[base]) / steps / options.seeds
-    found = {
+    step_seconds = statistics.median(seconds[base]) / steps / options.seeds
+    train = {
         "base": base,
-        "strategy": usual,
+        "strategy": base_strategy,
         "rates": rates,
         "projected": {
-            name: projected(one, options.seeds, rates, longer, name)
-            for name, one in configs.items()
+            name: project_minutes(
+                config,
+                num_seeds=options.seeds,
+                rates=rates,
+                compile_seconds=compile_seconds,
+                method=name,
+            )
+            for name, config in configs.items()
         },
-        "roofline": work.told(each, jax.devices()[0].device_kind),
+        "roofline": work.utilisation(step_seconds, jax.devices()[0].device_kind),
     }
-    compared = {usual: {**rates[base], "longer": longer[base]}}
-    tell(train=found, strategies=compared)
-    for name in options.strategies:
-        if name != usual:
-            trained = common.Trainer(stages[base], which, name)
-            pair = {usual: ways[base], name: common.repeated(trained.run, steps)}
-            first, seconds = _turns(pair, options.rounds)
-            beside = measured.against(seconds, usual, dict.fromkeys(seconds, images))
-            took = _longer(first[name], seconds[name])
-            compared[name] = {**beside[name], "longer": took}
-            tell(strategies=compared)
+    comparison = {base_strategy: {**rates[base], "longer": compile_seconds[base]}}
+    report(train=train, strategies=comparison)
+    for strategy in options.strategies:
+        if strategy == base_strategy:
+            continue
+        trainer = common.Trainer(stages[base], seeds, strategy)
+        pair = {
+            base_strategy: variants[base],
+            strategy: common.repeated(trainer.run, steps),
+        }
+        first, seconds = _time_turns(pair, options.rounds)
+        pair_rates = measured.against(
+            seconds, base_strategy, dict.fromkeys(seconds, images)
+        )
+        comparison[strategy] = {
+            **pair_rates[strategy],
+            "longer": _compile_seconds(first[strategy], seconds[strategy]),
+        }
+        report(strategies=comparison)
 
 
-def _turns(
-    ways: Mapping[str, Callable[[], Any]], rounds: int
+def _time_turns(
+    variants: Mapping[str, Callable[[], Any]], rounds: int
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Seconds of each way the first time, which compiles it, and then in turns."""
+    """Return each variant's seconds in a first turn, which compiles, and in later rounds."""
     first = {}
-    for name, way in ways.items():
-        began = time.perf_counter()
-        way()
-        first[name] = time.perf_counter() - began
+    for name, variant in variants.items():
+        start = time.perf_counter()
+        variant()
+        first[name] = time.perf_counter() - start
         print(f"first turn of {name}: {first[name]:.1f} s", file=sys.stderr, flush=True)
-    return first, measured.in_turns(ways, rounds, warm=1)
+    return first, measured.in_turns(variants, rounds, warm=1)
 
 
-def _longer(first: float, turns: Sequence[float]) -> float:
-    """Seconds of compilation: a program that another way has compiled takes none."""
+def _compile_seconds(first: float, turns: Sequence[float]) -> float:
+    """Return the seconds that a first turn exceeds the median turn, at least 0.
+
+    The result is near 0 if another variant has compiled the same program.
+    """
     return max(first - statistics.median(turns), 0)
 
 
-def projected(config, count: int, rates, longer, name: str) -> dict[str, float]:
-    """Minutes of a method's whole run with all of its seeds, by its parts."""
+def project_minutes(
+    config: Mapping[str, Any],
+    *,
+    num_seeds: int,
+    rates: Mapping[str, Mapping[str, float]],
+    compile_seconds: Mapping[str, float],
+    method: str,
+) -> dict[str, float]:
+    """Return the minutes of a method's whole run with all seeds, by part, and `all`.
+
+    rates: result of `measured.against`. compile_seconds: seconds of compilation. Both have
+    entries for `method` and EVALUATION.
+    """
     batch = config["train"]["batch"]
-    epoch = TRAINED // batch
-    total = round(config["epochs"] * epoch)
-    every = jc.to_steps(config["eval_every"], steps_per_epoch=epoch, total=total)
-    images = count * total * batch
-    decided = count * WATCHED * -(-total // every)
-    told = {
-        "train": images / rates[name]["images_per_second"] / 60,
-        EVALUATION: decided / rates[EVALUATION]["images_per_second"] / 60,
-        "compile": (longer[name] + longer[EVALUATION]) / 60,
+    steps_per_epoch = NUM_TRAINED // batch
+    total = round(config["epochs"] * steps_per_epoch)
+    eval_every = jc.to_steps(
+        config["eval_every"], steps_per_epoch=steps_per_epoch, total=total
+    )
+    num_trained = num_seeds * total * batch
+    num_evaluated = num_seeds * NUM_EVALUATED * -(-total // eval_every)
+    minutes = {
+        "train": num_trained / rates[method]["images_per_second"] / 60,
+        EVALUATION: num_evaluated / rates[EVALUATION]["images_per_second"] / 60,
+        "compile": (compile_seconds[method] + compile_seconds[EVALUATION]) / 60,
     }
-    return {**told, "all": sum(told.values())}
+    return {**minutes, "all": sum(minutes.values())}
 
 
-def _write(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
+def _write(options: argparse.Namespace, results: Mapping[str, Any]) -> None:
+    """Write the results so far as JSON and Markdown."""
     setting, text, ratios = SETTINGS[options.setting], "", {}
-    what = f"PreAct-ResNet18 of width {setting.width}, {options.seeds} seeds"
-    if train := found.get("train"):
-        base = train["base"]
-        text += measured.table(train["rates"], base, f"{what}, {train['strategy']}")
-        text += "\n" + _minutes(train["projected"], "train", "method")
-        text += "\n" + roofline.markdown(
-            f"{base}, a step of one seed", train["roofline"]
-        )
-        whole = sum(one["train"] for one in train["projected"].values())
-        text += "\n" + _strategies(found["strategies"], train["strategy"], whole)
-        ratios |= {f"{k} / {base}": r["ratio"] for k, r in train["rates"].items()}
-        ratios |= {
-            f"{base}, {k} / {train['strategy']}": r["ratio"]
-            for k, r in found["strategies"].items()
-        }
-    if measures := found.get("iocclusion"):
-        rates = measures["rates"]
-        text += "\n" * bool(text)
-        text += measured.table(rates, "as they are", "stimuli of Grad-CAM's occlusion")
-        text += "\n" + _minutes(
-            {"one network": measures["projected"]}, "iocclusion", ""
-        )
-        first, second = measures["seconds"]
-        shown = measures["conditions"]
-        text += (
-            f"\nMeasured: {measures['images']:,} images in {first:.1f} s by a first "
-            f"network and in {second:.1f} s by a second, each under {shown} conditions.\n"
-        )
-        ratios |= {f"{k} / as they are": r["ratio"] for k, r in rates.items()}
-    if options.made:
-        count = round(options.share * occluded.SHOWN)
+    if "train" in results:
+        train_text, train_ratios = _training_page(options, results)
+        text += train_text
+        ratios |= train_ratios
+    if "iocclusion" in results:
+        measures = results["iocclusion"]
+        text += "\n" if text else ""
+        text += _occlusion_page(measures)
+        plain = occluded.PLAIN
+        ratios |= {f"{k} / {plain}": r["ratio"] for k, r in measures["rates"].items()}
+    if options.noise:
+        count = round(options.share * occluded.NUM_IMAGES)
         text += f"\nImages are noise: {count:,}, in files as CIFAR-10's.\n"
     name = options.name or f"distortion-{options.setting}-{jax.default_backend()}"
-    precision = str(jnp.dtype(mesh.dtype(options.precision)))
-    more = dict(width=setting.width, batch=setting.batch, precision=precision)
     measured.write(
-        name, found, text, ratios=ratios, out=options.out, seeds=options.seeds, **more
+        name,
+        results,
+        text,
+        ratios=ratios,
+        out=options.out,
+        seeds=options.seeds,
+        width=setting.width,
+        batch=setting.batch,
+        precision=str(jnp.dtype(mesh.dtype(options.precision))),
     )
 
 
-def _minutes(projected: Mapping[str, Mapping[str, float]], part: str, what: str) -> str:
-    """The projection as Markdown, and whether it is as quick as is hoped for."""
-    names = [*next(iter(projected.values()))]
-    rows = [
-        (key, *(f"{one[name]:,.1f}" for name in names))
-        for key, one in projected.items()
+def _training_page(
+    options: argparse.Namespace, results: Mapping[str, Any]
+) -> tuple[str, dict[str, float]]:
+    """Return the Markdown of the part `train`, and its ratios by name."""
+    train, strategies = results["train"], results["strategies"]
+    base, base_strategy = train["base"], train["strategy"]
+    width = SETTINGS[options.setting].width
+    title = f"PreAct-ResNet18 of width {width}, {options.seeds} seeds, {base_strategy}"
+    train_minutes = sum(minutes["train"] for minutes in train["projected"].values())
+    sections = [
+        measured.table(train["rates"], base, title),
+        _minutes_table(train["projected"], "train", heading="method"),
+        roofline.markdown(f"{base}, a step of one seed", train["roofline"]),
+        _strategies_table(strategies, base_strategy, train_minutes),
     ]
-    whole = sum(one["all"] for one in projected.values())
-    head = (what, *(f"{name}, min" for name in names))
+    ratios = {f"{k} / {base}": r["ratio"] for k, r in train["rates"].items()}
+    for name, rate in strategies.items():
+        ratios[f"{base}, {name} / {base_strategy}"] = rate["ratio"]
+    return "\n".join(sections), ratios
+
+
+def _occlusion_page(measures: Mapping[str, Any]) -> str:
+    """Return the Markdown of the part `iocclusion`."""
+    first, second = measures["seconds"]
+    title = "stimuli of Grad-CAM's occlusion"
+    summary = (
+        f"Measured: {measures['images']:,} images in {first:.1f} s by a first "
+        f"network and in {second:.1f} s by a second, each under "
+        f"{measures['conditions']} conditions.\n"
+    )
+    sections = [
+        measured.table(measures["rates"], occluded.PLAIN, title),
+        _minutes_table({"one network": measures["projected"]}, "iocclusion"),
+        summary,
+    ]
+    return "\n".join(sections)
+
+
+def _minutes_table(
+    projected: Mapping[str, Mapping[str, float]], part: str, heading: str = ""
+) -> str:
+    """Return projected minutes as Markdown, with their sum and the target of the part.
+
+    projected: minutes by row and column. heading: head of the first column.
+    """
+    columns = [*next(iter(projected.values()))]
+    rows = [
+        (name, *(f"{minutes[column]:,.1f}" for column in columns))
+        for name, minutes in projected.items()
+    ]
+    total = sum(minutes["all"] for minutes in projected.values())
+    head = (heading, *(f"{column}, min" for column in columns))
     return measured.markdown(head, rows) + (
-        f"\nAll in {whole:,.1f} minutes; {WITHIN[part]} are hoped for on one H200.\n"
+        f"\nTotal: {total:,.1f} minutes; the target is {TARGET_MINUTES[part]} on one H200.\n"
     )
 
 
-def _strategies(found: Mapping, usual: str, minutes: float) -> str:
-    """Each beside the usual one, with which all trainings take so many minutes."""
+def _strategies_table(
+    strategies: Mapping[str, Mapping[str, float]], base_strategy: str, minutes: float
+) -> str:
+    """Return a comparison of strategies as Markdown.
+
+    minutes: projected minutes of all trainings with `base_strategy`.
+    """
     rows = [
         (
             name,
-            f"{one['ratio']:.2f}",
-            f"{one['lowest']:.2f} to {one['highest']:.2f}",
-            f"{one['longer']:,.1f}",
-            f"{minutes / one['ratio']:,.1f}",
+            f"{rate['ratio']:.2f}",
+            f"{rate['lowest']:.2f} to {rate['highest']:.2f}",
+            f"{rate['longer']:,.1f}",
+            f"{minutes / rate['ratio']:,.1f}",
         )
-        for name, one in found.items()
+        for name, rate in strategies.items()
     ]
-    head = (f"strategy, of {usual}", "rate", "within a round", "compile, s")
-    best = max(found, key=lambda name: found[name]["ratio"])
-    text = measured.markdown((*head, "all trainings, min"), rows)
-    return f"{text}\nThe fastest is {best}.\n"
+    head = (
+        f"strategy, of {base_strategy}",
+        "rate",
+        "within a round",
+        "compile, s",
+        "all trainings, min",
+    )
+    best = max(strategies, key=lambda name: strategies[name]["ratio"])
+    return f"{measured.markdown(head, rows)}\nThe fastest is {best}.\n"
 
 
 if __name__ == "__main__":

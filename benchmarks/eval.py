@@ -64,7 +64,7 @@ def main() -> None:
         ratios[f"evaluation / {common.TORCH}"] = ours / theirs
     work = roofline.evaluation(stage.algo.net, setting.size, options.eval_batch)
     rate = rates["evaluation"]["images_per_second"]
-    limits = work.told(options.eval_batch / rate, jax.devices()[0].device_kind)
+    limits = work.utilisation(options.eval_batch / rate, jax.devices()[0].device_kind)
     text = measured.table(
         rates, "training", f"{options.seeds} seeds, {options.setting}"
     )

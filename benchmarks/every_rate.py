@@ -72,8 +72,8 @@ def format_scores(grid: Grid) -> str:
     """
     rates, selected = [*grid["ERM"]], selected_rates()
     ranks, test_accuracies = {}, {}
-    for rate, cells in claims.over_rates(STUDY, "accuracy").items():
-        table = claims.means(cells)
+    for rate, cells in claims.scores_by_rate(STUDY, "accuracy").items():
+        table = claims.mean_scores(cells)
         mean_ranks = stats.friedman(table, larger_is_better=True).ranks
         methods = (all_results.NAMES.get(name, name) for name in table)
         ranks[rate] = dict(zip(methods, mean_ranks, strict=True))

@@ -1,12 +1,12 @@
-"""iOcclusion by Grad-CAM of one network, for benchmarks.distortion.
+"""Measure iOcclusion by Grad-CAM of one network, for benchmarks.distortion.
 
-Measured as jbias.evaluate does, by the suite of configs/suites/distortion.py.
+Runs the suite of configs/suites/distortion.py, as jbias.evaluate does.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,80 +20,92 @@ from jbias import data
 from jbias.configs.suites import distortion
 from jbias.evals import inference, networks, prepared_sets, probe, runner, suites
 
-SHOWN = sum(data.DATASETS["cifar10"].images.values())
+NUM_IMAGES = sum(data.DATASETS["cifar10"].images.values())
 PLAIN = "as they are"
 
 
 def measure(
     net: nn.Module, options: argparse.Namespace, setting: Setting
 ) -> dict[str, Any]:
-    """Seconds of all, and rates beside that of images as they are."""
+    """Return seconds of the suite, and rates compared with images that are not occluded.
+
+    options: command line of benchmarks.distortion. `seconds` is of a first network, which
+    compiles, and of a second. `projected` is in minutes, for all images of CIFAR-10.
+    """
     c = distortion.get_config(f"data=cifar10,root={options.root},train=train")
     with c.unlocked():
         c.measures.occlusion.update(masks=("grad_cam",), orders=("most",))
         c.run.update(precision=options.precision, devices=1)
-    asked = suites.open_suite(c, _say, only=("occlusion",))
-    classes = tuple(asked.sources["test"].classes)
+    suite = suites.open_suite(c, _print_progress, only=("occlusion",))
+    classes = tuple(suite.sources["test"].classes)
     seconds = []
     for number in range(2):
-        subject, began = _subject(net, classes, number), time.perf_counter()
-        if lacking := runner.run_suite(
-            subject, asked, epath.Path(options.folder), _say
-        ):
-            raise SystemExit(f"benchmarks: not measured: {lacking[0]}")
-        seconds.append(time.perf_counter() - began)
-    ways, stimuli = _ways(subject, asked, options.steps * setting.batch)
-    turns = measured.in_turns(ways, options.rounds, warm=1)
-    images = sum(map(len, asked.sources.values()))
-    longer, whole = max(seconds[0] - seconds[1], 0), seconds[1] / images * SHOWN
+        subject = _random_network(net, classes, number)
+        start = time.perf_counter()
+        missing = runner.run_suite(
+            subject, suite, epath.Path(options.folder), _print_progress
+        )
+        if missing:
+            raise SystemExit(f"benchmarks: not measured: {missing[0]}")
+        seconds.append(time.perf_counter() - start)
+    variants, num_stimuli = _variants(subject, suite, options.steps * setting.batch)
+    turns = measured.in_turns(variants, options.rounds, warm=1)
+    images = sum(map(len, suite.sources.values()))
+    compile_seconds = max(seconds[0] - seconds[1], 0)
+    measure_seconds = seconds[1] / images * NUM_IMAGES
     return {
         "images": images,
-        "conditions": len(asked.make_probe(asked.measures[0], "test").conditions),
+        "conditions": len(suite.make_probe(suite.measures[0], "test").conditions),
         "seconds": seconds,
         "projected": {
-            "compile": longer / 60,
-            "measure": whole / 60,
-            "all": (longer + whole) / 60,
+            "compile": compile_seconds / 60,
+            "measure": measure_seconds / 60,
+            "all": (compile_seconds + measure_seconds) / 60,
         },
-        "rates": measured.against(turns, PLAIN, dict.fromkeys(turns, stimuli)),
+        "rates": measured.against(turns, PLAIN, dict.fromkeys(turns, num_stimuli)),
     }
 
 
-def _ways(
-    subject: networks.FlaxNetwork, asked: suites.Suite, images: int
+def _variants(
+    subject: networks.FlaxNetwork, suite: suites.Suite, num_images: int
 ) -> tuple[dict[str, Callable[[], None]], int]:
-    """Ways to show so many test images under all conditions, and how many stimuli."""
-    network = subject.bind(asked.dtype, asked.devices)
-    given = prepared_sets.subsample(
-        prepared_sets.prepare(subject, asked, "test", _say), images
+    """Return functions that show test images under all conditions, and the stimuli of each.
+
+    num_images: upper bound of the test images shown.
+    """
+    network = subject.bind(suite.dtype, suite.devices)
+    prepared = prepared_sets.subsample(
+        prepared_sets.prepare(subject, suite, "test", _print_progress), num_images
     )
-    batches = [*prepared_sets.device_batches(asked, given)]
-    rules = {"": given.rules["mean_prob"]}
-    made = asked.make_probe(asked.measures[0], "test", given.classes)
+    batches = [*prepared_sets.device_batches(suite, prepared)]
+    rules = {"": prepared.rules["mean_prob"]}
+    occlusion = suite.make_probe(suite.measures[0], "test", prepared.classes)
 
-    def decide(*probes: probe.Probe) -> Callable[[], None]:
-        def way() -> None:
-            for one in probes:
-                inference.run_probe(network, one, batches, rules)
+    def run_all(probes: Sequence[probe.Probe]) -> Callable[[], None]:
+        def run() -> None:
+            for each_probe in probes:
+                inference.run_probe(network, each_probe, batches, rules)
 
-        return way
+        return run
 
-    alone = (made._replace(conditions={k: v}) for k, v in made.conditions.items())
-    ways = {
-        PLAIN: decide(probe.Probe(made.conditions, probe.identity, made.numbers)),
-        "a map an image": decide(made),
-        "a map a condition": decide(*alone),
+    identity = probe.Probe(occlusion.conditions, probe.identity, occlusion.numbers)
+    per_condition = [
+        occlusion._replace(conditions={name: condition})
+        for name, condition in occlusion.conditions.items()
+    ]
+    variants = {
+        PLAIN: run_all([identity]),
+        "a map an image": run_all([occlusion]),
+        "a map a condition": run_all(per_condition),
     }
-    return ways, len(given.index) * len(made.conditions)
+    return variants, len(prepared.index) * len(occlusion.conditions)
 
 
-def _subject(
+def _random_network(
     net: nn.Module, classes: tuple[str, ...], number: int
 ) -> networks.FlaxNetwork:
-    """A network that nobody has trained."""
+    """Return a network with random weights; number: seed of the weights."""
     name, key = f"drawn-{number}", jax.random.key(number)
-    fields = dict(run=name, algorithm="basic", variant="", model="preact_resnet18")
-    fields |= dict(train_data="cifar10", stage=0, seed=number, step=0, epoch=0.0)
     return networks.FlaxNetwork(
         name=name,
         net=net,
@@ -101,10 +113,21 @@ def _subject(
         classes=classes,
         space="names",
         digest=name,
-        fields=fields,
+        fields={
+            "run": name,
+            "algorithm": "basic",
+            "variant": "",
+            "model": "preact_resnet18",
+            "train_data": "cifar10",
+            "stage": 0,
+            "seed": number,
+            "step": 0,
+            "epoch": 0.0,
+        },
         about={},
     )
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
+    """Print a line to standard error."""
     print(line, file=sys.stderr, flush=True)

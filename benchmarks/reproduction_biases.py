@@ -87,7 +87,7 @@ def _correlations() -> str:
         )
         for bias in biases.BIASES
     ]
-    sizes = [len(frame) for frame in biases.chosen().values()]
+    sizes = [len(frame) for frame in biases.model_groups().values()]
     return f"""
 ## Biases and averages
 
@@ -104,7 +104,7 @@ bandwidth's sign; the poster does not.
 def _counts() -> str:
     rows = [
         (name, *map(str, counts.values()))
-        for name, counts in biases.significant().items()
+        for name, counts in biases.count_significant().items()
     ]
     partial = biases.partials()
     significant = partial[partial["p"] <= 0.05]
@@ -129,7 +129,7 @@ def _figures() -> str:
     best = biases.agreement()
     names = ("imagenet", "imagenet_v2", "imagenet_c", "imagenet_cbar", "imagenet_a")
     agreements = ", ".join(f"{name} {best[name]:.2f}" for name in names)
-    both = biases.rho(frame[["shape", "low_freq"]]).iloc[0, 1]
+    both = biases.spearman(frame[["shape", "low_freq"]]).iloc[0, 1]
     at = frame[frame["training"] == biases.AT]
     return f"""
 ## Figures of the text
@@ -141,7 +141,7 @@ def _figures() -> str:
   to {frame["high_freq"].max():.4f} ({frame["high_freq"].idxmax()}), among adversarially trained models to {at["high_freq"].max():.4f}.
 - The paper's text names four cut-offs, 10 to 40 %; its table averages five. The baseline's low-frequency bias is {frame.loc["tv_resnet50", "low_freq"]:.3f} over
   five, as printed (0.63), and {four:.3f} over four.
-- From the printed two decimals ρ of high-frequency bias and ID would be {biases.rounded():.3f}, not {biases.families()["all"].statistic.loc["high_freq", "ID"]:.3f}.
+- From the printed two decimals ρ of high-frequency bias and ID would be {biases.rho_of_rounded():.3f}, not {biases.families()["all"].statistic.loc["high_freq", "ID"]:.3f}.
 """
 
 
@@ -151,7 +151,7 @@ def _moved() -> str:
     for name, member in (("ID", "imagenet_real"), ("Concepts", "stylized16")):
         for title, values in (
             (name, family[name]),
-            (f"{name} without {member}", biases.without(name, member)),
+            (f"{name} without {member}", biases.correlations_without(name, member)),
         ):
             cells = [prose.format_two_decimals(values[bias]) for bias in biases.BIASES]
             rows.append((title, *cells))

@@ -56,7 +56,7 @@ def compare(algorithm: str, number: int, options, setting) -> dict:
         net, size, batch = stage.algo.net, setting.size, setting.batch
         work, kind = roofline.training(net, size, batch), jax.devices()[0].device_kind
         for one in found.values():
-            one["roofline"] = work.told(batch / one["images_per_second"], kind)
+            one["roofline"] = work.utilisation(batch / one["images_per_second"], kind)
     return found
 
 

@@ -1,11 +1,11 @@
-"""A SLURM of one's own on this machine: a controller and some nodes, without root or systemd.
+"""Start a SLURM cluster on this machine: a controller and nodes, without root or systemd.
 
     python -m benchmarks.slurm_cluster --folder=slurm --nodes=2
 
-starts it, says how to talk to it, and ends it with Ctrl-C. Needs the programs of Debian's
-packages slurm-wlm and munge. Each node is a slurmd with a name and a port of its own. The
-processes of a job on several nodes meet at the first node's name: so names are addresses
-that are all this machine's.
+starts the cluster, prints the environment variable that finds it, and ends it with Ctrl-C.
+Needs the programs of Debian's packages slurm-wlm and munge. Each node is a slurmd with a
+name and a port of its own. The processes of a job on several nodes meet at the first
+node's name, so names are loopback addresses, which all belong to this machine.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -59,12 +59,12 @@ _NODE = "NodeName={name} NodeHostname={host} NodeAddr={name} Port={port} CPUs={c
 
 
 def node(number: int) -> str:
-    """The name of a node, from 0."""
+    """Return the name of node `number`, counted from 0."""
     return f"127.0.0.{number + 1}"
 
 
 def missing() -> list[str]:
-    """The programs that are not here."""
+    """Return the names of required programs that are not installed."""
     return [name for name in PROGRAMS if not shutil.which(name, path=_PATH)]
 
 
@@ -72,13 +72,13 @@ def missing() -> list[str]:
 def started(
     folder: pathlib.Path, *, nodes: int = 2, cores: int = 1
 ) -> Iterator[dict[str, str]]:
-    """Starts the daemons in a new folder; yields the environment that finds them.
+    """Start the daemons in a new folder, yield the environment that finds them, end them.
 
-    Nodes are called as `node` says; `cores` is what each tells that it has.
+    Names of nodes come from `node`. cores: CPU cores that each node announces.
     """
     folder = folder.resolve()
     (folder / "state").mkdir(parents=True)
-    folder.chmod(0o755)  # munged wants it so.
+    folder.chmod(0o755)  # munged refuses other modes.
     names = [node(i) for i in range(nodes)]
     conf = folder / "slurm.conf"
     conf.write_text(_configuration(folder, names, cores))
@@ -103,7 +103,7 @@ def started(
 
 
 def _cancel_all(environment: dict[str, str]) -> None:
-    """Leaves no process of a job behind."""
+    """Cancel all jobs of this user, and wait until none is left."""
 
     def call(*command: str) -> bytes:
         return subprocess.run(
@@ -117,11 +117,12 @@ def _cancel_all(environment: dict[str, str]) -> None:
 
 
 def _configuration(folder: pathlib.Path, names: list[str], cores: int) -> str:
+    """Return the text of slurm.conf."""
     host = platform.node().partition(".")[0]
-    free = _free_ports(len(names) + 1)
-    told = {"host": host, "user": getpass.getuser(), "folder": folder}
-    lines = [_CONF.format(port=free[0], **told)]
-    for name, port in zip(names, free[1:], strict=True):
+    ports = _free_ports(len(names) + 1)
+    user = getpass.getuser()
+    lines = [_CONF.format(port=ports[0], host=host, user=user, folder=folder)]
+    for name, port in zip(names, ports[1:], strict=True):
         lines.append(_NODE.format(name=name, host=host, port=port, cores=cores) + "\n")
     joined = ",".join(names)
     lines.append(f"PartitionName=all Nodes={joined} Default=YES MaxTime=INFINITE\n")
@@ -129,28 +130,37 @@ def _configuration(folder: pathlib.Path, names: list[str], cores: int) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
+    """Return numbers of ports that are free at this moment."""
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in found]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for unbound in sockets:
+            unbound.bind(("127.0.0.1", 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 def _munge(folder: pathlib.Path, daemons: list[subprocess.Popen]) -> None:
+    """Start munged, which authenticates SLURM's messages, and wait for its socket."""
     key = folder / "munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
-    places = {"key-file": key, "socket": folder / "munge.sock"}
-    places |= {"pid-file": folder / "munged.pid", "seed-file": folder / "munge.seed"}
-    flags = [f"--{name}={path}" for name, path in places.items()]
-    command = ["munged", "--foreground", "--force", *flags]
+    munge_socket = folder / "munge.sock"
+    command = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--key-file={key}",
+        f"--socket={munge_socket}",
+        f"--pid-file={folder / 'munged.pid'}",
+        f"--seed-file={folder / 'munge.seed'}",
+    ]
     _start(command, folder, {**os.environ, "PATH": _PATH}, daemons)
-    _until(places["socket"].exists, "munged opens no socket")
+    _until(munge_socket.exists, "munged opens no socket")
 
 
 def _start(
     command: list[str], folder: pathlib.Path, environment: dict[str, str], daemons: list
 ) -> None:
+    """Start a daemon, and append its process to `daemons`."""
     with (folder / "daemons.log").open("ab") as log:
         daemons.append(
             subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -158,28 +168,29 @@ def _start(
 
 
 def _await(environment: dict[str, str], names: list[str]) -> None:
-    def ready() -> bool:
+    """Wait until all nodes are idle."""
+
+    def is_ready() -> bool:
         command = ["sinfo", "--noheader", "--Node", "--format=%t"]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False
         )
         return done.stdout.split() == ["idle"] * len(names)
 
-    _until(ready, "the nodes are not idle")
+    _until(is_ready, "the nodes are not idle")
 
 
-def _until(holds, otherwise: str, seconds: float = 60.0) -> None:
-    began = time.monotonic()
-    while not holds():
-        if time.monotonic() - began > seconds:
-            raise RuntimeError(
-                f"slurm: {otherwise} after {seconds:.0f} s; see its logs"
-            )
+def _until(is_met: Callable[[], bool], failure: str, seconds: float = 60.0) -> None:
+    """Wait for a condition; raise RuntimeError with `failure` after `seconds`."""
+    start = time.monotonic()
+    while not is_met():
+        if time.monotonic() - start > seconds:
+            raise RuntimeError(f"slurm: {failure} after {seconds:.0f} s; see its logs")
         time.sleep(0.2)
 
 
-def call(*command: str, environment: Mapping[str, str]) -> str:
-    """What a command wrote; ends the benchmark where it fails."""
+def call(command: Sequence[str], *, environment: Mapping[str, str]) -> str:
+    """Run a command; return its output, or raise SystemExit if it fails."""
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -190,27 +201,39 @@ def call(*command: str, environment: Mapping[str, str]) -> str:
     return done.stdout + done.stderr
 
 
-def event(began: float, what: str, job: str = "") -> dict[str, Any]:
-    """What happened to a job, and when; tells it."""
-    seconds = round(time.monotonic() - began, 1)
-    print(f"{seconds:7.1f} s {job} {what}", file=sys.stderr, flush=True)
-    return {"seconds": seconds, "job": job, "what": what}
+def event(start: float, description: str, job: str = "") -> dict[str, Any]:
+    """Print an event and return it, with the seconds since `start`."""
+    seconds = round(time.monotonic() - start, 1)
+    print(f"{seconds:7.1f} s {job} {description}", file=sys.stderr, flush=True)
+    return {"seconds": seconds, "job": job, "what": description}
 
 
-def again(
+def train_again(
     run: pathlib.Path, other: pathlib.Path, environment: Mapping[str, str]
 ) -> None:
-    """Trains a trial of a search once more, in one process and another workdir."""
+    """Train a trial of a sweep again, in one process, in workdir `other`."""
     with (run.parent / "trials.csv").open(newline="") as file:
         rows = {row["trial"]: row["command"] for row in csv.DictReader(file)}
     _, *words, _ = shlex.split(rows[run.name])
-    call(sys.executable, *words, f"--workdir={other}", environment=environment)
+    command = [sys.executable, *words, f"--workdir={other}"]
+    call(command, environment=environment)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=pathlib.Path, required=True)
-    parser.add_argument("--nodes", type=int, default=2)
+    """Run a cluster until Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder",
+        type=pathlib.Path,
+        required=True,
+        metavar="DIR",
+        help="new folder for SLURM's files",
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=2, help="number of nodes (default: 2)"
+    )
     args = parser.parse_args()
     with started(args.folder, nodes=args.nodes) as environment:
         print(f"export SLURM_CONF={environment['SLURM_CONF']}", flush=True)

@@ -1,4 +1,4 @@
-"""One run on two of three nodes of a real SLURM: a process is killed, a node drained.
+"""Train one run on two of three nodes of a real SLURM: kill a process, drain a node.
 
 Part of `python -m benchmarks.slurm`. The run's records are compared with those of the
 same run trained by one process.
@@ -24,119 +24,155 @@ CONFIG = (
 )
 
 
-def scenario(folder: pathlib.Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """Submits, kills, drains, waits and compares; what was seen."""
-    runs, began = folder / "runs", time.monotonic()
-    run = (*slurm_cluster.PYTHON, "launch.sweep", "run", *CONFIG, f"--workdir={runs}")
-    submitted = slurm_cluster.call(*run, "--on=slurm:nodes=2,warn=60", environment=env)
+def run_on_two_nodes(folder: pathlib.Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Train a run on two nodes with interruptions; return events and differences.
+
+    The differences are from the same run trained by one process. folder: new folder. env:
+    environment that finds the cluster.
+    """
+    runs, start = folder / "runs", time.monotonic()
+    submitted = slurm_cluster.call(
+        [
+            *slurm_cluster.PYTHON,
+            "launch.sweep",
+            "run",
+            *CONFIG,
+            f"--workdir={runs}",
+            "--on=slurm:nodes=2,warn=60",
+        ],
+        environment=env,
+    )
     ((_, name),) = re.findall(r"job (\S+): (\S+)", submitted)
-    events = [*watched(runs / name, env, began)]
-    wall = time.monotonic() - began
-    query = ("launch.sweep", "status", f"--workdir={runs}")
-    slurm_cluster.call(*slurm_cluster.PYTHON, *query, environment=env)
-    slurm_cluster.again(runs / name, folder / "unbroken", env)
+    events = [*watch(runs / name, env, start)]
+    wall_seconds = time.monotonic() - start
+    slurm_cluster.call(
+        [*slurm_cluster.PYTHON, "launch.sweep", "status", f"--workdir={runs}"],
+        environment=env,
+    )
+    slurm_cluster.train_again(runs / name, folder / "unbroken", env)
     log = (runs / name / "log.txt").read_text().replace(str(folder), "...")
     return {
         "job": name,
         "state": status.read(runs / name).phase,
         "events": events,
-        "wall_seconds": wall,
+        "wall_seconds": wall_seconds,
         "log": [line for line in log.splitlines() if " images of " not in line],
-        **compared(runs / name, folder / "unbroken"),
+        **compare_records(runs / name, folder / "unbroken"),
     }
 
 
-def watched(
-    workdir: pathlib.Path, env: Mapping[str, str], began: float
+def watch(
+    workdir: pathlib.Path, env: Mapping[str, str], start: float
 ) -> Iterator[dict[str, Any]]:
-    """Yields what happens to the job; kills process 1, then drains its node."""
-    before, killed, drained = "", 0, False
-    while time.monotonic() - began < LIMIT:
-        asked = ("squeue", "--noheader", "--format=%A|%T|%N")
-        told = slurm_cluster.call(*asked, environment=env).strip()
-        number, state, where = told.split("|") if told else ("", "ended", "")
-        now = f"{state.lower()} {where}".strip()
-        if now != before:
-            yield slurm_cluster.event(began, now)
-            before = now
-        if not told:
+    """Yield each change of the job's state until the job is gone.
+
+    Kills process 1 after the first evaluation, then drains the last node and requeues the
+    job after the next evaluation. start: time.monotonic() of the submission.
+    """
+    last_state, evaluations_at_kill, is_drained = "", 0, False
+    query = ["squeue", "--noheader", "--format=%A|%T|%N"]
+    while time.monotonic() - start < LIMIT:
+        line = slurm_cluster.call(query, environment=env).strip()
+        job, state, nodes = line.split("|") if line else ("", "ended", "")
+        described = f"{state.lower()} {nodes}".strip()
+        if described != last_state:
+            yield slurm_cluster.event(start, described)
+            last_state = described
+        if not line:
             return
-        seen = len(status.validation_curve(workdir))
-        if not killed and state == "RUNNING" and seen:
-            killed = seen
-            pid = process_of(number, 1)
+        num_evaluations = len(status.validation_curve(workdir))
+        is_running = state == "RUNNING"
+        if not evaluations_at_kill and is_running and num_evaluations:
+            evaluations_at_kill = num_evaluations
+            pid = process_of(job, 1)
             os.kill(pid, signal.SIGKILL)
-            yield slurm_cluster.event(began, f"process 1 (pid {pid}) killed")
-        elif killed and not drained and state == "RUNNING" and seen > killed:
-            drained = True
-            last = nodes_of(where, env)[-1]
-            drain = ("update", f"nodename={last}", "state=drain", "reason=test")
-            slurm_cluster.call("scontrol", *drain, environment=env)
-            yield slurm_cluster.event(began, f"{last} drained")
-            slurm_cluster.call("scontrol", "requeue", number, environment=env)
-            yield slurm_cluster.event(began, "requeued")
+            yield slurm_cluster.event(start, f"process 1 (pid {pid}) killed")
+        elif (
+            evaluations_at_kill
+            and not is_drained
+            and is_running
+            and num_evaluations > evaluations_at_kill
+        ):
+            is_drained = True
+            last_node = host_names(nodes, env)[-1]
+            slurm_cluster.call(
+                [
+                    "scontrol",
+                    "update",
+                    f"nodename={last_node}",
+                    "state=drain",
+                    "reason=test",
+                ],
+                environment=env,
+            )
+            yield slurm_cluster.event(start, f"{last_node} drained")
+            slurm_cluster.call(["scontrol", "requeue", job], environment=env)
+            yield slurm_cluster.event(start, "requeued")
         time.sleep(0.3)
     raise SystemExit(f"benchmarks.slurm: not done after {LIMIT:.0f} s")
 
 
 def process_of(job: str, number: int) -> int:
-    """The process id of a run's process `number` in a job on this machine."""
-    told = {f"SLURM_JOB_ID={job}", f"SLURM_PROCID={number}"}
+    """Return the process id of a run's process `number` in a job on this machine."""
+    wanted = {f"SLURM_JOB_ID={job}", f"SLURM_PROCID={number}"}
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_text().split("\0")
-            given = {*(path / "environ").read_text().split("\0")}
+            environment = {*(path / "environ").read_text().split("\0")}
         except (OSError, UnicodeDecodeError):
-            continue  # Gone, or another's.
-        if "jbias.main" in words and told <= given:
+            continue  # The process has ended, or belongs to another user.
+        if "jbias.main" in words and wanted <= environment:
             return int(path.name)
     raise SystemExit(f"benchmarks.slurm: job {job} has no process {number}")
 
 
-def nodes_of(where: str, env: Mapping[str, str]) -> list[str]:
-    """The nodes of a list as SLURM writes it."""
-    show = ("scontrol", "show", "hostnames", where)
-    return slurm_cluster.call(*show, environment=env).split()
+def host_names(nodes: str, env: Mapping[str, str]) -> list[str]:
+    """Return the node names of a list in SLURM's short notation, such as n[1-3]."""
+    command = ["scontrol", "show", "hostnames", nodes]
+    return slurm_cluster.call(command, environment=env).split()
 
 
-def compared(one: pathlib.Path, other: pathlib.Path) -> dict[str, Any]:
-    """How far the records of two runs are apart, which must be the same ones."""
-    ours, theirs = (_records(run) for run in (one, other))
+def compare_records(run: pathlib.Path, other: pathlib.Path) -> dict[str, Any]:
+    """Return the largest differences between the records of two runs.
+
+    Raises SystemExit if the runs have records of different seeds, steps or metrics.
+    """
+    ours, theirs = _records(run), _records(other)
     if ours.keys() != theirs.keys():
-        raise SystemExit("benchmarks.slurm: the runs have other records")
+        raise SystemExit("benchmarks.slurm: the runs have different records")
     counts, losses, norms = [0], [0.0], [0.0]
     for key, record in ours.items():
         twin = theirs[key]
         if record.metric == "accuracy":
             counts.append(abs(record.count - twin.count))
         elif record.dataset == "train":
-            apart = norms if "norm" in record.metric else losses
-            apart.append(abs(record.value - twin.value) / abs(twin.value))
+            differences = norms if "norm" in record.metric else losses
+            differences.append(abs(record.value - twin.value) / abs(twin.value))
     return {
         "records": len(ours),
-        "images_apart": max(counts),  # In any of the accuracies.
-        "losses_apart": max(losses),  # Relative,
-        "norms_apart": max(norms),  # as are those of gradients.
+        "images_apart": max(counts),  # Of any accuracy.
+        "losses_apart": max(losses),  # Relative.
+        "norms_apart": max(norms),  # Relative, of gradients.
     }
 
 
 def _records(run: pathlib.Path) -> dict[tuple, results.Record]:
-    paths = sorted(run.glob("evals/*.jsonl"))
-    found = [results.loads(p.read_text("utf-8"), where=str(p)) for p in paths]
-    return {
-        (r.seed, r.step, r.dataset, r.condition, r.metric): r
-        for some in found
-        for r in some
-    }
+    """Return a run's records by seed, step, data set, condition and metric."""
+    records = {}
+    for path in sorted(run.glob("evals/*.jsonl")):
+        for r in results.loads(path.read_text("utf-8"), where=str(path)):
+            records[r.seed, r.step, r.dataset, r.condition, r.metric] = r
+    return records
 
 
-def summary(told: Mapping[str, Any]) -> str:
-    """What was seen, in words."""
+def summary(measures: Mapping[str, Any]) -> str:
+    """Return the result of `run_on_two_nodes` as a paragraph."""
     return (
-        f"{told['job']}, `--on=slurm:nodes=2`, on two of three nodes: {told['state']} "
-        f"after {told['wall_seconds']:.0f} s. Of its {told['records']} records, beside "
-        "those of the same run trained by one process without a break, no accuracy is "
-        f"more than {told['images_apart']} image(s) apart, no loss more than "
-        f"{told['losses_apart']:.1e} of itself, and no norm of gradients more than "
-        f"{told['norms_apart']:.1e}."
+        f"{measures['job']}, `--on=slurm:nodes=2`, on two of three nodes: {measures['state']} "
+        f"after {measures['wall_seconds']:.0f} s. Its {measures['records']} "
+        "records were compared with those of the same run, trained by one process "
+        "without interruption. Accuracies differ by at most "
+        f"{measures['images_apart']} image(s), losses by at most a relative "
+        f"{measures['losses_apart']:.1e}, and norms of gradients by at most a relative "
+        f"{measures['norms_apart']:.1e}."
     )

@@ -74,7 +74,7 @@ def main() -> None:
         step = statistics.median(seconds["erm"]) / options.steps / options.seeds
         net = trainers["erm"].stage.algo.net
         work = roofline.training(net, setting.size, setting.batch)
-        limits = work.told(step, jax.devices()[0].device_kind)
+        limits = work.utilisation(step, jax.devices()[0].device_kind)
         results["roofline"] = limits
         text += "\n" + roofline.markdown("ERM, a step of one seed", limits)
     measured.write(

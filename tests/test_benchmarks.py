@@ -49,9 +49,9 @@ def test_work_is_what_is_published():
     assert work.flops == pytest.approx(2 * 3 * 2 * 4.089e9, rel=1e-3)
     activations, weights = 5 * 2 * 11.114e6 * 2, 20 * 25.557e6
     assert work.bytes == pytest.approx(activations + weights, rel=2e-3)
-    told = work.told(0.1, "NVIDIA H200")
+    told = work.utilisation(0.1, "NVIDIA H200")
     assert told["share_of_flops"] == pytest.approx(work.flops / 0.1 / 989e12)
-    assert "share_of_flops" not in work.told(0.1, "cpu")
+    assert "share_of_flops" not in work.utilisation(0.1, "cpu")
 
 
 def test_a_projection_is_the_protocol_s_images_over_the_rates():
@@ -61,12 +61,17 @@ def test_a_projection_is_the_protocol_s_images_over_the_rates():
         name: {"images_per_second": rate}
         for name, rate in (("basic", 500.0), ("evaluation", 2000.0))
     }
-    longer = {"basic": 90.0, "evaluation": 30.0}
-    told = distortion.projected(config, 5, rates, longer, "basic")
-    assert told["train"] == pytest.approx(5 * 200 * 382 * 128 / 500 / 60)
-    assert told["evaluation"] == pytest.approx(5 * 40 * 11_000 / 2000 / 60)
-    assert told["compile"] == 2.0
-    assert told["all"] == pytest.approx(sum([*told.values()][:3]))
+    minutes = distortion.project_minutes(
+        config,
+        num_seeds=5,
+        rates=rates,
+        compile_seconds={"basic": 90.0, "evaluation": 30.0},
+        method="basic",
+    )
+    assert minutes["train"] == pytest.approx(5 * 200 * 382 * 128 / 500 / 60)
+    assert minutes["evaluation"] == pytest.approx(5 * 40 * 11_000 / 2000 / 60)
+    assert minutes["compile"] == 2.0
+    assert minutes["all"] == pytest.approx(sum([*minutes.values()][:3]))
 
 
 DISTORTION = (

@@ -184,7 +184,7 @@ def test_pairs(setting, capped, off, mean, least, difference):
 @pytest.mark.slow
 def test_correlations_are_scipys_and_the_oracles():
     for row in ORACLE.itertuples():
-        frame = biases.chosen()[row.models]
+        frame = biases.model_groups()[row.models]
         rho = biases.families()[row.models].statistic.loc[row.bias, row.category]
         assert len(frame) == row.n
         theirs = scipy.stats.spearmanr(frame[row.bias], frame[row.category]).statistic
@@ -246,7 +246,7 @@ def test_categories():
 
 def test_figures_of_the_text():
     frame = biases.models()
-    assert biases.rho(frame[["shape", "low_freq"]]).iloc[0, 1] == pytest.approx(
+    assert biases.spearman(frame[["shape", "low_freq"]]).iloc[0, 1] == pytest.approx(
         0.66, abs=0.005
     )
     best = biases.agreement().round(2)
@@ -270,21 +270,21 @@ def test_figures_of_the_text():
     )
     assert frame.loc[frame["training"] == biases.AT, "high_freq"].max() <= 0.01
     full = biases.families()["all"].statistic.loc["high_freq", "ID"]
-    assert (full, biases.rounded()) == pytest.approx((0.649, 0.629), abs=5e-4)
+    assert (full, biases.rho_of_rounded()) == pytest.approx((0.649, 0.629), abs=5e-4)
 
 
 def test_anomalies():
     """Wrong denominators, to a thousandth of an image; and what they move."""
     assert max(biases.granularity().values()) < 1e-3
-    concepts = biases.without("Concepts", "stylized16")
+    concepts = biases.correlations_without("Concepts", "stylized16")
     assert concepts["shape"] == pytest.approx(-0.124, abs=5e-4)
-    assert biases.without("ID", "imagenet_real")["shape"] == pytest.approx(
+    assert biases.correlations_without("ID", "imagenet_real")["shape"] == pytest.approx(
         -0.774, abs=5e-4
     )
 
 
 def test_how_many_correlations_remain():
-    assert biases.significant() == {
+    assert biases.count_significant() == {
         "all": {"pvalue": 15, "holm": 11, "bh": 12},
         "AT": {"pvalue": 12, "holm": 8, "bh": 12},
         "nonAT": {"pvalue": 13, "holm": 8, "bh": 12},

@@ -134,7 +134,7 @@ def test_claims_stand_on_the_page_as_its_command_wrote_them():
 
 def test_shares_of_redrawn_seeds_are_those_of_single_tables():
     """Each draw is decided as `jbias.stats` decides its table, and the README quotes it."""
-    scores = claims.committed("shapes", "accuracy")
+    scores = claims.study_scores("shapes", "accuracy")
     methods, up = list(scores), dict(larger_is_better=True)
     (ranks,) = claims.redrawn_ranks(scores, draws=20)
     pair = claims.Above("erm (cae)", "erm")
@@ -158,7 +158,7 @@ def test_shares_of_redrawn_seeds_are_those_of_single_tables():
         ]
         expected[2] = expected[2] if ahead[methods.index("erm (edsr)")] > 0 else 1
         np.testing.assert_allclose(told, expected, rtol=1e-6, atol=1e-12)
-    share = claims.stands(pair, scores, draws=8000)
+    share = claims.share_significant(pair, scores, draws=8000)
     told = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
     quoted = int(re.search(r"CAE\) ranks above ERM \| 0.021 \| (\d+) %", told)[1])
     assert (
@@ -174,7 +174,7 @@ def test_pairs_of_seeds_are_tested_as_scipy_tests_them():
     rng = np.random.default_rng(0)
     differences = rng.normal(0.4, 1, (30, 9))
     differences[10:] = np.round(differences[10:] * 2) / 2  # Ties and zeros.
-    told = claims.paired(differences)
+    told = claims.wilcoxon_pvalues(differences)
     for row, p in zip(differences[:10], told, strict=False):
         expected = scipy.stats.wilcoxon(row).pvalue if np.median(row) > 0 else 1
         assert abs(p - expected) < 1e-12
