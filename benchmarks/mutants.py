@@ -1,17 +1,18 @@
-"""Which small faults, put into the code at random, the tests notice.
+"""Mutation test: put small faults into the code at random, and count those that tests find.
 
     python -m benchmarks.mutants [--count=80] [--seed=0] [--marks="not slow"] [--out=DIR]
         [--again]
 
-Each mutant is one change in one of the modules below: a comparison, an operator, a constant,
-a condition or a statement that goes. It is made in a copy of the checkout, and the tests
-run until the first fails: files that bear its module's name first, then those that name it
-and all of its room (for the path of training those of both rooms, and what a run as a whole
-shows). The test that fails must pass without the mutant, or all ends there. A mutant that
-changes no behaviour (an equivalent one) survives rightly; whoever reads the table decides.
-Tests that were written for mutants of one seed flatter that seed: take another. Writes
-mutants.json as it goes on, from which a run that was stopped goes on, and mutants.md. With
---again those that were not killed are judged anew, as after tests were added.
+Each mutant is one change in one of the modules below: a comparison, an operator, a
+constant, a condition, or a deleted statement. It is made in a copy of the checkout, where
+the tests run until the first failure: first the files named after the module, then those
+that mention it and all of its folder (for the training path the tests of both its folders,
+and those of whole runs). A test that fails is run again without the mutant and must pass;
+if it fails, the command ends. A mutant that changes no behaviour (an equivalent mutant)
+survives rightly; the reader of the table must decide. Tests written for the mutants of one
+seed bias the result for that seed, so use another. Writes mutants.json after each mutant,
+from which an interrupted command continues, and mutants.md. --again tests the mutants that
+were not killed once more, for example after tests were added.
 """
 
 import argparse
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
 AREAS = {
@@ -42,14 +43,14 @@ AREAS = {
     "evals": ("evals/*.py",),
     "stats": ("stats/*.py",),
 }
-# Beside those that name a module: what a run as a whole shows.
-WHOLE = (
+# Tests of whole runs, for the areas of the training path.
+RUN_TESTS = (
     "tests/test_train.py",
     "tests/test_resume.py",
     "tests/test_preemption.py",
     "tests/test_damage.py",
 )
-RUNS = ("step", "seeds", "order", "checkpoint", "records")
+RUN_AREAS = ("step", "seeds", "order", "checkpoint", "records")
 _COMPARE = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -76,66 +77,115 @@ _OPERATE = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("mutants", description=__doc__)
-    parser.add_argument("--count", type=int, default=80)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--marks", default="not slow", help="of the tests that run")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for each mutant")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/mutants")
-    parser.add_argument("--again", action="store_true")
+    """Test all mutants, and write mutants.json and mutants.md."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--count",
+        type=int,
+        default=80,
+        help="number of mutants over all areas (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="seed of the sample (default: %(default)s)")
+    add(
+        "--marks",
+        default="not slow",
+        help="pytest's -m: marks of the tests to run (default: %(default)s)",
+    )
+    add(
+        "--seconds",
+        type=float,
+        default=300.0,
+        help="time limit for the tests of a mutant (default: %(default)s)",
+    )
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=ROOT / "build/mutants",
+        metavar="DIR",
+        help="folder for the results (default: build/mutants)",
+    )
+    add(
+        "--again",
+        action="store_true",
+        help="test mutants again that were not killed before",
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "mutants.json"
-    kept = json.loads(path.read_text()) if path.exists() else []
-    before = {_which(row): row for row in kept}
+    finished = json.loads(path.read_text()) if path.exists() else []
+    row_by_id = {_mutant_id(row): row for row in finished}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "jbias"
-        shutil.copytree(ROOT, copy, ignore=_left_out)
-        for row in mutants(args.count, args.seed):
-            found = before.get(_which(row))
-            if found is None or (args.again and _alive(found)):
-                found = {**row, **_judge(copy, row, args.marks, args.seconds)}
-                print(len(rows) + 1, row["file"], row["line"], found["end"], flush=True)
-            rows.append(found)
+        shutil.copytree(ROOT, copy, ignore=_ignored)
+        for mutant in draw_mutants(args.count, args.seed):
+            row = row_by_id.get(_mutant_id(mutant))
+            if row is None or (args.again and _is_alive(row)):
+                row = {**mutant, **_test(copy, mutant, args.marks, args.seconds)}
+                print(len(rows) + 1, row["file"], row["line"], row["end"], flush=True)
+            rows.append(row)
             path.write_text(json.dumps(rows, indent=1))
-    asked = f"--count={args.count} --seed={args.seed} --seconds={args.seconds:g}"
-    made = f"`python -m benchmarks.mutants {asked}`, {datetime.date.today()}."
-    (args.out / "mutants.md").write_text(f"{_page(rows)}\n{made}\n")
+    flags = f"--count={args.count} --seed={args.seed} --seconds={args.seconds:g}"
+    source = f"`python -m benchmarks.mutants {flags}`, {datetime.date.today()}."
+    (args.out / "mutants.md").write_text(f"{_page(rows)}\n{source}\n")
 
 
-def _which(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells a mutant from others, also where the code around it has changed."""
+def _mutant_id(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a key that identifies a mutant, by its file, span and change."""
     return tuple(row[key] for key in ("area", "file", "start", "end_at", "old", "new"))
 
 
-def _alive(row: dict[str, Any]) -> bool:
+def _is_alive(row: dict[str, Any]) -> bool:
+    """Return True if no test killed the mutant."""
     return not row["end"].startswith("killed")
 
 
-def _left_out(folder: str, names: list[str]) -> set[str]:
-    """What no test needs, of the checkout's top."""
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    """Return names at the top of the checkout that tests do not need (for copytree)."""
+    if pathlib.Path(folder) != ROOT:
+        return set()
     patterns = (".git", ".venv*", "build", "runs", "*.egg-info")
-    top = pathlib.Path(folder) == ROOT
-    return {n for p in patterns for n in fnmatch.filter(names, p)} if top else set()
+    return {n for pattern in patterns for n in fnmatch.filter(names, pattern)}
 
 
-def mutants(count: int, seed: int) -> list[dict[str, Any]]:
-    """As many of each area, each at a random place of all that its files have."""
-    draw, chosen = random.Random(seed), []
+def draw_mutants(count: int, seed: int) -> list[dict[str, Any]]:
+    """Return random mutants, the same number of each area."""
+    rng, mutants = random.Random(seed), []
     for area, patterns in AREAS.items():
         files = [f for p in patterns for f in sorted((ROOT / "jbias").glob(p))]
-        places = [(f, *one) for f in files for one in _places(f.read_text())]
-        for file, line, start, end, new in draw.sample(places, count // len(AREAS)):
-            name = file.relative_to(ROOT).as_posix()
-            old = file.read_text()[start:end]
-            where = dict(area=area, file=name, line=line, start=start, end_at=end)
-            chosen.append({**where, "old": old, "new": new})
-    return chosen
+        changes = [
+            (file, change) for file in files for change in _changes(file.read_text())
+        ]
+        for file, change in rng.sample(changes, count // len(AREAS)):
+            mutant = {
+                "area": area,
+                "file": file.relative_to(ROOT).as_posix(),
+                "line": change.line,
+                "start": change.start,
+                "end_at": change.end,
+                "old": file.read_text()[change.start : change.end],
+                "new": change.new,
+            }
+            mutants.append(mutant)
+    return mutants
 
 
-def _places(text: str) -> Iterator[tuple[int, int, int, str]]:
-    """Line, span and replacement of each change that could be made."""
+class _Change(NamedTuple):
+    """A possible mutation: text[start:end], on a line counted from 1, becomes `new`."""
+
+    line: int
+    start: int
+    end: int
+    new: str
+
+
+def _changes(text: str) -> Iterator[_Change]:
+    """Yield the possible mutations in the functions of a module's source."""
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -145,85 +195,109 @@ def _places(text: str) -> Iterator[tuple[int, int, int, str]]:
         return first, starts[node.end_lineno - 1] + node.end_col_offset
 
     tree = ast.parse(text)
-    documents = {
+    docstrings = {
         id(node.body[0])
         for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         and ast.get_docstring(node, clean=False) is not None
     }
-    inside = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
-    for node in {
-        id(n): n for f in inside for b in f.body for n in ast.walk(b)
-    }.values():
-        if id(node) in documents or not hasattr(node, "lineno"):
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    nodes = {
+        id(node): node
+        for function in functions
+        for statement in function.body
+        for node in ast.walk(statement)
+    }
+    for node in nodes.values():
+        if id(node) in docstrings or not hasattr(node, "lineno"):
             continue
         a, b = span(node)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             left, right = span(node.left)[1], span(node.comparators[0])[0]
             sign = _COMPARE[type(node.ops[0])]
             if re.fullmatch(r"[\s<>=!a-z]+", text[left:right]):
-                yield node.lineno, left, right, f" {sign} "
+                yield _Change(node.lineno, left, right, f" {sign} ")
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATE:
             left, right = span(node.left)[1], span(node.right)[0]
             if re.fullmatch(r"[\s+*/%&|-]+", text[left:right]):
-                yield node.lineno, left, right, f" {_OPERATE[type(node.op)]} "
+                yield _Change(node.lineno, left, right, f" {_OPERATE[type(node.op)]} ")
         elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
             new = not node.value if type(node.value) is bool else node.value + 1
-            yield node.lineno, a, b, repr(new)
+            yield _Change(node.lineno, a, b, repr(new))
         elif isinstance(node, ast.BoolOp):
             first, second = node.values[:2]
             left, right = span(first)[1], span(second)[0]
             sign = "or" if isinstance(node.op, ast.And) else "and"
             if re.fullmatch(r"\s*(and|or)\s*", text[left:right]):
-                yield node.lineno, left, right, f" {sign} "
+                yield _Change(node.lineno, left, right, f" {sign} ")
         elif isinstance(node, ast.If | ast.IfExp):
             a, b = span(node.test)
-            yield node.lineno, a, b, f"(not ({text[a:b]}))"
+            yield _Change(node.lineno, a, b, f"(not ({text[a:b]}))")
         elif isinstance(node, ast.Expr | ast.AugAssign):
-            yield node.lineno, a, b, "pass"
+            yield _Change(node.lineno, a, b, "pass")
 
 
-def _judge(
-    copy: pathlib.Path, row: dict[str, Any], marks: str, seconds: float
+def _test(
+    copy: pathlib.Path, mutant: dict[str, Any], marks: str, seconds: float
 ) -> dict[str, Any]:
-    """How the tests of a mutant end, and after how long."""
-    path = copy / row["file"]
+    """Run the tests of a mutant; return how they ended, their number and seconds.
+
+    copy: folder of the checkout's copy. marks: pytest's -m. seconds: time limit.
+    """
+    path = copy / mutant["file"]
     text = path.read_text()
-    path.write_text(text[: row["start"]] + row["new"] + text[row["end_at"] :])
-    tests = _tests(copy, row)
+    start, end = mutant["start"], mutant["end_at"]
+    path.write_text(text[:start] + mutant["new"] + text[end:])
+    tests = _test_files(copy, mutant)
     began = time.monotonic()
     try:
         done = _pytest(copy, marks, tests, seconds)
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-        end = f"killed by {failed[1]}" if failed else "survived"
-        if done.returncode not in (0, 1, 2) or done.returncode and not failed:
-            end = f"killed: pytest ended with {done.returncode}"
+        outcome = f"killed by {failed[1]}" if failed else "survived"
+        if done.returncode not in (0, 1, 2) or (done.returncode and not failed):
+            outcome = f"killed: pytest ended with {done.returncode}"
     except subprocess.TimeoutExpired:
-        failed, end = None, f"no failure in {seconds:.0f} s"
+        failed, outcome = None, f"no failure in {seconds:.0f} s"
     finally:
         path.write_text(text)
-    took = round(time.monotonic() - began)
-    if failed and failed[1] not in _SOUND:
+    test_seconds = round(time.monotonic() - began)
+    if failed and failed[1] not in _PASSING:
         if _pytest(copy, marks, [failed[1].partition("[")[0]], None).returncode:
-            raise SystemExit(f"mutants: {failed[1]} fails without a mutant; mend it")
-        _SOUND.add(failed[1])
-    return {"end": end, "tests": len(tests), "seconds": took}
+            raise SystemExit(
+                f"mutants: {failed[1]} fails without a mutant; fix it first"
+            )
+        _PASSING.add(failed[1])
+    return {"end": outcome, "tests": len(tests), "seconds": test_seconds}
 
 
-_SOUND: set[str] = set()  # Tests that were seen to pass without a mutant.
+_PASSING: set[str] = set()  # Tests that have passed without a mutant.
 
 
 def _pytest(
     copy: pathlib.Path, marks: str, tests: list[str], seconds: float | None
 ) -> subprocess.CompletedProcess:
-    """Runs tests of the copy until the first fails."""
-    command = [sys.executable, "-m", "pytest", "-xq", "-m", marks]
-    paths = dict(PYTHONPATH=str(copy), JAX_PLATFORMS="cpu", PYTHONDONTWRITEBYTECODE="1")
-    fast = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+    """Run tests of the copy until the first fails; return the finished process."""
+    xla_flags = os.environ.get("XLA_FLAGS", "")
     return subprocess.run(
-        [*command, "-p", "no:cacheprovider", *tests],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-xq",
+            "-m",
+            marks,
+            "-p",
+            "no:cacheprovider",
+            *tests,
+        ],
         cwd=copy,
-        env={**os.environ, **paths, "XLA_FLAGS": fast},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(copy),
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "XLA_FLAGS": f"{xla_flags} --xla_backend_optimization_level=0",
+        },
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -231,30 +305,32 @@ def _pytest(
     )
 
 
-def _tests(copy: pathlib.Path, row: dict[str, Any]) -> list[str]:
-    """The test files of a mutant's module, those that bear its name first."""
-    module = pathlib.Path(row["file"])
-    room, name = module.parent.name, module.stem
+def _test_files(copy: pathlib.Path, mutant: dict[str, Any]) -> list[str]:
+    """Return the test files of a mutant's module, those named after the module first."""
+    module = pathlib.Path(mutant["file"])
+    folder, name = module.parent.name, module.stem
     word = re.compile(rf"\b{re.escape(name)}\b")
-    rooms = ("training", "runs") if row["area"] in RUNS else (room,)
-    found = [
+    is_of_runs = mutant["area"] in RUN_AREAS
+    folders = ("training", "runs") if is_of_runs else (folder,)
+    files = [
         path.relative_to(copy).as_posix()
         for path in sorted((copy / "tests").rglob("test_*.py"))
-        if path.parent.name in rooms or word.search(path.read_text())
+        if path.parent.name in folders or word.search(path.read_text())
     ]
-    whole = WHOLE if row["area"] in RUNS else ()
-    own = [f for f in found if name in f]
-    return list(dict.fromkeys([*own, *found, *whole]))
+    named_after = [file for file in files if name in file]
+    run_tests = RUN_TESTS if is_of_runs else ()
+    return list(dict.fromkeys([*named_after, *files, *run_tests]))
 
 
 def _page(rows: list[dict[str, Any]]) -> str:
+    """Return the table of areas as Markdown."""
     lines = [
         "| area | mutants | killed | not killed |",
         "|---|---:|---:|---|",
     ]
     for area in AREAS:
         of_area = [row for row in rows if row["area"] == area]
-        alive = [row for row in of_area if _alive(row)]
+        alive = [row for row in of_area if _is_alive(row)]
         places = ", ".join(f"{r['file']}:{r['line']} ({r['end']})" for r in alive)
         killed = len(of_area) - len(alive)
         lines.append(f"| {area} | {len(of_area)} | {killed} | {places} |")

@@ -1,14 +1,16 @@
-r"""No benchmark of speed: how often an audit finds a planted attribute, and no other.
-
-Networks of the embedded set are trained under a shift of one attribute of seventeen that
-have nothing to do with the class, at the extreme levels C6 (a conditional shift) and M4
-(marginal), and at C0, which is none; these as long as the embedded set's preset says,
-the others half as long. Each seed is audited by itself. The right answer: that attribute
-first, with the kind that was planted; and without a plant, no attribute.
+"""Measure how often an audit finds a planted attribute, and no other attribute.
 
     python -m benchmarks.planted --workdir=runs/planted --seeds=10
 
-An hour of two cores. The same command goes on where it was stopped.
+This is not a benchmark of speed. Networks of the embedded data set are trained under a
+shift of one of seventeen attributes that are independent of the class, at the extreme
+levels C6 (a conditional shift) and M4 (a marginal shift), and at C0, without a shift.
+Networks of C0 train as long as the preset of the embedded set, the others half as long.
+Each seed is audited separately. The right answer is the planted attribute first, with the
+right kind of shift; at C0, no attribute.
+
+Takes an hour on two cores. The same command continues after an interruption. Writes
+benchmarks/results/planted-cpu.json and .md.
 """
 
 import argparse
@@ -22,11 +24,14 @@ from jbias import audit, study
 
 
 class Plant(NamedTuple):
-    """What a level plants, and how its networks are trained."""
+    """The shift that a level plants, and the training of its networks.
+
+    every: interval between evaluations.
+    """
 
     kind: str
     epochs: int
-    every: str  # When they are evaluated.
+    every: str
 
 
 PLANTS = {
@@ -34,40 +39,75 @@ PLANTS = {
     "M4": Plant("marginal", 8, "4 epochs"),
     "C0": Plant("", 15, "5 epochs"),
 }
-EVEN = 0.0625  # Texture says nothing of the class.
+CORRELATION = 0.0625  # 1/16: texture is independent of the class.
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains, audits and writes the tally."""
-    made = argparse.ArgumentParser(
+    """Train and audit the networks, write the tally."""
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = made.add_argument
-    add("--workdir", default="runs/planted", metavar="DIR")
-    add("--attribute", default="background", metavar="NAME")
-    add("--seeds", type=int, default=10, metavar="N")
-    add("--images", type=int, default=4096, metavar="N", help="of each audit")
-    add("--name", default="planted-cpu")
-    add("--out", default=measured.RESULTS, type=pathlib.Path)
-    options = made.parse_args(argv)
+    add = parser.add_argument
+    add(
+        "--workdir",
+        default="runs/planted",
+        metavar="DIR",
+        help="folder for the runs and audits (default: %(default)s)",
+    )
+    add(
+        "--attribute",
+        default="background",
+        metavar="NAME",
+        help="attribute to plant (default: %(default)s)",
+    )
+    add(
+        "--seeds",
+        type=int,
+        default=10,
+        metavar="N",
+        help="networks of each level (default: %(default)s)",
+    )
+    add(
+        "--images",
+        type=int,
+        default=4096,
+        metavar="N",
+        help="images of each audit (default: %(default)s)",
+    )
+    add(
+        "--name",
+        default="planted-cpu",
+        help="name of the results (default: %(default)s)",
+    )
+    add(
+        "--out",
+        default=measured.RESULTS,
+        type=pathlib.Path,
+        metavar="DIR",
+        help="folder for the results (default: benchmarks/results)",
+    )
+    options = parser.parse_args(argv)
     for level, plant in PLANTS.items():
         _train(level, plant, options)
-    found = {level: _audited(level, options) for level in PLANTS}
-    rows = {level: _tally(found[level], level, options.attribute) for level in PLANTS}
-    more = {key: getattr(options, key) for key in ("attribute", "images")}
+    audits = {level: _audit(level, options) for level in PLANTS}
+    tallies = {
+        level: _tally(audits[level], level, options.attribute) for level in PLANTS
+    }
     measured.write(
         options.name,
-        {"tally": rows, "audits": found},
-        _text(rows, options),
+        {"tally": tallies, "audits": audits},
+        _text(tallies, options),
         ratios={},
         out=options.out,
         seeds=options.seeds,
-        **more,
+        attribute=options.attribute,
+        images=options.images,
     )
 
 
 def _train(level: str, plant: Plant, options: argparse.Namespace) -> None:
-    recipe = f"correlation={EVEN},seeds={options.seeds},epochs={plant.epochs}"
+    """Train the networks of a level."""
+    recipe = f"correlation={CORRELATION},seeds={options.seeds},epochs={plant.epochs}"
     code = study.main(
         [
             f"--config=configs/erm.py:{recipe}",
@@ -82,11 +122,10 @@ def _train(level: str, plant: Plant, options: argparse.Namespace) -> None:
         raise SystemExit(f"benchmarks: the networks of {level} were not trained")
 
 
-def _audited(level: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What the audit says of each seed: its accuracy, and who hurts, in order."""
+def _audit(level: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Audit each seed of a level; return accuracy and ranked attributes per seed."""
     (run,) = pathlib.Path(options.workdir).glob(f"*/{options.attribute}/{level}")
     out = pathlib.Path(options.workdir) / "audits" / level
-    data = {"factors": True, "correlation": EVEN, "n": options.images}
     code = audit.main(
         [
             f"--checkpoint={run}",
@@ -94,45 +133,61 @@ def _audited(level: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             "--data=shapes",
             "--split=test",
             f"--out={out}",
-            *(f"--data.{key}={value}" for key, value in data.items()),
+            "--data.factors=True",
+            f"--data.correlation={CORRELATION}",
+            f"--data.n={options.images}",
         ]
     )
     if code:
         raise SystemExit(f"benchmarks: {run} could not be audited")
-    listed = json.loads((out / "results.json").read_text())["models"]
-    return [_told(out / one["folder"] / "results.json") for one in listed]
+    models = json.loads((out / "results.json").read_text())["models"]
+    return [_read_audit(out / model["folder"] / "results.json") for model in models]
 
 
-def _told(path: pathlib.Path) -> dict[str, Any]:
-    told = json.loads(path.read_text())
+def _read_audit(path: pathlib.Path) -> dict[str, Any]:
+    """Return model, accuracy and ranked attributes of one network's audit."""
+    result = json.loads(path.read_text())
     keys = ("attribute", "verdict", "kind", "drop", "drop_low", "drop_high", "p_holm")
-    ranked = [{key: one[key] for key in keys} for one in told["ranked"]]
-    return {"model": told["model"], "accuracy": told["accuracy"], "ranked": ranked}
+    ranked = [{key: row[key] for key in keys} for row in result["ranked"]]
+    return {
+        "model": result["model"],
+        "accuracy": result["accuracy"],
+        "ranked": ranked,
+    }
 
 
 def _tally(
     audits: Sequence[Mapping[str, Any]], level: str, attribute: str
 ) -> dict[str, Any]:
-    """How many seeds are answered rightly."""
-    first = [one["ranked"][0] for one in audits]
-    bugs = [[r for r in one["ranked"] if r["verdict"] == "bug"] for one in audits]
+    """Return the counts of seeds by the audit's answer, and lists over seeds.
+
+    first: the planted attribute is ranked first and is a bug. first_and_kind: also of the
+    right kind. others: another attribute is a bug. none: no attribute is a bug. drop and
+    next: drops in accuracy of the first and second attribute.
+    """
+    first = [seed_audit["ranked"][0] for seed_audit in audits]
+    bugs = [
+        [row["attribute"] for row in seed_audit["ranked"] if row["verdict"] == "bug"]
+        for seed_audit in audits
+    ]
     is_first = [r["attribute"] == attribute and r["verdict"] == "bug" for r in first]
-    of_kind = [r["kind"] == PLANTS[level].kind for r in first]
+    is_kind = [r["kind"] == PLANTS[level].kind for r in first]
     return {
         "seeds": len(audits),
         "candidates": len(audits[0]["ranked"]),
-        "accuracy": [one["accuracy"] for one in audits],
+        "accuracy": [seed_audit["accuracy"] for seed_audit in audits],
         "first": sum(is_first),
-        "first_and_kind": sum(map(all, zip(is_first, of_kind))),
-        "others": sum(any(r["attribute"] != attribute for r in some) for some in bugs),
-        "none": sum(not some for some in bugs),
+        "first_and_kind": sum(map(all, zip(is_first, is_kind, strict=True))),
+        "others": sum(any(name != attribute for name in names) for names in bugs),
+        "none": sum(not names for names in bugs),
         "drop": [r["drop"] for r in first],
-        "next": [one["ranked"][1]["drop"] for one in audits],
+        "next": [seed_audit["ranked"][1]["drop"] for seed_audit in audits],
     }
 
 
-def _text(rows: Mapping[str, Mapping[str, Any]], options: argparse.Namespace) -> str:
-    count = next(iter(rows.values()))["candidates"]
+def _text(tallies: Mapping[str, Mapping[str, Any]], options: argparse.Namespace) -> str:
+    """Return the tallies as Markdown."""
+    count = next(iter(tallies.values()))["candidates"]
     lines = [
         (
             f"Planted: {options.attribute}, one of {count} candidates; {options.images:,}"
@@ -145,14 +200,17 @@ def _text(rows: Mapping[str, Mapping[str, Any]], options: argparse.Namespace) ->
         ),
         "|---|---|---|---|---|---|---|",
     ]
-    for level, one in rows.items():
-        n, low, high = one["seeds"], 100 * min(one["drop"]), 100 * max(one["drop"])
-        accuracy = [100 * value for value in one["accuracy"]]
+    for level, tally in tallies.items():
+        n = tally["seeds"]
+        low, high = 100 * min(tally["drop"]), 100 * max(tally["drop"])
+        accuracy = [100 * value for value in tally["accuracy"]]
         cells = [
             f"{PLANTS[level].kind or 'nothing'} ({level})",
             f"{min(accuracy):.1f} to {max(accuracy):.1f}",
-            *(f"{one[key]} of {n}" for key in ("first", "first_and_kind")),
-            *(f"{one[key]} of {n}" for key in ("others", "none")),
+            f"{tally['first']} of {n}",
+            f"{tally['first_and_kind']} of {n}",
+            f"{tally['others']} of {n}",
+            f"{tally['none']} of {n}",
             f"{low:.1f} to {high:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
