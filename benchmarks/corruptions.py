@@ -1,15 +1,14 @@
-"""How fast images are corrupted on the device, and on the host.
+"""Measure how fast images are corrupted on the device, compared with the host.
 
     python -m benchmarks.corruptions [--side=224] [--batch=16] [--names=fog,snow]
 
-Images a second of each corruption of ImageNet-C and ImageNet-C-bar at one severity: a
-compiled batch on the device, with its draws, beside the host's, one image at a time on
-one thread. They take turns. Photographs of frost are drawn, of 1000 by 1000 pixels.
-Writes benchmarks/results/corruptions-<side>-<device>.json and .md.
+Images per second for each corruption of ImageNet-C and ImageNet-C-bar at one severity: a
+compiled batch on the device, including its random draws, and one image after another in one
+thread of the host, in turns. Photographs of frost are replaced by drawn pictures of
+1000 x 1000 pixels. Writes benchmarks/results/corruptions-<side>-<backend>.json and .md.
 """
 
 import argparse
-import functools
 import pathlib
 import statistics
 import tempfile
@@ -28,100 +27,144 @@ from jbias.data import corruptions
 from jbias.data.corruptions import kernels
 
 
-def pictures(count: int, side: int) -> UInt8[np.ndarray, "b h w 3"]:
-    """Smooth colours with some noise."""
+def draw_pictures(count: int, side: int) -> UInt8[np.ndarray, "b h w 3"]:
+    """Return random pictures of smooth colours with some noise."""
     rng = np.random.default_rng(0)
     x = ndimage.gaussian_filter(rng.normal(size=(count, side, side, 3)), (0, 9, 9, 0))
     x = 128 + 50 * x / x.std() + rng.normal(0, 5, x.shape)
     return np.clip(x, 0, 255).astype(np.uint8)
 
 
-def on_device(name: str, images: np.ndarray, severity: int, ice: str) -> Callable:
-    """Corrupts the batch, and waits for it."""
+def on_device(
+    name: str, images: np.ndarray, severity: int, frost_folder: str
+) -> Callable:
+    """Return a function that corrupts the batch on the device and waits for it.
+
+    name: corruption. frost_folder: folder of the photographs of frost.
+    """
     side = images.shape[1]
-    held = jnp.asarray(images / np.float32(255))
-    made = corruptions.settings(
-        name, severity, side=side, table=_table(side), frost=ice
+    batch = jnp.asarray(images / np.float32(255))
+    settings = corruptions.settings(
+        name, severity, side=side, table=_table_side(side), frost=frost_folder
     )
-    made = jax.tree.map(jnp.asarray, made)
+    settings = jax.tree.map(jnp.asarray, settings)
     keys = jax.random.split(jax.random.key(0), len(images))
-    run = jax.jit(functools.partial(corrupt.corrupt_batch, name=name))
 
-    return lambda: run(held, keys, settings=made).block_until_ready()
+    @jax.jit
+    def corrupt_batch(images, keys, settings):
+        return corrupt.corrupt_batch(images, keys, name=name, settings=settings)
+
+    return lambda: corrupt_batch(batch, keys, settings).block_until_ready()
 
 
-def on_host(name: str, images: np.ndarray, severity: int, ice: str) -> Callable:
-    """Corrupts some images, one after another."""
-    table = _table(images.shape[1])
+def on_host(
+    name: str, images: np.ndarray, severity: int, frost_folder: str
+) -> Callable:
+    """Return a function that corrupts images one after another on the host.
+
+    name: corruption. frost_folder: folder of the photographs of frost.
+    """
+    table = _table_side(images.shape[1])
 
     def run() -> None:
         for number, image in enumerate(images):
             rng = np.random.default_rng(number)
-            corruptions.corrupt(image, name, severity, rng, table=table, frost=ice)
+            corruptions.corrupt(
+                image, name, severity, rng, table=table, frost=frost_folder
+            )
 
     return run
 
 
-def _table(side: int) -> int:
+def _table_side(side: int) -> int:
+    """Return the image side whose published settings are used for `side` pixels."""
     return side if side in corruptions.SIDES else max(corruptions.SIDES)
 
 
-def measure(options: argparse.Namespace, ice: str) -> dict[str, dict[str, list[float]]]:
-    """Images a second in each round, of each corruption on both."""
-    images = pictures(options.batch, options.side)
-    few = images[: options.host]
+def measure(
+    options: argparse.Namespace, frost_folder: str
+) -> dict[str, dict[str, list[float]]]:
+    """Return images per second in each round, by corruption and "device" or "host"."""
+    images = draw_pictures(options.batch, options.side)
+    host_images = images[: options.host]
+    counts = {"device": len(images), "host": len(host_images)}
     names = options.names.split(",") if options.names else corrupt.CORRUPTIONS
-    found = {}
+    rates = {}
     for name in names:
-        ways = {
-            "device": on_device(name, images, options.severity, ice),
-            "host": on_host(name, few, options.severity, ice),
+        variants = {
+            "device": on_device(name, images, options.severity, frost_folder),
+            "host": on_host(name, host_images, options.severity, frost_folder),
         }
-        count = {"device": len(images), "host": len(few)}
-        seconds = measured.in_turns(ways, options.rounds, warm=1)
-        found[name] = {
-            way: [count[way] / s for s in each] for way, each in seconds.items()
+        seconds = measured.in_turns(variants, options.rounds, warm=1)
+        rates[name] = {
+            place: [counts[place] / turn for turn in turns]
+            for place, turns in seconds.items()
         }
-    return found
+    return rates
 
 
 def main() -> None:
-    """Measures, prints and writes the results."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--side", type=int, default=224)
-    add("--batch", type=int, default=16)
-    add("--host", type=int, default=4, help="images of a turn on the host")
-    add("--severity", type=int, default=3)
-    add("--names", default="", help="all, or some with commas between them")
-    add("--rounds", type=int, default=5)
-    add("--out", type=pathlib.Path, default=measured.RESULTS)
+    add(
+        "--side",
+        type=int,
+        default=224,
+        help="image side in pixels (default: %(default)s)",
+    )
+    add(
+        "--batch",
+        type=int,
+        default=16,
+        help="images of a turn on the device (default: %(default)s)",
+    )
+    add(
+        "--host",
+        type=int,
+        default=4,
+        help="images of a turn on the host (default: %(default)s)",
+    )
+    add("--severity", type=int, default=3, help="1 to 5 (default: %(default)s)")
+    add("--names", default="", help="corruptions, with commas (default: all)")
+    add(
+        "--rounds",
+        type=int,
+        default=5,
+        help="rounds in which both take a turn (default: %(default)s)",
+    )
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=measured.RESULTS,
+        metavar="DIR",
+        help="folder for the results (default: benchmarks/results)",
+    )
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as ice:
+    with tempfile.TemporaryDirectory() as frost_folder:
         for name in kernels.FROSTS:
-            Image.fromarray(pictures(1, 1000)[0]).save(pathlib.Path(ice) / name, "PNG")
-        found = measure(options, ice)
-    ratios = {
-        name: statistics.median(
+            picture = Image.fromarray(draw_pictures(1, 1000)[0])
+            picture.save(pathlib.Path(frost_folder) / name, "PNG")
+        rates_by_name = measure(options, frost_folder)
+    ratios, rows = {}, []
+    for name, rates in rates_by_name.items():
+        ratios[name] = statistics.median(
             a / b for a, b in zip(rates["device"], rates["host"], strict=True)
         )
-        for name, rates in found.items()
-    }
-    rows = [
-        (
+        row = (
             name,
-            *(f"{statistics.median(rates[way]):,.0f}" for way in ("device", "host")),
+            f"{statistics.median(rates['device']):,.0f}",
+            f"{statistics.median(rates['host']):,.0f}",
             f"{ratios[name]:.1f}",
         )
-        for name, rates in found.items()
-    ]
-    heading = ("images a second", "device", "host, one thread", "ratio")
+        rows.append(row)
+    head = ("images per second", "device", "host, one thread", "ratio")
     measured.write(
         f"corruptions-{options.side}-{jax.default_backend()}",
-        found,
-        measured.markdown(heading, rows),
+        rates_by_name,
+        measured.markdown(head, rows),
         ratios=ratios,
         out=options.out,
         options={k: v for k, v in vars(options).items() if k != "out"},
