@@ -33,7 +33,7 @@ def models() -> pd.DataFrame:
 
 
 @functools.cache
-def study() -> network_frame.Models:
+def study() -> network_frame.ModelTable:
     """Return the authors' results."""
     return biases_published.read(str(FOLDER / "biases_benchmark.csv"))
 

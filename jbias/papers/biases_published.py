@@ -27,7 +27,8 @@ from jbias.report import (
 from jbias.stats import correlation
 
 Matrix = correlation.MatrixResult
-Models, Study, title = bias_study.Models, bias_study.Study, bias_study.title
+ModelTable, Correlations = network_frame.ModelTable, relations.Correlations
+title = bias_study.title
 _KNOWN = data_tables.read("published_models")
 STUDY = tuple(m["id"] for m in _KNOWN if m["category"] != bias_study.VIT)
 VIT = tuple(m["id"] for m in _KNOWN if m["category"] == bias_study.VIT)  # The appendix.
@@ -113,7 +114,7 @@ def _columns() -> dict[str, list[str]]:
     return columns
 
 
-def read(path: str, ids: Sequence[str] = STUDY) -> Models:
+def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
     """Return the models' measures from the authors' benchmark.csv.
 
     ids: the models, STUDY or VIT. Accuracies on ImageNet-C and C-bar are means over their
@@ -163,7 +164,7 @@ def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> flo
     return sum(numbers) / len(names)
 
 
-def cells(models: Models, folder: pathlib.Path) -> pd.DataFrame:
+def cells(models: ModelTable, folder: pathlib.Path) -> pd.DataFrame:
     """Compare with the printed tables 1 and 2, cell by cell.
 
     Returns the columns table, model, column, ours, printed and agrees: whether ours is
@@ -215,9 +216,9 @@ def correlations(families: Mapping, among: Matrix, folder) -> pd.DataFrame:
 
 
 def report(
-    models: Models,
-    study: Study,
-    appendix: Study,
+    models: ModelTable,
+    study: Correlations,
+    appendix: Correlations,
     *,
     printed: str | None = None,
     images: Sequence = (),
@@ -267,7 +268,7 @@ def report(
     )
 
 
-def _vit(study: Study) -> document.Figure:
+def _vit(study: Correlations) -> document.Figure:
     """Return the figure of the vision transformers' correlations."""
     pairs, alpha = study.pairs[study.pairs["models"] == "all"], study.options.alpha
     caption = _CAPTIONS["vit"].format(
@@ -277,7 +278,7 @@ def _vit(study: Study) -> document.Figure:
         holm=(pairs["holm"] <= alpha).sum(),
         alpha=alpha,
     )
-    figure = relations.all_pairs(bias_study.titled(study))
+    figure = relations.all_pairs(bias_study.with_titles(study))
     return document.Figure("vit", caption, figure)
 
 

@@ -14,23 +14,34 @@ from typing import Any
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.report import bias_plots, document, network_frame, relations, tables
-from jbias.report import network_records as records_lib
+from jbias.report import (
+    bias_plots,
+    document,
+    network_frame,
+    network_records,
+    plots,
+    relations,
+    tables,
+)
+from jbias.stats import correlation
 
-LEAST = 4  # Least number of models for correlations.
+MIN_MODELS = correlation.MIN_MODELS
 AT = network_frame.AT
 VIT = "vision_transformers"
-_DIGITS = dict.fromkeys(("shape", "shape_lower", "shape_upper", "low_freq"), 3)
-_DIGITS |= {"high_freq": 4}
-_SHAPE_DETAILS = (
-    "shape_lower",
-    "shape_upper",
-    "shape_n",
-)  # Columns after the shape bias.
-Models, Study = network_frame.Models, relations.Correlations
-Blocks = Iterator[document.Figure | tables.Table | None]
+# Digits after the point by column, where not 2.
+_DIGITS = {
+    "shape": 3,
+    "shape_lower": 3,
+    "shape_upper": 3,
+    "low_freq": 3,
+    "high_freq": 4,
+}
+# Columns after the shape bias.
+_SHAPE_DETAILS = ("shape_lower", "shape_upper", "shape_n")
+ModelTable, Correlations = network_frame.ModelTable, relations.Correlations
+Blocks = Iterator[document.Block | None]
 _LINES = "Thin lines are models, thick lines category means."
-_GREY = "Grey: nothing to correlate."
+_GREY = "Grey: undefined."
 _SIZED = "Markers grow with ε of adversarial training; without it they have one size."
 _CAPTIONS = {
     "correlations": "Spearman's ρ of biases and averages of benchmarks (figure 2). {marked}",
@@ -49,15 +60,16 @@ _CAPTIONS = {
     f"that the filter keeps (figure 13). {_LINES}",
     "critical_bands": "Thresholds of the critical band: number of strengths of an octave's noise, "
     f"from the strongest down, at which recognition fails. {_LINES}",
-    "critical_band": "The critical band from accuracies divided by the largest (norm.) against "
-    "that from plain ones (figure 17), without the {none} of {all} models without a plain band.",
-    "stimuli": "Photographs after the filters of the spectral biases (figures 7 and 14). High-pass "
-    f"images lose their negative part, and are drawn {bias_plots.GAIN} times brighter.",
+    "critical_band": "The critical band from normalised accuracies (divided by the largest; norm.) "
+    "against the band from plain accuracies (figure 17), without the {without_band} of {all} "
+    "models that have no plain band.",
+    "stimuli": "Photographs after the filters of the spectral biases (figures 7 and 14). Negative "
+    f"values of high-pass images are cut to 0, and the images are {bias_plots.GAIN} times brighter.",
     "accuracy": "Accuracy in % of every model on each benchmark, and averages over benchmarks "
     "(Table 1): {members}.",
     "averages": "Means in % over the models of a category, without missing values.",
     "measured": "Settings of each benchmark and bias: options that differ from the published ones "
-    "(an attack in any case), rule for answers of several classes, and number of images.",
+    "(always given for an attack), rule that pools answers of several classes, and number of images.",
     "biases": "Biases of every model (Table 2). Shape bias: share of shape decisions among both"
     "{interval}. Low- and high-frequency bias: mean ratio of accuracy on filtered to that on "
     "clean images. Bandwidth in octaves, centre frequency in nominal cycles per image.",
@@ -75,16 +87,21 @@ def title(name):
 
 # Models of the study by id; vision transformers (appendix) are a category each.
 PUBLISHED = {
-    one["id"]: {
-        "name": one["name"],
-        "training": one["name" if one["category"] == VIT else "category"],
-        "epsilon": one.get("eps", math.nan),  # l2, or l-infinity in 1/255.
+    model["id"]: {
+        "name": model["name"],
+        "training": model["name" if model["category"] == VIT else "category"],
+        "epsilon": model.get("eps", math.nan),  # l2, or l-infinity in 1/255.
     }
-    for one in data_tables.read("published_models")
+    for model in data_tables.read("published_models")
 }
 
 
-def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Models:
+def read(
+    workdirs: Sequence[str],
+    kinds: pd.DataFrame | None = None,
+    *,
+    each_seed: bool = False,
+) -> ModelTable:
     """Return the models of workdirs (paths or globs), one row per run: means over its seeds.
 
     Runs that differ only in their seeds count as one run. each_seed: one row per seed instead;
@@ -93,76 +110,89 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
     config. The last step of a run and seed counts. Raises ValueError as
     `network_records.read_records` does, and if models were measured with different options.
     """
-    records, counted = records_lib.read_records(workdirs)
-    unit = ["run", "seed"]
-    last = records.groupby(unit, observed=True)["step"].transform("max")
-    parts = list(records[records["step"] == last].groupby(unit, observed=True))
-    of_run = _same_settings(records)
-    seeds = collections.Counter(of_run[run] for (run, _), _ in parts)
-    named = {} if kinds is None else kinds.to_dict("index")
-    rows, methods = [], {}
-    for (run, seed), part in parts:
-        model, about = of_run[run], _about(run, part.iloc[0], PUBLISHED | named)
-        one = f"{run} seed {seed}" if seeds[model] > 1 else model
-        if each_seed and one != model:
-            model, about["name"] = one, f"{about['name']} seed {seed}"
-        measures = {}
-        for workdir in part["workdir"].unique():
-            measures |= records_lib.read_measures(workdir)
-        cells, sizes = (records_lib.cells_of(part, key) for key in ("value", "n"))
-        found, methods[one] = network_frame.row(cells, sizes, measures)
-        rows.append({"model": model} | about | found)
-    told, made = network_frame.compare_methods(methods)
-    told = [*_measured_on(made), *told]
-    if len(seeds) < len(parts):
-        what = ": a model is the mean over the seeds of one run."
+    records, counting_notes = network_records.read_records(workdirs)
+    last_step = records.groupby(["run", "seed"], observed=True)["step"].transform("max")
+    last_records = records[records["step"] == last_step]
+    checkpoints = list(last_records.groupby(["run", "seed"], observed=True))
+    first_runs = _first_runs(records)
+    seed_counts = collections.Counter(first_runs[run] for (run, _), _ in checkpoints)
+    named_kinds = {} if kinds is None else kinds.to_dict("index")
+    rows, settings = [], {}
+    for (run, seed), checkpoint in checkpoints:
+        model = first_runs[run]
+        kind = _kind(run, checkpoint.iloc[0], PUBLISHED | named_kinds)
+        name = f"{run} seed {seed}" if seed_counts[model] > 1 else model
+        if each_seed and name != model:
+            model = name
+            kind["name"] += f" seed {seed}"
+        row = _checkpoint_row(checkpoint)
+        settings[name] = row.settings
+        rows.append({"model": model} | kind | row.numbers)
+    difference_notes, settings_frame = network_frame.compare_settings(settings)
+    notes = [*_measured_on(settings_frame), *difference_notes]
+    if len(seed_counts) < len(checkpoints):
+        runs = f"{len(seed_counts)} run" + "s" * (len(seed_counts) > 1)
+        note = f"{len(checkpoints)} seeds of {runs}"
         if each_seed:
-            what = (
-                " count as models (--each-seed): seeds of one run are not independent,"
+            note += (
+                " count as models (--each-seed): seeds of one run are not independent, "
             )
-            what += " so p is too small."
-        runs = f"{len(seeds)} run" + "s" * (len(seeds) > 1)
-        counted.append(f"{len(parts)} seeds of {runs}{what}")
-    if unused := [name for name in named if name not in of_run]:
-        told.append(f"In the table of kinds but not measured: {', '.join(unused)}.")
+            note += "so p is too small."
+        else:
+            note += ": a model is the mean over the seeds of one run."
+        counting_notes.append(note)
+    unused = [name for name in named_kinds if name not in first_runs]
+    if unused:
+        notes.append(f"In the table of kinds but not measured: {', '.join(unused)}.")
     by_model = pd.DataFrame(rows).set_index("model").groupby(level=0, sort=False)
-    means = {model: _mean(of) for model, of in by_model}
-    frame = pd.DataFrame.from_dict(means, orient="index")
+    means = {model: _mean(seeds) for model, seeds in by_model}
     return network_frame.build_models(
-        frame,
+        pd.DataFrame.from_dict(means, orient="index"),
         source=" ".join(workdirs),
-        counted=counted,
-        notes=told,
-        methods=made,
+        counting_notes=counting_notes,
+        notes=notes,
+        settings=settings_frame,
     )
 
 
-def _same_settings(records: pd.DataFrame) -> dict[str, str]:
+def _checkpoint_row(records: pd.DataFrame) -> network_frame.ModelRow:
+    """Return the row of the checkpoint with these records, from one or more workdirs."""
+    measures = {}
+    for workdir in records["workdir"].unique():
+        measures |= network_records.read_measures(workdir)
+    cells = network_records.cells_of(records, "value")
+    sizes = network_records.cells_of(records, "n")
+    return network_frame.row(cells, sizes, measures)
+
+
+def _first_runs(records: pd.DataFrame) -> dict[str, str]:
     """Return, for each run, the first run with the same settings apart from the seeds."""
-    first: dict[str, str] = {}
+    run_by_settings: dict[str, str] = {}
     first_runs = {}
-    for run, workdir in (
-        records.groupby("run", observed=True)["workdir"].first().items()
-    ):
-        settings = records_lib.read_config(workdir).get("config", {})
-        compared = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
-        known = json.dumps(compared, sort_keys=True) if settings else run
-        first_runs[run] = first.setdefault(known, run)
+    workdirs = records.groupby("run", observed=True)["workdir"].first()
+    for run, workdir in workdirs.items():
+        config = network_records.read_config(workdir).get("config", {})
+        compared = {k: v for k, v in config.items() if k not in ("seeds", "run")}
+        settings = json.dumps(compared, sort_keys=True) if config else run
+        first_runs[run] = run_by_settings.setdefault(settings, run)
     return first_runs
 
 
-def _about(run: str, record: pd.Series, known: Mapping[str, dict]) -> dict:
-    """Return name, training and epsilon of a run; known: those of some runs."""
-    if run in known:
-        return {**known[run]}
-    config = records_lib.read_config(record["workdir"])
+def _kind(run: str, record: pd.Series, known_kinds: Mapping[str, dict]) -> dict:
+    """Return name, training and epsilon of a run, from `known_kinds` or from its config."""
+    if run in known_kinds:
+        return {**known_kinds[run]}
+    config = network_records.read_config(record["workdir"])
     algo = config.get("config", {}).get("algo", {})
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     kind = str(config.get("category", record["algorithm"]))
     if record["variant"]:
         kind += f" ({record['variant']})"  # Same name as in a report of runs.
-    about = {"name": run, "training": AT if math.isfinite(eps) else kind}
-    return about | {"epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1)}
+    return {
+        "name": run,
+        "training": AT if math.isfinite(eps) else kind,
+        "epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1),
+    }
 
 
 def _mean(seeds: pd.DataFrame) -> dict:
@@ -175,106 +205,133 @@ def _mean(seeds: pd.DataFrame) -> dict:
     if len(seeds) == 1:
         return first
     means = seeds.mean(numeric_only=True, skipna=False).to_dict()
-    least = seeds["shape_n"].min() if "shape_n" in seeds else math.nan
-    shape_details = dict(zip(_SHAPE_DETAILS, (math.nan, math.nan, least), strict=True))
+    shape_details = {
+        "shape_lower": math.nan,
+        "shape_upper": math.nan,
+        "shape_n": seeds["shape_n"].min() if "shape_n" in seeds else math.nan,
+    }
     return first | {"seeds": len(seeds)} | means | shape_details
 
 
-def _measured_on(made: pd.DataFrame) -> Iterator[str]:
-    """Yield notes: data sets of the columns that are not named after a data set."""
-    others = made[made["sets"] != made["column"]]
-    for (on, how), part in others.groupby(["sets", "how"], sort=False):
-        how = "" if how == network_frame.USUAL else f", {how}"
-        yield f"Measured on {on}{how}: {', '.join(map(title, part['column']))}."
+def _measured_on(settings: pd.DataFrame) -> Iterator[str]:
+    """Yield notes with the data sets of columns that are not named after a data set."""
+    columns = settings[settings["sets"] != settings["column"]]
+    for (datasets, options), group in columns.groupby(["sets", "how"], sort=False):
+        ending = "" if options == network_frame.USUAL else f", {options}"
+        names = ", ".join(map(title, group["column"]))
+        yield f"Measured on {datasets}{ending}: {names}."
 
 
 # Correlations.
 
 
-def analyse(models: Models, **settings: Any) -> Study:
+def analyse(models: ModelTable, **test_options: Any) -> Correlations:
     """Correlate biases with averages, and benchmarks and biases among themselves.
 
     Over all models, and also within and without adversarially trained models if both have
-    at least 4. settings: further fields of relations.Options. Raises ValueError for fewer than
-    4 models.
+    at least 4. test_options: further fields of `relations.CorrelationOptions`. Raises
+    ValueError for fewer than 4 models.
     """
     frame = models.frame
-    if len(frame) < LEAST:
+    if len(frame) < MIN_MODELS:
+        counting_notes = "".join(f" ({note})" for note in models.counting_notes)
         raise ValueError(
-            f"{models.source}: must hold at least {LEAST} models to correlate, got "
-            f"{len(frame)}; jbias report measured shows fewer"
-            f"{''.join(f' ({one})' for one in models.counted)}"
+            f"{models.source}: must hold at least {MIN_MODELS} models to correlate, got "
+            f"{len(frame)}; jbias report measured shows fewer{counting_notes}"
         )
-    trained = (frame["training"] == AT).sum()
-    among = (models.benchmarks, models.biases)
-    options = relations.Options(
+    num_trained = (frame["training"] == AT).sum()
+    can_split = MIN_MODELS <= num_trained <= len(frame) - MIN_MODELS
+    groups = (models.benchmarks, models.biases)
+    options = relations.CorrelationOptions(
         x=models.biases,
         y=tuple(models.members),
         category="training",
-        among=tuple(names for names in among if len(names) > 1),
-        split=AT if LEAST <= trained <= len(frame) - LEAST else None,
+        among=tuple(names for names in groups if len(names) > 1),
+        split=AT if can_split else None,
         size="epsilon" if frame["epsilon"].notna().any() else None,
-        **settings,
+        **test_options,
     )
     return relations.analyse(frame, options, source=models.source)
 
 
-def titled(study: Study) -> Study:
-    """Return a study whose measures and categories have their titles as names."""
-
-    def family(one):
-        every = {key: getattr(one, key) for key in relations.NUMBERS}
-        shown = {k: x.rename(index=title, columns=title) for k, x in every.items()}
-        return dataclasses.replace(one, **shown)
-
-    def named(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-        return frame.assign(**{name: frame[name].map(title) for name in columns})
-
-    asked = ("x", "y", "split", "size", "among", "given")
-    asked = {key: title(getattr(study.options, key)) for key in asked}
+def with_titles(study: Correlations) -> Correlations:
+    """Return correlations whose measures and categories have their titles as names."""
+    options = dataclasses.replace(
+        study.options,
+        x=title(study.options.x),
+        y=title(study.options.y),
+        split=title(study.options.split),
+        size=title(study.options.size),
+        among=title(study.options.among),
+        given=title(study.options.given),
+    )
     return dataclasses.replace(
         study,
-        options=dataclasses.replace(study.options, **asked),
-        frame=named(study.frame, "training").rename(columns=title),
-        families={title(name): family(one) for name, one in study.families.items()},
-        pairs=named(study.pairs, "models", "x", "y"),
-        influential=named(study.influential, "x", "y", "category"),
-        among=tuple(map(family, study.among)),
-        given=study.given and titled(study.given),
+        options=options,
+        frame=_map_titles(study.frame, "training").rename(columns=title),
+        families={
+            title(name): _matrix_with_titles(matrix)
+            for name, matrix in study.families.items()
+        },
+        pairs=_map_titles(study.pairs, "models", "x", "y"),
+        influential=_map_titles(study.influential, "x", "y", "category"),
+        among=tuple(_matrix_with_titles(matrix) for matrix in study.among),
+        given=study.given and with_titles(study.given),
     )
+
+
+def _matrix_with_titles(matrix: relations.Matrix) -> relations.Matrix:
+    """Return a matrix whose rows and columns have their titles as names."""
+    frames = {key: getattr(matrix, key) for key in relations.NUMBERS}
+    renamed = {
+        key: frame.rename(index=title, columns=title) for key, frame in frames.items()
+    }
+    return dataclasses.replace(matrix, **renamed)
+
+
+def _map_titles(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Return a frame with titles instead of the names in these columns."""
+    frame = frame.copy()
+    for column in columns:
+        frame[column] = frame[column].map(title)
+    return frame
 
 
 # The page.
 
 
-def report(models: Models, study: Study, *, images: Sequence = ()) -> document.Report:
+def report(
+    models: ModelTable, study: Correlations, *, images: Sequence[bias_plots.Image] = ()
+) -> document.Report:
     """Return the page; images: photographs to show after filtering."""
-    shown = titled(study)
+    shown = with_titles(study)
     caveats = [*relations.caveats(shown), *models.notes]
     if shown.options.split is None:
         caveats.append(
             "Correlations are not split by adversarial training: a split needs at least "
-            f"{LEAST} adversarially trained models and {LEAST} others."
+            f"{MIN_MODELS} adversarially trained models and {MIN_MODELS} others."
         )
-    sections = (
-        ("correlations", "Correlations", _correlations(shown)),
-        ("models", "Models", _models(shown)),
-        ("benchmarks", "Benchmarks", _benchmarks(models, shown)),
-        ("biases", "Biases", _biases(models, shown, images)),
-        ("caveats", "Caveats", [document.Text(caveats)]),
-    )
     answer, basis = relations.headline(study)
     frame = models.frame.rename_axis("model").reset_index()
-    facts = {"Models": len(frame), "Categories": frame["training"].nunique()}
-    facts |= {"Biases": len(models.biases), "Benchmarks": len(models.benchmarks)}
     return document.Report(
         title="jbias study of biases",
         heading="Do biases correlate with generalisation?",
         subtitle=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
         f"{len(frame)} models, jbias report",
         answer=relations.headline(shown),
-        facts=facts,
-        sections=[document.Section(*x[:2], [*filter(None, x[2])]) for x in sections],
+        facts={
+            "Models": len(frame),
+            "Categories": frame["training"].nunique(),
+            "Biases": len(models.biases),
+            "Benchmarks": len(models.benchmarks),
+        },
+        sections=[
+            _section("correlations", "Correlations", _correlations(shown)),
+            _section("models", "Models", _models(shown)),
+            _section("benchmarks", "Benchmarks", _benchmarks(models, shown)),
+            _section("biases", "Biases", _biases(models, shown, images)),
+            _section("caveats", "Caveats", iter([document.Text(caveats)])),
+        ],
         results=relations.results(study)
         | {"headline": answer, "basis": basis, "caveats": caveats}
         | {"members": models.members, "biases": models.biases, "models": frame},
@@ -285,114 +342,174 @@ def report(models: Models, study: Study, *, images: Sequence = ()) -> document.R
     )
 
 
-def _figure(study: Study, name: str, drawn, **words: int) -> document.Figure:
+def _section(name: str, title: str, blocks: Blocks) -> document.Section:
+    """Return a section; blocks that are None are left out."""
+    return document.Section(name, title, [*filter(None, blocks)])
+
+
+def _figure(
+    study: Correlations, name: str, drawn: plots.Figure, **caption_fields: int
+) -> document.Figure:
+    """Return a figure with the caption of that name; caption_fields: further values for it."""
     options = study.options
     level = f"p > {options.alpha:g} {relations.WORDS[options.adjust]}"
-    words["marked"] = f"Hatched: {level} over the pairs of its table. {_GREY}"
-    words["sized"] = f" {_SIZED}" if options.size else ""
-    return document.Figure(name, _CAPTIONS[name].format(**words), drawn)
+    caption = _CAPTIONS[name].format(
+        marked=f"Hatched: {level} over the pairs of its table. {_GREY}",
+        sized=f" {_SIZED}" if options.size else "",
+        **caption_fields,
+    )
+    return document.Figure(name, caption, drawn)
 
 
-def _scatter(study: Study, frame: pd.DataFrame, grid, panel, rho=None):
-    order = tuple(dict.fromkeys(study.frame["training"]))
-    asked = dict(category="training", size=study.options.size, order=order)
-    return relations.scatter(frame, grid, rho=rho, panel=panel, **asked)
+def _scatter(
+    study: Correlations,
+    frame: pd.DataFrame,
+    grid: Sequence[Sequence[tuple[str, str]]],
+    *,
+    panel: tuple[float, float],
+    rho: pd.DataFrame | None = None,
+) -> plots.Figure:
+    """Draw `relations.scatter` with the marker styles of all categories of the study."""
+    return relations.scatter(
+        frame,
+        grid,
+        category="training",
+        size=study.options.size,
+        rho=rho,
+        panel=panel,
+        order=tuple(dict.fromkeys(study.frame["training"])),
+    )
 
 
-def _among(study: Study, name: str, names: tuple[str, ...]) -> Blocks:
-    for one in study.among:
-        if tuple(one.statistic) == names:
-            yield _figure(study, name, relations.heat(study, {"": one}))
+def _among(study: Correlations, name: str, measures: tuple[str, ...]) -> Blocks:
+    """Yield the heat map of correlations among these measures, if analysed."""
+    for matrix in study.among:
+        if tuple(matrix.statistic) == measures:
+            yield _figure(study, name, relations.heat(study, {"": matrix}))
 
 
-def _correlations(study: Study) -> Blocks:
+def _correlations(study: Correlations) -> Blocks:
+    """Yield the heat map and the tables of correlations of biases with averages."""
     yield _figure(study, "correlations", relations.heat(study, study.families))
     for _, table in relations.tables_of(study):
-        if table and not table.name.startswith("among"):  # Which figures show.
+        # Other sections have figures of the correlations among measures.
+        if table and not table.name.startswith("among"):
             yield table
 
 
-def _models(study: Study) -> Blocks:
+def _models(study: Correlations) -> Blocks:
+    """Yield scatter plots of averages against biases."""
     yield _figure(study, "models", relations.all_pairs(study))
-    at, high = title((AT, "high_freq"))
-    trained = study.frame[study.frame["training"] == at]
-    if high in trained and len(trained) > 1:
-        rho = study.families[at].statistic if at in study.families else None
-        grid = [[(high, y) for y in study.options.y]]
-        drawn = _scatter(study, trained, grid, (2.3, 2.1), rho)
+    trained_name, high_freq = title(AT), title("high_freq")
+    trained = study.frame[study.frame["training"] == trained_name]
+    if high_freq in trained and len(trained) > 1:
+        family = study.families.get(trained_name)
+        drawn = _scatter(
+            study,
+            trained,
+            [[(high_freq, y) for y in study.options.y]],
+            panel=(2.3, 2.1),
+            rho=family.statistic if family else None,
+        )
         yield _figure(study, "high_freq_trained", drawn)
 
 
-def _benchmarks(models: Models, study: Study) -> Blocks:
+def _benchmarks(models: ModelTable, study: Correlations) -> Blocks:
+    """Yield figures and tables of the benchmarks."""
     frame, size, names = study.frame, study.options.size, title(models.benchmarks)
-    every = frame, [*names], frame["training"]
+    categories = frame["training"]
     yield from _among(study, "benchmarks_correlations", names)
-    drawn = bias_plots.spread(*every, x="accuracy in %")
+    drawn = bias_plots.spread(frame, [*names], categories, x="accuracy in %")
     yield _figure(study, "benchmark_spread", drawn)
-    shape, hard = title(("shape", "imagenet_a"))
-    if {shape, hard} <= set(frame):
-        drawn = _scatter(study, frame, [[(shape, hard)]], (4.8, 2.8))
+    shape, imagenet_a = title("shape"), title("imagenet_a")
+    if shape in frame and imagenet_a in frame:
+        drawn = _scatter(study, frame, [[(shape, imagenet_a)]], panel=(4.8, 2.8))
         yield _figure(study, "imagenet_a", drawn)
     if len(names) > 2:
-        sizes = frame[size] if size else pd.Series(index=frame.index)
-        rho = study.among[0].statistic  # Biases come second.
-        yield _figure(study, "benchmark_pairs", bias_plots.pairs(*every, sizes, rho))
-    yield from (accuracy_table(models), average_table(models))
-    if models.methods is not None:
-        yield method_table(models.methods)
+        drawn = bias_plots.pairs(
+            frame,
+            [*names],
+            categories,
+            sizes=frame[size] if size else pd.Series(index=frame.index),
+            rho=study.among[0].statistic,  # The second matrix is of biases.
+        )
+        yield _figure(study, "benchmark_pairs", drawn)
+    yield accuracy_table(models)
+    yield average_table(models)
+    if models.settings is not None:
+        yield settings_table(models.settings)
 
 
-def _biases(models: Models, study: Study, images) -> Blocks:
-    frame, kinds = models.frame, study.frame["training"]
+def _biases(
+    models: ModelTable, study: Correlations, images: Sequence[bias_plots.Image]
+) -> Blocks:
+    """Yield figures and tables of the biases; images: photographs to show after filtering."""
+    frame, categories = models.frame, study.frame["training"]
     yield from _among(study, "biases_correlations", study.options.x)
-    panels = {
-        f"{kind}-pass": ([100 * cut for cut in cuts.values()], frame[[*cuts]])
-        for kind in ("low", "high")
-        if (cuts := models.places(kind))
-    }
+    panels = {}
+    for kind in ("low", "high"):
+        cut_offs = models.curve_columns(kind)
+        if cut_offs:
+            percent = [100 * cut_off for cut_off in cut_offs.values()]
+            panels[f"{kind}-pass"] = bias_plots.Curves(percent, frame[[*cut_offs]])
     if panels:
-        labels = "cut-off in %", "ratio of clean accuracy"
-        yield _figure(study, "filters", bias_plots.curves(panels, kinds, labels))
+        labels = ("cut-off in %", "ratio of clean accuracy")
+        drawn = bias_plots.curves(panels, categories, labels)
+        yield _figure(study, "filters", drawn)
     if "cb_bw_raw" in frame:
         yield _normalised(frame, study)
-    if octaves := models.places("threshold"):
-        panels = {"": ([*octaves.values()], frame[[*octaves]])}
-        labels = "nominal cycles per image", "threshold"
-        drawn = bias_plots.curves(panels, kinds, labels, doubling=True)
+    octaves = models.curve_columns("threshold")
+    if octaves:
+        panels = {"": bias_plots.Curves([*octaves.values()], frame[[*octaves]])}
+        labels = ("nominal cycles per image", "threshold")
+        drawn = bias_plots.curves(panels, categories, labels, is_log=True)
         yield _figure(study, "critical_bands", drawn)
     if images:
         yield _figure(study, "stimuli", bias_plots.stimuli(images))
     yield bias_table(models)
 
 
-def _normalised(frame: pd.DataFrame, study: Study) -> document.Figure | None:
+def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | None:
     """Draw bands from normalised against bands from plain accuracies; None without any."""
-    banded = (frame["cb_bw_raw"] <= network_frame.DEGENERATE).to_numpy()
-    if not banded.any():
+    has_band = (frame["cb_bw_raw"] <= network_frame.DEGENERATE).to_numpy()
+    if not has_band.any():
         return None
     names = [name for name in ("cb_bw", "cb_cf", "cb_pns") if f"{name}_raw" in frame]
     grid = [[(title(name), f"{title(name)}, norm.") for name in names]]
-    titles = dict(grid[0]) | {title(f"{name}_raw"): title(name) for name in names}
-    shown = study.frame[banded].rename(columns=titles)
-    count = {"none": (~banded).sum(), "all": len(banded)}
-    drawn = _scatter(study, shown, grid, (2.8, 2.4))
-    return _figure(study, "critical_band", drawn, **count)
+    renamed = {title(name): f"{title(name)}, norm." for name in names}
+    renamed |= {title(f"{name}_raw"): title(name) for name in names}
+    shown = study.frame[has_band].rename(columns=renamed)
+    drawn = _scatter(study, shown, grid, panel=(2.8, 2.4))
+    return _figure(
+        study,
+        "critical_band",
+        drawn,
+        without_band=(~has_band).sum(),
+        all=len(has_band),
+    )
 
 
-def accuracy_table(models: Models) -> tables.Table:
+def accuracy_table(models: ModelTable) -> tables.Table:
     """Return the table of accuracies and averages by model."""
-    names = {one: title(one) for one in models.benchmarks}
-    if models.methods is not None:  # Name options that differ from the published ones.
-        for column, how in models.methods.set_index("column")["how"].items():
-            if how != network_frame.USUAL and column in names:
-                names[column] += f" ({how})"
-    means = {k: tables.join([names[x] for x in of]) for k, of in models.members.items()}
-    members = "; ".join(f"{name} is the mean of {of}" for name, of in means.items())
-    columns = [*models.benchmarks, *models.members]
-    return _model_table("accuracy", models.frame, columns, members=members)
+    names = {benchmark: title(benchmark) for benchmark in models.benchmarks}
+    if models.settings is not None:  # Name options that differ from the published ones.
+        options_by_column = models.settings.set_index("column")["how"]
+        for column, options in options_by_column.items():
+            if options != network_frame.USUAL and column in names:
+                names[column] += f" ({options})"
+    means = []
+    for average, benchmarks in models.members.items():
+        joined = tables.join([names[benchmark] for benchmark in benchmarks])
+        means.append(f"{average} is the mean of {joined}")
+    return _model_table(
+        "accuracy",
+        models.frame,
+        [*models.benchmarks, *models.members],
+        members="; ".join(means),
+    )
 
 
-def average_table(models: Models) -> tables.Table:
+def average_table(models: ModelTable) -> tables.Table:
     """Return the table of averages by category."""
     groups, names = models.frame.groupby("training", sort=False), [*models.members]
     rows = groups[names].mean().assign(models=groups.size()).reset_index()
@@ -401,42 +518,59 @@ def average_table(models: Models) -> tables.Table:
     return tables.from_rows("averages", _CAPTIONS["averages"], rows, columns)
 
 
-def method_table(made: pd.DataFrame) -> tables.Table:
+def settings_table(settings: pd.DataFrame) -> tables.Table:
     """Return the table of settings of benchmarks and biases."""
-    counts = made[["images", "images_most"]].itertuples(index=False)
-    images = [[f"{n:,.0f}" for n in ends if not pd.isna(n)] for ends in counts]
-    told = [" to ".join(dict.fromkeys(ends)) or "–" for ends in images]
-    heads = dict(sets="set", rules="rule", told="images")
+    counts = settings[["images", "images_most"]].itertuples(index=False)
+    texts = [[f"{n:,.0f}" for n in pair if not pd.isna(n)] for pair in counts]
+    ranges = [" to ".join(dict.fromkeys(pair)) or "–" for pair in texts]
     columns = {"column": ("measure", title)}
-    columns |= tables.columns("sets how rules told models:d", **heads)
-    caption, rows = _CAPTIONS["measured"], made.assign(told=told)
-    return tables.from_rows("measured", caption, rows, columns, data=made)
+    columns |= tables.columns(
+        "sets how rules range models:d",
+        sets="set",
+        rules="rule",
+        range="images",
+    )
+    return tables.from_rows(
+        "measured",
+        _CAPTIONS["measured"],
+        settings.assign(range=ranges),
+        columns,
+        data=settings,
+    )
 
 
-def bias_table(models: Models) -> tables.Table:
+def bias_table(models: ModelTable) -> tables.Table:
     """Return the table of biases by model, with interval and decisions of the shape bias."""
     frame, names = models.frame, [*models.biases]
     bands = [f"{name}_raw" for name in names if f"{name}_raw" in frame]
     if "shape" in names:
-        behind = names.index("shape") + 1
-        names[behind:behind] = [name for name in _SHAPE_DETAILS if name in frame]
-    seeds = ", of the seed with the fewest" * ("seeds" in frame)
-    interval = f", with Wilson's interval of 95 %, and number of decisions{seeds} (*: fewer than "
-    interval += f"{network_frame.FEW}, which is unreliable)"
-    told = {"interval": interval * ("shape_n" in frame)}
-    return _model_table("biases", frame, [*names, *bands], **told)
+        position = names.index("shape") + 1
+        names[position:position] = [name for name in _SHAPE_DETAILS if name in frame]
+    interval = ""
+    if "shape_n" in frame:
+        seeds = ", of the seed with the fewest" if "seeds" in frame else ""
+        interval = (
+            f", with Wilson's interval of 95 %, and number of decisions{seeds} "
+            f"(*: fewer than {network_frame.FEW}, which is unreliable)"
+        )
+    return _model_table("biases", frame, [*names, *bands], interval=interval)
 
 
-def _model_table(name: str, frame: pd.DataFrame, names, **words: str) -> tables.Table:
-    """Return a table of measures by model; only the files include failed fits of bands."""
-    data = frame[["name", "training", "epsilon", *names]]
+def _model_table(
+    name: str, frame: pd.DataFrame, measures: Sequence[str], **caption_fields: str
+) -> tables.Table:
+    """Return a table of measures by model; failed fits of bands are only in the files."""
+    data = frame[["name", "training", "epsilon", *measures]]
     data = data.rename_axis("model").reset_index()
     shown = data.copy()
     if "cb_bw_raw" in data:
-        none = data["cb_bw_raw"] > network_frame.DEGENERATE
-        shown.loc[none, [one for one in names if one.endswith("_raw")]] = math.nan
+        has_failed = data["cb_bw_raw"] > network_frame.DEGENERATE
+        raw = [measure for measure in measures if measure.endswith("_raw")]
+        shown.loc[has_failed, raw] = math.nan
     columns = {"name": ("model", str), "training": ("training", title)}
-    columns |= {one: (title(one), tables.digits(_DIGITS.get(one, 2))) for one in names}
-    columns |= {"shape_n": (title("shape_n"), network_frame.decisions_text)}
-    caption = _CAPTIONS[name].format(**words)
+    for measure in measures:
+        show = tables.digits(_DIGITS.get(measure, 2))
+        columns[measure] = title(measure), show
+    columns["shape_n"] = title("shape_n"), network_frame.decisions_text
+    caption = _CAPTIONS[name].format(**caption_fields)
     return tables.from_rows(name, caption, shown, columns, data=data)

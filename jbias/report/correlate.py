@@ -30,7 +30,7 @@ def _write(args: argparse.Namespace) -> list[str]:
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document, relations
 
-    options = relations.Options(
+    options = relations.CorrelationOptions(
         x=args.x,
         y=args.y,
         category=args.category,
@@ -77,7 +77,7 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
     return frame
 
 
-def _check(options: "relations.Options") -> None:
+def _check(options: "relations.CorrelationOptions") -> None:
     """Raise ValueError for options that contradict each other."""
     for name in options.given:
         if name in (*options.x, *options.y):

@@ -117,7 +117,7 @@ def report(study: DistortionStudy, *, notes=(), runs=()) -> document.Report:
     values = every.data if every else pd.DataFrame(columns=_VALUES, dtype=str)
     placed = {"values": [every], "costs": [_training(study, runs), _seconds(study)]}
     placed["detail"] = _indices(study), _table("gaps", hiding), _digits(study)
-    placed["made"] = _groups(study), network_sections.provenance(study.networks)
+    placed["made"] = _groups(study), network_sections.provenance_table(study.networks)
     shown = [(name, one) for name in SECTIONS for one in placed.get(name, ())]
     caveats = [*_caveats(study, values, hiding, notes), *ALWAYS]
     texts = [("caveats", document.Text(caveats))]
@@ -318,7 +318,9 @@ def followed(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
     place = study_lib.where(group, "plain", on="stacked_cifar")
     shares_by_digit: dict[str, list[list[float]]] = {}
     for network in group.networks.values():
-        decided = network.decided(place).get("") if place in network.measures else None
+        decided = (
+            network.read_decisions(place).get("") if place in network.measures else None
+        )
         if decided is None or "texture" not in decided.columns:
             continue
         photo, digit = decided.columns["label"], decided.columns["texture"]

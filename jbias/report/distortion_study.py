@@ -66,7 +66,7 @@ RULED = dict(rule=RULE, errors=ERRORS)
 CONFIDENCE = 0.95
 # Networks that decide for one class on a larger share of images have no DI index.
 ONE_CLASS = 0.9
-Place = network_records.Place
+Measurement = network_records.Measurement
 MeasuredNetwork = network_records.MeasuredNetwork
 
 
@@ -91,12 +91,12 @@ class Group:
     key: Key
     networks: Mapping[int, MeasuredNetwork]
 
-    def measures_of(self, probe: str) -> list[tuple[MeasuredNetwork, Place]]:
+    def measures_of(self, probe: str) -> list[tuple[MeasuredNetwork, Measurement]]:
         """Return pairs of network and measure for a probe."""
         return [
             (network, place)
             for network in self.networks.values()
-            for place in network.places_of(probe)
+            for place in network.measurements_of(probe)
         ]
 
 
@@ -120,7 +120,7 @@ class DistortionStudy:
         ]
 
     @property
-    def measures(self) -> list[tuple[Key, MeasuredNetwork, Place]]:
+    def measures(self) -> list[tuple[Key, MeasuredNetwork, Measurement]]:
         """Key of the group, network and place of every measure."""
         each = ((k, x) for k, of in self.groups.items() for x in of.networks.values())
         return [(key, one, place) for key, one in each for place in one.measures]
@@ -234,14 +234,16 @@ def _notes(group: Group) -> Iterator[str]:
         )
 
 
-def where(group: Group, probe: str, *, on: str = "test", **wanted) -> Place | None:
+def where(
+    group: Group, probe: str, *, on: str = "test", **wanted
+) -> Measurement | None:
     """Return the measure and data set of a probe with the wanted options, or None.
 
     on: name of the data set; "test" matches any data set that is neither for training nor for
     validation and has no cue conflicts. Raises ValueError if several measures match, or if
     options differ between networks.
     """
-    networks_by_place: dict[Place, dict[str, MeasuredNetwork]] = {}
+    networks_by_place: dict[Measurement, dict[str, MeasuredNetwork]] = {}
     for network, place in group.measures_of(probe):
         options = _options(network, place)
         if wanted.get("fill") in options.get("fills", ()):
@@ -262,19 +264,19 @@ def where(group: Group, probe: str, *, on: str = "test", **wanted) -> Place | No
     return sets[0] if sets else None
 
 
-def _options(network: MeasuredNetwork, place: Place) -> dict[str, Any]:
+def _options(network: MeasuredNetwork, place: Measurement) -> dict[str, Any]:
     """Return the options of a measure, with the probe's defaults."""
     measure = network.measures[place]["measure"]
     return _DEFAULTS.get(measure["probe"], {}) | measure.get("options", {})
 
 
-def kind(network: MeasuredNetwork, place: Place) -> str:
+def kind(network: MeasuredNetwork, place: Measurement) -> str:
     """Return the options that define a measure's conditions, as JSON; equal for all seeds."""
     options = _options(network, place).items()
     return json.dumps(dict(x for x in options if x[0] not in _WHICH), sort_keys=True)
 
 
-_kept = functools.lru_cache(maxsize=16)(MeasuredNetwork.decided)
+_kept = functools.lru_cache(maxsize=16)(MeasuredNetwork.read_decisions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -351,7 +353,7 @@ def gaps(group: Group, fill: str) -> Gaps | None:
     return Gaps(tuple(seeds), images, iocclusion.curves(*by), clean)
 
 
-def _accuracies(group: Group, place: Place | None) -> pd.DataFrame:
+def _accuracies(group: Group, place: Measurement | None) -> pd.DataFrame:
     """Return accuracy in [0, 1] by condition and seed, for seeds with clean accuracy."""
     accuracies = {}
     for seed, network in group.networks.items():
@@ -560,14 +562,16 @@ def _iocclusion(group: Group) -> Values | None:
     return dataclasses.replace(one, left_out=len(found.seeds) - len(seeds), **about)
 
 
-def interfering(group: Group, quantity: str) -> tuple[Place | None, str]:
+def interfering(group: Group, quantity: str) -> tuple[Measurement | None, str]:
     """Return the measure and the condition from which a DI index is computed."""
     definition = QUANTITIES[quantity]
     condition = definition.options.get("fill") or _GRIDS.get(group.key.data, "4x4")
     return where(group, definition.probe, **definition.options), condition
 
 
-def _decided(group: Group, place: Place | None, condition: str) -> tuple[tuple, dict]:
+def _decided(
+    group: Group, place: Measurement | None, condition: str
+) -> tuple[tuple, dict]:
     """Return all classes, and clean and distorted decisions by seed.
 
     Raises ValueError if the classes were not stored or differ between seeds.

@@ -2,8 +2,8 @@ r"""Tables and figures of measured networks.
 
     jbias report measured --measured='measured/*' --out=report-measured
 
-Reads workdirs of `jbias evaluate --suite=...`, one per network; up to eight networks are
-drawn side by side. Writes to --out: index.html (one page, readable offline),
+Reads workdirs of `jbias evaluate --suite=...`, one per network. Up to eight networks share
+each figure; with more, the page has only tables. Writes to --out: index.html (one page, readable offline),
 tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG),
 results.json.
 """
@@ -35,6 +35,7 @@ def _write(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = cli.Parser("report.measured", __doc__)
     parser.add_argument(
         "--measured",

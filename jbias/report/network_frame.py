@@ -18,14 +18,14 @@ import pandas as pd
 from jbias.evals import corruption_error, critical_band
 from jbias.report import csv_rows, network_records, tables
 
-Place, Cells = network_records.Place, network_records.Cells
-Measures = network_records.Measures
+Measurement, Measures = network_records.Measurement, network_records.Measures
+Cells = network_records.Cells
 _NOTHING: Mapping = MappingProxyType({})
 
 AT = "adversarial_training"
-# Benchmarks of each unweighted average: for models of ImageNet, as published,
+# Benchmarks of each unweighted average for models of ImageNet, as published.
 MEMBERS = corruption_error.CATEGORIES
-# and for other models, such as those of the embedded data set.
+# The same for models of other data sets, such as the embedded one.
 OTHERS = {
     "ID": ("test", "val"),
     "Robustness": ("corrupted", "imagenet_c", "imagenet_cbar"),
@@ -74,7 +74,7 @@ _DIFFER = {"dataset": "{}", "images": "{} images", "fingerprint": "files {:.8}"}
 _DIFFER["rule"] = "rule {}"
 
 
-class Method(NamedTuple):
+class NumberSettings(NamedTuple):
     """Settings with which one number of one model was measured; None: unknown."""
 
     dataset: str
@@ -90,64 +90,68 @@ class Method(NamedTuple):
         return ", ".join(filter(None, (self.dataset, self.how)))
 
 
-Methods = Mapping[str, Method]  # By column.
+SettingsByColumn = Mapping[str, NumberSettings]
 
 
-def _method(
-    place: Place, settings_by_place: Measures, how: str, n: float = math.nan
-) -> Method:
-    """Return the settings of a measure; n: number of images if no file has it."""
-    measure, dataset = place
-    settings = settings_by_place.get((measure or "accuracy", dataset), {})
-    measure_settings, dataset_settings = (
-        settings.get("measure", {}),
-        settings.get("dataset", {}),
-    )
-    sizes = [
-        size
-        for size in (measure_settings.get("images"), dataset_settings.get("n"))
-        if size
-    ]
-    images = min(sizes, default=None if math.isnan(n) else int(n))
-    rule = next(iter(measure_settings.get("aggregates", ())), None)
-    return Method(
-        dataset, measure, how, images, dataset_settings.get("fingerprint"), rule
+def _number_settings(
+    measure: str, dataset: str, measures: Measures, *, how: str, n: float = math.nan
+) -> NumberSettings:
+    """Return the settings of a number; n: number of images if no file has it."""
+    settings = measures.get((measure or "accuracy", dataset), {})
+    measure_settings = settings.get("measure", {})
+    dataset_settings = settings.get("dataset", {})
+    sizes = [measure_settings.get("images"), dataset_settings.get("n")]
+    images = min(filter(None, sizes), default=None if math.isnan(n) else int(n))
+    return NumberSettings(
+        dataset,
+        measure,
+        how=how,
+        images=images,
+        fingerprint=dataset_settings.get("fingerprint"),
+        rule=next(iter(measure_settings.get("aggregates", ())), None),
     )
 
 
-def _unlike(settings: Mapping[str, Any]) -> str:
+def _differing_options(settings: Mapping[str, Any]) -> str:
     """Return the options of a measure that may differ from the published ones, as text."""
     options = sorted(settings.get("measure", {}).get("options", {}).items())
     return ", ".join(f"{key} {value}" for key, value in options if key not in _FREE)
 
 
-def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFrame]:
+def compare_settings(
+    models: Mapping[str, SettingsByColumn],
+) -> tuple[list[str], pd.DataFrame]:
     """Return notes on columns measured differently, and a frame of settings by column.
 
     models: settings by model and column. Images and decision rules may differ between
     models, with a note. Raises ValueError if the options of a measure differ.
     """
-    methods = []
-    for model, each in models.items():
-        methods += [(model, column, *method) for column, method in each.items()]
-    fields = ["model", "column", *Method._fields]
-    frame = pd.DataFrame(methods, columns=fields, dtype=object)
-    lines, rows = [], []
+    records = [
+        (model, column, *settings)
+        for model, settings_by_column in models.items()
+        for column, settings in settings_by_column.items()
+    ]
+    fields = ["model", "column", *NumberSettings._fields]
+    frame = pd.DataFrame(records, columns=fields, dtype=object)
+    notes, rows = [], []
     for column, part in frame.groupby("column", sort=False):
         title, hows = TITLES.get(column, column), part["how"].replace("", USUAL)
         if hows.nunique() > 1:
             raise ValueError(
                 f"{title}: must be measured with the same options for all models, got "
-                f"{_grouped(part, hows)}; measure all with one of these, or leave out the "
+                f"{_models_by_text(part, hows)}; measure all with one of these, or leave out the "
                 "models of the other"
             )
         differing = [name for name in _DIFFER if part[name].nunique(dropna=False) > 1]
         if differing:
-            shown = {x: _DIFFER[x].format for x in differing}
-            each = [[how(x or "unknown") for x in part[k]] for k, how in shown.items()]
-            words = [*map(", ".join, zip(*each))]
-            lines.append(
-                f"{title} has different images or rules: {_grouped(part, words)}."
+            texts = [
+                ", ".join(
+                    _DIFFER[name].format(row[name] or "unknown") for name in differing
+                )
+                for row in part.to_dict("records")
+            ]
+            notes.append(
+                f"{title} has different images or rules: {_models_by_text(part, texts)}."
             )
         images, rules = part["images"].dropna(), part["rule"].dropna().unique()
         row = {"column": column, "sets": ", ".join(part["dataset"].unique())}
@@ -155,34 +159,46 @@ def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFr
         row["images"] = min(images, default=None)
         row["images_most"] = max(images, default=None)
         rows.append(row | {"models": len(part)})
-    return lines, pd.DataFrame(rows)
+    return notes, pd.DataFrame(rows)
 
 
-def _grouped(methods: pd.DataFrame, words: Sequence[str]) -> str:
-    """Return texts with the models that share them, such as "rule a (x, y); rule b (z)"."""
-    alike = methods["model"].groupby(words, sort=False).agg(list).items()
-    return "; ".join(f"{word} ({tables.few(names)})" for word, names in alike)
+def _models_by_text(settings: pd.DataFrame, texts: Sequence[str]) -> str:
+    """Return texts with the models that share them, such as "rule a (x, y); rule b (z)".
+
+    settings: one row per model. texts: one per row.
+    """
+    names_by_text = settings["model"].groupby(texts, sort=False).agg(list)
+    return "; ".join(
+        f"{text} ({tables.few(names)})" for text, names in names_by_text.items()
+    )
 
 
 # Conversion of records to a row.
 
-# Data sets that probes modify, preferred to all others.
+# Data sets that probes modify, in order of preference; all others come after these.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
+_BANDS = ("cb_bw", "cb_cf", "cb_pns")
 # Probe and metric of each bias.
-_BANDS = {"cb_bw": "bandwidth", "cb_cf": "center_frequency"}
-_BANDS |= {"cb_pns": "peak_noise_sensitivity"}
-_BIASES = {"shape": ("shape_bias", "shape_bias")}
-_BIASES |= {f"shape_{x}": ("shape_bias", f"shape_bias_{x}") for x in ("lower", "upper")}
-_BIASES |= {f"{x}_freq": ("spectral", f"{x}_freq_bias") for x in ("low", "high")}
-for _end, _kind in (("", ""), ("_raw", "_absolute")):
-    for _key, _name in _BANDS.items():
-        _BIASES[_key + _end] = "critical_band", f"critical_band_{_name}{_kind}"
+_BIASES = {
+    "shape": ("shape_bias", "shape_bias"),
+    "shape_lower": ("shape_bias", "shape_bias_lower"),
+    "shape_upper": ("shape_bias", "shape_bias_upper"),
+    "low_freq": ("spectral", "low_freq_bias"),
+    "high_freq": ("spectral", "high_freq_bias"),
+    "cb_bw": ("critical_band", "critical_band_bandwidth"),
+    "cb_cf": ("critical_band", "critical_band_center_frequency"),
+    "cb_pns": ("critical_band", "critical_band_peak_noise_sensitivity"),
+    "cb_bw_raw": ("critical_band", "critical_band_bandwidth_absolute"),
+    "cb_cf_raw": ("critical_band", "critical_band_center_frequency_absolute"),
+    "cb_pns_raw": ("critical_band", "critical_band_peak_noise_sensitivity_absolute"),
+}
 _ATTACK = "linf 0.5/255"  # As published; another attack counts if it is the only one.
 # Benchmarks that probes make from another data set, by the family of corruptions.
-_MADE = {"imagenet_c": "imagenet_c", "imagenet_cbar": "imagenet_c_bar"}
+_CORRUPTION_PROBES = {"imagenet_c": "imagenet_c", "imagenet_cbar": "imagenet_c_bar"}
 _MEANS = ("corruption_accuracy", "corruption_accuracy_without_frost")
 _BENCHMARKS = tuple(dict.fromkeys(sum((*MEMBERS.values(), *OTHERS.values()), ())))
-_OWN = tuple(itertools.product(("", "plain"), ("accuracy", "real_accuracy")))
+# Probe and metric of accuracy on an unchanged data set.
+_PLAIN = tuple(itertools.product(("", "plain"), ("accuracy", "real_accuracy")))
 _CURVE = re.compile(r"(low|high|noise at) ([\d.]+)")
 
 
@@ -190,15 +206,15 @@ class ModelRow(NamedTuple):
     """One checkpoint's numbers by column of the frame, and the settings of their measures."""
 
     numbers: Mapping[str, float]
-    methods: Methods
+    settings: SettingsByColumn
 
     @property
-    def places(self) -> dict[str, str]:
+    def measured_on(self) -> dict[str, str]:
         """Data set and options by column, for columns that are not data sets themselves."""
         return {
-            column: method.text
-            for column, method in self.methods.items()
-            if method.dataset != column
+            column: settings.text
+            for column, settings in self.settings.items()
+            if settings.dataset != column
         }
 
 
@@ -214,42 +230,55 @@ def row(
     """Return one checkpoint's row.
 
     cells: values by data set, condition and metric. sizes: numbers of images or decisions
-    behind these. measures: settings with the probe of each measure; without settings, the
-    name of a measure is its probe. Benchmarks are in %. Columns that were not measured are
-    absent; NaN is an undefined number, such as the width of a band that was not found.
+    for the same keys. measures: settings with the probe of each measure; without settings,
+    the name of a measure is its probe. Benchmarks are in %. Columns that were not measured
+    are absent; NaN is an undefined number, such as the width of a band that was not found.
     """
-    settings = {(m, on.replace("-", "_")): one for (m, on), one in measures.items()}
-    probes = _probes(cells, settings)
-    numbers, methods = {}, {}
-    own_accuracy = _place(cells, probes, _OWN, ["imagenet"])
-    means = corruption_error.corruption_means(cells) if own_accuracy else {}
+    measures = {
+        (measure, dataset.replace("-", "_")): settings
+        for (measure, dataset), settings in measures.items()
+    }
+    measurements_by_probe = _measurements_by_probe(cells, measures)
+    numbers, settings = {}, {}
+    imagenet = _cell_key(cells, measurements_by_probe, _PLAIN, ["imagenet"])
+    means = corruption_error.corruption_means(cells) if imagenet else {}
     for name in _BENCHMARKS:
-        place = _place(cells, probes, _OWN, [name])
-        if not place and name in means:
+        key = _cell_key(cells, measurements_by_probe, _PLAIN, [name])
+        if not key and name in means:
             numbers[name] = 100 * means[name].value
-            methods[name] = _filled(means[name], settings)
+            settings[name] = _mean_settings(means[name], measures)
             continue
-        candidates = itertools.product([_MADE.get(name)], _MEANS)
-        place = place or _place(cells, probes, candidates)
-        place = place or (_attack(cells, probes) if name == "pgd" else None)
-        if place:
-            numbers[name] = 100 * cells[place]
-            methods[name] = _method_of(name, place, sizes, settings)
+        candidates = itertools.product([_CORRUPTION_PROBES.get(name)], _MEANS)
+        key = key or _cell_key(cells, measurements_by_probe, candidates)
+        if not key and name == "pgd":
+            key = _attack_key(cells, measurements_by_probe)
+        if key:
+            numbers[name] = 100 * cells[key]
+            settings[name] = _column_settings(name, key, sizes, measures)
     for name, (probe, metric) in _BIASES.items():
-        if place := _place(cells, probes, ((probe, metric), ("", metric))):
+        key = _cell_key(cells, measurements_by_probe, [(probe, metric), ("", metric)])
+        if key:
             # Rounded, so that equal bands tie in spite of the last digits of a fit.
             is_band = name.startswith("cb_")
-            numbers[name] = round(cells[place], 6) if is_band else cells[place]
+            numbers[name] = round(cells[key], 6) if is_band else cells[key]
             if name in BIASES:
-                methods[name] = _method_of(name, place, sizes, settings)
-            if name == "shape" and place in sizes:
-                numbers["shape_n"] = sizes[place]
-    return ModelRow(_checked_bands(numbers | _curves(cells, methods)), methods)
+                settings[name] = _column_settings(name, key, sizes, measures)
+            if name == "shape" and key in sizes:
+                numbers["shape_n"] = sizes[key]
+    numbers = _without_flagged_bands(numbers | _curves(cells, settings))
+    return ModelRow(numbers, settings)
 
 
-def _checked_bands(row: dict[str, float]) -> dict[str, float]:
-    """Return the row with NaN for numbers of bands that earlier versions did not flag."""
-    octaves = [float(key[10:]) for key in row if key.startswith("threshold_")]
+def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
+    """Return the row with NaN for bands that critical_band flags as no band.
+
+    Records of earlier versions have numbers for such bands.
+    """
+    octaves = [
+        float(key.removeprefix("threshold_"))
+        for key in row
+        if key.startswith("threshold_")
+    ]
     for suffix in ("", "_raw"):
         numbers = [row.get(f"{key}{suffix}", math.nan) for key in ("cb_bw", "cb_cf")]
         if not octaves or any(map(math.isnan, numbers)) or numbers[0] > DEGENERATE:
@@ -261,95 +290,126 @@ def _checked_bands(row: dict[str, float]) -> dict[str, float]:
     return row
 
 
-def _probes(cells: Cells, settings_by_place: Measures) -> dict[str, list[Place]]:
-    """Return the measures of each probe with their data sets, preferred ones first."""
+def _measurements_by_probe(
+    cells: Cells, measures: Measures
+) -> dict[str, list[Measurement]]:
+    """Return the measurements of each probe, preferred ones first."""
     ranks_by_probe: dict[str, list] = {}
     for dataset, condition, _ in cells:
         probe = measure = condition.partition("/")[0]
-        settings = settings_by_place.get((measure, dataset), {})
+        settings = measures.get((measure, dataset), {})
         if settings:
             probe = settings["measure"]["probe"]
             if probe == "corruptions":
-                probe = _family(settings["measure"].get("options", {}))
+                probe = _corruption_family(settings["measure"].get("options", {}))
         position = _SETS.index(dataset) if dataset in _SETS else len(_SETS)
         # Prefer published options, then measures with the name of the probe.
-        rank = position, dataset, bool(_unlike(settings)), measure != probe, measure
+        is_different = bool(_differing_options(settings))
+        rank = position, dataset, is_different, measure != probe, measure
         ranks_by_probe.setdefault(probe, []).append(rank)
     return {
-        probe: [(measure, dataset) for _, dataset, *_, measure in sorted({*ranks})]
+        probe: [
+            Measurement(measure, dataset)
+            for _, dataset, *_, measure in sorted({*ranks})
+        ]
         for probe, ranks in ranks_by_probe.items()
     }
 
 
-def _family(options: Mapping[str, Any]) -> str:
+def _corruption_family(options: Mapping[str, Any]) -> str:
     """Return the family of corruptions: imagenet_c or imagenet_c_bar."""
     names = options.get("names", "imagenet_c")
     if isinstance(names, str):
         return names
-    bar = {*names} <= {*corruption_error.CORRUPTED["imagenet_cbar"]}
-    return "imagenet_c_bar" if bar else "imagenet_c"
+    is_bar = {*names} <= {*corruption_error.CORRUPTED["imagenet_cbar"]}
+    return "imagenet_c_bar" if is_bar else "imagenet_c"
 
 
-def _place(cells: Cells, probes: Mapping, wanted: Iterable, sets: Sequence = ()):
-    """Return the first key of cells for a wanted (probe, metric), or None.
+CellKey = tuple[str, str, str]  # Data set, condition and metric.
+MeasurementsByProbe = Mapping[str, Sequence[Measurement]]
 
-    sets: allowed data sets; () allows all.
+
+def _cell_key(
+    cells: Cells,
+    measurements_by_probe: MeasurementsByProbe,
+    candidates: Iterable[tuple[str | None, str]],
+    datasets: Sequence[str] = (),
+) -> CellKey | None:
+    """Return the key of the first candidate (probe, metric) that was measured, or None.
+
+    datasets: allowed data sets; () allows all.
     """
-    for probe, metric in wanted:
-        for measure, dataset in probes.get(probe, ()):
+    for probe, metric in candidates:
+        for measure, dataset in measurements_by_probe.get(probe, ()):
             key = dataset, measure, metric
-            if key in cells and (not sets or dataset in sets):
+            if key in cells and (not datasets or dataset in datasets):
                 return key
     return None
 
 
-def _attack(cells: Cells, probes: Mapping[str, Sequence[Place]]):
-    """Return the key of the published attack, else of the only one (linf before l2), or None."""
-    attacks = [key for key in cells if key[2] == "pgd_accuracy"]
-    on = {key: (key[1].partition("/")[0], key[0]) for key in attacks}
-    tried = [key for x in probes.get("pgd", ()) for key in attacks if on[key] == x]
-    published = [key for key in tried if key[1].endswith(f"/{_ATTACK}")]
-    fitting = published[:1] or [key for key in tried if "/linf" in key[1]] or tried
-    return fitting[0] if len(fitting) == 1 else None
+def _attack_key(
+    cells: Cells, measurements_by_probe: MeasurementsByProbe
+) -> CellKey | None:
+    """Return the key of accuracy under PGD: the published attack, else the only one, or None.
+
+    Of several other attacks, the only one in the norm linf is the only one.
+    """
+    attacks: list[CellKey] = []
+    for measurement in measurements_by_probe.get("pgd", ()):
+        for dataset, condition, metric in cells:
+            measure = condition.partition("/")[0]
+            if metric == "pgd_accuracy" and (measure, dataset) == measurement:
+                attacks.append((dataset, condition, metric))
+    published = [key for key in attacks if key[1].endswith(f"/{_ATTACK}")]
+    linf = [key for key in attacks if "/linf" in key[1]]
+    eligible = published[:1] or linf or attacks
+    return eligible[0] if len(eligible) == 1 else None
 
 
-def _method_of(name: str, place, sizes: Cells, settings_by_place: Measures) -> Method:
-    """Return the settings of the number at `place` for the column `name`."""
-    dataset, condition, metric = place
+def _column_settings(
+    name: str, key: CellKey, sizes: Cells, measures: Measures
+) -> NumberSettings:
+    """Return the settings of the number with this key for the column `name`."""
+    dataset, condition, metric = key
     measure, _, how = condition.partition("/")
     if name != "pgd":
         excluded = metric.partition("_without_")[2]
-        unlike = _unlike(settings_by_place.get((measure, dataset), {}))
-        how = ", ".join(
-            filter(None, (f"without {excluded}" if excluded else "", unlike))
-        )
+        options = [
+            f"without {excluded}" if excluded else "",
+            _differing_options(measures.get((measure, dataset), {})),
+        ]
+        how = ", ".join(filter(None, options))
     # Other metrics have n over several conditions, or over decisions for either cue.
-    alone = metric in ("accuracy", "real_accuracy", "pgd_accuracy")
-    n = sizes.get(place, math.nan) if alone else math.nan
-    return _method((measure, dataset), settings_by_place, how, n)
+    has_images = metric in ("accuracy", "real_accuracy", "pgd_accuracy")
+    n = sizes.get(key, math.nan) if has_images else math.nan
+    return _number_settings(measure, dataset, measures, how=how, n=n)
 
 
-def _filled(
-    mean: corruption_error.BenchmarkMean, settings_by_place: Measures
-) -> Method:
+def _mean_settings(
+    mean: corruption_error.BenchmarkMean, measures: Measures
+) -> NumberSettings:
     """Return the settings of a mean over corruptions: published files, measures, or both."""
-    how = _unlike(settings_by_place.get(mean.source, {}))
+    how = _differing_options(measures.get(mean.source, {}))
+    measure, dataset = mean.source
     if not mean.files:
-        return _method(mean.source, settings_by_place, how)
+        return _number_settings(measure, dataset, measures, how=how)
     if mean.source == corruption_error.FILES:
-        return Method("published files")
-    return Method(f"{mean.files} published files and {mean.source[1]}", how=how)
+        return NumberSettings("published files")
+    return NumberSettings(f"{mean.files} published files and {dataset}", how=how)
 
 
-def _curves(cells: Cells, methods: Mapping[str, Method]) -> dict[str, float]:
+def _curves(cells: Cells, settings: SettingsByColumn) -> dict[str, float]:
     """Return accuracy ratios by cut-off, and thresholds by frequency, as columns of a row."""
-    measured = {"accuracy_ratio": methods.get("low_freq") or methods.get("high_freq")}
-    measured["critical_band_threshold"] = methods.get("cb_bw")
+    sources = {
+        "accuracy_ratio": settings.get("low_freq") or settings.get("high_freq"),
+        "critical_band_threshold": settings.get("cb_bw"),
+    }
     columns = {}
     for (dataset, condition, metric), value in cells.items():
-        method, (measure, _, setting) = measured.get(metric), condition.partition("/")
-        match = _CURVE.fullmatch(setting)
-        if method and match and (measure, dataset) == (method.measure, method.dataset):
+        source = sources.get(metric)
+        measure, _, filter_name = condition.partition("/")
+        match = _CURVE.fullmatch(filter_name)
+        if source and match and (measure, dataset) == (source.measure, source.dataset):
             kind = match[1].replace("noise at", "threshold")
             columns[f"{kind}_{float(match[2]):g}"] = value
     return columns
@@ -359,31 +419,34 @@ def _curves(cells: Cells, methods: Mapping[str, Method]) -> dict[str, float]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Models:
+class ModelTable:
     """Table of models with their benchmarks, averages and biases, one row per model.
 
     frame: index model; name, training (its category), epsilon (strength of adversarial
       training, NaN without), benchmarks and averages in %, biases, low_<c> and high_<c>
       (accuracy ratio at a cut-off), threshold_<f> (of the critical band, at nominal
-      cycles per image); where known, shape_n, the decisions for either cue that a shape
-      bias is of, and shape_lower and shape_upper, its interval of 95 %.
+      cycles per image); where known, shape_n, the number of decisions for either cue behind
+      the shape bias, and shape_lower and shape_upper, the ends of its 95 % interval.
     """
 
     source: str
     frame: pd.DataFrame
     members: Mapping[str, tuple[str, ...]]  # Measured benchmarks of each average.
     biases: tuple[str, ...]
-    notes: tuple[str, ...]  # Caveats of these numbers, `counted` included.
-    counted: tuple[str, ...]  # Notes on what counts as a model.
-    methods: pd.DataFrame | None  # Settings of each column, if known.
+    notes: tuple[str, ...]  # Caveats of these numbers, including `counting_notes`.
+    counting_notes: tuple[str, ...]  # Notes on which networks count as one model.
+    settings: pd.DataFrame | None  # Settings of each column, if known.
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
         """The benchmarks of all averages."""
         return sum(self.members.values(), ())
 
-    def places(self, kind: str) -> dict[str, float]:
-        """Return the columns "low_0.1", ... of a kind with the number in their name, sorted."""
+    def curve_columns(self, kind: str) -> dict[str, float]:
+        """Return the number in the name of each column of a kind, such as 0.1 for "low_0.1".
+
+        Sorted by number. kind: low, high or threshold.
+        """
         matches = (re.fullmatch(rf"{kind}_([\d.]+)", name) for name in self.frame)
         columns = {match[0]: float(match[1]) for match in matches if match}
         return dict(sorted(columns.items(), key=lambda item: item[1]))
@@ -393,10 +456,10 @@ def build_models(
     frame: pd.DataFrame,
     *,
     source: str,
-    counted: Sequence[str] = (),
+    counting_notes: Sequence[str] = (),
     notes: Sequence[str] = (),
-    methods: pd.DataFrame | None = None,
-) -> Models:
+    settings: pd.DataFrame | None = None,
+) -> ModelTable:
     """Return the table of models with averages, and notes on missing measures.
 
     Benchmarks that no model has are not part of the averages. A model without one of the
@@ -406,43 +469,47 @@ def build_models(
     frame = frame.dropna(axis=1, how="all").copy()
     if "epsilon" not in frame:
         frame["epsilon"] = math.nan
-    published = "imagenet" in frame
-    known = (MEMBERS if published else OTHERS).items()
-    members = {name: tuple(x for x in ones if x in frame) for name, ones in known}
-    members = {name: ones for name, ones in members.items() if ones}
+    is_imagenet = "imagenet" in frame
+    members = {}
+    for average, benchmarks in (MEMBERS if is_imagenet else OTHERS).items():
+        measured = tuple(name for name in benchmarks if name in frame)
+        if measured:
+            members[average] = measured
     biases = tuple(name for name in BIASES if name in frame)
-    for kind, found in (("bias", biases), ("benchmark", members)):
-        if not found:
+    for kind, names in (("bias", biases), ("benchmark", members)):
+        if not names:
             raise ValueError(
                 f"{source}: must have at least one {kind}, got none; measure one"
             )
-    for name, ones in members.items():
-        frame[name] = frame[list(ones)].mean(axis=1, skipna=False)
-    wanted = sum(MEMBERS.values(), ()) if published else tuple(OTHERS)
-    absent = [TITLES.get(x, x) for x in (*BIASES, *wanted) if x not in frame]
-    all_notes = [*counted, *notes]
+    for average, benchmarks in members.items():
+        frame[average] = frame[list(benchmarks)].mean(axis=1, skipna=False)
+    expected = sum(MEMBERS.values(), ()) if is_imagenet else tuple(OTHERS)
+    absent = [TITLES.get(x, x) for x in (*BIASES, *expected) if x not in frame]
+    all_notes = [*counting_notes, *notes]
     if absent:
         all_notes += [
             f"Not measured, or undefined for every model: {', '.join(absent)}."
         ]
     all_notes += _lacking(frame[[*sum(members.values(), ()), *biases]])
     all_notes += few_decisions(frame.get("shape_n", {}))
-    return Models(
+    return ModelTable(
         source=source,
         frame=frame,
         members=members,
         biases=biases,
         notes=tuple(all_notes),
-        counted=tuple(counted),
-        methods=methods,
+        counting_notes=tuple(counting_notes),
+        settings=settings,
     )
 
 
 def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
     """Return a note on models with a shape bias from fewer than 10 decisions, if any."""
     names = [f"{name} ({n:.0f})" for name, n in counts.items() if n < FEW]
-    few = f"fewer than {FEW} decisions for either cue"
-    note = f"A shape bias from {few} is unreliable: {', '.join(names)}."
+    note = (
+        f"A shape bias from fewer than {FEW} decisions for either cue is unreliable: "
+        f"{', '.join(names)}."
+    )
     return [note] if names else []
 
 
@@ -459,8 +526,10 @@ def _lacking(frame: pd.DataFrame) -> Iterator[str]:
         names_by_models.setdefault(missing, []).append(TITLES.get(name, name))
     names_by_models.pop((), None)
     for models, names in names_by_models.items():
-        note = f"{', '.join(names)}: {len(models)} of {len(frame)} models have no value and are"
-        yield f"{note} left out of analyses of it: {tables.few(models)}."
+        yield (
+            f"{', '.join(names)}: {len(models)} of {len(frame)} models have no value and are "
+            f"left out of analyses of it: {tables.few(models)}."
+        )
 
 
 def read_kinds(path: str) -> pd.DataFrame:

@@ -1,9 +1,8 @@
-"""Shared parts of the page of measured networks: captions, columns, tables and curves."""
+"""Captions, columns, tables and curves shared by the sections of the page of networks."""
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -12,8 +11,8 @@ from jbias.data import tables as data_tables
 from jbias.evals import decisions
 from jbias.report import document, network_frame, network_records, plots, tables
 
-MeasuredNetwork, Place = network_records.MeasuredNetwork, network_records.Place
-ended = network_records.ended
+MeasuredNetwork = network_records.MeasuredNetwork
+Measurement, Number = network_records.Measurement, network_records.Number
 Networks = Sequence[MeasuredNetwork]
 Blocks = Iterator[document.Block | None]
 Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # (count, n) by network and row.
@@ -22,8 +21,8 @@ COMMONEST = 10  # Number of confusions of a network in the table.
 _FEW = f"*: fewer than {network_frame.FEW}, which is unreliable"
 FIGURES = {
     "accuracy": "Accuracy on each unchanged set, with Wilson intervals of 95 % over images.",
-    "shape_bias": "Decisions for shape and for texture of networks{beside} on {set}, by class of "
-    "shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
+    "shape_bias": "Decisions for shape and for texture of networks{and_people} on {set}, by class "
+    "of shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
     "cue_decomposition": "Accuracy on unchanged images of {set}, after edge-enhancing diffusion "
     "and in shuffled cells, with Wilson intervals of 95 % over images.",
     "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
@@ -35,7 +34,7 @@ FIGURES = {
     "100 % is accuracy on unchanged images, 0 is chance. Bands: 95 % bootstrap intervals over "
     "images.",
     "critical_band": "{measure} on {set}: accuracy in % under noise, by its strength and its "
-    "octave. Above: the fitted band with its centre, cut where the cells end.{lost}",
+    "octave. Above: the fitted band with its centre, cut where the cells end.{no_band}",
     "corruptions": "Accuracy in % on corrupted {images}, by corruption and severity.",
     "attacks": "Accuracy under attack by budget.",
     "reliability": "Reliability on {set}: accuracy over confidence, and the share of images in "
@@ -47,9 +46,9 @@ FIGURES = {
 }
 # Sentences of the overview's caption, by the column that they explain.
 OVERVIEW = {
-    "decisions": f"Of: number of decisions for either cue behind the shape bias ({_FEW}).",
+    "decisions": f"Of (column): number of decisions for either cue behind the shape bias ({_FEW}).",
     "cb_bw": "Bandwidth, centre frequency and sensitivity are of the critical band.",
-    "error_consistency": "Error consistency: with people, with the number of sets.",
+    "error_consistency": "Error consistency: with people, as the mean over the sets of the last column.",
 }
 _BRACKETS = "In brackets: 95 % bootstrap intervals over images."
 TABLES = {
@@ -108,7 +107,7 @@ PUBLISHED_CUES = "Published: from other images of 16 classes, most numbers from 
 
 
 class IntervalCell(NamedTuple):
-    """A value with its interval; count of n if the value is a share."""
+    """A value with its interval; a share also has its count of n."""
 
     metric: str
     value: float
@@ -118,11 +117,11 @@ class IntervalCell(NamedTuple):
     n: int
 
 
-def cell(
-    network: MeasuredNetwork, place: Place, number: decisions.Number
+def interval_cell(
+    network: MeasuredNetwork, measurement: Measurement, number: Number
 ) -> IntervalCell:
     """Return a number with its stored interval."""
-    _, low, high = network.interval(place, number.metric, number.condition)
+    _, low, high = network.interval(measurement, number.metric, number.condition)
     return IntervalCell(
         metric=number.metric,
         value=number.value,
@@ -133,7 +132,18 @@ def cell(
     )
 
 
-columns = functools.partial(tables.columns, ends=("_lower", "_upper"))
+def wilson_cell(count: int, n: int, *, metric: str) -> IntervalCell:
+    """Return a share of independent images with its 95 % Wilson interval."""
+    low, high = decisions.wilson_interval(count, n)
+    value = count / n if n else math.nan
+    return IntervalCell(metric, value, low=low, high=high, count=count, n=n)
+
+
+def columns(keys: str, **heads: str) -> dict[str, tables.Column]:
+    """Return `tables.columns` whose intervals are in the fields key_lower and key_upper."""
+    return tables.columns(keys, ends=("_lower", "_upper"), **heads)
+
+
 DECISIONS = ("of", network_frame.decisions_text)
 _HEADS = {
     "code": "jbias",
@@ -171,143 +181,181 @@ COLUMNS |= {"either": DECISIONS}
 COLUMNS |= {"share": ("% of the class", tables.with_ends, "low", "high")}
 
 
+class NumberRow(NamedTuple):
+    """A result of a network, and the first columns of its table row."""
+
+    network: MeasuredNetwork
+    measurement: Measurement
+    row: dict[str, str]
+    number: Number
+
+
+class NetworkFigure(NamedTuple):
+    """A network that gets a figure of its own for one measurement."""
+
+    suffix: str  # Of the figure's name; "" for the only figure.
+    measurement: Measurement
+    network: MeasuredNetwork
+
+
 class Page(NamedTuple):
     """Networks of a page, with helpers for its tables and figures; sections add to `notes`."""
 
     networks: Networks
-    drawn: Networks  # All networks, or none if they are too many for figures.
+    has_figures: bool  # False if there are too many networks for figures.
     notes: list[str]
-    published: bool = True  # Whether to include published networks.
+    published: bool = True  # True to include published results of other networks.
 
     @staticmethod
-    def table(name: str, rows: Iterable[Mapping], **changed) -> tables.Table | None:
-        """Return a table; changed: columns with other heads or formats than in `COLUMNS`."""
-        return tables.from_rows(name, TABLES[name], [*rows], COLUMNS | changed)
+    def table(
+        name: str, rows: Iterable[Mapping], **columns: tables.Column
+    ) -> tables.Table | None:
+        """Return a table; columns: those with other heads or formats than in `COLUMNS`."""
+        return tables.from_rows(name, TABLES[name], [*rows], COLUMNS | columns)
 
     @staticmethod
-    def figure(name: str, drawn, ending: str = "", **fields) -> document.Figure:
-        """Return a figure; ending: of its name. fields: values for its caption."""
-        return document.Figure(f"{name}{ending}", FIGURES[name].format(**fields), drawn)
+    def figure(
+        name: str, drawn: plots.Figure, suffix: str = "", **caption_fields: str
+    ) -> document.Figure:
+        """Return a figure called name + suffix; caption_fields: values for its caption."""
+        caption = FIGURES[name].format(**caption_fields)
+        return document.Figure(f"{name}{suffix}", caption, drawn)
 
-    def each(self, *probes: str) -> Iterator[tuple[MeasuredNetwork, Place, dict]]:
-        """Yield each network with each measure of the probes, and the first columns of its row."""
+    def measurements(
+        self, *probes: str
+    ) -> Iterator[tuple[MeasuredNetwork, Measurement, dict]]:
+        """Yield each network, each measurement of the probes, and the first columns of its row."""
         for probe in probes:
             for network in self.networks:
-                for place in network.places_of(probe):
-                    yield network, place, {"network": network.name, "set": place[1]}
+                for measurement in network.measurements_of(probe):
+                    row = {"network": network.name, "set": measurement.dataset}
+                    yield network, measurement, row
 
-    def numbers(self, probe: str, metric: str) -> Iterator[tuple]:
-        """Yield network, measure, first columns of the row, and number, for each condition."""
-        for network, place, row in self.each(probe):
-            for number in network.numbers[place]:
+    def numbers(self, probe: str, metric: str) -> Iterator[NumberRow]:
+        """Yield the results of a metric under each condition, for each network."""
+        for network, measurement, row in self.measurements(probe):
+            for number in network.numbers[measurement]:
                 if number.metric == metric:
-                    yield network, place, row, number
+                    yield NumberRow(network, measurement, row=row, number=number)
 
-    def places(
-        self, probe: str, *, always: bool = False
-    ) -> Iterator[tuple[str, Place, Networks]]:
-        """Yield an ending of figures' names, the measure, and its networks, for a probe.
+    def by_measurement(self, probe: str) -> Iterator[tuple[str, Measurement, Networks]]:
+        """Yield a suffix for names of figures, a measurement of the probe, and its networks."""
+        networks_by_measurement: dict[Measurement, list] = {}
+        for network, measurement, _ in self.measurements(probe):
+            networks_by_measurement.setdefault(measurement, []).append(network)
+        for measurement, networks in networks_by_measurement.items():
+            is_only = len(networks_by_measurement) == 1
+            suffix = "" if is_only else f"_{measurement.measure}_{measurement.dataset}"
+            yield suffix, measurement, networks
 
-        always: also yield if the page has no figures.
-        """
-        networks_by_place: dict[Place, list] = {}
-        for network, place, _ in self.each(probe) if self.drawn or always else ():
-            networks_by_place.setdefault(place, []).append(network)
-        for place, networks in networks_by_place.items():
-            yield (
-                "_".join(("", *place)) if len(networks_by_place) > 1 else "",
-                place,
-                networks,
-            )
-
-    def singly(self, probe: str) -> Iterator[tuple[str, Place, MeasuredNetwork]]:
-        """Yield an ending of figures' names, the measure, and one network, for a probe."""
-        for ending, place, networks in self.places(probe):
+    def network_figures(self, probe: str) -> Iterator[NetworkFigure]:
+        """Yield each network with each of its measurements of a probe; none without figures."""
+        if not self.has_figures:
+            return
+        for suffix, measurement, networks in self.by_measurement(probe):
             for i, network in enumerate(networks, 1):
-                yield ending + (f"_{i}" if len(networks) > 1 else ""), place, network
+                number = f"_{i}" if len(networks) > 1 else ""
+                yield NetworkFigure(f"{suffix}{number}", measurement, network)
 
     def class_counts(self, probe: str, metric: str) -> dict[str, Counts]:
         """Return (count, n) by data set, network and class (readable names)."""
         counts_by_set: dict[str, dict] = {}
-        for network, place, _, number in self.numbers(probe, metric):
+        for network, measurement, _, number in self.numbers(probe, metric):
             rule, has_class, name = number.condition.partition("class=")
             if has_class and not rule:
-                counts = counts_by_set.setdefault(place[1], {}).setdefault(
-                    network.name, {}
-                )
+                counts_by_network = counts_by_set.setdefault(measurement.dataset, {})
+                counts = counts_by_network.setdefault(network.name, {})
                 counts[data_tables.readable(name)] = int(number.count), number.n
         return counts_by_set
 
     def shares(
-        self, name: str, first: str, every: Mapping[str, Counts], metric="accuracy"
+        self, name: str, first: str, counts: Mapping[str, Counts], metric="accuracy"
     ) -> tables.Table | None:
         """Return a table of shares with Wilson intervals over independent images.
 
-        first, every: as for `intervals`, with (count, n) as entries.
+        first: head of the first column. counts: (count, n) by data set, network and row.
         """
-
-        def wilson(count: int, n: int) -> IntervalCell:
-            value = count / n if n else math.nan
-            low, high = decisions.wilson_interval(count, n)
-            return IntervalCell(metric, value, low=low, high=high, count=count, n=n)
-
-        return self.intervals(name, first, every, "Wilson intervals of 95 %", wilson)
+        cells_by_set = {
+            dataset: {
+                network: {
+                    row: wilson_cell(count, n, metric=metric)
+                    for row, (count, n) in counts_by_row.items()
+                }
+                for network, counts_by_row in counts_by_network.items()
+            }
+            for dataset, counts_by_network in counts.items()
+        }
+        return self.intervals(
+            name, first, cells_by_set, interval_words="Wilson intervals of 95 %"
+        )
 
     def intervals(
         self,
         name: str,
         first: str,
-        every: Mapping,
-        words: str,
-        form: Callable = IntervalCell,
+        cells_by_set: Mapping[str, Mapping[str, Mapping[str, IntervalCell]]],
+        *,
+        interval_words: str,
     ) -> tables.Table | None:
         """Return a table with a row per name and a column per network; None without rows.
 
-        first: head of the first column. every: arguments of `form`, which makes the entries,
-        by data set, network and row. words: kind of interval, for the caption. Rows begin
-        with the data set if there are several.
+        first: head of the first column. cells_by_set: cells by data set, network and row.
+        interval_words: kind of interval, for the caption. Rows begin with the data set if
+        there are several.
         """
         data, rows = [], []
-        for dataset, by_network in every.items():
-            before = f"{dataset}: " if len(every) > 1 else ""
-            for row in dict.fromkeys(itertools.chain(*by_network.values())):
-                cells = [f"{before}{row}"]
-                for one in self.networks:
-                    told = by_network.get(one.name, {}).get(row)
-                    told = told and form(*told)
-                    shown = told and told.n and tables.with_ends(*told[1:4])
-                    cells.append(shown or "–")
-                    if told:
-                        of = {first: cells[0], "network": one.name}
-                        data.append(of | told._asdict())
-                rows.append(tuple(cells))
+        for dataset, cells_by_network in cells_by_set.items():
+            prefix = f"{dataset}: " if len(cells_by_set) > 1 else ""
+            for row in dict.fromkeys(itertools.chain(*cells_by_network.values())):
+                texts = [f"{prefix}{row}"]
+                for network in self.networks:
+                    cell = cells_by_network.get(network.name, {}).get(row)
+                    has_number = cell is not None and cell.n
+                    texts.append(
+                        tables.with_ends(cell.value, cell.low, cell.high)
+                        if has_number
+                        else "–"
+                    )
+                    if cell is not None:
+                        labels = {first: texts[0], "network": network.name}
+                        data.append(labels | cell._asdict())
+                rows.append(tuple(texts))
         if not rows:
             return None
-        caption = f"{TABLES[name]} In %, with {words}."
-        head = (first.capitalize(), *(one.name for one in self.networks))
-        return tables.Table(name, caption, head, tuple(rows), pd.DataFrame(data))
+        return tables.Table(
+            name,
+            f"{TABLES[name]} In %, with {interval_words}.",
+            head=(first.capitalize(), *(network.name for network in self.networks)),
+            rows=tuple(rows),
+            data=pd.DataFrame(data),
+        )
 
     def curves(
-        self, rows: Sequence[tuple], *, least: int = 1, of: str = "accuracy in %"
-    ):
+        self,
+        rows: Sequence[tuple],
+        *,
+        min_points: int = 1,
+        y_label: str = "accuracy in %",
+    ) -> plots.Figure | None:
         """Draw curves from rows (panel, x label, x, network, share); None without curves.
 
-        The ends of the interval may follow the share. least: least number of x values of a
-        panel. of: label of the y axis.
+        The ends of the interval may follow the share. min_points: panels with fewer x values
+        are left out.
         """
         keys = ["panel", "label", "x", "line", *_SHARES]
         frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)
-        places = frame.groupby("panel")["x"].transform("nunique")
+        point_counts = frame.groupby("panel")["x"].transform("nunique")
         shares = frame.columns.intersection(_SHARES)
         frame[shares] = 100 * frame[shares]
-        frame = frame[places >= least]
+        frame = frame[point_counts >= min_points]
         if frame.empty:
             return None
-        looks = plots.marks((one.name for one in self.networks), {*frame["line"]})
+        names = (network.name for network in self.networks)
+        looks = plots.marks(names, {*frame["line"]})
 
         def finish(axes, rows: pd.DataFrame) -> None:
             lowest, highest = rows[shares].min().min(), rows[shares].max().max()
             axes.set(ylim=(min(0, lowest), max(102, highest)))
             axes.set_xlabel("; ".join(rows["label"].unique()), **plots.ink())
 
-        return plots.curves(frame, looks, ("", of), finish=finish, cell=(3.4, 2.9))
+        return plots.curves(frame, looks, ("", y_label), finish=finish, cell=(3.4, 2.9))

@@ -10,7 +10,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -20,10 +20,19 @@ from jbias.report import workdirs as workdirs_lib
 from jbias.runs import results, selection
 
 Number = decisions.Number
-Place = tuple[str, str]  # Name of a measure, and of its data set.
-Measures = Mapping[
-    Place, Mapping[str, Any]
-]  # Content of measures/<measure>@<set>.json.
+
+
+class Measurement(NamedTuple):
+    """A measure on a data set, as named in measures/<measure>@<dataset>.json."""
+
+    measure: str
+    dataset: str
+
+
+# Corruptions measured on published files, each a data set of its own, such as fog-3.
+PUBLISHED_FILES = Measurement(*corruption_error.FILES)
+# Content of each measurement's file.
+Measures = Mapping[Measurement, Mapping[str, Any]]
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
 
 _NETWORK_KEY = ["run", "seed", "step"]  # Columns of records that identify a network.
@@ -51,19 +60,20 @@ def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
             f"{' '.join(workdirs)}: must hold evaluations, got none; run jbias evaluate first"
         )
     sizes = records.groupby([*_NETWORK_KEY, "workdir"], observed=True).size()
-    alike: dict[str, collections.Counter] = {}
+    sizes_by_run: dict[str, collections.Counter] = {}
     for (*network, workdir), size in sizes.items():
         run = read_config(workdir).get("run", {})
         if "digest" in run:  # Otherwise "run" identifies a run trained by jbias.
             run = json.dumps(run | {"path": None}, sort_keys=True)
-            alike.setdefault(run, collections.Counter())[tuple(network)] += size
+            counts = sizes_by_run.setdefault(run, collections.Counter())
+            counts[tuple(network)] += size
     _, empty = results.find_workdirs(workdirs)
     notes = []
     if empty:
         notes.append(f"No measurements in {', '.join(map(str, empty))}.")
     duplicates = [
         [network for network, _ in counts.most_common()]
-        for counts in alike.values()
+        for counts in sizes_by_run.values()
         if len(counts) > 1
     ]
     if duplicates:
@@ -90,8 +100,8 @@ def read_config(workdir: str) -> dict:
     return workdirs_lib.read_json(pathlib.Path(workdir) / "config.json")
 
 
-def read_measures(workdir: str) -> dict[Place, dict]:
-    """Return the settings of each measure by name and data set; {} for a trained run.
+def read_measures(workdir: str) -> dict[Measurement, dict]:
+    """Return the settings of each measurement; {} for a trained run.
 
     Raises ValueError for a file that is damaged or of another version.
     """
@@ -107,7 +117,7 @@ def read_measures(workdir: str) -> dict[Place, dict]:
                 f"{file}: must have {', '.join(missing)}; the file is of another version: "
                 "measure the network again into another --out"
             )
-        measures[measure, dataset] = settings
+        measures[Measurement(measure, dataset)] = settings
     return measures
 
 
@@ -132,145 +142,166 @@ class MeasuredNetwork:
     name: str  # Name on the page.
     workdir: pathlib.Path
     records: pd.DataFrame
-    measures: Measures  # Settings of each measure.
+    measures: Measures  # Settings of each measurement.
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
 
     @functools.cached_property
-    def numbers(self) -> Mapping[Place, list[Number]]:
-        """Results of each measure, with conditions without the measure's name."""
-        results_by_place: dict[Place, list] = {place: [] for place in self.measures}
+    def numbers(self) -> Mapping[Measurement, list[Number]]:
+        """Results of each measurement; the measure's name is cut from conditions."""
+        numbers: dict[Measurement, list] = {key: [] for key in self.measures}
         columns = ["metric", "value", "count", "n", "condition", "dataset"]
         rows = self.records[columns].itertuples(index=False, name=None)
         for metric, value, count, n, condition, dataset in rows:
             measure, _, measure_condition = condition.partition("/")
-            if (measure, dataset) not in results_by_place:
+            if (measure, dataset) not in numbers:
                 # Conditions of plain accuracy do not begin with a measure's name.
                 measure, measure_condition = "accuracy", condition
             number = Number(
                 metric,
                 None if pd.isna(value) else value,
-                None if pd.isna(count) else count,
-                int(n or 0),
-                measure_condition,
+                count=None if pd.isna(count) else count,
+                n=int(n or 0),
+                condition=measure_condition,
             )
-            results_by_place.setdefault((measure, dataset), []).append(number)
-        return results_by_place
+            numbers.setdefault(Measurement(measure, dataset), []).append(number)
+        return numbers
 
     def cells(self, column: str = "value") -> Cells:
-        """Return `cells_of` the records of this network."""
+        """Return a column of the records by data set ("-" as "_"), condition and metric."""
         return cells_of(self.records, column)
 
-    def places_of(self, probe: str) -> list[Place]:
-        """Return the measures of a probe that have results, with their data sets."""
+    def measurements_of(self, probe: str) -> list[Measurement]:
+        """Return the measurements of a probe that have results."""
         return [
-            place
-            for place, settings in self.measures.items()
-            if settings["measure"]["probe"] == probe and self.numbers[place]
+            measurement
+            for measurement, settings in self.measures.items()
+            if settings["measure"]["probe"] == probe and self.numbers[measurement]
         ]
 
-    def number(self, place: Place, metric: str, condition: str = "") -> Number | None:
-        """Return one result of a measure, None if there is none."""
-        for number in self.numbers.get(place, ()):
+    def number(
+        self, measurement: Measurement, metric: str, condition: str = ""
+    ) -> Number | None:
+        """Return the result of a metric under a condition; None if missing."""
+        for number in self.numbers.get(measurement, ()):
             if number.metric == metric and number.condition == condition:
                 return number
         return None
 
-    def values(self, place: Place, metrics: Iterable[str], condition: str = "") -> dict:
+    def values(
+        self, measurement: Measurement, metrics: Iterable[str], condition: str = ""
+    ) -> dict[str, float | None]:
         """Return values by metric, None for a metric without result."""
-        numbers = {metric: self.number(place, metric, condition) for metric in metrics}
+        numbers = {
+            metric: self.number(measurement, metric, condition) for metric in metrics
+        }
         return {metric: number and number.value for metric, number in numbers.items()}
 
     def interval(
-        self, place: Place, metric: str, condition: str = ""
+        self, measurement: Measurement, metric: str, condition: str = ""
     ) -> list[float | None]:
         """Return a value and the two ends of its interval; None if missing."""
-        return [*self.values(place, ended(metric), condition).values()]
+        return [*self.values(measurement, ended(metric), condition).values()]
 
-    def rule(self, place: Place, rule: str) -> str | None:
+    def rule(self, measurement: Measurement, rule: str) -> str | None:
         """Return the name of the aggregation rule (default: the first); None for a single rule."""
-        known = self.measures[place]["measure"].get("aggregates", ())
-        return (rule or known[0]) if len(known) > 1 else None
+        rules = self.measures[measurement]["measure"].get("aggregates", ())
+        return (rule or rules[0]) if len(rules) > 1 else None
 
-    def decided(self, place: Place) -> dict[str, decisions.Decisions]:
-        """Return decisions by condition; {} if they were not stored."""
-        measure, dataset = place
+    def read_decisions(
+        self, measurement: Measurement
+    ) -> dict[str, decisions.Decisions]:
+        """Return the stored decisions by condition; {} if none were stored."""
+        measure, dataset = measurement
         path = self.workdir / "decisions" / dataset / f"{measure}.parquet"
         return decisions.read_conditions(path) if path.exists() else {}
 
-    def classes(self, place: Place) -> tuple[str, ...]:
-        """Return the names of the classes of a measure; () if they were not stored."""
-        return tuple(self.measures[place].get("classes", ()))
+    def classes(self, measurement: Measurement) -> tuple[str, ...]:
+        """Return the class names of a measurement; () if they were not stored."""
+        return tuple(self.measures[measurement].get("classes", ()))
 
     @property
-    def accuracy(self) -> tuple[str, Number] | None:
+    def main_accuracy(self) -> tuple[str, Number] | None:
         """The main data set and the accuracy on it; None without plain accuracy."""
-        plain = [place for place in self.places_of("plain") if place[0] == "accuracy"]
-        plain.sort(key=lambda place: (place[1] not in _MAIN, place[1]))
-        for place in plain:
-            number = self.number(place, "accuracy")
+        plain = [x for x in self.measurements_of("plain") if x.measure == "accuracy"]
+        plain.sort(key=lambda x: (x.dataset not in _MAIN, x.dataset))
+        for measurement in plain:
+            number = self.number(measurement, "accuracy")
             if number:
-                return place[1], number
+                return measurement.dataset, number
         return None
 
     @functools.cached_property
-    def corrupted(self) -> dict[Place, dict[tuple[str, int], float]]:
-        """Accuracy by corruption and severity, by measure and data set.
+    def corruption_accuracies(
+        self,
+    ) -> dict[Measurement, dict[tuple[str, int], float]]:
+        """Accuracy by corruption and severity, for each measurement of corruptions.
 
-        The place `corruption_error.FILES` has data sets of one corruption each, as published.
+        The key `PUBLISHED_FILES` covers data sets of one corruption each.
         """
         cells = cells_of(self.records[self.records["value"].notna()])
-        found = corruption_error.by_corruption(cells)
-        known = [corruption_error.FILES, *self.places_of("corruptions")]
-        places = {(place[0], place[1].replace("-", "_")): place for place in known}
-        return {places[key]: cells for key, cells in found.items() if key in places}
+        measurements = [PUBLISHED_FILES, *self.measurements_of("corruptions")]
+        by_key = {(x.measure, x.dataset.replace("-", "_")): x for x in measurements}
+        return {
+            by_key[key]: accuracies
+            for key, accuracies in corruption_error.by_corruption(cells).items()
+            if key in by_key
+        }
 
-    def error_summaries(self, place: Place) -> Iterator[corruption_error.ErrorSummary]:
-        """Yield the errors on ImageNet-C, and on ImageNet-C-bar, of one measure and set."""
-        cells = self.corrupted[place]
+    def error_summaries(
+        self, measurement: Measurement
+    ) -> Iterator[corruption_error.ErrorSummary]:
+        """Yield errors on ImageNet-C and on ImageNet-C-bar, where measured."""
+        cells = self.corruption_accuracies[measurement]
         for names in (corruption_error.COMMON, (*corruptions.BAR,)):
             if any(name in names for name, _ in cells):
                 yield corruption_error.summarise_errors(
                     cells,
                     names=names,
-                    is_imagenet_c=self.is_imagenet_c(place),
-                    clean_error=self._clean_error(place),
+                    is_imagenet_c=self.is_imagenet_c(measurement),
+                    clean_error=self._clean_error(measurement),
                 )
 
-    def is_imagenet_c(self, place: Place) -> bool:
-        """Return whether the images are comparable to ImageNet-C.
+    def is_imagenet_c(self, measurement: Measurement) -> bool:
+        """Return True if the images of a measurement are comparable to ImageNet-C.
 
         Requires ImageNet images of 224 pixels and decisions among 1,000 classes.
         """
-        files = self._corrupted_files() if place == corruption_error.FILES else []
-        places = [("accuracy", dataset) for dataset in files] or [place]
-        if any(
-            len(self.classes(x)) not in (0, 1000) for x in places if x in self.measures
-        ):
+        files = self._corrupted_files() if measurement == PUBLISHED_FILES else []
+        keys = [Measurement("accuracy", file) for file in files] or [measurement]
+        class_counts = [len(self.classes(key)) for key in keys if key in self.measures]
+        if any(count not in (0, 1000) for count in class_counts):
             return False
         if files:
             families = {self.family(dataset) for dataset in files}
             return families <= {"imagenet_c", "imagenet_c_bar", *files}
-        options = self.measures.get(place, {}).get("measure", {}).get("options", {})
+        settings = self.measures.get(measurement, {})
+        options = settings.get("measure", {}).get("options", {})
         size = self.provenance.get("suite", {}).get("size", 224)
-        usual = options.get("table") in (None, 224) and options.get("quantise", True)
-        return self.family(place[1]) == "imagenet" and usual and size == 224
+        is_usual = options.get("table") in (None, 224) and options.get("quantise", True)
+        return (
+            self.family(measurement.dataset) == "imagenet" and is_usual and size == 224
+        )
 
     def _corrupted_files(self) -> list[str]:
         """Return the names of data sets with a single corruption, such as fog-3."""
-        sets = [place[1] for place in self.places_of("plain")]
+        sets = [measurement.dataset for measurement in self.measurements_of("plain")]
         return [name for name in sets if corruption_error.is_file_of_one(name)]
 
-    def _clean_error(self, place: Place) -> float | None:
+    def _plain_accuracy(self, dataset: str) -> Number | None:
+        """Return the accuracy on a data set; None if missing."""
+        return self.number(Measurement("accuracy", dataset), "accuracy")
+
+    def _clean_error(self, measurement: Measurement) -> float | None:
         """Return the error on the same number of clean images; None if unknown."""
-        name, severity = next(iter(self.corrupted[place]))
-        if place == corruption_error.FILES:
+        name, severity = next(iter(self.corruption_accuracies[measurement]))
+        if measurement == PUBLISHED_FILES:
             files = self._corrupted_files()
-            number = self.number(("accuracy", files[0]), "accuracy") if files else None
-            clean = self.number(("accuracy", "imagenet"), "accuracy")
+            number = self._plain_accuracy(files[0]) if files else None
+            clean = self._plain_accuracy("imagenet")
         else:
-            number = self.number(place, "accuracy", f"{name}-{severity}")
-            clean = self.number(("accuracy", place[1]), "accuracy")
+            number = self.number(measurement, "accuracy", f"{name}-{severity}")
+            clean = self._plain_accuracy(measurement.dataset)
         is_same = clean is not None and number is not None and clean.n == number.n
         return 1 - clean.value if is_same else None
 
@@ -302,15 +333,15 @@ class MeasuredNetwork:
         for dataset, reason in missing.items():
             yield f"{dataset} was missing ({reason})"
         measures = self.provenance.get("suite", {}).get("measures", {})
-        places = [
-            (measure, dataset)
+        expected = [
+            Measurement(measure, dataset)
             for measure, settings in measures.items()
             for dataset in settings.get("sets", ())
         ]
         unmeasured = [
-            f"{measure} on {dataset}"
-            for measure, dataset in places
-            if (measure, dataset) not in self.measures and dataset not in missing
+            f"{key.measure} on {key.dataset}"
+            for key in expected
+            if key not in self.measures and key.dataset not in missing
         ]
         if unmeasured:
             yield f"part of the suite but not measured: {', '.join(unmeasured)}"
@@ -328,9 +359,9 @@ def read(
     if notes is not None:
         notes += record_notes
     grouped = records.groupby("workdir", observed=True, sort=True)
-    parts = {str(workdir): part for workdir, part in grouped}
+    records_by_workdir = {str(workdir): group for workdir, group in grouped}
     networks = []
-    for workdir, name in _names(parts).items():
+    for workdir, name in _names(records_by_workdir).items():
         path, measures = pathlib.Path(workdir), read_measures(workdir)
         config = workdirs_lib.read_json(path / "config.json")
         provenance = workdirs_lib.read_json(path / "provenance.json")
@@ -350,7 +381,7 @@ def read(
             MeasuredNetwork(
                 name=name,
                 workdir=path,
-                records=parts[workdir].astype(text_columns),
+                records=records_by_workdir[workdir].astype(text_columns),
                 measures=measures,
                 config=config,
                 provenance=provenance,
@@ -359,16 +390,16 @@ def read(
     return networks
 
 
-def _names(parts: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Return a short, unique name for each workdir; parts: records by workdir.
+def _names(records_by_workdir: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Return a short, unique name for each workdir.
 
-    That of a file is the file's. That of a run's seed is model, method (as the config's
-    label or as papers call it) and seed; its training data, hash and step stand behind it only where they tell it from
-    others of that name.
+    A network from a file is named after the file. A network trained by jbias is named by
+    model, method (the config's label, else the method's published name) and seed. Training
+    data, hash, step and workdir are appended only where they distinguish equal names.
     """
     fields, names = {}, {}
-    for workdir, part in parts.items():
-        record = part.iloc[0].astype(str).to_dict()
+    for workdir, records in records_by_workdir.items():
+        record = records.iloc[0].astype(str).to_dict()
         fields[workdir] = record | {"hash": record["run"].rpartition("-")[2]}
         names[workdir] = record["run"]
         config = read_config(workdir).get("config")

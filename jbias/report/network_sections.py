@@ -1,6 +1,6 @@
-"""The sections of a page of measured networks, in their order: figures, and tables of all numbers.
+"""The sections of a page of measured networks: figures, and tables of all numbers.
 
-Those of shape and texture lie in `shape_sections`, what they share in `network_page`.
+The sections on shape and texture are in `shape_sections`, shared helpers in `network_page`.
 """
 
 import dataclasses
@@ -8,11 +8,12 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float, Int
 
 from jbias.data import tables as data_tables
 from jbias.evals import (
@@ -22,15 +23,24 @@ from jbias.evals import (
     critical_band,
     decisions,
 )
-from jbias.report import network_frame, network_page, network_plots, tables
-from jbias.report import shape_sections as shapes
+from jbias.report import (
+    document,
+    network_frame,
+    network_page,
+    network_plots,
+    network_records,
+    shape_sections,
+    tables,
+)
 
-MeasuredNetwork, Place = network_page.MeasuredNetwork, network_page.Place
-Page, Blocks, ended = network_page.Page, network_page.Blocks, network_page.ended
+MeasuredNetwork = network_records.MeasuredNetwork
+Measurement = network_records.Measurement
+PUBLISHED_FILES = network_records.PUBLISHED_FILES
+Page, Blocks = network_page.Page, network_page.Blocks
 
-_CLASSES = 100  # Of a confusion that is drawn.
-_NOT_KEPT = "its decisions were not kept (the suite's run.decisions)"
-_BRIEF = tables.columns(
+_MAX_DRAWN_CLASSES = 100  # Confusion matrices of more classes are not drawn.
+_NO_DECISIONS = "its decisions were not stored (run.decisions of the suite)"
+_OVERVIEW_COLUMNS = tables.columns(
     "network set accuracy:% shape:.3 decisions low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
     "cb_pns:.2 imagenet_c:% pgd:% ece:.3 error_consistency:.3 sets:d",
     **network_frame.TITLES,
@@ -38,73 +48,110 @@ _BRIEF = tables.columns(
 
 
 def _overview(page: Page) -> Blocks:
-    rows = []
-    for one in page.networks:
-        found = network_frame.row_of(one).numbers
-        dataset, number = one.accuracy or (None, None)
-        told = shapes.like_people(one).get("error_consistency")
-        row = {"network": one.name, "set": dataset, "accuracy": number and number.value}
-        row |= {key: found.get(key) for key in ("shape", "low_freq", "high_freq")}
-        row["decisions"] = found.get("shape_n")
-        row |= {key: found.get(key) for key in ("cb_bw", "cb_cf", "cb_pns")}
-        row |= {key: found.get(key, math.nan) / 100 for key in ("imagenet_c", "pgd")}
-        for place in one.places_of("calibration")[:1]:
-            row |= one.values(place, ["ece"])
-        row |= {"error_consistency": told and told.value, "sets": told and told.n}
-        rows.append(row)
-    known = {key for row in rows for key, value in row.items() if pd.notna(value)}
-    words = (told for key, told in network_page.OVERVIEW.items() if key in known)
-    caption = " ".join((network_page.TABLES["overview"], *words))
-    yield tables.from_rows("overview", caption, rows, _BRIEF)
+    """Yield a table with the main numbers of each network, one row per network."""
+    rows = [_overview_row(network) for network in page.networks]
+    keys = {key for row in rows for key, value in row.items() if pd.notna(value)}
+    sentences = [text for key, text in network_page.OVERVIEW.items() if key in keys]
+    caption = " ".join([network_page.TABLES["overview"], *sentences])
+    yield tables.from_rows("overview", caption, rows, _OVERVIEW_COLUMNS)
+
+
+def _overview_row(network: MeasuredNetwork) -> dict:
+    """Return the main numbers of a network by column."""
+    numbers = network_frame.row_of(network).numbers
+    dataset, number = network.main_accuracy or (None, None)
+    agreement = shape_sections.agreement_with_people(network).get("error_consistency")
+    row = {
+        "network": network.name,
+        "set": dataset,
+        "accuracy": number and number.value,
+        "shape": numbers.get("shape"),
+        "low_freq": numbers.get("low_freq"),
+        "high_freq": numbers.get("high_freq"),
+        "decisions": numbers.get("shape_n"),
+        "cb_bw": numbers.get("cb_bw"),
+        "cb_cf": numbers.get("cb_cf"),
+        "cb_pns": numbers.get("cb_pns"),
+        "imagenet_c": numbers.get("imagenet_c", math.nan) / 100,
+        "pgd": numbers.get("pgd", math.nan) / 100,
+    }
+    calibrations = network.measurements_of("calibration")
+    if calibrations:
+        row["ece"] = network.values(calibrations[0], ["ece"])["ece"]
+    row["error_consistency"] = agreement and agreement.value
+    row["sets"] = agreement and agreement.n
+    return row
 
 
 def _accuracy(page: Page) -> Blocks:
     """Yield figure and table of accuracy by set, the main set first, without single corruptions."""
-    counts: dict[str, dict] = {one.name: {} for one in page.networks}
-    for one in page.networks:
-        main = one.accuracy and one.accuracy[0]
-        files = one.corrupted.get(corruption_error.FILES, ())
-        single = {f"{name}-{severity}" for name, severity in files}
-        for place in sorted(one.places_of("plain"), key=lambda place: place[1] != main):
-            measure, dataset = place
-            number = one.number(place, "accuracy") or one.number(place, "real_accuracy")
-            if number and number.n and dataset not in single:
-                name = dataset if measure == "accuracy" else f"{dataset} ({measure})"
-                counts[one.name][name] = int(number.count), number.n
-    if page.drawn and any(counts.values()):
+    counts = {network.name: _accuracy_counts(network) for network in page.networks}
+    if page.has_figures and any(counts.values()):
         yield page.figure("accuracy", network_plots.accuracies(counts))
     yield page.shares("accuracy", "set", {"": counts})
+
+
+def _accuracy_counts(network: MeasuredNetwork) -> dict[str, tuple[int, int]]:
+    """Return the numbers of correct and of all images by name of the data set."""
+    main_set = network.main_accuracy and network.main_accuracy[0]
+    files = network.corruption_accuracies.get(PUBLISHED_FILES, ())
+    single_corruptions = {f"{name}-{severity}" for name, severity in files}
+    counts = {}
+    measurements = network.measurements_of("plain")
+    for measurement in sorted(measurements, key=lambda x: x.dataset != main_set):
+        measure, dataset = measurement
+        number = network.number(measurement, "accuracy") or network.number(
+            measurement, "real_accuracy"
+        )
+        if number and number.n and dataset not in single_corruptions:
+            name = dataset if measure == "accuracy" else f"{dataset} ({measure})"
+            counts[name] = int(number.count), number.n
+    return counts
 
 
 _FILTER = re.compile(r"(low|high) ([\d.]+)")
 
 
 def _spectral(page: Page) -> Blocks:
-    for ending, place, those in page.places("spectral"):
-        label = "cut-off, share of frequencies"
-        rows = [
-            (f"{match[1]}-pass", label, float(match[2]), one.name, number.value)
-            for one in those
-            for number in one.numbers[place]
-            if number.metric == "accuracy"
-            and (match := _FILTER.fullmatch(number.condition))
-        ]
-        yield page.figure("filters", page.curves(rows), ending, set=place[1])
-    metrics, rows = ended("low_freq_bias", "high_freq_bias"), []
-    for one, place, row in page.each("spectral"):
-        clean = one.number(place, "accuracy", "unfiltered")
+    """Yield figures of accuracy on filtered images, and the table of spectral biases."""
+    if page.has_figures:
+        for suffix, measurement, networks in page.by_measurement("spectral"):
+            rows = [
+                point
+                for network in networks
+                for point in _filter_points(network, measurement)
+            ]
+            drawn = page.curves(rows)
+            yield page.figure("filters", drawn, suffix, set=measurement.dataset)
+    metrics = network_records.ended("low_freq_bias", "high_freq_bias")
+    metrics.append("spectral_ratio")
+    rows = []
+    for network, measurement, row in page.measurements("spectral"):
+        clean = network.number(measurement, "accuracy", "unfiltered")
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
-        rows.append(row | one.values(place, [*metrics, "spectral_ratio"]))
+        rows.append(row | network.values(measurement, metrics))
     yield page.table("spectral", rows)
 
 
+def _filter_points(
+    network: MeasuredNetwork, measurement: Measurement
+) -> Iterator[tuple[str, str, float, str, float | None]]:
+    """Yield panel, x label, cut-off, network and accuracy, as for `Page.curves`."""
+    for number in network.numbers[measurement]:
+        match = _FILTER.fullmatch(number.condition)
+        if match and number.metric == "accuracy":
+            x_label = "cut-off, share of frequencies"
+            cut_off = float(match[2])
+            yield f"{match[1]}-pass", x_label, cut_off, network.name, number.value
+
+
 _NOISE = re.compile(r"(?:noise|original) ([\d.]+)(?: at ([\d.]+))?")
-# The flags of jbias.evals.critical_band, as the numbers are called.
-_WHY = {
+# Reasons why there is no band, by the flag of jbias.evals.critical_band.
+_FLAG_REASONS = {
     "all_critical": "all strengths do harm in each octave",
     "no_critical_band": "no strength does harm",
     "flat": "all octaves do the same harm",
-    "narrow": "narrower than octaves can tell",
+    "narrow": "narrower than octaves can resolve",
     "center_below": "its centre is below the octaves",
     "center_above": "its centre is above the octaves",
     "unknown": "too few images for all octaves",
@@ -112,93 +159,138 @@ _WHY = {
 
 
 def _critical_band(page: Page) -> Blocks:
-    for ending, place, those in page.places("critical_band"):
-        panels = {one.name: noise(one, place) for one in those}
-        bands = {one.name: band(one, place, panels[one.name]) for one in those}
-        lost = {one.name: no_band(one, place) for one in those if not bands[one.name]}
-        lost = [f"{name} ({why})" if why else name for name, why in lost.items()]
-        lost = f" No band: {', '.join(lost)}." if lost else ""
-        look = dict(across="cycles per image", down="strength of noise", bands=bands)
-        drawn = network_plots.heat(panels, cell=(0.42, 0.22), **look)
-        facts = dict(measure=place[0], set=place[1], lost=lost)
-        told = page.figure("critical_band", drawn, **facts)
-        yield told if not ending else dataclasses.replace(told, name=ending[1:])
-    metrics = ended("bandwidth", "center_frequency", "peak_noise_sensitivity")
+    """Yield heat maps of accuracy under noise with the fitted bands, and the table of bands."""
+    if page.has_figures:
+        for suffix, measurement, networks in page.by_measurement("critical_band"):
+            figure = _critical_band_figure(page, measurement, networks)
+            # One figure per measurement: named after it, unless there is only one.
+            yield dataclasses.replace(figure, name=suffix[1:] or figure.name)
+    names = network_records.ended(
+        "bandwidth", "center_frequency", "peak_noise_sensitivity"
+    )
     rows = []
-    for one, place, row in page.each("critical_band"):
-        prefix = _prefix(one, place)
-        told = one.values(place, [prefix + name for name in metrics]).values()
-        if why := no_band(one, place):
-            told = [None] * len(metrics)
-        width = one.number(place, f"{prefix}bandwidth")
-        lost = one.number(place, f"{prefix}bandwidth_undefined")
-        row = {"network": one.name, "measure": place[0]} | row
-        row |= dict(zip(metrics, told, strict=True))
-        row |= {"n": width and width.n, "undefined": lost and lost.value}
-        rows.append(row | {"why": why})
+    for network, measurement, row in page.measurements("critical_band"):
+        prefix = _band_prefix(network, measurement)
+        reason = why_no_band(network, measurement)
+        numbers = network.values(measurement, [f"{prefix}{name}" for name in names])
+        width = network.number(measurement, f"{prefix}bandwidth")
+        undefined = network.number(measurement, f"{prefix}bandwidth_undefined")
+        row = {"network": network.name, "measure": measurement.measure} | row
+        for name in names:
+            row[name] = None if reason else numbers[f"{prefix}{name}"]
+        row["n"] = width and width.n
+        row["undefined"] = undefined and undefined.value
+        row["why"] = reason
+        rows.append(row)
     yield page.table("critical_band", rows)
 
 
-def _prefix(one: MeasuredNetwork, place: Place) -> str:
+def _critical_band_figure(
+    page: Page, measurement: Measurement, networks: network_page.Networks
+) -> document.Figure:
+    """Draw accuracy under noise of each network; the caption lists networks without a band."""
+    panels, bands, without_band = {}, {}, []
+    for network in networks:
+        accuracies = noise_accuracies(network, measurement)
+        band = fitted_band(network, measurement, accuracies)
+        panels[network.name], bands[network.name] = accuracies, band
+        if not band:
+            reason = why_no_band(network, measurement)
+            without_band.append(
+                f"{network.name} ({reason})" if reason else network.name
+            )
+    drawn = network_plots.heat(
+        panels,
+        cell=(0.42, 0.22),
+        x_label="cycles per image",
+        y_label="strength of noise",
+        bands=bands,
+    )
+    return page.figure(
+        "critical_band",
+        drawn,
+        measure=measurement.measure,
+        set=measurement.dataset,
+        no_band=f" No band: {', '.join(without_band)}." if without_band else "",
+    )
+
+
+def _band_prefix(network: MeasuredNetwork, measurement: Measurement) -> str:
     """Return the prefix of the metrics of a critical band."""
-    variant = one.measures[place]["measure"]["options"].get("variant", "bvg")
+    options = network.measures[measurement]["measure"]["options"]
+    variant = options.get("variant", "bvg")
     return "critical_band_" if variant == "bvg" else f"critical_band_{variant}_"
 
 
-def no_band(one: MeasuredNetwork, place: Place) -> str | None:
-    """Return the reason, as text, why a network has no critical band; None if it has one."""
-    prefix = _prefix(one, place)
-    told = one.values(place, [prefix + flag for flag in _WHY]).values()
-    flagged = next(itertools.compress(_WHY.values(), told), None)
-    names = [prefix + end for end in ("bandwidth", "center_frequency")]
-    numbers = one.values(place, names).values()
-    if flagged or None in numbers:
-        return flagged
-    frequencies = [float(column) for column in noise(one, place).columns]
-    return _WHY.get(critical_band.flag_of_numbers(*numbers, frequencies))
+def why_no_band(network: MeasuredNetwork, measurement: Measurement) -> str | None:
+    """Return the reason why a network has no critical band; None if it has one."""
+    prefix = _band_prefix(network, measurement)
+    flags = [f"{prefix}{flag}" for flag in _FLAG_REASONS]
+    flag_values = network.values(measurement, flags).values()
+    reason = next(itertools.compress(_FLAG_REASONS.values(), flag_values), None)
+    names = [f"{prefix}bandwidth", f"{prefix}center_frequency"]
+    width, centre = network.values(measurement, names).values()
+    if reason or width is None or centre is None:
+        return reason
+    columns = noise_accuracies(network, measurement).columns
+    frequencies = [float(column) for column in columns]
+    flag = critical_band.flag_of_numbers(width, centre, frequencies)
+    return _FLAG_REASONS.get(flag)
 
 
-def noise(one: MeasuredNetwork, place: Place) -> pd.DataFrame:
+def noise_accuracies(
+    network: MeasuredNetwork, measurement: Measurement
+) -> pd.DataFrame:
     """Return accuracy by strength of noise (rows, weakest last) and octave (columns)."""
-    found = {
-        match.groups(): number.value
-        for number in one.numbers[place]
-        if number.metric == "accuracy" and (match := _NOISE.fullmatch(number.condition))
-    }
-    noisy = {(float(a), float(b)): value for (a, b), value in found.items() if b}
-    frame = pd.Series(noisy, dtype=float).unstack()
-    if 0.0 not in frame.index:  # No noise is the same in all octaves.
-        frame.loc[0.0] = next((v for (_, b), v in found.items() if not b), math.nan)
+    accuracies, clean = {}, []
+    for number in network.numbers[measurement]:
+        match = _NOISE.fullmatch(number.condition)
+        if match and number.metric == "accuracy":
+            strength, frequency = match.groups()
+            if frequency:
+                accuracies[float(strength), float(frequency)] = number.value
+            else:
+                clean.append(number.value)
+    frame = pd.Series(accuracies, dtype=float).unstack()
+    if 0.0 not in frame.index:  # Without noise, accuracy is the same in all octaves.
+        frame.loc[0.0] = clean[0] if clean else math.nan
     frame = frame.sort_index(ascending=False)
     return frame.rename(columns="{:g}".format, index="{:g}".format)
 
 
-def band(
-    one: MeasuredNetwork, place: Place, cells: pd.DataFrame
+def fitted_band(
+    network: MeasuredNetwork, measurement: Measurement, accuracies: pd.DataFrame
 ) -> network_plots.Band | None:
-    """Return the fitted band in octaves above the lowest column of `cells`, or None."""
-    names = [_prefix(one, place) + end for end in ("bandwidth", "center_frequency")]
-    width, centre = one.values(place, names).values()
-    if None in (width, centre) or no_band(one, place):
+    """Return the fitted band in octaves above the lowest column of `accuracies`, or None."""
+    prefix = _band_prefix(network, measurement)
+    names = [f"{prefix}bandwidth", f"{prefix}center_frequency"]
+    width, centre = network.values(measurement, names).values()
+    if width is None or centre is None or why_no_band(network, measurement):
         return None
-    at = math.log2(centre / float(cells.columns[0]))
-    return network_plots.Band(at - width / 2, at, at + width / 2)
+    octave = math.log2(centre / float(accuracies.columns[0]))
+    return network_plots.Band(octave - width / 2, octave, octave + width / 2)
 
 
 def _corruption_errors(page: Page) -> tables.Table | None:
     """Return the table of mean errors and mCE, with the reason for a missing mCE."""
     rows, notes = [], {}
     for network in page.networks:
-        for place in network.corrupted:
-            for summary in network.error_summaries(place):
-                images = _corrupted_images(network, place, summary)
-                row = {"network": network.name, "images": images}
-                row["corruptions"] = len(summary.names)
-                row |= {"mean_error": summary.mean, "mce": summary.mce}
-                rows.append(row | {"relative_mce": summary.relative_mce})
-                if note := why_no_mce(network, place, summary):
+        for measurement in network.corruption_accuracies:
+            for summary in network.error_summaries(measurement):
+                rows.append(
+                    {
+                        "network": network.name,
+                        "images": _corrupted_images(network, measurement, summary),
+                        "corruptions": len(summary.names),
+                        "mean_error": summary.mean,
+                        "mce": summary.mce,
+                        "relative_mce": summary.relative_mce,
+                    }
+                )
+                note = why_no_mce(network, measurement, summary)
+                if note:
                     notes.setdefault(note, []).append(network.name)
-    told = [
+    sentences = [
         note if len(names) == len(page.networks) else f"{', '.join(names)}: {note}"
         for note, names in notes.items()
     ]
@@ -210,64 +302,80 @@ def _corruption_errors(page: Page) -> tables.Table | None:
     caption = network_page.TABLES["corruption_errors"]
     return tables.from_rows(
         "corruption_errors",
-        caption.format(notes="".join(f" {note}" for note in told)),
+        caption.format(notes="".join(f" {sentence}" for sentence in sentences)),
         rows,
         tables.columns("network images corruptions:d") | percent,
     )
 
 
 def _corrupted_images(
-    network: MeasuredNetwork, place: Place, summary: corruption_error.ErrorSummary
+    network: MeasuredNetwork,
+    measurement: Measurement,
+    summary: corruption_error.ErrorSummary,
 ) -> str:
-    """Return what the corrupted images are called, such as "imagenet (imagenet_c)"."""
-    measure, dataset = place
-    if place == corruption_error.FILES:
+    """Return the name of the corrupted images, such as "imagenet (imagenet_c)"."""
+    measure, dataset = measurement
+    if measurement == PUBLISHED_FILES:
         measure, dataset = "files", "as published"
-    several = len([*network.error_summaries(place)]) > 1
-    is_bar = {*summary.names, *summary.missing} != {*corruption_error.COMMON}
-    family = "ImageNet-C-bar's" if is_bar else "ImageNet-C's"
-    return f"{dataset} ({measure}{f', {family}' if several else ''})"
+    if len([*network.error_summaries(measurement)]) == 1:
+        return f"{dataset} ({measure})"
+    family = "ImageNet-C's" if _is_of_imagenet_c(summary) else "ImageNet-C-bar's"
+    return f"{dataset} ({measure}, {family})"
+
+
+def _is_of_imagenet_c(summary: corruption_error.ErrorSummary) -> bool:
+    """Return True for the corruptions of ImageNet-C, False for those of ImageNet-C-bar."""
+    return {*summary.names, *summary.missing} == {*corruption_error.COMMON}
 
 
 def why_no_mce(
-    network: MeasuredNetwork, place: Place, summary: corruption_error.ErrorSummary
+    network: MeasuredNetwork,
+    measurement: Measurement,
+    summary: corruption_error.ErrorSummary,
 ) -> str:
-    """Return why there is no mCE over the fifteen corruptions; "" where there is.
+    """Return the reason why there is no mCE over the 15 corruptions of ImageNet-C.
 
-    Of ImageNet-C-bar nobody expects one: "".
+    Empty if there is an mCE, and for ImageNet-C-bar, for which no mCE is published.
     """
-    if summary.mce is not None or {*summary.names, *summary.missing} != {
-        *corruption_error.COMMON
-    }:
+    if summary.mce is not None or not _is_of_imagenet_c(summary):
         return ""
     reasons = []
-    if not network.is_imagenet_c(place):
-        whose = "are not ImageNet's at 224 pixels with its 1,000 classes"
-        reasons.append(f"images {f'of {place[1]}' if place[1] else 'here'} {whose}")
+    if not network.is_imagenet_c(measurement):
+        dataset = measurement.dataset
+        images = f"images of {dataset}" if dataset else "images here"
+        reasons.append(
+            f"{images} are not ImageNet's at 224 pixels with its 1,000 classes"
+        )
     if summary.missing:
-        reasons.append(_why_missing(network, place, summary.missing))
-    why = " and ".join(reasons)
-    rest = "nor a mean error, as no corruption has all five severities"
+        reasons.append(_why_missing(network, measurement, summary.missing))
+    reason = " and ".join(reasons)
+    consequence = "nor a mean error, as no corruption has all five severities"
     if summary.mean is not None:
-        mean = tables.percent(summary.mean)
-        rest = f"the mean error over the {len(summary.names)} that are here is {mean} %"
-    why = f"{why[0].upper()}{why[1:]}"
-    return f"{why}, so there is no mCE over 15 corruptions; {rest}."
+        consequence = (
+            f"the mean error over the {len(summary.names)} measured corruptions is "
+            f"{tables.percent(summary.mean)} %"
+        )
+    return (
+        f"{reason[0].upper()}{reason[1:]}, so there is no mCE over 15 corruptions; "
+        f"{consequence}."
+    )
 
 
-def _why_missing(network: MeasuredNetwork, place: Place, missing: Sequence[str]) -> str:
-    """Return which corruptions are left out, and why."""
+def _why_missing(
+    network: MeasuredNetwork, measurement: Measurement, missing: Sequence[str]
+) -> str:
+    """Return the names of missing corruptions, and the reason why they are left out."""
     if [*missing] != ["frost"]:
         names = tables.join([name.replace("_", " ") for name in missing])
-        are = "is" if len(missing) == 1 else "are"
-        return f"{names} {are} left out, as not all five severities were measured"
-    options = network.measures.get(place, {}).get("measure", {}).get("options", {})
-    why = "not all five severities were measured"
-    if place == corruption_error.FILES:
-        why = "its files were not measured"
-    elif not options.get("frost"):
-        why = "its photographs are not shipped (frost=DIR names their folder)"
-    return f"frost is left out because {why}"
+        verb = "is" if len(missing) == 1 else "are"
+        return f"{names} {verb} left out, as not all five severities were measured"
+    settings = network.measures.get(measurement, {})
+    reason = "not all five severities were measured"
+    if measurement == PUBLISHED_FILES:
+        reason = "its files were not measured"
+    elif not settings.get("measure", {}).get("options", {}).get("frost"):
+        reason = "its photographs are not shipped (frost=DIR names their folder)"
+    return f"frost is left out because {reason}"
 
 
 def _corruptions(page: Page) -> Blocks:
@@ -277,48 +385,81 @@ def _corruptions(page: Page) -> Blocks:
     condition. Means and mCE come first.
     """
     yield _corruption_errors(page)
-    cells = [
-        (one.name, measure, dataset, name, severity, value)
-        for one in page.networks
-        for (measure, dataset), found in one.corrupted.items()
-        for (name, severity), value in found.items()
+    groups = _corruption_accuracies(page).groupby(["measure", "set"], sort=False)
+    for (measure, dataset), accuracies in groups:
+        suffix = ""
+        if len(groups) > 1:
+            suffix = "".join(f"_{name}" for name in (measure, dataset) if name)
+        images = f"images of {dataset}" if dataset else "images as published"
+        images += f" (measure {measure})" if measure else ""
+        yield from _corruption_blocks(page, accuracies, images=images, suffix=suffix)
+
+
+def _corruption_accuracies(page: Page) -> pd.DataFrame:
+    """Return accuracy by network, measure, set, corruption and severity, one per row.
+
+    The measure is "" unless two measures of one set share a condition.
+    """
+    rows = [
+        (network.name, *measurement, corruption, severity, value)
+        for network in page.networks
+        for measurement, accuracies in network.corruption_accuracies.items()
+        for (corruption, severity), value in accuracies.items()
     ]
     keys = ["network", "measure", "set", "corruption", "severity", "accuracy"]
-    every = pd.DataFrame(cells, columns=keys)
-    shared = every["set"][every.duplicated(["network", *keys[2:5]])]
-    every["measure"] = every["measure"].where(every["set"].isin(shared), "")
-    groups = every.groupby(["measure", "set"], sort=False)
-    for (measure, on), part in groups:
-        ending = "".join(f"_{x}" for x in (measure, on) if x) if len(groups) > 1 else ""
-        images = f"images of {on}" if on else "images as published"
-        images += f" (measure {measure})" if measure else ""
-        names = {name: i for i, name in enumerate(part["corruption"].unique())}
-        order = part["corruption"].map(names).sort_values(kind="stable").index
-        data = part.loc[order, ["network", "corruption", "severity", "accuracy"]]
-        data.insert(1, "images", images)
-        networks, cell = part["network"].unique(), ["network", "corruption"]
-        wide = data.pivot(index=cell, columns="severity", values="accuracy")
-        by = [wide.loc[one].reindex([*names]) for one in networks]
-        by = [one.rename(lambda name: name.replace("_", " ")) for one in by]
-        if page.drawn:
-            panels, look = dict(zip(networks, by)), dict(across="severity", down="")
-            drawn = network_plots.heat(panels, cell=(0.34, 0.2), **look)
-            yield page.figure("corruptions", drawn, ending, images=images)
-        severities = tables.join(map(str, wide))
-        facts = dict(images=images, severities=severities)
-        for name, one in zip(networks, by, strict=True):
-            if one.isna().any(axis=None):
-                told = f"not every corruption of {images} has severity {severities}"
-                page.notes.append(f"{name}: {told}; where one lacks, there is no mean.")
-        means = pd.concat([one.mean(axis=1, skipna=False) for one in by], axis=1)
-        yield tables.from_rows(
-            f"corruptions{ending}",
-            network_page.TABLES["corruptions"].format(**facts),
-            means.reset_index(),
-            tables.columns("corruption")
-            | {i: (one, tables.percent) for i, one in enumerate(networks)},
-            data=data,
+    frame = pd.DataFrame(rows, columns=keys)
+    is_duplicate = frame.duplicated(["network", "set", "corruption", "severity"])
+    shared_sets = frame["set"][is_duplicate]
+    frame["measure"] = frame["measure"].where(frame["set"].isin(shared_sets), "")
+    return frame
+
+
+def _corruption_blocks(
+    page: Page, accuracies: pd.DataFrame, *, images: str, suffix: str
+) -> Blocks:
+    """Yield the figure and the table of one set of corrupted images.
+
+    images: words for these images. suffix: of the names of the figure and the table.
+    """
+    corruptions = [*accuracies["corruption"].unique()]
+    positions = accuracies["corruption"].map(corruptions.index)
+    order = positions.sort_values(kind="stable").index
+    data = accuracies.loc[order, ["network", "corruption", "severity", "accuracy"]]
+    data.insert(1, "images", images)
+    wide = data.pivot(
+        index=["network", "corruption"], columns="severity", values="accuracy"
+    )
+    networks = accuracies["network"].unique()
+    panels = {
+        network: wide.loc[network]
+        .reindex(corruptions)
+        .rename(lambda corruption: corruption.replace("_", " "))
+        for network in networks
+    }
+    if page.has_figures:
+        drawn = network_plots.heat(
+            panels, cell=(0.34, 0.2), x_label="severity", y_label=""
         )
+        yield page.figure("corruptions", drawn, suffix, images=images)
+    severities = tables.join(map(str, wide))
+    for network, panel in panels.items():
+        if panel.isna().any(axis=None):
+            page.notes.append(
+                f"{network}: not every corruption of {images} has severity {severities}; "
+                "a corruption without all of them has no mean."
+            )
+    means = [panel.mean(axis=1, skipna=False) for panel in panels.values()]
+    caption = network_page.TABLES["corruptions"]
+    columns = tables.columns("corruption")
+    for i, network in enumerate(networks):
+        columns[i] = network, tables.percent
+    yield tables.from_rows(
+        f"corruptions{suffix}",
+        caption.format(images=images, severities=severities),
+        pd.concat(means, axis=1).reset_index(),
+        columns,
+        data=data,
+    )
 
 
 _ATTACK = re.compile(r"(linf|l2) ([\d.]+)(/255)?(.*)")
@@ -326,180 +467,261 @@ _NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 
 
 def _attacks(page: Page) -> Blocks:
-    rows, counts = [], {}
-    for one, place, _ in page.each("pgd", "fgsm"):
-        by = counts.setdefault(place[1], {}).setdefault(one.name, {})
-        for number in one.numbers[place]:
-            strict = ", right before, too" if "_strict" in number.metric else ""
+    """Yield the figure and the table of accuracy under attack."""
+    rows, counts_by_set = [], {}
+    for network, measurement, _ in page.measurements("pgd", "fgsm"):
+        measure, dataset = measurement
+        counts = counts_by_set.setdefault(dataset, {}).setdefault(network.name, {})
+        for number in network.numbers[measurement]:
             if "_accuracy" in number.metric and number.count is not None:
-                name = f"{place[0]} {number.condition}{strict}"
-                by[name] = int(number.count), number.n
+                is_strict = "_strict" in number.metric
+                ending = ", correct without attack, too" if is_strict else ""
+                name = f"{measure} {number.condition}{ending}"
+                counts[name] = int(number.count), number.n
             match = _ATTACK.fullmatch(number.condition)
             if match and number.metric in ("pgd_accuracy", "fgsm_accuracy"):
                 norm = _NORMS[match[1]]
-                title = f"{place[0]} on {place[1]}, {norm}{match[4]}"
+                title = f"{measure} on {dataset}, {norm}{match[4]}"
                 label = f"budget ({norm}{', in 1/255' if match[3] else ''})"
-                rows.append((title, label, float(match[2]), one.name, number.value))
-    if page.drawn and (drawn := page.curves(rows, least=2)):
+                rows.append((title, label, float(match[2]), network.name, number.value))
+    drawn = page.curves(rows, min_points=2) if page.has_figures else None
+    if drawn:
         yield page.figure("attacks", drawn)
-    yield page.shares("attacks", "attack", counts)
+    yield page.shares("attacks", "attack", counts_by_set)
 
 
 def _calibration(page: Page) -> Blocks:
-    for ending, place, those in page.places("calibration"):
-        found = {}
-        for one in those:
-            options = one.measures[place]["measure"]["options"]
-            if decided := one.decided(place).get(""):
-                bins = options.get("bins", calibration.BINS)
-                found[one.name] = calibration.of_decisions(decided, bins=bins)
-            else:
-                page.notes.append(f"{one.name}: no reliability is drawn: {_NOT_KEPT}.")
-        if found:
-            drawn = network_plots.reliability(found)
-            yield page.figure("reliability", drawn, ending, set=place[1])
+    """Yield reliability diagrams, and the table of calibration errors."""
+    if page.has_figures:
+        for suffix, measurement, networks in page.by_measurement("calibration"):
+            reliabilities = {}
+            for network in networks:
+                network_decisions = network.read_decisions(measurement).get("")
+                if network_decisions:
+                    options = network.measures[measurement]["measure"]["options"]
+                    reliabilities[network.name] = calibration.of_decisions(
+                        network_decisions, bins=options.get("bins", calibration.BINS)
+                    )
+                else:
+                    page.notes.append(
+                        f"{network.name}: no reliability diagram, because {_NO_DECISIONS}."
+                    )
+            if reliabilities:
+                drawn = network_plots.reliability(reliabilities)
+                yield page.figure("reliability", drawn, suffix, set=measurement.dataset)
+    metrics = ("ece", "ece_mass", "nll", "brier_top")
     rows = [
         row
-        | {"rule": one.rule(place, number.condition), "n": number.n}
-        | one.values(place, ("ece", "ece_mass", "nll", "brier_top"), number.condition)
-        for one, place, row, number in page.numbers("calibration", "ece")
+        | {"rule": network.rule(measurement, number.condition), "n": number.n}
+        | network.values(measurement, metrics, number.condition)
+        for network, measurement, row, number in page.numbers("calibration", "ece")
     ]
     yield page.table("calibration", rows)
 
 
 def _classes(page: Page) -> Blocks:
-    every = page.class_counts("classes", "class_accuracy")
-    for dataset, counts in every.items() if page.drawn else ():
-        whole = {one.name: counts.get(one.name, {}) for one in page.networks}
-        drawn = network_plots.accuracies(whole, best_first=True)
-        ending = f"_{dataset}" * (len(every) > 1)
-        yield page.figure("classes", drawn, ending, set=dataset)
-    for ending, place, one in page.singly("classes"):
-        if (found := confusion(one, place)) is None:
-            page.notes.append(f"{one.name}: no confusion is told: {_NOT_KEPT}.")
-        elif len(found[1]) > _CLASSES:
-            told = f"{one.name}: {len(found[1])} classes are too many to draw their confusion"
-            page.notes.append(f"{told}; the table has the largest shares.")
+    """Yield figures of accuracy by class and of confusions, and their tables."""
+    counts_by_set = page.class_counts("classes", "class_accuracy")
+    if page.has_figures:
+        for dataset, counts_by_network in counts_by_set.items():
+            counts = {x.name: counts_by_network.get(x.name, {}) for x in page.networks}
+            drawn = network_plots.accuracies(counts, best_first=True)
+            suffix = f"_{dataset}" if len(counts_by_set) > 1 else ""
+            yield page.figure("classes", drawn, suffix, set=dataset)
+    for suffix, measurement, network in page.network_figures("classes"):
+        matrix = confusion(network, measurement)
+        if matrix is None:
+            page.notes.append(
+                f"{network.name}: no confusions, because {_NO_DECISIONS}."
+            )
+        elif len(matrix.classes) > _MAX_DRAWN_CLASSES:
+            page.notes.append(
+                f"{network.name}: {len(matrix.classes)} classes are too many to draw their "
+                "confusion; the table has the largest shares."
+            )
         else:
-            drawn = network_plots.confusion(*found[:2])
-            facts = dict(network=one.name, set=place[1])
-            yield page.figure("confusion", drawn, ending, **facts)
-    yield page.shares("classes", "class", every, "class_accuracy")
-    yield confusions(page)
+            drawn = network_plots.confusion(matrix.percent, matrix.classes)
+            yield page.figure(
+                "confusion",
+                drawn,
+                suffix,
+                network=network.name,
+                set=measurement.dataset,
+            )
+    yield page.shares("classes", "class", counts_by_set, "class_accuracy")
+    yield confusion_table(page)
 
 
-def confusion(one: MeasuredNetwork, place: Place):
-    """Return the confusion matrix in %, its classes, and their numbers of images, or None."""
-    decided = one.decided(place).get("")
-    if decided is None:
+class Confusion(NamedTuple):
+    """Decisions of a network by class of the image."""
+
+    # Decisions (rows) in % of the images of each class (columns). Rows beyond the classes
+    # count images without a decision.
+    percent: Float[np.ndarray, "rows k"]
+    classes: tuple[str, ...]
+    sizes: Int[np.ndarray, " k"]  # Number of images of each class.
+
+
+def confusion(network: MeasuredNetwork, measurement: Measurement) -> Confusion | None:
+    """Return the confusion matrix of a measurement; None without stored decisions."""
+    network_decisions = network.read_decisions(measurement).get("")
+    if network_decisions is None:
         return None
-    label = decided.columns["label"]
-    k = int(max(label.max(), decided.prediction.max())) + 1
-    names = one.classes(place) or tuple(map(str, range(k)))
-    matrix = accuracy.confusion(decided.prediction, label, len(names))
-    sizes = np.bincount(label[label >= 0], minlength=len(names))
-    return matrix, tuple(map(data_tables.readable, names)), sizes
+    label = network_decisions.columns["label"]
+    prediction = network_decisions.prediction
+    num_classes = int(max(label.max(), prediction.max())) + 1
+    names = network.classes(measurement) or tuple(map(str, range(num_classes)))
+    return Confusion(
+        accuracy.confusion(prediction, label, len(names)),
+        tuple(map(data_tables.readable, names)),
+        sizes=np.bincount(label[label >= 0], minlength=len(names)),
+    )
 
 
-def confusions(page: Page) -> tables.Table | None:
+def confusion_table(page: Page) -> tables.Table | None:
     """Return the table of the most frequent confusions; None without any.
 
-    Confusions of a single image are left out.
+    Confusions are ordered by the lower end of their interval, so that confusions of many
+    images come before those of a single image.
     """
-    wilson = functools.cache(decisions.wilson_interval)
     rows = []
-    for one, place, row in page.each("classes"):
-        if (found := confusion(one, place)) is None:
-            continue
-        matrix, names, sizes = found
-        wrong = np.rint(np.nan_to_num(matrix) / 100 * sizes).astype(int)
-        np.fill_diagonal(wrong, 0)
-        cells = [(i, j, *wilson(wrong[i, j], sizes[j])) for i, j in np.argwhere(wrong)]
-        cells.sort(key=lambda cell: -cell[2])
-        for i, j, low, high in cells[: network_page.COMMONEST]:
-            told = {"class": names[j], "as": [*names, "no response"][i]}
-            told |= {"count": wrong[i, j], "n": sizes[j]}
-            told |= {"share": wrong[i, j] / sizes[j], "low": low, "high": high}
-            rows.append(row | told)
+    for network, measurement, row in page.measurements("classes"):
+        matrix = confusion(network, measurement)
+        if matrix is not None:
+            rows += [row | fields for fields in _commonest_confusions(matrix)]
     return page.table("confusions", rows, n=("of", tables.whole))
 
 
-def _fields(page: Page) -> Blocks:
+def _commonest_confusions(matrix: Confusion) -> Iterator[dict]:
+    """Yield the most frequent wrong decisions of a network as fields of a table row."""
+    wilson = functools.cache(decisions.wilson_interval)
+    wrong = np.rint(np.nan_to_num(matrix.percent) / 100 * matrix.sizes).astype(int)
+    np.fill_diagonal(wrong, 0)
+    cells = []
+    for i, j in np.argwhere(wrong):
+        low, high = wilson(wrong[i, j], matrix.sizes[j])
+        cells.append((i, j, low, high))
+    cells.sort(key=lambda cell: -cell[2])
+    for i, j, low, high in cells[: network_page.COMMONEST]:
+        yield {
+            "class": matrix.classes[j],
+            "as": [*matrix.classes, "no response"][i],
+            "count": wrong[i, j],
+            "n": matrix.sizes[j],
+            "share": wrong[i, j] / matrix.sizes[j],
+            "low": low,
+            "high": high,
+        }
+
+
+def _receptive_fields(page: Page) -> Blocks:
+    """Yield the table of effective receptive fields, one row per network and site."""
     rows, heads = {}, {}
-    for one, place, _ in page.each("receptive_field"):
-        for number in one.numbers[place]:
+    for network, measurement, _ in page.measurements("receptive_field"):
+        for number in network.numbers[measurement]:
             site, _, share = number.condition.rpartition(" ")
-            key, begun = f"{number.metric} {share}", {"network": one.name, "site": site}
-            rows.setdefault((one.name, *place, site), begun)[key] = number.value
+            new_row = {"network": network.name, "site": site}
+            row = rows.setdefault((network.name, measurement, site), new_row)
+            key = f"{number.metric} {share}"
+            row[key] = number.value
             kind = number.metric.removeprefix("receptive_")
             heads[key] = f"{kind} {share.replace('%', ' %')}"
     columns = {key: (head, tables.digits(1)) for key, head in heads.items()}
     yield page.table("receptive_fields", rows.values(), **columns)
 
 
-def _made(page: Page) -> Blocks:
+def _provenance(page: Page) -> Blocks:
+    """Yield the tables of durations, and of software and hardware."""
     rows = []
-    for one in page.networks:
-        for (measure, dataset), told in one.measures.items():
-            row = {"network": one.name, "measure": measure, "set": dataset}
-            row |= {key: told.get(key) for key in ("images", "seconds", "precision")}
-            seconds = told["seconds"]
-            rows.append(row | {"rate": told["images"] / seconds if seconds else None})
+    for network in page.networks:
+        for (measure, dataset), settings in network.measures.items():
+            images, seconds = settings["images"], settings["seconds"]
+            rows.append(
+                {
+                    "network": network.name,
+                    "measure": measure,
+                    "set": dataset,
+                    "images": images,
+                    "seconds": seconds,
+                    "precision": settings.get("precision"),
+                    "rate": images / seconds if seconds else None,
+                }
+            )
     yield page.table("speed", rows)
-    yield provenance(page.networks)
+    yield provenance_table(page.networks)
 
 
-def provenance(networks: network_page.Networks) -> tables.Table | None:
+def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None:
     """Return the table of each network's weights, and of the device and software used."""
-    rows = []
-    for one in networks:
-        made, run = one.provenance, one.config.get("run", {})
-        device, code = made.get("device", {}), made.get("code", {})
-        packages = made.get("packages", {})
-        known = [name for name in ("jax", "flax", "numpy") if name in packages]
-        row = {"network": one.name, "model": one.config["model"]["name"]}
-        row |= {"weights": run.get("digest"), "path": run.get("path")}
-        row["device"] = f"{device.get('count', '?')} × {device.get('kind', '?')}"
-        row["code"] = f"{code.get('version', '?')} {str(code.get('commit'))[:10]}"
-        row["packages"] = ", ".join(f"{name} {packages[name]}" for name in known)
-        row |= {"python": made.get("python")}
-        rows.append(
-            row | {"seconds": sum(told["seconds"] for told in one.timed_measures)}
-        )
-    seconds = "seconds in all", tables.digits(0)
-    return Page.table("provenance", rows, seconds=seconds)
+    rows = [_provenance_row(network) for network in networks]
+    return Page.table("provenance", rows, seconds=("seconds in all", tables.digits(0)))
 
 
-class Part(NamedTuple):
-    """A section of the page: its title, the function that makes its blocks, and its probes."""
+def _provenance_row(network: MeasuredNetwork) -> dict:
+    """Return weights, device, software and duration of a network's measurements."""
+    provenance, run = network.provenance, network.config.get("run", {})
+    device, code = provenance.get("device", {}), provenance.get("code", {})
+    versions = provenance.get("packages", {})
+    packages = [name for name in ("jax", "flax", "numpy") if name in versions]
+    return {
+        "network": network.name,
+        "model": network.config["model"]["name"],
+        "weights": run.get("digest"),
+        "path": run.get("path"),
+        "device": f"{device.get('count', '?')} × {device.get('kind', '?')}",
+        "code": f"{code.get('version', '?')} {str(code.get('commit'))[:10]}",
+        "packages": ", ".join(f"{name} {versions[name]}" for name in packages),
+        "python": provenance.get("python"),
+        "seconds": sum(settings["seconds"] for settings in network.timed_measures),
+    }
+
+
+class SectionMaker(NamedTuple):
+    """A section of the page: its title, the function that makes its blocks, and its probes.
+
+    A section with probes is listed as missing if none of the probes was measured.
+    """
 
     title: str
-    blocks: Callable[[Page], Blocks]
-    probes: str = ""
+    make_blocks: Callable[[Page], Blocks]
+    probes: tuple[str, ...] = ()
 
 
-PARTS = {
-    "overview": Part("In short", _overview),
-    "caveats": Part("What to keep in mind", lambda page: iter(())),
-    "accuracy": Part("Accuracy", _accuracy, "plain"),
-    "shape_bias": Part("Shape or texture", shapes.shape_bias, "shape_bias"),
-    "configural": Part(
-        "Shape by the order of parts", shapes.order_of_parts, "configural tile_order"
+# Sections by name, in the order of the page.
+SECTIONS: Mapping[str, SectionMaker] = {
+    "overview": SectionMaker("In short", _overview),
+    "caveats": SectionMaker("What to keep in mind", lambda page: iter(())),
+    "accuracy": SectionMaker("Accuracy", _accuracy, ("plain",)),
+    "shape_bias": SectionMaker(
+        "Shape or texture", shape_sections.shape_bias, ("shape_bias",)
     ),
-    "cue_decomposition": Part(
-        "Edges or texture", shapes.edges_or_texture, "cue_decomposition"
+    "configural": SectionMaker(
+        "Shape by the order of parts",
+        shape_sections.order_of_parts,
+        ("configural", "tile_order"),
     ),
-    "odd_one_out": Part("Odd one out by layer", shapes.odd_one_out, "odd_one_out"),
-    "people": Part("Like people", shapes.beside_people, "human"),
-    "spectral": Part("Low and high frequencies", _spectral, "spectral"),
-    # Measured where a suite is asked for it: nobody misses it.
-    "suppression": Part("Without shape, texture or colour", shapes.suppressed_cues),
-    "critical_band": Part("Critical band", _critical_band, "critical_band"),
-    "corruptions": Part("Corruptions", _corruptions, "corruptions"),
-    "attacks": Part("Attacks", _attacks, "pgd fgsm"),
-    "calibration": Part("Calibration", _calibration, "calibration"),
-    "classes": Part("Classes", _classes, "classes"),
-    "decoding": Part("Shape and texture by layer", shapes.decoded_cues, "decoding"),
-    "receptive_field": Part("Effective receptive fields", _fields, "receptive_field"),
-    "made": Part("How it was measured", _made),
+    "cue_decomposition": SectionMaker(
+        "Edges or texture", shape_sections.edges_or_texture, ("cue_decomposition",)
+    ),
+    "odd_one_out": SectionMaker(
+        "Odd one out by layer", shape_sections.odd_one_out, ("odd_one_out",)
+    ),
+    "people": SectionMaker("Like people", shape_sections.people, ("human",)),
+    "spectral": SectionMaker("Low and high frequencies", _spectral, ("spectral",)),
+    # Not part of the default suites, so never listed as missing.
+    "suppression": SectionMaker(
+        "Without shape, texture or colour", shape_sections.suppressed_cues
+    ),
+    "critical_band": SectionMaker("Critical band", _critical_band, ("critical_band",)),
+    "corruptions": SectionMaker("Corruptions", _corruptions, ("corruptions",)),
+    "attacks": SectionMaker("Attacks", _attacks, ("pgd", "fgsm")),
+    "calibration": SectionMaker("Calibration", _calibration, ("calibration",)),
+    "classes": SectionMaker("Classes", _classes, ("classes",)),
+    "decoding": SectionMaker(
+        "Shape and texture by layer", shape_sections.decoded_cues, ("decoding",)
+    ),
+    "receptive_field": SectionMaker(
+        "Effective receptive fields", _receptive_fields, ("receptive_field",)
+    ),
+    "made": SectionMaker("How it was measured", _provenance),
 }

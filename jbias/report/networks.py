@@ -6,12 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from jbias.evals import decisions
-from jbias.report import document, network_frame, network_sections, tables
+from jbias.report import (
+    document,
+    network_frame,
+    network_page,
+    network_records,
+    network_sections,
+    tables,
+)
 
-MeasuredNetwork, Page = network_sections.MeasuredNetwork, network_sections.Page
-Networks = Sequence[MeasuredNetwork]
+MeasuredNetwork = network_records.MeasuredNetwork
+Networks = network_page.Networks
 
-MOST = 8  # Most networks in one figure.
+MAX_DRAWN = 8  # Maximal number of networks in figures.
+# With fewer images, the 95 % interval of accuracy is up to 20 points wide.
+FEW_IMAGES = 100
 
 
 def report(
@@ -19,53 +28,77 @@ def report(
 ) -> document.Report:
     """Return the page.
 
-    notes: further caveats, such as networks that were left out. published: whether to
-    include published results of other networks on the same data sets.
+    notes: further caveats, such as networks that were left out. published: True to include
+    published results of other networks on the same data sets.
     """
-    block_notes: list[str] = []
-    shown = [*blocks(networks, block_notes, published=published)]
-    rows = {network.name: network_frame.row_of(network).numbers for network in networks}
-    few = {name: row["shape_n"] for name, row in rows.items() if "shape_n" in row}
-    doubts = [*network_frame.few_decisions(few), *guessed(networks)]
-    missing = [*notes, *doubts, *_missing(networks)]
-    missing += dict.fromkeys(block_notes)
-    measures, sets = zip(*(place for network in networks for place in network.measures))
-    columns = ["run", "seed", "step", "dataset", "condition", "metric"]
-    columns += ["value", "count", "n"]
-    frames = {network.name: network.records[columns] for network in networks}
-    numbers = pd.concat(frames, names=["network"]).reset_index("network")
-    titles = {name: part.title for name, part in network_sections.PARTS.items()}
-    count = len(networks)
-    facts = {"Networks": count, "Measures": len({*measures}), "Sets": len({*sets})}
-    results = {"networks": [*map(_result, networks)], "missing": missing}
-    text = [("caveats", document.Text(missing))]
+    section_notes: list[str] = []
+    blocks = [*section_blocks(networks, section_notes, published=published)]
+    caveats = [*notes, *reliability_notes(networks), *_missing(networks)]
+    caveats += dict.fromkeys(section_notes)
+    numbers = _numbers(networks)
+    names = [network.name for network in networks]
+    measurements = {key for network in networks for key in network.measures}
+    titles = {
+        name: section.title for name, section in network_sections.SECTIONS.items()
+    }
     return document.Report(
         title="jbias measured",
-        heading=tables.join(rows) if count < 4 else f"{count} measured networks",
+        heading=(
+            tables.join(names)
+            if len(networks) < 4
+            else f"{len(networks)} measured networks"
+        ),
         subtitle="Measured networks, jbias report",
         answer=headline(networks),
-        facts=facts | {"Numbers": f"{len(numbers):,}"},
-        sections=document.sections(titles, shown, text),
-        results=results | {"numbers": numbers},
+        facts={
+            "Networks": len(networks),
+            "Measures": len({key.measure for key in measurements}),
+            "Sets": len({key.dataset for key in measurements}),
+            "Numbers": f"{len(numbers):,}",
+        },
+        sections=document.sections(
+            titles, blocks, [("caveats", document.Text(caveats))]
+        ),
+        results={
+            "networks": [_result(network) for network in networks],
+            "missing": caveats,
+            "numbers": numbers,
+        },
         source=f"Made from {', '.join(str(network.workdir) for network in networks)}.",
         frames={"numbers": numbers},
     )
 
 
-def blocks(
+def _numbers(networks: Networks) -> pd.DataFrame:
+    """Return the results of all networks, one per row."""
+    columns = [
+        "run",
+        "seed",
+        "step",
+        "dataset",
+        "condition",
+        "metric",
+        "value",
+        "count",
+        "n",
+    ]
+    frames = {network.name: network.records[columns] for network in networks}
+    return pd.concat(frames, names=["network"]).reset_index("network")
+
+
+def section_blocks(
     networks: Networks, notes: list[str], *, published: bool = True
 ) -> document.Placed:
-    """Yield sections with their figures and tables; add notes on omitted figures to `notes`."""
-    drawn = networks
-    if len(networks) > MOST:
-        drawn = []
+    """Yield section names with figures and tables; add notes on omitted figures to `notes`."""
+    has_figures = len(networks) <= MAX_DRAWN
+    if not has_figures:
         notes.append(
             f"{len(networks)} networks are too many for figures, so the page has only tables; "
-            f"select {MOST} or fewer for figures."
+            f"select {MAX_DRAWN} or fewer for figures."
         )
-    page = Page(networks, drawn, notes, published)
-    for name, part in network_sections.PARTS.items():
-        for block in part.blocks(page):
+    page = network_page.Page(networks, has_figures, notes, published=published)
+    for name, section in network_sections.SECTIONS.items():
+        for block in section.make_blocks(page):
             if block is not None:
                 yield name, block
 
@@ -78,7 +111,7 @@ def _result(network: MeasuredNetwork) -> dict:
         "workdir": str(network.workdir),
         "weights": network.config.get("run", {}).get("digest"),
         "row": row.numbers,
-        "measured_on": row.places,
+        "measured_on": row.measured_on,
         "measures": [
             {"measure": measure, "dataset": dataset}
             | {key: settings.get(key) for key in ("images", "seconds", "precision")}
@@ -92,68 +125,106 @@ def _result(network: MeasuredNetwork) -> dict:
 
 
 def headline(networks: Networks) -> tuple[str, str]:
-    """Return the main results in one sentence, and the data behind it."""
-    asked = [told for one in networks for told in one.timed_measures]
-    shown, seconds = (sum(told[key] for told in asked) for key in ("images", "seconds"))
-    measures = sum(len(one.measures) for one in networks)
+    """Return the main results with warnings in one or two sentences, and the data behind these."""
+    timed = [x for network in networks for x in network.timed_measures]
+    images = sum(settings["images"] for settings in timed)
+    seconds = sum(settings["seconds"] for settings in timed)
+    measures = sum(len(network.measures) for network in networks)
     count = f"{len(networks)} network" + "s" * (len(networks) > 1)
-    basis = f"{count}, {shown:,} images shown in {measures} measures, {seconds:,.0f} s."
-    told = [*(_one(*networks) if len(networks) == 1 else _range(networks))]
-    return f"{'; '.join(told) or f'{count} measured'}.", basis
+    basis = (
+        f"{count}, {images:,} images shown in {measures} measures, {seconds:,.0f} s."
+    )
+    if len(networks) == 1:
+        phrases = [*_main_numbers(networks[0])]
+    else:
+        phrases = [*_ranges(networks)]
+    answer = f"{'; '.join(phrases) or f'{count} measured'}."
+    warnings = [*_warnings(networks)]
+    if warnings:
+        answer += f" Caution: {'; '.join(warnings)}."
+    return answer, basis
 
 
-def _one(network: MeasuredNetwork) -> Iterator[str]:
+def _warnings(networks: Networks) -> Iterator[str]:
+    """Yield phrases on networks whose main numbers are at chance or from few images."""
+    at_chance = [
+        f"{network.name} on {network.main_accuracy[0]}"
+        for network in networks
+        if _is_at_chance(network)
+    ]
+    if at_chance:
+        yield f"accuracy is no better than chance ({tables.few(at_chance)})"
+    cues = [
+        f"{network.name} on {dataset}"
+        for network in networks
+        for dataset in _cues_at_chance(network)
+    ]
+    if cues:
+        yield f"decisions for either cue are no more frequent than by chance ({tables.few(cues)})"
+    few_images = []
+    for network in networks:
+        if network.main_accuracy:
+            dataset, number = network.main_accuracy
+            if number.n < FEW_IMAGES:
+                few_images.append(f"{network.name}: {number.n} of {dataset}")
+    if few_images:
+        yield f"accuracy is from fewer than {FEW_IMAGES} images ({tables.few(few_images)})"
+
+
+def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
     """Yield phrases with the main numbers of one network."""
-    if network.accuracy:
-        dataset, number = network.accuracy
-        ends = decisions.wilson_interval(int(number.count), number.n)
-        yield f"{tables.with_ends(number.value, *ends)} % right on {dataset}"
-    for place in network.places_of("shape_bias")[:1]:
-        number = network.number(place, "shape_bias")
-        phrase = f"no decision for either cue on {place[1]}"
+    if network.main_accuracy:
+        dataset, number = network.main_accuracy
+        low, high = decisions.wilson_interval(int(number.count), number.n)
+        yield f"{tables.with_ends(number.value, low, high)} % right on {dataset}"
+    for measurement in network.measurements_of("shape_bias")[:1]:
+        number = network.number(measurement, "shape_bias")
+        phrase = f"no decision for either cue on {measurement.dataset}"
         if number.value is not None:
-            ends = network.interval(place, "shape_bias")
-            value, low, high = (f"{end:.3f}" for end in ends)
-            count_text = f"of {number.n:,} decisions on {place[1]}"
+            numbers = network.interval(measurement, "shape_bias")
+            value, low, high = (f"{number:.3f}" for number in numbers)
+            count_text = f"of {number.n:,} decisions on {measurement.dataset}"
             phrase = f"shape bias {value} [{low}, {high}] {count_text}"
-            neither = network.number(place, "fraction_neither")
+            neither = network.number(measurement, "fraction_neither")
             if neither and neither.value is not None:
                 phrase += f", {100 * neither.value:.1f} % for neither cue"
         yield phrase
     row = network_frame.row_of(network)
-    if attack := row.methods.get("pgd"):
-        cell = attack.dataset, f"{attack.measure}/{attack.how}", "pgd_accuracy"
-        n = network.cells("n").get(cell)
+    attack = row.settings.get("pgd")
+    if attack:
+        key = attack.dataset, f"{attack.measure}/{attack.how}", "pgd_accuracy"
+        n = network.cells("n").get(key)
         count_text = f" of {n:,.0f} images" if n else ""
         yield f"{row.numbers['pgd']:.1f} %{count_text} right under PGD ({attack.text})"
 
 
-def _range(networks: Networks) -> Iterator[str]:
+def _ranges(networks: Networks) -> Iterator[str]:
     """Yield phrases with the smallest and largest main numbers of several networks."""
     accuracies = {
-        network.name: network.accuracy for network in networks if network.accuracy
+        network.name: network.main_accuracy
+        for network in networks
+        if network.main_accuracy
     }
-    sets = {dataset for dataset, _ in accuracies.values()}
-    if len(accuracies) > 1 and len(sets) == 1:
+    datasets = {dataset for dataset, _ in accuracies.values()}
+    if len(accuracies) > 1 and len(datasets) == 1:
         values = {name: number.value for name, (_, number) in accuracies.items()}
         values_by_text = {
             f"{100 * value:.1f} ({name})": value for name, value in values.items()
         }
-        yield _ends(f"Accuracy on {sets.pop()} in %", values_by_text)
+        yield _range_phrase(f"Accuracy on {datasets.pop()} in %", values_by_text)
     rows = {network.name: network_frame.row_of(network).numbers for network in networks}
     rows = {name: row for name, row in rows.items() if row.get("shape", math.nan) >= 0}
     if len(rows) > 1:
         values_by_text = {}
         for name, row in rows.items():
             n = network_frame.decisions_text(row["shape_n"]) if "shape_n" in row else ""
-            decisions_text = f", of {n} decisions" if n else ""
-            values_by_text[f"{row['shape']:.3f} ({name}{decisions_text})"] = row[
-                "shape"
-            ]
-        yield _ends("shape bias", values_by_text)
+            count_text = f", of {n} decisions" if n else ""
+            text = f"{row['shape']:.3f} ({name}{count_text})"
+            values_by_text[text] = row["shape"]
+        yield _range_phrase("shape bias", values_by_text)
 
 
-def _ends(quantity: str, values: Mapping[str, float]) -> str:
+def _range_phrase(quantity: str, values: Mapping[str, float]) -> str:
     """Return a phrase with the smallest and the largest value; values: by their texts."""
     order = sorted(values, key=values.get)
     return f"{quantity} from {order[0]} to {order[-1]}"
@@ -162,78 +233,111 @@ def _ends(quantity: str, values: Mapping[str, float]) -> str:
 def _missing(networks: Networks) -> Iterator[str]:
     """Yield notes on missing measures, and on differences from the published procedures.
 
-    Each note appears once, followed by the names of its networks unless it is about all.
+    Each note appears once, followed by the names of its networks unless it applies to all.
     """
     for find_notes in (
         _unmeasured,
         lambda network: network.missing_measures,
         _differing,
     ):
-        lines: dict[str, list[str]] = {}
+        names_by_note: dict[str, list[str]] = {}
         for network in networks:
-            for line in find_notes(network):
-                lines.setdefault(line[0].upper() + line[1:], []).append(network.name)
-        for line, names in lines.items():
+            for note in find_notes(network):
+                names = names_by_note.setdefault(note[0].upper() + note[1:], [])
+                names.append(network.name)
+        for note, names in names_by_note.items():
             ending = "" if len(names) == len(networks) else f": {', '.join(names)}"
-            yield f"{line}{ending}."
+            yield f"{note}{ending}."
 
 
-def guessed(networks: Networks) -> Iterator[str]:
-    """Yield notes on networks at chance whose shape bias or use of cues means nothing."""
+def reliability_notes(networks: Networks) -> list[str]:
+    """Return notes on shape biases of few decisions, and on networks at chance."""
+    rows = {network.name: network_frame.row_of(network).numbers for network in networks}
+    counts = {name: row["shape_n"] for name, row in rows.items() if "shape_n" in row}
+    return [*network_frame.few_decisions(counts), *chance_notes(networks)]
+
+
+def chance_notes(networks: Networks) -> Iterator[str]:
+    """Yield notes on networks at chance, whose shape bias or use of cues means nothing."""
     names = []
     for network in networks:
-        if network.accuracy and (
-            network.places_of("shape_bias") or network.places_of("suppression")
-        ):
-            dataset, number = network.accuracy
-            classes = len(network.classes(("accuracy", dataset)))
-            low, _ = decisions.wilson_interval(int(number.count), number.n)
-            if classes and low <= 1 / classes:
-                names.append(f"{network.name} on {dataset}")
+        has_cues = network.measurements_of("shape_bias") or network.measurements_of(
+            "suppression"
+        )
+        if has_cues and _is_at_chance(network):
+            names.append(f"{network.name} on {network.main_accuracy[0]}")
     if names:
-        note = "Accuracy is no better than chance, so no claim follows from shape bias or suppressed cues"
-        yield f"{note}: {', '.join(names)}."
+        yield (
+            "Accuracy is no better than chance, so no claim follows from shape bias or "
+            f"suppressed cues: {', '.join(names)}."
+        )
     cues = [
         f"{network.name} on {name}"
         for network in networks
-        for name in _guessed_cues(network)
+        for name in _cues_at_chance(network)
     ]
     if cues:
-        note = "Decisions for either cue are no more frequent than by chance, so no claim follows from shape bias"
-        yield f"{note}: {', '.join(cues)}."
+        yield (
+            "Decisions for either cue are no more frequent than by chance, so no claim "
+            f"follows from shape bias: {', '.join(cues)}."
+        )
 
 
-def _guessed_cues(network: MeasuredNetwork) -> Iterator[str]:
+def _is_at_chance(network: MeasuredNetwork) -> bool:
+    """Return True if the main accuracy is not above chance.
+
+    The 95 % Wilson interval then reaches down to 1 / number of classes. False if accuracy or
+    classes are unknown.
+    """
+    if not network.main_accuracy:
+        return False
+    dataset, number = network.main_accuracy
+    measurement = network_records.Measurement("accuracy", dataset)
+    num_classes = len(network.classes(measurement))
+    low, _ = decisions.wilson_interval(int(number.count), number.n)
+    return num_classes > 0 and low <= 1 / num_classes
+
+
+def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     """Yield cue-conflict sets on which a network decides for a cue no more often than by chance.
 
     Two of k classes belong to a cue: guessing decides for either with probability 2 / k. The
     95 % Wilson interval of the share is not above 2 / k under any rule of pooling answers.
     """
-    for place in network.places_of("shape_bias"):
-        classes = len(network.classes(place))
-        numbers = [x for x in network.numbers[place] if x.metric == "fraction_neither"]
-        counted = [x for x in numbers if x.count is not None and x.n]
-        lows = [decisions.wilson_interval(int(x.n - x.count), x.n)[0] for x in counted]
+    for measurement in network.measurements_of("shape_bias"):
+        classes = len(network.classes(measurement))
+        lows = [
+            decisions.wilson_interval(int(number.n - number.count), number.n)[0]
+            for number in network.numbers[measurement]
+            if number.metric == "fraction_neither"
+            and number.count is not None
+            and number.n
+        ]
         if classes > 2 and lows and max(lows) <= 2 / classes:
-            yield place[1]
+            yield measurement.dataset
 
 
 def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
     """Yield notes on sections of the page without any measure."""
-    for name, part in network_sections.PARTS.items():
-        published = name == "corruptions" and network.corrupted
-        probes = part.probes.split()
-        if probes and not published and not any(map(network.places_of, probes)):
-            yield f"{part.title}: not measured (probe {' or '.join(probes)})"
+    for name, section in network_sections.SECTIONS.items():
+        is_measured = any(map(network.measurements_of, section.probes))
+        if name == "corruptions" and network.corruption_accuracies:
+            is_measured = True
+        if section.probes and not is_measured:
+            probes = " or ".join(section.probes)
+            yield f"{section.title}: not measured (probe {probes})"
 
 
 def _differing(network: MeasuredNetwork) -> Iterator[str]:
     """Yield notes on benchmarks of the overview that differ from the published ones."""
-    places = network_frame.row_of(network).places
+    measured_on = network_frame.row_of(network).measured_on
     for name in ("imagenet_c", "imagenet_cbar", "pgd"):
-        if name in places:
-            yield f"{network_frame.TITLES[name]} here was made from {places[name]}"
-    for measure, dataset in network.places_of("corruptions"):
-        if network.number((measure, dataset), "corruption_accuracy_part"):
-            reason = "its mean is not the published one and is left out"
-            yield f"Only a part of {measure} was measured; {reason}"
+        if name in measured_on:
+            title = network_frame.TITLES[name]
+            yield f"{title} here was made from {measured_on[name]}"
+    for measurement in network.measurements_of("corruptions"):
+        if network.number(measurement, "corruption_accuracy_part"):
+            yield (
+                f"Only a part of {measurement.measure} was measured; its mean is not the "
+                "published one and is left out"
+            )

@@ -36,7 +36,7 @@ _SECTIONS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class CorrelationOptions:
     """Settings of a report of correlations: the flags of `jbias report correlate`."""
 
     x: tuple[str, ...]
@@ -68,7 +68,7 @@ class Correlations:
     """Correlations of x with y in subsets of models, and among measures."""
 
     source: str
-    options: Options
+    options: CorrelationOptions
     frame: pd.DataFrame  # One row a model.
     families: dict[str, Matrix]  # By name of the subset of models.
     pairs: pd.DataFrame  # One row for each subset, x and y.
@@ -107,7 +107,9 @@ class Correlations:
         return smallest
 
 
-def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Correlations:
+def analyse(
+    frame: pd.DataFrame, options: CorrelationOptions, *, source: str
+) -> Correlations:
     """Correlate the measures of a frame of models (index: names of the models).
 
     With `split`, also correlate within that category and within all other models; each
@@ -156,7 +158,7 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Correlatio
 def _matrix(
     frame: pd.DataFrame,
     x: Sequence[str],
-    options: Options,
+    options: CorrelationOptions,
     *,
     y: Sequence[str] = (),
     given: Sequence[str] = (),
@@ -175,7 +177,7 @@ def _matrix(
 
 def _correlate(
     subsets: Mapping[str, pd.DataFrame],
-    options: Options,
+    options: CorrelationOptions,
     *,
     given: tuple[str, ...] = (),
 ) -> tuple[dict[str, Matrix], pd.DataFrame]:
@@ -198,7 +200,7 @@ def _pair(
     *,
     x: str,
     y: str,
-    options: Options,
+    options: CorrelationOptions,
     given: Sequence[str],
 ) -> dict[str, Any]:
     """Return one row of the table of pairs, without the name of the subset.

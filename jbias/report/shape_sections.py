@@ -15,185 +15,306 @@ from jbias.evals import (
     suppression,
     trials,
 )
-from jbias.report import network_page, network_plots, published_shape_biases, tables
+from jbias.report import (
+    document,
+    network_page,
+    network_plots,
+    network_records,
+    published_shape_biases,
+    tables,
+)
 
-MeasuredNetwork, Place = network_page.MeasuredNetwork, network_page.Place
+MeasuredNetwork = network_records.MeasuredNetwork
+Measurement = network_records.Measurement
 Page, Blocks, COLUMNS = network_page.Page, network_page.Blocks, network_page.COLUMNS
-ended = network_page.ended
+ended = network_records.ended
+
+_SHAPE_BIAS_METRICS = (
+    "shape_bias",
+    "shape_bias_lower",
+    "shape_bias_upper",
+    "accuracy_shape",
+    "accuracy_texture",
+    "fraction_shape",
+    "fraction_texture",
+    "fraction_neither",
+    "mrr_shape",
+    "mrr_texture",
+    "mrr_relative",
+)
 
 
 def shape_bias(page: Page) -> Blocks:
-    every = page.class_counts("shape_bias", "shape_bias")
-    for dataset, counts in every.items() if page.drawn else ():
-        names = [*dict.fromkeys(itertools.chain(*counts.values()))]
-        by: dict[str, dict] = {network: {} for network in counts}
-        for network, each in counts.items():
-            for name, (count, n) in each.items():
-                bias = count / n if n else math.nan, count, n - count
-                by[network][names.index(name)] = cue_conflict.ShapeBias(*bias)
-        people, beside = _people(page, dataset), ""
-        if people and set(people) <= set(names):
-            beside = " and people"
-            by[network_plots.PEOPLE] = {names.index(k): v for k, v in people.items()}
-        drawn = network_plots.cue_decisions(by, names)
-        ending = f"_{dataset}" * (len(every) > 1)
-        facts = dict(beside=beside, set=dataset)
-        yield page.figure("shape_bias", drawn, ending, **facts)
-    metrics = *ended("shape_bias"), "accuracy_shape", "accuracy_texture"
-    metrics += "fraction_shape", "fraction_texture", "fraction_neither"
-    metrics += "mrr_shape", "mrr_texture", "mrr_relative"
+    """Yield figures and tables of decisions for shape and texture, with published networks."""
+    counts_by_set = page.class_counts("shape_bias", "shape_bias")
+    if page.has_figures:
+        for dataset, counts in counts_by_set.items():
+            suffix = f"_{dataset}" if len(counts_by_set) > 1 else ""
+            yield _shape_bias_figure(page, dataset, counts, suffix=suffix)
     rows = [
         row
-        | {"rule": one.rule(place, number.condition)}
-        | one.values(place, metrics, number.condition)
+        | {"rule": network.rule(measurement, number.condition)}
+        | network.values(measurement, _SHAPE_BIAS_METRICS, number.condition)
         | {"shape": number.count, "either": number.n}
-        for one, place, row, number in page.numbers("shape_bias", metrics[0])
+        for network, measurement, row, number in page.numbers(
+            "shape_bias", "shape_bias"
+        )
         if "class=" not in number.condition
     ]
     yield page.table("shape_bias", rows)
-    yield page.shares("shape_bias_by_class", "class", every, "shape_bias")
+    yield page.shares("shape_bias_by_class", "class", counts_by_set, "shape_bias")
     if page.published:
         yield published_shape_biases.comparison_table([*_like_published(page)])
 
 
-_PAIRED = {
+def _shape_bias_figure(
+    page: Page, dataset: str, counts: network_page.Counts, *, suffix: str
+) -> document.Figure:
+    """Draw shape biases by class on one data set, with people if known.
+
+    counts: decisions for shape, and for either cue, by network and class.
+    """
+    classes = [*dict.fromkeys(itertools.chain(*counts.values()))]
+    biases: dict[str, dict] = {network: {} for network in counts}
+    for network, counts_by_class in counts.items():
+        for name, (count, n) in counts_by_class.items():
+            biases[network][classes.index(name)] = cue_conflict.ShapeBias(
+                count / n if n else math.nan, n_shape=count, n_texture=n - count
+            )
+    people_biases = _people_biases(page, dataset)
+    has_people = people_biases and set(people_biases) <= set(classes)
+    if has_people:
+        biases[network_plots.PEOPLE] = {
+            classes.index(name): bias for name, bias in people_biases.items()
+        }
+    return page.figure(
+        "shape_bias",
+        network_plots.cue_decisions(biases, classes),
+        suffix,
+        and_people=" and people" if has_people else "",
+        set=dataset,
+    )
+
+
+# Rows of the table of the order of parts, by metric.
+_CONFIGURAL_ROWS = {
     "configural_substitute": "pairs with both right",
     "accuracy": "pictures of pairs right",
     "foil_rate": "pictures of pairs taken for the other",
 }
-_ORDER = {"order_dependence": "right only if no tile is swapped"}
+_TILE_ORDER_ROWS = {"order_dependence": "right only if no tile is swapped"}
 
 
 def order_of_parts(page: Page) -> Blocks:
-    every: dict[str, dict] = {}
-    for probe, rows in (("configural", _PAIRED), ("tile_order", _ORDER)):
+    """Yield the table of the effects of the order of tiles."""
+    cells_by_set: dict[str, dict] = {}
+    for probe, rows in (
+        ("configural", _CONFIGURAL_ROWS),
+        ("tile_order", _TILE_ORDER_ROWS),
+    ):
         for metric, row in rows.items():
-            for one, place, _, number in page.numbers(probe, metric):
+            for network, measurement, _, number in page.numbers(probe, metric):
                 if not number.condition:
-                    by = every.setdefault(place[1], {}).setdefault(one.name, {})
-                    by[row] = network_page.cell(one, place, number)
-    words = "intervals of 95 %: of pictures of pairs a bootstrap's over pairs, else Wilson's"
-    yield page.intervals("configural", "share", every, words)
+                    cells = cells_by_set.setdefault(measurement.dataset, {})
+                    cells.setdefault(network.name, {})[row] = (
+                        network_page.interval_cell(network, measurement, number)
+                    )
+    words = (
+        "intervals of 95 %: bootstrap over pairs for pictures of pairs, else Wilson's"
+    )
+    yield page.intervals("configural", "share", cells_by_set, interval_words=words)
+
+
+_CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
 
 
 def edges_or_texture(page: Page) -> Blocks:
     """Yield figure and table by set; means are over networks with the same measure."""
-    kinds, rows = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED), []
-    for ending, place, those in page.places("cue_decomposition", always=True):
-        found: list[dict] = []
-        counts: dict[str, dict] = {one.name: {} for one in page.networks}
-        for one in those:
-            by = {k: one.number(place, "accuracy", k) for k in ("", *kinds)}
-            shown = {k: (int(x.count), x.n) for k, x in by.items()}
-            counts[one.name] = {k or "as they are": x for k, x in shown.items()}
-            row = {"network": one.name, "set": place[1], "n": by[""].n}
-            row |= {k or "clean": number.value for k, number in by.items()}
-            found.append(row | one.values(place, ended("cue_robustness")))
-        alike = len({str(one.measures[place]["measure"]) for one in those}) == 1
-        if not alike:
-            told = f"{place[0]} on {place[1]} was not made alike for all networks"
-            page.notes.append(f"{told}, so there is no shape part.")
-        elif len(found) > 1:
-            kept = [[row[kind] for row in found] for kind in kinds]
-            means = {f"mean_{k}": np.mean(x) for k, x in zip(kinds, kept, strict=True)}
-            parts = cue_decomposition.shape_part(*kept)
-            pairs = zip(found, parts, strict=True)
-            found = [row | {"shape_part": part, **means} for row, part in pairs]
-        rows += found
-        if page.drawn:
+    rows: list[dict] = []
+    for suffix, measurement, networks in page.by_measurement("cue_decomposition"):
+        network_rows = [_cue_decomposition_row(x, measurement) for x in networks]
+        settings = {str(x.measures[measurement]["measure"]) for x in networks}
+        if len(settings) > 1:
+            page.notes.append(
+                f"{measurement.measure} on {measurement.dataset} was not measured with the "
+                "same settings for all networks, so there is no shape part."
+            )
+        elif len(networks) > 1:
+            network_rows = _with_shape_parts(network_rows)
+        rows += network_rows
+        if page.has_figures:
+            counts: dict[str, dict] = {network.name: {} for network in page.networks}
+            for network in networks:
+                counts[network.name] = _cue_decomposition_counts(network, measurement)
             drawn = network_plots.accuracies(counts)
-            yield page.figure("cue_decomposition", drawn, ending, set=place[1])
+            dataset = measurement.dataset
+            yield page.figure("cue_decomposition", drawn, suffix, set=dataset)
     yield page.table("cue_decomposition", rows)
 
 
+def _cue_decomposition_counts(
+    network: MeasuredNetwork, measurement: Measurement
+) -> dict[str, tuple[int, int]]:
+    """Return the numbers of correct and of all images, unchanged and with one cue left."""
+    counts = {}
+    for condition in ("", *_CUES_LEFT):
+        number = network.number(measurement, "accuracy", condition)
+        counts[condition or "unchanged"] = int(number.count), number.n
+    return counts
+
+
+def _cue_decomposition_row(network: MeasuredNetwork, measurement: Measurement) -> dict:
+    """Return accuracies on unchanged images and with one cue left, as a table row."""
+    clean = network.number(measurement, "accuracy")
+    row = {"network": network.name, "set": measurement.dataset, "n": clean.n}
+    row["clean"] = clean.value
+    for condition in _CUES_LEFT:
+        row[condition] = network.number(measurement, "accuracy", condition).value
+    return row | network.values(measurement, ended("cue_robustness"))
+
+
+def _with_shape_parts(rows: list[dict]) -> list[dict]:
+    """Return rows of several networks with shape parts and the means behind these."""
+    accuracies = [[row[condition] for row in rows] for condition in _CUES_LEFT]
+    means = {
+        f"mean_{condition}": np.mean(values)
+        for condition, values in zip(_CUES_LEFT, accuracies, strict=True)
+    }
+    diffused, shuffled = accuracies
+    shape_parts = cue_decomposition.shape_part(diffused, shuffled)
+    return [
+        row | {"shape_part": shape_part} | means
+        for row, shape_part in zip(rows, shape_parts, strict=True)
+    ]
+
+
 def odd_one_out(page: Page) -> Blocks:
-    every: dict[str, dict] = {}
-    for one, place, _, number in page.numbers("odd_one_out", "odd_one_out"):
-        by = every.setdefault(place[1], {}).setdefault(one.name, {})
-        if number.condition:  # Else it is that of the last site again.
-            by[number.condition] = network_page.cell(one, place, number)
+    """Yield the table of odd-one-out choices by site."""
+    cells_by_set: dict[str, dict] = {}
+    for network, measurement, _, number in page.numbers("odd_one_out", "odd_one_out"):
+        by_network = cells_by_set.setdefault(measurement.dataset, {})
+        cells = by_network.setdefault(network.name, {})
+        if (
+            number.condition
+        ):  # Without condition, it is the number of the last site again.
+            cells[number.condition] = network_page.interval_cell(
+                network, measurement, number
+            )
     words = "bootstrap intervals of 95 % over images"
-    yield page.intervals("odd_one_out", "site", every, words)
+    yield page.intervals("odd_one_out", "site", cells_by_set, interval_words=words)
 
 
 def _like_published(page: Page) -> Iterator[dict]:
     """Yield rows of shape biases measured on the same images as the published ones."""
-    for one, place, _, number in page.numbers("shape_bias", "shape_bias"):
-        same = one.split(place[1]) == "cue-conflict"
-        same &= one.measures[place]["images"] == published_shape_biases.IMAGES
-        if same and number.value is not None and "class=" not in number.condition:
-            row = {"network": one.name, "rule": one.rule(place, number.condition)}
-            row |= {"shape": number.count, "either": number.n}
-            row |= one.values(place, ended("shape_bias"), number.condition)
-            for other in one.places_of("human"):
-                if other[1] == place[1]:
-                    row |= one.values(other, ["error_consistency"], number.condition)
-            yield row
+    for network, measurement, _, number in page.numbers("shape_bias", "shape_bias"):
+        images = network.measures[measurement]["images"]
+        are_same_images = (
+            network.split(measurement.dataset) == "cue-conflict"
+            and images == published_shape_biases.IMAGES
+        )
+        is_overall = number.value is not None and "class=" not in number.condition
+        if not (are_same_images and is_overall):
+            continue
+        row = {
+            "network": network.name,
+            "rule": network.rule(measurement, number.condition),
+            "shape": number.count,
+            "either": number.n,
+        }
+        row |= network.values(measurement, ended("shape_bias"), number.condition)
+        for human_measurement in network.measurements_of("human"):
+            if human_measurement.dataset == measurement.dataset:
+                row |= network.values(
+                    human_measurement, ["error_consistency"], number.condition
+                )
+        yield row
 
 
-def _people(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
-    """Return people's shape bias by class, if networks were compared with people."""
-    for one, place, _ in page.each("human"):
-        if place[1] == dataset and one.split(dataset) == "cue-conflict":
-            root = one.measures[place]["measure"]["options"]["root"]
-            try:
-                found = human.shape_biases(trials.people(root, "cue-conflict"))
-            except ValueError as error:
-                why = f"People are not in the figure of shape bias: {error}."
-                page.notes.append(why)
-                return {}
-            names = one.classes(place)
-            return {names[k]: v for k, v in found.items()} if names else {}
+def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
+    """Return people's shape bias by class; {} if no network was compared with people."""
+    for network, measurement, _ in page.measurements("human"):
+        if measurement.dataset != dataset or network.split(dataset) != "cue-conflict":
+            continue
+        root = network.measures[measurement]["measure"]["options"]["root"]
+        try:
+            biases = human.shape_biases(trials.people(root, "cue-conflict"))
+        except ValueError as error:
+            page.notes.append(f"People are not in the figure of shape bias: {error}.")
+            return {}
+        classes = network.classes(measurement)
+        return {classes[k]: bias for k, bias in biases.items()} if classes else {}
     return {}
 
 
-def like_people(one: MeasuredNetwork) -> dict[str, decisions.Number]:
+def agreement_with_people(network: MeasuredNetwork) -> dict[str, decisions.Number]:
     """Return measures of agreement with people, by metric: means over n sets."""
-    found = {
-        one.split(place[1]): one.numbers[place] for place in one.places_of("human")
+    numbers_by_set = {
+        network.split(measurement.dataset): network.numbers[measurement]
+        for measurement in network.measurements_of("human")
     }
-    return {told.metric: told for told in human.overall(found)} if found else {}
+    if not numbers_by_set:
+        return {}
+    return {number.metric: number for number in human.overall(numbers_by_set)}
 
 
-def beside_people(page: Page) -> Blocks:
-    metrics = "ood_accuracy", "human_accuracy", *ended("error_consistency")
-    metrics += "human_error_consistency", "observed_consistency", "accuracy_difference"
+_PEOPLE_METRICS = (
+    "ood_accuracy",
+    "human_accuracy",
+    "error_consistency",
+    "error_consistency_lower",
+    "error_consistency_upper",
+    "human_error_consistency",
+    "observed_consistency",
+    "accuracy_difference",
+)
+
+
+def people(page: Page) -> Blocks:
+    """Yield the tables of networks and people, overall and by degree of distortion."""
     rows = []
-    for one in page.networks:
-        for place in one.places_of("human"):
-            row = {"network": one.name, "set": place[1]}
-            rows.append(row | one.values(place, metrics))
-        if told := like_people(one):
-            n = next(iter(told.values())).n
+    for network in page.networks:
+        for measurement in network.measurements_of("human"):
+            row = {"network": network.name, "set": measurement.dataset}
+            rows.append(row | network.values(measurement, _PEOPLE_METRICS))
+        agreement = agreement_with_people(network)
+        if agreement:
+            n = next(iter(agreement.values())).n
             mean = f"mean of {n} of {len(human.SETS)} sets"
-            values = {metric: number.value for metric, number in told.items()}
-            rows.append({"network": one.name, "set": mean} | values)
+            values = {metric: number.value for metric, number in agreement.items()}
+            rows.append({"network": network.name, "set": mean} | values)
     yield page.table("people", rows)
-    yield by_degree(page)
+    yield degree_table(page)
 
 
-def by_degree(page: Page) -> tables.Table | None:
+def degree_table(page: Page) -> tables.Table | None:
     """Return the table of accuracies by degree of distortion, for sets with degrees."""
     rows = []
-    for one, place, row in page.each("human"):
-        about = one.provenance.get("data", {}).get(place[1], {})
-        decided = one.decided(place).get("")
-        for code, name in enumerate(about.get("values", {}).get("condition", ())):
-            found = one.values(place, ("human_accuracy", "error_consistency"), name)
-            if found["human_accuracy"] is not None:
-                rows.append(row | {"degree": name} | found)
-                if decided is not None:
-                    here = decided.columns["condition"] == code
-                    right = decided.prediction == decided.columns["label"]
-                    rows[-1] |= {"accuracy": right[here].mean(), "n": int(here.sum())}
+    metrics = ("human_accuracy", "error_consistency")
+    for network, measurement, row in page.measurements("human"):
+        data = network.provenance.get("data", {}).get(measurement.dataset, {})
+        network_decisions = network.read_decisions(measurement).get("")
+        degrees = data.get("values", {}).get("condition", ())
+        for code, degree in enumerate(degrees):
+            values = network.values(measurement, metrics, degree)
+            if values["human_accuracy"] is None:
+                continue
+            degree_row = row | {"degree": degree} | values
+            if network_decisions is not None:
+                columns = network_decisions.columns
+                has_degree = columns["condition"] == code
+                is_correct = network_decisions.prediction == columns["label"]
+                degree_row["accuracy"] = is_correct[has_degree].mean()
+                degree_row["n"] = int(has_degree.sum())
+            rows.append(degree_row)
     return page.table("people_by_degree", rows)
 
 
+# Labels of the x axis, by kind of step; {} is the side of the image in pixels.
 _STRENGTHS = {
-    "shuffle": "tiles a side",
-    "rotation": "tiles a side",
-    "bilateral": "diameter, pixels of {} a side",
-    "blur": "length of the kernel, pixels of {} a side",
+    "shuffle": "tiles per side",
+    "rotation": "tiles per side",
+    "bilateral": "diameter in pixels of an image of {} by {}",
+    "blur": "length of the kernel in pixels of an image of {} by {}",
     "non_local_means": "h",
     "grey": "share of grey",
 }
@@ -204,81 +325,120 @@ _CUES = {
 
 
 def suppressed_cues(page: Page) -> Blocks:
-    seen_by_people = {
-        (one.name, place)
-        for one, place, _ in page.each("suppression")
-        if page.published and one.family(place[1]) == "imagenet16"
-    }
-    for ending, place, those in page.places("suppression"):
-        kept = {one.name: without_cues(one, place) for one in page.networks}
-        words = ""
-        if any((one.name, place) in seen_by_people for one in those):
-            _, *values = suppression.PUBLISHED[network_plots.PEOPLE]
-            rows = dict(zip(_CUES.values(), values))
-            kept[network_plots.PEOPLE] = {row: (x, x, x) for row, x in rows.items()}
-            words = " Humans: as published, of other images."
-        if any(kept.values()):
-            drawn = network_plots.relative_accuracies(kept)
-            facts = dict(set=place[1], people=words)
-            yield page.figure("suppression", drawn, ending, **facts)
-        rows = [row for one in those for row in by_strength(one, place)]
-        if drawn := page.curves(rows, least=2, of="above chance, %"):
-            yield page.figure("suppression_curves", drawn, ending, set=place[1])
+    """Yield figures and table of accuracy without a cue, with published people and networks."""
+    if page.has_figures:
+        for suffix, measurement, networks in page.by_measurement("suppression"):
+            with_people = any(_has_people(page, x, measurement) for x in networks)
+            yield from _suppression_figures(
+                page, measurement, networks, suffix=suffix, with_people=with_people
+            )
     rows = []
-    for one, place, row in page.each("suppression"):
-        clean = one.number(place, "accuracy")
+    for network, measurement, row in page.measurements("suppression"):
+        clean = network.number(measurement, "accuracy")
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
         for cue, condition in suppression.CUES.items():
-            told = one.interval(place, "relative_accuracy", condition)
-            row |= zip(ended(cue), told, strict=True)
+            numbers = network.interval(measurement, "relative_accuracy", condition)
+            row |= zip(ended(cue), numbers, strict=True)
         rows.append(row)
-    keys = ["clean", *suppression.CUES]
-    for name, values in suppression.PUBLISHED.items() if seen_by_people else ():
-        row = {"network": name, "set": "16 classes, published", "n": 800}
-        rows.append(row | dict(zip(keys, values)))
-    cues = " ".join(f"{cue}:%[]" for cue in suppression.CUES)
     caption = network_page.TABLES["suppression"]
-    if seen_by_people:
+    if any(_has_people(page, x, key) for x, key, _ in page.measurements("suppression")):
+        keys = ["clean", *suppression.CUES]
+        for name, values in suppression.PUBLISHED.items():
+            row = {"network": name, "set": "16 classes, published", "n": 800}
+            rows.append(row | dict(zip(keys, values)))
         caption += f" {network_page.PUBLISHED_CUES}"
+    cues = " ".join(f"{cue}:%[]" for cue in suppression.CUES)
     columns = COLUMNS | network_page.columns(cues)
     yield tables.from_rows("suppression", caption, rows, columns)
 
 
-def without_cues(one: MeasuredNetwork, place: Place) -> dict[str, tuple]:
-    """Return the share of accuracy without a cue, with its interval, by condition."""
-    found = {
-        row: (*one.interval(place, "relative_accuracy", condition),)
-        for condition, row in _CUES.items()
-    }
-    return {row: told for row, told in found.items() if None not in told}
+def _has_people(page: Page, network: MeasuredNetwork, measurement: Measurement) -> bool:
+    """Return True if published numbers of people are comparable to a measurement."""
+    return page.published and network.family(measurement.dataset) == "imagenet16"
 
 
-def by_strength(one: MeasuredNetwork, place: Place) -> Iterator[tuple]:
-    """Yield points of curves over the strength of the first step that varies."""
-    options = one.measures[place]["measure"]["options"]
+def _suppression_figures(
+    page: Page,
+    measurement: Measurement,
+    networks: network_page.Networks,
+    *,
+    suffix: str,
+    with_people: bool,
+) -> Blocks:
+    """Yield figures of accuracy without a cue: by cue, and by strength of the change."""
+    dataset = measurement.dataset
+    accuracies = {x.name: relative_accuracies(x, measurement) for x in page.networks}
+    people_note = ""
+    if with_people:
+        _, *values = suppression.PUBLISHED[network_plots.PEOPLE]
+        accuracies[network_plots.PEOPLE] = {
+            cue: (value, value, value) for cue, value in zip(_CUES.values(), values)
+        }
+        people_note = " Humans: as published, of other images."
+    if any(accuracies.values()):
+        drawn = network_plots.relative_accuracies(accuracies)
+        yield page.figure("suppression", drawn, suffix, set=dataset, people=people_note)
+    points = [
+        point for network in networks for point in strength_points(network, measurement)
+    ]
+    drawn = page.curves(points, min_points=2, y_label="above chance, %")
+    if drawn:
+        yield page.figure("suppression_curves", drawn, suffix, set=dataset)
+
+
+def relative_accuracies(
+    network: MeasuredNetwork, measurement: Measurement
+) -> dict[str, tuple[float, float, float]]:
+    """Return the share of accuracy that is left without a cue, and the ends of its interval.
+
+    By row of the figure; cues without numbers are left out.
+    """
+    accuracies = {}
+    for condition, row in _CUES.items():
+        value, low, high = network.interval(measurement, "relative_accuracy", condition)
+        if None not in (value, low, high):
+            accuracies[row] = value, low, high
+    return accuracies
+
+
+def strength_points(
+    network: MeasuredNetwork, measurement: Measurement
+) -> Iterator[tuple]:
+    """Yield points of accuracy over the strength of a change, as for `Page.curves`.
+
+    The strength is that of the first step that varies between the conditions of a family.
+    """
+    options = network.measures[measurement]["measure"]["options"]
     side = options.get("reference", suppression.SIDE)
     for family, conditions in suppression.FAMILIES.items():
-        parts = [*zip(*map(suppression.steps, conditions), strict=True)]
-        vary = [part for part in parts if len({*part}) > 1]
-        kinds = {kind for kind, _ in vary[0]} if vary else {}
-        if len(kinds) != 1:
+        steps_by_position = zip(*map(suppression.steps, conditions), strict=True)
+        varying = [steps for steps in steps_by_position if len({*steps}) > 1]
+        if not varying or len({kind for kind, _ in varying[0]}) != 1:
             continue
-        for condition, (kind, strength) in zip(conditions, vary[0], strict=True):
-            told = one.interval(place, "relative_accuracy_chance", condition)
-            if None not in told:
-                title = family.replace("_", " ")
-                label = _STRENGTHS[kind].format(side)
-                yield title, label, strength, one.name, *told
+        title = family.replace("_", " ")
+        for condition, (kind, strength) in zip(conditions, varying[0], strict=True):
+            label = _STRENGTHS[kind].format(side, side)
+            value, low, high = network.interval(
+                measurement, "relative_accuracy_chance", condition
+            )
+            if None not in (value, low, high):
+                yield title, label, strength, network.name, value, low, high
 
 
 def decoded_cues(page: Page) -> Blocks:
-    for ending, place, one in page.singly("decoding"):
-        drawn = network_plots.decodability(one.numbers[place], title=one.name)
-        facts = dict(network=one.name, set=place[1])
-        yield page.figure("decoding", drawn, ending, **facts)
+    """Yield figures and table of linear decoders of shape and texture by site."""
+    for suffix, measurement, network in page.network_figures("decoding"):
+        drawn = network_plots.decodability(
+            network.numbers[measurement], title=network.name
+        )
+        yield page.figure(
+            "decoding", drawn, suffix, network=network.name, set=measurement.dataset
+        )
     metrics = [name for name in COLUMNS if re.search("_decoding|_dimensions", name)]
     rows = [
-        row | {"site": number.condition} | one.values(place, metrics, number.condition)
-        for one, place, row, number in page.numbers("decoding", metrics[0])
+        row
+        | {"site": number.condition}
+        | network.values(measurement, metrics, number.condition)
+        for network, measurement, row, number in page.numbers("decoding", metrics[0])
     ]
     yield page.table("decoding", rows)

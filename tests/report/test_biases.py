@@ -22,7 +22,11 @@ def test_pairs_stand_in_their_cells():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [30.0, 10.0, 20.0]})
     kinds = pd.Series(["x", "y", "y"])
     fig = bias_plots.pairs(
-        frame, ["a", "b"], kinds, pd.Series([np.nan] * 3), frame.rank().corr()
+        frame,
+        ["a", "b"],
+        kinds,
+        sizes=pd.Series([np.nan] * 3),
+        rho=frame.rank().corr(),
     )
     (axes,) = fig.axes
     first, second = (np.asarray(one.get_offsets()) for one in axes.collections[-2:])
@@ -124,8 +128,10 @@ def test_records_become_rows(measured):
     assert mine["shape"] == cells["cue-conflict", "shape_bias", "shape_bias"]
     assert mine["pgd"] == 100 * cells["test", "pgd/linf 0.5/255", "pgd_accuracy"]
     assert mine["Robustness"] == pytest.approx(mine[["corrupted", "imagenet_c"]].mean())
-    assert [mine[name] for name in models.places("low")] == list(CUTS)
-    assert models.places("threshold") == {f"threshold_{at}": at for at in (2, 4, 8, 16)}
+    assert [mine[name] for name in models.curve_columns("low")] == list(CUTS)
+    assert models.curve_columns("threshold") == {
+        f"threshold_{at}": at for at in (2, 4, 8, 16)
+    }
     told = " ".join(models.notes)
     assert "Measured on test, without frost: ImageNet-C." in told
     assert (
@@ -474,7 +480,7 @@ def test_models_measured_on_other_images_are_named(tmp_path):
         "96 images, files test480 (a, b); 16 images, files test480 (c);"
         " 96 images, files test1000 (d)."
     )
-    table = bias_study.method_table(models.methods)
+    table = bias_study.settings_table(models.settings)
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["PGD"] == ("test", "linf 0.5/255", "mean_prob", "16 to 96", "4")
     table = bias_study.accuracy_table(models)

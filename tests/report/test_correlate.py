@@ -29,7 +29,7 @@ def run(out, *options, table=TABLE):
 
 @pytest.fixture(scope="module")
 def study():
-    options = relations.Options(
+    options = relations.CorrelationOptions(
         x=X,
         y=Y,
         category="training",
@@ -89,7 +89,7 @@ def test_kendall_unadjusted(tmp_path):
 
 @pytest.fixture(scope="module")
 def given():
-    options = relations.Options(
+    options = relations.CorrelationOptions(
         x=("shape",),
         y=("Concepts", "ID"),
         category="training",
@@ -142,7 +142,7 @@ def test_what_turns_given_a_measure_is_counted(given):
     within = np.tile(np.arange(10.0), 10)
     frame = pd.DataFrame({"x": within - 2 * accuracy, "y": within + 2 * accuracy})
     frame = frame.assign(accuracy=accuracy, kind=[*"ab"] * 50)
-    options = relations.Options(
+    options = relations.CorrelationOptions(
         x=("x",), y=("y",), category="kind", given=("accuracy",), permutations=99
     )
     _, basis = relations.headline(relations.analyse(frame, options, source="s"))
@@ -234,7 +234,7 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
     frame = pd.DataFrame(rng.random((8, 4)), columns=["a", "b", "Y", "Z"])
     frame = frame.assign(c=frame["a"], X=1.0, training=list("uuuuvvvv"))
     frame.loc[3:, "c"] = frame.loc[:2, "Z"] = frame.loc[7:, "b"] = np.nan
-    options = relations.Options(
+    options = relations.CorrelationOptions(
         x=("a", "b", "c"), y=("X", "Y", "Z"), category="training", permutations=20
     )
     study = relations.analyse(frame, options, source="s")
@@ -252,7 +252,7 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
     (line,) = [one for one in told if one.startswith("Undefined because ")]
     assert line.endswith("have both: c, X, b with Z in all.")
     frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
-    options = relations.Options(x=("a",), y=("X",), category="training")
+    options = relations.CorrelationOptions(x=("a",), y=("X",), category="training")
     answer, _ = relations.headline(relations.analyse(frame, options, source="s"))
     assert answer == (
         "No correlation can be tested: no pair of x and y has values of at least 4 models."
@@ -343,10 +343,10 @@ def strongest(n, tests):
 @cases.each(
     ("n", "tests", "permutations", "adjust", "least", "told"),
     [
-        (12, 24, 99, "holm", 0.24, "of so few orders; ask for --permutations=479 or"),
+        (12, 24, 99, "holm", 0.24, "with so few orders; set --permutations=479 or"),
         (12, 24, 479, "holm", 0.05, None),
         (12, 24, 99, "bh", 0.01, None),
-        (12, 3, 9, "bh", 0.1, "of so few orders; ask for --permutations=19 or"),
+        (12, 3, 9, "bh", 0.1, "with so few orders; set --permutations=19 or"),
         (4, 3, 9_999, "none", 2 / 24, "with so few models; measure more"),
         (5, 24, 99, "holm", 0.24, "with so few models; measure more"),
         (5, 24, 9_999, "holm", 0.4, "with so few models; measure more"),
@@ -359,7 +359,7 @@ def test_it_is_said_where_nothing_could_be_significant(
     """The least p is that of measures which all go together, and they have it."""
     y = tuple(f"y{i}" for i in range(tests))
     asked = dict(category="training", permutations=permutations, adjust=adjust)
-    options = relations.Options(x=("x",), y=y, **asked)
+    options = relations.CorrelationOptions(x=("x",), y=y, **asked)
     study = relations.analyse(strongest(n, tests), options, source="s")
     assert study.attainable["all"] == pytest.approx(least)
     found = getattr(study.families["all"], relations.TESTED[adjust]).to_numpy()
@@ -383,6 +383,8 @@ def test_partial_correlations_are_counted_where_there_are_some():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=9), "y": rng.normal(size=9)})
     frame = frame.assign(z=[1.0, 3.0, 2.0, *[np.nan] * 6], kind=[*"aaabbbccc"])
-    options = relations.Options(x=("x",), y=("y", "z"), category="kind", permutations=9)
+    options = relations.CorrelationOptions(
+        x=("x",), y=("y", "z"), category="kind", permutations=9
+    )
     _, basis = relations.headline(relations.analyse(frame, options, source="s"))
     assert " of 1 partial correlations" in basis

@@ -40,7 +40,7 @@ def corrupted_network(
 
 
 def errors_table(*networks_):
-    blocks = networks.blocks([*networks_], [])
+    blocks = networks.section_blocks([*networks_], [])
     (table,) = [b for _, b in blocks if getattr(b, "name", "") == "corruption_errors"]
     return table
 
@@ -73,8 +73,8 @@ def test_without_frost_one_sentence_says_why_there_is_no_mce(tmp_path):
     assert "mce" not in table.data
     assert (
         "Frost is left out because its photographs are not shipped (frost=DIR names their "
-        "folder), so there is no mCE over 15 corruptions; the mean error over the 14 that "
-        "are here is 71.0 %."
+        "folder), so there is no mCE over 15 corruptions; the mean error over the 14 "
+        "measured corruptions is 71.0 %."
     ) in table.caption
 
 

@@ -274,7 +274,7 @@ def is_figure(block):
 
 
 def drawn(found, notes):
-    shown = networks.blocks(found, notes)
+    shown = networks.section_blocks(found, notes)
     return {block.name: block.drawn for _, block in shown if is_figure(block)}
 
 
@@ -282,22 +282,24 @@ def test_ids_of_imagenet_are_given_words():
     ids = ("n01440764", "n02012849", "mine")
     label = np.array([0, 0, 1, 1, 2])
     by = {"": decisions.Decisions(np.array([0, 1, 1, 1, 2]), {"label": label})}
-    place = ("classes", "imagenet")
+    place = network_records.Measurement("classes", "imagenet")
 
     class Network:
         name, numbers = "x", {place: accuracy.class_numbers(by, classes=ids)}
-        of = staticmethod(lambda probe: [place])
-        decided = staticmethod(lambda place: by)
+        measurements_of = staticmethod(lambda probe: [place])
+        read_decisions = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: ids)
 
-    counts = network_page.Page([Network], (), []).class_counts(
+    counts = network_page.Page([Network], False, []).class_counts(
         "classes", "class_accuracy"
     )
     told = ("tench (n01440764)", "crane (n02012849)", "mine")
     assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
     matrix, names, sizes = network_sections.confusion(Network, place)
     assert names == told and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
-    rows = network_sections.confusions(network_page.Page([Network], (), [])).rows
+    rows = network_sections.confusion_table(
+        network_page.Page([Network], False, [])
+    ).rows
     # Half of two images, with Wilson's interval.
     assert rows == (("x", "imagenet", told[0], told[1], "1", "2", "50.0 [9.5, 90.5]"),)
     assert Network.numbers[place][0].condition == "class=n01440764"
@@ -311,11 +313,13 @@ def test_confusions_of_many_images_go_before_those_of_one():
 
     class Network:
         name = "x"
-        of = staticmethod(lambda probe: [("classes", "test")])
-        decided = staticmethod(lambda place: by)
+        measurements_of = staticmethod(
+            lambda probe: [network_records.Measurement("classes", "test")]
+        )
+        read_decisions = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
-    table = network_sections.confusions(network_page.Page([Network], (), []))
+    table = network_sections.confusion_table(network_page.Page([Network], False, []))
     assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7 [35.4, 87.9]")
     assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0 [20.7, 100.0]")}
     assert table.data["low"].is_monotonic_decreasing
@@ -335,7 +339,11 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
     found["there", "corruptions", "cue-conflict"] = numbers
     write(tmp_path / "a", "a", found)
     (one,) = network_records.read([str(tmp_path / "a")])
-    mine = [b for section, b in networks.blocks([one], []) if section == "corruptions"]
+    mine = [
+        b
+        for section, b in networks.section_blocks([one], [])
+        if section == "corruptions"
+    ]
     by_set = {block.name: block for block in mine if not is_figure(block)}
     assert set(by_set) == {
         "corruption_errors",
@@ -394,7 +402,7 @@ def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
     rows = figures["shape_bias"].axes[0].get_yticklabels()
     assert [told.get_text() for told in rows] == list(NAMES)
     own = found[0].number(("human", "cue-conflict"), "error_consistency").value
-    mean = shape_sections.like_people(found[0])["error_consistency"]
+    mean = shape_sections.agreement_with_people(found[0])["error_consistency"]
     assert (mean.value, mean.n) == (own, 1)
     people = pd.read_csv(made / "tables/people.csv")
     mean = people[people["set"] == "mean of 1 of 17 sets"]
@@ -421,7 +429,7 @@ def test_degrees_of_distortion_are_told(tmp_path):
     facts["data"] = {"contrast": {"name": "model_vs_human/contrast", "values": values}}
     path.write_text(json.dumps(facts))
     found = network_records.read([str(tmp_path / "net")])
-    table = shape_sections.by_degree(network_page.Page(found, (), []))
+    table = shape_sections.degree_table(network_page.Page(found, False, []))
     cells = table.data.set_index("degree")
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
     assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
@@ -441,7 +449,7 @@ def test_what_is_left_without_a_cue_stands_beside_people(tmp_path):
         (one,) = network_records.read([str(tmp_path / dataset)])
         shown = {
             type(block): block
-            for section, block in networks.blocks([one], [])
+            for section, block in networks.section_blocks([one], [])
             if section == "suppression" and block.name == "suppression"
         }
         table = shown[tables.Table]
@@ -451,19 +459,24 @@ def test_what_is_left_without_a_cue_stands_beside_people(tmp_path):
         assert cells.loc[dataset, "no_local_shape"] == value
         legend = shown[document.Figure].drawn.legends[0].get_texts()
         assert [x.get_text() for x in legend] == [dataset, "humans"][: 1 + rows // 7]
-        points = {x[:4]: x[4:] for x in shape_sections.by_strength(one, ("s", dataset))}
+        points = {
+            x[:4]: x[4:]
+            for x in shape_sections.strength_points(
+                one, network_records.Measurement("s", dataset)
+            )
+        }
         above = one.number(
             ("s", dataset), "relative_accuracy_chance", "shuffle 6 grey 1"
         )
-        key = ("shuffle grey", "tiles a side", 6.0, dataset)
+        key = ("shuffle grey", "tiles per side", 6.0, dataset)
         assert points[key][0] == above.value
         # Of the 68 that were published the channel shuffle alone is no curve.
         assert len(points) == 67 and {x[0] for x in points} == {
             name.replace("_", " ") for name in suppression.FAMILIES
         } - {"people", "channel shuffle"}
-        assert ("Published: of other images" in table.caption) == (rows > 1)
+        assert ("Published: from other images" in table.caption) == (rows > 1)
     (one,) = network_records.read([str(tmp_path / "imagenet16")])
-    bare = [b for _, b in networks.blocks([one], [], published=False)]
+    bare = [b for _, b in networks.section_blocks([one], [], published=False)]
     (table,) = [b for b in bare if b.name == "suppression" and not is_figure(b)]
     assert len(table.rows) == 1 and "Published" not in table.caption
 
@@ -479,22 +492,25 @@ def test_a_shape_bias_of_who_guesses_is_doubted(tmp_path):
             of["shape_bias", "shape_bias", "cue-conflict"] = biased
         write(tmp_path / name, name, of)
     found = network_records.read([f"{tmp_path}/*"])
-    (told,) = networks.guessed(found)
+    (told,) = networks.chance_notes(found)
     assert told.endswith(": a on test, b on test, c on test.")
     assert "Accuracy is no better than chance" in told
     assert told in networks.report(found).results["missing"]
-    assert [*networks.guessed(found[3:])] == []
+    assert [*networks.chance_notes(found[3:])] == []
 
 
 def test_in_short_explains_the_columns_that_it_has(workdirs):
     def caption(name):
         (one,) = network_records.read([str(workdirs / name)])
-        shown = networks.blocks([one], [])
+        shown = networks.section_blocks([one], [])
         return next(b.caption for _, b in shown if b.name == "overview")
 
     assert caption("zero") == "Accuracies in %."
     whole = caption("resnet50")
-    assert all(words in whole for words in ("Shape bias:", "Bandwidth", "with people"))
+    assert all(
+        words in whole
+        for words in ("behind the shape bias", "Bandwidth", "with people")
+    )
 
 
 def test_axes_say_of_which_side_pixels_are():
@@ -505,19 +521,25 @@ def test_axes_say_of_which_side_pixels_are():
         of = "x", pathlib.Path(), pd.DataFrame(), about, {}, {}
         one = network_records.MeasuredNetwork(*of)
         one.__dict__["numbers"] = numbers
-        points = [*shape_sections.by_strength(one, ("s", "test"))]
+        points = [
+            *shape_sections.strength_points(
+                one, network_records.Measurement("s", "test")
+            )
+        ]
         labels[options.get("reference")] = {x[0]: x[1] for x in points}
-    assert labels[None]["bilateral"] == "diameter, pixels of 224 a side"
-    assert labels[64]["bilateral grey"] == "diameter, pixels of 64 a side"
-    assert labels[64]["blur"] == "length of the kernel, pixels of 64 a side"
-    assert labels[64]["shuffle"] == labels[None]["shuffle"] == "tiles a side"
+    assert labels[None]["bilateral"] == "diameter in pixels of an image of 224 by 224"
+    assert labels[64]["bilateral grey"] == "diameter in pixels of an image of 64 by 64"
+    assert (
+        labels[64]["blur"] == "length of the kernel in pixels of an image of 64 by 64"
+    )
+    assert labels[64]["shuffle"] == labels[None]["shuffle"] == "tiles per side"
 
 
 def test_what_is_missing_is_said(made):
     told = json.loads((made / "results.json").read_text())
     assert "Attacks: not measured (probe pgd or fgsm): zero." in told["missing"]
     assert "Edge was missing (no folder)." in told["missing"]
-    lost = "Asked for and not measured: classes on val"
+    lost = "Part of the suite but not measured: classes on val"
     assert f"{lost}: resnet50, sin_only." in told["missing"]
     assert not any(line.startswith("Accuracy: ") for line in told["missing"])
     some = [
@@ -547,7 +569,7 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     few = [f"{n}*" for n in conflicts[:2]]
     told = "A shape bias from fewer than 10 decisions for either cue is unreliable: "
     told += f"a ({conflicts[0]}), b ({conflicts[1]})."
-    shown = [*networks.blocks(network_records.read([f"{tmp_path}/*"]), [])]
+    shown = [*networks.section_blocks(network_records.read([f"{tmp_path}/*"]), [])]
     for name in ("overview", "shape_bias"):
         (table,) = [b for _, b in shown if b.name == name and not is_figure(b)]
         column = table.head.index("of")
@@ -569,7 +591,11 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     # 2 of 16 classes are a cue's, so guessing decides for either in 12.5 %.
     lows = [decisions.wilson_interval(n, several)[0] for n in conflicts]
     assert [low <= 0.125 for low in lows] == [True, True, False]
-    guessed = [line for line in lines if "no more than guessing gives" in line]
+    guessed = [
+        line
+        for line in lines
+        if line.startswith("Decisions for either cue are no more")
+    ]
     assert len(guessed) == 1
     assert guessed[0].endswith(": a on cue-conflict, b on cue-conflict.")
 
@@ -681,8 +707,8 @@ def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):
 def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
     found, notes = network_records.read([f"{workdirs}/*"]) * 3, []
     many = [dataclasses.replace(one, name=f"net {i}") for i, one in enumerate(found)]
-    shown = [*networks.blocks(many, notes)]
-    assert "9 networks are more than figures can tell apart" in notes[0]
+    shown = [*networks.section_blocks(many, notes)]
+    assert "9 networks are too many for figures" in notes[0]
     assert len(notes) == 1 and not any(is_figure(block) for _, block in shown)
     assert "accuracy" in dict(shown)
 
@@ -696,20 +722,20 @@ def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
     notes = []
     figures = drawn([bare], notes)
     assert not {"reliability", "confusion"} & {*figures} and "classes" in figures
-    assert len(notes) == 2 and all("not kept" in note for note in notes)
+    assert len(notes) == 2 and all("not stored" in note for note in notes)
 
 
 def test_critical_bands_lie_in_their_octaves(workdirs):
     (one, *_) = network_records.read([f"{workdirs}/resnet50"])
-    place = "critical_band", "imagenet"
-    assert network_sections.no_band(one, place) is None
-    assert set(network_sections._WHY) == set(critical_band.FLAGS)
-    table = network_sections.noise(one, place)
+    place = network_records.Measurement("critical_band", "imagenet")
+    assert network_sections.why_no_band(one, place) is None
+    assert set(network_sections._FLAG_REASONS) == set(critical_band.FLAGS)
+    table = network_sections.noise_accuracies(one, place)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
     name = critical_band.condition_name(0.04, 8)
     assert table.loc["0.04", "8"] == one.number(place, "accuracy", name).value
-    band = network_sections.band(one, place, table)
+    band = network_sections.fitted_band(one, place, table)
     centre = one.number(place, "critical_band_center_frequency").value
     assert 2 * 2**band.centre == pytest.approx(centre)
     width = one.number(place, "critical_band_bandwidth").value
@@ -718,31 +744,31 @@ def test_critical_bands_lie_in_their_octaves(workdirs):
 
 def test_a_flag_of_a_critical_band_is_said_in_words_and_no_band_is_drawn(workdirs):
     (one, *_) = network_records.read([f"{workdirs}/resnet50"])
-    place = "critical_band", "imagenet"
+    place = network_records.Measurement("critical_band", "imagenet")
     number = one.number(place, "critical_band_flat")
     one.numbers[place].insert(0, number._replace(value=1.0))
-    assert network_sections.no_band(one, place) == "all octaves do the same harm"
-    table = network_sections.noise(one, place)
-    assert network_sections.band(one, place, table) is None
+    assert network_sections.why_no_band(one, place) == "all octaves do the same harm"
+    table = network_sections.noise_accuracies(one, place)
+    assert network_sections.fitted_band(one, place, table) is None
 
 
 def test_a_centre_outside_the_octaves_is_said_and_not_shown(workdirs):
     """Also of a record that earlier versions wrote, without a flag."""
     (one, *_) = network_records.read([f"{workdirs}/resnet50"])
-    place = "critical_band", "imagenet"
-    table = network_sections.noise(one, place)
+    place = network_records.Measurement("critical_band", "imagenet")
+    table = network_sections.noise_accuracies(one, place)
     why = "its centre is above the octaves"
     numbers = one.numbers[place]
     name = "critical_band_center_frequency"
     centre = one.number(place, name)
     numbers[numbers.index(centre)] = centre._replace(value=276205.5)
-    assert network_sections.no_band(one, place) == why
-    assert network_sections.band(one, place, table) is None
+    assert network_sections.why_no_band(one, place) == why
+    assert network_sections.fitted_band(one, place, table) is None
     numbers[:] = [x._replace(value=None) if x.metric == name else x for x in numbers]
-    assert network_sections.no_band(one, place) is None
+    assert network_sections.why_no_band(one, place) is None
     flag = one.number(place, "critical_band_center_above")
     numbers[numbers.index(flag)] = flag._replace(value=1.0)
-    assert network_sections.no_band(one, place) == why
+    assert network_sections.why_no_band(one, place) == why
 
 
 def test_a_measure_of_another_version_is_named(workdirs, tmp_path, capsys):
@@ -795,7 +821,7 @@ def test_attacks_on_two_sets_are_told_apart(tmp_path):
     (one,) = network_records.read([str(tmp_path / "a")])
     (table,) = [
         block
-        for section, block in networks.blocks([one], [])
+        for section, block in networks.section_blocks([one], [])
         if section == "attacks" and not is_figure(block)
     ]
     rows = table.data.set_index("attack")["value"].to_dict()
@@ -816,7 +842,7 @@ def test_a_mean_over_severities_is_of_all_or_none(tmp_path):
     notes = []
     (table,) = [
         block
-        for _, block in networks.blocks(found, notes)
+        for _, block in networks.section_blocks(found, notes)
         if isinstance(block, tables.Table) and block.name == "corruptions"
     ]
     assert (table.head, table.rows) == (("Corruption", "all"), (("fog", "25.0"),))

@@ -67,7 +67,7 @@ def test_reliability_tells_the_error():
 
 def test_classes_are_sorted_and_cut():
     counts = {f"c{i}": (i, 10) for i in range(11)}
-    fig = network_plots.accuracies({"net": counts}, best_first=True, most=6)
+    fig = network_plots.accuracies({"net": counts}, best_first=True, max_rows=6)
     names = [tick.get_text() for tick in fig.axes[0].get_yticklabels()]
     assert names == ["c10", "c9", "c8", "5 classes between", "c2", "c1", "c0"]
     assert fig.axes[0].lines[-1].get_xdata()[0] == pytest.approx(50)

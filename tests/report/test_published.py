@@ -99,7 +99,7 @@ def mine(tmp_path_factory):
 
 
 def shown(found, **options):
-    blocks = networks.blocks(found, [], **options)
+    blocks = networks.section_blocks(found, [], **options)
     return {one.name: one for _, one in blocks}
 
 

@@ -8,11 +8,12 @@ import pytest
 from jbias.evals.decisions import Number
 from jbias.report import document, network_page, network_records, network_sections
 
+Measurement = network_records.Measurement
 PLACES = {
-    "configural": ("configural", "anagrams"),
-    "tile_order": ("tile_order", "test"),
-    "cue_decomposition": ("cue_decomposition", "test"),
-    "odd_one_out": ("odd_one_out", "test"),
+    "configural": Measurement("configural", "anagrams"),
+    "tile_order": Measurement("tile_order", "test"),
+    "cue_decomposition": Measurement("cue_decomposition", "test"),
+    "odd_one_out": Measurement("odd_one_out", "test"),
 }
 
 
@@ -76,8 +77,8 @@ def network(name, clean, diffused, cells, **options):
 
 
 def blocks(part, *networks, drawn=False):
-    page = network_page.Page(networks, networks if drawn else (), [])
-    found = network_sections.PARTS[part].blocks(page)
+    page = network_page.Page(networks, drawn, [])
+    found = network_sections.SECTIONS[part].make_blocks(page)
     return [one for one in found if one is not None], page.notes
 
 
@@ -98,7 +99,7 @@ def test_pairs_and_swapped_tiles_are_told_by_set():
         "20.0 [13.0, 28.0]",
         "30.0 [22.0, 40.0]",
     ]
-    assert "of pictures of pairs a bootstrap's over pairs" in table.caption
+    assert "bootstrap over pairs for pictures of pairs" in table.caption
     assert "no number is the configural shape score" in table.caption
 
 
@@ -128,7 +129,7 @@ def test_of_one_network_or_of_others_there_is_no_shape_part():
     assert "shape_part" not in table.data
     (table,), notes = blocks("cue_decomposition", one, network("b", 8, 4, 5, steps=9))
     assert "shape_part" not in table.data
-    assert "was not made alike for all networks" in notes[0]
+    assert "was not measured with the same settings" in notes[0]
 
 
 def test_sites_are_told_once_in_their_order():
