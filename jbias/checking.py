@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.interpreters import partial_eval
 
-from jbias import algos, build, extensions, planning, run_spec
+from jbias import algos, build, extensions, run_estimates, run_spec
 from jbias.algos import base, erm
 from jbias.models import taps
 from jbias.runtime import mesh, messages
@@ -40,7 +40,7 @@ def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
 
         def build_stages(spec: run_spec.RunSpec) -> list[stages.Stage]:
             return stages.build_stages(
-                spec, plans, {}, devices, planning.pipeline_shapes
+                spec, plans, {}, devices, run_estimates.pipeline_shapes
             )
 
         for stage, erm_stage, plan in zip(

@@ -172,14 +172,14 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]:
     """The plan of one target; of several, why there is none."""
-    from jbias import planning
+    from jbias import run_estimates
 
     def say(line: str) -> None:
         messages.print_text(f"jbias: {line}", to_stderr=True)
 
-    given = planning.AssumedSize(args.images, args.classes)
+    given = run_estimates.AssumedSize(args.images, args.classes)
     try:
-        return planning.plan(config, target, say, given, remedies=args.remedies)
+        return run_estimates.plan(config, target, say, given, remedies=args.remedies)
     except ValueError as error:
         if not args.compare:
             raise

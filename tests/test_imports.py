@@ -27,7 +27,7 @@ FLOORS = (
     (
         "train",
         "prepare",
-        "planning",
+        "run_estimates",
         "evaluate",
         "measuring",
         "audit",

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from jbias import config as jc
-from jbias import plan, planning, run_spec, train
+from jbias import plan, run_estimates, run_spec, train
 from jbias.runs import costs
 from jbias.training import (
     autotune,
@@ -143,22 +143,24 @@ def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
     def compile_by(asked, name, devices, planned, free):
         compiled.append(name)
         fits = [memory.Fit(2, 2, 0, 0)]
-        return planning.CompiledStages(devices, planned, fits, [{}], free, name)
+        return run_estimates.CompiledStages(devices, planned, fits, [{}], free, name)
 
-    monkeypatch.setattr(planning, "_compile_by", compile_by)
+    monkeypatch.setattr(run_estimates, "_compile_by", compile_by)
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
     monkeypatch.setattr(autotune.xla, "platform", lambda: platform)
     config = jc.to_dict(jc.load("jbias:erm:smoke,model=cnn,seeds=2", flag="config"))
     config["run"]["strategy"] = strategy
     spec = run_spec.RunSpec.from_config(config)
-    train_sets, tests, _ = planning.open_or_assume(spec, planning.NOTHING_ASSUMED)
+    train_sets, tests, _ = run_estimates.open_or_assume(
+        spec, run_estimates.NOTHING_ASSUMED
+    )
     target = targets.parse({"gpu": "h100"}.get(platform, platform))
-    request = planning.PlanRequest(
+    request = run_estimates.PlanRequest(
         spec, target, jax.devices("cpu")[:1], train_sets, tests, print
     )
-    made = planning.compile_stages(request)
+    made = run_estimates.compile_stages(request)
     assert len(compiled) == 1
-    notes = planning._note_not_compared(made)
+    notes = run_estimates._note_not_compared(made)
     assert len(notes) == is_noted
     if is_noted:
         assert "--config.run.strategy=unrolled_convolutions plans that" in notes[0]
@@ -197,8 +199,8 @@ def test_unknown_sets_want_to_be_described(capsys):
 
 def test_sets_that_are_not_known_are_as_large_as_is_said():
     options = dict(data="folder", split="train[:50%]", root="/nowhere")
-    given = planning.AssumedSize(1000, 7)
-    found = planning.open_source("config.train", options, 48, given)
+    given = run_estimates.AssumedSize(1000, 7)
+    found = run_estimates.open_source("config.train", options, 48, given)
     assert (len(found), len(found.classes), found.shape) == (500, 7, (48, 48))
 
 
@@ -208,10 +210,12 @@ def test_streamed_sets_have_the_shapes_of_a_run():
     for crop in ("host", "device"):
         config = jc.load(text.format(crop), flag="config")
         spec = run_spec.RunSpec.from_config(config)
-        train, _, notes = planning.open_or_assume(spec, planning.NOTHING_ASSUMED)
+        train, _, notes = run_estimates.open_or_assume(
+            spec, run_estimates.NOTHING_ASSUMED
+        )
         assert any("1,255,544 images are assumed" in note for note in notes)
         (plans,) = input_plan.plan_stages(spec.stages, train)
-        shapes[crop] = planning.pipeline_shapes(plans["train"]).shapes()
+        shapes[crop] = run_estimates.pipeline_shapes(plans["train"]).shapes()
     taken, held = shapes["host"]
     assert taken["image"].shape == (256, 224, 224, 3) and not held
     taken, held = shapes["device"]
@@ -228,7 +232,7 @@ def test_a_device_that_is_too_small_for_the_compiler_is_no_traceback(monkeypatch
 
     monkeypatch.setattr(memory, "program_need", full)
     config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
-    told = planning.plan(
+    told = run_estimates.plan(
         config, targets.parse("cpu"), lambda line: None, remedies=False
     )
     assert not told["fits"] or told["step_ms"] is None
@@ -306,21 +310,21 @@ def test_what_was_measured_is_of_the_last_devices(
 
 
 def test_a_gpu_offers_what_jax_takes_of_it(monkeypatch):
-    old, new = planning._FRACTIONS[::-1]
+    old, new = run_estimates._FRACTIONS[::-1]
     for name in (old, new):
         monkeypatch.delenv(name, raising=False)
-    assert planning._gpu_share() == 0.75
+    assert run_estimates._gpu_share() == 0.75
     monkeypatch.setenv(old, "0.9")
-    assert planning._gpu_share() == 0.9
+    assert run_estimates._gpu_share() == 0.9
     monkeypatch.setenv(old, "")
     monkeypatch.setenv(new, ".95")
-    assert planning._gpu_share() == 0.95
+    assert run_estimates._gpu_share() == 0.95
     for wrong in ("most", "nan", "1.5"):
         monkeypatch.setenv(new, wrong)
         with pytest.raises(
             ValueError, match=f"^{new}: must be a share .*, got '{wrong}'$"
         ):
-            planning._gpu_share()
+            run_estimates._gpu_share()
 
 
 @pytest.mark.slow
@@ -354,7 +358,7 @@ def test_every_line_of_a_plan_says_what_it_means(strategy, estimate):
         "usable_gib": 0.9,
         "memory_by_part_gib": dict.fromkeys(("state", "work", "sets", "batches"), 0.5),
         "estimate": estimate,
-        **dict.fromkeys(planning._TIMES, 1.0),
+        **dict.fromkeys(run_estimates._TIMES, 1.0),
         "by_part": dict.fromkeys(
             (*hlo.PARTS, "convolutions backwards", "launches"), 1.0
         ),

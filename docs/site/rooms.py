@@ -20,7 +20,7 @@ BESIDE = ("configs", "launch")  # Rooms at the top of a checkout.
 GROUPS = {
     "config": ("config", "extensions", "run_spec", "seals", "signatures"),
     "build": ("build",),
-    "planning": ("planning", "checking"),
+    "estimates": ("run_estimates", "checking"),
     "train": ("train",),
     "torch": ("torch",),
     "numerals": ("numerals",),
@@ -29,7 +29,7 @@ ABOUT = {
     "commands": "main, evaluate, look, ...",
     "train": "the loop over steps",
     "papers": "published studies",
-    "planning": "would a run fit, its cost",
+    "estimates": "would a run fit, its cost",
     "prepare": "what runs need first",
     "measuring": "one model, on what is there",
     "configs": "named experiments",

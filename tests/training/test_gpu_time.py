@@ -7,7 +7,7 @@ import re
 import pytest
 
 from benchmarks import plan_measured
-from jbias import plan, planning
+from jbias import plan, run_estimates
 from jbias.training import gpu_time, hlo, memory, targets
 
 SEQUENCE = """\
@@ -127,13 +127,13 @@ def test_a_plan_adds_kernels_and_launches():
             return TEXT
 
     launches = {"kCommandBuffer": 2.0, "kConvolution": 3.0, "kCustomKernel": 4.0}
-    program = planning.Program(Compiled(), memory.Need(0, 0), 0.0, launches)
-    cost = planning.program_cost(program, KIND, 1)
+    program = run_estimates.Program(Compiled(), memory.Need(0, 0), 0.0, launches)
+    cost = run_estimates.program_cost(program, KIND, 1)
     assert cost.parts["launches"] == pytest.approx((2 * 56 + 3 * 23 + 4 * 5) * 1e-6)
     kernels = cost.seconds - cost.parts["launches"]
     assert kernels == pytest.approx(5 * 2.5e-6)  # All are small.
     assert cost.notes == [gpu_time.MEASURED]
-    uncounted = planning.program_cost(program._replace(launches={}), KIND, 1)
+    uncounted = run_estimates.program_cost(program._replace(launches={}), KIND, 1)
     assert uncounted.notes == [gpu_time.UNCOUNTED]
 
 
