@@ -1,8 +1,8 @@
 """Numbers in text that people write: cells of tables, flags, arguments of configs.
 
-Python reads more as a number than a person means: "50_63" is 5063 to float(), a slip for
-50.63 to everyone else; so are "inf", "nan", digits of other scripts, and "1e400", which is
-infinite. Text from files and flags is read by the functions of this module alone.
+Python accepts text that people do not mean as a number: float("50_63") is 5063, where the
+writer meant 50.63; float() also accepts "inf", "nan", digits of other scripts, and "1e400",
+which becomes infinite. Text from files and flags is read only by functions of this module.
 """
 
 import io
@@ -16,10 +16,10 @@ _TOKEN = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[jJ]?")
 
 
 def real(text: str) -> float:
-    """Return the finite number that a text such as "50.63", "-1e-3" or "+2" writes.
+    """Return the finite number in a text such as "50.63", "-1e-3" or "+2".
 
-    Digits are 0 to 9, without separators; spaces around the number do not matter. Raises
-    ValueError for all else.
+    Digits are 0 to 9, without separators; spaces around the number are ignored. ValueError
+    for other texts.
     """
     if not _REAL.fullmatch(text.strip()):
         raise ValueError(f"must be a number, got {text!r}")
@@ -30,17 +30,14 @@ def real(text: str) -> float:
 
 
 def whole(text: str) -> int:
-    """Return the whole number that a text such as "12" or "-3" writes.
-
-    Raises ValueError for all else, as `real` does.
-    """
+    """Return the whole number in a text such as "12" or "-3"; ValueError for other texts."""
     if not _WHOLE.fullmatch(text.strip()):
         raise ValueError(f"must be a whole number, got {text!r}")
     return int(text)
 
 
 def is_real(text: str) -> bool:
-    """Return whether `real` reads the text."""
+    """Return True if `real` accepts the text."""
     try:
         real(text)
     except ValueError:
@@ -49,14 +46,14 @@ def is_real(text: str) -> bool:
 
 
 def is_count(text: str) -> bool:
-    """Return whether the text consists of the digits 0 to 9 alone."""
+    """Return True if the text consists of the digits 0 to 9 only."""
     return text.isascii() and text.isdecimal()
 
 
 def ambiguous(text: str) -> str:
-    """Return the first number that Python would read otherwise than a person, or "".
+    """Return the first number that Python reads differently from a person; "": none.
 
-    `text` is a literal of Python, such as "(0.1, 1_000)"; what stands in quotes is text.
+    text: a Python literal, such as "(0.1, 1_000)". Text in quotes is ignored.
     """
     if _is_float(text) and not is_real(text):
         return text.strip()
@@ -73,6 +70,7 @@ def ambiguous(text: str) -> str:
 
 
 def _is_float(text: str) -> bool:
+    """Return True if float() accepts the text."""
     try:
         float(text)
     except ValueError:

@@ -1,9 +1,9 @@
-"""Whether a run would fit on devices, and what it would take there.
+"""Estimates of a run's memory and time on other devices, without the devices or images.
 
-Its programs are compiled for devices that need not be here, from shapes of images that need
-not be here either. What compilers say of a program is a prediction: of its memory always,
-of its time where it is TPUs' compiler. That of GPUs is estimated from the program's kernels and
-launches (`gpu_time`); that of a CPU is bounded from below, by what it can do.
+The programs of a run are compiled for the devices from shapes only. Memory is the
+compiler's own count. Time on TPUs is the compiler's estimate; time on GPUs is estimated from
+the program's kernels and launches (`gpu_time`); time on a CPU is a lower bound, from the
+highest rates that this machine reaches (the roofline).
 """
 
 import collections
@@ -50,77 +50,86 @@ from jbias.training.stages import Stage
 
 
 class UnknownSize(ValueError):
-    """A set that is not there, and of which nobody says how large it is."""
+    """The error for a missing data set whose size is neither published nor given."""
 
 
 class AssumedSize(NamedTuple):
-    """What a user says of sets that are not there."""
+    """The user's assumptions about missing data sets of unpublished size."""
 
-    images: int = 0  # 0: not said.
-    classes: int = 0
+    images: int = 0  # Number of images; 0: unknown.
+    classes: int = 0  # Number of classes; 0: unknown.
 
 
 NOTHING_ASSUMED = AssumedSize()
 
 
 class _AbsentStore(NamedTuple):
-    """The store of a set that is not there."""
+    """The store of a missing data set; it has only a length."""
 
     names: range
 
 
 def open_source(
-    where: str, options: Mapping, size: int, given: AssumedSize = NOTHING_ASSUMED
+    where: str, options: Mapping, size: int, assumed: AssumedSize = NOTHING_ASSUMED
 ) -> base.Source:
-    """Opens a set; one that is not there has as many images as was published, or given."""
+    """Return the source of a data set, or a source without images if the set is missing.
+
+    where, options, size: as for `splits.open_source`. A missing set has as many images and
+    classes as published, else those of `assumed`. UnknownSize without these numbers;
+    ValueError for other errors.
+    """
     try:
         return splits.open_source(where, options, size)
     except ValueError as error:
-        name, missing = options.get("data"), isinstance(error.__cause__, base.Missing)
-        ours = name in data.DATASETS
-        if not (missing and ours) or data.DATASETS[name].aspect != (1, 1):
+        name, is_missing = (
+            options.get("data"),
+            isinstance(error.__cause__, base.Missing),
+        )
+        is_known = name in data.DATASETS
+        if not (is_missing and is_known) or data.DATASETS[name].aspect != (1, 1):
             raise
-        part = listing.parse_split(where, options["split"])
-        spec, images = data.DATASETS[name], given.images
+        split = listing.parse_split(where, options["split"])
+        spec, images = data.DATASETS[name], assumed.images
         if spec.classes and isinstance(spec.images, Mapping):
-            images = spec.images.get(part.base, images)
-        classes = spec.classes or given.classes
+            images = spec.images.get(split.base, images)
+        classes = spec.classes or assumed.classes
         if not images or not classes:
             raise UnknownSize(f"{error}; or give --images=N and --classes=K") from error
-    left = listing.cut_index(images, part.stop) - listing.cut_index(images, part.start)
-    known = classes == len(wnids := tables.wnids())
+    first, stop = (listing.cut_index(images, cut) for cut in (split.start, split.stop))
+    num_images, wnids = stop - first, tables.wnids()
+    is_imagenet = classes == len(wnids)
     return sources.EncodedSource(
-        store=_AbsentStore(range(left)),
+        store=_AbsentStore(range(num_images)),
         transform=decoding.preprocess(options.get("size", size)),
         name=f"{name}/{options['split']}",
-        classes=wnids if known else tuple(f"class {i}" for i in range(classes)),
-        space="wnid" if known else "names",
-        columns={"label": (np.arange(left) % classes).astype(np.int32)},
+        classes=wnids if is_imagenet else tuple(f"class {i}" for i in range(classes)),
+        space="wnid" if is_imagenet else "names",
+        columns={"label": (np.arange(num_images) % classes).astype(np.int32)},
         measures=(),
         fingerprint="",
         cite="",
-        note=f"not there: {left:,} images are assumed",
+        note=f"not there: {num_images:,} images are assumed",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Shapes(input_pipeline.InputPipeline):
-    """Shapes of what a set gives that is not read."""
+    """An input pipeline without images: only the shapes of batches and shared rows."""
 
     order: samplers.Sampler
-    taken: PyTree
-    rows: PyTree
+    batch_shape: PyTree
+    rows_shape: PyTree
     streams: bool = True
 
     def shapes(self) -> tuple[PyTree, PyTree]:
-        return self.taken, self.rows
+        return self.batch_shape, self.rows_shape
 
     def next_change(self, step: int) -> int:
         return self.order.next_change(step)
 
 
 def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
-    """Shapes of what feeds the steps, as `input_plan.make_pipeline` has it."""
+    """Return the shapes of the pipeline that `input_plan.make_pipeline` would return."""
     (height, width), stream, order = plan.source.shape, plan.stream, plan.order
     columns = dict(plan.columns)
     if stream is not None:
@@ -136,264 +145,363 @@ def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
     if stream is not None and stream.crop == "host":
         return _Shapes(order, rows(order.batch), {})
     count = order.span if stream else sum(map(len, plan.sources.values()))
-    held = jax.eval_shape(input_pipeline.flatten_images, rows(count))
-    return _Shapes(order, input_pipeline.index_shape(order), held, stream is not None)
+    return _Shapes(
+        order,
+        input_pipeline.index_shape(order),
+        rows_shape=jax.eval_shape(input_pipeline.flatten_images, rows(count)),
+        streams=stream is not None,
+    )
 
 
 def open_or_assume(
-    spec: run_spec.RunSpec, given: AssumedSize
+    spec: run_spec.RunSpec, assumed: AssumedSize
 ) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
-    """What a run trains and tests on, there or not, and what is assumed of it."""
+    """Return a run's training sets per stage, its test sets, and notes on missing sets.
+
+    A test set of unknown size is left out, with a note; a training set raises UnknownSize.
+    """
     setup.check_names(spec)
-    size, tests, lost = spec.config["size"], [], []
-    train = setup.open_train_sets(spec, functools.partial(open_source, given=given))
+    size, tests, omitted = spec.config["size"], [], []
+    train = setup.open_train_sets(spec, functools.partial(open_source, assumed=assumed))
     for _, where, options in setup.test_options(spec.config):
         try:
             tests.append(splits.open_test_source(where, options, size, open_source))
         except UnknownSize as error:
-            lost.append(f"left out of evaluation: {error}")
-    every = [one for part in train for one in part.named(0).values()] + tests
-    notes = [f"{one.name}: {one.note}" for one in every if one.note]
-    return train, tests, list(dict.fromkeys([*notes, *lost]))
+            omitted.append(f"left out of evaluation: {error}")
+    all_sources = [
+        source for train_set in train for source in train_set.named(0).values()
+    ]
+    all_sources += tests
+    notes = [f"{source.name}: {source.note}" for source in all_sources if source.note]
+    return train, tests, list(dict.fromkeys([*notes, *omitted]))
 
 
-_USED = 0.9  # Of a device's memory, as in a run.
-# They say which share of a GPU's memory jax takes; it takes three quarters otherwise.
-_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
-# How a compiler says that a program is larger than the device.
-_FULL = re.compile(r"(?s)RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])")
+_USABLE_SHARE = 0.9  # Of a device's memory, as in a run.
+# Environment variables with the share of a GPU's memory that jax takes, and jax's default.
+_GPU_SHARE_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+_GPU_SHARE = 0.75
+# The compiler's message about a program that is larger than the device's memory.
+_OUT_OF_MEMORY = re.compile(
+    r"(?s)RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])"
+)
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class PlanRequest(NamedTuple):
-    """What is planned, and whom to tell what takes a while."""
+    """A run to plan, its data sets and the target devices."""
 
     spec: run_spec.RunSpec
     target: targets.Target
-    devices: Sequence[jax.Device]
-    train: Sequence[splits.TrainSet]
+    devices: Sequence[jax.Device]  # All devices of the target.
+    train: Sequence[splits.TrainSet]  # One per stage.
     tests: Sequence[base.Source]
-    log: Callable[[str], None]
+    log: Callable[[str], None]  # Receives lines about the progress.
 
     @property
     def run(self) -> Mapping[str, Any]:
+        """The entries of config.run."""
         return self.spec.config["run"]
 
 
 class Program(NamedTuple):
-    """A compiled program, and what it takes of each device."""
+    """A compiled program, with its memory and operations per device."""
 
-    compiled: jax.stages.Compiled | None  # None: it does not fit.
+    compiled: jax.stages.Compiled | None  # None: it does not fit into memory.
     need: memory.Need
-    flops: float
-    launches: Mapping[str, float] = types.MappingProxyType({})  # A run, on a GPU.
+    flops: float  # Operations per run of the program.
+    # Launches per run of the program by XLA's kind, on a GPU.
+    launches: Mapping[str, float] = types.MappingProxyType({})
 
 
 class CompiledStages(NamedTuple):
-    """The stages of a run on a target, and what was compiled of each."""
+    """The stages of a run on a target, with compiled programs and the seeds that fit."""
 
     devices: jax.sharding.Mesh
     stages: list[Stage]
-    fits: list[memory.Fit]
-    programs: list[dict[int, Program]]  # By how many seeds are in one.
-    free: int  # Bytes of each device that a run may use.
-    name: str  # Of the strategy.
-    not_compared: tuple[str, ...] = ()  # Strategies that a run would time, too.
+    fits: list[memory.Fit]  # One per stage.
+    programs: list[
+        dict[int, Program]
+    ]  # Per stage, by the number of seeds in a program.
+    free: int  # Usable bytes per device.
+    strategy_name: str
+    not_compared: tuple[str, ...] = ()  # Strategies that only a run would compare.
 
     @property
     def strategy(self) -> seed_axis.Strategy:
-        return seed_axis.STRATEGIES[self.name]
+        """The strategy with which the programs are compiled."""
+        return seed_axis.STRATEGIES[self.strategy_name]
 
     def cycles(self) -> float:
-        """Of a seed's step in the first stage; infinite where it does not fit."""
-        count = self.within(self.count(self.fits[0]))
+        """Return estimated cycles of a seed's step in the first stage; inf: does not fit."""
+        count = self.seeds_per_program(self.resident_seeds(self.fits[0]))
         program = self.programs[0][count].compiled
-        if not self.fit or program is None:
+        if not self.does_fit or program is None:
             return math.inf
         return autotune.estimated_cycles(program, self.stages[0], count)
 
     @property
-    def fit(self) -> bool:
-        return all(one.count for one in self.fits)
+    def does_fit(self) -> bool:
+        """True if at least one seed fits in each stage."""
+        return all(fit.count for fit in self.fits)
 
     @property
-    def each(self) -> Iterator[tuple[Stage, memory.Fit, dict[int, Program]]]:
+    def per_stage(self) -> Iterator[tuple[Stage, memory.Fit, dict[int, Program]]]:
+        """Each stage with its fit and its programs."""
         return zip(self.stages, self.fits, self.programs, strict=True)
 
     @property
     def seeds(self) -> int:
-        """That are trained side by side."""
+        """Number of seeds that are trained together."""
         return len(self.stages[0].members)
 
     @property
-    def rows(self) -> int:
-        """Seeds of each share of the devices."""
+    def seeds_per_share(self) -> int:
+        """Number of seeds that each share of the devices trains."""
         return self.seeds // self.devices.shape["seed"]
 
-    def count(self, fit: memory.Fit) -> int:
-        """So many of these are on the devices at once; one where none fits."""
+    def resident_seeds(self, fit: memory.Fit) -> int:
+        """Return the seeds of a share on its devices at a time; 1 if none fits."""
         return max(1, fit.count // self.devices.shape["seed"])
 
-    def within(self, count: int) -> int:
-        """How many of so many seeds are in one program."""
-        several = self.strategy.stacked or self.strategy.dispatch == "unrolled"
-        return count if several else 1
+    def seeds_per_program(self, count: int) -> int:
+        """Return how many of `count` resident seeds one compiled program computes."""
+        is_unrolled = self.strategy.dispatch == "unrolled"
+        return count if self.strategy.stacked or is_unrolled else 1
 
 
-def compile_stages(asked: PlanRequest) -> CompiledStages:
-    """Compiles the step of each stage, laid out as `memory.fit_stages` would."""
-    run, target, found = asked.run, asked.target, None
-    plans = input_plan.plan_stages(asked.spec.stages, asked.train)
-    seeds = len(asked.spec.members)
-    gib = run["memory"] or (target.kind.gib * _USED if target.kind else 0.0)
+def compile_stages(request: PlanRequest) -> CompiledStages:
+    """Compile the step of each stage, on as many shares of the devices as fit.
+
+    The choice of shares is that of `memory.fit_stages`. On TPUs the strategies that a run
+    would compare are compared here, too.
+    """
+    run, target, compiled = request.run, request.target, None
+    plans = input_plan.plan_stages(request.spec.stages, request.train)
+    num_seeds = len(request.spec.members)
+    gib = run["memory"] or (target.kind.gib * _USABLE_SHARE if target.kind else 0.0)
     if target.platform == "gpu" and not run["memory"]:
         gib *= _gpu_share()
 
-    def make(devices: jax.sharding.Mesh) -> list[Stage]:
-        return stages.build_stages(asked.spec, plans, {}, devices, pipeline_shapes)
+    def build_stages(devices: jax.sharding.Mesh) -> list[Stage]:
+        return stages.build_stages(request.spec, plans, {}, devices, pipeline_shapes)
 
-    meshes = memory.candidate_stages(make, run, seeds, devices=asked.devices)
-    for devices, planned in meshes:
-        free = memory.free_bytes(devices, gib) or 2**62  # Where nobody says.
+    meshes = memory.candidate_stages(
+        build_stages, run, num_seeds, devices=request.devices
+    )
+    for devices, built_stages in meshes:
+        free = memory.free_bytes(devices, gib) or 2**62  # No limit if unknown.
         candidates = autotune.candidates(
-            run["strategy"], devices, seeds, planned[-1].last
+            run["strategy"], devices, num_seeds, built_stages[-1].last
         )
-        is_compared = target.platform == "tpu" and not found
-        several = candidates if is_compared else candidates[:1]
-        each = [_compile_by(asked, name, devices, planned, free) for name in several]
-        found = min(each, key=CompiledStages.cycles) if each[1:] else each[0]
+        is_compared = target.platform == "tpu" and not compiled
+        names = candidates if is_compared else candidates[:1]
+        by_strategy = [
+            _compile_with(
+                request, name, devices=devices, built_stages=built_stages, free=free
+            )
+            for name in names
+        ]
+        compiled = by_strategy[0]
+        if len(by_strategy) > 1:
+            compiled = min(by_strategy, key=CompiledStages.cycles)
         if target.platform == "gpu":
-            found = found._replace(not_compared=candidates[1:])
-        if found.fit:
+            compiled = compiled._replace(not_compared=candidates[1:])
+        if compiled.does_fit:
             break
-    return found
+    return compiled
 
 
-def _note_not_compared(made: CompiledStages) -> list[str]:
-    """Return the note on the strategies that a run would time and the plan leaves out."""
-    if not made.not_compared:
+def _note_not_compared(compiled: CompiledStages) -> list[str]:
+    """Return a note on the strategies that a run would time and the plan leaves out."""
+    if not compiled.not_compared:
         return []
-    names = " and ".join(made.not_compared)
+    names = " and ".join(compiled.not_compared)
     return [
         (
-            f"planned with {made.name}; a run times {names}, too, and takes the faster, so the "
-            "plan may be too dear: ten small networks took 0.4 to 0.6 of the time on an H100; "
-            f"--config.run.strategy={made.not_compared[0]} plans that"
+            f"planned with {compiled.strategy_name}; a run times {names}, too, and takes "
+            "the fastest, so the run may be cheaper than this plan: ten small networks took "
+            "0.4 to 0.6 of the time on an H100; "
+            f"--config.run.strategy={compiled.not_compared[0]} plans that"
         )
     ]
 
 
-def _compile_by(asked: PlanRequest, name: str, devices, built, free) -> CompiledStages:
-    """What is compiled by one strategy."""
-    programs, run, fits = [], {**asked.run, "strategy": name}, []
-    for stage in built:
-        programs.append({})
-        compiled = functools.partial(_program, asked, programs[-1], "the step")
-        fits.append(memory.fit(built, stage, devices, run, free, compiled))
-    return CompiledStages(devices, built, fits, programs, free, name)
+def _compile_with(
+    request: PlanRequest,
+    strategy_name: str,
+    *,
+    devices: jax.sharding.Mesh,
+    built_stages: list[Stage],
+    free: int,
+) -> CompiledStages:
+    """Compile the steps of all stages with one strategy; find how many seeds fit."""
+    programs, fits = [], []
+    run = {**request.run, "strategy": strategy_name}
+    for stage in built_stages:
+        stage_programs: dict[int, Program] = {}
+
+        def compile_step(
+            step, strategy, shapes, devices, count, stage_programs=stage_programs
+        ) -> memory.Need:
+            program = _compile_program(
+                request,
+                "the step",
+                step=step,
+                strategy=strategy,
+                shapes=shapes,
+                devices=devices,
+                count=count,
+            )
+            stage_programs[count] = program
+            return program.need
+
+        programs.append(stage_programs)
+        fits.append(memory.fit(built_stages, stage, devices, run, free, compile_step))
+    return CompiledStages(
+        devices,
+        built_stages,
+        fits=fits,
+        programs=programs,
+        free=free,
+        strategy_name=strategy_name,
+    )
 
 
-def _program(
-    asked: PlanRequest, made: dict[int, Program], what: str, *of_step: Any
-) -> memory.Need:
-    """Compiles what `memory.step_need` is asked for, and keeps it."""
-    *_, given, devices, count = of_step
-    on_gpu, flops, launches = asked.target.platform == "gpu", 0.0, {}
-    several = f" of {count} seeds" * (count > 1)
-    doing = f"{asked.target.name}: compiling {what}{several}"
-    with console.announce_slow(asked.log, doing), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of memory that could not be used again.
-        lowered = memory.lower_step(*of_step)
-        if on_gpu:  # Whose compiler counts nothing.
-            alone = np.reshape(np.array(jax.devices("cpu")[:1]), (1, 1))
-            alone = jax.sharding.Mesh(alone, devices.axis_names)
-            whole = memory.lower_step(*of_step[:-2], alone, 1).cost_analysis()
-            flops = count * whole["flops"] / devices.shape["data"]
+def _compile_program(
+    request: PlanRequest,
+    activity: str,
+    *,
+    step: seed_axis.SeedFunction,
+    strategy: seed_axis.Strategy,
+    shapes: stages.StepShapes,
+    devices: jax.sharding.Mesh,
+    count: int,
+) -> Program:
+    """Compile a program for the target.
+
+    activity: name of the program in the log. Other arguments: as for `memory.lower_step`.
+    """
+    on_gpu, flops, launches = request.target.platform == "gpu", 0.0, {}
+    of_seeds = f" of {count} seeds" if count > 1 else ""
+    line = f"{request.target.name}: compiling {activity}{of_seeds}"
+    with console.announce_slow(request.log, line), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # About memory that cannot be reused.
+        lowered = memory.lower_step(step, strategy, shapes, devices, count)
+        if on_gpu:  # The compiler for GPUs does not count operations.
+            cpu = np.reshape(np.array(jax.devices("cpu")[:1]), (1, 1))
+            cpu_mesh = jax.sharding.Mesh(cpu, devices.axis_names)
+            on_cpu = memory.lower_step(step, strategy, shapes, cpu_mesh, 1)
+            flops = count * on_cpu.cost_analysis()["flops"] / devices.shape["data"]
         try:
             if on_gpu:
                 compiled, launches = gpu_time.compile_launches(lowered)
             else:
                 compiled = lowered.compile()
-            need = memory.program_need(compiled, given.state, count)
+            need = memory.program_need(compiled, shapes.state, count)
             flops = flops or compiled.cost_analysis().get("flops", 0.0)
         except jax.errors.JaxRuntimeError as error:
-            if (full := _FULL.search(str(error))) is None:
+            match = _OUT_OF_MEMORY.search(str(error))
+            if match is None:
                 raise
-            compiled, kept = None, count * memory.tree_bytes(given.state)
-            work = round(float(full[2]) * _UNITS[full[3]])
-            work -= kept if full[1] == "Used " else 0
-            need = memory.Need(kept, max(0, work))
-    made[count] = Program(compiled, need, flops, launches)
-    return need
+            compiled, state = None, count * memory.tree_bytes(shapes.state)
+            work = round(float(match[2]) * _UNITS[match[3]])
+            # "Used" counts the state, "temporaries" does not.
+            work -= state if match[1] == "Used " else 0
+            need = memory.Need(state, max(0, work))
+    return Program(compiled, need, flops=flops, launches=launches)
 
 
 def _gpu_share() -> float:
-    for name in _FRACTIONS:
-        if text := os.environ.get(name):
+    """Return the share of a GPU's memory that jax takes; ValueError for a wrong variable."""
+    for name in _GPU_SHARE_VARIABLES:
+        text = os.environ.get(name)
+        if text:
             with contextlib.suppress(ValueError):
-                if 0 < numerals.real(text) <= 1:
-                    return numerals.real(text)
+                share = numerals.real(text)
+                if 0 < share <= 1:
+                    return share
             jc.refuse(name, "be a share from 0 to 1", text)
-    return 0.75
+    return _GPU_SHARE
 
 
-class Cost(NamedTuple):
-    """What one run of a program costs each device."""
+class ProgramCost(NamedTuple):
+    """The cost of one run of a program, per device."""
 
-    parts: Mapping[str, float]  # Seconds.
-    bound: float  # Seconds that its products and its memory need at least.
+    parts: Mapping[str, float]  # Seconds by part of the step.
+    bound: (
+        float  # Least seconds for the products and bytes, at the device's peak rates.
+    )
     moved: float  # Bytes from other devices.
     notes: list[str]
 
     @property
     def seconds(self) -> float:
+        """Estimated time of the whole program."""
         return sum(self.parts.values())
 
 
 def program_cost(
-    program: Program, kind: targets.DeviceKind, shards: int, loops: int = 1, **chances
-) -> Cost:
-    """Reads a program whose products lie in a loop of so many turns.
+    program: Program,
+    kind: targets.DeviceKind,
+    shards: int,
+    *,
+    loops: int = 1,
+    branch_probability: float | None = 0.5,
+    seeds: int = 1,
+) -> ProgramCost:
+    """Return the estimated cost of one run of a program.
 
-    chances: of its gates (hlo.operations).
+    shards: number of devices that divide a batch. loops: iterations of the loop that has
+    the products. branch_probability, seeds: as for `hlo.operations`.
     """
     text, notes = program.compiled.as_text(), []
-    found = hlo.operations(text, **chances)
-    touched = hlo.by_part(found, lambda one: one.bytes * one.runs / kind.bytes)
+    operations = hlo.operations(text, branch_probability, seeds)
+
+    def memory_seconds(operation: hlo.Operation) -> float:
+        return operation.bytes * operation.runs / kind.bytes
+
+    moving = hlo.by_part(operations, memory_seconds)
     products = loops * program.flops / kind.flops
     if kind.hertz:
-        cycles = hlo.by_part(found)
-        parts = {name: value / kind.hertz for name, value in cycles.items()}
-        if unknown := hlo.unestimated(found):
-            many = ", ".join(f"{name} x{n:g}" for name, n in unknown.items())
-            notes.append(f"no time is estimated of {many}, which is not in the step")
+        cycles = hlo.by_part(operations)
+        seconds = {name: value / kind.hertz for name, value in cycles.items()}
+        unestimated = hlo.unestimated(operations)
+        if unestimated:
+            names = ", ".join(f"{name} x{n:g}" for name, n in unestimated.items())
+            notes.append(f"no time is estimated of {names}, which is not in the step")
     elif kind.platform == "gpu":
-        seconds = functools.partial(gpu_time.kernel_seconds, kind=kind)
-        parts = hlo.by_part(found, seconds)
-        parts["launches"] = gpu_time.launch_seconds(program.launches)
+        kernel_seconds = functools.partial(gpu_time.kernel_seconds, kind=kind)
+        seconds = hlo.by_part(operations, kernel_seconds)
+        seconds["launches"] = gpu_time.launch_seconds(program.launches)
         notes.append(gpu_time.MEASURED if program.launches else gpu_time.UNCOUNTED)
         if gpu_time.has_grouped_convolutions(text):
             notes.append(gpu_time.GROUPED)
     else:
         heavy = ("convolutions", "convolutions backwards")
-        slower = max(1, products / (sum(touched[name] for name in heavy) or 1))
-        parts = {**touched, **{name: slower * touched[name] for name in heavy}}
-    if any(one.times is None and one.cycles + one.bytes for one in found):
+        slowdown = max(1, products / (sum(moving[name] for name in heavy) or 1))
+        seconds = {**moving, **{name: slowdown * moving[name] for name in heavy}}
+    if any(
+        operation.times is None and operation.cycles + operation.bytes
+        for operation in operations
+    ):
         notes.append("loops whose length the data decides are counted with one turn")
-    moved = sum(_moved(one, shards) for one in found)
+    moved = sum(_collective_bytes(operation, shards) for operation in operations)
     if kind.between:
-        parts["collectives"] += moved / kind.between
-    return Cost(parts, max(products, sum(touched.values())), moved, notes)
+        seconds["collectives"] += moved / kind.between
+    return ProgramCost(
+        seconds, bound=max(products, sum(moving.values())), moved=moved, notes=notes
+    )
 
 
-def _moved(one: hlo.Operation, shards: int) -> float:
-    """Bytes that a collective brings each device, around a ring."""
-    code = one.code.removesuffix("-start")
+def _collective_bytes(operation: hlo.Operation, shards: int) -> float:
+    """Return the bytes that a collective brings to each device, around a ring."""
+    code = operation.code.removesuffix("-start")
     if code not in hlo.COLLECTIVES or shards == 1:
         return 0.0
-    out = sum(size for _, size in hlo.arrays(one.out)) * one.runs
-    if one.code != code and one.out.startswith("(") and code != "all-reduce":
-        out /= 2  # What is given stands beside it.
+    out = sum(size for _, size in hlo.arrays(operation.out)) * operation.runs
+    is_asynchronous = operation.code != code
+    if is_asynchronous and operation.out.startswith("(") and code != "all-reduce":
+        out /= 2  # The output is a pair: the operand and the result.
     if code == "collective-permute":
         return out
     turns = {"all-reduce": 2, "reduce-scatter": shards}.get(code, 1)
@@ -402,116 +510,169 @@ def _moved(one: hlo.Operation, shards: int) -> float:
 
 @functools.cache
 def this_machine() -> targets.DeviceKind:
-    """What this machine's CPU does at most, timed now."""
+    """Return the peak rates of this machine's CPU, measured by two short computations."""
 
-    def fastest(of: Callable, *given: Any) -> float:
-        return min(timeit.repeat(lambda: of(*given).block_until_ready(), number=1))
+    def seconds(function: Callable, *args: Any) -> float:
+        """Return the shortest of several runs."""
+        return min(timeit.repeat(lambda: function(*args).block_until_ready(), number=1))
 
-    on = jax.devices("cpu")[0]
-    side = jax.device_put(np.ones((1024, 1024), np.float32), on)
-    much = jax.device_put(np.ones(2**18, np.float32), on)  # In its caches.
-    flops = 2 * 1024**3 / fastest(jax.jit(jnp.matmul), side, side)
-    moved = 2 * much.nbytes / fastest(jax.jit(jnp.negative), much)
-    return targets.DeviceKind("cpu", "cpu", 0, flops, moved)
+    cpu = jax.devices("cpu")[0]
+    matrix = jax.device_put(np.ones((1024, 1024), np.float32), cpu)
+    vector = jax.device_put(np.ones(2**18, np.float32), cpu)  # Fits into caches.
+    flops = 2 * 1024**3 / seconds(jax.jit(jnp.matmul), matrix, matrix)
+    moved = 2 * vector.nbytes / seconds(jax.jit(jnp.negative), vector)
+    return targets.DeviceKind("cpu", "cpu", gib=0, flops=flops, bytes=moved)
 
 
 def plan(
     config: Mapping[str, Any],
     target: targets.Target,
     say: Callable[[str], None],
-    given: AssumedSize = NOTHING_ASSUMED,
+    assumed: AssumedSize = NOTHING_ASSUMED,
     *,
     remedies: bool = True,
 ) -> dict[str, Any]:
-    """What a run of the config would take on the target; ValueError if it cannot be.
+    """Return the estimated memory, time and cost of a run on a target, as `--json` prints.
 
-    Bytes and times are of each device; a step is one of all seeds.
+    say: receives lines about the progress. assumed: sizes of missing data sets. remedies: if
+    not one seed fits, search for a change of the config with which one does. Bytes are per
+    device; a step is one step of all seeds. ValueError if the run could not start, or the
+    target's compiler is missing.
     """
     spec = run_spec.RunSpec.from_config(config)
-    train, tests, notes = open_or_assume(spec, given)
-    asked = PlanRequest(spec, target, targets.devices(target), train, tests, say)
+    train, tests, notes = open_or_assume(spec, assumed)
+    request = PlanRequest(
+        spec,
+        target,
+        devices=targets.devices(target),
+        train=train,
+        tests=tests,
+        log=say,
+    )
     with xla.compiling_for(target.platform):
-        made = compile_stages(asked)
-        notes += _note_not_compared(made)
-        times = _times(asked, made, notes)
-        told = {"target": target.name, **_memory(asked, made), **times, "notes": notes}
-        if not made.fit and remedies:
-            told["remedy"] = _remedy(asked, made)
-    return {**told, "predicted": True}
+        compiled = compile_stages(request)
+        notes += _note_not_compared(compiled)
+        times = _times(request, compiled, notes)
+        estimates = {
+            "target": target.name,
+            **_memory(request, compiled),
+            **times,
+            "notes": notes,
+        }
+        if not compiled.does_fit and remedies:
+            estimates["remedy"] = _remedy(request, compiled)
+    return {**estimates, "predicted": True}
 
 
-def _memory(asked: PlanRequest, made: CompiledStages) -> dict[str, Any]:
-    """Of the stage that needs the most."""
-    gib, parts, kind = 2**30, [], asked.target.kind
-    spread, strategy = made.devices.shape["seed"], made.strategy
-    for stage, fit, programs in made.each:
-        limit, count = fit.wanted // spread, made.count(fit)
-        whole, some = made.within(limit), made.within(count)
-        shared = fit.needed - programs[whole].need.times(limit // whole, strategy)
-        held = sum(memory.input_bytes(one, stage) for one in made.stages)
-        need = programs[some].need
-        of = {"state": count // some * need.state}
-        of["work"] = need.times(count // some, strategy) - of["state"]
-        parts.append({**of, "sets": held, "batches": shared - held})
-    most = max(parts, key=lambda one: sum(one.values()))
-    whole = kind.gib * gib if kind else made.free / _USED
+def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
+    """Return the devices, the seeds that fit, and the memory of the largest stage."""
+    gib, kind = 2**30, request.target.kind
+    spread, strategy = compiled.devices.shape["seed"], compiled.strategy
+    stage_bytes = []
+    for stage, fit, programs in compiled.per_stage:
+        wanted, resident = fit.wanted // spread, compiled.resident_seeds(fit)
+        wanted_program = compiled.seeds_per_program(wanted)
+        wanted_need = programs[wanted_program].need
+        shared = fit.needed - wanted_need.times(wanted // wanted_program, strategy)
+        sets = sum(memory.input_bytes(other, stage) for other in compiled.stages)
+        program_seeds = compiled.seeds_per_program(resident)
+        need, num_programs = programs[program_seeds].need, resident // program_seeds
+        state = num_programs * need.state
+        stage_bytes.append(
+            {
+                "state": state,
+                "work": need.times(num_programs, strategy) - state,
+                "sets": sets,
+                "batches": shared - sets,
+            }
+        )
+    largest = max(stage_bytes, key=lambda by_part: sum(by_part.values()))
+    capacity = kind.gib * gib if kind else compiled.free / _USABLE_SHARE
+    hosts = {device.process_index for device in compiled.devices.devices.flat}
     return {
-        "devices": made.devices.size,
-        "hosts": len({one.process_index for one in made.devices.devices.flat}),
+        "devices": compiled.devices.size,
+        "hosts": len(hosts),
         "spread": spread,
-        "strategy": made.name,
-        "fits": made.fit,
-        "seeds": made.seeds,
-        "seeds_at_once": min(fit.count for fit in made.fits),
-        "memory_gib": sum(most.values()) / gib,
-        "capacity_gib": whole / gib,
-        "usable_gib": made.free / gib,
-        "memory_by_part_gib": {name: size / gib for name, size in most.items()},
+        "strategy": compiled.strategy_name,
+        "fits": compiled.does_fit,
+        "seeds": compiled.seeds,
+        "seeds_at_once": min(fit.count for fit in compiled.fits),
+        "memory_gib": sum(largest.values()) / gib,
+        "capacity_gib": capacity / gib,
+        "usable_gib": compiled.free / gib,
+        "memory_by_part_gib": {name: size / gib for name, size in largest.items()},
     }
 
 
 _ESTIMATES = {"tpu": "cycles", "gpu": "kernels", "cpu": "roofline"}
 _TIMES = (
-    *("steps", "step_ms", "roofline_ms", "images_per_second", "epoch_s"),
-    *("evaluations", "evaluation_s", "run_hours", "run_device_hours"),
-    *("input_bytes_per_second", "input_images_per_second", "moved_bytes_per_step"),
+    "steps",
+    "step_ms",
+    "roofline_ms",
+    "images_per_second",
+    "epoch_s",
+    "evaluations",
+    "evaluation_s",
+    "run_hours",
+    "run_device_hours",
+    "input_bytes_per_second",
+    "input_images_per_second",
+    "moved_bytes_per_step",
     "by_part",
 )
 
 
-def _times(asked: PlanRequest, made: CompiledStages, notes: list) -> dict[str, Any]:
-    """Sums over the stages; nothing is known where a program does not fit."""
-    spec, kind = asked.spec, asked.target.kind or this_machine()
-    told = {"estimate": _ESTIMATES[kind.platform], **dict.fromkeys(_TIMES)}
-    total, sums, parts = made.stages[-1].last, collections.Counter(), {}
-    inputs, every = [], spec.config["eval_every"]
-    for stage, fit, programs in made.each:
-        count, steps = made.within(made.count(fit)), stage.last - stage.first
+def _times(
+    request: PlanRequest, compiled: CompiledStages, notes: list[str]
+) -> dict[str, Any]:
+    """Return the estimated times, over all stages; None if a program does not fit.
+
+    notes: receives the notes on the programs.
+    """
+    spec, kind = request.spec, request.target.kind or this_machine()
+    times = {"estimate": _ESTIMATES[kind.platform], **dict.fromkeys(_TIMES)}
+    total = compiled.stages[-1].last
+    sums, seconds_by_part = collections.Counter(), {}
+    host_rates = []
+    for stage, fit, programs in compiled.per_stage:
+        count = compiled.seeds_per_program(compiled.resident_seeds(fit))
+        num_steps = stage.last - stage.first
         if programs[count].compiled is None:
-            return told
-        part, epoch = spec.stages[stage.number].config, stage.order.steps_per_epoch
-        loops = part["train"].get("accumulate", 1)
-        given = (programs[count], kind, made.devices.shape["data"], loops)
-        one = program_cost(
-            *given, branch_probability=autotune.gate_probability(part), seeds=count
+            return times
+        config = spec.stages[stage.number].config
+        cost = program_cost(
+            programs[count],
+            kind,
+            shards=compiled.devices.shape["data"],
+            loops=config["train"].get("accumulate", 1),
+            branch_probability=autotune.gate_probability(config),
+            seeds=count,
         )
-        turns = steps * made.rows / count
-        sums["seconds"] += turns * one.seconds
-        sums["bound"] += turns * one.bound
-        sums["moved"] += turns * one.moved
-        sums["images"] += steps * stage.order.batch * made.seeds
-        sums["epochs"] += steps / epoch
-        each = jc.to_steps(every, steps_per_epoch=epoch, total=total)
-        sums["evaluations"] += -(-steps // each)
-        for name, value in one.parts.items():
-            parts[name] = parts.get(name, 0.0) + turns * value
-        inputs.append(_input(stage, made.seeds, made.rows / count * one.seconds))
-        notes += [note for note in one.notes if note not in notes]
-    evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
-    evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
+        runs = num_steps * compiled.seeds_per_share / count
+        sums["seconds"] += runs * cost.seconds
+        sums["bound"] += runs * cost.bound
+        sums["moved"] += runs * cost.moved
+        sums["images"] += num_steps * stage.order.batch * compiled.seeds
+        sums["epochs"] += num_steps / stage.order.steps_per_epoch
+        eval_steps = jc.to_steps(
+            spec.config["eval_every"],
+            steps_per_epoch=stage.order.steps_per_epoch,
+            total=total,
+        )
+        sums["evaluations"] += -(-num_steps // eval_steps)
+        for name, value in cost.parts.items():
+            seconds_by_part[name] = seconds_by_part.get(name, 0.0) + runs * value
+        step_seconds = compiled.seeds_per_share / count * cost.seconds
+        host_rates.append(_host_rates(stage, compiled.seeds, step_seconds))
+        notes += [note for note in cost.notes if note not in notes]
+    evaluations = sums["evaluations"] if request.run["evaluate"] == "here" else 0
+    evaluation = 0.0
+    if evaluations:
+        evaluation = compiled.seeds_per_share * _evaluation_seconds(
+            request, compiled, kind
+        )
     hours = (sums["seconds"] + evaluations * evaluation) / 3600
-    moved, images = map(max, zip(*inputs, strict=True))
-    return told | {
+    return times | {
         "steps": total,
         "step_ms": 1000 * sums["seconds"] / total,
         "roofline_ms": 1000 * sums["bound"] / total,
@@ -520,99 +681,145 @@ def _times(asked: PlanRequest, made: CompiledStages, notes: list) -> dict[str, A
         "evaluations": evaluations,
         "evaluation_s": evaluation,
         "run_hours": hours,
-        "run_device_hours": hours * workdirs.billed_devices(made.devices).count,
-        "input_bytes_per_second": moved,
-        "input_images_per_second": images,
+        "run_device_hours": hours * workdirs.billed_devices(compiled.devices).count,
+        "input_bytes_per_second": max(rates.bytes for rates in host_rates),
+        "input_images_per_second": max(rates.images for rates in host_rates),
         "moved_bytes_per_step": sums["moved"] / total,
-        "by_part": {name: 1000 * value / total for name, value in parts.items()},
+        "by_part": {
+            name: 1000 * value / total for name, value in seconds_by_part.items()
+        },
     }
 
 
-def _input(stage: Stage, count: int, seconds: float) -> tuple[float, float]:
-    """Bytes and images a second that hosts deliver while a stage trains."""
-    moved, images = 0.0, 0.0
-    for one in stage.pipelines.values():
-        taken, rows = one.shapes()
-        moved += count * memory.tree_bytes(taken)
-        if one.streams:
-            steps = min(one.next_change(0), one.order.steps_per_epoch)
-            moved += memory.tree_bytes(rows) / steps
-            images += one.order.batch * (1 if rows else count)
-    return moved / seconds, images / seconds
+class _HostRates(NamedTuple):
+    """The rates at which hosts must deliver training data."""
+
+    bytes: float  # Per second.
+    images: float  # Images to decode per second.
 
 
-def _evaluation(
-    asked: PlanRequest, made: CompiledStages, kind: targets.DeviceKind
+def _host_rates(stage: Stage, num_seeds: int, step_seconds: float) -> _HostRates:
+    """Return the rates that hosts must deliver while a stage is trained."""
+    num_bytes, num_images = 0.0, 0.0
+    for pipeline in stage.pipelines.values():
+        batch, rows = pipeline.shapes()
+        num_bytes += num_seeds * memory.tree_bytes(batch)
+        if pipeline.streams:
+            window_steps = min(pipeline.next_change(0), pipeline.order.steps_per_epoch)
+            num_bytes += memory.tree_bytes(rows) / window_steps
+            # Without shared rows, each seed reads its own images.
+            num_images += pipeline.order.batch * (1 if rows else num_seeds)
+    return _HostRates(num_bytes / step_seconds, num_images / step_seconds)
+
+
+def _evaluation_seconds(
+    request: PlanRequest, compiled: CompiledStages, kind: targets.DeviceKind
 ) -> float:
-    """Seconds in which one seed on each share of the devices sees all test images."""
-    shards, stage = made.devices.shape["data"], made.stages[-1]
-    batch = -(-asked.run["eval_batch"] // shards) * shards
-    shown, programs = collections.Counter(), {}
-    for test in asked.tests:
-        shown[tuple(test.shape)] += len(test)
-    if not shown:
+    """Return the seconds in which one seed per share of the devices is evaluated."""
+    shards, stage = compiled.devices.shape["data"], compiled.stages[-1]
+    batch = -(-request.run["eval_batch"] // shards) * shards
+    images_by_shape = collections.Counter()
+    for test in request.tests:
+        images_by_shape[tuple(test.shape)] += len(test)
+    if not images_by_shape:
         return 0.0
-    (height, width), _ = shown.most_common(1)[0]
-    net = jax.eval_shape(train_step.net_of, stage.state_shape)
-    own = jax.eval_shape(lambda: stages.seed_argument(stage.members[0]))
-    image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
+    (height, width), _ = images_by_shape.most_common(1)[0]
 
     logits = stage.program.logits
-    if stage.folds_norms(asked.run):
+    if stage.folds_norms(request.run):
         logits = stage.program.folded_logits
 
     def score(net, arg, shared, static):
         return logits(net, None, arg[1], static)
 
-    alone = stages.StepShapes(net, own, image, {}, None)
-    looped = seed_axis.STRATEGIES["looped"]
-    _program(asked, programs, "evaluation", score, looped, alone, made.devices, 1)
-    if programs[1].compiled is None:
+    program = _compile_program(
+        request,
+        "evaluation",
+        step=score,
+        strategy=seed_axis.STRATEGIES["looped"],
+        shapes=stages.StepShapes(
+            state=jax.eval_shape(train_step.net_of, stage.state_shape),
+            seed_argument=jax.eval_shape(
+                lambda: stages.seed_argument(stage.members[0])
+            ),
+            batch=jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8),
+            shared={},
+            static=None,
+        ),
+        devices=compiled.devices,
+        count=1,
+    )
+    if program.compiled is None:
         return 0.0
-    one = program_cost(programs[1], kind, shards).seconds
-    # Others take as many more batches, and pixels.
-    sizes = ((-(-n // batch), h * w) for (h, w), n in shown.items())
-    return one * sum(batches * pixels for batches, pixels in sizes) / (height * width)
+    batch_seconds = program_cost(program, kind, shards).seconds
+    # A batch of images of another size takes time in proportion to the pixels.
+    sizes = ((-(-n // batch), h * w) for (h, w), n in images_by_shape.items())
+    batch_pixels = sum(batches * pixels for batches, pixels in sizes)
+    return batch_seconds * batch_pixels / (height * width)
 
 
-def _remedy(asked: PlanRequest, made: CompiledStages) -> str | None:
-    """The first change with which one seed fits on each device; None: none was found."""
-    config = asked.spec.config
-    for words, room, entries, share in _changes(config):
-        if not _may_fit(made, share):
+def _remedy(request: PlanRequest, compiled: CompiledStages) -> str | None:
+    """Return the first change with which one seed fits on each device; None: none found."""
+    config = request.spec.config
+    for change in _changes(config):
+        if not _may_fit(compiled, change.work_share):
             continue
         changed = copy.deepcopy(config)
-        for part in (changed, *changed["stages"]):
-            if room in part:
-                part[room].update(entries)
-        asked.log(f"{asked.target.name}: trying {words}")
+        for stage_config in (changed, *changed["stages"]):
+            if change.entry in stage_config:
+                stage_config[change.entry].update(change.options)
+        request.log(f"{request.target.name}: trying {change.description}")
         try:
             spec = run_spec.RunSpec.from_config(changed)
-            if compile_stages(asked._replace(spec=spec)).fit:
-                return words
+            if compile_stages(request._replace(spec=spec)).does_fit:
+                return change.description
         except ValueError as error:
-            asked.log(f"{words}: {error}")
+            request.log(f"{change.description}: {error}")
     return None
 
 
-def _changes(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict, float]]:
-    """What may help: words, the config's part and entries, the share of work left."""
-    now, batch = config["train"].get("accumulate", 1), config["train"]["batch"]
-    make, _ = build.lookup("config.model", config["model"], build.MODELS)
-    of = "--config.train"
+class _Change(NamedTuple):
+    """A change of the config that lowers the memory of a step."""
+
+    description: str
+    entry: str  # Of the config, such as "train".
+    options: dict[str, Any]  # New options of the entry.
+    work_share: float  # Least share of the step's working memory that remains.
+
+
+def _changes(config: Mapping[str, Any]) -> Iterator[_Change]:
+    """Yield changes of a config that may make one seed fit, mildest first."""
+    accumulate = config["train"].get("accumulate", 1)
+    batch = config["train"]["batch"]
+    make_model, _ = build.lookup("config.model", config["model"], build.MODELS)
     for k in (2, 4, 8, 16):
-        yield f"{of}.accumulate={now * k}", "train", {"accumulate": now * k}, 1 / k
-    if "remat" in inspect.signature(make).parameters:
-        yield "model.remat=True in a config of your own", "model", {"remat": True}, 0.0
+        yield _Change(
+            f"--config.train.accumulate={accumulate * k}",
+            entry="train",
+            options={"accumulate": accumulate * k},
+            work_share=1 / k,
+        )
+    if "remat" in inspect.signature(make_model).parameters:
+        yield _Change(
+            "model.remat=True in a config of your own",
+            entry="model",
+            options={"remat": True},
+            work_share=0.0,
+        )
     for k in (2, 4, 8, 16):
         if batch % k == 0:
-            yield f"{of}.batch={batch // k}", "train", {"batch": batch // k}, 1 / k
+            yield _Change(
+                f"--config.train.batch={batch // k}",
+                entry="train",
+                options={"batch": batch // k},
+                work_share=1 / k,
+            )
 
 
-def _may_fit(made: CompiledStages, share: float) -> bool:
-    """Whether it may do with so much of the work's memory."""
-    for _, fit, programs in made.each:
-        work = max(one.need.work for one in programs.values())
-        if fit.least - (1 - share) * work > made.free:
+def _may_fit(compiled: CompiledStages, work_share: float) -> bool:
+    """Return False if a stage cannot fit even with this share of its working memory."""
+    for _, fit, programs in compiled.per_stage:
+        work = max(program.need.work for program in programs.values())
+        if fit.least - (1 - work_share) * work > compiled.free:
             return False
     return True

@@ -1,8 +1,8 @@
 """The entries that a config may have, their types, and the branches that one run trains.
 
-`config.vary` lists keys of the config and the values to try: a small search in one
-program. Each combination is a branch. A branch trains every seed as a run of its own
-config would, up to the rounding of float32, and its records are that run's.
+`config.vary` lists keys of the config and their values: a small search in one program. Each
+combination of values is a branch. A branch trains every seed as a separate run with that
+branch's config would, up to the rounding of float32, and has the records of that run.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from jbias import config as jc
 from jbias import extensions, numerals
 from jbias.runtime import switches
 
-# What kind of value each entry has. What else is in a part with a name is said by what
-# that names.
+# The type of each entry. Further entries of a dict with a name are options of the function
+# that the name means, which checks them.
 _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (dict, ("algo", "model", "optim", "optim.schedule", "train", "train.other")),
     (dict, ("valid", "tests", "rollback", "fix")),
@@ -43,10 +43,10 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
 )
 ENTRIES: Mapping[str, Any] = {key: kind for kind, keys in _KINDS for key in keys}
 KEYS = tuple(key for key in ENTRIES if "." not in key)
-# What is random in a run.
+# The sources of randomness in a run.
 SOURCES = tuple(key[4:] for key in ENTRIES if key.startswith("fix."))
 RUN_KEYS = tuple(key[4:] for key in ENTRIES if re.fullmatch(r"run\.\w+", key))
-# Runs begun before they were there lack them.
+# Runs that began with an older version do not have these keys.
 OPTIONAL_KEYS = (
     "energy",
     "write",
@@ -57,10 +57,11 @@ OPTIONAL_KEYS = (
     "label",
     "fix",
 )
-# Batch norm in evaluation: folded into convolutions, never, or on accelerators alone.
+# Batch norm in evaluation: "folded" into convolutions, "exact", or "auto": folded on
+# accelerators only.
 EVAL_NORMS = ("auto", "exact", "folded")
-# What a part must have, wherever it stands.
-_NEEDED: Mapping[str, tuple[str, ...]] = {
+# The keys that an entry must have.
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
     "algo": ("name",),
     "model": ("name",),
     "optim": ("name", "rate", "schedule"),
@@ -68,7 +69,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "valid": ("data", "split"),
     "run.loading": ("gib", "threads", "workers"),
 }
-# Between which numbers some must lie.
+# Ranges of numbers: words for messages, a check, and the entries.
 _RANGES: Sequence[tuple[str, Callable[[float], bool], tuple[str, ...]]] = (
     ("be 1 or more", lambda x: x >= 1, ("run.steps_per_dispatch", "run.eval_batch")),
     ("be 1 or more", lambda x: x >= 1, ("train.accumulate", "model.width")),
@@ -84,7 +85,7 @@ _RANGES: Sequence[tuple[str, Callable[[float], bool], tuple[str, ...]]] = (
 
 
 def check_entries(config: Mapping[str, Any]) -> None:
-    """Refuses unknown and missing entries, and values of another kind."""
+    """Raise ValueError for unknown or missing entries and values of a wrong type."""
     jc.check_finite("config", config)
     _check_keys("config", config, KEYS)
     _check_keys("config.run", config["run"], RUN_KEYS)
@@ -92,60 +93,70 @@ def check_entries(config: Mapping[str, Any]) -> None:
 
 
 def _check_types(where: str, config: Mapping[str, Any]) -> None:
-    """Refuses values of another kind, in a config that may be of another version."""
-    _fit(where, config)
+    """Raise ValueError for values of a wrong type.
+
+    Unknown and missing entries are allowed, as the config may be of another version.
+    """
+    _check_part(where, config)
     for number, stage in enumerate(config.get("stages", ())):
-        _fit(f"{where}.stages[{number}]", stage)
+        _check_part(f"{where}.stages[{number}]", stage)
     for name, test in config.get("tests", {}).items():
         jc.check_type(f"{where}.tests.{name}", test, dict)
 
 
 def _check_keys(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise ValueError unless `part` has all of the known keys, and no others."""
     jc.check_type(where, part, dict)
     jc.check_all_known(where, part, known)
-    _need(where, part, (key for key in known if key not in OPTIONAL_KEYS))
+    _require(where, part, (key for key in known if key not in OPTIONAL_KEYS))
 
 
-def _need(where: str, part: Mapping[str, Any], keys: Iterable[str]) -> None:
+def _require(where: str, part: Mapping[str, Any], keys: Iterable[str]) -> None:
+    """Raise ValueError if a key is missing."""
     for key in keys:
         if key not in part:
             raise ValueError(f"{where}: {key!r} is missing")
 
 
 def _entries(part: Mapping[str, Any], keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Those of the keys that are there, and their values."""
+    """Yield (key, value) for each dotted key that exists in `part`."""
     for key in keys:
-        *way, last = key.split(".")
-        inner = functools.reduce(lambda inner, name: inner.get(name, {}), way, part)
+        *parents, last = key.split(".")
+        inner = functools.reduce(lambda inner, name: inner.get(name, {}), parents, part)
         if last in inner:
             yield key, inner[last]
 
 
-def _fit(where: str, part: Mapping[str, Any]) -> None:
-    """Refuses entries of another kind, and parts without what they need."""
+def _check_part(where: str, part: Mapping[str, Any]) -> None:
+    """Raise ValueError for entries of a wrong type, or without their required keys.
+
+    part: the config, or one of its stages.
+    """
     for key, value in _entries(part, ENTRIES):
         jc.check_type(f"{where}.{key}", value, ENTRIES[key])
-    for name, found in _entries(part, _NEEDED):
-        _need(f"{where}.{name}", found, _NEEDED[name])
+    for key, value in _entries(part, _REQUIRED):
+        _require(f"{where}.{key}", value, _REQUIRED[key])
 
 
-def _check_rollback(how: Mapping[str, Any]) -> None:
+def _check_rollback(rollback: Mapping[str, Any]) -> None:
+    """Raise ValueError for wrong options of config.rollback; empty: no rollback."""
     where, known = "config.rollback", ("times", "factor", "every")
-    if not how:
+    if not rollback:
         return
-    if set(how) != set(known):
+    if set(rollback) != set(known):
         remedy = "for example dict(times=2, factor=0.5, every='1 epoch')"
-        must = f"have {', '.join(known)}, got {', '.join(how)}"
+        must = f"have {', '.join(known)}, got {', '.join(rollback)}"
         jc.refuse(where, must, remedy=remedy)
-    times, factor = how["times"], how["factor"]
+    times, factor = rollback["times"], rollback["factor"]
     if type(times) is not int or times < 0:
         jc.refuse(f"{where}.times", "be 0 or more, and whole", times)
     if type(factor) not in (int, float) or not 0 < factor <= 1:
         jc.refuse(f"{where}.factor", "be in (0, 1]", factor)
-    _check_duration(f"{where}.every", how["every"])
+    _check_duration(f"{where}.every", rollback["every"])
 
 
 def _check_fix(fix: Mapping[str, int], seeds: Sequence[int]) -> None:
+    """Raise ValueError for wrong entries of config.fix, or if all seeds would be equal."""
     for source, seed in fix.items():
         jc.check_known("config.fix", source, SOURCES, "source of randomness")
         if not _is_seed(seed):
@@ -156,14 +167,15 @@ def _check_fix(fix: Mapping[str, int], seeds: Sequence[int]) -> None:
 
 
 def _check_duration(where: str, duration: str) -> None:
+    """Raise ValueError unless the text is a duration, such as "2 epochs"."""
     jc.to_steps(duration, steps_per_epoch=1, total=1, where=where)
 
 
 def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
-    """The config that a workdir holds, which may have come from anywhere.
+    """Return the config of a workdir, which may come from an untrusted source.
 
-    ValueError where it is none, or names a file of Python that would be run: unless the
-    user says by JBIAS_OWN_CODE=1 that it may be.
+    ValueError if it is no config, or if it names a Python file that would be run and the
+    environment variable JBIAS_OWN_CODE=1 does not allow that.
     """
     where = os.fspath(workdir)
     jc.check_finite(f"{where}/config.json", config)
@@ -177,171 +189,182 @@ def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[st
     return config
 
 
-# What may be traced: the program is the same whatever the number.
-_ROOMS = ("algo", "optim")
+# The entries with numbers that may be traced: the program is the same for all values.
+_VARIABLE_ENTRIES = ("algo", "optim")
 
 
 class StageSpec(NamedTuple):
-    """A stage of a branch: the branch's config with that stage's own entries in it."""
+    """A stage of a branch: the branch's config, with the entries of that stage."""
 
     number: int
-    where: str  # What messages call it: "config", or "config.stages[1]".
+    where: str  # Its name in messages: "config", or "config.stages[1]".
     config: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Branch:
-    """One combination of values."""
+    """One combination of the values of config.vary."""
 
-    values: tuple[float, ...]  # In the order of config.vary; empty without it.
-    config: dict[str, Any]  # With the values in place, and without `vary`.
-    folder: str  # Of its records, in the workdir; "" is the workdir.
+    values: tuple[float, ...]  # In the order of config.vary; empty without config.vary.
+    config: dict[str, Any]  # With these values, and an empty `vary`.
+    folder: str  # Folder of the records in the workdir; "": the workdir.
 
     @property
     def name(self) -> str:
-        """Tells it from the others: `optim.rate=0.1`; the only one is ""."""
+        """The branch's name, such as `optim.rate=0.1`; "" without config.vary."""
         return self.folder.rpartition("/")[2]
 
     @functools.cached_property
     def stages(self) -> tuple[StageSpec, ...]:
-        """One after the other; one where its config names none."""
-        named = bool(self.config.get("stages"))
+        """The stages in the order of training; one stage without config.stages."""
+        has_stages = bool(self.config.get("stages"))
         return tuple(
-            StageSpec(i, f"config.stages[{i}]" if named else "config", part)
-            for i, part in enumerate(jc.stage_configs(self.config))
+            StageSpec(i, f"config.stages[{i}]" if has_stages else "config", config)
+            for i, config in enumerate(jc.stage_configs(self.config))
         )
 
     @functools.cached_property
     def fields(self) -> dict[str, str]:
-        """What all its records say of it, `run` its run's name."""
-        return dict(
-            run=jc.run_name(self.config),
-            algorithm=jc.algorithm_name(self.config),
-            variant=self.config.get("variant", ""),
-            model=jc.plain_name(self.config["model"]["name"]),
-            train_data=jc.train_data_name(self.config),
-        )
+        """The fields that are equal in all records of the branch, such as the run's name."""
+        return {
+            "run": jc.run_name(self.config),
+            "algorithm": jc.algorithm_name(self.config),
+            "variant": self.config.get("variant", ""),
+            "model": jc.plain_name(self.config["model"]["name"]),
+            "train_data": jc.train_data_name(self.config),
+        }
 
 
 def varied_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """What varies."""
-    return tuple(one["key"] for one in config["vary"])
+    """Return the keys of config.vary."""
+    return tuple(entry["key"] for entry in config["vary"])
 
 
 def branches(config: Mapping[str, Any]) -> list[Branch]:
-    """All combinations, the first key's values slowest; one branch if nothing varies.
+    """Return the branches of all combinations of values; one branch without config.vary.
 
-    A folder's name has all digits that tell a value from others: `0.1`, `1e-05`, `3`.
+    The values of the first key change slowest. Names of folders have the shortest exact
+    form of each value: `0.1`, `1e-05`, `3`.
     """
-    made = []
-    for values in itertools.product(*(one["values"] for one in config["vary"])):
-        named = zip(varied_keys(config), values, strict=True)
-        name = ",".join(f"{key}={value!r}".removesuffix(".0") for key, value in named)
-        own = {**with_values(config, values), "vary": []}
-        made.append(Branch(values, own, f"vary/{name}" if name else ""))
-    return made
+    all_branches = []
+    for values in itertools.product(*(entry["values"] for entry in config["vary"])):
+        pairs = zip(varied_keys(config), values, strict=True)
+        name = ",".join(f"{key}={value!r}".removesuffix(".0") for key, value in pairs)
+        branch_config = {**with_values(config, values), "vary": []}
+        folder = f"vary/{name}" if name else ""
+        all_branches.append(Branch(values, branch_config, folder))
+    return all_branches
 
 
 def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """The config with one value, which may be traced, in the place of each key."""
+    """Return the config with these values of the keys of config.vary.
+
+    values: one per key; they may be traced by JAX.
+    """
     for key, value in zip(varied_keys(config), values, strict=True):
-        config = _put(config, key.split("."), value)
+        config = _replace(config, key.split("."), value)
     return dict(config)
 
 
 def check_vary(config: Mapping[str, Any]) -> None:
-    """Refuses what is no number of the config, or cannot vary in one program."""
-    for i, one in enumerate(config["vary"]):
+    """Raise ValueError unless config.vary names numbers that may vary in one program."""
+    for i, entry in enumerate(config["vary"]):
         where = f"config.vary[{i}]"
-        named = isinstance(one, Mapping) and isinstance(one.get("key"), str)
-        if not named or set(one) != {"key", "values"}:
-            jc.refuse(where, "be dict(key='optim.rate', values=...)", one)
-        if not _are_different(one["values"]):
+        has_key = isinstance(entry, Mapping) and isinstance(entry.get("key"), str)
+        if not has_key or set(entry) != {"key", "values"}:
+            jc.refuse(where, "be dict(key='optim.rate', values=...)", entry)
+        if not _are_distinct(entry["values"]):
             must = "be a list of different numbers in float32, at least one"
-            jc.refuse(f"{where}.values", must, one["values"])
-        _check_key(config, f"{where}.key", one["key"])
+            jc.refuse(f"{where}.values", must, entry["values"])
+        _check_key(config, f"{where}.key", entry["key"])
     keys = varied_keys(config)
     if len(set(keys)) < len(keys):
         raise ValueError(f"config.vary: a key must occur once, got {', '.join(keys)}")
 
 
 def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
-    way = key.split(".")
-    room, *rest = way[2:] or [""] if way[0] == "stages" else way
-    alone = "start a run for each value"
-    if room not in _ROOMS or not rest:
+    """Raise ValueError unless a dotted key is a number that may vary in one program."""
+    path = key.split(".")
+    # The path within a stage's config: stages.1.optim.rate is optim.rate.
+    stage_path = path[2:] or [""] if path[0] == "stages" else path
+    entry, *inner_path = stage_path
+    remedy = "start a run for each value"
+    if entry not in _VARIABLE_ENTRIES or not inner_path:
         raise ValueError(
             f"{where}: only numbers of config.algo and config.optim can differ in "
-            f"one program, got {key!r}; {alone}"
+            f"one program, got {key!r}; {remedy}"
         )
-    if (room, *rest) == ("optim", "average"):
+    if stage_path == ["optim", "average"]:
         raise ValueError(
             f"{where}: {key} cannot differ in one program, which keeps one average "
-            f"for all; {alone}"
+            f"for all; {remedy}"
         )
     try:
-        found = config
-        for name in way:
-            found = found[numerals.whole(name) if isinstance(found, list) else name]
+        value = config
+        for name in path:
+            value = value[numerals.whole(name) if isinstance(value, list) else name]
     except (KeyError, IndexError, TypeError, ValueError):
-        rates = (k for k, v in config["optim"].items() if _is_number(v))
-        known = [f"optim.{k}" for k in rates if k != "average"]
+        names = (name for name, x in config["optim"].items() if _is_number(x))
+        known = [f"optim.{name}" for name in names if name != "average"]
         known += [f"algo.{k}" for k, v in config["algo"].items() if type(v) is float]
         raise ValueError(
             f"{where}: the config has no {key!r}; {jc.suggest(key, known)}; write an "
             "algorithm's default into the config to vary it"
         ) from None
-    if not _is_number(found):
-        raise ValueError(f"{where}: {key} must be a number, got {found!r}")
-    if room == "algo" and type(found) is int:
+    if not _is_number(value):
+        raise ValueError(f"{where}: {key} must be a number, got {value!r}")
+    if entry == "algo" and type(value) is int:
         raise ValueError(
-            f"{where}: {key} is a whole number, {found}, which says what is computed; "
-            f"{alone}, or write {found}.0 if it is a strength"
+            f"{where}: {key} is a whole number, {value}, which changes the program; "
+            f"{remedy}, or write {value}.0 if it is a strength"
         )
 
 
 def member_name(seed: int, folder: str) -> str:
-    """What a seed of the branch in that folder is called, whose own name it has."""
+    """Return the name of a seed of a branch: `3`, or `3, optim.rate=0.1`.
+
+    folder: name of the branch, without "vary/".
+    """
     return ", ".join(filter(None, (str(seed), *folder.split(","))))
 
 
 class Member(NamedTuple):
-    """A seed of a branch: what is trained beside others."""
+    """A seed of a branch, which is trained together with the other members of the run."""
 
     seed: int
     branch: Branch
 
     @property
     def name(self) -> str:
-        """Tells it from the others: `3`, or `3, optim.rate=0.1`."""
+        """The member's name: `3`, or `3, optim.rate=0.1`."""
         return member_name(self.seed, self.branch.name)
 
 
-def members(which: Sequence[int], branches: Sequence[Branch]) -> tuple[Member, ...]:
-    """All seeds of the first branch, then of the next."""
-    return tuple(Member(seed, branch) for branch in branches for seed in which)
+def members(seeds: Sequence[int], branches: Sequence[Branch]) -> tuple[Member, ...]:
+    """Return all seeds of the first branch, then all seeds of the next branch, and so on."""
+    return tuple(Member(seed, branch) for branch in branches for seed in seeds)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
-    """The config of a run, validated and named once."""
+    """The validated config of a run, with its branches and members."""
 
     config: dict[str, Any]
     branches: tuple[Branch, ...]
-    members: tuple[Member, ...]  # What is trained side by side.
+    members: tuple[Member, ...]  # All seeds of all branches.
     name: str
-    command: str = ""  # The arguments that name the config; "": not known.
+    command: str = ""  # The command line's arguments for the config; "": not known.
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
-        """Those of the first branch; others differ in numbers alone."""
+        """The stages of the first branch; other branches differ only in numbers."""
         return self.branches[0].stages
 
     @classmethod
     def from_config(cls, config: "Mapping[str, Any] | RunSpec") -> "RunSpec":
-        """Refuses unknown and missing keys, and values that cannot mean anything.
+        """Return the spec of a config; ValueError for wrong keys and values.
 
-        What names of parts are known is for `setup.check_names` to say.
+        Names of algorithms, models and so on are checked later, by `setup.check_names`.
         """
         if isinstance(config, RunSpec):
             return config
@@ -354,58 +377,74 @@ class RunSpec:
         check_vary(config)
         _check_rollback(config.get("rollback") or {})
         _check_fix(config.get("fix", {}), seeds)
-        found = tuple(branches(config))
-        for stage in (stage for branch in found for stage in branch.stages):
-            for must, fits, keys in _RANGES:
-                for key, value in _entries(stage.config, keys):
-                    if not fits(value):
-                        jc.refuse(f"{stage.where}.{key}", must, value)
-        if (by := config["run"]["evaluate"]) not in ("here", "elsewhere"):
-            jc.refuse("config.run.evaluate", "be here or elsewhere", by)
-        if (norm := config["run"].get("eval_norm", EVAL_NORMS[0])) not in EVAL_NORMS:
+        all_branches = tuple(branches(config))
+        for branch in all_branches:
+            for stage in branch.stages:
+                _check_ranges(stage)
+        evaluate = config["run"]["evaluate"]
+        if evaluate not in ("here", "elsewhere"):
+            jc.refuse("config.run.evaluate", "be here or elsewhere", evaluate)
+        eval_norm = config["run"].get("eval_norm", EVAL_NORMS[0])
+        if eval_norm not in EVAL_NORMS:
             jc.refuse(
-                "config.run.eval_norm", f"be one of {', '.join(EVAL_NORMS)}", norm
+                "config.run.eval_norm", f"be one of {', '.join(EVAL_NORMS)}", eval_norm
             )
         for cadence in ("eval_every", "save_every"):
             _check_duration(f"config.{cadence}", config[cadence])
-        for name in config["tests"]:  # They name folders.
+        for name in config["tests"]:  # The names of test sets are names of folders.
             if name in ("train", "valid"):
                 raise ValueError(
                     f"config.tests: names must not be 'train' or 'valid', got {name!r}; "
                     "give the test set another name"
                 )
             jc.check_folder_name("config.tests: a name", name)
-        everyone = members(config["seeds"], found)
-        return cls(config, found, everyone, jc.run_name(config))
+        return cls(
+            config,
+            all_branches,
+            members=members(config["seeds"], all_branches),
+            name=jc.run_name(config),
+        )
+
+
+def _check_ranges(stage: StageSpec) -> None:
+    """Raise ValueError for a number of a stage that is out of its range."""
+    for must, is_in_range, keys in _RANGES:
+        for key, value in _entries(stage.config, keys):
+            if not is_in_range(value):
+                jc.refuse(f"{stage.where}.{key}", must, value)
 
 
 def _is_seed(value: Any) -> bool:
-    """Whether a random stream can have it: its keys are of 32 bits."""
+    """Return True for whole numbers of 32 bits, as keys of random streams have."""
     return type(value) is int and 0 <= value < 2**32
 
 
 def _is_number(value: Any) -> bool:
-    plain = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return plain and abs(value) < float("inf")
+    """Return True for finite real numbers."""
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_real and abs(value) < float("inf")
 
 
-def _are_different(values: Any) -> bool:
-    """Whether these are a list of numbers that differ in float32, and are finite."""
-    import numpy as np  # Late: --help waits for it nowhere.
+def _are_distinct(values: Any) -> bool:
+    """Return True for a list of at least one finite number, all different in float32."""
+    import numpy as np  # Imported late, so that --help is fast.
 
-    most = float(np.finfo(np.float32).max)
-    fit = isinstance(values, list | tuple) and all(map(_is_number, values))
-    if not fit or any(abs(value) > most for value in values):
+    largest = float(np.finfo(np.float32).max)
+    are_numbers = isinstance(values, list | tuple) and all(map(_is_number, values))
+    if not are_numbers or any(abs(value) > largest for value in values):
         return False
     return 0 < len(values) == len({float(np.float32(value)) for value in values})
 
 
-def _put(tree: Any, path: Sequence[str], value: Any) -> Any:
-    """A copy of the tree with another value at that place."""
+def _replace(tree: Any, path: Sequence[str], value: Any) -> Any:
+    """Return a copy of nested dicts and lists with another value at the path."""
     if not path:
         return value
-    name, *rest = path
+    name, *inner_path = path
     if isinstance(tree, list):
         number = int(name)
-        return [_put(x, rest, value) if i == number else x for i, x in enumerate(tree)]
-    return {**tree, name: _put(tree[name], rest, value)}
+        return [
+            _replace(x, inner_path, value) if i == number else x
+            for i, x in enumerate(tree)
+        ]
+    return {**tree, name: _replace(tree[name], inner_path, value)}

@@ -1,8 +1,8 @@
-"""The seal of a checkpoint: the run whose states it holds.
+"""The seal of a checkpoint: the identity of the run that wrote it.
 
 A checkpoint stores the identity of its run and the identity of the run's data under the
-same checksum as its position. Whoever reads a checkpoint compares them with the run that
-they read it for. Checkpoints written before there were seals have none, and pass.
+same checksum as its position. Readers compare the seal with the run for which they read
+the checkpoint. Checkpoints of older versions have no seal and are accepted.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any
 from jbias import config as jc
 from jbias.runtime import messages
 
-KEY = "run"  # Where a checkpoint's info holds its seal.
+KEY = "run"  # The key of the seal in a checkpoint's info.
 _REMEDY = (
     "move that folder out of the workdir, or restore this run's own, and run the same "
     "command again"
@@ -21,11 +21,11 @@ _REMEDY = (
 
 
 class ForeignError(ValueError):
-    """A whole checkpoint that is not of the run that it is read for."""
+    """The error for an undamaged checkpoint of another run."""
 
 
 def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
-    """Return the error that refuses a checkpoint, and says how it differs."""
+    """Return the error for a checkpoint of another run, with the differing entries."""
     return ForeignError(
         f"checkpoint: {checkpoint} is of another run (checkpoint != this run): "
         f"{messages.join_differences(differing)}; {_REMEDY}"
@@ -33,8 +33,12 @@ def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
 
 
 def check_number(info: Mapping[str, Any], number: int) -> None:
-    """Raise ValueError where a checkpoint's folder is not named after its step."""
-    if (step := info.get("step", number)) != number:
+    """Raise ValueError if a checkpoint's folder is not named after its step.
+
+    info: the checkpoint's info. number: the name of the folder.
+    """
+    step = info.get("step", number)
+    if step != number:
         raise ValueError(
             f"it holds step {step}: a folder renamed or copied; rename it back to {step}"
         )
@@ -43,8 +47,7 @@ def check_number(info: Mapping[str, Any], number: int) -> None:
 def differences(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     """Return the keys in which a checkpoint's config and a run's differ, with values.
 
-    `info` is what the checkpoint stores beside its states. A checkpoint without a seal
-    has no differences.
+    info: the checkpoint's info. A checkpoint without a seal has no differences.
     """
     seal = info.get(KEY)
     return [] if seal is None else jc.diff(seal["config"], config)
@@ -52,11 +55,11 @@ def differences(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]
 
 @dataclasses.dataclass(frozen=True)
 class Seal:
-    """The seal of a run's checkpoints, and the checks of what it is read from.
+    """The seal of a run's checkpoints.
 
-    config: of the run; of it the identity is stored. data: identity of the sets and of the
-    user's own code. members: names of all seeds of all branches. runs: the branches' names
-    in records. last_steps: the last step of each stage.
+    config: the run's config; checkpoints store its identity. data: identity of the data
+    sets and of the user's code. members: names of all seeds of all branches. runs: the
+    branches' names in records. last_steps: the last step of each stage.
     """
 
     config: Mapping[str, Any]
@@ -66,31 +69,34 @@ class Seal:
     last_steps: Sequence[int]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a checkpoint stores."""
+        """Return the seal as a checkpoint stores it."""
         return {"config": jc.identity(self.config), "data": dict(self.data)}
 
     def differences(self, info: Mapping[str, Any]) -> list[str]:
-        """Return how the run of a checkpoint differs from this one: `key: one != other`."""
-        if (seal := info.get(KEY)) is None:
+        """Return the differences of a checkpoint from this run: `key: theirs != ours`."""
+        seal = info.get(KEY)
+        if seal is None:
             return self._differences_without_seal(info)
         config = jc.diff(seal["config"], self.config)
         return config + jc.diff(seal.get("data") or {}, self.data)
 
     def _differences_without_seal(self, info: Mapping[str, Any]) -> list[str]:
-        """Compare seeds and position, which checkpoints have always stored."""
+        """Return differences of seeds and position, which all checkpoints store."""
         stage, step = info.get("stage", 0), info.get("step", 0)
         if stage >= len(self.last_steps):
             return [f"stage: {stage} != {len(self.last_steps) - 1} at most"]
         if step > self.last_steps[stage]:
             return [f"step: {step} != {self.last_steps[stage]} at most"]
-        seen = [info.get("best"), *(info.get("watch") or {}).values()]
+        values = [info.get("best"), *(info.get("watch") or {}).values()]
         seeds = {
-            name for by_seed in seen if isinstance(by_seed, dict) for name in by_seed
+            name for by_seed in values if isinstance(by_seed, dict) for name in by_seed
         }
-        if foreign := sorted(seeds - {*self.members}):
-            return [f"seeds: {', '.join(foreign)} != {', '.join(self.members)}"]
+        foreign_seeds = sorted(seeds - {*self.members})
+        if foreign_seeds:
+            return [f"seeds: {', '.join(foreign_seeds)} != {', '.join(self.members)}"]
         lines = (info.get("records") or "").splitlines()
         runs = {json.loads(line)["run"] for line in lines}
-        if foreign := sorted(runs - {*self.runs}):
-            return [f"run: {', '.join(foreign)} != {', '.join(self.runs)}"]
+        foreign_runs = sorted(runs - {*self.runs})
+        if foreign_runs:
+            return [f"run: {', '.join(foreign_runs)} != {', '.join(self.runs)}"]
         return []

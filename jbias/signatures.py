@@ -25,7 +25,7 @@ _PLAIN: Mapping[str, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """A parameter of a function: its type and its default, each None where unknown."""
+    """A parameter of a function: its type and its default, NoneType and None if unknown."""
 
     kind: type
     default: Any = None
@@ -35,8 +35,8 @@ class Option:
 class Signature:
     """The options of a function.
 
-    is_complete: whether the function takes no further options. A **kwargs, a decorator or
-    the class that a class inherits from may take some.
+    is_complete: False if the function may take further options, by **kwargs, a decorator or
+    a base class.
     """
 
     options: Mapping[str, Option]
@@ -53,10 +53,10 @@ def functions(path: str) -> list[str]:
 
 
 def read(path: str, function: str, *, positional: int = 1) -> Signature:
-    """Return what a function or a class at the top level of a file takes by name.
+    """Return the signature of a function or class at the top level of a file.
 
-    positional: how many arguments come first and are no options, such as the network of an
-    algorithm. A function that is imported, or made by another, has no known options.
+    positional: number of first arguments that are no options, such as the network of an
+    algorithm. A function that is imported, or returned by a function, has no known options.
     """
     node = {node.name: node for node in _definitions(path)}.get(function)
     if node is None:
@@ -86,7 +86,7 @@ def read(path: str, function: str, *, positional: int = 1) -> Signature:
 
 
 def _definitions(path: str) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    """Yield the functions and classes of a file; none where it is no readable Python."""
+    """Yield the functions and classes of a file; none if it is not valid Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -99,7 +99,7 @@ def _definitions(path: str) -> Iterator[ast.FunctionDef | ast.ClassDef]:
 
 
 def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
-    """Return the type that an annotation, else a default, says, and the default."""
+    """Return an option; its type is from the annotation, or else from the default."""
     value = None
     if default is not None:
         with contextlib.suppress(ValueError, TypeError, SyntaxError):
@@ -111,7 +111,7 @@ def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
 
 
 def _name_of_type(annotation: ast.expr | None) -> str:
-    """Return the X of an annotation X, "X", X[...] or X | None; "" of others."""
+    """Return the X of an annotation X, "X", X[...] or X | None; "" for other annotations."""
     match annotation:
         case ast.Name(id=name):
             return name

@@ -1,12 +1,12 @@
-"""Networks of PyTorch to measure, with gradients and with what passes inside.
+"""Measure PyTorch networks, also with gradients and with features of inner modules.
 
     import jbias.torch
 
     model = jbias.torch.wrap(torchvision.models.resnet18(weights="DEFAULT"), size=224)
     jbias.measure(model, "jbias:suites/biases:data=imagenet,root=/data/imagenet")
 
-Needs the extra `torch`, or PyTorch as it is installed already. On a single core, import it
-before jax computes anything.
+Needs PyTorch: an existing installation, or the extra `torch`. On a machine with a single
+core, import this module before jax computes anything.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from torch import nn
 
 from jbias.evals import predictors, preprocessing
 
-# PyTorch answers inside a program of jax, which takes another thread than what waits for
-# it: XLA has as many threads as there are cores, and would wait for ever with one.
+# PyTorch runs in a callback of a JAX program. XLA has one thread per core; a program that
+# waits for a callback in its only thread would wait for ever.
 if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
     os.environ.setdefault("NPROC", "2")
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as usual.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # Of ImageNet's channels.
 Images = Float[Array, "b h w 3"]
 
 
@@ -48,50 +48,53 @@ def wrap(
     sites: Sequence[str] | Mapping[str, str] = (),
     **options: Any,
 ) -> predictors.Predictor:
-    """Return the Predictor of a module that takes (b, 3, h, w) and gives logits.
+    """Return the Predictor of a module that maps images (b, 3, h, w) to logits (b, k).
 
-    It may give an object with `logits`. It is put into evaluation mode, stays on its device,
-    and keeps its precision.
-    mean, std: taken off images in [0, 1], and what they are divided by. Where they are not
-      given, what `preprocess` says; else what the module says, such as timm's
-      `pretrained_cfg` or an attribute of evals.preprocessing.ATTRIBUTES; else ImageNet's.
-      A line says which when it is measured, and where what is given differs from what the
-      module says.
+    The module may also return an object with an attribute `logits`. It is put into
+    evaluation mode, stays on its device, and keeps its precision.
+    mean, std: per-channel mean and standard deviation for normalisation (images in [0, 1]).
+      Default: from `preprocess`; else from the module, such as timm's `pretrained_cfg` or an
+      attribute of evals.preprocessing.ATTRIBUTES; else ImageNet's. A measurement prints
+      their source, and a difference between arguments and the module.
     preprocess: a description of the preprocessing, such as weights.transforms() of
       torchvision or an image processor of transformers; see evals.preprocessing.parse.
-    size: of its images, in pixels; 0 takes any. name: of its folder; by itself the class's.
-    sites: modules inside that can be looked at, as named_modules calls them, or by names of
-      your own; by themselves the parts of its outermost sequences, such as "layer1.0".
-    options: of predictors.Predictor, such as classes. By `version` it is told from the
-      same module with other weights: by itself a digest of these.
+    size: side of the images, in pixels; 0: any. name: of the results' folder; default: the
+      name of the module's class.
+    sites: paths of inner modules (named_modules) whose features can be read, or a mapping
+      from your own names to paths; default: the children of the outermost sequences, such
+      as "layer1.0".
+    options: further options of predictors.Predictor, such as classes. `version` separates
+      results of the same module with other weights; default: a digest of the weights.
+    ValueError for weights that are not finite, and for unknown sites.
     """
     _check_weights(module)
-    inside = _Network(module.eval(), sites)
+    network = _Network(module.eval(), sites)
     digest = hashlib.sha256()
     for key, value in module.state_dict().items():
         digest.update(key.encode())
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
-    given = {"version": digest.hexdigest()[:16], **options}
-    told = _preprocessing(module, preprocess, mean=mean, std=std, size=size)
-    normalise = functools.partial(
-        _normalise, mean=told.values["mean"], std=told.values["std"]
-    )
+    options.setdefault("version", digest.hexdigest()[:16])
+    steps = _preprocessing(module, preprocess, mean=mean, std=std, size=size)
+
+    def normalise(image: Images) -> Images:
+        return _normalise(image, mean=steps.values["mean"], std=steps.values["std"])
+
     return predictors.Predictor(
-        inside.answer,
+        network.predict,
         name=name or type(module).__name__,
-        preprocess=told,
+        preprocess=steps,
         size=size,
-        apply=lambda image: inside.logits(normalise(image)),
-        at=lambda image, site: inside.at(normalise(image), site),
-        net=_Sites(inside, normalise),
-        **given,
+        apply=lambda image: network.logits(normalise(image)),
+        at=lambda image, site: network.at(normalise(image), site),
+        net=_ReadableSites(network, normalise),
+        **options,
     )
 
 
 def _check_weights(module: nn.Module) -> None:
-    """Raise ValueError where a parameter is NaN or infinite, or a buffer is NaN.
+    """Raise ValueError if a parameter is NaN or infinite, or a buffer is NaN.
 
-    Buffers may hold masks of -inf.
+    Buffers may be masks with -inf.
     """
     numbers = [(name, x, torch.isfinite) for name, x in module.named_parameters()]
     numbers += [(name, x, lambda x: ~x.isnan()) for name, x in module.named_buffers()]
@@ -107,32 +110,37 @@ def _check_weights(module: nn.Module) -> None:
 def _preprocessing(
     module: nn.Module, preprocess: Any, *, mean, std, size: int
 ) -> preprocessing.Preprocessing:
-    """Return what is done to a module's images: as the caller says, else as it says."""
+    """Return the preprocessing of a module's images, from the arguments or the module.
+
+    Arguments as for `wrap`.
+    """
     if preprocess is None:
-        said = preprocessing.read(module)
+        described = preprocessing.read(module)
     else:
-        said = preprocessing.parse(preprocess)
-    if not {"mean", "std"} & said.values.keys() and _is_torchvision(module):
+        described = preprocessing.parse(preprocess)
+    if not {"mean", "std"} & described.values.keys() and _is_torchvision(module):
         origin = "ImageNet's, as of all classifiers of torchvision"
         published = {"mean": MEAN, "std": STD}
-        said = preprocessing.Preprocessing(
-            values={**said.values, **published},
-            origins={**said.origins, **dict.fromkeys(published, origin)},
-            others=said.others,
+        described = preprocessing.Preprocessing(
+            values={**described.values, **published},
+            origins={**described.origins, **dict.fromkeys(published, origin)},
+            others=described.others,
         )
     explicit = {"mean": mean, "std": std, "size": size or None}
-    return preprocessing.resolve(said, explicit, {"mean": MEAN, "std": STD})
+    return preprocessing.resolve(described, explicit, {"mean": MEAN, "std": STD})
 
 
 def _is_torchvision(module: nn.Module) -> bool:
+    """Return True if torchvision defines the module's class."""
     return type(module).__module__.startswith("torchvision.models.")
 
 
 class ZeroShot(nn.Module):
-    """Classifies images by the texts that they are nearest to, as CLIP does.
+    """A classifier of images by their similarity to texts, as in CLIP.
 
-    encode: images -> (b, d), a module or a module's method. texts: (k, d), one a class. The logits are scale times the
-    cosines. Source: Radford et al., ICML 2021, https://arxiv.org/abs/2103.00020.
+    encode: a module, or a method of a module, that maps images to embeddings (b, d).
+    texts: embeddings (k, d) of one text per class. The logits are scale * cosine similarity.
+    Source: Radford et al., ICML 2021, https://arxiv.org/abs/2103.00020.
     """
 
     def __init__(
@@ -144,138 +152,173 @@ class ZeroShot(nn.Module):
     ):
         super().__init__()
         self.encode, self.scale = encode, scale
-        if inspect.ismethod(encode):  # Its weights and parts are this one's.
+        # Registers the encoder's weights. Digests of weights include this attribute's name.
+        if inspect.ismethod(encode):
             self.of = encode.__self__
         self.register_buffer("texts", nn.functional.normalize(texts.detach(), dim=-1))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        seen = self.encode(images)
-        seen = seen.pooler_output if hasattr(seen, "pooler_output") else seen
-        seen = nn.functional.normalize(seen, dim=-1)
-        return self.scale * seen @ self.texts.T.to(seen)
+        """Return the logits (b, k) of images (b, 3, h, w)."""
+        encoded = self.encode(images)
+        if hasattr(encoded, "pooler_output"):
+            encoded = encoded.pooler_output
+        encoded = nn.functional.normalize(encoded, dim=-1)
+        return self.scale * encoded @ self.texts.T.to(encoded)
 
 
 def _normalise(image: Images, mean, std) -> Images:
+    """Return (image - mean) / std, in float32."""
     mean, std = (jnp.broadcast_to(jnp.float32(x), image.shape) for x in (mean, std))
     return (image - mean) / std
 
 
 class _Network:
-    """A module asked by JAX; images are normalised, with channels last."""
+    """A PyTorch module as functions of JAX; images are normalised, with channels last."""
 
     def __init__(self, module: nn.Module, sites: Sequence[str] | Mapping[str, str]):
         self.module, self._lock = module, threading.Lock()
-        named = sites if isinstance(sites, Mapping) else {x: x for x in sites}
+        paths = sites
+        if not isinstance(sites, Mapping):
+            paths = {path: path for path in sites}
         self._modules = dict(module.named_modules())
-        for path in named.values():
+        for path in paths.values():
             if path not in self._modules:
                 known = ", ".join(x for x in self._modules if x and x.count(".") < 2)
                 raise ValueError(f"sites: no module {path!r}; there are {known}")
-        self._named = dict(named) or {x: x for x in _parts(module)}
+        # Path of the module of each site.
+        self._paths = dict(paths) or {path: path for path in _default_sites(module)}
         self._shapes = functools.cache(self._run_shapes)
-        self.logits = _differentiable(self, ())
+        self._logits_and_sites = _differentiable(self, ())
 
-    def answer(self, images: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
-        """The module's own logits."""
+    def logits(self, image: Images) -> Array:
+        """Return the logits; JAX can differentiate this function."""
+        return self._logits_and_sites(image)[0]
+
+    def predict(self, images: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
+        """Return the module's logits, without a JAX program."""
         with self._lock, torch.no_grad():
             return _to_numpy(self._forward(self._tensor(images)))
 
     def _tensor(self, images: Any) -> torch.Tensor:
+        """Return images (b, h, w, 3) as the module's input (b, 3, h, w)."""
         weight = next(self.module.parameters(), torch.zeros(()))
         image = torch.from_numpy(np.array(images, np.float32))
         image = image.permute(0, 3, 1, 2).contiguous()
         return image.to(weight.device, weight.dtype)
 
     def _forward(self, image: torch.Tensor) -> torch.Tensor:
-        found = self.module(image)
-        return found.logits if hasattr(found, "logits") else found
+        """Return the module's logits."""
+        output = self.module(image)
+        return output.logits if hasattr(output, "logits") else output
 
     def run(
         self, image: torch.Tensor, sites: Sequence[str]
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Logits, and what passes sites, as PyTorch has it; each site once."""
-        seen: dict[str, torch.Tensor] = {}
+        """Return the logits, and the features of each site in PyTorch's layout.
 
-        def note(site, module, given, found):
-            x = found[0] if isinstance(found, tuple) else found
-            if not isinstance(x, torch.Tensor) or x.ndim not in (3, 4) or site in seen:
+        The features of a module that runs several times are those of the first time.
+        """
+        features: dict[str, torch.Tensor] = {}
+
+        def save_output(site, module, inputs, output):
+            x = output[0] if isinstance(output, tuple) else output
+            is_map = isinstance(x, torch.Tensor) and x.ndim in (3, 4)
+            if not is_map or site in features:
                 return None
-            seen[site] = x  # A copy goes on, which may be changed in its place.
-            return (x.clone(), *found[1:]) if isinstance(found, tuple) else x.clone()
+            features[site] = x
+            # The network continues with a copy, as it may change the array in place.
+            return (x.clone(), *output[1:]) if isinstance(output, tuple) else x.clone()
 
         with contextlib.ExitStack() as stack:
             for site in sites:
-                hook = functools.partial(note, site)
-                of = self._modules[self._named[site]]
-                stack.callback(of.register_forward_hook(hook).remove)
-            return self._forward(image), seen
+                hook = functools.partial(save_output, site)
+                module = self._modules[self._paths[site]]
+                stack.callback(module.register_forward_hook(hook).remove)
+            return self._forward(image), features
 
     def _run_shapes(self, side: int) -> tuple[int, dict[str, tuple[int, ...]]]:
+        """Return the number of classes, and the shape of each site's features.
+
+        side: of the images, in pixels. Sites without feature maps or tokens are left out.
+        """
         with self._lock, torch.no_grad():
             image = self._tensor(np.zeros((1, side, side, 3)))
-            logits, seen = self.run(image, tuple(self._named))
-        return logits.shape[1], {k: _channels_last(x).shape for k, x in seen.items()}
+            logits, features = self.run(image, tuple(self._paths))
+        shapes = {site: _channels_last(x).shape for site, x in features.items()}
+        return logits.shape[1], shapes
 
-    def shapes(self, image: Any, sites: Sequence[str]) -> tuple:
-        """Of logits and of sites, without running the images."""
+    def shapes(
+        self, image: Any, sites: Sequence[str]
+    ) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Return the shapes of the images' logits and of the features of each site."""
         count, shapes = self._shapes(image.shape[1])
         for site in sites:
             if site not in shapes:
                 known = ", ".join(shapes)
                 raise ValueError(f"torch: site must be of {known}, got {site!r}")
-        every = [(count,), *(shapes[site][1:] for site in sites)]
-        return tuple(jax.ShapeDtypeStruct((len(image), *x), np.float32) for x in every)
+        row_shapes = [(count,), *(shapes[site][1:] for site in sites)]
+        return tuple(
+            jax.ShapeDtypeStruct((len(image), *shape), np.float32)
+            for shape in row_shapes
+        )
 
     def sites(self, side: int) -> tuple[str, ...]:
-        """Those through which maps or tokens pass, in that order."""
+        """Return the sites that have feature maps or tokens, in the order of computation."""
         return tuple(self._shapes(side)[1])
 
     @contextlib.contextmanager
     def graph(self, image: Any, sites: Sequence[str]) -> Iterator[tuple]:
-        """The images, and logits and sites that gradients lead back from."""
+        """Yield (images, logits, list of the sites' features), connected for autograd."""
         with self._lock, torch.enable_grad():
             x = self._tensor(image).requires_grad_()
-            logits, seen = self.run(x, sites)
-            yield x, logits, [seen[site] for site in sites]
+            logits, features = self.run(x, sites)
+            yield x, logits, [features[site] for site in sites]
 
     def at(self, image: Images, site: str) -> tuple[Array, Array]:
-        """What passes a site, and the gradient there of each image's largest logit."""
+        """Return a site's features, and the gradient of each image's largest logit there."""
         shape = self.shapes(image, (site,))[1]
 
-        def look(image):
-            with self.graph(image, (site,)) as (_, logits, (seen,)):
-                (gradient,) = torch.autograd.grad(logits.max(-1).values.sum(), seen)
-                return tuple(_to_numpy(_channels_last(x)) for x in (seen, gradient))
+        def compute(image):
+            with self.graph(image, (site,)) as (_, logits, (features,)):
+                (gradient,) = torch.autograd.grad(logits.max(-1).values.sum(), features)
+                return tuple(_to_numpy(_channels_last(x)) for x in (features, gradient))
 
-        return jax.pure_callback(look, (shape, shape), image)
+        return jax.pure_callback(compute, (shape, shape), image)
 
 
-class _Sites:
-    """What models.taps.Readable asks for."""
+class _ReadableSites:
+    """A network whose features of all sites can be read; see models.taps.Readable."""
 
     def __init__(self, network: _Network, normalise: Callable[[Images], Images]):
         self._network, self._normalise = network, normalise
         self._read = functools.cache(functools.partial(_differentiable, network))
 
     def sites(self, side: int) -> tuple[str, ...]:
+        """Return the sites that have feature maps or tokens; side: in pixels."""
         return self._network.sites(side)
 
     def read(self, image: Images) -> tuple[Array, dict[str, Array]]:
+        """Return the logits of images in [0, 1], and the features of each site."""
         names = self.sites(image.shape[1])
-        logits, *seen = self._read(names)(self._normalise(image), whole=True)
-        return logits, dict(zip(names, seen, strict=True))
+        logits, *features = self._read(names)(self._normalise(image))
+        return logits, dict(zip(names, features, strict=True))
 
 
-def _differentiable(network: _Network, sites: tuple[str, ...]) -> Callable:
-    """Logits and sites as a function that JAX differentiates, by PyTorch's autograd."""
+def _differentiable(
+    network: _Network, sites: tuple[str, ...]
+) -> Callable[[Images], tuple[Array, ...]]:
+    """Return a function from images to logits and the sites' features.
+
+    JAX can differentiate the function; PyTorch's autograd computes the gradients.
+    """
 
     @jax.custom_vjp
     def call(image):
         def forward(image):
             with network._lock, torch.no_grad():
-                logits, seen = network.run(network._tensor(image), sites)
-            seen = [_channels_last(seen[site]) for site in sites]
-            return tuple(_to_numpy(x) for x in (logits, *seen))
+                logits, features = network.run(network._tensor(image), sites)
+            site_features = [_channels_last(features[site]) for site in sites]
+            return tuple(_to_numpy(x) for x in (logits, *site_features))
 
         return jax.pure_callback(forward, network.shapes(image, sites), image)
 
@@ -284,41 +327,50 @@ def _differentiable(network: _Network, sites: tuple[str, ...]) -> Callable:
 
     def pull(image, gradients):
         def backward(image, gradients):
-            with network.graph(image, sites) as (x, logits, seen):
-                values = [logits, *map(_channels_last, seen)]
-                pairs = zip(gradients, values)
-                given = [torch.from_numpy(np.array(g)).to(v) for g, v in pairs]
-                (found,) = torch.autograd.grad(values, x, given)
-            return _to_numpy(found.permute(0, 2, 3, 1))
+            with network.graph(image, sites) as (x, logits, features):
+                outputs = [logits, *map(_channels_last, features)]
+                output_gradients = [
+                    torch.from_numpy(np.array(gradient)).to(output)
+                    for gradient, output in zip(gradients, outputs)
+                ]
+                (image_gradient,) = torch.autograd.grad(outputs, x, output_gradients)
+            return _to_numpy(image_gradient.permute(0, 2, 3, 1))
 
         shape = jax.ShapeDtypeStruct(image.shape, np.float32)
         return (jax.pure_callback(backward, shape, image, gradients),)
 
     call.defvjp(keep, pull)
-    return lambda image, whole=False: call(image) if whole else call(image)[0]
+    return call
 
 
-def _parts(module: nn.Module, path: str = "") -> Iterator[str]:
-    """The parts of the outermost sequences; of a network without any, its children."""
+def _default_sites(module: nn.Module, path: str = "") -> Iterator[str]:
+    """Yield paths of the children of the outermost sequences, else of the module.
+
+    path: of the module in the network.
+    """
     children = {f"{path}.{k}".strip("."): x for k, x in module.named_children()}
-    listed = isinstance(module, nn.Sequential | nn.ModuleList)
+    is_sequence = isinstance(module, nn.Sequential | nn.ModuleList)
     for name, child in children.items():
-        inner = [] if listed else list(_parts(child, name))
-        yield from inner or ([name] if listed or not path else [])
+        inner_sites = [] if is_sequence else list(_default_sites(child, name))
+        yield from inner_sites or ([name] if is_sequence or not path else [])
 
 
 def _channels_last(x: torch.Tensor) -> torch.Tensor:
-    """Maps (b, h, w, c) of (b, c, h, w); tokens as maps, or (b, 1, n, c) beside a class's.
+    """Return features as (b, h, w, c): maps (b, c, h, w), or tokens (b, n, c).
 
-    Maps that are square in their middle axes and not in their last have channels last.
+    Tokens become square maps if n is a square, else (b, 1, n, c), as with a class token.
+    Maps with equal axes 1 and 2, and another length of axis 3, have channels last already.
     """
     if x.ndim == 3:
-        side = math.isqrt(x.shape[1])
-        rows = (side, side) if side**2 == x.shape[1] > 1 else (1, x.shape[1])
-        return x.reshape(len(x), *rows, x.shape[2])
-    last = x.shape[1] == x.shape[2] != x.shape[3]
-    return x if last else x.permute(0, 2, 3, 1)
+        num_tokens = x.shape[1]
+        side = math.isqrt(num_tokens)
+        is_square = side**2 == num_tokens > 1
+        height, width = (side, side) if is_square else (1, num_tokens)
+        return x.reshape(len(x), height, width, x.shape[2])
+    has_channels_last = x.shape[1] == x.shape[2] != x.shape[3]
+    return x if has_channels_last else x.permute(0, 2, 3, 1)
 
 
 def _to_numpy(x: torch.Tensor) -> np.ndarray:
+    """Return a tensor as a float32 array on the host."""
     return x.detach().float().cpu().contiguous().numpy()

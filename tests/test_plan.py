@@ -140,12 +140,14 @@ def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
     """Nothing but the usual one is compiled."""
     compiled = []
 
-    def compile_by(asked, name, devices, planned, free):
+    def compile_with(request, name, *, devices, built_stages, free):
         compiled.append(name)
         fits = [memory.Fit(2, 2, 0, 0)]
-        return run_estimates.CompiledStages(devices, planned, fits, [{}], free, name)
+        return run_estimates.CompiledStages(
+            devices, built_stages, fits, [{}], free, name
+        )
 
-    monkeypatch.setattr(run_estimates, "_compile_by", compile_by)
+    monkeypatch.setattr(run_estimates, "_compile_with", compile_with)
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
     monkeypatch.setattr(autotune.xla, "platform", lambda: platform)
     config = jc.to_dict(jc.load("jbias:erm:smoke,model=cnn,seeds=2", flag="config"))
@@ -310,7 +312,7 @@ def test_what_was_measured_is_of_the_last_devices(
 
 
 def test_a_gpu_offers_what_jax_takes_of_it(monkeypatch):
-    old, new = run_estimates._FRACTIONS[::-1]
+    old, new = run_estimates._GPU_SHARE_VARIABLES[::-1]
     for name in (old, new):
         monkeypatch.delenv(name, raising=False)
     assert run_estimates._gpu_share() == 0.75
@@ -379,7 +381,7 @@ def test_every_line_of_a_plan_says_what_it_means(strategy, estimate):
     assert {len(row) for row in rows} == {3}
     assert all(len(row[2]) > 10 and "{}" not in row[2] for row in rows)
     assert {row[0].strip() for row in rows} == plan._MEANINGS.keys()
-    assert ("money", "0.0012 at 1.2 a device hour") in [row[:2] for row in rows]
+    assert ("money", "0.0012 at 1.2 per device hour") in [row[:2] for row in rows]
     text = plan._page_text(told)
     assert text[-1] == "note: a note" and max(map(len, text)) < 145
 
