@@ -1,7 +1,7 @@
 """Figures of a report, as functions of arrays and frames, without global state.
 
-Rows keep their height and names their room, so a figure of many algorithms grows; the
-page scrolls it. Lengths are in inches.
+Rows have a fixed height, so a figure with many algorithms is tall; the page scrolls such a
+figure. Lengths are in inches.
 """
 
 import io
@@ -34,16 +34,24 @@ from matplotlib.backends import backend_agg
 from jbias.report import tables
 
 Figure = mpl_figure.Figure
-# Replaced by the page's own colours where a figure stands in the page.
+# Colours of text and of lines; in a page, they become the colours of the page.
 INK, FAINT = "#1c2128", "#d0d5db"
-COLOURS = ("#3b7fd1", "#dd7a12", "#2a9d6a", "#c94f7c")
-COLOURS += ("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f")
-ROW, LETTER = 0.27, 0.078
-_HOVER = "hover:"  # In an address: words that a mark shows on hover.
-_HOVERED = 1200  # Points of a figure that show words; more make a page heavy.
-PHONE = 3.4  # What a phone shows side by side.
-PAGE = 11.5  # What a page of 1280 pixels shows side by side.
-SMALL = 8.5  # Points: 11 pixels on a page, where it is not scaled.
+COLOURS = (
+    "#3b7fd1",
+    "#dd7a12",
+    "#2a9d6a",
+    "#c94f7c",
+    "#8a63d2",
+    "#1aa0b0",
+    "#a9782a",
+    "#d1493f",
+)
+ROW, LETTER = 0.27, 0.078  # Height of a row, width of a letter.
+_HOVER = "hover:"  # Start of a link's address that holds the text shown on hover.
+_MAX_HOVER = 1200  # Marks of a figure with text on hover; more make the page heavy.
+PHONE = 3.4  # Width of a phone.
+PAGE = 11.5  # Width of a page of 1280 pixels.
+SMALL = 8.5  # Font size in points: 11 pixels on a page without scaling.
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _DEPTHS = ["white", COLOURS[0], "#123a66"]
@@ -54,22 +62,22 @@ STYLE = types.MappingProxyType(_FONT | _SVG)
 
 
 def style_of(i: int) -> dict:
-    """Gives the i-th algorithm's colour and dash; both repeat late."""
+    """Return the colour and line style of the i-th algorithm, as arguments of matplotlib."""
     dash = DASHES[i // len(COLOURS) % len(DASHES)]
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": dash}
 
 
 def styles(names: Iterable[str]) -> dict[str, dict]:
-    """Gives each name's colour and dash."""
+    """Return `style_of` for each name, by name."""
     return {name: style_of(i) for i, name in enumerate(names)}
 
 
 def to_svg(fig: Figure) -> str:
-    """Gives SVG without dates, the same for the same figure."""
-    nothing = ("Creator", "Date", "Format", "Type")
-    svg = _saved(fig, "svg", nothing, transparent=True).decode()
-    # A mark with words is drawn as a link; what a pointer shows is a title.
-    # An address with a double quote stands in single ones.
+    """Return the figure as SVG without dates: equal figures give equal text."""
+    omitted = ("Creator", "Date", "Format", "Type")
+    svg = _saved(fig, "svg", omitted, transparent=True).decode()
+    # matplotlib draws a mark with text as a link; browsers show the text of a title on hover.
+    # matplotlib puts an address that contains double quotes in single quotes.
     for quote in ('"', "'"):
         titled = rf"<a xlink:href={quote}{_HOVER}([^{quote}]*){quote}[^>]*>"
         svg = re.sub(titled, r'<g pointer-events="all"><title>\1</title>', svg)
@@ -79,33 +87,39 @@ def to_svg(fig: Figure) -> str:
 def hover_boxes(
     axes, boxes: Sequence[tuple[float, float, float, float]], words: Sequence[str]
 ) -> None:
-    """Add rectangles (x, y, width, height) that are not seen and show words on hover.
+    """Add invisible rectangles (x, y, width, height) that show a text on hover.
 
-    Only SVG has the words; the other forms show nothing.
+    words: the text of each rectangle. Only SVG has these texts.
     """
-    shapes = [patches.Rectangle(box[:2], *box[2:]) for box in boxes]
+    shapes = [patches.Rectangle((x, y), width, height) for x, y, width, height in boxes]
     _add_hover(axes, collections.PatchCollection(shapes), words)
 
 
 def hover_points(
-    axes, x: Sequence[float], y: Sequence[float], words: Sequence[str], **where: Any
+    axes,
+    x: Sequence[float],
+    y: Sequence[float],
+    words: Sequence[str],
+    *,
+    transform: transforms.Transform | None = None,
 ) -> None:
-    """Add discs at points that are not seen and show words on hover, as `hover_boxes`.
+    """Add invisible discs at points (x, y) that show a text on hover, as `hover_boxes`.
 
-    where: `transform`, the coordinates of the points, those of the data by default.
+    transform: coordinate system of the points; None for the coordinates of the data.
     """
     offsets = np.stack([np.asarray(x, float), np.asarray(y, float)], axis=1)
     marks = collections.PathCollection(
         [paths.Path.unit_circle()],
         [60.0],  # Square points: 10 pixels across on a page.
         offsets=offsets,
-        offset_transform=where.get("transform", axes.transData),
+        offset_transform=transform or axes.transData,
     )
     marks.set_transform(transforms.IdentityTransform())
     _add_hover(axes, marks, words)
 
 
 def _add_hover(axes, marks: collections.Collection, words: Sequence[str]) -> None:
+    """Add marks to axes as invisible links with a text each, without effect on the limits."""
     marks.set(facecolor=(0, 0, 0, 0), edgecolor=(0, 0, 0, 0), linewidth=0, zorder=9)
     marks.set_urls([f"{_HOVER}{text}" for text in words])
     marks.set_in_layout(False)
@@ -113,42 +127,49 @@ def _add_hover(axes, marks: collections.Collection, words: Sequence[str]) -> Non
 
 
 def to_pdf(fig: Figure) -> bytes:
+    """Return the figure as PDF without a date."""
     return _saved(fig, "pdf", ["CreationDate"])
 
 
 def to_png(fig: Figure) -> bytes:
-    """Gives pixels on white, for slides."""
+    """Return the figure as PNG on white, for slides."""
     return _saved(fig, "png", ["Software"], dpi=200, facecolor="white")
 
 
-def _saved(fig: Figure, form: str, nothing: Sequence[str], **how) -> bytes:
-    """Gives a file, in which `nothing` names what is not said of how it was made."""
-    out, metadata = io.BytesIO(), dict.fromkeys(nothing)
+def _saved(fig: Figure, form: str, omitted: Sequence[str], **options) -> bytes:
+    """Return the figure as a file of format `form`.
+
+    omitted: names of metadata to leave out. options: further arguments of `savefig`.
+    """
+    out, metadata = io.BytesIO(), dict.fromkeys(omitted)
     with mpl.rc_context(dict(STYLE)):
-        fig.savefig(out, format=form, metadata=metadata, **how)
+        fig.savefig(out, format=form, metadata=metadata, **options)
     return out.getvalue()
 
 
 def inline(
-    svg: str, title: str, *, name: str = "", told: str = ""
+    svg: str, title: str, *, name: str = "", description: str = ""
 ) -> markupsafe.Markup:
-    """Makes an SVG part of a page: text in the page's colour, named for readers.
+    """Return an SVG as a part of a page, with text in the page's colour.
 
-    `title` and `told`, what it shows, are words; `name` is the figure's alone.
+    title, description: texts for screen readers. name: unique name of the figure on the page
+    (default: the title).
     """
     svg = svg[svg.index("<svg") :]
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--line)")
-    # Glyphs and clips of several figures would share their names otherwise.
-    prefix = "f" + re.sub(r"\W", lambda m: f"_{ord(m[0]):x}_", name or title) + "-"
+    # Without the prefix, glyphs and clips of several figures would have equal ids.
+    encode = lambda match: f"_{ord(match[0]):x}_"
+    prefix = "f" + re.sub(r"\W", encode, name or title) + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
     end = svg.index(">") + 1
     width = re.search(r'\bwidth="([\d.]+pt)"', svg)[1]
-    title, told = markupsafe.escape(title), markupsafe.escape(told)
-    # The browser shows a title where the pointer rests, so it is short.
-    named = f"{svg[:end]}<title>{title}</title><desc>{told}</desc>{svg[end:]}"
-    mark = f'<svg role="img" aria-label="{title}" style="--natural:{width}"'
-    return markupsafe.Markup(named.replace("<svg", mark, 1))
+    title, description = markupsafe.escape(title), markupsafe.escape(description)
+    # Browsers show the title on hover, so it is short.
+    texts = f"<title>{title}</title><desc>{description}</desc>"
+    tag = f'<svg role="img" aria-label="{title}" style="--natural:{width}"'
+    described = f"{svg[:end]}{texts}{svg[end:]}"
+    return markupsafe.Markup(described.replace("<svg", tag, 1))
 
 
 def critical_difference(
@@ -160,78 +181,113 @@ def critical_difference(
     alpha: float,
     colours: Sequence[str],
 ) -> Figure:
-    """Draw Demsar's diagram: mean ranks on an axis, bars under it join what does not differ.
+    """Return Demsar's diagram: mean ranks on an axis; bars join algorithms that do not differ.
 
     The best rank is on the left. The better half of the algorithms has its names on the
     left, the best on top; the other half on the right, the worst on top. The bar above the
     axis is as long as the critical difference. Source: Demsar, JMLR 2006, figure 1.
+
+    cliques: indices of the algorithms that a bar joins. difference: the critical difference.
+    colours: one per algorithm.
     """
-    k, line, gap = len(names), 0.16, 0.07
+    k, line_height, gap = len(names), 0.16, 0.07
     order = [int(i) for i in np.argsort(ranks, kind="stable")]
     half = math.ceil(k / 2)
     sides = order[:half], order[half:][::-1]
-    broken = [textwrap.wrap(name, 26) or [""] for name in plain(names)]
-    rooms = [
-        LETTER * max((len(part) for i in side for part in broken[i]), default=0) + 0.6
+    name_lines = [textwrap.wrap(name, 26) or [""] for name in plain(names)]
+    side_widths = [
+        LETTER * max((len(line) for i in side for line in name_lines[i]), default=0)
+        + 0.6
         for side in sides
     ]
-    left, length = rooms[0] + 0.1, max(5.0, 8.6 - sum(rooms))
+    left, length = side_widths[0] + 0.1, max(5.0, 8.6 - sum(side_widths))
     right = left + length
-    ends = [(min(ranks[list(some)]), max(ranks[list(some)])) for some in cliques]
-    lanes = _lanes(sorted(ends))
-    rows = [[line * len(broken[i]) + gap for i in side] for side in sides]
-    under = 0.12 + 0.1 * len(lanes) + 0.08
-    height = 0.75 + under + max(map(sum, rows)) + 0.05
-    fig, axes = canvas(right + rooms[1] + 0.1, height)
+    clique_ranks = [ranks[list(clique)] for clique in cliques]
+    spans = [(min(members), max(members)) for members in clique_ranks]
+    lanes = _lanes(sorted(spans))
+    row_heights = [
+        line_height * len(lines_of_name) + gap for lines_of_name in name_lines
+    ]
+    side_height = max(sum(row_heights[i] for i in side) for side in sides)
+    bars_height = 0.12 + 0.1 * len(lanes) + 0.08
+    height = 0.75 + bars_height + side_height + 0.05
+    fig, axes = canvas(right + side_widths[1] + 0.1, height)
     top = height - 0.75
 
-    def place(rank):
+    def x_of(rank):
         return left + (rank - 1) / (k - 1) * length
 
-    _difference_bar(axes, (place(1), top + 0.45), length, difference, k=k, alpha=alpha)
+    _difference_bar(axes, (x_of(1), top + 0.45), length, difference, k=k, alpha=alpha)
     axes.plot([left, right], [top] * 2, color=INK, linewidth=1.2)
     step = math.ceil(0.24 * (k - 1) / length)
     for rank in range(1, k + 1):
-        axes.plot([place(rank)] * 2, [top, top + 0.06], color=INK, linewidth=1)
+        axes.plot([x_of(rank)] * 2, [top, top + 0.06], color=INK, linewidth=1)
         if (rank - 1) % step == 0:
-            where = {"ha": "center", "va": "bottom"}
-            axes.text(place(rank), top + 0.09, str(rank), **where, **ink(9))
-    for i, bars in enumerate(lanes):
+            axes.text(
+                x_of(rank), top + 0.09, str(rank), ha="center", va="bottom", **ink(9)
+            )
+    for i, lane in enumerate(lanes):
         y = top - 0.12 - 0.1 * i
-        for low, high in bars:
-            look = {"linewidth": 3.6, "solid_capstyle": "round"}
-            axes.plot([place(low), place(high)], [y] * 2, color=INK, **look)
-    for group, (low, high) in zip(cliques, ends, strict=True):
-        alike = ", ".join(plain(names[i] for i in group))
-        y = top - 0.12 - 0.1 * next(i for i, x in enumerate(lanes) if (low, high) in x)
-        box = place(low) - 0.04, y - 0.04, place(high) - place(low) + 0.08, 0.08
-        hover_boxes(axes, [box], [f"not significantly different: {alike}"])
+        for low, high in lane:
+            axes.plot(
+                [x_of(low), x_of(high)],
+                [y] * 2,
+                color=INK,
+                linewidth=3.6,
+                solid_capstyle="round",
+            )
+    for clique, span in zip(cliques, spans, strict=True):
+        low, high = span
+        clique_names = ", ".join(plain(names[i] for i in clique))
+        lane_number = next(i for i, lane in enumerate(lanes) if span in lane)
+        y = top - 0.12 - 0.1 * lane_number
+        box = x_of(low) - 0.04, y - 0.04, x_of(high) - x_of(low) + 0.08, 0.08
+        hover_boxes(axes, [box], [f"not significantly different: {clique_names}"])
     for side, outer, sign in zip(sides, (left, right), (-1, 1), strict=True):
-        y = top - under
-        for member in side:
-            tall = line * len(broken[member]) + gap
-            middle, x = y - tall / 2, place(ranks[member])
-            look = {"color": colours[member], "linewidth": 1.1}
-            axes.plot([x, x, outer + 0.04 * sign], [top, middle, middle], **look)
-            axes.plot(x, top, "o", color=colours[member], markersize=4.5)
-            where = {"ha": "right" if sign < 0 else "left", "va": "center"}
-            mean = f"{ranks[member]:.2f}"
-            axes.text(outer + 0.1 * sign, middle, mean, **where, **ink(9))
-            name = "\n".join(broken[member])
-            axes.text(outer + 0.56 * sign, middle, name, **where, **ink(9))
-            words = f"{plain([names[member]])[0]}: mean rank {ranks[member]:.3f}"
-            edge = outer + sign * (rooms[sign > 0] - 0.05)
-            boxes = [(min(x, edge), middle - tall / 2, abs(edge - x), tall)]
-            boxes.append((x - 0.06, top - 0.06, 0.12, 0.12))
-            hover_boxes(axes, boxes, [words] * 2)
-            y -= tall
+        y = top - bars_height
+        edge = outer + sign * (side_widths[sign > 0] - 0.05)
+        alignment = "right" if sign < 0 else "left"
+        for i in side:
+            row_height = row_heights[i]
+            middle, x = y - row_height / 2, x_of(ranks[i])
+            axes.plot(
+                [x, x, outer + 0.04 * sign],
+                [top, middle, middle],
+                color=colours[i],
+                linewidth=1.1,
+            )
+            axes.plot(x, top, "o", color=colours[i], markersize=4.5)
+            mean_rank = f"{ranks[i]:.2f}"
+            name = "\n".join(name_lines[i])
+            for distance, text_of_row in ((0.1, mean_rank), (0.56, name)):
+                axes.text(
+                    outer + distance * sign,
+                    middle,
+                    text_of_row,
+                    ha=alignment,
+                    va="center",
+                    **ink(9),
+                )
+            words = f"{plain([names[i]])[0]}: mean rank {ranks[i]:.3f}"
+            name_box = (
+                min(x, edge),
+                middle - row_height / 2,
+                abs(edge - x),
+                row_height,
+            )
+            dot_box = (x - 0.06, top - 0.06, 0.12, 0.12)
+            hover_boxes(axes, [name_box, dot_box], [words] * 2)
+            y -= row_height
     return literal(fig)
 
 
 def _difference_bar(
     axes, start: tuple[float, float], length: float, difference: float, *, k: int, alpha
 ) -> None:
-    """Draw the critical difference of k mean ranks as a bar that begins at `start`."""
+    """Draw the critical difference of k mean ranks as a bar.
+
+    start: left end of the bar as (x, y). length: length of the axis of ranks 1 to k.
+    """
     x, y = start
     words = f"CD = {difference:.2f} (α = {alpha:g})"
     if difference > k - 1:
@@ -242,7 +298,7 @@ def _difference_bar(
 
 
 def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Gives spans, in order, lanes in each of which they lie apart."""
+    """Return the spans (low, high), which are sorted, in lanes without overlaps."""
     lanes: list[list[tuple[float, float]]] = []
     for low, high in spans:
         free = [lane for lane in lanes if lane[-1][1] + 0.5 < low]
@@ -258,59 +314,75 @@ def curves(
     labels: tuple[str, str],
     *,
     finish: Callable[[Any, pd.DataFrame], None] = lambda axes, rows: None,
-    **cells,
+    **options,
 ) -> Figure:
-    """Draws lines of tidy numbers, a panel a value of "panel", a line a value of "line".
+    """Return curves, with a panel per value of "panel" and a curve per value of "line".
 
-    frame: panel, line, x, value and, where lines have bands, std or low and high. looks: of
-    lines, in the order of the legend. labels: of the axes x and y. finish: what else is done
-    to axes with the rows of their panel. cells: as `grid` takes them.
+    frame: columns panel, line, x, value and, for curves with bands, std or low and high.
+    looks: style by curve, in the order of the legend. labels: of the axes x and y. finish:
+    function that changes axes, given the rows of their panel. options: arguments of `grid`.
     """
     if "std" in frame:
-        ends = {"low": frame["value"] - frame["std"].fillna(0)}
-        frame = frame.assign(**ends, high=2 * frame["value"] - ends["low"])
+        low = frame["value"] - frame["std"].fillna(0)
+        frame = frame.assign(low=low, high=2 * frame["value"] - low)
 
     def draw(axes, rows: pd.DataFrame) -> None:
         for name, line in rows.groupby("line", sort=False, observed=True):
-            look = dict(marker="o" if len(line) == 1 else "") | looks[name]
+            look = {"marker": "o" if len(line) == 1 else ""} | looks[name]
             line = line.sort_values("x", kind="stable")
             axes.plot(line["x"], line["value"], lw=1.5, ms=4, mew=0, label=name, **look)
             if "low" in line:
-                band = dict(color=look["color"], alpha=0.15, lw=0)
-                axes.fill_between(line["x"], line["low"], line["high"], **band)
-            chosen = line.iloc[:: math.ceil(len(frame) / _HOVERED)]
+                axes.fill_between(
+                    line["x"],
+                    line["low"],
+                    line["high"],
+                    color=look["color"],
+                    alpha=0.15,
+                    lw=0,
+                )
+            points = line.iloc[:: math.ceil(len(frame) / _MAX_HOVER)]
             words = [
                 f"{name}: {value:.4g} at {labels[0]} {x:g}"
-                for x, value in zip(chosen["x"], chosen["value"], strict=True)
+                for x, value in zip(points["x"], points["value"], strict=True)
             ]
-            hover_points(axes, chosen["x"], chosen["value"], words)
+            hover_points(axes, points["x"], points["value"], words)
         finish(axes, rows)
 
     panels = dict(iter(frame.groupby("panel", sort=False, observed=True)))
     legend = {name: lines.Line2D([], [], **look) for name, look in looks.items()}
-    return multiples(panels, draw, labels, legend, **cells)
+    return multiples(panels, draw, labels, legend, **options)
 
 
 def histograms(
     panels: Mapping[str, Mapping[str, tuple]], looks: Mapping[str, Mapping], x: str
 ) -> Figure:
-    """Draws which share of images has which value in [0, 1], and a dot at each mean.
+    """Return histograms of values in [0, 1], in % of images, with a dot at each mean.
 
-    panels: by title and name values, and their weights, or None.
+    panels: (values, weights or None) by panel title, then by name. looks: style by name.
+    x: label of the axis x.
     """
     edges = np.linspace(0, 1, 21)
 
     def draw(axes, panel: Mapping[str, tuple]) -> None:
         for name, (values, weights) in panel.items():
-            look, counts = looks[name], np.histogram(values, edges, weights=weights)[0]
+            look = looks[name]
+            counts, _ = np.histogram(values, edges, weights=weights)
             share = 100 * counts / counts.sum()
             axes.stairs(share, edges, color=look["color"], alpha=0.25, fill=True, lw=0)
             axes.stairs(share, edges, lw=1.4, **look)
-            where = dict(transform=axes.get_xaxis_transform(), clip_on=False)
+            transform = axes.get_xaxis_transform()
             mean = np.average(values, weights=weights)
-            axes.plot(mean, 1, "o", color=look["color"], markersize=6, **where)
+            axes.plot(
+                mean,
+                1,
+                "o",
+                color=look["color"],
+                markersize=6,
+                transform=transform,
+                clip_on=False,
+            )
             words = [f"{name}: mean {mean:.3f}"]
-            hover_points(axes, [mean], [1], words, transform=where["transform"])
+            hover_points(axes, [mean], [1], words, transform=transform)
         axes.set(xlim=(0, 1), ylim=(0, None))
 
     legend = {name: lines.Line2D([], [], **look) for name, look in looks.items()}
@@ -328,68 +400,113 @@ def matrix(
     least: float | None = -math.inf,
     axis_names: tuple[str, str] = ("", ""),
 ):
-    """Draws a table as cells, which say their numbers from `least` on, or none; gives these.
+    """Draw a table as coloured cells. Return the drawn cells, for a colour bar.
 
-    every: so many rows and columns have a name together. axis_names: of rows and columns,
-    for the words on hover.
+    limits: values of the first and last colour. form: format of numbers. every: distance of
+    the named rows and columns. least: smallest value that is written in its cell; None for no
+    numbers. axis_names: names of rows and columns, for the text on hover.
     """
-    values, (low, high) = frame.to_numpy(float), limits
-    shades = dict(cmap=colours, vmin=low, vmax=high)
-    if least is None:  # So many cells are smaller as an image.
-        drawn = axes.imshow(values, aspect="auto", **shades)
+    values = frame.to_numpy(float)
+    low, high = limits
+    if least is None:  # A table with many cells is a smaller file as an image.
+        cells = axes.imshow(values, aspect="auto", cmap=colours, vmin=low, vmax=high)
     else:
-        down, across = (np.arange(count + 1) - 0.5 for count in values.shape)
-        drawn = axes.pcolormesh(across, down, values, ec="white", lw=0.8, **shades)
-        axes.set_ylim(down[-1], -0.5)
-    look = dict(ha="center", va="center", fontsize=SMALL)
-    for (i, j), value in np.ndenumerate(values) if least is not None else ():
-        if math.isnan(value):
-            axes.text(j, i, "–", color=INK, **look)
-        elif value >= least:  # Black on light cells, on a dark page, too.
-            dark = np.dot(drawn.to_rgba(value)[:3], (0.299, 0.587, 0.114)) < 0.58
-            told = form.format(value)
-            told = told.replace("-", "−" if told.strip("-0.") else "")
-            axes.text(j, i, told, color="white" if dark else "#000000", **look)
-    if values.size <= _HOVERED:
-        names = [(str(row), str(head)) for row in frame.index for head in frame.columns]
-        numbers = ["–" if math.isnan(x) else f"{x:.4g}" for x in values.ravel()]
-        rows_are, columns_are = (f"{name} " if name else "" for name in axis_names)
-        words = [
-            f"{rows_are}{row}, {columns_are}{head}: {number}"
-            for (row, head), number in zip(names, numbers, strict=True)
-        ]
-        cells = [(j - 0.5, i - 0.5, 1, 1) for i, j in np.ndindex(values.shape)]
-        hover_boxes(axes, cells, words)
+        y_edges, x_edges = (np.arange(count + 1) - 0.5 for count in values.shape)
+        cells = axes.pcolormesh(
+            x_edges,
+            y_edges,
+            values,
+            ec="white",
+            lw=0.8,
+            cmap=colours,
+            vmin=low,
+            vmax=high,
+        )
+        axes.set_ylim(y_edges[-1], -0.5)
+        _write_numbers(axes, values, cells, form=form, least=least)
+    if values.size <= _MAX_HOVER:
+        _add_hover_to_cells(axes, frame, axis_names)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    ticks = {axes.set_xticks: frame.columns, axes.set_yticks: frame.index}
-    for put, names in ticks.items():
-        put(range(0, len(names), every), plain(map(str, names))[::every])
-    return drawn
+    for set_ticks, names in (
+        (axes.set_xticks, frame.columns),
+        (axes.set_yticks, frame.index),
+    ):
+        set_ticks(range(0, len(names), every), plain(map(str, names))[::every])
+    return cells
+
+
+def _write_numbers(axes, values: np.ndarray, cells, *, form: str, least: float) -> None:
+    """Write the values >= `least` into their cells, and a dash for NaN."""
+    for (i, j), value in np.ndenumerate(values):
+        if math.isnan(value):
+            label, colour = "–", INK
+        elif value >= least:
+            # Black, not INK, on light cells: INK becomes light on a dark page.
+            brightness = np.dot(cells.to_rgba(value)[:3], (0.299, 0.587, 0.114))
+            colour = "white" if brightness < 0.58 else "#000000"
+            number = form.format(value)
+            label = number.replace("-", "−" if number.strip("-0.") else "")
+        else:
+            continue
+        axes.text(j, i, label, color=colour, ha="center", va="center", fontsize=SMALL)
+
+
+def _add_hover_to_cells(axes, frame: pd.DataFrame, axis_names: tuple[str, str]) -> None:
+    """Add a text on hover with row, column and value to each cell of a matrix."""
+    row_axis, column_axis = (f"{name} " if name else "" for name in axis_names)
+    words = [
+        f"{row_axis}{row}, {column_axis}{column}: "
+        f"{'–' if math.isnan(value) else f'{value:.4g}'}"
+        for row, row_values in zip(frame.index, frame.to_numpy(float), strict=True)
+        for column, value in zip(frame.columns, row_values, strict=True)
+    ]
+    boxes = [(j - 0.5, i - 0.5, 1, 1) for i, j in np.ndindex(frame.shape)]
+    hover_boxes(axes, boxes, words)
 
 
 def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
-    """Draws correlations, -1 to 1, and frames rows of one label; columns are numbered."""
+    """Return a matrix of correlations in [-1, 1] with framed blocks.
+
+    frame: symmetric, with neighbouring rows in a block. labels: block of each row.
+    """
     n, names = len(frame), [f"{name} {i}" for i, name in enumerate(frame.index, 1)]
-    every, room = math.ceil(n / 30), 0.37 * min(n, 30)  # More have no room for numbers.
-    wide = max(room + LETTER * max(map(len, names)) + 0.3, PHONE)
-    fig, ((axes,),) = grid(1, cell=(0, 0.8 * room + 0.3), alone=wide)
-    look = dict(colours=mpl.colormaps["RdBu"], form="{:.2f}", every=every)
-    # Colours end a little short of where text would not be read.
-    look |= dict(limits=(-1.19, 1.19), least=-math.inf if every == 1 else None)
-    matrix(axes, frame.set_axis(names).set_axis(range(1, n + 1), axis=1), **look)
+    # Beyond 30 rows there is no space for a number in each cell.
+    every, size = math.ceil(n / 30), 0.37 * min(n, 30)
+    width = max(size + LETTER * max(map(len, names)) + 0.3, PHONE)
+    fig, ((axes,),) = grid(1, cell=(0, 0.8 * size + 0.3), alone=width)
+    matrix(
+        axes,
+        frame.set_axis(names).set_axis(range(1, n + 1), axis=1),
+        colours=mpl.colormaps["RdBu"],
+        form="{:.2f}",
+        every=every,
+        # Beyond these limits colours are too dark for text.
+        limits=(-1.19, 1.19),
+        least=-math.inf if every == 1 else None,
+    )
     axes.tick_params(labelbottom=False, labeltop=True)
     ends = [*np.flatnonzero(np.diff(labels)) + 1, n]
     for start, end in zip([0, *ends], ends):
-        square = (start - 0.5, start - 0.5), end - start, end - start
-        look = dict(fill=False, edgecolor=INK, lw=1.8, clip_on=False)
-        axes.add_patch(patches.Rectangle(*square, **look))
+        square = patches.Rectangle(
+            (start - 0.5, start - 0.5),
+            end - start,
+            end - start,
+            fill=False,
+            edgecolor=INK,
+            lw=1.8,
+            clip_on=False,
+        )
+        axes.add_patch(square)
     return laid_out(fig)
 
 
 def blank(width: float, height: float, layout: str | None = None) -> Figure:
-    """Gives a figure of so many inches, without axes."""
+    """Return a figure without axes, of a size in inches.
+
+    layout: layout engine of matplotlib.
+    """
     with mpl.rc_context(dict(STYLE)):
         fig = Figure(figsize=(width, height), layout=layout)
         backend_agg.FigureCanvasAgg(fig)
@@ -397,12 +514,12 @@ def blank(width: float, height: float, layout: str | None = None) -> Figure:
 
 
 def ink(size: float = SMALL) -> dict:
-    """Gives how a figure's words look."""
+    """Return colour and font size of text, as arguments of matplotlib. size: in points."""
     return {"color": INK, "fontsize": size}
 
 
 def canvas(width: float, height: float):
-    """Gives axes whose unit is an inch, filling the figure."""
+    """Return (figure, axes): axes that fill the figure and have inches as unit."""
     fig = blank(width, height)
     with mpl.rc_context(dict(STYLE)):
         axes = fig.add_axes((0, 0, 1, 1))
@@ -412,18 +529,24 @@ def canvas(width: float, height: float):
 
 
 def literal(fig: Figure) -> Figure:
-    """Makes names with dollars plain text: matplotlib would read them as formulas."""
-    for found in fig.findobj(text.Text):
-        found.set_parse_math(False)
+    """Return the figure after disabling formulas: names may contain dollar signs."""
+    for label in fig.findobj(text.Text):
+        label.set_parse_math(False)
     return fig
 
 
 def plain(names: Iterable[str]) -> list[str]:
-    """Gives names on one line, with a sign for letters that the font lacks."""
+    """Return names on one line each, with U+FFFD for letters that the font lacks."""
     font = font_manager.get_font(font_manager.findfont(STYLE["font.family"]))
-    known = font.get_charmap()
-    lines_of = (" ".join(name.split()) for name in names)
-    return ["".join(c if ord(c) in known else "\ufffd" for c in n) for n in lines_of]
+    charmap = font.get_charmap()
+
+    def on_one_line(name: str) -> str:
+        line = " ".join(name.split())
+        return "".join(
+            letter if ord(letter) in charmap else "\ufffd" for letter in line
+        )
+
+    return [on_one_line(name) for name in names]
 
 
 def intervals(
@@ -435,57 +558,79 @@ def intervals(
     label: str = "",
     digits: int = 2,
 ) -> Figure:
-    """Draws a line from low to high with a dot at the point, a row a name, and the numbers.
+    """Return a dot with an interval and its numbers in a row for each name.
 
-    NaN draws nothing.
+    point, low, high: the dots and the ends of the intervals; NaN is not drawn. label: of the
+    axis x. digits: after the point of the numbers.
     """
-    shown = tables.interval(tables.digits(digits))
+    show = tables.interval(tables.digits(digits))
     fig, axes = rows(names, x=label)
-    for i, (middle, *ends) in enumerate(zip(point, low, high, strict=True)):
-        if math.isfinite(middle):
-            axes.plot(ends, [i, i], color=COLOURS[0], linewidth=1.8)
-        axes.plot(middle, i, "o", color=COLOURS[0], markersize=4.5)
-        beside = dict(va="center", transform=axes.get_yaxis_transform(), **ink(9))
-        axes.text(1.03, i, shown(middle, *ends), **beside)
-    known = [i for i, middle in enumerate(point) if math.isfinite(middle)]
-    words = [f"{names[i]}: {shown(point[i], low[i], high[i])}" for i in known]
-    hover_points(axes, [point[i] for i in known], known, words)
+    for i, (value, start, end) in enumerate(zip(point, low, high, strict=True)):
+        if math.isfinite(value):
+            axes.plot([start, end], [i, i], color=COLOURS[0], linewidth=1.8)
+        axes.plot(value, i, "o", color=COLOURS[0], markersize=4.5)
+        axes.text(
+            1.03,
+            i,
+            show(value, start, end),
+            va="center",
+            transform=axes.get_yaxis_transform(),
+            **ink(9),
+        )
+    finite = [i for i, value in enumerate(point) if math.isfinite(value)]
+    words = [f"{names[i]}: {show(point[i], low[i], high[i])}" for i in finite]
+    hover_points(axes, [point[i] for i in finite], finite, words)
     return laid_out(fig)
 
 
 def variability(
     names: Sequence[str], kinds: Mapping[str, Sequence[np.ndarray]], *, label: str
 ) -> Figure:
-    """Draws the deviations of each algorithm as boxes from quartile to quartile.
+    """Return box plots of the deviations of each algorithm, from quartile to quartile.
 
-    kinds: by what they are called, so many for each name. Whiskers reach the ends.
+    kinds: by kind of deviation, an array for each name. label: of the axis x. Whiskers reach
+    the extremes.
     """
-    each = zip(kinds, COLOURS)
-    looks = {k: dict(facecolor=x, edgecolor=x, alpha=0.6) for k, x in each}
+    looks = {
+        kind: {"facecolor": colour, "edgecolor": colour, "alpha": 0.6}
+        for kind, colour in zip(kinds, COLOURS)
+    }
     fig, axes = rows(names, tuple(kinds), x=label, row=0.42)
-    for lane, (kind, values) in enumerate(kinds.items()):
-        each = [np.asarray(one)[np.isfinite(one)] for one in values]
-        where = np.arange(len(names)) + 0.38 * lane - 0.19
-        look = dict(showfliers=False, manage_ticks=False, patch_artist=True)
-        look |= dict(boxprops=looks[kind], whis=(0, 100), widths=0.26)
-        inked = ("medianprops", "whiskerprops", "capprops")
-        look |= {key: {"color": INK} for key in inked}
-        axes.boxplot(each, positions=where, orientation="horizontal", **look)
-        for name, place, one in zip(names, where, each, strict=True):
-            if len(one):
-                low, median, high = np.quantile(one, [0.25, 0.5, 0.75])
+    for lane, (kind, arrays) in enumerate(kinds.items()):
+        deviations = [np.asarray(array)[np.isfinite(array)] for array in arrays]
+        positions = np.arange(len(names)) + 0.38 * lane - 0.19
+        axes.boxplot(
+            deviations,
+            positions=positions,
+            orientation="horizontal",
+            showfliers=False,
+            manage_ticks=False,
+            patch_artist=True,
+            boxprops=looks[kind],
+            whis=(0, 100),
+            widths=0.26,
+            medianprops={"color": INK},
+            whiskerprops={"color": INK},
+            capprops={"color": INK},
+        )
+        for name, y, values in zip(names, positions, deviations, strict=True):
+            if len(values):
+                low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
                 words = f"{name}, {kind}: median {median:.3g}, quartiles {low:.3g} to {high:.3g}"
-                box = low, place - 0.13, high - low, 0.26
-                hover_boxes(axes, [box], [words])
+                hover_boxes(axes, [(low, y - 0.13, high - low, 0.26)], [words])
     legend_above(fig, {kind: patches.Patch(**look) for kind, look in looks.items()})
     return laid_out(fig)
 
 
 def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
-    """Gives a figure and axes with a row for each name, the first on top."""
-    wide = 6.5 + LETTER * max(map(len, names))
+    """Return (figure, axes) with a row for each name, the first on top.
+
+    legend: names that `legend_above` will show. x: label of the axis x. row: height of a row.
+    room: height of the other parts of the axes.
+    """
+    width = 6.5 + LETTER * max(map(len, names))
     cell = 0, row * len(names) + room
-    fig, ((axes,),) = grid(1, legend, cell=cell, alone=wide)
+    fig, ((axes,),) = grid(1, legend, cell=cell, alone=width)
     axes.set(ylim=(len(names) - 0.5, -0.5))
     axes.set_yticks(range(len(names)), plain(names))
     axes.tick_params(axis="y", length=0)
@@ -494,61 +639,90 @@ def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
 
 
 def in_lanes(
-    axes, order: Sequence[str], found: Mapping, looks: Mapping, *, unit: float = 100
+    axes,
+    order: Sequence[str],
+    estimates: Mapping[str, Mapping[str, tuple[float, float, float]]],
+    looks: Mapping,
+    *,
+    unit: float = 100,
 ) -> dict:
-    """Draws values with their intervals, in a lane of the rows for each of `found`.
+    """Draw values with intervals in rows, with a lane in each row for every name.
 
-    found: by name, then row, the value and its ends, which may be NaN and need not be about
-      it. unit: what they are multiplied by, into per cent. Gives markers for a legend.
+    order: the rows. estimates: (value, low, high) by name, then row; the ends may be NaN, and
+    the interval need not contain the value. unit: factor of all numbers, by default into per
+    cent. looks: style by name. Return the markers for a legend by name.
     """
     legend = {}
-    for lane, (name, each) in enumerate(found.items()):
-        rows = [(i, *each[row]) for i, row in enumerate(order) if row in each]
-        place, *shown = np.reshape(rows, (-1, 4)).astype(float).T
-        place += 0.75 * ((lane + 0.5) / len(found) - 0.5)
-        value, *ends = unit * np.array(shown)
-        known, width = ~np.isnan(ends).any(0), 1.0 if len(found) > 1 else 1.6
-        bars = (x[known] for x in (place, *ends))
-        axes.hlines(*bars, colors=looks[name]["color"], linewidth=width)
-        look = dict(ms=5, mew=0, ls="", clip_on=False) | looks[name]
-        (legend[name],) = axes.plot(value, place, **look)
-        words = [f"{order[int(i)]}, {name}: {x:.4g}" for (i, *_), x in zip(rows, value)]
-        hover_points(axes, value, place, words)
+    width = 1.0 if len(estimates) > 1 else 1.6
+    for lane, (name, by_row) in enumerate(estimates.items()):
+        rows = [i for i, row in enumerate(order) if row in by_row]
+        numbers = np.reshape([by_row[order[i]] for i in rows], (-1, 3)).astype(float)
+        value, low, high = unit * numbers.T
+        y = np.array(rows, float) + 0.75 * ((lane + 0.5) / len(estimates) - 0.5)
+        has_interval = ~(np.isnan(low) | np.isnan(high))
+        axes.hlines(
+            y[has_interval],
+            low[has_interval],
+            high[has_interval],
+            colors=looks[name]["color"],
+            linewidth=width,
+        )
+        look = {"ms": 5, "mew": 0, "ls": "", "clip_on": False} | looks[name]
+        (legend[name],) = axes.plot(value, y, **look)
+        words = [f"{order[i]}, {name}: {x:.4g}" for i, x in zip(rows, value)]
+        hover_points(axes, value, y, words)
     return legend
 
 
-def power(grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
-    """Draws the power by numbers of data sets and seeds; framed where it is `target`."""
-    tall, wide = np.array([0.4, 1.2]) * grid_of.shape
-    fig, ((axes,),) = grid(1, cell=(0, tall + 0.6), alone=max(wide + 0.8, PHONE))
-    matrix(axes, grid_of, limits=(0, 1), form="{:.2f}", axis_names=labels[::-1])
-    for i, j in np.argwhere(grid_of.to_numpy() >= target):
-        corner = (j - 0.47, i - 0.47), 0.94, 0.94
-        axes.add_patch(patches.Rectangle(*corner, fill=False, edgecolor=INK, lw=1.3))
+def power(powers: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
+    """Return the matrix of power, with a frame around values of at least `target`.
+
+    powers: rows by number of seeds, columns by number of data sets. labels: of the axes x
+    and y.
+    """
+    height, width = np.array([0.4, 1.2]) * powers.shape
+    fig, ((axes,),) = grid(1, cell=(0, height + 0.6), alone=max(width + 0.8, PHONE))
+    matrix(axes, powers, limits=(0, 1), form="{:.2f}", axis_names=labels[::-1])
+    for i, j in np.argwhere(powers.to_numpy() >= target):
+        frame = patches.Rectangle(
+            (j - 0.47, i - 0.47), 0.94, 0.94, fill=False, edgecolor=INK, lw=1.3
+        )
+        axes.add_patch(frame)
     axes.set_xlabel(labels[0], **ink(9))
     axes.set_ylabel(labels[1], **ink(9))
     return laid_out(fig)
 
 
 def marked(k: int) -> dict:
-    """Gives the form and colour of the k-th category; both repeat late."""
+    """Return marker and colour of the k-th category, as arguments of matplotlib."""
     return {"marker": MARKERS[k % len(MARKERS)], "color": style_of(k)["color"]}
 
 
-def marks(names: Iterable[str], there: Container[str] | None = None) -> dict[str, dict]:
-    """Gives each category's form and colour; of all names, those that are there."""
-    every = enumerate(dict.fromkeys(names))
-    return {name: marked(k) for k, name in every if there is None or name in there}
+def marks(
+    names: Iterable[str], present: Container[str] | None = None
+) -> dict[str, dict]:
+    """Return `marked` by category.
+
+    names: all categories, which determine markers and colours. present: categories to return;
+    None for all.
+    """
+    return {
+        name: marked(k)
+        for k, name in enumerate(dict.fromkeys(names))
+        if present is None or name in present
+    }
 
 
 def handles(looks: Mapping[str, Mapping]) -> dict[str, lines.Line2D]:
-    """Gives how a legend shows categories."""
-    look = dict(ls="", markersize=5.5, mew=0)
-    return {name: lines.Line2D([], [], **look, **one) for name, one in looks.items()}
+    """Return a marker for the legend by category. looks: styles as returned by `marks`."""
+    return {
+        name: lines.Line2D([], [], ls="", markersize=5.5, mew=0, **look)
+        for name, look in looks.items()
+    }
 
 
 def dress(axes, rho: float | None = None) -> None:
-    """Makes axes plain, with the number over them if one is given."""
+    """Set the house style of axes. rho: a number to write above the axes, or None."""
     if rho is not None:
         axes.set_title(tables.digits(2)(rho), loc="right", pad=2, **ink())
     axes.set_facecolor("none")
@@ -567,20 +741,22 @@ def grid(
     across: int = 3,
     cell=(3.1, 2.3),
     alone: float = 5.0,
-    **shared,
+    **options,
 ) -> tuple[Figure, np.ndarray]:
-    """Gives a figure that lays itself out, and axes (rows, columns), those left over off.
+    """Return (figure, axes by row and column) for a number of panels; spare axes are hidden.
 
-    legend: the names that `legend_above` will have, for which there is room. alone: the
-    width in inches of a single column. shared: such as sharey=True.
+    legend: names that `legend_above` will show, for which space is reserved. across: maximal
+    number of columns. cell: width and height of a panel. alone: width of a single column.
+    options: arguments of `Figure.subplots`, such as sharey=True.
     """
     columns = min(across, panels)
     rows = math.ceil(panels / columns)
     width = cell[0] * columns + 0.2 if columns > 1 else alone
-    lines_above = math.ceil(len(legend) / _beside(legend, width))
-    fig = blank(width, cell[1] * rows + 0.2 * lines_above + 0.2, layout="constrained")
+    legend_lines = math.ceil(len(legend) / _legend_columns(legend, width))
+    height = cell[1] * rows + 0.2 * legend_lines + 0.2
+    fig = blank(width, height, layout="constrained")
     with mpl.rc_context(dict(STYLE)):
-        cells = fig.subplots(rows, columns, squeeze=False, **shared)
+        cells = fig.subplots(rows, columns, squeeze=False, **options)
     for axes in cells.flat:
         dress(axes)
     for axes in cells.flat[panels:]:
@@ -593,23 +769,25 @@ def multiples(
     draw: Callable[[Any, Any], None],
     labels: tuple[str, str],
     legend: Mapping[str, mpl_artist.Artist],
-    **cells,
+    **options,
 ) -> Figure:
-    """Draws a panel under each title, by `draw(axes, what)`.
+    """Return a figure with a panel per title.
 
-    labels: of the axes x and y. legend: how names look. cells: as `grid` takes them.
+    panels: data by title. draw: function that draws the data of a panel on axes, called as
+    `draw(axes, data)`. labels: of the axes x and y. legend: artist by name. options:
+    arguments of `grid`.
     """
-    fig, every = grid(len(panels), tuple(legend), **cells)
-    for axes, (title, what) in zip(every.flat, panels.items(), strict=False):
-        draw(axes, what)
+    fig, cells = grid(len(panels), tuple(legend), **options)
+    for axes, (title, data) in zip(cells.flat, panels.items(), strict=False):
+        draw(axes, data)
         axes.set_title(plain([str(title)])[0], loc="left", **ink(9))
-    label_edges(every, len(panels), *labels)
+    label_edges(cells, len(panels), x=labels[0], y=labels[1])
     legend_above(fig, legend)
     return laid_out(fig)
 
 
 def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
-    """Names the axes of a grid at its left and its foot, unless names are empty."""
+    """Label the axes of a grid at its left and bottom; an empty label is left out."""
     for axes in list(cells.flat)[max(panels - cells.shape[1], 0) : panels] if x else ():
         axes.set_xlabel(x, **ink())
     for axes in cells[:, 0] if y else ():
@@ -617,20 +795,25 @@ def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
 
 
 def legend_above(fig: Figure, legend: Mapping[str, mpl_artist.Artist]) -> None:
-    """Puts a legend above a grid, as many names side by side as it has room for."""
-    beside = _beside(legend, fig.get_size_inches()[0])
-    look = dict(frameon=False, labelcolor=INK, fontsize=SMALL, ncols=beside)
-    names = plain(legend)
-    fig.legend([*legend.values()], names, loc="outside upper left", **look)
+    """Add a legend above the panels, with as many columns as the width allows."""
+    fig.legend(
+        [*legend.values()],
+        plain(legend),
+        loc="outside upper left",
+        frameon=False,
+        labelcolor=INK,
+        fontsize=SMALL,
+        ncols=_legend_columns(legend, fig.get_size_inches()[0]),
+    )
 
 
-def _beside(names: Collection[str], width: float) -> int:
-    """Gives how many names of a legend stand side by side."""
+def _legend_columns(names: Collection[str], width: float) -> int:
+    """Return the number of columns of a legend in a figure of a width in inches."""
     return max(1, int(width / (0.55 + 0.072 * max(map(len, names), default=1))))
 
 
 def laid_out(fig: Figure) -> Figure:
-    """Lays a constrained figure out once, not again for every format."""
+    """Return the figure with its layout computed once, not again for every file format."""
     with mpl.rc_context(dict(STYLE)):
         literal(fig).get_layout_engine().execute(fig)
     fig.set_layout_engine("none")
