@@ -123,13 +123,20 @@ def text() -> str:
             "–" if pd.isna(consistency) else f"{consistency:.3f}",
         )
         lines.append(line)
-    head = ("Network", "Trained", "Shape bias", "95 %", "Of", "Like people")
+    head = (
+        "Network",
+        "Trained on",
+        "Shape bias",
+        "95 % interval",
+        "Decisions",
+        "Like people",
+    )
     sections = [_OPENING, prose.markdown(head, lines), _PRINTED]
     lines = [
         (training, "; ".join(f"{x.network} {x.shape_bias:.2f}" for x in networks))
         for training, networks in _printed(frame[~is_counted])
     ]
-    head = ("Trained", "Shape bias of each ResNet-50, from texture to shape")
+    head = ("Training", "Shape bias of each ResNet-50, from texture to shape")
     sections += [prose.markdown(head, lines), _CLOSING]
     return "\n\n".join(prose.wrap(section.strip()) for section in sections) + "\n"
 
@@ -137,35 +144,35 @@ def text() -> str:
 _OPENING = f"""
 # Published shape biases
 
-Where does your network stand? These are people, and networks whose shape bias on the cue conflicts of
-[Geirhos et al., ICLR 2019](https://arxiv.org/abs/1811.12231) others published. [jbias report measured](measures.md#looking-at-it)
-sets yours among them, if it saw that set; `--no-published` leaves them out. No test, rank or mean uses them.
+This page lists published shape biases of people and networks on the cue conflicts of
+[Geirhos et al., ICLR 2019](https://arxiv.org/abs/1811.12231). [jbias report measured](measures.md#looking-at-it) shows them
+with yours if your network was measured on that set; `--no-published` leaves them out. No test, rank or mean uses them.
 
 ![Shape bias of people and of published networks, with intervals where decisions are known]({FIGURE})
 
-- **Shape bias**: decisions for the shape among those for either cue, where the cues conflict (1,200 of the 1,280 images). 0 is
-  texture, 1 is shape.
-- **Counted**: by jbias, from decisions published image by image, with the number of decisions and, but for people, ten of whom saw the same images, Wilson's 95 % interval: networks'
-  from [texture-vs-shape](https://github.com/rgeirhos/texture-vs-shape) at ccd0c01 (Geirhos et al., ICLR 2019), people's from
-  [model-vs-human](https://github.com/bethgelab/model-vs-human) at 79ed7cd (NeurIPS 2021). No licence is
-  stated for them; the images are CC BY 4.0. **Like people**: mean error consistency with ten people; for people, over their 45 pairs.
+- **Shape bias**: shape decisions divided by decisions for either cue, on the 1,200 of 1,280 images whose cues conflict. 0 is texture, 1 is
+  shape.
+- **Counted**: jbias counted decisions that were published per image. The intervals are Wilson's 95 % intervals; people have none, because ten people
+  saw the same images. Networks' decisions are from [texture-vs-shape](https://github.com/rgeirhos/texture-vs-shape) at ccd0c01 (Geirhos et al., ICLR
+  2019), people's from [model-vs-human](https://github.com/bethgelab/model-vs-human) at 79ed7cd (NeurIPS 2021). No licence is stated; the images are
+  CC BY 4.0.
+- **Like people**: mean error consistency with ten people; for people, over their 45 pairs.
 """
 _PRINTED = """
-**Printed**: as Table 2 of [Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509) rounds it, without the number of
-decisions. An interval of some 730 decisions would be ±0.03 wide.
+**Printed**: from Table 2 of [Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509), rounded and without the number of
+decisions. With about 730 decisions an interval would be ±0.03.
 """
 _CLOSING = """
 ## What to keep in mind
 
-- All networks saw the images at 224 pixels, uncropped, and the mean probability over a category's ImageNet classes decided. Another
-  rule or a crop moves the number: measure yours so, with [the suite of biases](own-checkpoint.md), or expect a shift.
-- ResNet-50 stands here twice, 0.2207 counted and 0.21 printed, and again trained on Stylized-ImageNet, 0.8061 and 0.81: two
-  studies, two programs.
-- People left 1 to 37 images each without an answer; that counts for neither cue.
-- A shape bias says how conflicts are decided, not how well shapes are recognised: a network right on few images may have a large
-  one.
+- All networks saw the images at 224 pixels, uncropped. The mean probability over a category's ImageNet classes decides. Another
+  rule or a crop changes the number, so measure your network in this way, with [the suite of biases](own-checkpoint.md).
+- ResNet-50 is listed twice (0.2207 counted, 0.21 printed), also trained on Stylized-ImageNet (0.8061, 0.81): two studies, two
+  programs.
+- Each person left 1 to 37 images without an answer; they count for neither cue.
+- Shape bias does not say how well shapes are recognised: a network that is right on few images may have a high shape bias.
 
-The numbers lie in [a file of the package](../jbias/report/published_shape_biases.csv). This page is written by
+[This file](../jbias/report/published_shape_biases.csv) has the numbers. This command writes the page:
 
 ```bash
 python -m benchmarks.published_shape_biases --out=docs

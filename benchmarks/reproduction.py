@@ -69,9 +69,9 @@ def _opening() -> str:
     return """
 # BiasBed, recomputed
 
-The tables and tests of *BiasBed* ([Kalischek et al., CVPR 2023](https://arxiv.org/abs/2211.13190)), recomputed from
-[the published runs](../examples/published/README.md), with every difference that rounding does not explain. jbias trained nothing
-here. [Claims and verdicts](reproduction-biasbed.md) are on another page. This command writes the page and its CSV files:
+This page recomputes the tables and tests of *BiasBed* ([Kalischek et al., CVPR 2023](https://arxiv.org/abs/2211.13190)) from
+[the published runs](../examples/published/README.md), and lists every difference that rounding does not explain. Nothing was trained
+([claims and verdicts](reproduction-biasbed.md)). This command writes the page and its CSV files:
 
 ```bash
 python -m benchmarks.reproduction --out=docs
@@ -87,9 +87,9 @@ def _table1() -> str:
     return f"""
 ## Table 1: the oracle against validation
 
-The paper compares the best epoch on the test set itself with the epoch of the best validation accuracy. Single epochs are not
-published, so only the differences can be recomputed ([all {len(frame)}](results/biasbed_selection.csv)). {len(frame) - len(off)} of
-{len(frame)} agree. {wrong.algorithm} on {wrong.dataset} is misprinted: it falls by {-wrong.recomputed:.1f}, not by
+The paper compares the best epoch on the test set with the epoch of best validation accuracy. Only differences can be
+recomputed, because single epochs are not published ([all {len(frame)}](results/biasbed_selection.csv)). {len(frame) - len(off)} of
+{len(frame)} agree. {wrong.algorithm} on {wrong.dataset} is misprinted: the difference is {-wrong.recomputed:.1f}, not
 {-wrong.difference:.1f}. The column of best validation equals Table 2 in {num_equal} cells.
 """
 
@@ -120,20 +120,20 @@ def _scores() -> str:
 ## Tables 2 and 3: means and deviations
 
 Table 2 gives the mean and deviation (n − 1) over the runs of appendix C.2. Table 3 pools runs and epochs of appendix C.1:
-std² = (R − 1) / R between² + mean(within²). By rounding a mean may differ by up to 0.1 and a deviation by 0.103; `beyond` marks
-larger differences among [all cells](results/biasbed_scores.csv).
+std² = (R − 1) / R between² + mean(within²). Rounding explains differences of up to 0.1 in a mean and 0.103 in a deviation; `beyond` marks
+larger ones among [all cells](results/biasbed_scores.csv).
 
-{agree[2]} cells of Table 2 agree and {agree[3]} of Table 3; all others are of {biasbed.PADAIN} and {biasbed.CAE}. Elsewhere means are
-off by at most {widest["mean_off"]:.3f} and deviations by at most {widest["std_off"]:.3f}.
+{agree[2]} cells of Table 2 agree and {agree[3]} of Table 3. All others are of {biasbed.PADAIN} and {biasbed.CAE}. For the other methods means
+differ by at most {widest["mean_off"]:.3f} and deviations by at most {widest["std_off"]:.3f}.
 
 **pAdaIN.** The printed row is the mean of eight of the ten listed runs, without runs 2 and 5. Over all ten, Edge is
 {edge["mean"]:.2f} ± {edge["std"]:.2f}, printed {edge["mean_printed"]:.1f} ± {edge["std_printed"]:.1f}. Over the eight, means and
 deviations agree within {report_tables.join(padain_gaps)}. Runs {twins[1]} and {twins[2]} are equal in all of C.2 and differ in
-C.1: one listing is a copy.
+C.1: one of them is a copy.
 
 **DeepAugERM-CAE.** {int(tenth["listed"])} runs are listed, but the printed means are those of ten. The
-[implied tenth run](results/biasbed_tenth_run.csv) is ten times the printed mean less the sum of the nine (± 0.95 by rounding). It
-looks like plain ERM: {tenth["tenth"]:.1f} on Edge. With it the deviation there is {tenth["std"]:.2f}, printed
+[implied tenth run](results/biasbed_tenth_run.csv) is ten times the printed mean minus the sum of the nine (± 0.95 by rounding). It
+resembles plain ERM: {tenth["tenth"]:.1f} on Edge. With it the deviation on Edge is {tenth["std"]:.2f}, printed
 {tenth["std_printed"]:.1f}.
 """
 
@@ -172,29 +172,29 @@ def _friedman() -> str:
     return f"""
 ## The test of Iman and Davenport
 
-*Strict* leaves out what an algorithm was trained on ([trained_on.csv](../examples/published/trained_on.csv)):
+*Strict* leaves out the sets that an algorithm was trained on ([trained_on.csv](../examples/published/trained_on.csv)):
 StylizedImageNet, DeepAug-CAE and DeepAug-EDSR, but not {biasbed.TRAINED}. p is of F(k − 1, (k − 1)(N − 1)); the last column uses the
 degrees of freedom of the package behind the paper, k − 1 − 2/N and N − 1 times that.
 
 {prose.markdown(head, rows)}
 
 [The full table](results/biasbed_tests.csv) adds the printed tables, the last 30 epochs, F without correction for ties, and the sets
-without {biasbed.TRAINED}. Both printed F come from eight runs of pAdaIN and nine of DeepAugERM-CAE, although the printed row of the
-latter has ten; both printed p use the other degrees of freedom,
+without {biasbed.TRAINED}. Both printed F are from eight runs of pAdaIN and nine of DeepAugERM-CAE, although the printed row of DeepAugERM-CAE
+has ten. Both printed p use the other degrees of freedom,
 F({every.df_conover[0]:.1f}, {every.df_conover[1]:.1f}) and F({strict.df_conover[0]:.3f}, {strict.df_conover[1]:.3f}). 4.98 and
-0.00045 are cut off, not rounded.
+0.00045 are truncated, not rounded.
 
-The printed table alone does not give these ranks: it ties {report_tables.join(biasbed.ties())}.
-`biasbed_paper_configuration.csv` breaks the ties as the printed pairs require, once against the listed runs: on DeepAug-CAE ERM has
-{pair[0]:.2f} and InfoDrop {pair[1]:.2f}, but the printed p-values have InfoDrop first. F is the same either way.
+The printed table alone does not give these ranks, because it ties {report_tables.join(biasbed.ties())}.
+`biasbed_paper_configuration.csv` breaks the ties as the printed pairs require. One tie is broken against the listed runs: on DeepAug-CAE ERM has
+{pair[0]:.2f} and InfoDrop {pair[1]:.2f}, but the printed p values need InfoDrop first. F is the same either way.
 """
 
 
 def _pairs() -> Iterable[str]:
     first = (
         "Nemenyi's p with the paper's configuration ([all pairs](results/biasbed_pairs.csv)). "
-        "Printed values come from an interpolated table that ends at 0.9, which reproduces "
-        "all 28 to the printed digits."
+        "Printed values come from an interpolated table that ends at 0.9; it gives all 28 "
+        "to the printed digits."
     )
     for table, setting, opening in ((4, "all", first), (5, "strict", "")):
         frame = biasbed.pairs(setting)
@@ -216,7 +216,7 @@ def _pairs() -> Iterable[str]:
 
 {opening} Mean ranks: {ranks}.
 Significant at 0.05, as in print: {names}. The critical difference is {biasbed.critical_difference(setting):.4f}. Printed values
-differ from the exact ones by at most {off.max():.4f}, except that {len(capped)} are printed as 0.9, the largest that the table has.
+differ from the exact ones by at most {off.max():.4f}, except for {len(capped)} printed as 0.9, the table's largest value.
 """
 
 
@@ -226,8 +226,8 @@ def _notes() -> str:
 
 - Equation 6 of the paper exchanges the numbers of algorithms and data sets, and the two-sided p of equation 3 is always 1. The
   printed numbers were computed correctly.
-- CueConflict's accuracy counts all 1,280 images with the shape as label. Single runs move in steps of whole images: 160 of
-  Silhouette and Edge, 800 of Sketch.
+- CueConflict's accuracy counts all 1,280 images, with the shape as label. Accuracies of single runs are multiples of one image: of 160 in
+  Silhouette and Edge, of 800 in Sketch.
 """
 
 

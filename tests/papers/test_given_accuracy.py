@@ -81,8 +81,9 @@ def first():
     concepts, robustness = (shown(rho(FRAME, y)) for y in BOTH)
     given = [shown(partial(FRAME, y)) for y in BOTH]
     yield f"Over the {len(FRAME)} networks of"
-    yield f"go with Concepts (ρ = {concepts}) and goes against Robustness ({robustness})"
-    yield f"less accuracy on ImageNet ({shown(rho(FRAME, 'imagenet'))})"
+    yield f"uncorrelated with Concepts (ρ = {concepts}) and negatively correlated with"
+    yield f"Robustness ({robustness})."
+    yield f"lower accuracy on ImageNet ({shown(rho(FRAME, 'imagenet'))})"
     yield f"positive: {' and '.join(given)}."
 
 
