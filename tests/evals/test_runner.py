@@ -1,4 +1,4 @@
-"""Measuring networks by a suite: the numbers, what stands after a stop, what is refused."""
+"""Measuring networks by a suite: the numbers, resumption after a stop, and errors."""
 
 import dataclasses
 import itertools
@@ -64,7 +64,7 @@ def get_config(text=""):
 """
 
 
-# A table in which one small file is published, and divides by nothing.
+# A zoo with one published file, whose images are not normalized.
 ZOO = """
 from jbias.configs import zoo
 
@@ -97,7 +97,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A file of sixteen classes, their names, and the zoo that knows it, as arguments."""
+    """Return arguments: a file of sixteen classes, their names, and a zoo that lists it."""
     folder = tmp_path_factory.mktemp("published")
     net = models.MODELS["cnn"](16, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
@@ -126,69 +126,77 @@ def measured(run, file, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_that_has_not_ended_is_told(run, tmp_path):
-    half, said = tmp_path / "half", []
-    shutil.copytree(run, half)
-    args = evaluate.parser().parse_args([f"--checkpoint={half}"])
-    of = [str(half)], args, said.append, pytest.fail, "latest"
-    assert len(list(networks.open_networks(*of))) == 2
-    assert said == []
-    (half / "done").unlink()
-    assert len(list(networks.open_networks(*of))) == 2
-    assert said == [f"{half}: has not ended; its checkpoints so far are measured"]
+def test_a_run_that_has_not_ended_is_reported(run, tmp_path):
+    copy, lines = tmp_path / "half", []
+    shutil.copytree(run, copy)
+    args = evaluate.parser().parse_args([f"--checkpoint={copy}"])
+
+    def count_networks():
+        opened = networks.open_networks(
+            [str(copy)], args, lines.append, pytest.fail, "latest"
+        )
+        return len(list(opened))
+
+    assert count_networks() == 2
+    assert lines == []
+    (copy / "done").unlink()
+    assert count_networks() == 2
+    assert lines == [f"{copy}: has not ended; its checkpoints so far are measured"]
 
 
 @pytest.mark.slow
 def test_numbers_are_those_of_the_run_itself(run, measured):
     keys = ["run", "stage", "seed", "step", "dataset", "condition", "metric"]
-    own = results.read(run).merge(
+    records = results.read(run).merge(
         results.read(f"{measured}/*"), on=keys, suffixes=("", "_measured")
     )
-    own = own[own["metric"].isin(["accuracy", "shape_bias"])]
-    assert set(own["dataset"]) == {"edge", "cue_conflict"}
-    assert set(own["seed"]) == {0, 1}
-    assert (own["count"] == own["count_measured"]).all()
-    assert (own["epoch"] == own["epoch_measured"]).all()
+    records = records[records["metric"].isin(["accuracy", "shape_bias"])]
+    assert set(records["dataset"]) == {"edge", "cue_conflict"}
+    assert set(records["seed"]) == {0, 1}
+    assert (records["count"] == records["count_measured"]).all()
+    assert (records["epoch"] == records["epoch_measured"]).all()
 
 
 def test_numbers_are_functions_of_the_decisions_kept(measured):
     folder = next(measured.glob("*-seed0-*"))
-    found = decisions.read_conditions(
+    decisions_by_condition = decisions.read_conditions(
         folder / "decisions/cue_conflict/accuracy.parquet"
     )
-    decided = found[""]
-    frame = results.read(folder)
-    count = frame[
-        (frame["dataset"] == "cue_conflict") & (frame["metric"] == "accuracy")
+    kept_decisions = decisions_by_condition[""]
+    records = results.read(folder)
+    accuracy_record = records[
+        (records["dataset"] == "cue_conflict") & (records["metric"] == "accuracy")
     ]
-    right = decided.prediction == decided.columns["label"]
-    assert right.sum() == count["count"].item()
+    is_right = kept_decisions.prediction == kept_decisions.columns["label"]
+    assert is_right.sum() == accuracy_record["count"].item()
     assert (
-        decided.columns["likelihood"][right] == decided.columns["confidence"][right]
+        kept_decisions.columns["likelihood"][is_right]
+        == kept_decisions.columns["confidence"][is_right]
     ).all()
     assert (
-        (decided.columns["confidence"] >= 1 / 16) & (decided.columns["confidence"] <= 1)
+        (kept_decisions.columns["confidence"] >= 1 / 16)
+        & (kept_decisions.columns["confidence"] <= 1)
     ).all()
 
 
 def test_some_images_are_evenly_spaced(measured):
-    few = results.read(f"{measured}/*")
-    few = few[few["dataset"] == "edge"]
-    assert set(few["n"][few["condition"] == "few"]) == {16}
-    assert set(few["n"][few["condition"] == ""]) == {48}
+    edge_records = results.read(f"{measured}/*")
+    edge_records = edge_records[edge_records["dataset"] == "edge"]
+    assert set(edge_records["n"][edge_records["condition"] == "few"]) == {16}
+    assert set(edge_records["n"][edge_records["condition"] == ""]) == {48}
 
 
 def test_classes_have_their_names(measured):
     """Records and descriptions have the names of the network's decision classes."""
     names = data.load("shapes", "edge", n=48).classes
-    found = results.read(f"{measured}/*")
-    each = found[found["metric"] == "class_accuracy"]
-    assert set(each["condition"]) == {f"classes/class={name}" for name in names}
-    told = next(measured.glob("*-seed0-*")) / "measures/classes@edge.json"
-    assert tuple(json.loads(told.read_text())["classes"]) == names
+    records = results.read(f"{measured}/*")
+    per_class = records[records["metric"] == "class_accuracy"]
+    assert set(per_class["condition"]) == {f"classes/class={name}" for name in names}
+    description = next(measured.glob("*-seed0-*")) / "measures/classes@edge.json"
+    assert tuple(json.loads(description.read_text())["classes"]) == names
 
 
-def test_a_set_that_is_absent_is_told_and_the_rest_measured(
+def test_an_absent_set_is_named_and_the_other_sets_are_measured(
     measured, capsys, run, file
 ):
     measure(f"--checkpoint={run}", f"--suite={file}", "--step=latest", out=measured)
@@ -198,84 +206,91 @@ def test_a_set_that_is_absent_is_told_and_the_rest_measured(
     assert "4 measures are there already" in err
 
 
-def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path, capsys):
-    """Only what is missing is measured again, and comes to the same."""
+def test_a_stopped_evaluation_measures_only_what_is_missing(
+    run, file, measured, tmp_path, capsys
+):
+    """A second call measures only what is missing, and gets the same records."""
     out = tmp_path / "again"
     shutil.copytree(measured, out)
     folder = next(out.glob("*-seed0-*"))
-    lost, kept = folder / "evals/accuracy@edge.jsonl", folder / "evals/few@edge.jsonl"
-    before, stamp = lost.read_text(), kept.stat().st_mtime_ns
-    lost.unlink()
+    removed_file = folder / "evals/accuracy@edge.jsonl"
+    kept_file = folder / "evals/few@edge.jsonl"
+    removed_text, kept_time = removed_file.read_text(), kept_file.stat().st_mtime_ns
+    removed_file.unlink()
     assert (
         measure(f"--checkpoint={run}", f"--suite={file}", "--step=latest", out=out) == 0
     )
-    assert lost.read_text() == before
-    assert kept.stat().st_mtime_ns == stamp
+    assert removed_file.read_text() == removed_text
+    assert kept_file.stat().st_mtime_ns == kept_time
     assert "(48 answers, " in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_other_options_under_the_same_name_are_refused(run, file, measured, capsys):
-    args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
-    assert measure(*args, "--suite.measures.few.images=8", out=measured) == 2
+    arguments = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
+    assert measure(*arguments, "--suite.measures.few.images=8", out=measured) == 2
     err = capsys.readouterr().err
     assert err.count("few@edge was measured with other settings") == 2  # Once a seed.
     assert "measure.images: 16 != 8" in err
 
 
 @pytest.mark.slow
-def test_an_option_at_its_default_is_as_one_left_out(file, published, tmp_path, capsys):
+def test_an_option_at_its_default_equals_one_left_out(
+    file, published, tmp_path, capsys
+):
     """Descriptions are equal with and without an option at its default, also older ones."""
 
-    def again(**options):
-        asked = dict(probe="calibration", sets=("edge",), images=16, **options)
-        change = f"--suite.measures.few={asked}"
-        return measure(
-            *published, f"--suite={file}", "--only=few", change, out=tmp_path
-        )
+    arguments = (*published, f"--suite={file}", "--only=few")
+
+    def measure_few(**options):
+        measure_config = dict(probe="calibration", sets=("edge",), images=16, **options)
+        change = f"--suite.measures.few={measure_config}"
+        return measure(*arguments, change, out=tmp_path)
 
     path = tmp_path / "small.one/measures/few@edge.json"
-    assert again(bins=15) == 0
-    told = json.loads(path.read_text())
-    assert told["measure"]["options"] == {}
-    for options in ({}, {"bins": 15}):
-        told["measure"]["options"] = options
-        path.write_text(json.dumps(told))
-        for said in ({}, {"bins": 15}):
-            assert again(**said) == 0
+    assert measure_few(bins=15) == 0
+    description = json.loads(path.read_text())
+    assert description["measure"]["options"] == {}
+    for options_described in ({}, {"bins": 15}):
+        description["measure"]["options"] = options_described
+        path.write_text(json.dumps(description))
+        for options_given in ({}, {"bins": 15}):
+            assert measure_few(**options_given) == 0
             assert "1 measure is there already" in capsys.readouterr().err
-        assert again(bins=10) == 2
+        assert measure_few(bins=10) == 2
 
 
-@cases.each("late", [False, True])
+@cases.each("is_late", [False, True])
 def test_other_weights_of_the_same_name_are_refused(
-    run, file, measured, tmp_path, monkeypatch, late
+    run, file, measured, tmp_path, monkeypatch, is_late
 ):
     """Results of other weights are refused, also if another process has just written them."""
     out = tmp_path / "other"
     shutil.copytree(measured, out)
-    held = next(out.glob("*-seed0-*")) / "config.json"
-    before = held.read_text()
-    other = before.replace(json.loads(before)["run"]["digest"], "0")
+    config_file = next(out.glob("*-seed0-*")) / "config.json"
+    config_text = config_file.read_text()
+    other_config_text = config_text.replace(
+        json.loads(config_text)["run"]["digest"], "0"
+    )
     claim = workdirs.claim_evaluation
 
     def claim_late(folder):
-        if folder == held.parent:
-            held.write_text(other)
+        if folder == config_file.parent:
+            config_file.write_text(other_config_text)
         return claim(folder)
 
-    held.write_text(other)
-    if late:
-        held.unlink()
+    config_file.write_text(other_config_text)
+    if is_late:
+        config_file.unlink()
         monkeypatch.setattr(workdirs, "claim_evaluation", claim_late)
     args = f"--checkpoint={run}", f"--suite={file}", "--step=latest"
     assert measure(*args, out=out) == 1
-    assert held.read_text() == other
+    assert config_file.read_text() == other_config_text
 
 
 def test_another_size_under_the_same_name_is_refused(run, file, measured, capsys):
-    args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
-    assert measure(*args, "--suite.size=40", out=measured) == 2
+    arguments = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
+    assert measure(*arguments, "--suite.size=40", out=measured) == 2
     assert "drawn at 32 pixels' != 'drawn at 40 pixels'" in capsys.readouterr().err
 
 
@@ -290,7 +305,10 @@ def test_another_mapping_of_the_same_path_is_refused(run, file, measured, tmp_pa
     (tmp_path / "suite.py").write_text(text)
     codes = []
     for order in (classes, classes, classes[::-1]):
-        pairs = [f"{one},{other}" for one, other in zip(classes, order, strict=True)]
+        pairs = [
+            f"{train_class},{test_class}"
+            for train_class, test_class in zip(classes, order, strict=True)
+        ]
         mapping.write_text("\n".join(["train_class,test_class", *pairs]))
         suite_file = f"--suite={tmp_path / 'suite.py'}"
         codes.append(measure(*args, suite_file, "--only=few", out=out))
@@ -304,8 +322,8 @@ def test_the_same_file_of_other_classes_is_another_network(file, tmp_path, capsy
     path, out = tmp_path / "mine.safetensors", tmp_path / "out"
     models.save_safetensors(path, net, variables)
     names, codes = data.load("shapes", "edge", n=48).classes, []
-    for listed in (names, names, names[::-1]):
-        (tmp_path / "classes.txt").write_text("\n".join(listed))
+    for class_order in (names, names, names[::-1]):
+        (tmp_path / "classes.txt").write_text("\n".join(class_order))
         args = f"--classes={tmp_path / 'classes.txt'}", "--only=few", f"--suite={file}"
         codes.append(measure(f"--checkpoint={path}", *args, out=out))
     assert codes == [0, 0, 2]
@@ -313,7 +331,7 @@ def test_the_same_file_of_other_classes_is_another_network(file, tmp_path, capsy
 
 
 def test_a_class_that_is_named_twice_is_refused(tmp_path):
-    """Images of it would be answered by one of its outputs alone."""
+    """Otherwise only one of the two outputs would count for images of the class."""
     path = tmp_path / "names.txt"
     path.write_text("crane\ncat\n\ncrane \ndog\n")
     with pytest.raises(ValueError, match=r"once, got 'crane' in lines 1, 4 of .*names"):
@@ -327,8 +345,10 @@ def test_a_class_that_is_named_twice_is_refused(tmp_path):
     assert networks.list_classes(str(path)) == ("crane", "cat", "Crane")
 
 
-def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
-    """Its own would answer for all of them, under their names."""
+def test_aggregation_rules_of_a_measure_and_of_its_set_exclude_each_other(
+    run, file, tmp_path, capsys
+):
+    """Otherwise the rule of the set would give all results, under the names of others."""
     text = file.read_text().replace(
         '"edge", n=48', '"edge", n=48, aggregate="max_prob"'
     )
@@ -340,7 +360,7 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
 
 
 @cases.each(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("--suite.measures.few.probe='plane'", "did you mean 'plain'?"),
         ("--suite.measures.few.imags=3", "unknown option 'imags'"),
@@ -360,21 +380,29 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_measured(
-    run, file, tmp_path, capsys, change, said
+    run, file, tmp_path, capsys, change, message
 ):
     out = tmp_path / "none"
     assert measure(f"--checkpoint={run}", f"--suite={file}", change, out=out) == 2
     err = capsys.readouterr().err.strip().splitlines()[-1]
-    assert err.startswith("jbias: ") and said in err
+    assert err.startswith("jbias: ") and message in err
     assert not out.exists()
 
 
-def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, capsys):
+def test_wrong_arguments_are_refused_in_one_line_before_sets_are_opened(
+    run, file, tmp_path, capsys
+):
     (tmp_path / "taken").touch()
     for change in (
-        *("--model=resnet5", "--classes=none.txt", "--checkpoint=none.pth"),
-        *("--zoo=none.py", "--step=lats", "--step=77", "--suite.run.step=first"),
-        *("--suite.measures.few.imags=3", "--suite.measures.classes.names=()"),
+        "--model=resnet5",
+        "--classes=none.txt",
+        "--checkpoint=none.pth",
+        "--zoo=none.py",
+        "--step=lats",
+        "--step=77",
+        "--suite.run.step=first",
+        "--suite.measures.few.imags=3",
+        "--suite.measures.classes.names=()",
         "--suite.measures.accuracy={'probe': 'pgd', 'sets': ('edge',), 'eps': -1}",
         "--suite.measures.accuracy={'probe': 'human', 'sets': ('edge',), 'folder': 1}",
         "--suite.measures.accuracy={'probe': 'occlusion', 'sets': ('edge',), 'fill': 'blak'}",
@@ -390,7 +418,7 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         assert line.endswith("; name another")
 
 
-def test_a_suite_need_not_say_how_networks_are_run(run, file, tmp_path):
+def test_a_suite_without_run_options_is_measured(run, file, tmp_path):
     (tmp_path / "suite.py").write_text(re.sub(r"\n +c.run = .*", "", file.read_text()))
     args = f"--checkpoint={run}", f"--suite={tmp_path / 'suite.py'}", "--only=few"
     assert measure(*args, "--devices=1", out=tmp_path / "out") == 0
@@ -399,7 +427,7 @@ def test_a_suite_need_not_say_how_networks_are_run(run, file, tmp_path):
 
 
 @cases.each("argument", ["--model=cnn", "--classes=imagenet", "--mean=0.5", "--std=1"])
-def test_what_is_said_of_files_is_refused_where_there_are_runs_alone(
+def test_options_of_files_are_refused_if_all_networks_are_runs(
     run, file, tmp_path, capsys, argument
 ):
     args = f"--checkpoint={run}", f"--suite={file}", argument
@@ -409,9 +437,7 @@ def test_what_is_said_of_files_is_refused_where_there_are_runs_alone(
 
 
 @pytest.mark.slow
-def test_a_step_is_refused_where_there_are_files_alone(
-    file, published, tmp_path, capsys
-):
+def test_a_step_is_refused_if_all_networks_are_files(file, published, tmp_path, capsys):
     args = *published, f"--suite={file}", "--step=best"
     assert measure(*args, out=tmp_path / "out") == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -419,32 +445,34 @@ def test_a_step_is_refused_where_there_are_files_alone(
 
 
 @pytest.mark.slow
-def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
+def test_a_file_at_the_path_of_a_networks_folder_is_named(run, file, tmp_path, capsys):
     args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
-    (one,) = (s for s in networks.from_run(str(run), step="latest", seeds=(1,)))
-    (tmp_path / one.name).touch()
+    (network,) = networks.from_run(str(run), step="latest", seeds=(1,))
+    (tmp_path / network.name).touch()
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
-    told = f"not measured: {one.name}: {tmp_path / one.name}: must be a folder"
-    assert told in err and "Errno" not in err
-    assert err.splitlines()[-1].endswith(f"; 1 not ({one.name})")
+    message = (
+        f"not measured: {network.name}: {tmp_path / network.name}: must be a folder"
+    )
+    assert message in err and "Errno" not in err
+    assert err.splitlines()[-1].endswith(f"; 1 not ({network.name})")
 
 
 @pytest.mark.slow
-@cases.each("model", [(), ("--model=cnn",)])
-def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
-    file, published, tmp_path, model
+@cases.each("model_argument", [(), ("--model=cnn",)])
+def test_the_zoos_facts_are_recorded_with_and_without_the_model_argument(
+    file, published, tmp_path, model_argument
 ):
-    args = *published, f"--suite={file}", "--only=few", *model
+    args = *published, f"--suite={file}", "--only=few", *model_argument
     assert measure(*args, out=tmp_path) == 0
-    told = json.loads((tmp_path / "small.one" / "config.json").read_text())
-    assert told["category"] == "baseline" and told["algorithm"] == "Small"
-    assert told["run"]["mean"] == [0, 0, 0] and told["run"]["std"] == [1, 1, 1]
+    config = json.loads((tmp_path / "small.one" / "config.json").read_text())
+    assert config["category"] == "baseline" and config["algorithm"] == "Small"
+    assert config["run"]["mean"] == [0, 0, 0] and config["run"]["std"] == [1, 1, 1]
 
 
 @pytest.mark.slow
 @cases.each(
-    ("given", "told", "mean"),
+    ("constant_arguments", "message", "expected_mean"),
     [
         ((), "mean 0, std 1: those of small.one; --mean and --std change it", 0),
         (("--zoo=",), "mean 0.5, std 0.5: the file's metadata; --mean", 0.5),
@@ -452,73 +480,86 @@ def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
         (("--mean=.3",), "mean 0.3 (--mean), std 1 (those of small.one)", 0.3),
     ],
 )
-def test_constants_are_told_and_can_be_given(
-    file, published, tmp_path, capsys, given, told, mean
+def test_normalization_constants_are_printed_and_can_be_given(
+    file, published, tmp_path, capsys, constant_arguments, message, expected_mean
 ):
-    args = *published, f"--suite={file}", "--only=few", *given
+    args = *published, f"--suite={file}", "--only=few", *constant_arguments
     assert measure(*args, out=tmp_path) == 0
-    assert capsys.readouterr().err.count(f": {told}") == 1
+    assert capsys.readouterr().err.count(f": {message}") == 1
     (config,) = tmp_path.glob("*/config.json")
-    assert json.loads(config.read_text())["run"]["mean"][0] == mean
+    assert json.loads(config.read_text())["run"]["mean"][0] == expected_mean
 
 
 @pytest.mark.slow
-def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
+def test_hidden_pixels_are_black_before_normalization(published):
     """The shown pixels are the same for constants from the file and from arguments."""
     rng = np.random.default_rng(0)
-    image = rng.integers(1, 256, (4, 32, 32, 3), np.uint8)  # None of it is black.
-    batch = inference.Batch(jnp.asarray(image), *[jnp.arange(4)] * 3, count=4)
-    path, names = (one.partition("=")[2] for one in published[:2])
-    options = dict(masks=("rectangle", "grad_cam"), orders=("most",), fractions=(0.3,))
-    made = occlusion.make(fill="black", site="stage1", **options)
-    own, given, shown = ((0.5,) * 3,) * 2, ((0.4, 0.5, 0.6), (1.0, 1.0, 0.5)), []
-    for constants in ({}, dict(zip(("mean", "std"), given, strict=True))):
-        one = networks.from_file(path, classes=names, **constants)
-        mean, std = given if constants else own
-        assert (one.net.mean, one.net.std) == (mean, std)
-        network = one.bind(jnp.float32, mesh.make(1))
-        plain = one.net.clone(mean=(0.0,) * 3, std=(1.0,) * 3)
+    images = rng.integers(1, 256, (4, 32, 32, 3), np.uint8)  # No pixel is black.
+    batch = inference.Batch(jnp.asarray(images), *[jnp.arange(4)] * 3, count=4)
+    path, names = (argument.partition("=")[2] for argument in published[:2])
+    probe = occlusion.make(
+        fill="black",
+        site="stage1",
+        masks=("rectangle", "grad_cam"),
+        orders=("most",),
+        fractions=(0.3,),
+    )
+    constants_of_file = dict(mean=(0.5,) * 3, std=(0.5,) * 3)
+    constants_of_arguments = dict(mean=(0.4, 0.5, 0.6), std=(1.0, 1.0, 0.5))
+    rectangle_stimuli = []
+    for arguments in ({}, constants_of_arguments):
+        network = networks.from_file(path, classes=names, **arguments)
+        constants = arguments or constants_of_file
+        mean, std = constants["mean"], constants["std"]
+        assert (network.net.mean, network.net.std) == (mean, std)
+        bound_network = network.bind(jnp.float32, mesh.make(1))
+        net_without_constants = network.net.clone(mean=(0.0,) * 3, std=(1.0,) * 3)
         for condition in ("rectangle 0.3", "grad_cam most 0.3"):
-            seen = np.asarray(inference.make_stimuli(network, made, batch, condition))
-            hidden = (seen == 0).all(-1)
+            stimuli = np.asarray(
+                inference.make_stimuli(bound_network, probe, batch, condition)
+            )
+            hidden = (stimuli == 0).all(-1)
             assert 0.2 < hidden.mean() < 0.33
-            whole = np.where(hidden[..., None], 0, image.astype(np.float32) / 255)
-            np.testing.assert_allclose(seen, whole, rtol=0, atol=1e-7)
-            # So what the network's first layer gets of black is -mean / std.
-            taken = (seen - np.float32(mean)) / np.float32(std)
+            expected = np.where(hidden[..., None], 0, images.astype(np.float32) / 255)
+            np.testing.assert_allclose(stimuli, expected, rtol=0, atol=1e-7)
+            # The network's first layer gets -mean / std for black.
+            normalized = (stimuli - np.float32(mean)) / np.float32(std)
+            variables = bound_network.variables
             np.testing.assert_allclose(
-                jax.jit(network.apply)(network.variables, seen),
-                jax.jit(plain.apply)(network.variables, taken),
+                jax.jit(bound_network.apply)(variables, stimuli),
+                jax.jit(net_without_constants.apply)(variables, normalized),
                 rtol=1e-4,
                 atol=1e-5,
             )
-            shown += [seen] * (condition == "rectangle 0.3")
-    np.testing.assert_array_equal(*shown)
+            if condition == "rectangle 0.3":
+                rectangle_stimuli.append(stimuli)
+    first, second = rectangle_stimuli
+    np.testing.assert_array_equal(first, second)
 
 
-@cases.each("given", ["--mean=1,2", "--mean=x", "--std=0", "--std=1,nan,1"])
-def test_constants_that_are_none_are_refused(given, capsys):
+@cases.each("argument", ["--mean=1,2", "--mean=x", "--std=0", "--std=1,nan,1"])
+def test_invalid_constants_are_refused(argument, capsys):
     with pytest.raises(SystemExit):
-        evaluate.main([given, "--checkpoint=x", "--suite=y"])
+        evaluate.main([argument, "--checkpoint=x", "--suite=y"])
     assert "numbers such as 0.485,0.456,0.406, or one, got" in capsys.readouterr().err
 
 
 @cases.each("width", [4, 8])
-def test_another_file_of_a_published_name_is_none_of_the_zoo(
+def test_another_file_with_a_published_name_does_not_get_the_zoos_facts(
     file, published, tmp_path, capsys, width
 ):
-    """An entry says what else must hold: here a width, of a network whose width is 4."""
-    needing = ZOO.replace("NONE)", f"NONE, needs={{'width': {width}}})")
-    (tmp_path / "zoo.py").write_text(needing)
+    """A zoo entry can demand more than the name: here a width; the network's is 4."""
+    zoo_text = ZOO.replace("NONE)", f"NONE, needs={{'width': {width}}})")
+    (tmp_path / "zoo.py").write_text(zoo_text)
     args = *published, f"--zoo={tmp_path / 'zoo.py'}", f"--suite={file}", "--only=few"
     assert measure(*args, out=tmp_path / "out") == 0
     (folder,) = (tmp_path / "out").iterdir()
-    told = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
     name, category, mean = ("small.one", "baseline", 0)
     if width == 8:
         name, category, mean = ("published", "published", 0.5)
-    assert (folder.name, told["category"]) == (name, category)
-    assert told["run"]["mean"] == [mean] * 3
+    assert (folder.name, config["category"]) == (name, category)
+    assert config["run"]["mean"] == [mean] * 3
     line = (
         "has the name of small.one and is another file; that one has width 8, got 4; "
     )
@@ -535,7 +576,7 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
 
 
 @cases.each(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "give one of --checkpoint, --predict, --decisions and --follow"),
         (
@@ -547,10 +588,10 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
         (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
         *(
             (
-                (*given, argument),
-                f"{argument.split('=')[0]} has no effect with {where};",
+                (*base_arguments, argument),
+                f"{argument.split('=')[0]} has no effect with {combination};",
             )
-            for where, given, arguments in (
+            for combination, base_arguments, arguments in (
                 (
                     "--checkpoint",
                     ("--checkpoint=x", "--suite=y"),
@@ -573,20 +614,20 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
         ),
     ],
 )
-def test_arguments_that_would_be_ignored_are_refused(arguments, said, capsys):
-    with pytest.raises(SystemExit) as ended:
+def test_arguments_that_would_be_ignored_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit) as exit_info:
         evaluate.main(arguments)
-    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert exit_info.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_help_has_every_argument_with_its_words(capsys):
+def test_help_describes_every_argument(capsys):
     with pytest.raises(SystemExit):
         evaluate.main(["--help"])
-    shown = " ".join(capsys.readouterr().out.split())
+    help_text = " ".join(capsys.readouterr().out.split())
     actions = evaluate.parser()._actions
     assert all(action.help for action in actions)
     for word in (*state_dicts.SUFFIXES, "--suite.KEY=VALUE", "JBIAS_TRACEBACK", "130"):
-        assert word in shown
+        assert word in help_text
 
 
 def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, capsys):
@@ -600,7 +641,7 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
 
 
 @cases.each(
-    ("count", "listed", "remedy"),
+    ("num_classes", "class_lines", "remedy"),
     [
         (1000, "", "or measure it on ImageNet by `jbias measure --imagenet=DIR`"),
         (
@@ -610,37 +651,37 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
         ),
     ],
 )
-def test_other_classes_than_the_sets_are_told_in_one_line(
-    file, tmp_path, capsys, count, listed, remedy
+def test_a_network_whose_classes_do_not_fit_the_sets_is_refused_in_one_line(
+    file, tmp_path, capsys, num_classes, class_lines, remedy
 ):
-    """Whatever shares nothing with the sets, or too little; not a line a set.
+    """One line is printed, not a line per set, if too few classes are shared or none.
 
-    One set has a mapping, of the classes of yet another network.
+    One set has a mapping from the classes of a third network.
     """
     mapping, suite_file = tmp_path / "mapping.csv", tmp_path / "suite.py"
     mapping.write_text("train_class,test_class\nbeagle,circle\n")
-    mapped = f'"edge", n=48, mapping="{mapping}"'
-    suite_file.write_text(file.read_text().replace('"edge", n=48', mapped))
-    net = models.MODELS["cnn"](count, width=4)
+    set_with_mapping = f'"edge", n=48, mapping="{mapping}"'
+    suite_file.write_text(file.read_text().replace('"edge", n=48', set_with_mapping))
+    net = models.MODELS["cnn"](num_classes, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     path, names = tmp_path / "net.safetensors", tmp_path / "names.txt"
     models.save_safetensors(path, net, variables, names="own")
-    names.write_text(listed)
-    more = (f"--classes={names}",) if listed else ()
-    args = f"--checkpoint={path}", f"--suite={suite_file}", *more
-    assert measure(*args, out=tmp_path / "out") == 2
+    names.write_text(class_lines)
+    class_arguments = (f"--classes={names}",) if class_lines else ()
+    arguments = f"--checkpoint={path}", f"--suite={suite_file}", *class_arguments
+    assert measure(*arguments, out=tmp_path / "out") == 2
     err = capsys.readouterr().err
     (line,) = (line for line in err.splitlines() if "its classes are" in line)
-    assert f"net: its classes are {count:,} of " in line
+    assert f"net: its classes are {num_classes:,} of " in line
     assert "cue_conflict, edge want 16 of 'names' (" in line
     assert remedy in line and "--classes=FILE" in line
     assert "data.labels" not in err and "mapping.csv" not in err
 
 
-def test_gradients_of_classes_that_several_answer_for_are_refused(
+def test_gradients_of_classes_that_several_network_classes_map_to_are_refused(
     run, file, tmp_path, capsys
 ):
-    """Nobody would know which of the network's classes to follow; said of what it is."""
+    """The network class whose gradient is meant would be ambiguous."""
     source = data.load("shapes", "edge", n=48)
     first, second, *_ = source.classes
     lines = [f"{name},{first if name == second else name}" for name in source.classes]
@@ -650,21 +691,23 @@ def test_gradients_of_classes_that_several_answer_for_are_refused(
     text = text.replace(
         'split="edge", n=48', f'split="edge", n=48, mapping="{mapping}"'
     )
-    salient = (
+    occlusion_measure = (
         'grad=dict(probe="occlusion", masks=("rectangle", "grad_cam"), sets=("edge",))'
     )
-    attack = 'pgd=dict(sets=("edge",), steps=1)'
-    text = text.replace("few=dict(", f"{salient}, {attack}, few=dict(")
+    attack_measure = 'pgd=dict(sets=("edge",), steps=1)'
+    text = text.replace(
+        "few=dict(", f"{occlusion_measure}, {attack_measure}, few=dict("
+    )
     (tmp_path / "suite.py").write_text(text)
     args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=pgd,few,grad"
     assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 1
     err = capsys.readouterr().err
     lines = err.splitlines()
     for name in ("pgd@edge: pgd", "grad@edge: occlusion"):
-        told = (
+        message = (
             f"{name} must be on the network's own classes, whose gradients it follows"
         )
-        assert sum(told in line for line in lines) == 2  # Once a seed.
+        assert sum(message in line for line in lines) == 2  # Once a seed.
     assert "attack" not in err
     assert "measured 2 networks in " in lines[-1] and "2 of them in part" in lines[-1]
     assert set(results.read(f"{tmp_path}/out/*")["condition"]) == {"few"}
@@ -690,7 +733,7 @@ def test_a_file_that_is_no_network_is_named_and_the_run_measured(
 
 
 @cases.each(
-    ("name", "left", "lacking"),
+    ("name", "change", "message"),
     [
         ("config.json", {}, "with seeds, got none"),
         ("config.json", [], "with seeds, got none"),
@@ -704,52 +747,54 @@ def test_a_file_that_is_no_network_is_named_and_the_run_measured(
         ("provenance.json", {"data": None}, "with data.train/0.space"),
     ],
 )
-def test_a_run_that_lacks_what_it_was_is_refused(run, tmp_path, name, left, lacking):
-    """Whatever is missing of it, in one line that says where."""
+def test_a_run_without_a_needed_entry_is_refused(run, tmp_path, name, change, message):
+    """The message is one line with the path of the file and the missing entry."""
     broken = tmp_path / "broken"
     shutil.copytree(run, broken)
-    held = json.loads((broken / name).read_text())
-    for key, value in left.items() if left else ():
+    content = json.loads((broken / name).read_text())
+    for key, value in change.items() if change else ():
         outer, _, inner = key.partition(".")
         if inner:
-            del held[outer][inner]
+            del content[outer][inner]
         elif value is None:
-            del held[outer]
+            del content[outer]
         else:
-            held[outer] = value
-    (broken / name).write_text(json.dumps(held if left else left))
+            content[outer] = value
+    (broken / name).write_text(json.dumps(content if change else change))
     with pytest.raises(
-        ValueError, match=f"^{broken / name}: must be a run's, {lacking}"
+        ValueError, match=f"^{broken / name}: must be a run's, {message}"
     ):
         list(networks.from_run(str(broken), step="latest"))
 
 
-def test_runs_of_nothing_are_named_and_the_others_measured(
+def test_empty_runs_are_named_and_the_other_networks_are_measured(
     file, published, tmp_path, capsys
 ):
-    """With what was trained, and as models.save_run has it."""
+    """Holds for folders of training runs and for those that models.save_run writes."""
     for name in ("trained", "saved"):
         (tmp_path / name / "checkpoints").mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")
     (tmp_path / "trained/provenance.json").write_text("{}")
-    more = [f"--checkpoint={tmp_path / name}" for name in ("trained", "saved")]
-    args = *more, *published, f"--suite={file}", "--only=few"
+    run_arguments = [f"--checkpoint={tmp_path / name}" for name in ("trained", "saved")]
+    args = *run_arguments, *published, f"--suite={file}", "--only=few"
     assert measure(*args, out=tmp_path / "out") == 1
     err = capsys.readouterr().err
     for name, key in (("trained", "seeds"), ("saved", "model.name")):
-        where = f"not measured: {tmp_path / name}/config.json: must be a run's, with"
-        assert f"{where} {key}, got none" in err
+        message_start = (
+            f"not measured: {tmp_path / name}/config.json: must be a run's, with"
+        )
+        assert f"{message_start} {key}, got none" in err
     assert "measured 1 network in" in err
 
 
 @cases.each("fault", [MemoryError(), errors.FlaxError("shapes")])
-def test_a_file_that_cannot_be_opened_is_named_whatever_it_is_of(
+def test_a_network_that_cannot_be_opened_is_named(
     run, file, tmp_path, capsys, monkeypatch, fault
 ):
-    def cannot(*args, **options):
+    def raise_fault(*args, **options):
         raise fault
 
-    monkeypatch.setattr(networks, "from_file", cannot)
+    monkeypatch.setattr(networks, "from_file", raise_fault)
     (tmp_path / "huge.pth").touch()
     args = f"--checkpoint={tmp_path}/huge.pth", f"--suite={file}"
     assert measure(*args, "--only=few", out=tmp_path / "out") == 2
@@ -757,29 +802,29 @@ def test_a_file_that_cannot_be_opened_is_named_whatever_it_is_of(
     assert (
         f"not measured: {tmp_path}/huge.pth: {str(fault) or 'not enough memory'}" in err
     )
-    monkeypatch.setattr(networks, "from_run", cannot)
+    monkeypatch.setattr(networks, "from_run", raise_fault)
     args = f"--follow={run}", "--once", f"--suite={file}"
     assert measure(*args, "--only=few", out=tmp_path / "out") == 2
-    told = re.escape(str(fault) or "not enough memory")
-    assert re.search(rf"not measured: step \d+: {told}", capsys.readouterr().err)
+    message = re.escape(str(fault) or "not enough memory")
+    assert re.search(rf"not measured: step \d+: {message}", capsys.readouterr().err)
 
 
 def test_a_network_that_fails_is_named_and_the_others_measured(
     run, file, tmp_path, capsys, monkeypatch
 ):
-    """Whatever it is of: shapes that flax refuses, or memory that lacks."""
-    measured, failed = runner.run_suite, []
+    """The second network is measured though flax refuses the shapes of the first."""
+    run_suite, failed_names = runner.run_suite, []
 
-    def once(subject, *args, **options):
-        if not failed:
-            failed.append(subject.name)
+    def fail_once(subject, *args, **options):
+        if not failed_names:
+            failed_names.append(subject.name)
             raise errors.ScopeParamShapeError("kernel", "/fc", (4, 16), (9, 16))
-        return measured(subject, *args, **options)
+        return run_suite(subject, *args, **options)
 
-    monkeypatch.setattr(runner, "run_suite", once)
+    monkeypatch.setattr(runner, "run_suite", fail_once)
     args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
     assert measure(*args, out=tmp_path / "out") == 1
-    assert f"not measured: {failed[0]}" in capsys.readouterr().err
+    assert f"not measured: {failed_names[0]}" in capsys.readouterr().err
     assert len(list((tmp_path / "out").glob("*/evals/few@edge.jsonl"))) == 1
 
 
@@ -791,24 +836,24 @@ def test_a_network_that_fails_is_named_and_the_others_measured(
         MemoryError(),
     ],
 )
-def test_a_measure_that_fails_leaves_the_others(
+def test_a_measure_that_fails_does_not_stop_the_other_measures(
     file, published, tmp_path, capsys, monkeypatch, fault
 ):
-    describe = inference.to_decisions
+    to_decisions = inference.to_decisions
 
-    def refuses(found, columns):
+    def fail_for_few(outputs, columns):
         if len(columns["index"]) == 16:
             raise fault
-        return describe(found, columns)
+        return to_decisions(outputs, columns)
 
-    monkeypatch.setattr(inference, "to_decisions", refuses)
+    monkeypatch.setattr(inference, "to_decisions", fail_for_few)
     args = *published, f"--suite={file}", "--only=few,classes"
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
     (line,) = (line for line in err.splitlines() if "not measured: small.one: " in line)
     assert "few@edge: " in line
-    lacks_memory = not isinstance(fault, errors.FlaxError)
-    assert line.endswith("; --suite.run.batch=N with less at once") == lacks_memory
+    is_memory_fault = not isinstance(fault, errors.FlaxError)
+    assert line.endswith("; --suite.run.batch=N with less at once") == is_memory_fault
     assert "1 of them in part (small.one)" in err
     assert set(results.read(f"{tmp_path}/*")["metric"]) == {"class_accuracy"}
 
@@ -816,12 +861,12 @@ def test_a_measure_that_fails_leaves_the_others(
 def test_a_network_that_stops_in_the_middle_is_measured_in_part(
     file, published, tmp_path, capsys, monkeypatch
 ):
-    def stops(self, task, *found, keep=runner.NetworkEvaluation.store):
+    def store_or_fail(self, task, *results, store=runner.NetworkEvaluation.store):
         if task.measure.name == "few":
             raise OSError("no space left")
-        keep(self, task, *found)
+        store(self, task, *results)
 
-    monkeypatch.setattr(runner.NetworkEvaluation, "store", stops)
+    monkeypatch.setattr(runner.NetworkEvaluation, "store", store_or_fail)
     args = *published, f"--suite={file}", "--only=few,classes"
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
@@ -841,14 +886,21 @@ def test_the_best_step_is_the_first_best_by_validation(run):
     frame = results.read(run)
     valid = frame[(frame["dataset"] == "valid") & (frame["metric"] == "accuracy")]
     for subject in networks.from_run(str(run)):
-        mine = valid[valid["seed"] == subject.fields["seed"]].sort_values("step")
-        assert subject.fields["step"] == mine.loc[mine["value"].idxmax(), "step"]
+        seed_records = valid[valid["seed"] == subject.fields["seed"]].sort_values(
+            "step"
+        )
+        assert (
+            subject.fields["step"]
+            == seed_records.loc[seed_records["value"].idxmax(), "step"]
+        )
 
 
 @pytest.mark.slow
 @cases.each("agree", [0, 16])
-def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
-    """Under the first and last condition of whatever shows images."""
+def test_lower_precision_is_compared_on_the_given_number_of_images(
+    run, file, tmp_path, agree
+):
+    """Agreement is recorded for the first and last condition of each probe."""
     text = file.read_text()
     spectral = 'spectral=dict(sets=("edge",), cutoffs=(0.3, 0.5), draws=10), few=dict('
     (tmp_path / "suite.py").write_text(text.replace("few=dict(", spectral))
@@ -864,77 +916,81 @@ def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agre
 
 
 @pytest.mark.slow
-@cases.each("plain", [True, False], quick=("True",))
-@cases.each("own", ["bfloat16", "float32"])
-def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
-    """An algorithm with answers of its own keeps its run's, and is not compared."""
-    net = models.MODELS["cnn"](16, width=4, dtype=own)
+@cases.each("is_plain", [True, False], quick=("True",))
+@cases.each("net_precision", ["bfloat16", "float32"])
+def test_the_precision_that_was_used_is_recorded(
+    file, tmp_path, is_plain, net_precision
+):
+    """An algorithm that computes its own answers keeps the run's precision: no agreement."""
+    net = models.MODELS["cnn"](16, width=4, dtype=net_precision)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     path, lines = tmp_path / "net.safetensors", []
     models.save_safetensors(path, net, variables, names="own")
     (tmp_path / "names").write_text(
         "\n".join(data.load("shapes", "edge", n=48).classes)
     )
-    subject = networks.from_file(str(path), classes=str(tmp_path / "names"))
-    if not plain:
+    network = networks.from_file(str(path), classes=str(tmp_path / "names"))
+    if not is_plain:
         decide = lambda *at: net.apply(*at)
-        subject = dataclasses.replace(subject, net=net, decide=decide)
+        network = dataclasses.replace(network, net=net, decide=decide)
     config = jc.load(str(file), ["--suite.run.precision=bfloat16"], flag="suite")
-    asked = suites.open_suite(config, lines.append, only=("few",))
+    suite = suites.open_suite(config, lines.append, only=("few",))
     assert not runner.run_suite(
-        subject, asked, tmp_path, lines.append, has_all_measures=False
+        network, suite, tmp_path, lines.append, has_all_measures=False
     )
-    told = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
-    assert told["precision"] == ("bfloat16" if plain else own)
+    description = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
+    assert description["precision"] == ("bfloat16" if is_plain else net_precision)
     metrics = set(results.read(f"{tmp_path}/net")["metric"])
-    assert ("agreement" in metrics) == plain
-    alone = not plain and own == "bfloat16"
-    assert told.get("agreement", "").startswith("not made: ") == alone
-    assert ("net: answers in its own way in bfloat16" in "\n".join(lines)) == alone
+    assert ("agreement" in metrics) == is_plain
+    cannot_compare = not is_plain and net_precision == "bfloat16"
+    assert description.get("agreement", "").startswith("not made: ") == cannot_compare
+    assert (
+        "net: answers in its own way in bfloat16" in "\n".join(lines)
+    ) == cannot_compare
     assert not runner.run_suite(
-        subject, asked, tmp_path, lines.append, has_all_measures=False
+        network, suite, tmp_path, lines.append, has_all_measures=False
     )
     assert "net: 1 measure is there already" in lines
 
 
-def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
+def test_weight_files_are_found_in_all_subfolders(tmp_path):
     """Files are found in the layout of hubs: a folder per model, and links into a store."""
     for name in ("a.pth", "notes.txt", "b/model.safetensors", "b/c/D.PT", ".d/e.pth"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "b" / "linked.bin").symlink_to(tmp_path / "notes.txt")
     (tmp_path / "b" / "back").symlink_to(tmp_path)
-    found = [
+    checkpoints = [
         path.removeprefix(f"{tmp_path}/")
         for path in networks.find_checkpoints([str(tmp_path)])
     ]
-    assert found == ["a.pth", "b/c/D.PT", "b/linked.bin", "b/model.safetensors"]
+    assert checkpoints == ["a.pth", "b/c/D.PT", "b/linked.bin", "b/model.safetensors"]
 
 
-def test_all_spellings_of_one_network_are_one(run, tmp_path, monkeypatch):
+def test_all_spellings_of_a_path_are_one_network(run, tmp_path, monkeypatch):
     """Several paths to a run or a file count once; a link with another name is another file."""
     (tmp_path / "erm").symlink_to(run)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.pth").touch()
     (tmp_path / "a" / "resnet50_prime.pth").symlink_to("x.pth")
     monkeypatch.chdir(tmp_path)
-    spelled = ["erm", f"{run}/", f"{run.parent}/../{run.parent.name}/erm", "./erm/"]
-    spelled += ["a/x.pth", "a/../a/x.pth", f"{tmp_path}/a/x.pth", "a/"]
-    assert networks.find_checkpoints(spelled) == [
+    spellings = ["erm", f"{run}/", f"{run.parent}/../{run.parent.name}/erm", "./erm/"]
+    spellings += ["a/x.pth", "a/../a/x.pth", f"{tmp_path}/a/x.pth", "a/"]
+    assert networks.find_checkpoints(spellings) == [
         "erm",
         "a/x.pth",
         "a/resnet50_prime.pth",
     ]
 
 
-def test_the_suite_of_biases_is_there_without_any_data():
+def test_the_suite_of_biases_needs_no_data():
     """All its sets on the embedded data, and options that its probes take."""
-    opened = suites.open_suite(biases.get_config("smoke"), lambda line: None)
-    assert not opened.missing
+    suite = suites.open_suite(biases.get_config("smoke"), lambda line: None)
+    assert not suite.missing
 
 
 @cases.each(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "stimuli=a",
@@ -947,48 +1003,55 @@ def test_the_suite_of_biases_is_there_without_any_data():
         ("stimulus=a", "unknown 'stimulus'; did you mean 'stimuli'"),
     ],
 )
-def test_arguments_without_a_say_are_refused(text, said):
+def test_suite_arguments_without_effect_are_refused(text, message):
     """Arguments without effect are refused, so that a forgotten data=imagenet is noticed."""
-    with pytest.raises(ValueError, match=f"^suite argument: .*{said}") as refused:
+    with pytest.raises(ValueError, match=f"^suite argument: .*{message}") as error_info:
         biases.get_config(text)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error_info.value)
 
 
 @cases.each("data_set", ["shapes", "tiny_imagenet", "imagenet"])
-def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
-    """An argument that USED leaves out would be refused everywhere."""
+def test_every_argument_of_the_suite_of_biases_changes_the_suite(data_set):
+    """All documented arguments are listed, and each listed argument changes the config."""
     listed = set(re.findall(r"^:(\w+)", biases.__doc__, re.MULTILINE))
     assert listed | {"root"} == {
         *biases.SHARED_ARGUMENTS,
         *itertools.chain(*biases.ARGUMENTS.values()),
     }
-    used = {name: "a" for name in biases.ARGUMENTS[data_set] if name not in ("root",)}
-    used |= {"subset": "1", "correlation": "0.5"}
-    used = {name: used[name] for name in biases.ARGUMENTS[data_set] if name in used}
-    whole = {"data": data_set, "root": "a", **used}
+    values = {name: "a" for name in biases.ARGUMENTS[data_set] if name not in ("root",)}
+    values |= {"subset": "1", "correlation": "0.5"}
+    values = {
+        name: values[name] for name in biases.ARGUMENTS[data_set] if name in values
+    }
+    arguments = {"data": data_set, "root": "a", **values}
     if data_set == "shapes":
-        del whole["root"]
-    text = ",".join(f"{name}={value}" for name, value in whole.items())
-    found = biases.get_config(text).to_json()
-    for name in used:
-        # What a config without it does not have; humans are compared on either.
-        less = ",".join(one for one in text.split(",") if one.split("=")[0] != name)
-        assert biases.get_config(less).to_json() != found, name
+        del arguments["root"]
+    text = ",".join(f"{name}={value}" for name, value in arguments.items())
+    full_config = biases.get_config(text).to_json()
+    for name in values:
+        # Without one of stimuli and others, humans are compared on the other.
+        kept_entries = [
+            entry for entry in text.split(",") if entry.split("=")[0] != name
+        ]
+        shorter_config = biases.get_config(",".join(kept_entries)).to_json()
+        assert shorter_config != full_config, name
 
 
 @cases.each("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
-def test_images_bounds_what_changes_them_and_a_trial_bounds_all(sets):
+def test_images_limits_measures_of_changed_images_and_smoke_limits_all(sets):
     """Measures of unchanged images use whole sets, except in a trial, which limits all."""
-    as_they_are = {"accuracy", "calibration", "classes", "shape_bias", "human"}
-    for text, of_whole, of_changed in (("images=9", 0, 9), ("smoke", 240, 16)):
+    of_unchanged_images = {"accuracy", "calibration", "classes", "shape_bias", "human"}
+    for text, num_unchanged, num_changed in (("images=9", 0, 9), ("smoke", 240, 16)):
         c = biases.get_config(f"{sets}{text}")
         for name in {*c.measures} - {"decoding"}:
             images = c.measures[name].get("images", 0)
-            assert images == (of_whole if name in as_they_are else of_changed), name
+            assert images == (
+                num_unchanged if name in of_unchanged_images else num_changed
+            ), name
 
 
-def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
-    """Four images of model-vs-human's contrast, and one person's answers to them."""
+def write_contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
+    """Write four contrast images and one person's answers; return their path and rows."""
     folder = tmp_path / "contrast/dnn/session-1"
     folder.mkdir(parents=True)
     rows = ["subj,session,trial,rt,object_response,category,condition,imagename"]
@@ -1007,45 +1070,47 @@ def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
 def test_an_export_is_opened_with_the_classes_that_it_names(out, tmp_path):
     net = models.MODELS["cnn"](3, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
-    path, said = tmp_path / out, class_names.Classes(("a", "b", "c"), "names")
+    path, saved_classes = tmp_path / out, class_names.Classes(("a", "b", "c"), "names")
     if out == "folder":
-        models.save_run(path, net, variables, said)
+        models.save_run(path, net, variables, saved_classes)
     else:
-        models.save_safetensors(path, net, variables, "own", said)
-    opened = networks.from_file(str(path))
-    assert (opened.classes, opened.space) == said
+        models.save_safetensors(path, net, variables, "own", saved_classes)
+    network = networks.from_file(str(path))
+    assert (network.classes, network.space) == saved_classes
     listed = tmp_path / "names.txt"
-    listed.write_text("d\ne\nf\n")  # Who gives names is asked first.
-    other = networks.from_file(str(path), classes=str(listed))
-    assert other.classes == tuple("def")
-    assert opened.about["classes_from"] == "the file's own"
-    assert other.about["classes_from"] == f"--classes={listed}"
+    listed.write_text("d\ne\nf\n")  # The argument comes before the file's own names.
+    network_of_listed = networks.from_file(str(path), classes=str(listed))
+    assert network_of_listed.classes == tuple("def")
+    assert network.about["classes_from"] == "the file's own"
+    assert network_of_listed.about["classes_from"] == f"--classes={listed}"
     with pytest.raises(ValueError, match="the network's 3 classes, got 1000 from imag"):
         networks.from_file(str(path), classes="imagenet")
 
 
 @pytest.mark.slow
 @cases.each(
-    ("given", "told"),
+    ("classes_argument", "expected_source"),
     [(None, "imagenet, by itself"), ("imagenet", "--classes=imagenet")],
 )
-def test_classes_that_were_given_are_told_from_those_that_were_not(
-    given, told, tmp_path
+def test_the_source_of_the_classes_is_recorded(
+    classes_argument, expected_source, tmp_path
 ):
     net = models.MODELS["cnn"](1000, width=1)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     models.save_safetensors(tmp_path / "x.safetensors", net, variables, "own")
-    opened = networks.from_file(str(tmp_path / "x.safetensors"), classes=given)
-    assert opened.about["classes_from"] == told and opened.space == "wnid"
+    network = networks.from_file(
+        str(tmp_path / "x.safetensors"), classes=classes_argument
+    )
+    assert network.about["classes_from"] == expected_source and network.space == "wnid"
 
 
-def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
-    """Three sets in one folder are one line, which has the user's own argument."""
+def test_an_absent_folder_is_named_once_and_as_it_was_typed(tmp_path):
+    """Three sets in one folder give one line, which has the user's own argument."""
     config = biases.get_config(f"data=imagenet,root=no,stimuli={tmp_path}/typo")
-    said = []
+    lines = []
     with pytest.raises(ValueError, match="none of its sets was found"):
-        suites.open_suite(config, said.append, only=("accuracy",))
-    (line,) = (one for one in said if "typo" in one)
+        suites.open_suite(config, lines.append, only=("accuracy",))
+    (line,) = (line for line in lines if "typo" in line)
     assert line.startswith(
         "not here, so not measured: suite.sets.cue-conflict, edge, silhouette: stimuli= "
         f"must be an existing folder, got '{tmp_path}/typo'"
@@ -1053,29 +1118,29 @@ def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
     assert line.count("; expected: ") == 1
 
 
-def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tmp_path):
-    contrast(tmp_path)
+def test_absent_answers_of_people_are_named_and_the_other_measures_remain(tmp_path):
+    write_contrast(tmp_path)
     text = f"data=imagenet,root=no,others={tmp_path},humans={tmp_path}/nope"
-    said = []
-    opened = suites.open_suite(biases.get_config(text), said.append)
-    (line,) = (one for one in said if "nope" in one)
+    lines = []
+    suite = suites.open_suite(biases.get_config(text), lines.append)
+    (line,) = (line for line in lines if "nope" in line)
     assert f"suite.measures.human: humans={tmp_path}/nope: must be a folder" in line
     assert "does not exist" in line
-    left = {one.name for one, _ in opened.tasks()}
-    assert "accuracy" in left and "human" not in left
-    assert "human@contrast" in opened.missing
+    measure_names = {measure.name for measure, _ in suite.tasks()}
+    assert "accuracy" in measure_names and "human" not in measure_names
+    assert "human@contrast" in suite.missing
     with pytest.raises(ValueError, match="nothing is left to measure"):
-        suites.open_suite(biases.get_config(text), said.append, only=("human",))
+        suites.open_suite(biases.get_config(text), lines.append, only=("human",))
     (people,) = (tmp_path / "people").rglob("*.csv")
     people.write_text("subj,trial\n")  # A wrong file inside stays an error.
     with pytest.raises(ValueError, match=":1: the header must have"):
         suites.open_suite(
-            biases.get_config(text.replace("nope", "people")), said.append
+            biases.get_config(text.replace("nope", "people")), lines.append
         )
 
 
 @cases.each(
-    ("text", "only", "said"),
+    ("text", "only", "message"),
     [
         ("data=imagenet,root=no", "shape_bias", "'shape_bias' needs stimuli=DIR in"),
         ("data=imagenet,root=no", "human", "needs humans=DIR, and stimuli=DIR or oth"),
@@ -1084,75 +1149,93 @@ def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tm
         ("", "acuracy", "unknown 'acuracy'; did you mean 'accuracy'"),
     ],
 )
-def test_measures_that_need_an_argument_say_which(text, only, said):
-    with pytest.raises(ValueError, match=f"^--only: .*{said}"):
+def test_a_measure_without_its_suite_argument_names_the_argument(text, only, message):
+    with pytest.raises(ValueError, match=f"^--only: .*{message}"):
         suites.open_suite(biases.get_config(text), print, only=(only,))
 
 
 def test_people_are_compared_by_degree_of_distortion(tmp_path):
-    """The 17 sets are asked for; of one by degrees, degrees survive the kept decisions."""
+    """Numbers are per degree of distortion, also from decisions read back from a file.
+
+    The suite asks for all sets with degrees; one of them exists.
+    """
     config = biases.get_config(f"data=imagenet,root=no,others={tmp_path},humans=people")
     config.measures = dict(human=config.measures.human.to_dict())
     assert len(config.measures.human.sets) == 14
-    contrast(tmp_path)
+    write_contrast(tmp_path)
     config.measures.human.root = str(tmp_path / "people")
-    told = []
-    opened = suites.open_suite(config, told.append)
-    assert sum("not here" in line for line in told) == 13  # All but this one.
-    source = opened.sources["contrast"]
+    lines = []
+    suite = suites.open_suite(config, lines.append)
+    assert sum("not here" in line for line in lines) == 13  # All but contrast.
+    source = suite.sources["contrast"]
     label = source.columns["label"]
-    decided = decisions.Decisions(
+    model_decisions = decisions.Decisions(
         np.where(np.arange(4) < 3, label, 0), dict(source.columns, index=np.arange(4))
     )
     path = tmp_path / "human.parquet"
-    decisions.write_conditions(path, {"": decided})
-    back = decisions.read_conditions(path)[""]
-    (measure,) = opened.measures
-    for one in (decided, back):
-        numbers = opened.make_probe(measure, "contrast").numbers({"": one})
-        by = {(n.metric, n.condition): n for n in numbers}
-        assert by["ood_accuracy", ""][1:4] == (2 / 3, 2, 3)  # c100 does not count.
-        assert by["human_accuracy", "c10"].value == 2 / 3
-        assert ("error_consistency", "c100") in by
+    decisions.write_conditions(path, {"": model_decisions})
+    decisions_read = decisions.read_conditions(path)[""]
+    (measure,) = suite.measures
+    for condition_decisions in (model_decisions, decisions_read):
+        numbers = suite.make_probe(measure, "contrast").numbers(
+            {"": condition_decisions}
+        )
+        numbers_by_name = {(n.metric, n.condition): n for n in numbers}
+        # Images of c100 do not count.
+        assert numbers_by_name["ood_accuracy", ""][1:4] == (2 / 3, 2, 3)
+        assert numbers_by_name["human_accuracy", "c10"].value == 2 / 3
+        assert ("error_consistency", "c100") in numbers_by_name
     np.testing.assert_array_equal(
-        back.columns["condition"], source.columns["condition"]
+        decisions_read.columns["condition"], source.columns["condition"]
     )
 
 
-def test_what_is_known_of_sets_survives_calls_for_others(
+def test_provenance_of_sets_survives_later_evaluations_of_other_sets(
     file, published, tmp_path, capsys
 ):
-    """A report asks for each set's name; and the latest call opens its own sets alone."""
-    args = *published, f"--suite={file}"
-    assert measure(*args, "--only=accuracy", out=tmp_path) == 0
+    """A report needs the name of each set, also of those that the last call did not open."""
+    arguments = *published, f"--suite={file}"
+    assert measure(*arguments, "--only=accuracy", out=tmp_path) == 0
     path = tmp_path / "small.one/provenance.json"
     first = json.loads(path.read_text())
     assert [*first["missing"]] == ["photos"]
-    other = tmp_path / "other.py"
-    text = file.read_text().replace("classes=dict(", "more=dict(probe='classes', ")
-    text = text.replace("edge=dict(", "fresh=dict(").replace('"edge"', '"fresh"')
-    other.write_text(text.replace('split="fresh"', 'split="edge"'))
-    assert measure(*published, f"--suite={other}", "--only=few", out=tmp_path) == 0
+    other_suite = tmp_path / "other.py"
+    other_text = file.read_text().replace(
+        "classes=dict(", "more=dict(probe='classes', "
+    )
+    other_text = other_text.replace("edge=dict(", "fresh=dict(").replace(
+        '"edge"', '"fresh"'
+    )
+    other_suite.write_text(other_text.replace('split="fresh"', 'split="edge"'))
+    assert (
+        measure(*published, f"--suite={other_suite}", "--only=few", out=tmp_path) == 0
+    )
     second = json.loads(path.read_text())
     assert {*second["data"]} == {"edge", "cue_conflict", "fresh"}
     assert second["data"]["edge"] == first["data"]["edge"]
     assert second["missing"] == first["missing"]
     assert {*second["suite"]["sets"]} == {*first["suite"]["sets"], "fresh"}
-    # What --only leaves out was not asked for.
+    # Measures left out by --only are not in the provenance.
     assert {*first["suite"]["measures"]} == {"accuracy"}
     assert {*second["suite"]["measures"]} == {"accuracy", "few"}
-    (read,) = network_records.read([str(tmp_path / "small.one")])
-    assert read.split("cue_conflict") == "cue_conflict"
-    assert [line.partition(" ")[0] for line in read.missing_measures] == ["photos"]
-    # What lacked and came is not missing any more.
-    come = tmp_path / "come.py"
-    found = 'photos=dict(data="shapes", split="edge", n=48)'
-    come.write_text(
+    (network,) = network_records.read([str(tmp_path / "small.one")])
+    assert network.split("cue_conflict") == "cue_conflict"
+    assert [line.partition(" ")[0] for line in network.missing_measures] == ["photos"]
+    # A set that was absent and now exists is not missing any more.
+    complete_suite = tmp_path / "come.py"
+    photos_that_exist = 'photos=dict(data="shapes", split="edge", n=48)'
+    complete_suite.write_text(
         file.read_text().replace(
-            'photos=dict(data="geirhos", split="edge", root="nowhere")', found
+            'photos=dict(data="geirhos", split="edge", root="nowhere")',
+            photos_that_exist,
         )
     )
-    assert measure(*published, f"--suite={come}", "--only=accuracy", out=tmp_path) == 0
+    assert (
+        measure(
+            *published, f"--suite={complete_suite}", "--only=accuracy", out=tmp_path
+        )
+        == 0
+    )
     third = json.loads(path.read_text())
     assert third["missing"] == {} and "photos" in third["data"]
     assert "fresh" in third["data"]
@@ -1160,7 +1243,7 @@ def test_what_is_known_of_sets_survives_calls_for_others(
 
 def test_other_answers_of_people_are_refused(tmp_path, capsys):
     """Other answers and other images are refused; the same answers in another order are not."""
-    path, (header, *rows) = contrast(tmp_path)
+    path, (header, *rows) = write_contrast(tmp_path)
     (tmp_path / "suite.py").write_text(
         "import ml_collections\n"
         "def get_config(text=''):\n"
@@ -1175,8 +1258,8 @@ def test_other_answers_of_people_are_refused(tmp_path, capsys):
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     file, codes = tmp_path / "net.safetensors", []
     models.save_safetensors(file, net, variables, names="own")
-    changed = [row.replace(",dog,", ",bear,") for row in rows]
-    for lines in (rows, rows[::-1], changed):
+    changed_rows = [row.replace(",dog,", ",bear,") for row in rows]
+    for lines in (rows, rows[::-1], changed_rows):
         path.write_text("\n".join([header, *lines]))
         suite_file = f"--suite={tmp_path / 'suite.py'}"
         codes.append(measure(f"--checkpoint={file}", suite_file, out=tmp_path / "out"))
@@ -1195,28 +1278,28 @@ def test_suites_are_changed_by_key(file):
 
 @pytest.mark.slow
 def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
-    """A network is asked once about a set as it is; both measures keep the answers."""
+    """The network answers the unchanged set once; both measures store the answers."""
     args = (f"--checkpoint={run}", f"--suite={file}")
-    change = "--suite.measures.few.images=0"
-    assert measure(*args, change, out=tmp_path) == 0
+    all_images = "--suite.measures.few.images=0"
+    assert measure(*args, all_images, out=tmp_path) == 0
     folder = next(tmp_path.glob("*-seed0-*"))
-    told = [
+    descriptions = [
         json.loads((folder / f"measures/{name}@edge.json").read_text())
         for name in ("accuracy", "few")
     ]
-    assert told[0]["seconds"] is not None and told[1]["seconds"] is None
-    assert told[0]["cost"]["device_hours"] > 0 and "cost" not in told[1]
-    one, other = (
+    assert descriptions[0]["seconds"] is not None and descriptions[1]["seconds"] is None
+    assert descriptions[0]["cost"]["device_hours"] > 0 and "cost" not in descriptions[1]
+    accuracy_decisions, few_decisions = (
         decisions.read_conditions(folder / f"decisions/edge/{name}.parquet")[""]
         for name in ("accuracy", "few")
     )
-    assert (one.prediction == other.prediction).all()
+    assert (accuracy_decisions.prediction == few_decisions.prediction).all()
 
 
-def test_measures_by_other_rules_share_the_answers(
+def test_measures_with_different_aggregation_rules_share_the_answers(
     file, published, tmp_path, monkeypatch
 ):
-    """A network is asked once; each measure gets what it gets alone, to the bit."""
+    """The network answers once; each measure gets the results of a run alone, to the bit."""
     first, second, *_ = names = data.load("shapes", "edge", n=48).classes
     lines = [f"{name},{first if name == second else name}" for name in names]
     mapping = tmp_path / "mapping.csv"
@@ -1228,53 +1311,59 @@ def test_measures_by_other_rules_share_the_answers(
     rules = "aggregates=('sum_prob', 'mean_logit'), sets=('cue_conflict',)"
     text = text.replace("few=dict(", f"shape_bias=dict({rules}), few=dict(")
     (tmp_path / "suite.py").write_text(text)
-    asked, decide = [], inference.run_probe
+    rules_asked, run_probe = [], inference.run_probe
 
-    def counted(network, made, batches, rules, **options):
-        asked.append([*rules])
-        return decide(network, made, batches, rules, **options)
+    def note_rules(network, probe, batches, rules, **options):
+        rules_asked.append([*rules])
+        return run_probe(network, probe, batches, rules, **options)
 
-    monkeypatch.setattr(inference, "run_probe", counted)
+    monkeypatch.setattr(inference, "run_probe", note_rules)
     args = *published, f"--suite={tmp_path / 'suite.py'}"
-    both = (
+    two_measures = (
         "--only=accuracy,shape_bias",
         "--suite.measures.accuracy.sets=('cue_conflict',)",
     )
-    assert measure(*args, *both, out=tmp_path / "together") == 0
-    assert len(asked) == 1 and {*asked[0]} == {"mean_prob", "sum_prob", "mean_logit"}
+    assert measure(*args, *two_measures, out=tmp_path / "together") == 0
+    (rules_together,) = rules_asked
+    assert {*rules_together} == {"mean_prob", "sum_prob", "mean_logit"}
     for name, conditions in (("accuracy", [""]), ("shape_bias", ["", "mean_logit"])):
-        alone = both[1], f"--only={name}"
-        assert measure(*args, *alone, out=tmp_path / "alone") == 0
-        one, other = (tmp_path / how / "small.one" for how in ("together", "alone"))
+        one_measure = two_measures[1], f"--only={name}"
+        assert measure(*args, *one_measure, out=tmp_path / "alone") == 0
+        together = tmp_path / "together/small.one"
+        alone = tmp_path / "alone/small.one"
         records = f"evals/{name}@cue_conflict.jsonl"
-        assert (one / records).read_text() == (other / records).read_text()
-        kept = f"decisions/cue_conflict/{name}.parquet"
-        found, same = (decisions.read_conditions(at / kept) for at in (one, other))
-        assert [*found] == [*same] == conditions
-        for key in conditions:
-            np.testing.assert_array_equal(found[key].prediction, same[key].prediction)
-            for column, values in same[key].columns.items():
-                np.testing.assert_array_equal(found[key].columns[column], values)
-    assert len(asked) == 3
+        assert (together / records).read_text() == (alone / records).read_text()
+        stored = f"decisions/cue_conflict/{name}.parquet"
+        together_decisions = decisions.read_conditions(together / stored)
+        alone_decisions = decisions.read_conditions(alone / stored)
+        assert [*together_decisions] == [*alone_decisions] == conditions
+        for condition, expected in alone_decisions.items():
+            actual = together_decisions[condition]
+            np.testing.assert_array_equal(actual.prediction, expected.prediction)
+            for column, values in expected.columns.items():
+                np.testing.assert_array_equal(actual.columns[column], values)
+    assert len(rules_asked) == 3
 
 
-def test_cues_have_ranks_among_logits(file, published, tmp_path, monkeypatch):
+def test_cue_conflict_results_have_the_ranks_of_both_cues_among_the_logits(
+    file, published, tmp_path, monkeypatch
+):
     """The records and the page of a file of weights have the ranks of its logits."""
-    seen, ask = [], inference.BoundJaxNetwork.predict
+    batch_logits, predict = [], inference.BoundJaxNetwork.predict
 
-    def kept(self, image, shown):
-        seen.append(ask(self, image, shown))
-        return seen[-1]
+    def note_logits(self, images, blocks):
+        batch_logits.append(predict(self, images, blocks))
+        return batch_logits[-1]
 
-    monkeypatch.setattr(inference.BoundJaxNetwork, "predict", kept)
+    monkeypatch.setattr(inference.BoundJaxNetwork, "predict", note_logits)
     text = file.read_text().replace(
         "few=dict(", "shape_bias=dict(sets=both[1:]), few=dict("
     )
     (tmp_path / "suite.py").write_text(text)
     args = *published, f"--suite={tmp_path / 'suite.py'}", "--only=accuracy,shape_bias"
-    measured = "--suite.measures.accuracy.sets=('cue_conflict',)"  # Asks first.
-    assert measure(*args, measured, out=tmp_path) == 0
-    logits = np.concatenate(seen)[:240]
+    on_conflicts = "--suite.measures.accuracy.sets=('cue_conflict',)"  # Asks first.
+    assert measure(*args, on_conflicts, out=tmp_path) == 0
+    logits = np.concatenate(batch_logits)[:240]
     path = tmp_path / "small.one/decisions/cue_conflict/shape_bias.parquet"
     columns, mrr = decisions.read_conditions(path)[""].columns, {}
     differ = columns["label"] != columns["texture"]
@@ -1283,8 +1372,8 @@ def test_cues_have_ranks_among_logits(file, published, tmp_path, monkeypatch):
         np.testing.assert_array_equal(columns[f"rank_{name}"], ranks)
         mrr[name] = (1 / ranks[differ]).mean()
     assert mrr["shape"] != mrr["texture"]
-    shown = networks_report.blocks(network_records.read([f"{tmp_path}/small.one"]), [])
-    tables_shown = [b for _, b in shown if hasattr(b, "head")]
+    blocks = networks_report.blocks(network_records.read([f"{tmp_path}/small.one"]), [])
+    tables_shown = [b for _, b in blocks if hasattr(b, "head")]
     (table,) = [table for table in tables_shown if table.name == "shape_bias"]
     for cue, value in mrr.items():
         assert table.data[f"mrr_{cue}"].tolist() == [pytest.approx(value)]
@@ -1293,40 +1382,43 @@ def test_cues_have_ranks_among_logits(file, published, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypatch):
-    """A set that does not fit in memory is told of as one that does."""
-    inside = (
+def test_decoding_reads_images_from_files_batch_by_batch(
+    run, file, tmp_path, monkeypatch
+):
+    """A set that does not fit in memory gets the results of one that does."""
+    decoding_measure = (
         'decoding=dict(sets=("cue_conflict",), sites=("stage1",), folds=3, width=8,'
     )
     text = file.read_text()
     text = text.replace(
-        "few=dict(", f"{inside} most=200, strengths=(1e-2,)), few=dict("
+        "few=dict(", f"{decoding_measure} most=200, strengths=(1e-2,)), few=dict("
     )
     (tmp_path / "suite.py").write_text(text)
-    asked, read = [], loader.LazyImages.__getitem__
+    rows_read, get_images = [], loader.LazyImages.__getitem__
 
-    def noted(self, rows):
-        asked.append(len(found := read(self, rows)))
-        return found
+    def note_rows(self, rows):
+        images = get_images(self, rows)
+        rows_read.append(len(images))
+        return images
 
-    monkeypatch.setattr(loader.LazyImages, "__getitem__", noted)
-    one = lambda self, number: self.images[number]
-    monkeypatch.setattr(sources.ArraySource, "image", one, raising=False)
-    found = []
+    monkeypatch.setattr(loader.LazyImages, "__getitem__", note_rows)
+    get_image = lambda self, number: self.images[number]
+    monkeypatch.setattr(sources.ArraySource, "image", get_image, raising=False)
+    record_lists = []
     for in_files in (False, True):
         if in_files:
             monkeypatch.setattr(loader, "load_into_memory", lambda *_, **options: {})
         args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=decoding"
         out = tmp_path / f"{in_files}"
         assert measure(f"--checkpoint={run}", *args, out=out) == 0
-        assert asked == [200, 200] * in_files  # Of 240, and twice: each seed.
+        assert rows_read == [200, 200] * in_files  # 200 of 240 for each seed.
         frame = results.read(f"{out}/*").sort_values(["seed", "condition", "metric"])
-        found.append(frame[["condition", "metric", "value"]].to_numpy().tolist())
-    assert found[0] == found[1]
+        record_lists.append(frame[["condition", "metric", "value"]].to_numpy().tolist())
+    assert record_lists[0] == record_lists[1]
 
 
 def test_networks_saved_as_files_and_runs_are_measured(file, tmp_path):
-    """A network of 32 pixels through each form it can be saved in; names that clash."""
+    """All forms of one network give the same results; clashing names are made unique."""
     net = models.MODELS["cnn"](16, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     for folder in ("one", "two"):
@@ -1338,17 +1430,20 @@ def test_networks_saved_as_files_and_runs_are_measured(file, tmp_path):
     names.write_text("\n".join(data.load("shapes", "edge", n=48).classes))
     args = (f"--checkpoint={tmp_path / 'files'}", f"--suite={file}", "--only=few")
     assert measure(*args, f"--classes={names}", out=tmp_path / "out") == 0
-    found = results.read(f"{tmp_path}/out/*")
-    assert set(found["run"]) == {"one-net", "two-net", "saved"}
-    assert found.groupby("metric", observed=True)["value"].nunique().max() == 1
+    records = results.read(f"{tmp_path}/out/*")
+    assert set(records["run"]) == {"one-net", "two-net", "saved"}
+    assert records.groupby("metric", observed=True)["value"].nunique().max() == 1
 
 
 def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
-    """A probe gets the images of the named set, or of its own; another set, another measure."""
-    given = []
+    """A probe gets the images of the set in `others`, or of its own set.
+
+    The description of the measure names the other set.
+    """
+    partner_sets = []
 
     def make(*, others):
-        given.append(others)
+        partner_sets.append(others)
         return probe_registry.make_plain()
 
     monkeypatch.setitem(suites.MAKERS, "mixed", make)
@@ -1358,27 +1453,26 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
         cues=dict(probe="mixed", sets=("edge",), others="cue_conflict"),
         photos=dict(probe="mixed", sets=("edge",), others="photos"),
     )
-    asked = suites.open_suite(config, print)
-    assert [(one.name, of) for one, of in asked.tasks()] == [
-        ("cues", "edge"),
-        ("own", "edge"),
-    ]
-    given = [one for one in given if one.name]  # Others try the options.
-    assert [one.name for one in given] == ["cue_conflict", "edge"]
-    images = asked.images["cue_conflict"]
-    held = given[0].read()
-    assert np.array_equal(held, images) and len(images) == 240
-    assert isinstance(held.sharding, jax.sharding.NamedSharding)  # Laid out once,
-    assert held.is_fully_replicated and held.devices() == {
-        *jax.devices()
-    }  # everywhere.
-    network = types.SimpleNamespace(dtype=lambda asked: asked)
-    measuring = runner.NetworkEvaluation(network, asked, tmp_path, print)
-    told = [measuring.describe(task) for task in asked.tasks()]
-    assert "others" not in told[1]["dataset"]
-    assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
+    suite = suites.open_suite(config, print)
+    tasks = [(measure.name, set_name) for measure, set_name in suite.tasks()]
+    assert tasks == [("cues", "edge"), ("own", "edge")]
+    # Partners without a name come from checks of the options.
+    partner_sets = [partners for partners in partner_sets if partners.name]
+    assert [partners.name for partners in partner_sets] == ["cue_conflict", "edge"]
+    images = suite.images["cue_conflict"]
+    partner_images = partner_sets[0].read()
+    assert np.array_equal(partner_images, images) and len(images) == 240
+    assert isinstance(partner_images.sharding, jax.sharding.NamedSharding)
+    assert partner_images.is_fully_replicated
+    assert partner_images.devices() == {*jax.devices()}
+    network = types.SimpleNamespace(dtype=lambda precision: precision)
+    evaluation = runner.NetworkEvaluation(network, suite, tmp_path, print)
+    descriptions = [evaluation.describe(task) for task in suite.tasks()]
+    assert "others" not in descriptions[1]["dataset"]
+    fingerprint = suite.sources["cue_conflict"].fingerprint
+    assert descriptions[0]["dataset"]["others"] == fingerprint
     monkeypatch.setattr(suites, "MAX_PARTNERS", 1)
-    assert asked.make_partners("edge").read().shape == (1, 32, 32, 3)
+    assert suite.make_partners("edge").read().shape == (1, 32, 32, 3)
 
 
 def test_other_images_for_a_probe_that_shows_none_are_refused(file):
@@ -1389,7 +1483,7 @@ def test_other_images_for_a_probe_that_shows_none_are_refused(file):
 
 
 @cases.each(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--checkpoint=x", "--suite=y", "--only="], "--only: must be different names"),
         (
@@ -1402,14 +1496,14 @@ def test_other_images_for_a_probe_that_shows_none_are_refused(file):
         ),
     ],
 )
-def test_words_that_say_nothing_are_refused(args, said, capsys):
-    with pytest.raises(SystemExit) as ended:
+def test_empty_and_positional_arguments_are_refused(args, message, capsys):
+    with pytest.raises(SystemExit) as exit_info:
         evaluate.main(args)
-    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert exit_info.value.code == 2 and message in capsys.readouterr().err
 
 
 class Answers:
-    """A model that is no network of ours: it answers images, and no more."""
+    """A model from elsewhere that only answers images: no gradients, no activations."""
 
     name, space, digest, graded = "theirs", "names", "0", True
     apply = variables = at = net = None
@@ -1417,54 +1511,73 @@ class Answers:
     def __init__(self, classes, predict):
         self.classes, self.predict = classes, predict
         self.preprocessing, self.about = {"resize": 32}, {"category": "others"}
-        self.fields = dict(run="theirs", algorithm="theirs", variant="", model="svm")
-        self.fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
+        self.fields = dict(
+            run="theirs",
+            algorithm="theirs",
+            variant="",
+            model="svm",
+            train_data="unknown",
+            stage=0,
+            seed=0,
+            step=0,
+            epoch=0.0,
+        )
 
     def answered(self, dataset, conditions):
         return None
 
-    def dtype(self, asked):
+    def dtype(self, precision):
         return np.float32
 
-    def bind(self, asked, devices):
+    def bind(self, precision, devices):
         return self
 
 
-def test_any_model_that_answers_is_measured_and_what_it_has_not_is_left_out(
+def test_a_model_that_only_answers_is_measured_except_where_more_is_needed(
     file, tmp_path
 ):
-    """By name, where a measure needs gradients or sites; and where it has no answer."""
-    more = 'pgd=dict(sets=("edge",)), decoding=dict(sets=("cue_conflict",)), '
-    more += 'spectral=dict(sets=("edge",), cutoffs=(0.3, 0.5), draws=10), few=dict('
-    (tmp_path / "suite.py").write_text(file.read_text().replace("few=dict(", more))
+    """Measures that need gradients, sites or absent answers are left out with a reason."""
+    added_measures = 'pgd=dict(sets=("edge",)), decoding=dict(sets=("cue_conflict",)), '
+    added_measures += (
+        'spectral=dict(sets=("edge",), cutoffs=(0.3, 0.5), draws=10), few=dict('
+    )
+    (tmp_path / "suite.py").write_text(
+        file.read_text().replace("few=dict(", added_measures)
+    )
     config = jc.load(str(tmp_path / "suite.py"), flag="suite")
-    config.run.precision = "bfloat16"  # It keeps its own, and is not compared.
-    asked = suites.open_suite(config, print)
-    source = asked.sources["edge"]
-    labels, seen = np.asarray(source.columns["label"]), set()
+    config.run.precision = "bfloat16"  # The model keeps its own: no agreement.
+    suite = suites.open_suite(config, print)
+    source = suite.sources["edge"]
+    labels, keys_shown = np.asarray(source.columns["label"]), set()
 
-    def looked_up(image, shown):
+    def look_up(image, shown):
         """Return decisions looked up in a table of answers to some unchanged images of the set."""
-        seen.add((shown.dataset, shown.condition))
+        keys_shown.add((shown.dataset, shown.condition))
         if shown.condition:
             raise ValueError(f"has no answers under {shown.condition!r}")
-        right = np.eye(16)[labels[np.asarray(shown.index) % 48]]
-        return np.where((np.asarray(shown.index) % 4 == 0)[:, None], -right, right)
+        right_scores = np.eye(16)[labels[np.asarray(shown.index) % 48]]
+        return np.where(
+            (np.asarray(shown.index) % 4 == 0)[:, None], -right_scores, right_scores
+        )
 
-    network = Answers(tuple(source.classes), looked_up)
-    refused = runner.run_suite(network, asked, tmp_path, print)
-    lacking = dict(line.split(": ", 1) for line in refused)
-    assert "needs a network's gradients" in lacking["pgd@edge"]
-    assert "needs a network's sites inside" in lacking["decoding@cue_conflict"]
-    assert lacking["spectral@edge"] == "has no answers under 'unfiltered'"
-    assert len(lacking) == 3 and ("edge", "") in seen
-    found = results.read(tmp_path / "theirs")
-    found = found[(found["dataset"] == "edge") & (found["metric"] == "accuracy")]
-    assert found.set_index("condition")["count"][""] == 36
+    network = Answers(tuple(source.classes), look_up)
+    refusals = runner.run_suite(network, suite, tmp_path, print)
+    reasons = dict(line.split(": ", 1) for line in refusals)
+    assert "needs a network's gradients" in reasons["pgd@edge"]
+    assert "needs a network's sites inside" in reasons["decoding@cue_conflict"]
+    assert reasons["spectral@edge"] == "has no answers under 'unfiltered'"
+    assert len(reasons) == 3 and ("edge", "") in keys_shown
+    records = results.read(tmp_path / "theirs")
+    records = records[
+        (records["dataset"] == "edge") & (records["metric"] == "accuracy")
+    ]
+    assert records.set_index("condition")["count"][""] == 36
     assert "agreement" not in set(results.read(tmp_path / "theirs")["metric"])
-    held = json.loads((tmp_path / "theirs/config.json").read_text())
-    assert held["run"]["resize"] == 32 and held["category"] == "others"
-    assert [*runner.run_suite(network, asked, tmp_path, print)] == refused
+    config_written = json.loads((tmp_path / "theirs/config.json").read_text())
+    assert (
+        config_written["run"]["resize"] == 32 and config_written["category"] == "others"
+    )
+    assert [*runner.run_suite(network, suite, tmp_path, print)] == refusals
 
 
 CONFLICTS = """
@@ -1485,48 +1598,57 @@ def get_config(text=""):
 def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
     tmp_path, capsys
 ):
-    """Each of the 16 classes once, with the texture of the one that is always answered."""
+    """The network always answers one class; each of 16 images has its texture.
+
+    The 16 images have one shape class each, and the network lacks two of the classes.
+    """
     known = {*tables.wnids()}
     members = {
         name: next(wnid for wnid in wnids if wnid in known)
         for name, wnids in labels.geirhos16().items()
         if name not in ("airplane", "clock")
     }
-    answered, *_ = members
+    answered_class, *_ = members
     for i, name in enumerate(labels.geirhos16()):
-        path = tmp_path / f"cue-conflict/{name}/{name}1-{answered}{i}.png"
+        path = tmp_path / f"cue-conflict/{name}/{name}1-{answered_class}{i}.png"
         path.parent.mkdir(parents=True)
         Image.new("RGB", (32, 32), (i, i, i)).save(path)
     net = models.MODELS["cnn"](len(members), width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     variables = jax.tree.map(jnp.zeros_like, variables)  # The first class, always.
-    said = class_names.Classes(tuple(members.values()), "wnid")
-    models.save_safetensors(tmp_path / "net.safetensors", net, variables, "own", said)
+    network_classes = class_names.Classes(tuple(members.values()), "wnid")
+    models.save_safetensors(
+        tmp_path / "net.safetensors", net, variables, "own", network_classes
+    )
     (tmp_path / "suite.py").write_text(CONFLICTS)
     out = tmp_path / "out"
-    suited = f"--suite={tmp_path / 'suite.py'}:{tmp_path}"
+    suite_argument = f"--suite={tmp_path / 'suite.py'}:{tmp_path}"
     path = f"--checkpoint={tmp_path / 'net.safetensors'}"
-    assert measure(path, "--zoo=", suited, out=out) == 0
-    found = results.read(out / "net")
-    found = found[~found["condition"].str.contains("class=")]
-    counts = {one.metric: (one.count, one.n) for one in found.itertuples()}
+    assert measure(path, "--zoo=", suite_argument, out=out) == 0
+    records = results.read(out / "net")
+    records = records[~records["condition"].str.contains("class=")]
+    counts = {
+        record.metric: (record.count, record.n) for record in records.itertuples()
+    }
     assert counts["accuracy"] == (1, 14)
     assert counts["accuracy_shape"] == (1, 16)
     assert counts["accuracy_texture"] == (16, 16)
     assert counts["fraction_texture"] == (13, 16)
     assert counts["shape_bias"] == (0, 13)
-    kept = out / "net/decisions/conflict/shape_bias.parquet"
-    label = decisions.read_conditions(kept)[""].columns["label"]
+    decisions_file = out / "net/decisions/conflict/shape_bias.parquet"
+    label = decisions.read_conditions(decisions_file)[""].columns["label"]
     assert len(label) == 16 and (label < 0).sum() == 2
-    # What was measured when such images were left out is another measure.
-    told = out / "net/measures/shape_bias@conflict.json"
-    told.write_text(told.read_text().replace('"images": 16', '"images": 14'))
-    assert measure(path, "--zoo=", suited, out=out) == 2
+    # Results from before such images were shown count as other settings.
+    description_file = out / "net/measures/shape_bias@conflict.json"
+    description_file.write_text(
+        description_file.read_text().replace('"images": 16', '"images": 14')
+    )
+    assert measure(path, "--zoo=", suite_argument, out=out) == 2
     assert "(then != now): images: 14 != 16" in capsys.readouterr().err
 
 
 @cases.each(
-    ("trained", "shape", "refused"),
+    ("train_data", "shape", "message"),
     [
         ("stacked", (32, 32), "must be 2 to 1 in height to width, as those of stacked"),
         ("stacked", (64, 32), ""),
@@ -1536,49 +1658,49 @@ def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
         ("unknown", (64, 32), ""),
     ],
 )
-def test_images_of_another_form_than_those_of_training_are_refused(
-    trained, shape, refused
+def test_images_of_another_aspect_ratio_than_the_training_images_are_refused(
+    train_data, shape, message
 ):
     source = data.load("shapes", "edge", n=16)
     images = np.zeros((16, *shape, 3), np.uint8)
     source = dataclasses.replace(source, images=images)
-    asked = types.SimpleNamespace(
+    suite = types.SimpleNamespace(
         sources={"test": source},
         images={"test": images},
         config={"sets": {"test": {}}},
         measures=[suites.Measure("a", "plain", ("test",), 0, ("mean_prob",), {})],
     )
-    subject = types.SimpleNamespace(
+    network = types.SimpleNamespace(
         classes=source.classes,
         space=source.space,
-        fields={"train_data": trained},
+        fields={"train_data": train_data},
         about={},
     )
-    if not refused:
-        assert len(prepared_sets.prepare(subject, asked, "test", print).index) == 16
+    if not message:
+        assert len(prepared_sets.prepare(network, suite, "test", print).index) == 16
         return
-    with pytest.raises(ValueError, match=refused):
-        prepared_sets.prepare(subject, asked, "test", print)
+    with pytest.raises(ValueError, match=message):
+        prepared_sets.prepare(network, suite, "test", print)
 
 
 def test_costs_take_what_the_suite_assumes(file, published, tmp_path, capsys):
     args = *published, f"--suite={file}", "--only=few"
-    energy = "--suite.run.energy={'watts': 100, 'pue': 2.0}"
-    assert measure(*args, energy, out=tmp_path) == 0
-    (kept,) = tmp_path.rglob("few@edge.json")
-    cost = json.loads(kept.read_text())["cost"]
+    energy_argument = "--suite.run.energy={'watts': 100, 'pue': 2.0}"
+    assert measure(*args, energy_argument, out=tmp_path) == 0
+    (description_file,) = tmp_path.rglob("few@edge.json")
+    cost = json.loads(description_file.read_text())["cost"]
     assert (cost["watts"], cost["pue"], cost["source"]) == (100, 2.0, "given")
     assert cost["energy_kwh"] == pytest.approx(cost["device_hours"] * 0.2)
-    wrong = energy.replace("pue", "pu")
-    assert measure(*args, wrong, out=tmp_path / "no") == 2
+    misspelled = energy_argument.replace("pue", "pu")
+    assert measure(*args, misspelled, out=tmp_path / "no") == 2
     assert "suite.run.energy: unknown 'pu'; did you mean" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_files_are_of_a_data_set_and_a_method_where_they_are_said(
+def test_a_file_with_a_given_data_set_and_method_joins_the_study(
     published, tmp_path, capsys
 ):
-    """An imported network has its place in the tables of trained ones."""
+    """An imported network appears in the tables of trained networks."""
     (tmp_path / "suite.py").write_text(
         """
 import ml_collections
@@ -1594,8 +1716,8 @@ def get_config(text=""):
     return c
 """
     )
-    args = *published, f"--suite={tmp_path / 'suite.py'}"
-    own = "--trained=cifar10", "--method=fmix"
+    arguments = *published, f"--suite={tmp_path / 'suite.py'}"
+    own_arguments = "--trained=cifar10", "--method=fmix"
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -1603,7 +1725,7 @@ def get_config(text=""):
             "describe_train_difference",
             lambda _: "trained on others",
         )
-        assert measure(*args, *own, out=out) == 0
+        assert measure(*arguments, *own_arguments, out=out) == 0
     study, notes = distortion_study.read([f"{out}/*"])
     (group,) = study.groups.values()
     assert group.key == ("cnn", "CIFAR-10", "FMix", "")
@@ -1611,20 +1733,20 @@ def get_config(text=""):
     grid = values[values["quantity"] == "di_grid"]
     assert set(grid["data"]) == {"CIFAR-10"} and set(grid["method"]) == {"FMix"}
     assert sum("trained on others" in note for note in notes) == 1
-    told = json.loads(next(out.rglob("occlusion@train.json")).read_text())
-    assert told["otherwise"] == "trained on others"
+    description = json.loads(next(out.rglob("occlusion@train.json")).read_text())
+    assert description["otherwise"] == "trained on others"
     assert "otherwise" not in json.loads(
         next(out.rglob("grid_shuffle@test.json")).read_text()
     )
-    # Records of one network say the same of it.
-    assert measure(*args, "--method=basic", out=out) == 2
+    # All records of a network must have the same data set and method.
+    assert measure(*arguments, "--method=basic", out=out) == 2
     assert "train.data: 'cifar10' != 'unknown'" in capsys.readouterr().err
-    assert measure(*args, "--trained=cifar", out=out) == 2
+    assert measure(*arguments, "--trained=cifar", out=out) == 2
     assert "--trained: unknown 'cifar'; did you mean" in capsys.readouterr().err
 
 
-def test_a_file_of_any_network_bears_its_own_name():
-    """Not that of a wider entry, as resnet50 is of a resnext50."""
+def test_each_network_is_recognized_by_its_own_name():
+    """The name is not that of a similar network, such as resnet50 for a resnext50."""
     names = {
         name: networks._model_name(make(10)) for name, make in models.MODELS.items()
     }
