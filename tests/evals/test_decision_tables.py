@@ -1,4 +1,4 @@
-"""Decisions made elsewhere: the same numbers as of the network, and what is refused."""
+"""Decisions given as tables: the numbers are the network's own; invalid tables are refused."""
 
 import csv
 import json
@@ -41,127 +41,152 @@ def get_config(text=""):
     )
     return c
 """
-MINE = ["accuracy", "classes", "shape_bias"]
+MEASURES_OF_NAMES = ["accuracy", "classes", "shape_bias"]
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     (folder / "s.py").write_text(SUITE)
-    only = f"--only={','.join(MINE)}"
-    given = [f"--suite={folder}/s.py", only, f"--out={folder}/stimuli"]
-    assert export_stimuli.main(given) == 0
+    only_argument = f"--only={','.join(MEASURES_OF_NAMES)}"
+    arguments = [f"--suite={folder}/s.py", only_argument, f"--out={folder}/stimuli"]
+    assert export_stimuli.main(arguments) == 0
     return folder
 
 
 @pytest.fixture(scope="module")
 def network(exported):
     config = jc.load(f"{exported}/s.py", (), flag="suite")
-    asked = suites.open_suite(config, print, only=MINE)
-    source = asked.sources["edge"]
+    suite = suites.open_suite(config, print, only=MEASURES_OF_NAMES)
+    source = suite.sources["edge"]
     net = models.MODELS["cnn"](len(source.classes), width=4)
     variables = net.init(jax.random.key(1), jnp.zeros((1, 32, 32, 3)))
-    fields = dict(run="net", algorithm="net", variant="", model="decisions")
-    fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
-    of = tuple(source.classes), source.space, "d", fields, {"category": "net"}
-    made = networks.FlaxNetwork("net", *of, net, variables)
-    assert not runner.run_suite(made, asked, epath.Path(exported / "direct"), print)
-    return made
+    fields = dict(
+        run="net",
+        algorithm="net",
+        variant="",
+        model="decisions",
+        train_data="unknown",
+        stage=0,
+        seed=0,
+        step=0,
+        epoch=0.0,
+    )
+    flax_network = networks.FlaxNetwork(
+        "net",
+        tuple(source.classes),
+        source.space,
+        "d",
+        fields,
+        {"category": "net"},
+        net,
+        variables,
+    )
+    out = epath.Path(exported / "direct")
+    assert not runner.run_suite(flax_network, suite, out, print)
+    return flax_network
 
 
-def rows(exported):
+def read_index(exported):
     with (exported / "stimuli/index.csv").open() as file:
         return list(csv.DictReader(file))
 
 
-def write(path, found):
+def write_table(path, rows):
     with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, found[0])
+        table = csv.DictWriter(file, rows[0])
         table.writeheader()
-        table.writerows(found)
+        table.writerows(rows)
     return path
 
 
 @pytest.fixture(scope="module")
 def answered(exported, network):
-    """The index with what the network decides about the files, by itself."""
-    found = rows(exported)
-    bound = networks.make_apply(network.net)
+    """Return the rows of the index with the decisions of the network about the files."""
+    index_rows = read_index(exported)
+    apply = networks.make_apply(network.net)
     images = np.stack(
-        [Image.open(exported / "stimuli" / x["imagename"]) for x in found]
+        [Image.open(exported / "stimuli" / x["imagename"]) for x in index_rows]
     )
-    logits = jax.jit(bound)(network.variables, images.astype(np.float32) / 255)
-    for row, best in zip(found, np.argmax(logits, -1), strict=True):
+    logits = jax.jit(apply)(network.variables, images.astype(np.float32) / 255)
+    for row, best in zip(index_rows, np.argmax(logits, -1), strict=True):
         row |= {"subj": "net", "object_response": network.classes[best]}
-    return found
+    return index_rows
 
 
-def measured(exported, out, *given):
-    of = [f"--suite={exported}/s.py", f"--out={out}"]
-    return evaluate.main([*of, *given])
+def measure_table(exported, out, *arguments):
+    return evaluate.main([f"--suite={exported}/s.py", f"--out={out}", *arguments])
 
 
-def numbers(folder):
-    found = {}
+def read_records(folder):
+    """Return the records of a measured network by the name of their file."""
+    records = {}
     for path in sorted(pathlib.Path(folder).glob("evals/*.jsonl")):
-        found[path.name] = [json.loads(line) for line in path.read_text().splitlines()]
-    return found
+        lines = path.read_text().splitlines()
+        records[path.name] = [json.loads(line) for line in lines]
+    return records
 
 
-def test_by_way_of_files_the_numbers_are_the_networks_own(exported, answered, tmp_path):
-    mine = write(tmp_path / "mine.csv", answered[::-1])
-    given = f"--decisions={mine}", f"--only={','.join(MINE)}"
-    assert measured(exported, tmp_path / "out", *given) == 0
-    direct = numbers(exported / "direct/net")
+def test_decisions_from_a_table_give_the_numbers_of_the_network_itself(
+    exported, answered, tmp_path
+):
+    table = write_table(tmp_path / "mine.csv", answered[::-1])
+    only = f"--only={','.join(MEASURES_OF_NAMES)}"
+    out = tmp_path / "out"
+    assert measure_table(exported, out, f"--decisions={table}", only) == 0
+    direct = read_records(exported / "direct/net")
     assert len(direct) == 4
     ranked = {"mrr_shape", "mrr_texture", "mrr_relative"}  # Names have no ranks.
     (bias,) = (name for name in direct if name.startswith("shape_bias"))
-    assert ranked <= {one["metric"] for one in direct[bias]}
-    for name, found in direct.items():
-        direct[name] = [one for one in found if one["metric"] not in ranked]
-    assert numbers(tmp_path / "out/net") == direct
-    pd.DataFrame(answered).to_parquet(tmp_path / "mine.parquet")
-    given = f"--decisions={tmp_path / 'mine.parquet'}", *given[1:]
-    assert measured(exported, tmp_path / "parquet", *given) == 0
-    assert numbers(tmp_path / "parquet/net") == direct
+    assert ranked <= {record["metric"] for record in direct[bias]}
+    for name, records in direct.items():
+        direct[name] = [r for r in records if r["metric"] not in ranked]
+    assert read_records(out / "net") == direct
+    table = tmp_path / "mine.parquet"
+    pd.DataFrame(answered).to_parquet(table)
+    out = tmp_path / "parquet"
+    assert measure_table(exported, out, f"--decisions={table}", only) == 0
+    assert read_records(out / "net") == direct
     assert len({row["object_response"] for row in answered}) > 1
 
 
-def test_an_index_tells_the_classes_of_both_cues(exported):
-    found = [row for row in rows(exported) if row["set"] == "cue_conflict"]
-    assert len(found) == 240 and all(row["texture"] for row in found)
-    assert {row["exact"] for row in found} == {"yes"}
+def test_an_index_has_the_classes_of_both_cues(exported):
+    cue_rows = [row for row in read_index(exported) if row["set"] == "cue_conflict"]
+    assert len(cue_rows) == 240 and all(row["texture"] for row in cue_rows)
+    assert {row["exact"] for row in cue_rows} == {"yes"}
 
 
-def test_what_needs_probabilities_or_other_stimuli_is_left_out(
+def test_measures_that_need_probabilities_or_other_stimuli_are_left_out(
     exported, answered, tmp_path, capsys
 ):
-    mine = write(tmp_path / "mine.csv", answered)
-    assert measured(exported, tmp_path / "out", f"--decisions={mine}") == 1
-    said = capsys.readouterr().err
-    assert "calibration needs probabilities or logits, got names" in said
-    assert "no decisions about edge under" in said
+    table = write_table(tmp_path / "mine.csv", answered)
+    assert measure_table(exported, tmp_path / "out", f"--decisions={table}") == 1
+    error_output = capsys.readouterr().err
+    assert "calibration needs probabilities or logits, got names" in error_output
+    assert "no decisions about edge under" in error_output
 
 
-def _twice(found):
-    return [*found, found[0]]
+def _twice(rows):
+    return [*rows, rows[0]]
 
 
-def _unknown_class(found):
-    return [{**found[0], "object_response": "unicorn"}, *found[1:]]
+def _unknown_class(rows):
+    return [{**rows[0], "object_response": "unicorn"}, *rows[1:]]
 
 
-def _no_image(found):
-    return [{**found[0], "imagename": "edge/as it is/999999.png"}, *found[1:]]
+def _no_image(rows):
+    return [{**rows[0], "imagename": "edge/as it is/999999.png"}, *rows[1:]]
 
 
-def _no_column(found):
-    return [{k: x for k, x in row.items() if k != "object_response"} for row in found]
+def _no_column(rows):
+    return [
+        {k: value for k, value in row.items() if k != "object_response"} for row in rows
+    ]
 
 
-def _no_set(found):
+def _no_set(rows):
     keys = ("imagename", "object_response")
-    return [{k: row[k].rpartition("/")[2] for k in keys} for row in found]
+    return [{k: row[k].rpartition("/")[2] for k in keys} for row in rows]
 
 
 @cases.each(
@@ -182,67 +207,72 @@ def test_wrong_files_are_refused_in_a_line(
     exported, answered, tmp_path, capsys, change, message
 ):
     edge = [row for row in answered if row["set"] == "edge"]
-    mine = write(tmp_path / "mine.csv", change(edge))
-    given = f"--decisions={mine}", "--only=classes"
-    assert measured(exported, tmp_path / "out", *given) == 2
+    table = write_table(tmp_path / "mine.csv", change(edge))
+    arguments = f"--decisions={table}", "--only=classes"
+    assert measure_table(exported, tmp_path / "out", *arguments) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_file_about_some_images_is_measured_on_these(
     exported, answered, tmp_path, capsys
 ):
-    """Shares are over the images with a row, and a line says how many have none."""
+    """Numbers are over the images with a row; a line says how many have none."""
     edge = [row for row in answered if row["set"] == "edge"]
-    right = sum(row["object_response"] == row["category"] for row in edge[:20])
-    mine = write(tmp_path / "mine.csv", edge[:20])
+    num_correct = sum(row["object_response"] == row["category"] for row in edge[:20])
+    table = write_table(tmp_path / "mine.csv", edge[:20])
     for only, code in (("accuracy,classes", 1), ("classes", 0), ("classes", 0)):
-        given = f"--decisions={mine}", f"--only={only}"
-        assert measured(exported, tmp_path / "out", *given) == code
-        said = capsys.readouterr().err
-        assert "28 of the 48 images of edge have no decision; measured on the" in said
-        # A set without any row, which the suite asks for, is left out.
-        assert ("no decisions about cue_conflict" in said) == (code == 1)
-    records = numbers(tmp_path / "out/net")["accuracy@edge.jsonl"]
+        arguments = f"--decisions={table}", f"--only={only}"
+        assert measure_table(exported, tmp_path / "out", *arguments) == code
+        error_output = capsys.readouterr().err
+        assert (
+            "28 of the 48 images of edge have no decision; measured on the"
+            in error_output
+        )
+        # A set of the suite without any row is left out.
+        assert ("no decisions about cue_conflict" in error_output) == (code == 1)
+    records = read_records(tmp_path / "out/net")["accuracy@edge.jsonl"]
     (accuracy,) = (x for x in records if x["metric"] == "accuracy")
-    assert (accuracy["count"], accuracy["n"]) == (right, 20)
+    assert (accuracy["count"], accuracy["n"]) == (num_correct, 20)
 
 
 def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, capsys):
-    """The response "na" of model-vs-human's people is no class."""
+    """The response "na", of people in model-vs-human, is no class."""
     cues = [row for row in answered if row["set"] == "cue_conflict"]
-    silent = [{**row, "object_response": "na"} for row in cues[:30]]
+    unanswered = [{**row, "object_response": "na"} for row in cues[:30]]
     shape = [{**row, "object_response": row["category"]} for row in cues[30:]]
-    mine = write(tmp_path / "mine.csv", [*silent, *shape])
-    given = f"--decisions={mine}", "--only=shape_bias"
-    assert measured(exported, tmp_path / "out", *given) == 0
-    assert measured(exported, tmp_path / "out", *given) == 0  # It resumes.
-    said = capsys.readouterr().err
-    assert "30 of the 240 decisions on cue_conflict are 'na', no answer" in said
-    records = numbers(tmp_path / "out/net")["shape_bias@cue_conflict.jsonl"]
-    value = {x["metric"]: x for x in records if x["condition"] == "shape_bias"}
+    table = write_table(tmp_path / "mine.csv", [*unanswered, *shape])
+    arguments = f"--decisions={table}", "--only=shape_bias"
+    assert measure_table(exported, tmp_path / "out", *arguments) == 0
+    assert measure_table(exported, tmp_path / "out", *arguments) == 0  # It resumes.
+    error_output = capsys.readouterr().err
+    assert "30 of the 240 decisions on cue_conflict are 'na', no answer" in error_output
+    records = read_records(tmp_path / "out/net")["shape_bias@cue_conflict.jsonl"]
+    records_by_metric = {
+        x["metric"]: x for x in records if x["condition"] == "shape_bias"
+    }
     conflicts = sum(row["category"] != row["texture"] for row in cues)
     neither = sum(row["category"] != row["texture"] for row in cues[:30])
-    assert value["shape_bias"]["value"] == 1
-    assert value["shape_bias"]["n"] == conflicts - neither
-    assert value["fraction_neither"]["count"] == neither > 0
-    assert value["accuracy_shape"]["count"] == 210
+    assert records_by_metric["shape_bias"]["value"] == 1
+    assert records_by_metric["shape_bias"]["n"] == conflicts - neither
+    assert records_by_metric["fraction_neither"]["count"] == neither > 0
+    assert records_by_metric["accuracy_shape"]["count"] == 210
 
 
 def test_a_table_without_any_answer_is_not_one_of_a_constant_class(
     exported, answered, tmp_path
 ):
     cues = [row for row in answered if row["set"] == "cue_conflict"]
-    silent = [{**row, "object_response": "na"} for row in cues]
-    mine = write(tmp_path / "mine.csv", silent)
-    given = f"--decisions={mine}", "--only=shape_bias"
-    assert measured(exported, tmp_path / "out", *given) == 0
-    found = results_of_model.read(tmp_path / "out/net")
-    (line,) = found.doubts()
+    unanswered = [{**row, "object_response": "na"} for row in cues]
+    table = write_table(tmp_path / "mine.csv", unanswered)
+    arguments = f"--decisions={table}", "--only=shape_bias"
+    assert measure_table(exported, tmp_path / "out", *arguments) == 0
+    measured_network = results_of_model.read(tmp_path / "out/net")
+    (line,) = measured_network.doubts()
     assert line.startswith("decisions for either cue on cue_conflict are no more than")
 
 
-def test_the_set_is_known_by_the_images_names(tmp_path):
-    """No column is needed where one set alone has such an image, or there is one set."""
+def test_the_set_follows_from_the_names_of_images(tmp_path):
+    """No column is needed if only one set has such an image, or if there is only one set."""
     for split, stem in (
         ("edge", "cat1"),
         ("silhouette", "cat1"),
@@ -264,23 +294,23 @@ def test_the_set_is_known_by_the_images_names(tmp_path):
             },
             "measures": dict(accuracy=dict(probe="plain", sets=sets)),
         }
-        asked = suites.open_suite(config, lambda line: None)
-        (network,) = decision_tables.load(str(table), asked, decision_tables.COLUMNS)
+        suite = suites.open_suite(config, lambda line: None)
+        (network,) = decision_tables.load(str(table), suite, decision_tables.COLUMNS)
         return [dataset for dataset, _ in network.decided]
 
-    every = ("edge", "silhouette", "other")
+    all_sets = ("edge", "silhouette", "other")
     assert load("cat1.png", ("edge",)) == ["edge"]
-    assert load("dog1-dog2.png", every) == ["other"]
+    assert load("dog1-dog2.png", all_sets) == ["other"]
     assert load("cat1.png", ("edge", "other")) == ["edge"]
     with pytest.raises(ValueError, match="is an image of the sets edge and silhouette"):
-        load("cat1.png", every)
+        load("cat1.png", all_sets)
     with pytest.raises(ValueError, match="must name the suite's set in a column 'set'"):
-        load("cat9.png", every)
+        load("cat9.png", all_sets)
     with pytest.raises(
         ValueError, match="1 of the file's 1 images are not among the 2"
     ):
         load("cat9.png", ("edge",))
-    # Edges and silhouettes have the same names: a file named for one is not the other's.
+    # Images of edges and silhouettes have the same names, so the name of the file counts.
     assert load("cat1.png", ("edge", "other"), "edge_mine.csv") == ["edge"]
     assert load("dog1-dog2.png", ("other",), "edge_mine.csv") == ["other"]
     message = "is named for the set edge, which is not among the sets here .silhouette"
@@ -293,22 +323,26 @@ def test_empty_folders_and_files_cut_off_are_refused(
     exported, answered, tmp_path, capsys
 ):
     (tmp_path / "none").mkdir()
-    assert measured(exported, tmp_path / "out", f"--decisions={tmp_path}/none") == 2
+    assert (
+        measure_table(exported, tmp_path / "out", f"--decisions={tmp_path}/none") == 2
+    )
     assert "got an empty one" in capsys.readouterr().err
     edge = [row for row in answered if row["set"] == "edge"]
-    mine = write(tmp_path / "mine.csv", edge)
-    mine.write_text(mine.read_text()[: len(mine.read_text()) // 2].rpartition(",")[0])
-    given = f"--decisions={mine}", "--only=classes"
-    assert measured(exported, tmp_path / "out", *given) == 2
+    table = write_table(tmp_path / "mine.csv", edge)
+    table.write_text(
+        table.read_text()[: len(table.read_text()) // 2].rpartition(",")[0]
+    )
+    arguments = f"--decisions={table}", "--only=classes"
+    assert measure_table(exported, tmp_path / "out", *arguments) == 2
     assert "damaged or cut off" in capsys.readouterr().err
-    given = f"--decisions={mine.rename(tmp_path / 'mine.parquet')}", *given[1:]
-    assert measured(exported, tmp_path / "out", *given) == 2
+    arguments = f"--decisions={table.rename(tmp_path / 'mine.parquet')}", *arguments[1:]
+    assert measure_table(exported, tmp_path / "out", *arguments) == 2
     assert "mine.parquet: must be a Parquet file" in capsys.readouterr().err
 
 
 def test_columns_are_named_by_a_flag():
-    found = decision_tables.parse_columns("response=predicted,image=path")
-    assert found["response"] == "predicted" and found["network"] == "subj"
+    columns = decision_tables.parse_columns("response=predicted,image=path")
+    assert columns["response"] == "predicted" and columns["network"] == "subj"
     with pytest.raises(ValueError, match="unknown 'respnse'; did you mean 'response'"):
         decision_tables.parse_columns("respnse=x")
 
@@ -337,41 +371,45 @@ def test_published_decisions_have_the_published_shape_bias(tmp_path):
 
     The images are blank, as only the decisions matter.
     """
-    one = trials.read(PUBLISHED / "cue-conflict_resnet50.csv", "cue-conflict")
+    published = trials.read(PUBLISHED / "cue-conflict_resnet50.csv", "cue-conflict")
     classes = [*labels.geirhos16()]
-    for image, shape in zip(one.image, one.category, strict=True):
+    for image, shape in zip(published.image, published.category, strict=True):
         folder = tmp_path / "cue-conflict" / classes[shape]
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (16, 16)).save(folder / f"{image}.png")
     text = f"ROOT, PEOPLE = {str(tmp_path)!r}, {str(PUBLISHED)!r}"
     (tmp_path / "s.py").write_text(text + CUES)
-    given = f"--suite={tmp_path}/s.py", f"--out={tmp_path}/out"
+    arguments = f"--suite={tmp_path}/s.py", f"--out={tmp_path}/out"
     for name in ("resnet50", "resnet50_train_60_epochs"):
-        mine = PUBLISHED / f"cue-conflict_{name}.csv"
-        assert evaluate.main([*given, f"--decisions={mine}"]) == 0
+        table = PUBLISHED / f"cue-conflict_{name}.csv"
+        assert evaluate.main([*arguments, f"--decisions={table}"]) == 0
     people = trials.people(PUBLISHED, "cue-conflict")
     for name, bias in (("resnet50", 0.2207), ("resnet50-train-60-epochs", 0.8061)):
-        by_file = numbers(tmp_path / "out" / name).values()
-        found = [x for records in by_file for x in records]
-        whole = [x for x in found if x["condition"] in ("shape_bias", "human")]
-        value = {x["metric"]: x["value"] for x in whole}
+        by_file = read_records(tmp_path / "out" / name).values()
+        all_records = [x for records in by_file for x in records]
+        summary_records = [
+            x for x in all_records if x["condition"] in ("shape_bias", "human")
+        ]
+        value = {x["metric"]: x["value"] for x in summary_records}
         assert round(value["shape_bias"], 4) == bias
         path = PUBLISHED / f"cue-conflict_{name.replace('-', '_')}.csv"
-        own = trials.read(path, "cue-conflict").select(people[0].image)
-        right = own.response == own.category
+        network_trials = trials.read(path, "cue-conflict").select(people[0].image)
+        is_correct = network_trials.response == network_trials.category
         kappas = [
-            evals.error_consistency(right, x.response == x.category).kappa
-            for x in (person.select(own.image) for person in people)
+            evals.error_consistency(is_correct, x.response == x.category).kappa
+            for x in (person.select(network_trials.image) for person in people)
         ]
         np.testing.assert_allclose(value["error_consistency"], np.mean(kappas))
 
 
 @WITH_PUBLISHED
 def test_people_have_the_published_shape_bias():
-    """.9587, of the decisions of ten people together."""
-    each = human.shape_biases(trials.people(PUBLISHED, "cue-conflict")).values()
-    shape = sum(one.n_shape for one in each)
-    assert round(shape / (shape + sum(one.n_texture for one in each)), 4) == 0.9587
+    """The shape bias of the decisions of ten people together is .9587."""
+    people = trials.people(PUBLISHED, "cue-conflict")
+    biases = human.shape_biases(people).values()
+    shape = sum(bias.n_shape for bias in biases)
+    texture = sum(bias.n_texture for bias in biases)
+    assert round(shape / (shape + texture), 4) == 0.9587
 
 
 def test_a_column_that_is_named_twice_is_refused(tmp_path):

@@ -166,7 +166,7 @@ def test_seeds_twice_and_other_images_are_refused(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
     shutil.rmtree(tmp_path / "b")
     shifted.write(tmp_path / "b", "C6", fine, seeds=(2,), valid={"data": "other"})
-    assert "got seed 2 of both" in refused(capsys, *args)
+    assert "got seed 2 in both" in refused(capsys, *args)
 
 
 def test_what_is_left_out_is_told(tmp_path):
@@ -182,8 +182,8 @@ def test_what_is_left_out_is_told(tmp_path):
     study = read(tmp_path)
     assert [cell.level for cell in study.cells] == ["C6"]
     told = "\n".join(study.notes)
-    assert f"{tmp_path}/a has not ended" in told
-    assert f"left out: {tmp_path}/c." in told
+    assert f"{tmp_path}/a is not finished" in told
+    assert f"not trained under a shift (config.json): {tmp_path}/c." in told
     assert f"{tmp_path}/b: must have accuracy on id and ood" in told
     assert f"{tmp_path}/empty matches the pattern" in told
     caveats = "\n".join(shift_page._caveats(study, [], "erm"))
@@ -284,7 +284,7 @@ def test_one_run_alone_makes_a_report(tmp_path, capsys):
     assert "No shift beyond the control was run" in capsys.readouterr().out
     told = json.loads((out / "results.json").read_text())
     assert told["basis"].endswith("see jbias papers shifts.")
-    assert "One seed alone" in " ".join(told["caveats"])
+    assert "One seed does not show the variation" in " ".join(told["caveats"])
 
 
 @cases.each("asked", (["--printed"], ["--printed=examples/published"]))
@@ -303,5 +303,6 @@ def test_remedies_without_the_plain_recipe_are_told(tmp_path):
     study = read(tmp_path)
     found = shift_drops.remedies(study.cells, shift_drops.Draws(200, 0))
     assert [row["algorithm"] for row in found] == ["erm", "irm"]
-    told = [x for x in shift_page._caveats(study, found, "erm") if "would close" in x]
-    assert len(told) == 1 and told[0].startswith("What coral would close is not known")
+    caveats = shift_page._caveats(study, found, "erm")
+    (caveat,) = (line for line in caveats if "drop closed by" in line)
+    assert caveat.startswith("The drop closed by coral is unknown")

@@ -296,7 +296,9 @@ def test_the_reason_of_damage_is_cut_at_a_word():
 @pytest.mark.slow
 def test_saves_leave_no_objects_behind(tmp_path):
     """tensorstore leaked four objects for each array of each save."""
-    arrays = tuple({f"w{i}": np.ones(2) for i in range(40)} for _ in range(2))
+    net = {f"w{i}": np.ones(2) for i in range(40)}
+    seed_state = train_step.State(np.int32(0), {"net": net}, {"net": {}}, ())
+    arrays = (seed_state, seed_state)
     store, counts = checkpoints.CheckpointStore(tmp_path), []
     for at in range(1, 14):
         store.save(at, arrays, {"step": at, "stage": 0})

@@ -103,7 +103,7 @@ def test_direction_and_symmetry():
 @pytest.mark.slow
 def test_refuses_chains_that_differ(monkeypatch):
     scores = np.random.default_rng(0).normal(size=(6, 2, 4))
-    monkeypatch.setattr(hierarchical, "_AGREE", 0.9)
+    monkeypatch.setattr(hierarchical, "_MAX_RHAT", 0.9)
     with pytest.raises(ValueError, match="chains must agree, got R-hat .* for 0 and 1"):
         stats.hierarchical_t(scores, rope=0, larger_is_better=True, draws=100)
 
