@@ -1,4 +1,4 @@
-"""Attacks as probes: closed forms, and what no attack may do."""
+"""Attacks as probes: closed forms, the ball of allowed changes, and restarts."""
 
 import functools
 
@@ -14,40 +14,45 @@ EPS = 0.5 / 255
 RANDOM = np.random.default_rng(0)
 
 
-def attacked(made, logits, image, label, index=None, *, loop=False):
-    """Decisions of every condition, and the stimuli, by the probe's contract."""
+def attack_images(attack, logits, image, label, index=None, *, loop=False):
+    """Return decisions and stimuli by condition, computed from the parts of the probe."""
     index = jnp.arange(len(image)) if index is None else jnp.asarray(index)
     rows = probe.Rows(jnp.asarray(image), index, jnp.asarray(label), logits)
-    show = jax.jit(lambda params: made.show(rows, params))
-    move = jax.jit(lambda params, x: made.move(rows, params, x))
+    show = jax.jit(lambda params: attack.show(rows, params))
+    move = jax.jit(lambda params, x: attack.move(rows, params, x))
 
     @jax.jit
-    def moves(params, x, steps):
-        return jax.lax.fori_loop(0, steps, lambda _, x: made.move(rows, params, x), x)
+    def move_repeatedly(params, x, steps):
+        return jax.lax.fori_loop(0, steps, lambda _, x: attack.move(rows, params, x), x)
 
-    found, stimuli = {}, {}
-    for name, params in made.conditions.items():
+    decisions_by_condition, stimuli = {}, {}
+    for name, params in attack.conditions.items():
         params = jax.tree.map(jnp.asarray, params)
-        x, steps = show(params), made.steps.get(name, 0)
+        x, steps = show(params), attack.steps.get(name, 0)
         if loop:
-            x = moves(params, x, steps)
+            x = move_repeatedly(params, x, steps)
         else:
             for _ in range(steps):
                 x = move(params, x)
         stimuli[name] = np.asarray(x)
         answer = np.asarray(jax.jit(logits)(x)).argmax(-1)
-        found[name] = decisions.Decisions(answer, {"label": np.asarray(label)})
-    return found, stimuli
+        decisions_by_condition[name] = decisions.Decisions(
+            answer, {"label": np.asarray(label)}
+        )
+    return decisions_by_condition, stimuli
 
 
-def values(made, *arguments, **options):
-    numbers = made.numbers(attacked(made, *arguments, **options)[0])
+def measure_attack(attack, *arguments, **options):
+    numbers = attack.numbers(attack_images(attack, *arguments, **options)[0])
     return {(number.metric, number.condition): number for number in numbers}
 
 
 @functools.cache
 def linear(n=200, side=4):
-    """Two classes by one direction w; pixels are farther from 0 and 1 than any ball."""
+    """Return a linear network of two classes: logits, image, label, margin, and weights w.
+
+    Pixels are farther from 0 and 1 than any eps of the tests.
+    """
     w = RANDOM.normal(size=(side, side, 3)).astype(np.float32)
     image = RANDOM.uniform(0.3, 0.7, (n, side, side, 3)).astype(np.float32)
     score = np.tensordot(image, w, 3)
@@ -63,8 +68,8 @@ def linear(n=200, side=4):
 
 
 @functools.cache
-def net():
-    """A small convolutional network that is right about its images, and some labels."""
+def make_net():
+    """Return logits, image and label of a small network that is right except on 6 images."""
     random = np.random.default_rng(3)
     kernel = random.normal(size=(3, 3, 3, 4)).astype(np.float32)
     head = random.normal(size=(4, 5)).astype(np.float32)
@@ -85,21 +90,25 @@ def net():
 @cases.each("make", [adversarial.make, adversarial.make_fgsm])
 @cases.each("norm", ["linf", "l2"])
 def test_linear_network_has_a_closed_form(make, norm):
-    """Robust iff the margin exceeds eps times the dual norm of w.
+    """An image is robust iff its margin exceeds eps times the dual norm of w.
 
     40 steps turn a random direction of 48 numbers to w up to 0.4 % of its length.
     """
     logits, image, label, margin, w = linear()
     budgets = (0.004, 0.01) if norm == "linf" else (0.02, 0.06)
-    made = make(norm=norm, eps=budgets)
-    found, stimuli = attacked(made, logits, image, label)
+    attack = make(norm=norm, eps=budgets)
+    decisions_by_condition, stimuli = attack_images(attack, logits, image, label)
     dual = np.abs(w).sum() if norm == "linf" else np.sqrt(np.square(w).sum())
-    for eps, name in zip(budgets, made.conditions, strict=True):
-        sure = np.abs(margin - eps * dual) > 1e-4 + 0.01 * eps * dual * (norm == "l2")
-        assert sure.mean() > 0.95
-        robust = found[name].prediction == label
-        np.testing.assert_array_equal(robust[sure], (margin > eps * dual)[sure])
-        assert 0.1 < robust.mean() < 0.9
+    for eps, name in zip(budgets, attack.conditions, strict=True):
+        is_clear = np.abs(margin - eps * dual) > 1e-4 + 0.01 * eps * dual * (
+            norm == "l2"
+        )
+        assert is_clear.mean() > 0.95
+        is_robust = decisions_by_condition[name].prediction == label
+        np.testing.assert_array_equal(
+            is_robust[is_clear], (margin > eps * dual)[is_clear]
+        )
+        assert 0.1 < is_robust.mean() < 0.9
         change = (stimuli[name] - image).astype(np.float64).reshape(len(image), -1)
         size = (
             np.abs(change).max(1) if norm == "linf" else np.linalg.norm(change, axis=1)
@@ -109,11 +118,11 @@ def test_linear_network_has_a_closed_form(make, norm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_keeps_to_the_ball_and_to_pixels(norm):
-    logits, image, label = net()
+def test_stimuli_stay_within_the_ball_and_the_range_of_pixels(norm):
+    logits, image, label = make_net()
     image = np.clip(image * 1.4 - 0.2, 0, 1)  # Many values lie at the ends.
-    made = adversarial.make(norm=norm, eps=(0.0, 0.1, 0.5), steps=4)
-    stimuli = attacked(made, logits, image, label)[1]
+    attack = adversarial.make(norm=norm, eps=(0.0, 0.1, 0.5), steps=4)
+    stimuli = attack_images(attack, logits, image, label)[1]
     for eps, x in zip((0.0, 0.1, 0.5), stimuli.values(), strict=True):
         change = (x.astype(np.float64) - image).reshape(len(image), -1)
         size = (
@@ -127,11 +136,11 @@ def test_keeps_to_the_ball_and_to_pixels(norm):
             assert (size > eps / 2).mean() > 0.9
 
 
-def test_published_protocol():
-    made = adversarial.make()
-    assert list(made.conditions) == ["linf 0.5/255"]
-    assert made.steps == {"linf 0.5/255": 40}
-    params = made.conditions["linf 0.5/255"]
+def test_defaults_are_the_published_protocol():
+    attack = adversarial.make()
+    assert list(attack.conditions) == ["linf 0.5/255"]
+    assert attack.steps == {"linf 0.5/255": 40}
+    params = attack.conditions["linf 0.5/255"]
     np.testing.assert_allclose(params["eps"], 0.5 / 255, rtol=1e-6)
     np.testing.assert_allclose(params["step_size"], 2 / 255, rtol=1e-6)
     fast = adversarial.make_fgsm()
@@ -139,89 +148,97 @@ def test_published_protocol():
 
 
 def test_curve_falls_from_the_clean_accuracy():
-    logits, image, label = net()
+    logits, image, label = make_net()
     curve = (0.0, 1e-4, 0.03, 0.3)
-    made = adversarial.make(eps=curve, steps=10, strict=True)
-    found = values(made, logits, image, label)
+    attack = adversarial.make(eps=curve, steps=10, strict=True)
+    numbers = measure_attack(attack, logits, image, label)
     clean = (np.asarray(logits(image)).argmax(-1) == label).mean()
-    robust = [n.value for (metric, _), n in found.items() if metric == "pgd_accuracy"]
+    robust = [n.value for (metric, _), n in numbers.items() if metric == "pgd_accuracy"]
     assert robust[0] == clean == 58 / 64
     assert (np.diff(robust) <= 0).all() and robust[-1] < 0.3
-    for (metric, condition), number in found.items():
+    for (metric, condition), number in numbers.items():
         assert number.n == 64
         if metric == "pgd_accuracy_strict":
-            assert number.count <= found["pgd_accuracy", condition].count
+            assert number.count <= numbers["pgd_accuracy", condition].count
 
 
-def test_strict_counts_images_right_both_ways():
+def test_strict_counts_images_that_are_right_with_and_without_the_attack():
     label = np.array([0, 0, 1, 1])
-    by = {
+    decisions_by_condition = {
         "": decisions.Decisions(np.array([0, 1, 1, 0]), {"label": label}),
         "linf 1/255": decisions.Decisions(np.array([0, 0, 0, 1]), {"label": label}),
     }
-    made = adversarial.make(eps=1 / 255, strict=True)
-    counts = {n.metric: n.count for n in made.numbers(by)}
+    attack = adversarial.make(eps=1 / 255, strict=True)
+    counts = {n.metric: n.count for n in attack.numbers(decisions_by_condition)}
     assert counts == {"pgd_accuracy": 3, "pgd_accuracy_strict": 1}
 
 
-def test_robust_only_under_every_restart():
+def test_an_image_is_robust_only_under_all_restarts():
     label = np.array([0, 0, 1, 1])
-    made = adversarial.make(eps=1 / 255, restarts=2)
-    names = list(made.conditions)
+    attack = adversarial.make(eps=1 / 255, restarts=2)
+    names = list(attack.conditions)
     assert names == [f"linf 1/255 2 restarts restart {i}" for i in (1, 2)]
     answers = [0, 1, 1, 0], [0, 0, 1, 0]
-    by = {
+    by_mean_prob = {
         name: decisions.Decisions(np.array(answer), {"label": label})
         for name, answer in zip(names, answers, strict=True)
     }
-    both = by | {f"{name} mean_logit": by[names[0]] for name in names}
-    found = [(n.condition, n.count, n.n) for n in made.numbers(both)]
-    assert found == [
+    by_both_rules = by_mean_prob | {
+        f"{name} mean_logit": by_mean_prob[names[0]] for name in names
+    }
+    counts = [(n.condition, n.count, n.n) for n in attack.numbers(by_both_rules)]
+    assert counts == [
         ("linf 1/255 2 restarts", 2, 4),
         ("linf 1/255 2 restarts mean_logit", 2, 4),
     ]
 
 
-def test_restarts_begin_elsewhere_and_budgets_at_the_same_place():
-    logits, image, label = net()
-    made = adversarial.make(eps=(0.1, 0.2), restarts=2)._replace(steps={})
-    starts = [x - image for x in attacked(made, logits, image, label)[1].values()]
-    inside = np.all([(image > 0.2) & (image < 0.8)], axis=0)
-    assert np.abs(np.corrcoef(starts[0][inside], starts[1][inside])[0, 1]) < 0.1
-    np.testing.assert_allclose(2 * starts[0][inside], starts[2][inside], atol=1e-6)
+def test_restarts_have_different_starts_and_budgets_have_the_same():
+    logits, image, label = make_net()
+    attack = adversarial.make(eps=(0.1, 0.2), restarts=2)._replace(steps={})
+    starts = [
+        x - image for x in attack_images(attack, logits, image, label)[1].values()
+    ]
+    is_inside = np.all([(image > 0.2) & (image < 0.8)], axis=0)
+    assert np.abs(np.corrcoef(starts[0][is_inside], starts[1][is_inside])[0, 1]) < 0.1
+    np.testing.assert_allclose(
+        2 * starts[0][is_inside], starts[2][is_inside], atol=1e-6
+    )
 
 
-def test_draws_by_the_number_of_the_image_alone():
-    logits, image, label = net()
-    made = adversarial.make(eps=0.1, steps=2)
-    (whole,) = attacked(made, logits, image, label)[1].values()
-    some = np.array([40, 3, 17])
-    (part,) = attacked(made, logits, image[some], label[some], some)[1].values()
-    np.testing.assert_allclose(part, whole[some], atol=1e-6)
+def test_random_starts_depend_only_on_the_index_of_the_image():
+    logits, image, label = make_net()
+    attack = adversarial.make(eps=0.1, steps=2)
+    (all_stimuli,) = attack_images(attack, logits, image, label)[1].values()
+    rows = np.array([40, 3, 17])
+    (some_stimuli,) = attack_images(attack, logits, image[rows], label[rows], rows)[
+        1
+    ].values()
+    np.testing.assert_allclose(some_stimuli, all_stimuli[rows], atol=1e-6)
 
 
-def test_a_loop_gives_what_calls_give():
-    logits, image, label = net()
-    made = adversarial.make(eps=(0.01, 0.1), steps=3, strict=True)
-    called = attacked(made, logits, image, label)[1]
-    looped = attacked(made, logits, image, label, loop=True)[1]
+def test_a_compiled_loop_gives_the_stimuli_of_separate_calls():
+    logits, image, label = make_net()
+    attack = adversarial.make(eps=(0.01, 0.1), steps=3, strict=True)
+    called = attack_images(attack, logits, image, label)[1]
+    looped = attack_images(attack, logits, image, label, loop=True)[1]
     for name in called:
         np.testing.assert_allclose(called[name], looped[name], atol=1e-6)
 
 
-def test_an_image_without_a_right_class_stays_where_it_began():
-    logits, image, label = net()
+def test_an_image_without_a_right_class_does_not_change():
+    logits, image, label = make_net()
     label = np.where(np.arange(64) < 3, -1, label)
-    made = adversarial.make(eps=0.1, steps=3, random_start=False)
-    found, stimuli = attacked(made, logits, image, label)
+    attack = adversarial.make(eps=0.1, steps=3, random_start=False)
+    decisions_by_condition, stimuli = attack_images(attack, logits, image, label)
     (x,) = stimuli.values()
     np.testing.assert_array_equal(x[:3], image[:3])
-    assert not made.numbers(found)[0].count > 61
+    assert not attack.numbers(decisions_by_condition)[0].count > 61
 
 
-def test_conditions_say_what_is_not_as_published():
-    made = adversarial.make(eps=(1 / 255, 8 / 255), steps=10, restarts=2)
-    assert list(made.conditions)[2] == "linf 8/255 10 steps 2 restarts restart 1"
+def test_names_of_conditions_have_all_deviations_from_the_published_protocol():
+    attack = adversarial.make(eps=(1 / 255, 8 / 255), steps=10, restarts=2)
+    assert list(attack.conditions)[2] == "linf 8/255 10 steps 2 restarts restart 1"
     (name,) = adversarial.make(norm="l2", eps=0.5).conditions
     assert name == "l2 0.5 40 steps"
     (name,) = adversarial.make(step_size=1 / 255, random_start=False).conditions
@@ -242,6 +259,6 @@ def test_conditions_say_what_is_not_as_published():
         ({"step_size": 0}, "step_size must be above 0, got 0"),
     ],
 )
-def test_refuses(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         adversarial.make(**options)

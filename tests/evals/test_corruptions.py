@@ -1,4 +1,4 @@
-"""The probe of corruptions: draws by image and condition alone, and what is counted."""
+"""The probe of corruptions: random draws, storage, and means over corruptions."""
 
 import jax
 import jax.numpy as jnp
@@ -21,70 +21,91 @@ RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 32, 32, 3), np.uint8)
 
 
-def shown(made, condition, index, images=IMAGES):
+def show_stimuli(corruption_probe, condition, index, images=IMAGES):
     @jax.jit
-    def run(image, index, params):
+    def show(image, index, params):
         rows = probe.Rows(image / 255, index, jnp.zeros(len(index), int), lambda x: x)
-        return made.show(rows, params, made.static(condition))
+        return corruption_probe.show(rows, params, corruption_probe.static(condition))
 
     index = np.array(index)
-    return np.asarray(run(np.float32(images[index]), index, made.conditions[condition]))
+    return np.asarray(
+        show(np.float32(images[index]), index, corruption_probe.conditions[condition])
+    )
 
 
-def test_conditions_are_all_of_the_paper():
-    made = corruptions.make(side=32)
+def test_conditions_are_all_corruptions_of_the_papers():
+    corruption_probe = corruptions.make(side=32)
     names = [name for name in published.CORRUPTIONS if name != "frost"]
     expected = [f"{name}-{s}" for name in names for s in range(1, 6)]
-    assert list(made.conditions) == expected
-    assert {made.static(c) for c in made.conditions} == set(names)
-    made = probe_registry.PROBES["corruptions"](
+    assert list(corruption_probe.conditions) == expected
+    assert {corruption_probe.static(c) for c in corruption_probe.conditions} == set(
+        names
+    )
+    corruption_probe = probe_registry.PROBES["corruptions"](
         names="imagenet_c_bar", severities=(2, 3), side=32
     )
-    assert [made.static(c) for c in made.conditions][::2] == list(published.BAR)
-    for name in (made.static(c) for c in made.conditions):
-        one, two = (made.conditions[f"{name}-{s}"] for s in (2, 3))
+    assert [corruption_probe.static(c) for c in corruption_probe.conditions][
+        ::2
+    ] == list(published.BAR)
+    for name in (corruption_probe.static(c) for c in corruption_probe.conditions):
+        parameters_at_2, parameters_at_3 = (
+            corruption_probe.conditions[f"{name}-{s}"] for s in (2, 3)
+        )
         types = [
-            jax.tree.map(lambda x: (x.shape, x.dtype), tree) for tree in (one, two)
+            jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+            for tree in (parameters_at_2, parameters_at_3)
         ]
         assert types[0] == types[1]
 
 
-def test_an_image_is_a_function_of_its_number_and_the_condition():
-    made = corruptions.make(names=("gaussian_noise",), side=32)
-    out = shown(made, "gaussian_noise-3", [0, 1, 2, 3])
+def test_draws_depend_only_on_the_index_of_the_image_and_the_condition():
+    corruption_probe = corruptions.make(names=("gaussian_noise",), side=32)
+    stimuli = show_stimuli(corruption_probe, "gaussian_noise-3", [0, 1, 2, 3])
     np.testing.assert_array_equal(
-        shown(made, "gaussian_noise-3", [3, 5, 0, 4])[[2, 0]], out[[0, 3]]
+        show_stimuli(corruption_probe, "gaussian_noise-3", [3, 5, 0, 4])[[2, 0]],
+        stimuli[[0, 3]],
     )
     grey = np.full_like(IMAGES, 128)
     three, four = (
-        shown(made, f"gaussian_noise-{s}", [0, 1, 2, 3], grey) * 255 - 128
+        show_stimuli(corruption_probe, f"gaussian_noise-{s}", [0, 1, 2, 3], grey) * 255
+        - 128
         for s in (3, 4)
     )
-    for one, two in ((three, four), (three[:1], three[1:2])):
-        assert abs(np.corrcoef(one.ravel(), two.ravel())[0, 1]) < 0.1
-    other = corruptions.make(names="gaussian_noise", severities=(3,), side=32, seed=1)
-    assert (shown(other, "gaussian_noise-3", [0, 1, 2, 3]) != out).mean() > 0.5
+    for first, second in ((three, four), (three[:1], three[1:2])):
+        assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.1
+    other_seed = corruptions.make(
+        names="gaussian_noise", severities=(3,), side=32, seed=1
+    )
+    assert (
+        show_stimuli(other_seed, "gaussian_noise-3", [0, 1, 2, 3]) != stimuli
+    ).mean() > 0.5
 
 
 @pytest.mark.slow
-def test_stored_as_published():
-    """JPEG of quality 85 but for the settings of 32 pixels."""
+def test_corrupted_images_are_stored_as_published():
+    """Images are JPEGs of quality 85, except with the settings for 32 pixels."""
     make, jpeg = corruptions.make, published.kernels.jpeg_compression
     for side, table, stored in ((32, None, False), (40, 224, True), (40, 32, False)):
         images = RNG.integers(0, 256, (2, side, side, 3), np.uint8)
         options = dict(names=("contrast",), severities=(1,), side=side, table=table)
-        plain = shown(make(**options, stored=False), "contrast-1", [0, 1], images)
-        out = shown(make(**options), "contrast-1", [0, 1], images)
-        plain, out = (np.rint(x * 255).astype(np.uint8) for x in (plain, out))
+        plain = show_stimuli(
+            make(**options, stored=False), "contrast-1", [0, 1], images
+        )
+        stimuli = show_stimuli(make(**options), "contrast-1", [0, 1], images)
+        plain, stimuli = (np.rint(x * 255).astype(np.uint8) for x in (plain, stimuli))
         expected = [jpeg(x, None, 85) for x in plain] if stored else plain
-        np.testing.assert_array_equal(out, expected)
-    free = make(names=("gaussian_noise",), side=64, quantise=False)
-    out = shown(free, "gaussian_noise-5", [0], np.zeros((1, 64, 64, 3)))
-    assert out.min() == 0 and len(np.unique(out)) > 1000
+        np.testing.assert_array_equal(stimuli, expected)
+    unrounded_probe = make(names=("gaussian_noise",), side=64, quantise=False)
+    stimuli = show_stimuli(
+        unrounded_probe, "gaussian_noise-5", [0], np.zeros((1, 64, 64, 3))
+    )
+    assert stimuli.min() == 0 and len(np.unique(stimuli)) > 1000
 
 
-def test_a_network_is_asked_about_all_of_them():
-    made = corruptions.make(names=("contrast", "pixelate"), severities=(1, 5), side=32)
+def test_a_network_is_measured_on_all_conditions():
+    corruption_probe = corruptions.make(
+        names=("contrast", "pixelate"), severities=(1, 5), side=32
+    )
     network = inference.BoundJaxNetwork(
         lambda v, x: x.mean((1, 2)) * v, jnp.ones((1, 3))
     )
@@ -92,16 +113,22 @@ def test_a_network_is_asked_about_all_of_them():
     batches = [
         inference.Batch(jnp.asarray(IMAGES), index, jnp.asarray(label), index, count=6)
     ]
-    found = inference.run_probe(network, made, batches, {"": inference.DecisionRule(6)})
-    numbers = made.numbers(inference.to_decisions(found, {"label": label}))
-    told = {(one.metric, one.condition): one for one in numbers}
-    assert told["accuracy", "contrast-1"].n == 6
-    assert told["accuracy", "pixelate-1"].value == 1  # Means of channels stay.
-    assert told["corruption_accuracy_part", ""].n == 24
+    columns = inference.run_probe(
+        network, corruption_probe, batches, {"": inference.DecisionRule(6)}
+    )
+    numbers = corruption_probe.numbers(
+        inference.to_decisions(columns, {"label": label})
+    )
+    numbers_by_name = {(number.metric, number.condition): number for number in numbers}
+    assert numbers_by_name["accuracy", "contrast-1"].n == 6
+    assert (
+        numbers_by_name["accuracy", "pixelate-1"].value == 1
+    )  # Means of channels stay.
+    assert numbers_by_name["corruption_accuracy_part", ""].n == 24
 
 
-def decided(shares, n=1000):
-    """Decisions of which such shares are right."""
+def make_decisions(shares, n=1000):
+    """Return decisions by condition with the given shares of correct answers."""
     label = np.zeros(n, int)
     return {
         name: Decisions(
@@ -111,71 +138,78 @@ def decided(shares, n=1000):
     }
 
 
-def shares(names, severities=(1, 2, 3, 4, 5)):
+def draw_shares(names, severities=(1, 2, 3, 4, 5)):
+    """Return a random accuracy for each corruption and severity."""
     names = [f"{name}-{s}" for name in names for s in severities]
     rng = np.random.default_rng(1)
     return dict(zip(names, rng.integers(100, 900, len(names)) / 1000, strict=True))
 
 
-def told(numbers):
-    return {(one.metric, one.condition): one for one in numbers}
+def by_name(numbers):
+    return {(number.metric, number.condition): number for number in numbers}
 
 
-def test_means_are_over_cells():
-    of = shares(published.CORRUPTIONS)
-    got = told(corruption_error.numbers(decided(of)))
-    assert len(got) == 95 + 19 + 2
-    assert all(got["accuracy", name].value == share for name, share in of.items())
-    cells = np.array(list(of.values())).reshape(19, 5)
-    whole = got["corruption_accuracy", ""]
-    assert whole.value == pytest.approx(cells.mean())
-    assert (whole.count, whole.n) == (round(cells.sum() * 1000), 95_000)
+def test_means_are_over_corruptions_and_severities():
+    shares = draw_shares(published.CORRUPTIONS)
+    numbers = by_name(corruption_error.numbers(make_decisions(shares)))
+    assert len(numbers) == 95 + 19 + 2
+    assert all(
+        numbers["accuracy", name].value == share for name, share in shares.items()
+    )
+    cells = np.array(list(shares.values())).reshape(19, 5)
+    overall = numbers["corruption_accuracy", ""]
+    assert overall.value == pytest.approx(cells.mean())
+    assert (overall.count, overall.n) == (round(cells.sum() * 1000), 95_000)
     fifteen = [not one.extra for one in published.CORRUPTIONS.values()]
-    assert got["corruption_accuracy_15", ""].value == pytest.approx(
+    assert numbers["corruption_accuracy_15", ""].value == pytest.approx(
         cells[fifteen].mean()
     )
-    fog = got["corruption_accuracy", "fog"].value
+    fog = numbers["corruption_accuracy", "fog"].value
     assert fog == pytest.approx(cells[list(published.CORRUPTIONS).index("fog")].mean())
 
 
-def test_means_without_frost_say_so():
+def test_means_without_frost_have_names_of_their_own():
     names = [name for name in published.CORRUPTIONS if name != "frost"]
-    got = told(corruption_error.numbers(decided(shares(names))))
-    mean = np.mean(list(shares(names).values()))
-    assert got["corruption_accuracy_without_frost", ""].value == pytest.approx(mean)
-    assert ("corruption_accuracy_15_without_frost", "") in got
-    assert ("corruption_accuracy", "") not in got
-    bar = told(corruption_error.numbers(decided(shares(published.BAR))))
-    assert [key for key in bar if key[1] == ""] == [("corruption_accuracy", "")]
+    numbers = by_name(corruption_error.numbers(make_decisions(draw_shares(names))))
+    mean = np.mean(list(draw_shares(names).values()))
+    assert numbers["corruption_accuracy_without_frost", ""].value == pytest.approx(mean)
+    assert ("corruption_accuracy_15_without_frost", "") in numbers
+    assert ("corruption_accuracy", "") not in numbers
+    bar_numbers = by_name(
+        corruption_error.numbers(make_decisions(draw_shares(published.BAR)))
+    )
+    assert [key for key in bar_numbers if key[1] == ""] == [("corruption_accuracy", "")]
 
 
 @pytest.mark.parametrize("frost", ["", "_without_frost"])
 def test_the_common_fifteen_are_a_part_of_nineteen(frost):
-    """Their mean is that of the paper's tables, and not the one over all."""
+    """If only these are measured, their mean is given, and not the mean over all nineteen."""
     names = [name for name in corruption_error.COMMON if not frost or name != "frost"]
-    got = told(corruption_error.numbers(decided(shares(names))))
-    means = {key[0] for key in got if key[1] == ""}
+    numbers = by_name(corruption_error.numbers(make_decisions(draw_shares(names))))
+    means = {key[0] for key in numbers if key[1] == ""}
     assert means == {"corruption_accuracy_part", f"corruption_accuracy_15{frost}"}
     for name in means:
-        assert got[name, ""].value == pytest.approx(np.mean([*shares(names).values()]))
+        assert numbers[name, ""].value == pytest.approx(
+            np.mean([*draw_shares(names).values()])
+        )
 
 
-def test_error_relative_to_a_reference():
-    of = {"fog-1": 0.5, "fog-2": 0.3, "snow-1": 0.9, "snow-2": 0.7}
+def test_the_mean_corruption_error_is_relative_to_a_reference():
+    shares = {"fog-1": 0.5, "fog-2": 0.3, "snow-1": 0.9, "snow-2": 0.7}
     errors = {"fog": 0.8, "snow": 0.4}
-    got = told(corruption_error.numbers(decided(of), errors=errors))
+    numbers = by_name(corruption_error.numbers(make_decisions(shares), errors=errors))
     expected = (0.6 / 0.8 + 0.2 / 0.4) / 2
-    assert got["mean_corruption_error", ""].value == pytest.approx(expected)
+    assert numbers["mean_corruption_error", ""].value == pytest.approx(expected)
     with pytest.raises(ValueError, match="not measured are frost"):
-        corruption_error.numbers(decided(of), errors={"frost": 0.8})
+        corruption_error.numbers(make_decisions(shares), errors={"frost": 0.8})
 
 
-def test_rules_are_kept_apart():
-    of = {"fog-1": 0.5, "fog-1 mean_logit": 0.25}
-    got = told(corruption_error.numbers(decided(of)))
-    assert got["corruption_accuracy_part", ""].value == 0.5
-    assert got["corruption_accuracy_part", "mean_logit"].value == 0.25
-    assert got["corruption_accuracy_part", "fog mean_logit"].value == 0.25
+def test_decision_rules_have_separate_numbers():
+    shares = {"fog-1": 0.5, "fog-1 mean_logit": 0.25}
+    numbers = by_name(corruption_error.numbers(make_decisions(shares)))
+    assert numbers["corruption_accuracy_part", ""].value == 0.5
+    assert numbers["corruption_accuracy_part", "mean_logit"].value == 0.25
+    assert numbers["corruption_accuracy_part", "fog mean_logit"].value == 0.25
 
 
 @cases.each(
@@ -192,17 +226,20 @@ def test_rules_are_kept_apart():
         (lambda: corruptions.make(severities=(0,)), "severities must be one or more"),
         (lambda: corruptions.make(side=28), "got 28; .*table"),
         (lambda: corruptions.make(stored=True, quantise=False), "set quantise=True"),
-        (lambda: corruption_error.numbers(decided({"fog-6": 0.5})), "got 'fog-6'"),
-        (lambda: corruption_error.numbers(decided({"": 0.5})), "got ''"),
+        (
+            lambda: corruption_error.numbers(make_decisions({"fog-6": 0.5})),
+            "got 'fog-6'",
+        ),
+        (lambda: corruption_error.numbers(make_decisions({"": 0.5})), "got ''"),
         (
             lambda: corruption_error.numbers(
-                decided({"fog-1": 0.5, "fog-2": 0.5, "snow-1": 0.5})
+                make_decisions({"fog-1": 0.5, "fog-2": 0.5, "snow-1": 0.5})
             ),
             "got no snow-2",
         ),
     ],
 )
-def test_refuses_in_a_line(call, message):
+def test_invalid_options_are_refused_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
@@ -211,10 +248,12 @@ def test_refuses_in_a_line(call, message):
 def test_errors_of_a_reference_come_from_a_suite():
     options = dict(names=("fog",), severities=(3,), errors={"fog": 0.5})
     entry = dict(probe="corruptions", sets=("edge",), **options)
-    made = suites.build_probe(
+    corruption_probe = suites.build_probe(
         suites.read_measure("c", entry, {"edge": {}}), {"side": 32}
     )
     label = np.arange(4)
-    found = made.numbers({"fog-3": Decisions(label // 2, {"label": label})})
-    told = {number.metric: number.value for number in found}
-    assert told["mean_corruption_error"] == (1 - told["accuracy"]) / 0.5
+    numbers = corruption_probe.numbers(
+        {"fog-3": Decisions(label // 2, {"label": label})}
+    )
+    values = {number.metric: number.value for number in numbers}
+    assert values["mean_corruption_error"] == (1 - values["accuracy"]) / 0.5

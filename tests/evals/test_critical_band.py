@@ -1,3 +1,5 @@
+"""The critical band: fits, thresholds and intervals against published values and scipy."""
+
 import functools
 import math
 import pathlib
@@ -46,7 +48,7 @@ def test_published_vectors_give_the_published_bands():
             assert getattr(band, name) == pytest.approx(row[name], rel=1.1e-4)
 
 
-def test_nothing_but_noise_is_harmful_has_no_band():
+def test_equal_harm_of_all_octaves_has_no_band():
     band = evals.critical_band_fit([4] * 7)
     assert band.flag == "all_critical"
     assert math.isnan(band.bandwidth)
@@ -70,7 +72,7 @@ def test_equal_thresholds_have_no_band():
     "thresholds",
     [[0, 0, 0, 4, 0, 0, 0], [0, 0, 0, 0, 0, 0, 3], [1, 0, 0, 0, 0, 0, 0]],
 )
-def test_one_octave_alone_does_not_tell_the_width(thresholds):
+def test_one_octave_does_not_determine_the_width(thresholds):
     band = evals.critical_band_fit(thresholds)
     assert band.flag == "narrow"
     assert not band.converged
@@ -88,7 +90,7 @@ def test_one_octave_alone_does_not_tell_the_width(thresholds):
         ([2, 4, 0, 3, 1, 0, 3], "center_below"),
     ],
 )
-def test_a_centre_outside_the_octaves_is_no_number(thresholds, flag):
+def test_a_centre_outside_the_octaves_is_undefined(thresholds, flag):
     band = evals.critical_band_fit(thresholds)
     assert band.flag == flag
     assert band.converged == (flag == "")
@@ -117,24 +119,24 @@ def test_the_lowest_of_several_minima_is_the_fit(
 
 
 def squares(t: np.ndarray, mu, log_s, highest: float):
-    """Squares left by the best height at each mu and s."""
+    """Return the residual sum of squares of the best height at each mu and s."""
     f = np.arange(len(t))
     mu, log_s = np.broadcast_arrays(mu, log_s)
-    away = (f - mu[..., None]) / np.exp(log_s)[..., None]
-    shape = np.exp(-(away**2) / 2)
+    distances = (f - mu[..., None]) / np.exp(log_s)[..., None]
+    shape = np.exp(-(distances**2) / 2)
     a = (shape @ t) / np.maximum((shape**2).sum(-1), 1e-300)
     a = np.clip(a, 0, highest)[..., None]
     return ((a * shape - t) ** 2).sum(-1)
 
 
 def least_squares_left(t: np.ndarray, highest: float, seed: int) -> float:
-    """The least squares that scipy's optimisers and a constant leave.
+    """Return the least residual sum of squares of scipy's optimisers and a constant.
 
-    Differential evolution far around, which misses narrow minima; and a grid among the
-    octaves with the simplex method after it.
+    Optimisers: differential evolution on a wide range, which misses narrow minima, and a grid
+    within the octaves followed by the simplex method.
     """
     n = len(t)
-    found = scipy.optimize.differential_evolution(
+    evolved = scipy.optimize.differential_evolution(
         lambda x: squares(t, x[0], x[1:2], highest).T,
         [(-3.0 * n, 4.0 * n), (np.log(0.1), np.log(100))],
         popsize=40,
@@ -150,7 +152,7 @@ def least_squares_left(t: np.ndarray, highest: float, seed: int) -> float:
         full_output=True,
     )
     constant = np.clip(t.mean(), 0, highest)
-    return min(float(found.fun), float(on_grid), float(((t - constant) ** 2).sum()))
+    return min(float(evolved.fun), float(on_grid), float(((t - constant) ** 2).sum()))
 
 
 @pytest.mark.parametrize(
@@ -178,15 +180,15 @@ def test_fits_of_all_thresholds_are_the_best_on_a_fine_grid(octaves):
     widths = np.geomspace(0.15, 60, 60)[:, None]
     shape = np.exp(-((np.arange(octaves) - points) ** 2) / (2 * widths**2))
     shape = shape.reshape(-1, octaves)
-    own = (shape**2).sum(-1) + 1e-300
-    for some in np.array_split(np.arange(len(values)), 1 + len(values) // 300):
-        with_t = values[some] @ shape.T
-        height = np.clip(with_t / own, 0, 4)
-        least = (height * (height * own - 2 * with_t)).min(1)
-        least += (values[some] ** 2).sum(1)
-        assert (left[some] <= least + 1e-6).all()
-    told = (s > 0.25) & (s < 100)
-    assert converged[told].all()
+    shape_squares = (shape**2).sum(-1) + 1e-300
+    for rows in np.array_split(np.arange(len(values)), 1 + len(values) // 300):
+        with_t = values[rows] @ shape.T
+        height = np.clip(with_t / shape_squares, 0, 4)
+        least = (height * (height * shape_squares - 2 * with_t)).min(1)
+        least += (values[rows] ** 2).sum(1)
+        assert (left[rows] <= least + 1e-6).all()
+    is_reliable = (s > 0.25) & (s < 100)
+    assert converged[is_reliable].all()
     np.testing.assert_array_less(a, 4 + 1e-12)
 
 
@@ -195,40 +197,48 @@ def test_thresholds_in_reverse_give_the_mirrored_band():
     _, mu, s, left, converged = critical_band.fit_gaussians(values, highest=4)
     mirrored = critical_band.fit_gaussians(values[:, ::-1], highest=4)
     np.testing.assert_allclose(mirrored[3], left, atol=1e-6)
-    # Two minima may be equally low; then either is right.
-    same = converged & (abs(mirrored[2] / s - 1) < 1e-3)
-    assert same.sum() > 180
-    np.testing.assert_allclose(mirrored[1][same], 6 - mu[same], rtol=1e-3, atol=1e-3)
+    # If two minima are equally low, either is right.
+    is_same_minimum = converged & (abs(mirrored[2] / s - 1) < 1e-3)
+    assert is_same_minimum.sum() > 180
+    np.testing.assert_allclose(
+        mirrored[1][is_same_minimum], 6 - mu[is_same_minimum], rtol=1e-3, atol=1e-3
+    )
 
 
-def test_an_end_of_the_centres_interval_outside_the_octaves_is_none():
+def test_the_end_of_an_interval_outside_the_octaves_is_undefined():
     """Draws above the octaves count as above all centres among them."""
     inside = [
         critical_band.CriticalBand(2.0, centre, 0.5, 0.1, True, "")
         for centre in np.linspace(10, 20, 91)
     ]
     above = [critical_band.CriticalBand(residual=1.0, flag="center_above")] * 9
-    lost = [critical_band.CriticalBand(flag="flat")] * 100
+    undefined_bands = [critical_band.CriticalBand(flag="flat")] * 100
 
     def interval(metric, bands, value=15.0):
-        told = critical_band.band_interval("x", metric, bands, n=50, value=value)
-        assert [one.metric for one in told] == ["x_lower", "x_upper", "x_undefined"]
-        return [one.value for one in told]
+        numbers = critical_band.band_interval("x", metric, bands, n=50, value=value)
+        assert [number.metric for number in numbers] == [
+            "x_lower",
+            "x_upper",
+            "x_undefined",
+        ]
+        return [number.value for number in numbers]
 
-    low, high, undefined = interval("center_frequency", inside + above + lost)
+    low, high, undefined = interval(
+        "center_frequency", inside + above + undefined_bands
+    )
     ends = np.quantile(np.linspace(10, 20, 91), [0.025 / 0.91, 0.975])
     assert low == pytest.approx(ends[0], abs=0.1)
     assert high is None
     assert undefined == pytest.approx(109 / 200)
-    low, high, undefined = interval("bandwidth", inside + above + lost)
+    low, high, undefined = interval("bandwidth", inside + above + undefined_bands)
     assert (low, high) == (2, 2) and undefined == pytest.approx(109 / 200)
-    low, high, undefined = interval("center_frequency", inside + lost)
+    low, high, undefined = interval("center_frequency", inside + undefined_bands)
     assert high == pytest.approx(ends[1]) and undefined == pytest.approx(100 / 191)
     for metric in critical_band.METRICS:  # An undefined number has no interval.
         assert interval(metric, inside, value=np.nan) == [None, None, 0]
 
 
-def test_numbers_recorded_before_there_were_flags_have_one():
+def test_older_records_without_a_flag_get_one():
     frequencies = critical_band.octave_frequencies(224)
     for width, centre, flag in (
         (2.0, 276205.0, "center_above"),
@@ -253,18 +263,18 @@ def test_a_band_of_known_shape_is_found(side):
 
 
 def test_fits_are_the_best_on_a_fine_grid():
-    """No (mu, s) with its best a leaves less, over random threshold vectors."""
+    """No (mu, s), with its best a, has a smaller residual, for random threshold vectors."""
     values = np.random.default_rng(0).integers(0, 5, (60, 7)).astype(float)
     *_, left, _ = critical_band.fit_gaussians(values, highest=4)
     f = np.arange(7)
     mu = np.linspace(-30, 40, 281)[:, None, None]
     s = np.geomspace(0.06, 60, 150)[:, None]
     shape = np.exp(-((f - mu) ** 2) / (2 * s**2))
-    own = (shape**2).sum(-1) + 1e-300
+    shape_squares = (shape**2).sum(-1) + 1e-300
     for t, residual in zip(values, left):
         with_t = (shape * t).sum(-1)
-        a = np.clip(with_t / own, 0, 4)
-        least = (t @ t + a**2 * own - 2 * a * with_t).min()
+        a = np.clip(with_t / shape_squares, 0, 4)
+        least = (t @ t + a**2 * shape_squares - 2 * a * with_t).min()
         assert residual <= least + 1e-9
         assert residual >= 0
 
@@ -276,9 +286,9 @@ def test_octaves_are_halvings_of_half_the_side():
 
 
 def test_published_accuracies_give_the_published_thresholds_and_band():
-    found = critical_band.threshold_indices(RESNET50)
-    assert found.tolist() == [0, 0, 2, 2, 3, 4, 2]
-    band = evals.critical_band_fit(found)
+    thresholds = critical_band.threshold_indices(RESNET50)
+    assert thresholds.tolist() == [0, 0, 2, 2, 3, 4, 2]
+    band = evals.critical_band_fit(thresholds)
     assert round(band.bandwidth, 2) == 3.99
     assert round(band.center_frequency, 2) == 39.42
     assert round(band.peak_noise_sensitivity, 2) == 0.71
@@ -294,8 +304,8 @@ def test_thresholds_count_failures_from_the_loudest_down():
         (90, 60, 10, 10, 10): 3,
         (90, 60, math.nan, 10, 10): math.nan,
     }
-    found = critical_band.threshold_indices(np.array(list(columns), float).T)
-    np.testing.assert_array_equal(found, list(columns.values()))
+    thresholds = critical_band.threshold_indices(np.array(list(columns), float).T)
+    np.testing.assert_array_equal(thresholds, list(columns.values()))
 
 
 def test_normalised_tables_have_their_largest_at_100():
@@ -308,13 +318,13 @@ def test_normalised_tables_have_their_largest_at_100():
 
 
 @cases.each("n", [21, 24, 29, 97])
-def test_the_half_of_the_largest_does_not_pass(n):
+def test_half_of_the_largest_accuracy_is_not_above_the_threshold(n):
     """The criterion is strict, and no rounding of shares moves a count over it."""
     for largest in range(2, n + 1, 2):
         table = np.zeros((5, 7))
         table[0], table[1] = 100 * largest / n, 100 * (largest // 2) / n
-        found = critical_band.threshold_indices(critical_band.normalised(table))
-        assert (found == 4).all()
+        thresholds = critical_band.threshold_indices(critical_band.normalised(table))
+        assert (thresholds == 4).all()
 
 
 def test_continuous_thresholds_find_a_planted_curve():
@@ -322,16 +332,18 @@ def test_continuous_thresholds_find_a_planted_curve():
     sigma = np.array(critical_band.SIGMAS)[1:, None]
     # Half of a clean accuracy of 100: the curve's middle is where it crosses.
     noisy = 100 / (1 + (sigma / crossings) ** 3)
-    found = critical_band.continuous_thresholds(np.vstack([np.full(5, 100.0), noisy]))
+    thresholds = critical_band.continuous_thresholds(
+        np.vstack([np.full(5, 100.0), noisy])
+    )
     expected = np.clip(0.5 - np.log2(crossings / 0.16), 0, 5)
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+    np.testing.assert_allclose(thresholds, expected, atol=2e-3)
 
 
 @pytest.mark.parametrize(
     "count", [pytest.param(20), pytest.param(400, marks=pytest.mark.slow)]
 )
 def test_continuous_thresholds_are_of_the_best_logistic_curve(count):
-    """No curve on a fine grid leaves less than the one that crosses where they say."""
+    """No curve on a fine grid fits better than those that cross at the thresholds."""
     rng = np.random.default_rng(1)
     strength = np.log2(np.array(critical_band.SIGMAS[1:]) / 0.16)
     columns = rng.uniform(0, 100, (5, count))
@@ -339,16 +351,16 @@ def test_continuous_thresholds_are_of_the_best_logistic_curve(count):
     # Two minima each: from the higher, thresholds would be 2.89 and 1.48.
     columns[:, 0] = 80.5404964, 1.9235334, 81.9394766, 84.5604983, 10.4392007
     columns[:, 1] = 71.2319208, 61.1901446, 46.8586216, 71.7327898, 27.6290550
-    found = critical_band.continuous_thresholds(columns)
+    thresholds = critical_band.continuous_thresholds(columns)
     middle, slope = np.linspace(-8, 8, 401)[:, None], np.linspace(-2, 4, 201)[None]
-    for threshold, (clean, *noisy) in zip(found, columns.T, strict=True):
+    for threshold, (clean, *noisy) in zip(thresholds, columns.T, strict=True):
         total, crossing = 0, middle + np.log(clean / 50 - 1) / 2**slope
         for at, accuracy in zip(strength, noisy, strict=True):
             power = np.clip(2**slope * (at - middle), -700, 700)
             total = total + (clean / (1 + np.exp(power)) - accuracy) ** 2
-        near = np.abs(np.clip(0.5 - crossing, 0, 5) - threshold) < 0.05
+        is_near = np.abs(np.clip(0.5 - crossing, 0, 5) - threshold) < 0.05
         # A step of the grid from the best point costs little.
-        assert total[near].min() <= total.min() + 0.01 * total.min() + 0.5
+        assert total[is_near].min() <= total.min() + 0.01 * total.min() + 0.5
 
 
 def test_continuous_thresholds_round_to_the_indices():
@@ -362,15 +374,15 @@ def test_continuous_thresholds_round_to_the_indices():
     np.testing.assert_array_equal(np.minimum(np.round(between), 4), indices)
 
 
-def test_what_is_not_recognised_clean_is_beyond_the_highest():
-    found = critical_band.continuous_thresholds(
+def test_thresholds_are_the_highest_without_accuracy_on_clean_images():
+    thresholds = critical_band.continuous_thresholds(
         np.array([[40, math.nan], [0, 9], [0, 9], [0, 9], [0, 9]], float)
     )
-    np.testing.assert_array_equal(found, [5, math.nan])
+    np.testing.assert_array_equal(thresholds, [5, math.nan])
 
 
 @cases.each(
-    ("thresholds", "complaint"),
+    ("thresholds", "message"),
     [
         ([1, 2, 3], "side 224 have 7 octaves"),
         ([0, 0, 0, 5, 0, 0, 0], r"in \[0, 4\]"),
@@ -378,8 +390,8 @@ def test_what_is_not_recognised_clean_is_beyond_the_highest():
         ([0, 0, 0, math.inf, 0, 0, 0], r"in \[0, 4\]"),
     ],
 )
-def test_wrong_thresholds_are_refused(thresholds, complaint):
-    with pytest.raises(ValueError, match=f"critical_band_fit: .*{complaint}"):
+def test_wrong_thresholds_are_refused(thresholds, message):
+    with pytest.raises(ValueError, match=f"critical_band_fit: .*{message}"):
         evals.critical_band_fit(thresholds)
 
 

@@ -1,3 +1,5 @@
+"""Cue conflict: shape bias and ranks of published decisions, and undefined numbers."""
+
 import math
 import pathlib
 
@@ -16,10 +18,10 @@ PEOPLE = [f"subject-{i:02d}" for i in range(1, 11)]
 
 
 def published(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Decision, shape and texture per image; -1 is the answer "na"."""
-    which = ORACLE["cue-conflict/subject"].tolist().index(name)
-    columns = (ORACLE[f"cue-conflict/{of}"] for of in ("category", "texture"))
-    return ORACLE["cue-conflict/response"][which], *columns
+    """Return decision, shape and texture per image; -1 is the answer "na"."""
+    subject = ORACLE["cue-conflict/subject"].tolist().index(name)
+    columns = (ORACLE[f"cue-conflict/{column}"] for column in ("category", "texture"))
+    return ORACLE["cue-conflict/response"][subject], *columns
 
 
 def decisions(name: str) -> evals.Decisions:
@@ -42,7 +44,7 @@ def test_published_answers_of_networks(name, n_shape, n_texture, value):
 
 
 def test_published_answers_of_people():
-    biases = [evals.shape_bias(*published(one)) for one in PEOPLE]
+    biases = [evals.shape_bias(*published(person)) for person in PEOPLE]
     n_shape = sum(bias.n_shape for bias in biases)
     n_texture = sum(bias.n_texture for bias in biases)
     assert (n_shape, n_texture) == (9236, 398)
@@ -55,42 +57,46 @@ def test_published_answers_of_people():
 
 def test_per_class_values_of_resnet50():
     values = cue_conflict.by_class(*published("resnet50"))
-    named = {CLASSES[one]: bias for one, bias in values.items()}
-    assert len(named) == 16
-    assert named["airplane"].value == named["knife"].value == 0.0
-    assert named["bottle"].value == pytest.approx(0.562, abs=5e-4)
-    assert named["clock"].value == pytest.approx(0.712, abs=5e-4)
-    assert sum(bias.n_shape for bias in named.values()) == 162
-    assert np.mean([bias.value for bias in named.values()]) != pytest.approx(162 / 734)
+    biases = {CLASSES[label]: bias for label, bias in values.items()}
+    assert len(biases) == 16
+    assert biases["airplane"].value == biases["knife"].value == 0.0
+    assert biases["bottle"].value == pytest.approx(0.562, abs=5e-4)
+    assert biases["clock"].value == pytest.approx(0.712, abs=5e-4)
+    assert sum(bias.n_shape for bias in biases.values()) == 162
+    assert np.mean([bias.value for bias in biases.values()]) != pytest.approx(162 / 734)
 
 
 def test_numbers_of_resnet50():
-    """Fractions and accuracies are of all 1,280; 80 of these agree in their cues."""
-    made = cue_conflict.make(classes=CLASSES)
-    assert list(made.conditions) == [""]
-    found = {
-        (n.metric, n.condition): n for n in made.numbers({"": decisions("resnet50")})
+    """Fractions and accuracies are of all 1,280 images; the cues of 80 images agree."""
+    cue_probe = cue_conflict.make(classes=CLASSES)
+    assert list(cue_probe.conditions) == [""]
+    numbers = {
+        (n.metric, n.condition): n
+        for n in cue_probe.numbers({"": decisions("resnet50")})
     }
-    assert found["shape_bias", ""][1:4] == (162 / 734, 162, 734)
-    assert found["fraction_shape", ""][1:4] == (162 / 1280, 162, 1280)
-    assert found["fraction_texture", ""][1:4] == (572 / 1280, 572, 1280)
-    assert found["fraction_neither", ""][1:4] == (466 / 1200, 466, 1200)
-    # Where the cues agree, a decision is right by both: 62 of the 80.
-    assert found["accuracy_shape", ""][2:4] == (224, 1280)
-    assert found["accuracy_texture", ""][2:4] == (634, 1280)
-    assert found["shape_bias", "class=knife"].value == 0
-    clock = found["shape_bias", "class=clock"]
+    assert numbers["shape_bias", ""][1:4] == (162 / 734, 162, 734)
+    assert numbers["fraction_shape", ""][1:4] == (162 / 1280, 162, 1280)
+    assert numbers["fraction_texture", ""][1:4] == (572 / 1280, 572, 1280)
+    assert numbers["fraction_neither", ""][1:4] == (466 / 1200, 466, 1200)
+    # If the cues agree, a correct decision counts for both: 62 of 80 images.
+    assert numbers["accuracy_shape", ""][2:4] == (224, 1280)
+    assert numbers["accuracy_texture", ""][2:4] == (634, 1280)
+    assert numbers["shape_bias", "class=knife"].value == 0
+    clock = numbers["shape_bias", "class=clock"]
     assert clock.value == clock.count / clock.n
-    assert found["shape_bias_undefined", ""][1:4] == (0, 0, 16)
-    ends = [found[f"shape_bias_{end}", ""].value for end in ("lower", "upper")]
+    assert numbers["shape_bias_undefined", ""][1:4] == (0, 0, 16)
+    ends = [numbers[f"shape_bias_{end}", ""].value for end in ("lower", "upper")]
     test = scipy.stats.binomtest(162, 734)
     assert ends == pytest.approx([*test.proportion_ci(method="wilson")], abs=1e-12)
 
 
-def test_each_rule_of_decision_is_told_apart():
-    by = {"": decisions("resnet50"), "mean_logit": decisions("densenet121")}
-    found = cue_conflict.make().numbers(by)
-    pooled = {n.condition: n.count for n in found if n.metric == "shape_bias"}
+def test_each_decision_rule_has_its_own_numbers():
+    decisions_by_rule = {
+        "": decisions("resnet50"),
+        "mean_logit": decisions("densenet121"),
+    }
+    numbers = cue_conflict.make().numbers(decisions_by_rule)
+    pooled = {n.condition: n.count for n in numbers if n.metric == "shape_bias"}
     assert pooled[""] == 162 and pooled["mean_logit"] == 163
     assert "class=0" in pooled and "mean_logit class=0" in pooled
 
@@ -98,21 +104,21 @@ def test_each_rule_of_decision_is_told_apart():
 def test_classes_without_a_decision_for_either_cue_are_counted():
     columns = {"label": np.array([0, 0, 1, 2]), "texture": np.array([1, 1, 0, 2])}
     decided = evals.Decisions(np.array([2, 3, 0, 2]), columns)
-    found = {(n.metric, n.condition): n for n in cue_conflict.numbers({"": decided})}
-    assert found["shape_bias", "class=0"][1:4] == (None, 0, 0)
-    assert found["shape_bias", "class=1"][1:4] == (0.0, 0, 1)
-    assert ("shape_bias", "class=2") not in found  # Its cues agree.
-    assert found["shape_bias_undefined", ""][1:4] == (0.5, 1, 2)
+    numbers = {(n.metric, n.condition): n for n in cue_conflict.numbers({"": decided})}
+    assert numbers["shape_bias", "class=0"][1:4] == (None, 0, 0)
+    assert numbers["shape_bias", "class=1"][1:4] == (0.0, 0, 1)
+    assert ("shape_bias", "class=2") not in numbers  # Its cues agree.
+    assert numbers["shape_bias_undefined", ""][1:4] == (0.5, 1, 2)
 
 
-def test_accuracy_by_either_cue_counts_what_cannot_be_answered():
+def test_accuracy_by_either_cue_counts_images_of_unknown_classes():
     columns = {"label": np.array([0, -1, 1]), "texture": np.array([-1, 0, 1])}
     decided = evals.Decisions(np.array([0, 0, 1]), columns)
-    found = {n.metric: n for n in cue_conflict.numbers({"": decided})}
-    assert found["accuracy_shape"][1:4] == (2 / 3, 2, 3)
-    assert found["accuracy_texture"][1:4] == (2 / 3, 2, 3)
-    assert found["shape_bias"].value is None
-    assert "shape_bias_lower" not in found
+    numbers = {n.metric: n for n in cue_conflict.numbers({"": decided})}
+    assert numbers["accuracy_shape"][1:4] == (2 / 3, 2, 3)
+    assert numbers["accuracy_texture"][1:4] == (2 / 3, 2, 3)
+    assert numbers["shape_bias"].value is None
+    assert "shape_bias_lower" not in numbers
 
 
 def test_a_set_without_textures_is_refused():
@@ -123,7 +129,7 @@ def test_a_set_without_textures_is_refused():
         cue_conflict.make(classes="cat")
 
 
-def test_agreeing_and_unanswerable_images_count_for_nothing():
+def test_images_whose_cues_agree_or_are_unknown_do_not_count():
     decided = np.array([0, 1, 0, 1, 2])
     shape = np.array([0, 1, 0, 0, 0])
     texture = np.array([1, 1, -1, 1, 1])
@@ -133,10 +139,10 @@ def test_agreeing_and_unanswerable_images_count_for_nothing():
 
 def test_no_decision_for_either_cue_is_nan_and_recorded_as_null():
     columns = {"label": np.array([0, 0]), "texture": np.array([1, 1])}
-    nothing = evals.shape_bias(np.array([2, 3]), columns["label"], columns["texture"])
-    assert math.isnan(nothing.value)
-    told = cue_conflict.measure(evals.Decisions(np.array([2, 3]), columns))
-    assert [number[:4] for number in told] == [
+    bias = evals.shape_bias(np.array([2, 3]), columns["label"], columns["texture"])
+    assert math.isnan(bias.value)
+    numbers = cue_conflict.measure(evals.Decisions(np.array([2, 3]), columns))
+    assert [number[:4] for number in numbers] == [
         ("shape_bias", None, 0, 0),
         ("fraction_neither", 1, 2, 2),
     ]
@@ -154,21 +160,21 @@ def test_the_interval_is_scipys(name):
     expected = test.proportion_ci(0.95, method="wilson")
     assert bias.interval == pytest.approx((expected.low, expected.high), rel=1e-9)
     low, high = bias.interval
-    told = f"{bias.value:.3f} (95 %: {low:.3f} to {high:.3f}; {bias.n_shape} shape and"
-    assert told in repr(bias)
+    text = f"{bias.value:.3f} (95 %: {low:.3f} to {high:.3f}; {bias.n_shape} shape and"
+    assert text in repr(bias)
 
 
 def test_classes_may_be_names():
     ids = np.array([[0, 1, 0, 1, 2, 0], [0, 1, 0, 0, 0, 2], [1, 1, -1, 1, 1, 2]])
     names = np.array(["cat", "dog", "owl", ""])[ids]
-    for given in (names, names.astype(object), np.where(ids < 0, None, names)):
-        assert evals.shape_bias(*given) == evals.shape_bias(*ids)
+    for columns in (names, names.astype(object), np.where(ids < 0, None, names)):
+        assert evals.shape_bias(*columns) == evals.shape_bias(*ids)
     assert evals.shape_bias(*map(list, names)).n_shape == 1
     with pytest.raises(ValueError, match="must be all names, or all class ids"):
         evals.shape_bias(names[0], ids[1], ids[2])
 
 
-# Of the authors' code: two classes answer for "clock".
+# From the authors' code: two classes belong to "clock".
 MEMBERS = [[0], [1, 2], [3], [4]]
 SCORES = np.array(
     [[2, 1, 3, 0, -1], [0, 5, 4, 3, 2], [1, 2, 3, 4, 5], [5, 4, 3, 2, 1]], float
@@ -191,19 +197,26 @@ def test_ranks_are_those_of_a_flipped_sort():
     expected = 1 + np.argmax(order == label[:, None], axis=1)
     assert (ranks == np.where(label < 0, 0, expected)).all()
     assert (cue_conflict.label_ranks(np.exp(scores), label) == ranks).all()
-    smooth = random.random((50, 12))
-    places = scipy.stats.rankdata(-smooth, axis=1)
-    assert (cue_conflict.label_ranks(smooth, np.full(50, 3)) == places[:, 3]).all()
+    distinct_scores = random.random((50, 12))
+    expected_ranks = scipy.stats.rankdata(-distinct_scores, axis=1)
+    assert (
+        cue_conflict.label_ranks(distinct_scores, np.full(50, 3))
+        == expected_ranks[:, 3]
+    ).all()
 
 
 @cases.each("members, chance", [(1, 0.0074855), (2, 0.0129839), (3, 0.0179924)])
-def test_chance_of_a_thousand_classes(members, chance):
-    """Over random orders; published of 1, 2 and 3 classes that answer for the label."""
+def test_the_chance_level_of_the_reciprocal_rank_for_a_thousand_classes(
+    members, chance
+):
+    """Published for labels with 1, 2 and 3 classes; scores are in random order."""
     scores = np.random.default_rng(members).random((20_000, 1000), np.float32)
-    of = [range(members)]
-    ranks = cue_conflict.label_ranks(scores, np.zeros(20_000, int), members=of)
-    spread = (1 / ranks).std() / math.sqrt(20_000)
-    assert abs(cue_conflict.mean_reciprocal_rank(ranks) - chance) < 4 * spread
+    label_members = [range(members)]
+    ranks = cue_conflict.label_ranks(
+        scores, np.zeros(20_000, int), members=label_members
+    )
+    standard_error = (1 / ranks).std() / math.sqrt(20_000)
+    assert abs(cue_conflict.mean_reciprocal_rank(ranks) - chance) < 4 * standard_error
 
 
 def test_sensitivity_is_counted_where_cues_conflict():
@@ -214,36 +227,40 @@ def test_sensitivity_is_counted_where_cues_conflict():
     decided = evals.Decisions(
         scores.argmax(1), {"label": shape, "texture": texture, **ranks}
     )
-    found = {n.metric: n for n in cue_conflict.numbers({"": decided})}
-    here = [0, 1, 3]
-    mrr = {cue: np.mean(1 / ranks[f"rank_{cue}"][here]) for cue in cues}
+    numbers = {n.metric: n for n in cue_conflict.numbers({"": decided})}
+    conflicts = [0, 1, 3]
+    mrr = {cue: np.mean(1 / ranks[f"rank_{cue}"][conflicts]) for cue in cues}
     for cue, value in mrr.items():
-        assert found[f"mrr_{cue}"][1:4] == (pytest.approx(value), None, 3)
+        assert numbers[f"mrr_{cue}"][1:4] == (pytest.approx(value), None, 3)
     relative = mrr["shape"] / (mrr["shape"] + mrr["texture"])
-    assert found["mrr_relative"].value == pytest.approx(relative)
-    either = np.isin(decided.prediction, shape) & (decided.prediction == shape)
-    # The first place is that of the decision; two cues share no place.
-    assert mrr["shape"] >= either[here].mean() and sum(mrr.values()) <= 1.5
-    assert found["fraction_neither"].n == 3
+    assert numbers["mrr_relative"].value == pytest.approx(relative)
+    is_shape = np.isin(decided.prediction, shape) & (decided.prediction == shape)
+    # The decision has rank 1, and two cues cannot have the same rank.
+    assert mrr["shape"] >= is_shape[conflicts].mean() and sum(mrr.values()) <= 1.5
+    assert numbers["fraction_neither"].n == 3
 
 
-def test_what_has_no_rank_counts_as_nothing_among_all_conflicts():
-    """Answers of NaN must not leave an average over the images that are answered."""
+def test_images_without_a_rank_count_as_0_among_all_conflicts():
+    """Images with NaN answers must not be left out of the average."""
     cues = {"label": np.array([0, 1, 2, 0]), "texture": np.array([1, 0, 1, 0])}
 
-    def told(shape, texture):
+    def reciprocal_ranks(shape, texture):
         ranks = {"rank_shape": np.array(shape), "rank_texture": np.array(texture)}
         decided = evals.Decisions(cues["label"], {**cues, **ranks})
-        found = {one.metric: one for one in cue_conflict.numbers({"": decided})}
-        assert {found[f"mrr_{cue}"].n for cue in ("shape", "texture")} == {3}
-        return [found[f"mrr_{end}"].value for end in ("shape", "texture", "relative")]
+        numbers = {
+            number.metric: number for number in cue_conflict.numbers({"": decided})
+        }
+        assert {numbers[f"mrr_{cue}"].n for cue in ("shape", "texture")} == {3}
+        return [numbers[f"mrr_{end}"].value for end in ("shape", "texture", "relative")]
 
-    assert told([1, 2, 0, 1], [2, 4, 0, 1]) == pytest.approx([1 / 2, 1 / 4, 2 / 3])
-    assert told([0, 0, 0, 1], [0, 0, 0, 1]) == [0, 0, None]
+    assert reciprocal_ranks([1, 2, 0, 1], [2, 4, 0, 1]) == pytest.approx(
+        [1 / 2, 1 / 4, 2 / 3]
+    )
+    assert reciprocal_ranks([0, 0, 0, 1], [0, 0, 0, 1]) == [0, 0, None]
 
 
 @cases.each(
-    "call, why",
+    "call, message",
     [
         (lambda: cue_conflict.label_ranks(SCORES, [0, 1]), "a label for each image"),
         (
@@ -260,6 +277,6 @@ def test_what_has_no_rank_counts_as_nothing_among_all_conflicts():
         ),
     ],
 )
-def test_ranks_that_cannot_be_are_refused(call, why):
-    with pytest.raises(ValueError, match=why):
+def test_invalid_labels_and_scores_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
         call()

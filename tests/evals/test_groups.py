@@ -1,4 +1,4 @@
-"""Group accuracies are known ones where decisions are made by hand."""
+"""Group accuracies of decisions made by hand."""
 
 import numpy as np
 import pytest
@@ -8,58 +8,66 @@ from jbias import data, evals
 from jbias.evals import accuracy
 
 
-def made(label, value, right):
-    label, right = np.asarray(label), np.asarray(right, bool)
-    prediction = np.where(right, label, label + 1)
+def make_decisions(label, value, is_right):
+    label, is_right = np.asarray(label), np.asarray(is_right, bool)
+    prediction = np.where(is_right, label, label + 1)
     return evals.Decisions(prediction, {"label": label, "attribute": np.asarray(value)})
 
 
-def numbers(decided):
-    found = evals.MEASURES["groups"](decided)
-    return {(one.metric, one.condition): one for one in found}
+def measure_groups(decided):
+    measured = evals.MEASURES["groups"](decided)
+    return {(number.metric, number.condition): number for number in measured}
 
 
-def test_known_answers():
-    """Group 0/0: 3 of 4, 0/1: 1 of 2, 1/1: 0 of 1; class 1 with value 0 has none."""
-    found = numbers(made([0] * 6 + [1], [0, 0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 1, 0, 0]))
-    assert found["worst_group_accuracy", ""][1:4] == (0, 0, 1)
-    assert found["group_balanced_accuracy", ""].value == pytest.approx(1.25 / 3)
-    assert found["class_balanced_accuracy", ""].value == pytest.approx((4 / 6) / 2)
-    told = {name: one[1:4] for name, one in found.items() if "group_accuracy" in name}
-    assert told == {
+def test_numbers_equal_a_calculation_by_hand():
+    """Group 0/0 has 3 of 4 right, 0/1 1 of 2, 1/1 0 of 1; group 1/0 has no image."""
+    numbers = measure_groups(
+        make_decisions([0] * 6 + [1], [0, 0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 1, 0, 0])
+    )
+    assert numbers["worst_group_accuracy", ""][1:4] == (0, 0, 1)
+    assert numbers["group_balanced_accuracy", ""].value == pytest.approx(1.25 / 3)
+    assert numbers["class_balanced_accuracy", ""].value == pytest.approx((4 / 6) / 2)
+    group_numbers = {
+        name: number[1:4]
+        for name, number in numbers.items()
+        if "group_accuracy" in name
+    }
+    assert group_numbers == {
         ("group_accuracy", "group=0/0"): (0.75, 3, 4),
         ("group_accuracy", "group=0/1"): (0.5, 1, 2),
         ("group_accuracy", "group=1/1"): (0.0, 0, 1),
     }
 
 
-def test_of_groups_alike_the_larger_is_the_worst():
-    found = numbers(made([0, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 1]))
-    assert found["worst_group_accuracy", ""][1:4] == (0, 0, 2)
+def test_the_larger_of_equally_bad_groups_is_the_worst():
+    numbers = measure_groups(make_decisions([0, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 1]))
+    assert numbers["worst_group_accuracy", ""][1:4] == (0, 0, 2)
 
 
-def test_sums_to_accuracy():
-    """Groups are a partition: their counts are those of plain accuracy."""
+def test_group_counts_sum_to_those_of_the_accuracy():
+    """Groups are a partition of the images."""
     rng = np.random.default_rng(0)
-    decided = made(*rng.integers(0, 4, (2, 999)), rng.random(999) < 0.7)
+    decided = make_decisions(*rng.integers(0, 4, (2, 999)), rng.random(999) < 0.7)
     (plain,) = evals.MEASURES["accuracy"](decided)
-    each = [n for n in accuracy.by_group(decided) if n.metric == "group_accuracy"]
-    assert len(each) == 16
-    assert sum(n.count for n in each) == plain.count
-    assert sum(n.n for n in each) == plain.n
+    group_numbers = [
+        n for n in accuracy.by_group(decided) if n.metric == "group_accuracy"
+    ]
+    assert len(group_numbers) == 16
+    assert sum(n.count for n in group_numbers) == plain.count
+    assert sum(n.n for n in group_numbers) == plain.n
 
 
 def test_images_without_class_or_value_count_for_nothing():
-    some = made([0, 0, 1, -1, 1], [0, 1, 0, 1, -1], [1, 0, 1, 1, 0])
-    kept = made([0, 0, 1], [0, 1, 0], [1, 0, 1])
-    assert numbers(some) == numbers(kept)
-    assert numbers(made([-1], [0], [0])) == {}
+    with_unknown = make_decisions([0, 0, 1, -1, 1], [0, 1, 0, 1, -1], [1, 0, 1, 1, 0])
+    without_unknown = make_decisions([0, 0, 1], [0, 1, 0], [1, 0, 1])
+    assert measure_groups(with_unknown) == measure_groups(without_unknown)
+    assert measure_groups(make_decisions([-1], [0], [0])) == {}
 
 
-def test_many_groups_are_not_told_one_by_one():
+def test_many_groups_have_only_summary_numbers():
     value = np.arange(accuracy.MAX_GROUPS + 1)
-    found = numbers(made(value % 2, value, value % 3 > 0))
-    assert {metric for metric, _ in found} == {
+    numbers = measure_groups(make_decisions(value % 2, value, value % 3 > 0))
+    assert {metric for metric, _ in numbers} == {
         "worst_group_accuracy",
         "group_balanced_accuracy",
         "class_balanced_accuracy",
@@ -74,7 +82,7 @@ def test_without_the_column_is_refused():
         accuracy.by_group(decided)
 
 
-def test_sets_made_for_shifts_have_it(tmp_path):
+def test_attributed_sets_have_the_measure(tmp_path):
     for name in ("a/x", "a/y", "b/x"):
         (tmp_path / "test" / name).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "test" / name / "1.png")

@@ -1,4 +1,4 @@
-"""People's answers: read as published, compared as the authors' own code compares."""
+"""People's answers: published files are read; comparisons equal those of the authors' code."""
 
 import csv
 import dataclasses
@@ -16,45 +16,63 @@ ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
 CLASSES = (*labels.geirhos16(), "na")
 
 
-def of_oracle(dataset: str) -> list[trials.Trials]:
-    part = {
+def read_oracle(dataset: str) -> list[trials.Trials]:
+    columns = {
         name: ORACLE[f"{dataset}/{name}"]
         for name in ("subject", "response", "category", "condition")
     }
     ids = tuple(f"{i:04d}" for i in range(1280))
-    condition = tuple(part["condition"].tolist())
+    condition = tuple(columns["condition"].tolist())
     return [
-        trials.Trials(subject, ids, response, part["category"], condition)
-        for subject, response in zip(part["subject"].tolist(), part["response"])
+        trials.Trials(subject, ids, response, columns["category"], condition)
+        for subject, response in zip(columns["subject"].tolist(), columns["response"])
     ]
 
 
-def write(folder: pathlib.Path, dataset: str, one: trials.Trials) -> pathlib.Path:
-    """A file of the published form, its trials in another order for each."""
-    path = folder / f"{dataset}_{one.subject}_session_1.csv"
-    order = np.random.default_rng(len(one.subject)).permutation(len(one.image))
+def write_trials(
+    folder: pathlib.Path, dataset: str, subject_trials: trials.Trials
+) -> pathlib.Path:
+    """Write one subject's trials in the published format, in random order; return the path."""
+    path = folder / f"{dataset}_{subject_trials.subject}_session_1.csv"
+    order = np.random.default_rng(len(subject_trials.subject)).permutation(
+        len(subject_trials.image)
+    )
     with path.open("w", newline="") as file:
-        out = csv.writer(file)
+        writer = csv.writer(file)
         # The parametric sets spell the second column with a capital.
-        out.writerow(["subj", "Session", *trials.COLUMNS[2:]])
+        writer.writerow(["subj", "Session", *trials.COLUMNS[2:]])
         for number, i in enumerate(order):
-            names = CLASSES[one.response[i]], CLASSES[one.category[i]]
-            image = f"{number:04d}_cop_s01_{one.condition[i]}_{names[1]}_10_n00000000"
-            cells = (one.subject, 1, number, "NaN", *names, one.condition[i])
-            out.writerow([*cells, f"{image}_{one.image[i]}.png"])
+            names = (
+                CLASSES[subject_trials.response[i]],
+                CLASSES[subject_trials.category[i]],
+            )
+            image = f"{number:04d}_cop_s01_{subject_trials.condition[i]}_{names[1]}_10_n00000000"
+            cells = (
+                subject_trials.subject,
+                1,
+                number,
+                "NaN",
+                *names,
+                subject_trials.condition[i],
+            )
+            writer.writerow([*cells, f"{image}_{subject_trials.image[i]}.png"])
     return path
 
 
-def as_read(one: trials.Trials) -> trials.Trials:
-    image = tuple(f"n00000000_{name}" for name in one.image)
-    return dataclasses.replace(one, image=image)
+def as_read(subject_trials: trials.Trials) -> trials.Trials:
+    image = tuple(f"n00000000_{name}" for name in subject_trials.image)
+    return dataclasses.replace(subject_trials, image=image)
 
 
 @pytest.mark.parametrize("dataset", ["cue-conflict", "contrast"])
 def test_numbers_are_those_of_the_authors_code(dataset):
-    first, *others = of_oracle(dataset)
-    people = [one for one in others if one.subject.startswith("subject")]
-    found = {
+    first, *other_subjects = read_oracle(dataset)
+    people = [
+        subject_trials
+        for subject_trials in other_subjects
+        if subject_trials.subject.startswith("subject")
+    ]
+    numbers_by_metric = {
         n.metric: n for n in human.compare(first, people, dataset) if not n.condition
     }
     for name, metric in {
@@ -64,9 +82,14 @@ def test_numbers_are_those_of_the_authors_code(dataset):
         "entropy": "response_entropy",
     }.items():
         expected = float(ORACLE[f"{dataset}/{name}"])
-        assert found[metric].value == pytest.approx(expected, abs=1e-12), name
-    ends = [found[f"error_consistency_{end}"].value for end in ("lower", "upper")]
-    assert ends[0] < found["error_consistency"].value < ends[1]
+        assert numbers_by_metric[metric].value == pytest.approx(expected, abs=1e-12), (
+            name
+        )
+    ends = [
+        numbers_by_metric[f"error_consistency_{end}"].value
+        for end in ("lower", "upper")
+    ]
+    assert ends[0] < numbers_by_metric["error_consistency"].value < ends[1]
     matrix = accuracy.confusion(people[0].response, people[0].category, 16)
     expected = ORACLE[f"{dataset}/confusion"]
     np.testing.assert_allclose(matrix, expected[: len(matrix)], atol=1e-9)
@@ -74,38 +97,47 @@ def test_numbers_are_those_of_the_authors_code(dataset):
         assert (expected[16] == 0).all()
 
 
-def test_goldens_of_cue_conflict():
-    everyone = {one.subject: one for one in of_oracle("cue-conflict")}
-    people = [one for name, one in everyone.items() if name.startswith("subject")]
-    found = human.compare(everyone["resnet50"], people, "cue-conflict")
-    value = {n.metric: n.value for n in found}
+def test_consistency_with_people_on_cue_conflict_is_the_published_one():
+    trials_by_subject = {
+        subject_trials.subject: subject_trials
+        for subject_trials in read_oracle("cue-conflict")
+    }
+    people = [
+        subject_trials
+        for name, subject_trials in trials_by_subject.items()
+        if name.startswith("subject")
+    ]
+    numbers = human.compare(trials_by_subject["resnet50"], people, "cue-conflict")
+    value = {n.metric: n.value for n in numbers}
     assert value["error_consistency"] == pytest.approx(0.0674, abs=5e-5)
     assert value["human_error_consistency"] == pytest.approx(0.3311, abs=5e-5)
-    assert not [n for n in found if n.condition]  # The set has one condition.
+    assert not [n for n in numbers if n.condition]  # The set has one condition.
 
 
 def test_shape_biases_of_all_people_together():
-    """Textures are read from the names of images."""
+    """The textures come from the names of images."""
     texture = ORACLE["cue-conflict/texture"]
     people = [
         dataclasses.replace(
-            one,
+            subject_trials,
             image=tuple(
                 f"{CLASSES[shape]}{i}-{CLASSES[other]}{i}"
-                for i, (shape, other) in enumerate(zip(one.category, texture))
+                for i, (shape, other) in enumerate(
+                    zip(subject_trials.category, texture)
+                )
             ),
         )
-        for one in of_oracle("cue-conflict")[3:]
+        for subject_trials in read_oracle("cue-conflict")[3:]
     ]
-    found = human.shape_biases(people)
-    assert sum(bias.n_shape for bias in found.values()) == 9236
-    assert sum(bias.n_texture for bias in found.values()) == 398
+    biases = human.shape_biases(people)
+    assert sum(bias.n_shape for bias in biases.values()) == 9236
+    assert sum(bias.n_texture for bias in biases.values()) == 398
 
 
-def test_excluded_conditions_are_told_but_not_averaged():
-    first, *people = of_oracle("contrast")
-    found = human.compare(first, people, "contrast")
-    kappa = {n.condition: n for n in found if n.metric == "error_consistency"}
+def test_excluded_conditions_are_reported_but_not_averaged():
+    first, *people = read_oracle("contrast")
+    numbers = human.compare(first, people, "contrast")
+    kappa = {n.condition: n for n in numbers if n.metric == "error_consistency"}
     assert set(kappa) - {""} == set(first.condition) and len(kappa) == 9
     used = [
         n.value
@@ -114,68 +146,92 @@ def test_excluded_conditions_are_told_but_not_averaged():
     ]
     assert kappa[""].value == pytest.approx(np.mean(used), abs=1e-12)
     assert (kappa[""].n, kappa["c100"].n) == (800, 160)
-    pooled = next(n for n in found if n.metric == "ood_accuracy")
-    kept = np.isin(first.condition, ("c50", "c30", "c15", "c10", "c05"))
-    assert pooled.count == (first.response == first.category)[kept].sum()
+    pooled = next(n for n in numbers if n.metric == "ood_accuracy")
+    is_included = np.isin(first.condition, ("c50", "c30", "c15", "c10", "c05"))
+    assert pooled.count == (first.response == first.category)[is_included].sum()
 
 
 def test_files_are_read_in_the_order_of_images(tmp_path):
-    for one in of_oracle("contrast"):
-        expected = as_read(one)
-        found = trials.read(str(write(tmp_path, "contrast", one)), "contrast")
-        assert found.subject == one.subject
-        assert (found.image, found.condition) == (expected.image, expected.condition)
-        np.testing.assert_array_equal(found.response, one.response)
-        np.testing.assert_array_equal(found.category, one.category)
+    for subject_trials in read_oracle("contrast"):
+        expected = as_read(subject_trials)
+        read_trials = trials.read(
+            str(write_trials(tmp_path, "contrast", subject_trials)), "contrast"
+        )
+        assert read_trials.subject == subject_trials.subject
+        assert (read_trials.image, read_trials.condition) == (
+            expected.image,
+            expected.condition,
+        )
+        np.testing.assert_array_equal(read_trials.response, subject_trials.response)
+        np.testing.assert_array_equal(read_trials.category, subject_trials.category)
     people = trials.people(str(tmp_path), "contrast")
-    assert [one.subject for one in people] == [f"subject-0{i}" for i in range(1, 5)]
+    assert [subject_trials.subject for subject_trials in people] == [
+        f"subject-0{i}" for i in range(1, 5)
+    ]
 
 
 def test_probe_compares_decisions_with_people(tmp_path):
-    """By the names of files; of a part of the set, and in another order."""
-    for one in of_oracle("contrast")[1:]:
-        write(tmp_path, "contrast", one)
-    first, *people = of_oracle("contrast")
+    """Images are matched by file name, also for a part of the set in another order."""
+    for subject_trials in read_oracle("contrast")[1:]:
+        write_trials(tmp_path, "contrast", subject_trials)
+    first, *people = read_oracle("contrast")
     images = [
         f"session-1/0_cop_dnn_c_x_10_n00000000_{name}.png" for name in first.image
     ]
     shown = np.random.default_rng(0).permutation(1280)[:900]
     options = dict(dataset="contrast", files=images)
-    made = human.make(root=str(tmp_path), **options)
+    human_probe = human.make(root=str(tmp_path), **options)
     columns = {"label": first.category[shown], "index": shown}
-    found = made.numbers({"": evals.Decisions(first.response[shown], columns)})
-    part = [one.select([first.image[i] for i in shown]) for one in (first, *people)]
-    assert found == human.compare(part[0], part[1:], "contrast")
-    named = human.make(root=str(tmp_path), classes=[*labels.geirhos16()], **options)
-    assert named.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
-    again = human.make(root=str(tmp_path), dataset="contrast/c30", files=images)
-    assert again.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
+    numbers = human_probe.numbers({"": evals.Decisions(first.response[shown], columns)})
+    trials_shown = [
+        subject_trials.select([first.image[i] for i in shown])
+        for subject_trials in (first, *people)
+    ]
+    assert numbers == human.compare(trials_shown[0], trials_shown[1:], "contrast")
+    probe_with_classes = human.make(
+        root=str(tmp_path), classes=[*labels.geirhos16()], **options
+    )
+    assert (
+        probe_with_classes.numbers(
+            {"": evals.Decisions(first.response[shown], columns)}
+        )
+        == numbers
+    )
+    probe_of_condition = human.make(
+        root=str(tmp_path), dataset="contrast/c30", files=images
+    )
+    assert (
+        probe_of_condition.numbers(
+            {"": evals.Decisions(first.response[shown], columns)}
+        )
+        == numbers
+    )
     del columns["index"]
     with pytest.raises(ValueError, match="must have a column index"):
-        made.numbers({"": evals.Decisions(first.response[shown], columns)})
+        human_probe.numbers({"": evals.Decisions(first.response[shown], columns)})
 
 
-def test_people_are_compared_on_the_same_images_alone():
+def test_people_are_compared_only_on_the_same_images():
     """The class of an image in people's trials must be its class in the set."""
-    first, *people = of_oracle("contrast")
+    first, *people = read_oracle("contrast")
     files = [f"cat/{name}.png" for name in first.image]
     options = dict(dataset="contrast", files=files, people=people)
     label = first.category.copy()
-    made = evals.Decisions(first.response, {"label": label})
-    assert human.numbers({"": made}, **options)
+    decided = evals.Decisions(first.response, {"label": label})
+    assert human.numbers({"": decided}, **options)
     label[7] = (label[7] + 1) % 16
     with pytest.raises(
         ValueError, match="must be about the images of the set, got '0007"
     ):
-        human.numbers({"": made}, **options)
+        human.numbers({"": decided}, **options)
     options["files"] = [files[0], files[0], *files[2:]]
     with pytest.raises(ValueError, match="different names, got '0000' twice"):
-        human.numbers({"": made}, **options)
+        human.numbers({"": decided}, **options)
 
 
-def test_classes_are_compared_by_name_whatever_their_order():
+def test_classes_are_compared_by_name_in_any_order():
     """A network may have the 16 classes in another order, and further classes."""
-    first, *people = of_oracle("contrast")
+    first, *people = read_oracle("contrast")
     files = [f"cat/{name}.png" for name in first.image]
     options = dict(dataset="contrast", files=files, people=people)
     expected = human.compare(first, people, "contrast")
@@ -183,46 +239,46 @@ def test_classes_are_compared_by_name_whatever_their_order():
     classes = [(*labels.geirhos16(), "camel")[i] for i in order]
     place = np.append(np.argsort(order)[:16], -1)  # By the number among the sixteen.
     response = np.where(first.response < 0, order.argmax(), place[first.response])
-    made = evals.Decisions(response, {"label": place[first.category]})
-    assert human.numbers({"": made}, classes=classes, **options) == expected
-    wrong = place[(first.category + 1) % 16]
-    made = evals.Decisions(response, {"label": wrong})
+    decided = evals.Decisions(response, {"label": place[first.category]})
+    assert human.numbers({"": decided}, classes=classes, **options) == expected
+    wrong_label = place[(first.category + 1) % 16]
+    decided = evals.Decisions(response, {"label": wrong_label})
     with pytest.raises(ValueError, match="must be about the images of the set"):
-        human.numbers({"": made}, classes=classes, **options)
+        human.numbers({"": decided}, classes=classes, **options)
     with pytest.raises(ValueError, match="decision classes must be Geirhos' 16"):
-        human.numbers({"": made}, classes=["a"] * 17, **options)
+        human.numbers({"": decided}, classes=["a"] * 17, **options)
 
 
 def test_means_over_sets():
     number = evals.Number
-    each = [
+    numbers_of_sets = [
         [
             number("error_consistency", i / 10, None, 10),
             number("ood_accuracy", 0.5, 5, 10),
         ]
         for i in range(17)
     ]
-    found = human.overall(dict(zip(human.SETS, each)))
-    assert [(n.metric, n.value, n.n, n.condition) for n in found] == [
+    means = human.overall(dict(zip(human.SETS, numbers_of_sets)))
+    assert [(n.metric, n.value, n.n, n.condition) for n in means] == [
         ("ood_accuracy", 0.5, 17, ""),
         ("error_consistency", pytest.approx(0.8), 17, ""),
     ]
-    (_, some) = human.overall(dict(zip(human.SETS[:3], each)))
-    assert (some.condition, some.n) == ("3 of 17 sets", 3)
+    (_, partial_mean) = human.overall(dict(zip(human.SETS[:3], numbers_of_sets)))
+    assert (partial_mean.condition, partial_mean.n) == ("3 of 17 sets", 3)
     with pytest.raises(ValueError, match="must be some of edge, .*, got .'cats'"):
-        human.overall({"cats": each[0]})
+        human.overall({"cats": numbers_of_sets[0]})
 
 
-def test_sets_and_what_is_excluded():
-    """17 sets; of the 12 parametric ones some conditions count and some do not."""
+def test_sets_and_their_excluded_conditions():
+    """Of 17 sets, 12 are parametric and have some conditions that do not count."""
     assert len(set(human.SETS)) == 17 and len(human.EXCLUDED) == 12
-    for name, out in human.EXCLUDED.items():
-        known = human.geirhos.CONDITIONS[name]
-        assert out < set(known)
+    for name, excluded in human.EXCLUDED.items():
+        conditions = human.geirhos.CONDITIONS[name]
+        assert excluded < set(conditions)
 
 
 @cases.each(
-    ("name", "found"),
+    ("name", "expected_id"),
     [
         ("0001_cop_s01_c30_knife_10_n03041632_7380.png", "n03041632_7380"),
         ("session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.JPEG", "n03041632_7380"),
@@ -232,8 +288,8 @@ def test_sets_and_what_is_excluded():
         ("airplane4.png", "airplane4"),
     ],
 )
-def test_images_are_the_same_whoever_sees_them(name, found):
-    assert trials.image_id(name) == found
+def test_image_ids_do_not_depend_on_the_subject(name, expected_id):
+    assert trials.image_id(name) == expected_id
 
 
 HEADER = ",".join(trials.COLUMNS)
@@ -269,9 +325,9 @@ LINE = "subject-01,1,1,0.7,{},{},{},1_x_s01_0_cat_00_{}.png"
 def test_wrong_files_are_refused_by_line(tmp_path, lines, message):
     path = tmp_path / "answers.csv"
     path.write_text("\n".join((HEADER, *lines)) + "\n")
-    with pytest.raises(ValueError, match=message) as told:
+    with pytest.raises(ValueError, match=message) as error_info:
         trials.read(str(path), "contrast")
-    assert "\n" not in str(told.value) and str(path) in str(told.value)
+    assert "\n" not in str(error_info.value) and str(path) in str(error_info.value)
 
 
 def test_other_files_and_folders_are_refused(tmp_path):
@@ -295,15 +351,15 @@ def test_other_files_and_folders_are_refused(tmp_path):
         human.make(root=str(tmp_path), dataset="edge")
 
 
-def test_people_must_have_seen_the_same(tmp_path):
-    one, two, *_ = of_oracle("contrast")
-    write(tmp_path, "contrast", one)
-    write(tmp_path, "contrast", two.select(two.image[:-1]))
+def test_all_people_must_have_the_same_images(tmp_path):
+    first, second, *_ = read_oracle("contrast")
+    write_trials(tmp_path, "contrast", first)
+    write_trials(tmp_path, "contrast", second.select(second.image[:-1]))
     with pytest.raises(ValueError, match=r"must have the same images.*\(image\)"):
         trials.people(str(tmp_path), "contrast")
-    other = tmp_path / "contrast_subject-02_session_1.csv"
-    other.write_text((tmp_path / "contrast_subject-01_session_1.csv").read_text())
+    duplicate = tmp_path / "contrast_subject-02_session_1.csv"
+    duplicate.write_text((tmp_path / "contrast_subject-01_session_1.csv").read_text())
     with pytest.raises(ValueError, match="a subject must have one file"):
         trials.people(str(tmp_path), "contrast")
     with pytest.raises(ValueError, match="1 of 2 lack, first 'x'; compare answers"):
-        one.select([one.image[0], "x"])
+        first.select([first.image[0], "x"])

@@ -1,3 +1,5 @@
+"""Logistic regression and its folds: weights equal scikit-learn's."""
+
 import json
 import pathlib
 
@@ -13,17 +15,19 @@ def test_weights_are_scikit_learns():
     stored = json.loads(ORACLE.read_text())
     x, y = np.array(stored["x"]), np.array(stored["y"])
     for answer in stored["answers"]:
-        exact = dict(tolerance=1e-10, steps=2000)
-        found = linear_decoding.fit_logistic(x, y, strength=answer["strength"], **exact)
-        np.testing.assert_allclose(found.coef_.T, answer["matrix"], atol=1e-6)
-        # A constant added to all logits changes nothing.
-        bias, own = np.array(answer["bias"]), found.intercept_
-        np.testing.assert_allclose(own - own.mean(), bias - bias.mean(), atol=1e-6)
+        options = dict(tolerance=1e-10, steps=2000)
+        fit = linear_decoding.fit_logistic(x, y, strength=answer["strength"], **options)
+        np.testing.assert_allclose(fit.coef_.T, answer["matrix"], atol=1e-6)
+        # Biases are determined up to a constant.
+        bias, intercept = np.array(answer["bias"]), fit.intercept_
+        np.testing.assert_allclose(
+            intercept - intercept.mean(), bias - bias.mean(), atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_no_weights_nearby_have_a_smaller_loss(classes):
-    """The loss as the text has it: with a penalty on all columns, also of two."""
+def test_weights_nearby_have_a_larger_loss(classes):
+    """The loss has a penalty on the weights of all classes, also if there are two."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((50, 4)), np.arange(50) % classes
     fit = linear_decoding.fit_logistic(x, y, strength=0.1, tolerance=1e-10)
@@ -33,76 +37,81 @@ def test_no_weights_nearby_have_a_smaller_loss(classes):
 
     def loss(w, b):
         logits = x @ w + b
-        right = logits[np.arange(50), y]
-        return (np.log(np.exp(logits).sum(1)) - right).mean() + 0.05 * (w**2).sum()
+        logits_of_labels = logits[np.arange(50), y]
+        return (np.log(np.exp(logits).sum(1)) - logits_of_labels).mean() + 0.05 * (
+            w**2
+        ).sum()
 
     for _ in range(50):
-        dw, db = (1e-3 * rng.standard_normal(one.shape) for one in (w, b))
+        dw, db = (1e-3 * rng.standard_normal(array.shape) for array in (w, b))
         assert loss(w + dw, b + db) > loss(w, b)
 
 
 def test_the_start_does_not_matter():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((50, 4)), rng.integers(0, 3, 50)
-    exact = dict(strength=0.01, tolerance=1e-10)
+    options = dict(strength=0.01, tolerance=1e-10)
     start = linear_decoding.fit_logistic(x, rng.permutation(y), strength=1e-4)
-    before = start.coef_.copy()
-    one = linear_decoding.fit_logistic(x, y, **exact)
-    other = linear_decoding.fit_logistic(x, y, **exact, start=start)
-    np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-7)
-    np.testing.assert_array_equal(start.coef_, before)
+    start_weights = start.coef_.copy()
+    fit = linear_decoding.fit_logistic(x, y, **options)
+    fit_from_start = linear_decoding.fit_logistic(x, y, **options, start=start)
+    np.testing.assert_allclose(fit.coef_, fit_from_start.coef_, atol=1e-7)
+    np.testing.assert_array_equal(start.coef_, start_weights)
 
 
-def test_held_out_decisions_know_nothing_of_their_fold():
-    """Labels of one fold may be anything: decisions about it stay as they are."""
+def test_decisions_do_not_depend_on_the_labels_of_their_fold():
+    """Other labels of one fold do not change the decisions about that fold."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     x = np.eye(3)[y] + 0.7 * rng.standard_normal((60, 3))
     fold = np.arange(60) // 3 % 4
     decided = linear_decoding.cross_validate(x, y, fold).decided
     assert (decided == y).mean() > 0.6
-    wrong = np.where(fold == 2, (y + 1) % 3, y)
-    again = linear_decoding.cross_validate(x, wrong, fold).decided
-    # Fold 2 is what chooses the strength for fold 1, so only itself is compared.
-    np.testing.assert_array_equal(again[fold == 2], decided[fold == 2])
+    changed_labels = np.where(fold == 2, (y + 1) % 3, y)
+    decided_again = linear_decoding.cross_validate(x, changed_labels, fold).decided
+    # Fold 2 chooses the strength for fold 1, so only fold 2 is compared.
+    np.testing.assert_array_equal(decided_again[fold == 2], decided[fold == 2])
 
 
-def test_fits_that_are_stopped_on_the_way_are_counted():
-    """None of usual ones; decisions are those of fits that go on for far longer."""
+def test_fits_that_have_not_converged_are_counted():
+    """With the default steps all converge, and far more steps give the same decisions."""
     rng = np.random.default_rng(0)
     y = np.arange(300) % 5
     x = (np.eye(5)[y] + rng.standard_normal((300, 5))) @ rng.standard_normal((5, 40))
     x += 0.01 * rng.standard_normal(x.shape)
     fold = np.arange(300) // 5 % 3
-    held = linear_decoding.cross_validate(x, y, fold)
-    assert (held.fits, held.unfinished) == (3 * (len(linear_decoding.STRENGTHS) + 1), 0)
+    held_out = linear_decoding.cross_validate(x, y, fold)
+    assert (held_out.fits, held_out.unfinished) == (
+        3 * (len(linear_decoding.STRENGTHS) + 1),
+        0,
+    )
     longer = linear_decoding.cross_validate(x, y, fold, steps=20_000)
-    np.testing.assert_array_equal(held.decided, longer.decided)
-    few = linear_decoding.cross_validate(x, y, fold, steps=2)
-    assert 0 < few.unfinished <= few.fits
-    assert (few.decided != held.decided).any()
+    np.testing.assert_array_equal(held_out.decided, longer.decided)
+    stopped_early = linear_decoding.cross_validate(x, y, fold, steps=2)
+    assert 0 < stopped_early.unfinished <= stopped_early.fits
+    assert (stopped_early.decided != held_out.decided).any()
 
 
 def test_noise_is_decided_at_chance():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
     fold = np.arange(400) // 4 % 5
-    held = linear_decoding.cross_validate(rng.standard_normal((400, 10)), y, fold)
-    right = (held.decided == y).mean()
-    assert abs(right - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 400)
+    held_out = linear_decoding.cross_validate(rng.standard_normal((400, 10)), y, fold)
+    accuracy = (held_out.decided == y).mean()
+    assert abs(accuracy - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 400)
 
 
-def test_exemplars_are_never_torn_and_every_class_is_in_every_fold():
+def test_folds_keep_exemplars_together_and_have_all_classes():
     rng = np.random.default_rng(0)
     group = rng.permutation(np.repeat(np.arange(24), 5))
     y = group % 4
     fold = linear_decoding.deal_folds(y, group, max_folds=5, seed=0, factor="shape")
-    for one in range(24):
-        assert len(set(fold[group == one])) == 1
+    for exemplar in range(24):
+        assert len(set(fold[group == exemplar])) == 1
     assert set(fold) == set(range(5))
-    for one in range(4):
-        assert set(fold[y == one]) == set(range(5))
-    # Three exemplars a class are three folds.
+    for class_id in range(4):
+        assert set(fold[y == class_id]) == set(range(5))
+    # Classes of three exemplars give three folds.
     fold = linear_decoding.deal_folds(
         y[group < 12], group[group < 12], max_folds=5, seed=0, factor="shape"
     )

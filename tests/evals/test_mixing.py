@@ -1,4 +1,4 @@
-"""Affinity, diversity and MixDiversity: against training's own mixing, and in limits."""
+"""Affinity, diversity and MixDiversity: oracles are the training transforms and limits."""
 
 import functools
 import zlib
@@ -16,40 +16,46 @@ from tests import cases
 N, K, SIDE = 12, 4, 8
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, SIDE, SIDE, 3), np.uint8)
 WEIGHTS = np.random.default_rng(1).normal(0, 0.7, (SIDE * SIDE * 3, K))
-LABEL = (IMAGES.reshape(N, -1) / 255 @ WEIGHTS).argmax(1)  # Right of images alone.
+LABEL = (IMAGES.reshape(N, -1) / 255 @ WEIGHTS).argmax(1)  # The network's own answers.
 
 
-ROWS = 500 * N  # One number everywhere, so that each method is compiled once.
+ROWS = 500 * N  # The same number in all tests, so that each method is compiled once.
 INDEX = np.arange(ROWS, dtype=np.int32)
 
 
 @functools.cache
-def _made() -> probe.Probe:
-    return mixing.make(others=others(IMAGES))
+def _make_probe() -> probe.Probe:
+    return mixing.make(others=make_partners(IMAGES))
 
 
-def made(images=IMAGES) -> probe.Probe:
-    """The one probe, with these partners."""
-    return _made()._replace(conditions=mixing.make(others=others(images)).conditions)
+def make_probe(images=IMAGES) -> probe.Probe:
+    """Return the shared probe with the given images as partners."""
+    return _make_probe()._replace(
+        conditions=mixing.make(others=make_partners(images)).conditions
+    )
 
 
-def others(images) -> probe.Partners:
+def make_partners(images) -> probe.Partners:
     return probe.Partners("test", f"{zlib.crc32(images)}", lambda: images)
 
 
-def filled(value: int, n: int = ROWS) -> np.ndarray:
+def uniform_images(value: int, n: int = ROWS) -> np.ndarray:
     return np.full((n, SIDE, SIDE, 3), value, np.uint8)
 
 
 @functools.partial(jax.jit, static_argnames=("show", "method"))
-def _shown(show, image, index, params, method):
+def _show(show, image, index, params, method):
     rows = probe.Rows(image.astype(jnp.float32) / 255, index, index, None)
     return show(rows, params, method)
 
 
-def shown(of: probe.Probe, condition: str, images, index) -> np.ndarray:
-    params = jax.tree.map(jnp.asarray, of.conditions[condition])
-    return np.asarray(_shown(of.show, images, index, params, of.static(condition)))
+def show_stimuli(
+    mixing_probe: probe.Probe, condition: str, images, index
+) -> np.ndarray:
+    params = jax.tree.map(jnp.asarray, mixing_probe.conditions[condition])
+    return np.asarray(
+        _show(mixing_probe.show, images, index, params, mixing_probe.static(condition))
+    )
 
 
 def log_likelihood(images) -> jax.Array:
@@ -57,7 +63,7 @@ def log_likelihood(images) -> jax.Array:
     return jax.nn.log_softmax(jnp.reshape(images, (len(images), -1)) @ WEIGHTS)
 
 
-def decided(images, label) -> evals.Decisions:
+def decide(images, label) -> evals.Decisions:
     answers = np.asarray(log_likelihood(images))
     likelihood = np.exp(answers[np.arange(len(label)), label])
     return evals.Decisions(
@@ -66,15 +72,17 @@ def decided(images, label) -> evals.Decisions:
 
 
 @pytest.fixture(scope="module")
-def told() -> dict:
-    """Each image shown again and again, under other numbers."""
+def mixed_results() -> dict:
+    """Return decisions by condition, and "numbers"; images repeat with other indices."""
     images, label = np.tile(IMAGES, (ROWS // N, 1, 1, 1)), np.tile(LABEL, ROWS // N)
-    found = {
-        name: decided(shown(made(), name, images, INDEX), label)
-        for name in made().conditions
+    decisions_by_condition = {
+        name: decide(show_stimuli(make_probe(), name, images, INDEX), label)
+        for name in make_probe().conditions
     }
-    numbers = made().numbers(found)
-    return found | {"numbers": {(n.metric, n.condition): n for n in numbers}}
+    numbers = make_probe().numbers(decisions_by_condition)
+    return decisions_by_condition | {
+        "numbers": {(n.metric, n.condition): n for n in numbers}
+    }
 
 
 TRAINED = {
@@ -85,21 +93,21 @@ TRAINED = {
 
 
 @functools.cache
-def trained(method: str) -> dict[str, np.ndarray]:
-    """Return the same means by the transform of training, which has both labels, one per batch."""
+def measure_in_training(method: str) -> dict[str, np.ndarray]:
+    """Return the means computed with the training transform, one value per batch."""
     target = jax.nn.one_hot(LABEL, K)
     rows = jnp.arange(N)
 
     @jax.jit
     @jax.vmap
-    def one(key):
+    def mix_once(key):
         batch = {
             "image": jnp.asarray(IMAGES) / 255,
             "target": jnp.concatenate([target, jax.nn.one_hot(rows, N)], 1),
         }
         batch = TRAINED[method](batch, key)
         answers = log_likelihood(batch["image"])
-        # Of each image the share, by a column of its own, and so the majority label.
+        # One target column per image gives its share, and so the label of the majority.
         share = batch["target"][rows, K + rows]
         major = jnp.where(share >= 0.5, rows, batch["target"][:, K:].argmax(1))
         label = jnp.asarray(LABEL)[major]
@@ -109,32 +117,39 @@ def trained(method: str) -> dict[str, np.ndarray]:
             "accuracy": (answers.argmax(1) == label).mean(),
         }
 
-    return jax.device_get(one(jax.random.split(jax.random.key(2), 3000)))
+    return jax.device_get(mix_once(jax.random.split(jax.random.key(2), 3000)))
 
 
 @pytest.mark.slow
 @cases.each("metric", ["mix_diversity", "diversity", "accuracy"])
 @cases.each("method", mixing.METHODS, quick=("mixup",))
-def test_means_are_those_of_training(told, method, metric):
-    """Within four standard errors of both, which are below 3 % of the value."""
-    expected = trained(method)[metric]
-    value = told["numbers"][metric, method].value
-    shared = method + " by share" * (metric == "mix_diversity")
-    one = told[shared]
-    loss = -np.log(one.columns["likelihood"])
-    each = one.prediction == one.columns["label"] if metric == "accuracy" else loss
+def test_means_equal_those_of_the_training_transforms(mixed_results, method, metric):
+    """The tolerance is four standard errors, which are below 3 % of the value."""
+    expected = measure_in_training(method)[metric]
+    value = mixed_results["numbers"][metric, method].value
+    condition = method + " by share" * (metric == "mix_diversity")
+    decided_by_condition = mixed_results[condition]
+    loss = -np.log(decided_by_condition.columns["likelihood"])
+    values = (
+        decided_by_condition.prediction == decided_by_condition.columns["label"]
+        if metric == "accuracy"
+        else loss
+    )
     error = np.hypot(
-        expected.std() / len(expected) ** 0.5, each.std() / len(each) ** 0.5
+        expected.std() / len(expected) ** 0.5, values.std() / len(values) ** 0.5
     )
     assert error < 0.03 * value
     assert value == pytest.approx(expected.mean(), abs=4 * float(error))
 
 
 @pytest.mark.slow
-def test_what_is_told(told):
-    numbers = told["numbers"]
+def test_affinity_is_the_change_of_accuracy_in_points(mixed_results):
+    numbers = mixed_results["numbers"]
     clean = numbers["accuracy", ""].value
-    assert clean == (told[""].prediction == told[""].columns["label"]).mean()
+    assert (
+        clean
+        == (mixed_results[""].prediction == mixed_results[""].columns["label"]).mean()
+    )
     for method in mixing.METHODS:
         gap = 100 * (numbers["accuracy", method].value - clean)
         assert numbers["affinity", method].value == pytest.approx(gap)
@@ -143,45 +158,59 @@ def test_what_is_told(told):
 
 
 @pytest.mark.slow
-def test_an_image_mixed_with_itself_is_itself():
+def test_an_image_mixed_with_itself_does_not_change():
     """Mixing an image with itself changes nothing: all losses are those of the image."""
-    same = made(np.repeat(IMAGES[:1], N, 0))
+    one_image_probe = make_probe(np.repeat(IMAGES[:1], N, 0))
     images, label = np.repeat(IMAGES[:1], ROWS, 0), np.repeat(LABEL[:1], ROWS)
-    found = {}
-    for name in same.conditions:
-        stimuli = shown(same, name, images, INDEX)
+    decisions_by_condition = {}
+    for name in one_image_probe.conditions:
+        stimuli = show_stimuli(one_image_probe, name, images, INDEX)
         np.testing.assert_allclose(stimuli, images / 255, atol=1e-6)
-        found[name] = decided(stimuli, label)
-    loss = -np.log(found[""].columns["likelihood"][0])
-    for number in same.numbers(found):
+        decisions_by_condition[name] = decide(stimuli, label)
+    loss = -np.log(decisions_by_condition[""].columns["likelihood"][0])
+    for number in one_image_probe.numbers(decisions_by_condition):
         if number.metric != "accuracy":
             expected = 0 if number.metric == "affinity" else loss
             assert number.value == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("method", ["mixup", "fmix"])
-def test_shares(method):
-    """White among black: the own share is uniform above a half, or Beta(2, 1)."""
-    one = made(filled(0, N))
-    major = shown(one, method, filled(255), INDEX).mean((1, 2, 3))
+def test_mixing_shares_have_their_distribution(method):
+    """The share of a white image among black ones is uniform in [1/2, 1], or Beta(2, 1)."""
+    black_partners = make_probe(uniform_images(0, N))
+    major = show_stimuli(black_partners, method, uniform_images(255), INDEX).mean(
+        (1, 2, 3)
+    )
     # A mask of whole pixels may lack one of them.
     assert major.min() >= 0.5 - 1 / SIDE**2 and major.max() <= 1 + 1e-6
-    shared = shown(one, f"{method} by share", filled(255), INDEX).mean((1, 2, 3))
+    shared = show_stimuli(
+        black_partners, f"{method} by share", uniform_images(255), INDEX
+    ).mean((1, 2, 3))
     for share, mean, std in ((major, 3 / 4, 12**-0.5 / 2), (shared, 2 / 3, 18**-0.5)):
         assert share.mean() == pytest.approx(mean, abs=4 * std / ROWS**0.5)
         assert share.std() == pytest.approx(std, rel=0.05)
 
 
 def test_cutmix_has_the_larger_share_in_the_box_or_around_it():
-    """By the share that was drawn; a box cut at the border may leave less to see."""
-    stimuli = shown(made(filled(0, N)), "cutmix", filled(255), INDEX)[..., 0] > 0.5
-    ways = np.array([[is_box(image), is_box(~image)] for image in stimuli])
-    assert ways.any(1).all()
-    inside, around = ways[:, 0] & ~ways[:, 1], ways[:, 1] & ~ways[:, 0]
-    assert 0.3 < inside.mean() and 0.3 < around.mean()
-    # A centre near a corner leaves a quarter of a box of half the image or more.
-    assert stimuli.mean((1, 2))[inside].min() < 0.25
-    assert stimuli.mean((1, 2))[around].min() > 0.4
+    """This holds for the drawn share; a box cut at the border may show less."""
+    stimuli = (
+        show_stimuli(
+            make_probe(uniform_images(0, N)), "cutmix", uniform_images(255), INDEX
+        )[..., 0]
+        > 0.5
+    )
+    is_box_inside_or_around = np.array(
+        [[is_box(image), is_box(~image)] for image in stimuli]
+    )
+    assert is_box_inside_or_around.any(1).all()
+    is_inside, is_around = (
+        is_box_inside_or_around[:, 0] & ~is_box_inside_or_around[:, 1],
+        is_box_inside_or_around[:, 1] & ~is_box_inside_or_around[:, 0],
+    )
+    assert 0.3 < is_inside.mean() and 0.3 < is_around.mean()
+    # A centre near a corner shows a quarter of a box of at least half the image.
+    assert stimuli.mean((1, 2))[is_inside].min() < 0.25
+    assert stimuli.mean((1, 2))[is_around].min() > 0.4
 
 
 def is_box(image: np.ndarray) -> bool:
@@ -189,46 +218,52 @@ def is_box(image: np.ndarray) -> bool:
 
 
 @pytest.mark.slow
-def test_draws_are_keyed_by_the_image():
+def test_draws_depend_only_on_the_index_of_the_image():
     images = np.tile(IMAGES, (ROWS // N, 1, 1, 1))
-    for name in made().conditions:
-        stimuli = shown(made(), name, images, INDEX)
-        turned = shown(made(), name, images[::-1], INDEX[::-1])
-        np.testing.assert_allclose(turned[::-1], stimuli, atol=1e-6)
+    for name in make_probe().conditions:
+        stimuli = show_stimuli(make_probe(), name, images, INDEX)
+        reversed_stimuli = show_stimuli(make_probe(), name, images[::-1], INDEX[::-1])
+        np.testing.assert_allclose(reversed_stimuli[::-1], stimuli, atol=1e-6)
         if name:
             assert not np.allclose(stimuli[:N], stimuli[N : 2 * N])
-    again = shown(mixing.make(others=others(IMAGES), seed=1), "mixup", images, INDEX)
-    assert not np.allclose(again, shown(made(), "mixup", images, INDEX))
+    other_seed = show_stimuli(
+        mixing.make(others=make_partners(IMAGES), seed=1), "mixup", images, INDEX
+    )
+    assert not np.allclose(
+        other_seed, show_stimuli(make_probe(), "mixup", images, INDEX)
+    )
 
 
 @pytest.mark.slow
-def test_crops_and_mirrors_are_of_mixed_images_alone():
-    white = filled(255, N)
-    one = mixing.make(others=others(white), crop=2, mirror=True)
-    assert (shown(one, "", white, INDEX[:N]) == 1).all()
-    stimuli = shown(one, "mixup", white, INDEX[:N])
+def test_only_mixed_images_are_cropped_and_mirrored():
+    white = uniform_images(255, N)
+    cropping_probe = mixing.make(others=make_partners(white), crop=2, mirror=True)
+    assert (show_stimuli(cropping_probe, "", white, INDEX[:N]) == 1).all()
+    stimuli = show_stimuli(cropping_probe, "mixup", white, INDEX[:N])
     assert (stimuli[:, 2:-2, 2:-2] > 1 - 1e-6).all() and (stimuli[:, 0] == 0).any()
 
 
-def test_partners_are_held_once_for_all_probes():
-    one, other = (mixing.make(others=others(IMAGES), seed=seed) for seed in (0, 1))
-    held = one.conditions["mixup"]["others"]
-    assert held is other.conditions["cutmix"]["others"]
-    assert held is occlusion.images_on_device(others(IMAGES))
+def test_all_probes_share_one_array_of_partners():
+    first, second = (
+        mixing.make(others=make_partners(IMAGES), seed=seed) for seed in (0, 1)
+    )
+    partner_images = first.conditions["mixup"]["others"]
+    assert partner_images is second.conditions["cutmix"]["others"]
+    assert partner_images is occlusion.images_on_device(make_partners(IMAGES))
 
 
-def test_partners_are_read_when_they_are_needed():
+def test_partners_are_read_only_when_needed():
     def read():
         raise AssertionError
 
-    one = mixing.make(others=probe.Partners("test", "sha", read))
-    assert [*one.conditions][:4] == ["", *mixing.METHODS]
+    unread_probe = mixing.make(others=probe.Partners("test", "sha", read))
+    assert [*unread_probe.conditions][:4] == ["", *mixing.METHODS]
     with pytest.raises(KeyError, match="known: "):
-        one.conditions["rm"]
+        unread_probe.conditions["rm"]
 
 
 @cases.each(
-    ("wrong", "said"),
+    ("options", "message"),
     [
         ({"methods": "mixup"}, "methods must be one or more of"),
         ({"methods": ()}, "methods must be one or more of"),
@@ -239,6 +274,6 @@ def test_partners_are_read_when_they_are_needed():
         ({"crop": 0.5}, "crop must be 0 pixels or more"),
     ],
 )
-def test_what_is_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        mixing.make(others=others(IMAGES), **wrong)
+def test_invalid_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        mixing.make(others=make_partners(IMAGES), **options)

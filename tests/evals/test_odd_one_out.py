@@ -1,4 +1,4 @@
-"""Odd one out: the authors' numbers, chance where order is nothing, 1 where it is all."""
+"""Odd one out: published numbers, 1/3 if the order is not encoded, 1 if it is."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ RAMP = np.linspace(0, 1, 16).reshape(4, 4)
 
 
 class Planted(nn.Module):
-    """Sites hold the pixels, whether tiles are a ramp, and the tiles' means over places."""
+    """A network with three sites: pixels, an indicator of ordered tiles, and a bag of tiles."""
 
     tap: taps.Tap | None = None
 
@@ -34,36 +34,39 @@ class Planted(nn.Module):
         return nn.Dense(2)(x)
 
 
-def measured(images, *, ends_too=False, **options):
+def measure(images, *, ends_too=False, **options):
     net = Planted()
     variables = net.init(jax.random.key(0), jnp.zeros((1, *images.shape[1:])))
     columns = {"index": np.arange(len(images)), "label": np.zeros(len(images), int)}
-    found = odd_one_out.measure(net, variables, images, columns, batch=64, **options)
-    assert {one.n for one in found} == {len(images)}
-    by = {}
-    for one in found:
-        by.setdefault(one.metric, {})[one.condition] = one.value
-    ends = by.pop("odd_one_out_lower"), by.pop("odd_one_out_upper")
-    assert [*by] == ["odd_one_out"]
-    told, (lower, upper) = by["odd_one_out"], ends
-    assert all(
-        lower[site] - 1e-12 <= told[site] <= upper[site] + 1e-12 for site in told
+    numbers = odd_one_out.measure(net, variables, images, columns, batch=64, **options)
+    assert {number.n for number in numbers} == {len(images)}
+    values_by_metric = {}
+    for number in numbers:
+        values_by_metric.setdefault(number.metric, {})[number.condition] = number.value
+    interval = (
+        values_by_metric.pop("odd_one_out_lower"),
+        values_by_metric.pop("odd_one_out_upper"),
     )
-    return (told, *ends) if ends_too else told
+    assert [*values_by_metric] == ["odd_one_out"]
+    values, (lower, upper) = values_by_metric["odd_one_out"], interval
+    assert all(
+        lower[site] - 1e-12 <= values[site] <= upper[site] + 1e-12 for site in values
+    )
+    return (values, *interval) if ends_too else values
 
 
-def triple(*rows):
+def score_triple(*rows):
     return odd_one_out.scores(np.array(rows, float)[:, None]).item()
 
 
 def test_a_published_example():
-    """Distances 1.5 and 2 from the first, and 0.5 between the others."""
+    """The first row has the distances 1.5 and 2 from the other two, whose distance is 0.5."""
     rows = np.array([(1, 2, 3), (3, 1, 2), (3, 2, 1)])
     np.testing.assert_allclose(1 - np.corrcoef(rows)[0, 1:], [1.5, 2])
     np.testing.assert_allclose(1 - np.corrcoef(rows)[1, 2], 0.5)
-    assert triple(*rows) == 1
-    assert triple(*rows[[1, 0, 2]]) == triple(*rows[[2, 1, 0]]) == 0
-    assert triple(*(5 * rows - 3)) == 1  # Neither scale nor offset counts.
+    assert score_triple(*rows) == 1
+    assert score_triple(*rows[[1, 0, 2]]) == score_triple(*rows[[2, 1, 0]]) == 0
+    assert score_triple(*(5 * rows - 3)) == 1  # Scale and offset do not matter.
 
 
 @cases.each(
@@ -77,60 +80,63 @@ def test_a_published_example():
         ([(1, 2, 4), (1, 2, 4), (3, 3, 3)], 0),
     ],
 )
-def test_of_equals_none_comes_first_and_a_constant_is_never_right(rows, score):
-    assert triple(*rows) == pytest.approx(score, abs=0)
+def test_ties_and_constant_features_score_zero(rows, score):
+    assert score_triple(*rows) == pytest.approx(score, abs=0)
 
 
-def test_unlike_features_are_right_as_often_as_chance():
+def test_random_features_score_at_chance():
     share = odd_one_out.scores(RANDOM.random((3, 3000, 20))).mean()
     assert abs(share - 1 / 3) < 4 * np.sqrt(2 / 9 / 3000)
 
 
-def test_a_bag_of_tiles_has_a_third_exactly_and_pixels_have_it_by_chance():
-    """Even of photographs whose left is dark and whose right is light."""
+def test_a_bag_of_tiles_scores_exactly_a_third_and_pixels_score_at_chance():
+    """This holds even for images with a dark left and a light right side."""
     images = RANDOM.integers(0, 100, (900, 16, 16, 3))
     images += np.arange(0, 160, 10)[:, None] // 40 * 30
-    found = measured(images.astype(np.uint8))
-    assert found["bag"] == found[""] == pytest.approx(1 / 3, abs=1e-12)
-    assert abs(found["pixels"] - 1 / 3) < 4 * np.sqrt(2 / 9 / 900)
+    values = measure(images.astype(np.uint8))
+    assert values["bag"] == values[""] == pytest.approx(1 / 3, abs=1e-12)
+    assert abs(values["pixels"] - 1 / 3) < 4 * np.sqrt(2 / 9 / 900)
 
 
-def test_intervals_are_of_the_scores_and_not_of_a_share():
-    """A constant has none; by pixels it is that of the scores' own deviation."""
+def test_intervals_are_those_of_the_mean_score():
+    """A constant score has an interval of width 0; that of pixels follows from the deviation."""
     images = RANDOM.integers(0, 256, (900, 16, 16, 3)).astype(np.uint8)
-    found, lower, upper = measured(images, ends_too=True)
+    values, lower, upper = measure(images, ends_too=True)
     assert lower["bag"] == upper["bag"] == lower[""] == upper[""]
     assert lower["bag"] == pytest.approx(1 / 3)
-    p = found["pixels"]  # No two distances are equal: each score is 0 or 1.
+    p = values["pixels"]  # No two distances are equal: each score is 0 or 1.
     expected = 2 * 1.96 * np.sqrt(p * (1 - p) / 900)
     assert upper["pixels"] - lower["pixels"] == pytest.approx(expected, rel=0.1)
 
 
-def test_what_knows_the_arrangement_tells_every_image():
+def test_a_site_that_encodes_the_arrangement_scores_one():
     images = np.repeat(np.uint8(255 * RAMP)[None], 40, 0)
     images = images.repeat(4, 1).repeat(4, 2)[..., None].repeat(3, -1)
-    assert measured(images)["whole"] == 1
-    assert measured(images[:, ::-1])["whole"] == pytest.approx(
-        1 / 3
-    )  # Never arranged so.
+    assert measure(images)["whole"] == 1
+    # The site never sees the arrangement that it encodes.
+    assert measure(images[:, ::-1])["whole"] == pytest.approx(1 / 3)
 
 
-def test_draws_follow_the_image_alone():
+def test_draws_depend_only_on_the_image():
     images = RANDOM.integers(0, 256, (70, 16, 16, 3), np.uint8)
-    assert measured(images) == measured(images)
+    assert measure(images) == measure(images)
     assert (odd_one_out._orders(0, 3) == odd_one_out._orders(0, 3)).all()
     assert (odd_one_out._orders(0, 3) != odd_one_out._orders(0, 4)).any()
-    assert [*measured(images, sites=("whole",))] == ["whole", ""]
+    assert [*measure(images, sites=("whole",))] == ["whole", ""]
     with pytest.raises(
         ValueError, match="^odd_one_out: sites must be of pixels, whole"
     ):
-        measured(images, sites=("stem",))
+        measure(images, sites=("stem",))
 
 
-def test_a_network_without_sites_is_left_out_by_name():
-    made = probe.Probe(
+def test_a_network_without_sites_is_refused():
+    inside_probe = probe.Probe(
         {"": ()}, probe.identity, decisions.per_condition(iter), inside=True
     )
-    blind = inference.BoundJaxNetwork(lambda variables, image: image, {})
+    network_without_sites = inference.BoundJaxNetwork(
+        lambda variables, image: image, {}
+    )
     with pytest.raises(ValueError, match="odd_one_out needs a network's sites inside"):
-        prepared_sets.check_needs("odd_one_out", made, blind, None)
+        prepared_sets.check_needs(
+            "odd_one_out", inside_probe, network_without_sites, None
+        )

@@ -35,7 +35,7 @@ class Normalize:
 
 
 class Sharpen:
-    """A step that nothing is known of."""
+    """An unknown step."""
 
 
 class ImageClassification:
@@ -96,76 +96,89 @@ PROCESSOR = types.SimpleNamespace(
 )
 def test_every_form_of_a_description_is_read(case):
     source, mean, size, crop, interpolation = case
-    found = preprocessing.parse(source).values
-    assert (found["mean"], found["size"]) == (mean, size)
-    assert (found["crop"], found["interpolation"]) == (crop, interpolation)
+    values = preprocessing.parse(source).values
+    assert (values["mean"], values["size"]) == (mean, size)
+    assert (values["crop"], values["interpolation"]) == (crop, interpolation)
 
 
-def test_constants_of_bytes_are_brought_to_images_in_0_to_1():
-    """x * factor less mean, where x are bytes: of x / 255 the mean is mean / (255 factor)."""
+def test_constants_for_bytes_are_converted_to_images_in_0_to_1():
+    """Bytes x become x * factor - mean: the mean of x / 255 is mean / (255 factor)."""
     source = {"image_mean": 127.5, "image_std": 51, "rescale_factor": 1.0}
-    found = preprocessing.parse(source).values
-    assert found["mean"] == HALF and found["std"] == pytest.approx((0.2,) * 3)
-    off = preprocessing.parse(
+    values = preprocessing.parse(source).values
+    assert values["mean"] == HALF and values["std"] == pytest.approx((0.2,) * 3)
+    unnormalized = preprocessing.parse(
         {"image_mean": 0.5, "image_std": 0.5, "do_normalize": False}
     )
-    assert (off.values["mean"], off.values["std"]) == ((0, 0, 0), (1, 1, 1))
+    assert (unnormalized.values["mean"], unnormalized.values["std"]) == (
+        (0, 0, 0),
+        (1, 1, 1),
+    )
 
 
 def test_a_step_that_is_not_applied_is_named():
-    told = preprocessing.parse(compose(Sharpen(), Normalize(HALF, HALF)))
-    assert told.others == ("preprocess= has Sharpen, which is not applied",)
+    parsed = preprocessing.parse(compose(Sharpen(), Normalize(HALF, HALF)))
+    assert parsed.others == ("preprocess= has Sharpen, which is not applied",)
 
 
-def test_a_module_is_asked_through_its_wrappers():
+def test_the_description_of_a_wrapped_module_is_read():
     inner = types.SimpleNamespace(pretrained_cfg=TIMM)
     for wrapped in (
         inner,
         types.SimpleNamespace(module=inner),
         types.SimpleNamespace(_orig_mod=types.SimpleNamespace(module=inner)),
     ):
-        found = preprocessing.read(wrapped)
-        assert found.values["std"] == TIMM["std"]
-        assert found.origins["std"] == "pretrained_cfg"
+        read = preprocessing.read(wrapped)
+        assert read.values["std"] == TIMM["std"]
+        assert read.origins["std"] == "pretrained_cfg"
     empty = types.SimpleNamespace(pretrained_cfg={}, default_cfg=TIMM)
     assert preprocessing.read(empty).origins["mean"] == "default_cfg"
     assert preprocessing.read(object()).values == {}
 
 
-def test_what_has_such_a_name_alone_is_no_description():
+def test_attributes_of_other_types_are_no_descriptions():
     class Model:
         processor = types.SimpleNamespace(size="large")
 
         def preprocess(self, image):
             return image
 
-    told = preprocessing.read(Model())
-    assert told.values == {} and "attribute processor is not read" in told.others[0]
+    read = preprocessing.read(Model())
+    assert read.values == {} and "attribute processor is not read" in read.others[0]
 
 
-def test_a_description_that_cannot_be_is_refused():
-    for wrong in ({"mean": (1, 2)}, {"std": 0.0}, {"mean": "x"}, {"std": np.nan}):
+def test_invalid_constants_in_a_description_are_refused():
+    for invalid in ({"mean": (1, 2)}, {"std": 0.0}, {"mean": "x"}, {"std": np.nan}):
         with pytest.raises(ValueError, match="must be three numbers, or one"):
-            preprocessing.read(types.SimpleNamespace(pretrained_cfg={**TIMM, **wrong}))
+            preprocessing.read(
+                types.SimpleNamespace(pretrained_cfg={**TIMM, **invalid})
+            )
 
 
-def test_the_caller_goes_before_the_model_and_the_model_before_the_default():
-    said = preprocessing.parse(TIMM, "pretrained_cfg")
+def test_arguments_override_the_model_and_the_model_overrides_defaults():
+    of_model = preprocessing.parse(TIMM, "pretrained_cfg")
     defaults = {"mean": 0.1, "std": 0.2}
-    told = preprocessing.resolve(said, {"mean": 0.3, "std": None}, defaults)
-    assert told.values["mean"] == (0.3, 0.3, 0.3) and told.values["std"] == TIMM["std"]
-    assert told.origins["mean"] == "mean=" and told.origins["std"] == "pretrained_cfg"
-    assert told.others == ("mean=0.3 was given, while pretrained_cfg says 0.5",)
-    same = preprocessing.resolve(said, {"mean": 0.5}, defaults)
-    assert same.others == ()
-    silent = preprocessing.resolve(preprocessing.Preprocessing(), {}, defaults)
-    assert silent.values["std"] == (0.2, 0.2, 0.2)
-    assert silent.origins["std"] == "by default: the model says nothing"
+    resolved = preprocessing.resolve(of_model, {"mean": 0.3, "std": None}, defaults)
+    assert (
+        resolved.values["mean"] == (0.3, 0.3, 0.3)
+        and resolved.values["std"] == TIMM["std"]
+    )
+    assert (
+        resolved.origins["mean"] == "mean="
+        and resolved.origins["std"] == "pretrained_cfg"
+    )
+    assert resolved.others == ("mean=0.3 was given, while pretrained_cfg says 0.5",)
+    resolved_same = preprocessing.resolve(of_model, {"mean": 0.5}, defaults)
+    assert resolved_same.others == ()
+    resolved_silent = preprocessing.resolve(preprocessing.Preprocessing(), {}, defaults)
+    assert resolved_silent.values["std"] == (0.2, 0.2, 0.2)
+    assert resolved_silent.origins["std"] == "by default: the model says nothing"
 
 
 def test_a_line_says_what_is_applied_and_what_is_not():
-    told = preprocessing.resolve(preprocessing.parse(TIMM, "pretrained_cfg"), {}, {})
-    line = preprocessing.describe(told, 224, ["short side 256"])
+    resolved = preprocessing.resolve(
+        preprocessing.parse(TIMM, "pretrained_cfg"), {}, {}
+    )
+    line = preprocessing.describe(resolved, 224, ["short side 256"])
     assert line == (
         "images of 224 pixels (the suite's: short side 256); not applied, as the suite's "
         "sets decide: 288 pixels (pretrained_cfg), crop fraction 0.95 (pretrained_cfg), "
@@ -174,27 +187,27 @@ def test_a_line_says_what_is_applied_and_what_is_not():
     )
 
 
-def test_a_predictor_applies_what_its_description_says_and_says_so():
-    said, seen = [], []
+def test_a_predictor_applies_its_description_and_reports_it():
+    lines, images_seen = [], []
 
     def model(images):
-        seen.append(images)
+        images_seen.append(images)
         return images.mean((1, 2))
 
-    one = predictors.Predictor(model, list("abc"), preprocess=TIMM)
-    network = predictors.open_predictor(one, 32, said.append)
+    predictor = predictors.Predictor(model, list("abc"), preprocess=TIMM)
+    network = predictors.open_predictor(predictor, 32, lines.append)
     expected = (predictors.trial_images(32) / 255 - HALF) / TIMM["std"]
-    np.testing.assert_allclose(seen[0], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(images_seen[0], expected, rtol=1e-5, atol=1e-5)
     assert network.preprocessing["mean"] == [0.5] * 3
     assert (
-        "mean 0.5 (preprocess=)" in said[1]
+        "mean 0.5 (preprocess=)" in lines[1]
         and "mean 0.5" in network.about["preprocessing"]
     )
     plain = predictors.Predictor(model, list("abc"))
-    predictors.open_predictor(plain, 32, said.append)
-    assert "in [0, 1], nothing taken off (by default for a function)" in said[3]
+    predictors.open_predictor(plain, 32, lines.append)
+    assert "in [0, 1], nothing taken off (by default for a function)" in lines[3]
     np.testing.assert_array_equal(
-        seen[1], predictors.trial_images(32) / np.float32(255)
+        images_seen[1], predictors.trial_images(32) / np.float32(255)
     )
     with pytest.raises(ValueError, match="preprocess: must be left out"):
         predictors.Predictor(model, images="uint8", preprocess=TIMM)
@@ -211,11 +224,11 @@ class Lambda:
 
 
 class ToTensor:
-    """Bytes to numbers in [0, 1]."""
+    """A stand-in: converts bytes to numbers in [0, 1]."""
 
 
 class ToImage:
-    """Bytes as they are."""
+    """A stand-in: keeps bytes."""
 
 
 class ToDtype:
@@ -223,7 +236,7 @@ class ToDtype:
         self.scale = scale
 
 
-def processor(**fields):
+def make_processor(**fields):
     return types.SimpleNamespace(**{**vars(PROCESSOR), **fields})
 
 
@@ -238,7 +251,7 @@ MEAN, STD = np.array([0.48, 0.45, 0.4]), np.array([0.27, 0.26, 0.28])
             {"do_rescale": False, "image_mean": 255 * MEAN, "image_std": 255 * STD},
             lambda x: (x - 255 * MEAN) / (255 * STD),
         ),
-        # Numbers below 1 are of images that are in [0, 1] before.
+        # Constants below 1 imply images that are already in [0, 1].
         ({"do_rescale": False}, lambda x: (x / 255 - MEAN) / STD),
         ({"include_top": True}, lambda x: (x / 255 - MEAN) / STD / STD),
         (
@@ -255,15 +268,17 @@ MEAN, STD = np.array([0.48, 0.45, 0.4]), np.array([0.27, 0.26, 0.28])
         ),
     ],
 )
-def test_all_that_a_processor_does_to_bytes_is_one_mean_and_deviation(fields, applied):
+def test_rescaling_and_normalization_of_a_processor_become_one_mean_and_deviation(
+    fields, applied
+):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3)).astype(float)
-    found = preprocessing.parse(processor(**fields)).values
-    expected = (pixels / 255 - found["mean"]) / found["std"]
+    values = preprocessing.parse(make_processor(**fields)).values
+    expected = (pixels / 255 - values["mean"]) / values["std"]
     np.testing.assert_allclose(expected, applied(pixels), rtol=1e-5, atol=1e-5)
 
 
 @cases.each(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"do_flip_channel_order": True}, "got do_flip_channel_order=True, which is"),
         (
@@ -276,12 +291,12 @@ def test_all_that_a_processor_does_to_bytes_is_one_mean_and_deviation(fields, ap
     ],
 )
 def test_a_processor_that_does_more_than_a_normalisation_is_refused_by_its_field(
-    fields, said
+    fields, message
 ):
-    with pytest.raises(ValueError, match=said):
-        preprocessing.parse(processor(**fields))
-    told = preprocessing.read(types.SimpleNamespace(processor=processor(**fields)))
-    assert told.values == {} and "attribute processor is not read" in told.others[0]
+    with pytest.raises(ValueError, match=message):
+        preprocessing.parse(make_processor(**fields))
+    read = preprocessing.read(types.SimpleNamespace(processor=make_processor(**fields)))
+    assert read.values == {} and "attribute processor is not read" in read.others[0]
 
 
 @cases.each(
@@ -308,11 +323,11 @@ def test_a_processor_that_does_more_than_a_normalisation_is_refused_by_its_field
 def test_steps_are_applied_in_their_order(steps, applied):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3)).astype(float)
     for source in (steps, tuple(steps), Compose(*steps)):
-        told = preprocessing.parse(source)
-        found, others = told.values, told.others
-        expected = (pixels / 255 - found["mean"]) / found["std"]
+        parsed = preprocessing.parse(source)
+        values, notes = parsed.values, parsed.others
+        expected = (pixels / 255 - values["mean"]) / values["std"]
         np.testing.assert_allclose(expected, applied(pixels), rtol=1e-5, atol=1e-4)
-        assert others == ()
+        assert notes == ()
 
 
 def test_functions_among_steps_are_named_unless_they_convert_to_rgb():
@@ -323,8 +338,8 @@ def test_functions_among_steps_are_named_unless_they_convert_to_rgb():
         return image[::-1]
 
     steps = [_convert_to_rgb, Lambda(_convert_to_rgb), to_bgr, Lambda(to_bgr)]
-    told = preprocessing.parse([*steps, ToTensor(), Normalize(HALF, HALF)])
-    assert [other.removesuffix(", which is not applied") for other in told.others] == [
+    parsed = preprocessing.parse([*steps, ToTensor(), Normalize(HALF, HALF)])
+    assert [note.removesuffix(", which is not applied") for note in parsed.others] == [
         "preprocess= has function to_bgr",
         "preprocess= has Lambda",
     ]
@@ -333,7 +348,7 @@ def test_functions_among_steps_are_named_unless_they_convert_to_rgb():
 
 
 @cases.each(
-    ("source", "said"),
+    ("source", "message"),
     [
         (lambda image: image - 0.5, "got function <lambda>"),
         (functools.partial(min, 1), "got partial"),
@@ -346,24 +361,26 @@ def test_functions_among_steps_are_named_unless_they_convert_to_rgb():
         (compose(Sharpen()), "got SimpleNamespace"),
     ],
 )
-def test_what_describes_nothing_is_refused_and_not_dropped(source, said):
-    with pytest.raises(ValueError, match=said) as refused:
+def test_a_source_that_describes_nothing_is_refused(source, message):
+    with pytest.raises(ValueError, match=message) as error_info:
         predictors.Predictor(lambda images: images, preprocess=source)
-    assert "preprocess=: must describe mean and std" in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert "preprocess=: must describe mean and std" in str(error_info.value)
+    assert "\n" not in str(error_info.value)
 
 
 def test_an_attribute_of_a_module_that_is_a_function_is_named():
-    told = preprocessing.read(types.SimpleNamespace(preprocess=lambda image: image))
-    assert told.others == (
+    read = preprocessing.read(types.SimpleNamespace(preprocess=lambda image: image))
+    assert read.others == (
         "attribute preprocess is not read (it is function <lambda>)",
     )
 
 
-def test_a_processor_of_images_and_texts_is_read_by_its_part_of_images():
-    both = types.SimpleNamespace(image_processor=PROCESSOR, tokenizer=object())
+def test_the_image_processor_of_an_image_and_text_processor_is_read():
+    image_and_text = types.SimpleNamespace(
+        image_processor=PROCESSOR, tokenizer=object()
+    )
     expected = preprocessing.parse(PROCESSOR).values
-    assert preprocessing.parse(both).values == expected
+    assert preprocessing.parse(image_and_text).values == expected
     assert preprocessing.parse({"image_processor": PROCESSOR}).values == expected
 
 
@@ -377,13 +394,15 @@ def test_a_processor_of_images_and_texts_is_read_by_its_part_of_images():
 )
 def test_sides_may_be_entries_or_attributes_and_none_is_no_side(sides, size):
     names = ("height", "width", "shortest_edge", "longest_edge", "max_height")
-    whole = {**dict.fromkeys(names), **sides}
-    for form in (sides, whole, types.SimpleNamespace(**whole)):
-        found = preprocessing.parse({"image_mean": 0.5, "image_std": 0.5, "size": form})
-        assert found.values["size"] == size
-    size = types.SimpleNamespace(**whole)
+    all_sides = {**dict.fromkeys(names), **sides}
+    for form in (sides, all_sides, types.SimpleNamespace(**all_sides)):
+        parsed = preprocessing.parse(
+            {"image_mean": 0.5, "image_std": 0.5, "size": form}
+        )
+        assert parsed.values["size"] == size
+    size = types.SimpleNamespace(**all_sides)
     if sides.get("shortest_edge"):
-        assert preprocessing.parse(processor(size=size)).values["crop"] == 1
+        assert preprocessing.parse(make_processor(size=size)).values["crop"] == 1
 
 
 class Sequential:
@@ -396,7 +415,7 @@ class Sequential:
 def test_layers_of_a_module_that_normalise_are_named_and_not_applied_again():
     for layer in (Normalize(HALF, HALF), Sequential(ToTensor(), Normalize(HALF, HALF))):
         model = types.SimpleNamespace(preprocess=layer, named_modules=None)
-        told = preprocessing.read(model)
-        assert told.values == {} and "own layer preprocess" in told.others[0]
-    alone = preprocessing.parse(Sequential(ToTensor(), Normalize(HALF, 0.25)))
-    assert alone.values == {"mean": HALF, "std": (0.25,) * 3}
+        read = preprocessing.read(model)
+        assert read.values == {} and "own layer preprocess" in read.others[0]
+    layer_alone = preprocessing.parse(Sequential(ToTensor(), Normalize(HALF, 0.25)))
+    assert layer_alone.values == {"mean": HALF, "std": (0.25,) * 3}

@@ -1,3 +1,5 @@
+"""Spectral filters: equal to Fourier masks; biases equal the published ones."""
+
 import pathlib
 
 import jax
@@ -25,8 +27,8 @@ def show(image, params):
     return np.asarray(jax.jit(spectral_filter.show)(rows, params))
 
 
-def box(cutoff: float, side: int, *, high: bool, symmetric: bool = False):
-    """The mask as the text has it, zero frequency in the middle."""
+def box_mask(cutoff: float, side: int, *, high: bool, symmetric: bool = False):
+    """Return the mask as the paper's text defines it, with frequency zero in the middle."""
     c = side // 2
     r = int((1 - cutoff) * c) if high else int(cutoff * c)
     mask = np.zeros((side, side))
@@ -34,11 +36,13 @@ def box(cutoff: float, side: int, *, high: bool, symmetric: bool = False):
     return 1 - mask if high else mask
 
 
-def oracle(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Transforms, shifts, masks, and comes back, in float64."""
-    seen = np.fft.fftshift(np.fft.fft2(image.astype(float), axes=(1, 2)), axes=(1, 2))
-    seen = np.fft.ifftshift(seen * mask[None, :, :, None], axes=(1, 2))
-    return np.clip(np.fft.ifft2(seen, axes=(1, 2)).real, 0, 1)
+def filter_by_fft(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the images after a masked Fourier transform in float64."""
+    spectrum = np.fft.fftshift(
+        np.fft.fft2(image.astype(float), axes=(1, 2)), axes=(1, 2)
+    )
+    spectrum = np.fft.ifftshift(spectrum * mask[None, :, :, None], axes=(1, 2))
+    return np.clip(np.fft.ifft2(spectrum, axes=(1, 2)).real, 0, 1)
 
 
 def test_radii_are_the_published_ones():
@@ -51,142 +55,165 @@ def test_radii_are_the_published_ones():
 
 @cases.each("symmetric", [False, True])
 @cases.each("side", [28, 33, 64])
-def test_filters_are_those_of_a_transform(side, symmetric):
-    made = spectral_filter.make(
+def test_filters_equal_a_masked_fourier_transform(side, symmetric):
+    filter_probe = spectral_filter.make(
         side=side, symmetric=symmetric, cutoffs=(0, 0.3, 0.9, 1)
     )
     image = images(side)
-    np.testing.assert_array_equal(show(image, made.conditions["unfiltered"]), image)
+    np.testing.assert_array_equal(
+        show(image, filter_probe.conditions["unfiltered"]), image
+    )
     for high in (False, True):
         for cutoff in (0, 0.3, 0.9, 1):
-            mask = box(cutoff, side, high=high, symmetric=symmetric)
-            shown = show(
-                image, made.conditions[spectral.condition_name(cutoff, high=high)]
+            mask = box_mask(cutoff, side, high=high, symmetric=symmetric)
+            stimuli = show(
+                image,
+                filter_probe.conditions[spectral.condition_name(cutoff, high=high)],
             )
-            np.testing.assert_allclose(shown, oracle(image, mask), atol=1e-5)
+            np.testing.assert_allclose(stimuli, filter_by_fft(image, mask), atol=1e-5)
 
 
-def test_published_side_is_as_exact():
-    made = spectral_filter.make()
-    assert len(made.conditions) == 23
+def test_filters_are_exact_at_the_published_side():
+    filter_probe = spectral_filter.make()
+    assert len(filter_probe.conditions) == 23
     image = images(224, 1)
     for name, high, cutoff in (("low 0.3", False, 0.3), ("high 0.9", True, 0.9)):
-        expected = oracle(image, box(cutoff, 224, high=high))
+        expected = filter_by_fft(image, box_mask(cutoff, 224, high=high))
         np.testing.assert_allclose(
-            show(image, made.conditions[name]), expected, atol=1e-5
+            show(image, filter_probe.conditions[name]), expected, atol=1e-5
         )
 
 
 def test_low_and_high_of_one_radius_add_to_the_image():
     # Before the clip: 0.25 of 32 is radius 4 from below, 0.75 from above.
-    made = spectral_filter.make(side=32, cutoffs=(0.25, 0.75))
+    filter_probe = spectral_filter.make(side=32, cutoffs=(0.25, 0.75))
     image = jnp.asarray(images(32))
-    # Compiled as `show` is: one by one, some CPUs round its operations otherwise.
-    passed = jax.jit(spectral_filter.low_pass)
-    low = passed(image, made.conditions["low 0.25"])
-    rest = passed(image, made.conditions["high 0.75"])
-    np.testing.assert_array_equal(low, rest)
-    shown = show(image, made.conditions["high 0.75"])
-    np.testing.assert_array_equal(shown, np.clip(image - low, 0, 1))
+    # Compiled, as `show` is: some CPUs round single operations differently.
+    low_pass = jax.jit(spectral_filter.low_pass)
+    low = low_pass(image, filter_probe.conditions["low 0.25"])
+    low_of_high = low_pass(image, filter_probe.conditions["high 0.75"])
+    np.testing.assert_array_equal(low, low_of_high)
+    stimuli = show(image, filter_probe.conditions["high 0.75"])
+    np.testing.assert_array_equal(stimuli, np.clip(image - low, 0, 1))
 
 
-def test_constant_images_are_low():
-    made = spectral_filter.make(side=32, cutoffs=(0.01, 0.5))
+def test_constant_images_have_only_low_frequencies():
+    filter_probe = spectral_filter.make(side=32, cutoffs=(0.01, 0.5))
     image = np.full((1, 32, 32, 3), 0.4, np.float32)
-    np.testing.assert_allclose(show(image, made.conditions["low 0.5"]), 0.4, atol=1e-6)
-    np.testing.assert_allclose(show(image, made.conditions["high 0.5"]), 0, atol=1e-6)
-    # No pixel of radius: nothing passes.
-    np.testing.assert_array_equal(show(image, made.conditions["low 0.01"]), 0)
+    np.testing.assert_allclose(
+        show(image, filter_probe.conditions["low 0.5"]), 0.4, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        show(image, filter_probe.conditions["high 0.5"]), 0, atol=1e-6
+    )
+    # The radius is 0 pixels, so nothing passes.
+    np.testing.assert_array_equal(show(image, filter_probe.conditions["low 0.01"]), 0)
 
 
-def test_one_program_shows_all_conditions():
-    made = spectral_filter.make(side=28)
+def test_one_compiled_program_serves_all_conditions():
+    filter_probe = spectral_filter.make(side=28)
     shapes = {
-        str(jax.tree.map(lambda x: (x.shape, x.dtype), one))
-        for one in made.conditions.values()
+        str(jax.tree.map(lambda x: (x.shape, x.dtype), parameters))
+        for parameters in filter_probe.conditions.values()
     }
     assert len(shapes) == 1
 
 
-def decided(rights: dict[str, int], n: int) -> dict[str, evals.Decisions]:
-    label = np.zeros(n, int)
+def make_decisions(
+    num_correct: dict[str, int], num_images: int
+) -> dict[str, evals.Decisions]:
+    """Return decisions by condition with the given numbers of correct answers."""
+    label, index = np.zeros(num_images, int), np.arange(num_images)
     return {
-        name: evals.Decisions((np.arange(n) >= right).astype(int), {"label": label})
-        for name, right in rights.items()
+        name: evals.Decisions((index >= correct).astype(int), {"label": label})
+        for name, correct in num_correct.items()
     }
 
 
 def test_biases_are_mean_ratios_in_both_conventions():
-    made = spectral_filter.make(side=32, draws=200)
-    rights = dict.fromkeys(made.conditions, 0) | {"unfiltered": 80}
+    filter_probe = spectral_filter.make(side=32, draws=200)
+    num_correct = dict.fromkeys(filter_probe.conditions, 0) | {"unfiltered": 80}
     low, high = (10, 40, 60, 70, 80), (0, 0, 4, 8, 28)
-    for cutoff, *both in zip((0.1, 0.2, 0.3, 0.4, 0.5), low, high):
-        rights |= {f"low {cutoff}": both[0], f"high {cutoff}": both[1]}
-    told = made.numbers(decided(rights, 100))
-    by = {(one.metric, one.condition): one for one in told}
-    assert len(by) == len(told)
-    value = {name: one.value for (name, condition), one in by.items() if not condition}
+    for cutoff, low_correct, high_correct in zip((0.1, 0.2, 0.3, 0.4, 0.5), low, high):
+        num_correct[f"low {cutoff}"] = low_correct
+        num_correct[f"high {cutoff}"] = high_correct
+    numbers = filter_probe.numbers(make_decisions(num_correct, 100))
+    numbers_by_name = {(number.metric, number.condition): number for number in numbers}
+    assert len(numbers_by_name) == len(numbers)
+    value = {number.metric: number.value for number in numbers if not number.condition}
     assert value["low_freq_bias"] == pytest.approx(np.mean(low) / 80)
     assert value["low_freq_bias_text"] == pytest.approx(np.mean(low[:4]) / 80)
     assert value["high_freq_bias"] == pytest.approx(np.mean(high) / 80)
     assert value["high_freq_bias_text"] == pytest.approx(np.mean(high[:4]) / 80)
     assert value["spectral_ratio"] == pytest.approx(40 / (260 + 40))
-    assert by["accuracy", "low 0.2"][1:4] == (0.4, 40, 100)
-    assert by["accuracy_ratio", "low 0.2"].value == 0.5
+    assert numbers_by_name["accuracy", "low 0.2"][1:4] == (0.4, 40, 100)
+    assert numbers_by_name["accuracy_ratio", "low 0.2"].value == 0.5
     for metric in ("low_freq_bias", "high_freq_bias", "spectral_ratio"):
         lower, upper = value[f"{metric}_lower"], value[f"{metric}_upper"]
         assert lower < value[metric] < upper
 
 
-def test_published_biases_come_back():
-    """From the accuracy ratios of 48 networks, to their six decimals."""
+def test_published_biases_are_reproduced():
+    """The accuracy ratios of 48 networks give their biases, to six decimals."""
     path = pathlib.Path(__file__).parents[2] / "examples" / "published" / "biases.csv"
     table = pd.read_csv(path)
     assert len(table) == 48
     for direction in ("low", "high"):
         names = [f"{direction}_{c}" for c in spectral.CONVENTIONS[""]]
-        ours = spectral.bias(table[names].to_numpy(), np.ones(48))
-        np.testing.assert_allclose(ours, table[f"{direction}_freq"], atol=1.1e-6)
+        biases = spectral.bias(table[names].to_numpy(), np.ones(48))
+        np.testing.assert_allclose(biases, table[f"{direction}_freq"], atol=1.1e-6)
 
 
-def test_no_right_answer_at_all_has_no_bias():
-    made = spectral_filter.make(side=32, draws=10)
-    told = made.numbers(decided(dict.fromkeys(made.conditions, 0), 5))
-    value = {one.metric: one.value for one in told if not one.condition}
+def test_the_bias_is_undefined_without_a_correct_answer():
+    filter_probe = spectral_filter.make(side=32, draws=10)
+    numbers = filter_probe.numbers(
+        make_decisions(dict.fromkeys(filter_probe.conditions, 0), 5)
+    )
+    value = {number.metric: number.value for number in numbers if not number.condition}
     assert value["low_freq_bias"] is None
     assert value["spectral_ratio"] is None
     assert value["low_freq_bias_undefined"] == 1
 
 
-def test_cutoffs_left_out_leave_out_their_bias():
-    made = spectral_filter.make(side=32, cutoffs=(0.1, 0.2, 0.3, 0.4), high=False)
-    told = made.numbers(decided(dict.fromkeys(made.conditions, 1), 2))
-    metrics = {one.metric for one in told}
+def test_a_bias_needs_all_its_cutoffs():
+    filter_probe = spectral_filter.make(
+        side=32, cutoffs=(0.1, 0.2, 0.3, 0.4), high=False
+    )
+    numbers = filter_probe.numbers(
+        make_decisions(dict.fromkeys(filter_probe.conditions, 1), 2)
+    )
+    metrics = {number.metric for number in numbers}
     assert "low_freq_bias_text" in metrics
     assert not {"low_freq_bias", "high_freq_bias", "spectral_ratio"} & metrics
 
 
-def test_intervals_cover_what_they_say():
-    """The interval of one ratio is near the one of the delta method."""
+def test_intervals_have_the_width_of_the_delta_method():
+    """All ratios are equal here, so the bias is one ratio."""
     n, rng = 2000, np.random.default_rng(0)
     clean = rng.random(n) < 0.8
     filtered = clean & (rng.random(n) < 0.5)
     names = [f"low {c}" for c in (0.1, 0.2, 0.3, 0.4, 0.5)]
     by_condition = {
-        name: evals.Decisions(1 - right.astype(int), {"label": np.zeros(n, int)})
-        for name, right in [("unfiltered", clean), *((one, filtered) for one in names)]
+        name: evals.Decisions(1 - is_right.astype(int), {"label": np.zeros(n, int)})
+        for name, is_right in [
+            ("unfiltered", clean),
+            *((low_name, filtered) for low_name in names),
+        ]
     }
-    value = {o.metric: o.value for o in spectral.numbers(by_condition, draws=4000)}
+    value = {
+        number.metric: number.value
+        for number in spectral.numbers(by_condition, draws=4000)
+    }
     ratio = filtered.sum() / clean.sum()
-    # Given the number right, the filtered ones are binomial among them.
+    # Given the correct answers on clean images, the filtered ones are binomial.
     expected = 1.96 * np.sqrt(ratio * (1 - ratio) / clean.sum())
     assert value["low_freq_bias"] == pytest.approx(ratio)
-    half = (value["low_freq_bias_upper"] - value["low_freq_bias_lower"]) / 2
-    assert half == pytest.approx(expected, rel=0.08)
+    half_width = (value["low_freq_bias_upper"] - value["low_freq_bias_lower"]) / 2
+    assert half_width == pytest.approx(expected, rel=0.08)
 
 
 @cases.each(
-    ("wrong", "complaint"),
+    ("options", "message"),
     [
         (dict(cutoffs=()), "at least one"),
         (dict(cutoffs=(0.1, 30)), r"in \[0, 1\]"),
@@ -196,17 +223,19 @@ def test_intervals_cover_what_they_say():
         (dict(draws=0), "draws must be"),
     ],
 )
-def test_wrong_options_are_refused(wrong, complaint):
-    with pytest.raises(ValueError, match=f"spectral: .*{complaint}"):
-        spectral_filter.make(**wrong)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=f"spectral: .*{message}"):
+        spectral_filter.make(**options)
 
 
-def test_it_is_a_probe():
+def test_the_probe_is_registered():
     assert probe_registry.PROBES["spectral"] is spectral_filter.make
 
 
 def test_conditions_of_different_images_are_refused():
-    by_condition = decided({"unfiltered": 1}, 3) | decided({"low 0.1": 1}, 4)
+    by_condition = make_decisions({"unfiltered": 1}, 3) | make_decisions(
+        {"low 0.1": 1}, 4
+    )
     with pytest.raises(ValueError, match=r"of the same images.*\[3, 4\]"):
         spectral.numbers(by_condition)
 
@@ -221,18 +250,23 @@ def test_conditions_of_different_images_are_refused():
 )
 def test_each_rule_is_measured_by_its_own_decisions(name, options):
     """A second rule's numbers are those that it would have alone."""
-    made = probe_registry.PROBES[name](side=28, draws=20, **options)
+    filter_probe = probe_registry.PROBES[name](side=28, draws=20, **options)
     rng, label = np.random.default_rng(0), np.arange(40) % 2
-    one, other = (
+    by_mean_prob, by_mean_logit = (
         {
             condition: evals.Decisions(rng.integers(0, 2, 40), {"label": label})
-            for condition in made.conditions
+            for condition in filter_probe.conditions
         }
         for _ in range(2)
     )
-    both = one | {f"{c} mean_logit": decided for c, decided in other.items()}
-    alone = [
+    by_both = by_mean_prob | {
+        f"{c} mean_logit": make_decisions for c, make_decisions in by_mean_logit.items()
+    }
+    numbers_of_mean_logit = [
         number._replace(condition=f"{number.condition} mean_logit".strip())
-        for number in made.numbers(other)
+        for number in filter_probe.numbers(by_mean_logit)
     ]
-    assert made.numbers(both) == made.numbers(one) + alone
+    assert (
+        filter_probe.numbers(by_both)
+        == filter_probe.numbers(by_mean_prob) + numbers_of_mean_logit
+    )

@@ -1,7 +1,7 @@
-"""Stored draws of the distorting probes: measures of different days use the same stimuli.
+"""Stored draws of the distorting probes: all versions of the package use the same stimuli.
 
-For images 0 to 2 of a set of 8 by 8 pixels, seed 0. After an intended change of the draws,
-numbers measured before it are not comparable with new ones: then change these, too.
+The draws are those of images 0 to 2 of 8 by 8 pixels with seed 0. After an intended change
+of the draws, older numbers are not comparable with new ones: then update the stored draws.
 """
 
 import numpy as np
@@ -14,36 +14,40 @@ N, SIDE = 3, 8
 IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
 
 
-def shown(name: str, condition: str, **options) -> np.ndarray:
-    made = probe_registry.PROBES[name](**options)
+def show_stimuli(name: str, condition: str, **options) -> np.ndarray:
+    distorting_probe = probe_registry.PROBES[name](**options)
     network = inference.BoundJaxNetwork(
         lambda _, image: image.mean((1, 2)), np.float32(1)
     )
     rows = np.arange(N, dtype=np.int32)
     batch = inference.Batch(IMAGES, rows, rows, rows, N)
-    return np.asarray(inference.make_stimuli(network, made, batch, condition))
+    return np.asarray(
+        inference.make_stimuli(network, distorting_probe, batch, condition)
+    )
 
 
-def hidden(*args, **options) -> list[str]:
-    """Return the mask of black pixels, one byte per row of pixels."""
-    black = (shown(*args, **options) == 0).all(-1)
-    return [np.packbits(one).tobytes().hex() for one in black]
+def pack_hidden(*args, **options) -> list[str]:
+    """Return the masks of black pixels as hexadecimal bytes, one byte per row of pixels."""
+    black = (show_stimuli(*args, **options) == 0).all(-1)
+    return [np.packbits(mask).tobytes().hex() for mask in black]
 
 
-def test_tiles():
-    """Tiles are at their stored places, row by row."""
-    found = shown("grid_shuffle", "2x2", grids=(2,), classes=("a",))
+def test_shuffled_tiles_are_at_their_stored_places():
+    stimuli = show_stimuli("grid_shuffle", "2x2", grids=(2,), classes=("a",))
     places = [(slice(i, i + 4), slice(j, j + 4)) for i in (0, 4) for j in (0, 4)]
+
+    def find_tile(image, tile):
+        """Return the number of the place in the image where the tile comes from."""
+        (number,) = (
+            number
+            for number, place in enumerate(places)
+            if abs(image[place] / 255 - tile).max() < 1e-6
+        )
+        return number
+
     tiles = [
-        [
-            next(
-                k
-                for k, p in enumerate(places)
-                if abs(image[p] / 255 - one[q]).max() < 1e-6
-            )
-            for q in places
-        ]
-        for image, one in zip(IMAGES, found, strict=True)
+        [find_tile(image, stimulus[place]) for place in places]
+        for image, stimulus in zip(IMAGES, stimuli, strict=True)
     ]
     assert tiles == [[3, 0, 2, 1], [3, 1, 2, 0], [2, 1, 0, 3]]
 
@@ -56,7 +60,7 @@ INSIDE = dict(area="uniform", placement="restricted")
 
 @pytest.mark.slow
 @cases.each(
-    ("name", "condition", "options", "kept"),
+    ("name", "condition", "options", "expected"),
     [
         (
             "cut_occlusion",
@@ -84,12 +88,12 @@ INSIDE = dict(area="uniform", placement="restricted")
         ),
     ],
 )
-def test_what_is_hidden(name, condition, options, kept):
-    assert hidden(name, condition, **options) == kept
+def test_hidden_pixels_are_the_stored_ones(name, condition, options, expected):
+    assert pack_hidden(name, condition, **options) == expected
 
 
 @cases.each(
-    ("condition", "kept"),
+    ("condition", "expected"),
     [
         ("mixup", [129.365, 122.073, 122.622]),
         ("cutmix", [129.365, 122.073, 123.005]),
@@ -97,8 +101,8 @@ def test_what_is_hidden(name, condition, options, kept):
         ("fmix by share", [123.313, 122.073, 122.260]),
     ],
 )
-def test_mixed_images(condition, kept):
-    """The mean of each, in 1/255; the second has met itself."""
-    others = probe.Partners("itself", "kept", lambda: IMAGES)
-    found = 255 * shown("mixing", condition, others=others).mean((1, 2, 3))
-    np.testing.assert_allclose(found, kept, atol=0.01)
+def test_mixed_images_have_their_stored_means(condition, expected):
+    """The means of images, in 1/255; the second image is mixed with itself."""
+    partners = probe.Partners("itself", "kept", lambda: IMAGES)
+    means = 255 * show_stimuli("mixing", condition, others=partners).mean((1, 2, 3))
+    np.testing.assert_allclose(means, expected, atol=0.01)
