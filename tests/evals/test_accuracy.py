@@ -1,3 +1,5 @@
+"""Accuracy, also with several accepted classes per image, and stored decisions."""
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,8 @@ def test_accuracy_is_counts():
     assert number.value == 2 / 3
 
 
-def real(prediction, *accepted):
-    columns = {f"accepted_{i}": np.array(one) for i, one in enumerate(accepted)}
+def real_accuracy(prediction, *accepted):
+    columns = {f"accepted_{i}": np.array(classes) for i, classes in enumerate(accepted)}
     columns["label"] = np.zeros(len(prediction), int)
     return evals.MEASURES["real_accuracy"](
         evals.Decisions(np.array(prediction), columns)
@@ -21,8 +23,8 @@ def real(prediction, *accepted):
 
 
 def test_right_is_any_accepted_class_and_none_is_left_out():
-    # Sets {1}, {0, 2}, {0, 2}, {}, {3, 1, 0}; right: yes, yes, no, -, yes.
-    (number,) = real(
+    # Accepted: {1}, {0, 2}, {0, 2}, {}, {3, 1, 0}; right: yes, yes, no, -, yes.
+    (number,) = real_accuracy(
         [1, 2, 1, 0, 0], [1, 0, 0, -1, 3], [-1, 2, 2, -1, 1], [-1] * 4 + [0]
     )
     assert number.metric == "real_accuracy"
@@ -31,8 +33,8 @@ def test_right_is_any_accepted_class_and_none_is_left_out():
 
 
 def test_no_answer_is_none_of_the_accepted_classes():
-    """-1 stands for no answer, and for an image with fewer classes than the most."""
-    (number,) = real([-1, -1, -1, 2], [1, 0, -1, 2], [-1, 2, -1, -1])
+    """-1 means no answer, and fills the columns of images with fewer accepted classes."""
+    (number,) = real_accuracy([-1, -1, -1, 2], [1, 0, -1, 2], [-1, 2, -1, -1])
     assert (number.count, number.n) == (1, 3)
 
 
@@ -41,20 +43,20 @@ def test_one_accepted_class_each_is_accuracy():
     label, prediction = rng.integers(0, 4, (2, 500))
     columns = {"label": label, "accepted_0": label}
     decided = evals.Decisions(prediction, columns)
-    (one,), (other,) = (
+    (plain,), (real,) = (
         evals.MEASURES[name](decided) for name in ("accuracy", "real_accuracy")
     )
-    assert one[1:] == other[1:]
+    assert plain[1:] == real[1:]
 
 
 def test_no_accepted_class_at_all_is_recorded_as_null():
-    (number,) = real([0, 1], [-1, -1])
+    (number,) = real_accuracy([0, 1], [-1, -1])
     assert (number.value, number.count, number.n) == (None, 0, 0)
 
 
 def test_a_set_without_accepted_classes_is_refused():
     with pytest.raises(ValueError, match="columns accepted_0, .* got label; open"):
-        real([0, 1])
+        real_accuracy([0, 1])
 
 
 def test_accepted_classes_go_through_parquet(tmp_path):
@@ -62,10 +64,10 @@ def test_accepted_classes_go_through_parquet(tmp_path):
     columns["accepted_10"] = np.array([-1, 0])
     decided = evals.Decisions(np.array([0, 0]), columns)
     decisions.write(tmp_path / "10.parquet", {0: decided})
-    back = decisions.read(tmp_path / "10.parquet")[0]
+    decided_read = decisions.read(tmp_path / "10.parquet")[0]
     measure = evals.MEASURES["real_accuracy"]
-    assert measure(back) == measure(decided)
-    assert measure(back)[0][1:4] == (0.5, 1, 2)
+    assert measure(decided_read) == measure(decided)
+    assert measure(decided_read)[0][1:4] == (0.5, 1, 2)
 
 
 def test_columns_of_another_length_are_refused():
@@ -79,12 +81,14 @@ def test_decisions_go_through_parquet(tmp_path):
         seed: evals.Decisions(np.array([seed, 2, 3]), columns) for seed in (0, 5)
     }
     decisions.write(tmp_path / "edge" / "10.parquet", by_seed)
-    back = decisions.read(tmp_path / "edge" / "10.parquet")
-    assert back.keys() == by_seed.keys()
+    decisions_read = decisions.read(tmp_path / "edge" / "10.parquet")
+    assert decisions_read.keys() == by_seed.keys()
     for seed, decided in by_seed.items():
-        np.testing.assert_array_equal(back[seed].prediction, decided.prediction)
+        np.testing.assert_array_equal(
+            decisions_read[seed].prediction, decided.prediction
+        )
         for name, column in columns.items():
-            np.testing.assert_array_equal(back[seed].columns[name], column)
+            np.testing.assert_array_equal(decisions_read[seed].columns[name], column)
 
 
 def test_an_undefined_number_has_no_interval():

@@ -1,4 +1,4 @@
-"""Decisions: what counts as right."""
+"""Decisions and their correctness."""
 
 import numpy as np
 
@@ -6,6 +6,7 @@ from jbias.evals import decisions
 
 
 def test_no_answer_to_an_image_without_a_label_is_not_right():
-    """-1 is no answer, and no label."""
-    found = decisions.Decisions(np.array([0, -1, -1]), {"label": np.array([0, -1, 1])})
-    assert found.right.tolist() == [True, False, False]
+    """-1 means no answer, or no label."""
+    label = np.array([0, -1, 1])
+    decided = decisions.Decisions(np.array([0, -1, -1]), {"label": label})
+    assert decided.right.tolist() == [True, False, False]

@@ -270,7 +270,7 @@ def test_means_over_sets():
 
 
 def test_sets_and_their_excluded_conditions():
-    """Of 17 sets, 12 are parametric and have some conditions that do not count."""
+    """Twelve of 17 sets are parametric and have some conditions that do not count."""
     assert len(set(human.SETS)) == 17 and len(human.EXCLUDED) == 12
     for name, excluded in human.EXCLUDED.items():
         conditions = human.geirhos.CONDITIONS[name]

@@ -74,7 +74,7 @@ def test_an_image_is_found_by_every_spelling_of_its_path(name, image):
         "/",
     ],
 )
-def test_a_name_that_ends_alike_means_no_image(name):
+def test_a_name_that_only_ends_as_an_images_name_means_no_image(name):
     assert find(name) == []
 
 
@@ -84,22 +84,22 @@ def test_a_name_without_a_folder_may_mean_two_images():
     assert find("cat/1.PNG", ("cat/1.jpg", "cat/1.png")) == ["cat/1.png"]
 
 
-def test_the_exact_path_goes_first():
+def test_an_exact_path_takes_precedence():
     names = ("cat/1.jpg", "./cat/1.jpg", "cat/1.JPG", "test/cat/1.jpg", "cat%2F1.jpg")
     for name in names:
         assert find(name, names) == [name]
 
 
 def test_other_spellings_are_listed_once_an_exact_name_fails(monkeypatch):
-    """A set may have millions of images, and a table most often names them exactly."""
+    """A set may have millions of images, and most tables name them exactly."""
     listed = []
     index = image_names._index
 
-    def spied(names, form):
+    def note_form(names, form):
         listed.append(form)
         return index(names, form)
 
-    monkeypatch.setattr(image_names, "_index", spied)
+    monkeypatch.setattr(image_names, "_index", note_form)
     images = image_names.ImageNames(NAMES, FOLDERS)
     assert [images.find(name) for name in NAMES] == [[i] for i in range(len(NAMES))]
     assert listed == [image_names._exact]
@@ -123,10 +123,10 @@ STIMULI = ("cat/cat7-elephant1.png", "dog/dog2-car1.png", "dog/cat7-elephant1.pn
         ("0417_s5n_s01_0_bird_00_dog2-car1.png", []),
         ("0417_s5n_s01_0_cow_00_dog2-car1.png", []),
         ("x_dog2-car1.png", []),
-        ("dog2-car1.png", []),  # Other ways to say it are those of all sets.
+        ("dog2-car1.png", []),  # ImageNames finds names without these fields.
     ],
 )
-def test_published_names_of_cue_conflicts_say_the_shape_too(name, places):
+def test_published_names_of_cue_conflicts_include_the_shape(name, places):
     assert image_names.PublishedNames(STIMULI).find(name) == places
 
 
@@ -147,7 +147,9 @@ TRIALS = (
         ("n03041632_7380.png", []),
     ],
 )
-def test_published_names_of_distorted_photos_say_experiment_and_condition(name, places):
+def test_published_names_of_distorted_photos_include_experiment_and_condition(
+    name, places
+):
     conditions = geirhos.CONDITIONS["contrast"]
     assert image_names.PublishedNames(TRIALS, conditions).find(name) == places
 
@@ -167,20 +169,20 @@ PHOTOS = ("cat/1.jpg", "dog/1.jpg", "owl/art_0.jpg", "owl/cartoon_0.jpg")
 
 @pytest.fixture
 def load(tmp_path):
-    """load(names) is what decisions say of each image, by these names: the right class."""
+    """load(names) returns the decisions read from a table that has these image names."""
     for name in PHOTOS:
         path = tmp_path / "photos/test" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(path)
     (tmp_path / "s.py").write_text(f"ROOT = {str(tmp_path / 'photos')!r}{SUITE}")
     config = jc.load(f"{tmp_path}/s.py", (), flag="suite")
-    asked = suites.open_suite(config, print)
+    suite = suites.open_suite(config, print)
 
     def read(names):
         rows = [f"{x},{y.split('/')[0]}" for x, y in zip(names, PHOTOS, strict=True)]
         table = tmp_path / "test_mine.csv"
         table.write_text("\n".join(["imagename,object_response", *rows]))
-        (network,) = decision_tables.load(str(table), asked, decision_tables.COLUMNS)
+        (network,) = decision_tables.load(str(table), suite, decision_tables.COLUMNS)
         return network.decided["test", ""].tolist()
 
     return read
@@ -207,14 +209,14 @@ def test_a_response_is_a_class_with_accents_composed_or_not(tmp_path):
         Image.new("RGB", (8, 8)).save(tmp_path / f"photos/test/{folder}/{folder}.png")
     (tmp_path / "s.py").write_text(f"ROOT = {str(tmp_path / 'photos')!r}{SUITE}")
     config = jc.load(f"{tmp_path}/s.py", (), flag="suite")
-    asked = suites.open_suite(config, print)
+    suite = suites.open_suite(config, print)
     table = tmp_path / "test_mine.csv"
     for form in ("NFC", "NFD"):
-        said = unicodedata.normalize(form, name)
-        rows = [f"{said}/{said}.png,{said}", f"tea/tea.png,{said}"]
+        response = unicodedata.normalize(form, name)
+        rows = [f"{response}/{response}.png,{response}", f"tea/tea.png,{response}"]
         text = "\n".join(["imagename,object_response", *rows])
         table.write_text(text, encoding="utf-8")
-        (network,) = decision_tables.load(str(table), asked, decision_tables.COLUMNS)
+        (network,) = decision_tables.load(str(table), suite, decision_tables.COLUMNS)
         assert network.decided["test", ""].tolist() == [0, 0]
 
 
@@ -238,6 +240,6 @@ def test_a_response_is_a_class_with_accents_composed_or_not(tmp_path):
     ],
 )
 def test_names_of_no_image_or_of_two_are_refused(names, message, load):
-    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+    with pytest.raises(ValueError, match=re.escape(message)) as error_info:
         load(names)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error_info.value)

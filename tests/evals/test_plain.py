@@ -1,4 +1,4 @@
-"""A set as it is: whatever fits it is counted, under each rule."""
+"""The plain probe: measures of unchanged images under each decision rule."""
 
 import types
 
@@ -15,12 +15,12 @@ def test_conditions_of_a_measure_stay_beside_the_rule(monkeypatch):
         n = len(decided.prediction)
         return [evals.Number("share", 0.5, None, n, c) for c in ("", "other 3")]
 
-    known = types.MappingProxyType({**evals.MEASURES, "halves": halves})
-    monkeypatch.setattr(evals, "MEASURES", known)
-    one = evals.Decisions(np.zeros(4, int), {"label": np.zeros(4, int)})
-    made = probe_registry.make_plain(measures=("accuracy", "halves"))
-    told = made.numbers({"": one, "mean_logit": one})
-    assert [(number.metric, number.condition) for number in told] == [
+    measures = types.MappingProxyType({**evals.MEASURES, "halves": halves})
+    monkeypatch.setattr(evals, "MEASURES", measures)
+    decided = evals.Decisions(np.zeros(4, int), {"label": np.zeros(4, int)})
+    plain_probe = probe_registry.make_plain(measures=("accuracy", "halves"))
+    numbers = plain_probe.numbers({"": decided, "mean_logit": decided})
+    assert [(number.metric, number.condition) for number in numbers] == [
         ("accuracy", ""),
         ("share", ""),
         ("share", "other 3"),

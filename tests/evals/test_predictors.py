@@ -559,7 +559,7 @@ def f(images):
 
 @cases.each("end", ["sys.exit(0)", "raise SystemExit", "exit()"])
 def test_a_function_that_exits_is_an_error(suite, tmp_path, capsys, end):
-    """So is a file that exits when it is imported, and a suite that exits."""
+    """A file that exits when it is imported is an error, too, and a suite that exits."""
     body = ENDING.format(end=end)
     (tmp_path / "inside.py").write_text(body)
     (tmp_path / "atop.py").write_text(f"{body}f(0)\n")

@@ -8,7 +8,7 @@ from tests import cases
 
 
 @cases.each(
-    ("shown", "numbers", "said"),
+    ("probe_name", "numbers", "summary"),
     [
         (
             "decoding",
@@ -65,12 +65,12 @@ from tests import cases
         ("plain", [Number("accuracy", 0.5, 1, 2)], "accuracy 0.5"),
     ],
 )
-def test_words(shown, numbers, said):
-    assert probe_registry.summarize(shown, numbers) == said
+def test_summaries_have_the_main_numbers(probe_name, numbers, summary):
+    assert probe_registry.summarize(probe_name, numbers) == summary
 
 
-def test_of_a_critical_band_the_band_is_said():
-    right = decisions.Decisions(np.zeros(4, int), {"label": np.zeros(4, int)})
+def test_the_summary_of_a_critical_band_has_the_band():
+    all_right = decisions.Decisions(np.zeros(4, int), {"label": np.zeros(4, int)})
     names = [
         critical_band.condition_name(s, f) for s in (0, 0.02) for f in (2, 4, 8, 16)
     ]
@@ -79,8 +79,10 @@ def test_of_a_critical_band_the_band_is_said():
         for s in (0.04, 0.08, 0.16)
         for f in (2, 4, 8, 16)
     ]
-    found = critical_band.bvg_numbers(
-        dict.fromkeys(names, right), side=32, draws=2, seed=0, continuous=False
+    numbers = critical_band.bvg_numbers(
+        dict.fromkeys(names, all_right), side=32, draws=2, seed=0, continuous=False
     )
-    said = probe_registry.summarize("critical_band", found)
-    assert said == "bandwidth none, center frequency none, peak noise sensitivity none"
+    summary = probe_registry.summarize("critical_band", numbers)
+    assert (
+        summary == "bandwidth none, center frequency none, peak noise sensitivity none"
+    )

@@ -1,3 +1,5 @@
+"""The Laplacian pyramid: equal to plain loops, and to values of the authors' tool."""
+
 import numpy as np
 import pytest
 
@@ -24,9 +26,9 @@ def rms(x):
 
 
 def band(image, level):
-    """One level of the pyramid brought to full size."""
-    here, below = pyramid.there_and_back(image.shape[-1])[level : level + 2]
-    return here @ image @ here.T - below @ image @ below.T
+    """Return one level of the pyramid at full size."""
+    upper, lower = pyramid.there_and_back(image.shape[-1])[level : level + 2]
+    return upper @ image @ upper.T - lower @ image @ lower.T
 
 
 def bands(image):
@@ -35,7 +37,7 @@ def bands(image):
 
 
 def down(a):
-    """Return a halved image as in the text: mirror, correlate and drop, by rows, then columns."""
+    """Return a halved image by plain loops: mirror, correlate and drop every second sample."""
     for _ in range(2):
         padded = np.pad(a, ((0, 0), (2, 2)), mode="reflect")
         smooth = [np.correlate(row, pyramid.KERNEL, "valid") for row in padded]
@@ -44,7 +46,7 @@ def down(a):
 
 
 def up(a, side):
-    """Zeros between the samples, mirror and correlate, down columns, then along rows."""
+    """Return an image of the given side by plain loops: insert zeros, mirror and correlate."""
     for _ in range(2):
         spread = np.zeros((side, a.shape[1]))
         spread[::2] = a
@@ -59,36 +61,38 @@ def test_bands_are_those_of_the_pyramid(side):
     sizes, level_images = pyramid.sizes(side), [image]
     for _ in sizes[1:]:
         level_images.append(down(level_images[-1]))
-    for level, (size, here) in enumerate(zip(sizes, level_images)):
-        assert here.shape == (size, size)
+    for level, (size, expected) in enumerate(zip(sizes, level_images)):
+        assert expected.shape == (size, size)
         if level < len(sizes) - 1:
-            here = here - up(level_images[level + 1], size)
+            expected = expected - up(level_images[level + 1], size)
         for larger in reversed(sizes[:level]):
-            here = up(here, larger)
-        np.testing.assert_allclose(band(image, level), here, atol=1e-13)
+            expected = up(expected, larger)
+        np.testing.assert_allclose(band(image, level), expected, atol=1e-13)
 
 
 def test_an_impulse_spreads_as_published():
     image = np.zeros((224, 224))
     image[112, 112] = 1
-    found = bands(image)
-    np.testing.assert_allclose(rms(found), IMPULSE_RMS, rtol=5e-7)
-    np.testing.assert_allclose(found[:, 112, 112], IMPULSE_CENTRE, atol=6e-7)
-    np.testing.assert_allclose(found.sum(0), image, atol=1e-15)
+    impulse_bands = bands(image)
+    np.testing.assert_allclose(rms(impulse_bands), IMPULSE_RMS, rtol=5e-7)
+    np.testing.assert_allclose(impulse_bands[:, 112, 112], IMPULSE_CENTRE, atol=6e-7)
+    np.testing.assert_allclose(impulse_bands.sum(0), image, atol=1e-15)
 
 
 def test_two_waves_fall_into_bands_as_published():
     i, j = np.mgrid[:224, :224] / 224
-    found = bands(0.5 * np.sin(2 * np.pi * 7 * j) + 0.25 * np.cos(2 * np.pi * 40 * i))
-    np.testing.assert_allclose(rms(found), WAVES_RMS, atol=6e-7)
+    wave_bands = bands(
+        0.5 * np.sin(2 * np.pi * 7 * j) + 0.25 * np.cos(2 * np.pi * 40 * i)
+    )
+    np.testing.assert_allclose(rms(wave_bands), WAVES_RMS, atol=6e-7)
 
 
-def test_white_noise_is_as_loud_in_each_band_as_published():
-    each = rms(bands(np.random.default_rng(0).standard_normal((20, 224, 224))))
-    # The published are means of 40 draws.
-    error = each.std(1) * np.sqrt(1 / 20 + 1 / 40)
-    assert (abs(each.mean(1) - NOISE_RMS) < 4 * error + 5e-5).all()
-    assert (error[:4] < 0.02 * each.mean(1)[:4]).all()
+def test_white_noise_has_the_published_rms_in_each_band():
+    band_rms = rms(bands(np.random.default_rng(0).standard_normal((20, 224, 224))))
+    # The published values are means of 40 draws.
+    error = band_rms.std(1) * np.sqrt(1 / 20 + 1 / 40)
+    assert (abs(band_rms.mean(1) - NOISE_RMS) < 4 * error + 5e-5).all()
+    assert (error[:4] < 0.02 * band_rms.mean(1)[:4]).all()
 
 
 def test_levels_halve_the_side_until_four():
@@ -98,18 +102,18 @@ def test_levels_halve_the_side_until_four():
     assert pyramid.sizes(28) == (28, 14, 7, 4)
 
 
-def test_centroid_is_where_the_noise_is():
+def test_the_centroid_is_the_mean_frequency_of_noise_in_the_band():
     noise = np.random.default_rng(1).standard_normal((400, 32, 32))
     frequency = np.fft.fftfreq(32, 1 / 32)
     radius = np.hypot(frequency[:, None], frequency)
-    for level, one in enumerate(bands(noise)):
-        power = (abs(np.fft.fft2(one)) ** 2).mean(0)
+    for level, noise_band in enumerate(bands(noise)):
+        power = (abs(np.fft.fft2(noise_band)) ** 2).mean(0)
         expected = (radius * power).sum() / power.sum()
         assert pyramid.centroid(32, level) == pytest.approx(expected, rel=0.02)
 
 
-def test_bands_lie_where_measured():
-    """Half-power ranges by band at 224 pixels hold the centroid, or it lies above."""
+def test_centroids_are_within_the_half_power_range_of_their_band():
+    """The half-power ranges are those of 224 pixels."""
     lowest = [40, 14, 7, 4, 2, 0, 0]
     highest = [160, 36, 18, 10, 5, 3, 2]
     for level in range(7):

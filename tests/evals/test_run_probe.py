@@ -91,7 +91,7 @@ def test_stimuli_are_compiled_once_for_all_networks():
 
 @cases.each("cache_size", (0, 8 * 48 * 4, 2**20))
 def test_slow_stimuli_are_made_once_for_all_networks(cache_size):
-    """As many stimuli are cached as fit in the cache; answers do not change."""
+    """Stimuli are cached as far as they fit in the cache; answers do not change."""
     shades_made, store = [], inference.StimulusCache(cache_size)
 
     def keep(key, make):

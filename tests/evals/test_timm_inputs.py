@@ -7,7 +7,7 @@ from PIL import Image
 from jbias.data import decoding
 from jbias.evals import model_inputs, predictors, preprocessing
 
-# Each with another crop, interpolation, mean, deviation, crop mode or size.
+# They differ in crop, interpolation, mean, deviation, crop mode or size.
 ARCHITECTURES = (
     "resnet50.a1_in1k",
     "resnet18.tv_in1k",
@@ -36,10 +36,10 @@ def _largest_difference(config, paths) -> float:
 
     resolved = timm.data.resolve_data_config(pretrained_cfg=config)
     transform = timm.data.create_transform(**resolved, is_training=False)
-    said = preprocessing.parse(config, "pretrained_cfg")
-    inputs = model_inputs.choose(said, size=None, default=224)
+    description = preprocessing.parse(config, "pretrained_cfg")
+    inputs = model_inputs.choose(description, size=None, default=224)
     prepare = decoding.preprocess(inputs.size, **inputs.options)
-    network = predictors.Predictor(lambda images: images, preprocess=said)
+    network = predictors.Predictor(lambda images: images, preprocess=description)
     mean, std = (np.float32(network.resolve().values[key]) for key in ("mean", "std"))
     differences = []
     for path in paths:
@@ -62,24 +62,24 @@ def test_inputs_equal_timms_transform(unpacked, name, mode):
     if mode:
         config["crop_mode"] = mode
     difference = _largest_difference(config, paths)
-    told = ("input_size", "crop_pct", "interpolation", "crop_mode", "mean", "std")
-    print(name, mode, difference, {key: config.get(key) for key in told})
+    keys = ("input_size", "crop_pct", "interpolation", "crop_mode", "mean", "std")
+    print(name, mode, difference, {key: config.get(key) for key in keys})
     assert difference < 1e-6
 
 
 def test_a_crop_fraction_keeps_its_meaning_at_another_size():
-    said = preprocessing.parse({"input_size": (3, 224, 224), "crop_pct": 0.95})
-    own = model_inputs.choose(said, size=None, default=32)
-    larger = model_inputs.choose(said, size=288, default=32)
-    assert (own.size, own.options) == (224, {"resize": 235})
+    description = preprocessing.parse({"input_size": (3, 224, 224), "crop_pct": 0.95})
+    at_own_size = model_inputs.choose(description, size=None, default=32)
+    larger = model_inputs.choose(description, size=288, default=32)
+    assert (at_own_size.size, at_own_size.options) == (224, {"resize": 235})
     assert (larger.size, larger.options) == (288, {"resize": 303})
 
 
 def test_stimuli_of_one_size_are_shown_whole_and_photographs_cropped():
-    said = preprocessing.parse(
+    description = preprocessing.parse(
         {"input_size": (3, 224, 224), "crop_pct": 0.9, "interpolation": "bicubic"}
     )
-    inputs = model_inputs.choose(said, size=None, default=32)
+    inputs = model_inputs.choose(description, size=None, default=32)
     sets = {
         "cue-conflict": {"data": "geirhos", "split": "cue-conflict", "root": "a"},
         "photos": {"data": "folder", "split": "test", "root": "b"},
@@ -99,6 +99,8 @@ def test_stimuli_of_one_size_are_shown_whole_and_photographs_cropped():
 
 
 def test_an_unknown_interpolation_is_refused_by_name():
-    said = preprocessing.parse({"input_size": (3, 8, 8), "interpolation": "cubic"})
+    description = preprocessing.parse(
+        {"input_size": (3, 8, 8), "interpolation": "cubic"}
+    )
     with pytest.raises(ValueError, match="interpolation must be one of .*'cubic'"):
-        model_inputs.choose(said, size=None, default=8)
+        model_inputs.choose(description, size=None, default=8)

@@ -1,3 +1,5 @@
+"""Wilson's interval equals scipy's."""
+
 import pytest
 import scipy.stats
 
@@ -10,12 +12,12 @@ from tests import cases
 def test_wilson_is_scipys(count, n, confidence):
     test = scipy.stats.binomtest(count, n)
     expected = test.proportion_ci(confidence, method="wilson")
-    found = decisions.wilson_interval(count, n, confidence=confidence)
-    assert found == pytest.approx([*expected], abs=1e-12)
-    assert 0 <= found[0] <= count / n <= found[1] <= 1
+    interval = decisions.wilson_interval(count, n, confidence=confidence)
+    assert interval == pytest.approx([*expected], abs=1e-12)
+    assert 0 <= interval[0] <= count / n <= interval[1] <= 1
 
 
-def test_wilson_of_nothing_and_of_too_many():
+def test_the_interval_of_no_images_is_0_to_1_and_larger_counts_are_refused():
     assert decisions.wilson_interval(0, 0) == (0, 1)
     with pytest.raises(ValueError, match="count must be in 0 ... 3, got 4"):
         decisions.wilson_interval(4, 3)
