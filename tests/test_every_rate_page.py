@@ -207,7 +207,7 @@ def test_what_is_kept_of_the_reports_is_the_table_s():
     folder, values = RESULTS / "every-rate", shape_biases()
     page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     headline = (folder / "headline.md").read_text(encoding="utf-8")
-    assert headline in page
+    assert "(results/every-rate/headline.md)" in page
     labels = {"Gaussian noise": "ERM (gaussian_noise)"}
     labels = {name: labels.get(name, name) for name in METHODS}
     rates = json.loads((folder / "rates.json").read_text())
