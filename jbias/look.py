@@ -207,8 +207,8 @@ class NetworkDrawings(NamedTuple):
     """A network's part in the figures that networks share."""
 
     names: tuple[str, str]  # Short name, and the name with the run's folder.
-    saliency: Mapping[str, "image_sheets.Seen"]  # By set.
-    mean_saliency: Mapping[str, "image_sheets.Mean | None"]  # By set.
+    saliency: Mapping[str, "image_sheets.NetworkMaps"]  # By set.
+    mean_saliency: Mapping[str, "image_sheets.MeanMap | None"]  # By set.
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -350,7 +350,7 @@ def _saliency(
     title: str,
     dataset: str,
     prepared: "prepared_sets.PreparedSet",
-) -> tuple["image_sheets.Seen", "image_sheets.Mean | None"]:
+) -> tuple["image_sheets.NetworkMaps", "image_sheets.MeanMap | None"]:
     """Return the saliency maps of the drawn images, and the mean map of many or None.
 
     title: of the progress bar. prepared: the set for this network. Decisions follow the
@@ -370,7 +370,7 @@ def _saliency(
         bound, probe_registry.make_plain(), batches, {"": rule}
     )[""]
     predictions = answers["prediction"]
-    shown = image_sheets.Seen(
+    shown = image_sheets.NetworkMaps(
         maps,
         [tables.readable(subset.classes[label]) for label in predictions],
         answers["confidence"],
@@ -387,7 +387,7 @@ def _saliency(
             count += len(maps)
             num_empty += int((maps.max((1, 2)) == 0).sum())
             add(len(maps))
-    return shown, image_sheets.Mean(total / count, count, num_empty)
+    return shown, image_sheets.MeanMap(total / count, count, num_empty)
 
 
 def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
@@ -477,7 +477,7 @@ def _unchanged_sheet(
     if all(other == first for other in others):
         return image_sheets.draw(columns, first, title=title)
     notes = {
-        dataset: [image_sheets.Note((name,)) for name in row_names]
+        dataset: [image_sheets.PictureNote((name,)) for name in row_names]
         for dataset, row_names in names.items()
     }
     return image_sheets.draw(columns, notes=notes, title=title)

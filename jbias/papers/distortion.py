@@ -32,7 +32,7 @@ def _write_report(args: argparse.Namespace) -> list[str]:
     study, notes = distortion_study.read(args.measured)
     page = distortion_page.report(study, notes=notes, runs=args.runs)
     page = distortion_published.extended(page, study, printed, alpha=args.alpha)
-    caveats = distortion_page.particular(page, distortion_published.ALWAYS)
+    caveats = distortion_page.particular_caveats(page, distortion_published.ALWAYS)
     written = document.write(page, pathlib.Path(args.out), figures=args.figures)
     return [*page.answer, *caveats, written]
 

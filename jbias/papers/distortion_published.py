@@ -652,7 +652,7 @@ def extended(
         caveats.append(
             f"No measurements here for {names}; the last section has the commands."
         )
-    caveats += distortion_page.particular(page, distortion_page.ALWAYS)
+    caveats += distortion_page.particular_caveats(page, distortion_page.ALWAYS)
     caveats += [*claim_caveats(claims, alpha), *ALWAYS]
     new_texts = [
         ("tables", document.Text(list(notes_on_empty.values()))),

@@ -64,8 +64,9 @@ _CAPTIONS = {
     "together. D1 holds the largest cluster of each class. The paper prints no drops here; "
     f"theirs are computed from its numbers. {_MEANS}",
 }
-Cell, Cells, Draws = shift_runs.ShiftCell, shift_runs.ShiftCells, shift_drops.Draws
-CellsByNetwork = dict[str, dict[str, Cell]]  # By network, then by kind of shift.
+ShiftCell, ShiftCells = shift_runs.ShiftCell, shift_runs.ShiftCells
+Draws = shift_drops.Draws
+CellsByNetwork = dict[str, dict[str, ShiftCell]]  # By network, then by kind of shift.
 Row = tuple[str, ...]
 two_digits = tables.digits(2)
 _COLOUR = ("model", "train_colour", "train_size")
@@ -154,7 +155,7 @@ def printed_ranks(printed: Printed) -> Iterator[shift_drops.TableRow]:
         yield shift_drops.agreement(names, group["model"], drawn)
 
 
-def data_of(cell: Cell) -> str:
+def data_of(cell: ShiftCell) -> str:
     """Return the paper's name of a cell's data and labels; "" if the paper lacks them.
 
     For CelebA, the paper has gender by four colours of hair only.
@@ -166,12 +167,14 @@ def data_of(cell: Cell) -> str:
     return "" if name == "CelebA" and not has_paper_labels else name
 
 
-def _data_name(cell: Cell) -> str:
+def _data_name(cell: ShiftCell) -> str:
     """Return the paper's name of a cell's data set, for any labels; "" if it has none."""
     return DATA.get(cell.recipe.data.partition("/")[0], "")
 
 
-def make_tables(cells: Cells, printed: Printed, draws: Draws) -> list[tables.Table]:
+def make_tables(
+    cells: ShiftCells, printed: Printed, draws: Draws
+) -> list[tables.Table]:
     """Return the tables of the paper for which there are cells."""
     single = [cell for cell in cells if cell.single]
     clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.single)]
@@ -187,7 +190,7 @@ def make_tables(cells: Cells, printed: Printed, draws: Draws) -> list[tables.Tab
     return new_tables
 
 
-def _table1(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
+def _table1(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
     """Return Table 1, with the most extreme level of each kind of shift."""
     groups: dict[str, CellsByNetwork] = {}  # By training data.
     # Later cells, of more extreme levels, replace earlier cells.
@@ -263,7 +266,7 @@ def _table1_rows(
             yield model, "paper", _paper(theirs, [model])
 
 
-def _ours(cell: Cell, draws: Draws) -> Row:
+def _ours(cell: ShiftCell, draws: Draws) -> Row:
     """Return the texts of a cell's accuracies and drop."""
     drop = shift_drops.estimate(draws.draw(cell).percent)
     level = f" ({cell.level})" if cell.share < 1 else ""
@@ -274,7 +277,7 @@ def _ours(cell: Cell, draws: Draws) -> Row:
     )
 
 
-def _average(cells: Cells, draws: Draws) -> Row:
+def _average(cells: ShiftCells, draws: Draws) -> Row:
     """Return the texts of accuracies averaged over cells, and of the averages' drop."""
     drawn = [draws.draw(cell) for cell in cells]
     mean = shift_drops.DrawnAccuracies(
@@ -304,7 +307,7 @@ def _paper(
     return texts
 
 
-def _table2(cells: Cells, printed: Printed) -> tables.Table:
+def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
     """Return Table 2: rows by model, trained value and size, columns by tested value."""
     values = list(dict.fromkeys(name for cell in cells for name in _values(cell)))
     rows, data = [], []
@@ -358,13 +361,13 @@ def _table2(cells: Cells, printed: Printed) -> tables.Table:
     )
 
 
-def _values(cell: Cell) -> list[str]:
+def _values(cell: ShiftCell) -> list[str]:
     """Return the tested values of a cell, in the order of its data if known, else sorted."""
     tested = [cell.single, *cell.others]
     return [name for name in _all_values(cell) if name in tested] or sorted(tested)
 
 
-def _all_values(cell: Cell) -> list[str]:
+def _all_values(cell: ShiftCell) -> list[str]:
     """Return all values of a cell's attribute from the provenance; empty if unknown."""
     for run in cell.runs:
         for dataset in run.data.values():
@@ -377,7 +380,7 @@ def _all_values(cell: Cell) -> list[str]:
     return []
 
 
-def drops_of(cell: Cell) -> tuple[float, float]:
+def drops_of(cell: ShiftCell) -> tuple[float, float]:
     """Return the drop in %, and the drop as the paper computes it.
 
     The latter is NaN if the number of values is unknown.
@@ -393,7 +396,7 @@ def paper_compat(drop: float, values: int) -> float:
 
 
 def _printed_single(
-    cell: Cell, size: str, *, values: Sequence[str], printed: Printed
+    cell: ShiftCell, size: str, *, values: Sequence[str], printed: Printed
 ) -> list[str]:
     """Return the texts of the paper's row of the same model, colour and size.
 
@@ -412,7 +415,7 @@ def _printed_single(
     return [*map(two_digits, (*numbers, outside, float(drop), *paper_drop))]
 
 
-def _table3(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
+def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
     """Return Table 3: rows by cluster, D1 first, and the means over clusters."""
     cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.single[1:])))
     groups = itertools.groupby(cells, key=lambda x: _sort_key(x)[:2])
@@ -444,24 +447,24 @@ def _table3(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
     )
 
 
-def _sort_key(cell: Cell) -> tuple[str, str, int]:
+def _sort_key(cell: ShiftCell) -> tuple[str, str, int]:
     """Return training data, network and number of training images."""
     return _trained(cell), cell.recipe.network, cell.images
 
 
-def _trained(cell: Cell) -> str:
+def _trained(cell: ShiftCell) -> str:
     """Return the text of a cell's training: data, attribute and algorithm."""
     recipe = cell.recipe
     suffix = f" [{recipe.dealt}]" if recipe.dealt else ""
     return f"{recipe.data} by {cell.attribute}, {recipe.algorithm}{suffix}"
 
 
-def _seeds(cells: Iterable[Cell]) -> str:
+def _seeds(cells: Iterable[ShiftCell]) -> str:
     """Return the text of our rows' source, with the number of seeds."""
     return f"here, n={tables.span((len(cell.seeds) for cell in cells), '–')}"
 
 
-def _cell_numbers(cells: Iterable[Cell], draws: Draws) -> pd.DataFrame:
+def _cell_numbers(cells: Iterable[ShiftCell], draws: Draws) -> pd.DataFrame:
     """Return the numbers of cells in full precision, for the table's files."""
     rows = []
     for cell in cells:

@@ -788,8 +788,10 @@ def flips_figure(audited: Audited, name: str) -> plots.Figure:
         missed = f"{right} {row['disagrees_likelihood']:.2f}"
         pictures[column] = [agrees, disagrees]
         notes[column] = [
-            image_sheets.Note((row["agrees_value"], hit), right=True),
-            image_sheets.Note((row["disagrees_value"], missed, error), right=False),
+            image_sheets.PictureNote((row["agrees_value"], hit), is_correct=True),
+            image_sheets.PictureNote(
+                (row["disagrees_value"], missed, error), is_correct=False
+            ),
         ]
     title = f"{name} flips the answer"
     return image_sheets.draw(pictures, _ROWS, notes=notes, title=title, across=8)

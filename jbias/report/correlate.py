@@ -105,6 +105,7 @@ def _check(options: "relations.CorrelationOptions") -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = cli.Parser("report.correlate", __doc__)
     add = parser.add_argument
     add(

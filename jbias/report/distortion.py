@@ -35,7 +35,7 @@ def _write(args: argparse.Namespace) -> list[str]:
 
     study, notes = distortion_study.read(args.measured)
     page = distortion_page.report(study, notes=notes, runs=args.runs)
-    caveats = distortion_page.particular(page, distortion_page.ALWAYS)
+    caveats = distortion_page.particular_caveats(page, distortion_page.ALWAYS)
     written = document.write(page, pathlib.Path(args.out), figures=args.figures)
     return [*page.answer, *caveats, written]
 

@@ -32,54 +32,77 @@ SECTIONS = {
     "costs": "What it cost",
     "made": "What was measured",
 }
-ALWAYS = """\
-The DI index is above 0 by chance, and more so of few errors and few seeds: the class that \
-errors gather in is chosen by them. Rows "by chance" say how much.
-""".splitlines()
+# Caveats of every page.
+ALWAYS = [
+    (
+        "The DI index is above 0 by chance, the more so with few errors and few seeds, because "
+        'the preferred class is chosen by the errors themselves. Rows "by chance" give the '
+        "expected index without any preferred class."
+    )
+]
 _SPREAD = "Mean ± std (n - 1) over n seeds, and Student's interval of 95 % of the mean."
 _INDEX = (
-    "A DI index stands with the class that errors gather in. Its deviation leaves out that of "
-    "its weight, a mean over seeds. Its brackets are no interval but the middle 95 % of redraws "
-    "of five seeds or more, which hold the true index in 65 to 85 of 100 cases where one class "
-    "gathers, and in none where no class is preferred. By chance: each seed's errors dealt out "
-    "anew between plain and distorted images; it falls with n, so compare as many seeds."
+    "A DI index is given with the preferred class, whose share of the errors grows most. Its "
+    "standard deviation does not include the deviation of its weight, a mean over seeds. Its "
+    "brackets are not a confidence interval but the middle 95 % of redraws of five seeds or "
+    "more: these include the true index in 65 to 85 of 100 cases if one class is preferred, and "
+    "in none if no class is preferred. By chance: each seed's errors redistributed at random "
+    "between plain and distorted images; this falls with n, so compare equal numbers of seeds."
 )
 _ENERGY = "Device hours of a CPU are core hours; energy is an estimate, with the building's PUE."
 _COSTS = ["device_hours", "energy_kwh", "kg_co2e"]
 _VALUES = ["quantity", "source", "data", "training", "mean"]
 number = tables.digits(2)
-_HEADS = {"told": "known", "each": "seconds a network", "share_dominant": "class"}
-_HEADS |= {"share_low": "from", "share_high": "to"}
-for _name in ("share", "count", "digit", "photo"):
-    _HEADS |= {f"{_name}_mean": _name, f"{_name}_std": "±", f"{_name}_worst": "worst"}
-_HEADS |= {"iocclusion_std": "±", "std": "±"}
+_HEADS = {
+    "told": "known",
+    "each": "seconds per network",
+    "share_dominant": "class",
+    "share_low": "from",
+    "share_high": "to",
+    "share_mean": "share",
+    "share_std": "±",
+    "share_worst": "worst",
+    "count_mean": "count",
+    "count_std": "±",
+    "count_worst": "worst",
+    "digit_mean": "digit",
+    "digit_std": "±",
+    "photo_mean": "photo",
+    "photo_std": "±",
+    "iocclusion_std": "±",
+    "std": "±",
+}
 _CAVEATS = {
-    "single": "One seed alone has no deviation and no test: {}. Train more, such as with seeds=5 "
-    "after the colon of --config.",
-    "unlike": '{}: seeds are {}. The index of fewer is larger by chance: look at the row "by '
-    'chance".',
-    "one class": "{}: no index of {}, which decide nearly all plain images for one class.",
+    "single": "Groups with one seed have no standard deviation and no test: {}. Train more seeds, "
+    "such as with seeds=5 after the colon of --config.",
+    "unlike": "{}: numbers of seeds differ ({}). An index of fewer seeds is larger by chance: "
+    'compare with the row "by chance".',
+    "one class": "{}: no index for {}, with decisions for one class on nearly all plain images.",
 }
 _LEADS = ("Data", "training", "measure")
 _CAPTIONS = {
-    "values": "GST: accuracy in % on Geirhos' style transfer images by the label of the shape and "
-    "of the texture. CutOcclusion: accuracy in % where images of another set hide 30 %.",
+    "values": "GST: accuracy in % on Geirhos' style transfer images with the shape or the texture "
+    "as the label. CutOcclusion: accuracy in % with 30 % of the pixels hidden by images of another "
+    "set.",
     "indices": "The DI index in % under each distortion. Share: growth of a class's share of the "
-    "wrong predictions; count: of its number, by the images. Worst: every seed with its largest "
-    "growth. From, to: the middle 95 % of redraws. By chance: were no class preferred.",
-    "gaps": f"Where {float(study_lib.HIDDEN):.0%} of the pixels are hidden: accuracy in % "
+    "wrong predictions; count: growth of its number, divided by the number of images. Worst: each "
+    "seed with the class of its largest growth. From, to: the middle 95 % of redraws. By chance: "
+    "expected index if no class is preferred.",
+    "gaps": f"With {float(study_lib.HIDDEN):.0%} of the pixels hidden: accuracy in % "
     "on training and test images, their gap without hiding in points with its standard error, "
-    "and iOcclusion, what is left of that gap: the mean of the seeds' ratios, as in the paper, "
-    f"and (of means) the ratio of mean gaps. {study_lib.RULE} The CSV file has every "
+    "and iOcclusion, the remaining share of that gap: the mean of the seeds' ratios, as in the "
+    f"paper, and (of means) the ratio of mean gaps. {study_lib.RULE} The CSV file has every "
     "fraction.",
-    "digits": "Stacked images whose halves are of different classes: the share in % answered by "
-    "the digit and by the photograph, over n seeds. Lead: the second less the first, with "
-    "Student's interval of 95 %. A digit flips where basic networks answer it, and these the "
-    "photograph: yes where both intervals are beyond 0, no where one is on the other side.",
-    "training": f"What training the runs cost, by costs.json of each. {_ENERGY}",
-    "seconds": "How long each measure took, compiling included: seconds a network, and hours and "
-    f"cost of n networks. What was decided for another measure already is left out. {_ENERGY}",
-    "groups": "Networks by what they were trained with; accuracy in % on plain test images.",
+    "digits": "Stacked images whose halves are of different classes: share of decisions in % for "
+    "the digit and for the photograph, over n seeds. Lead: the share for the photograph minus the "
+    "share for the digit, with Student's interval of 95 %. A digit flips if basic networks decide "
+    "for the digit and the networks of the row for the photograph: yes if both intervals exclude "
+    "0, no if one interval is on the other side of 0.",
+    "training": f"Cost of training the runs, from the costs.json of each run. {_ENERGY}",
+    "seconds": "Duration of each measure, including compilation: seconds per network, and hours "
+    "and cost of n networks. Measures that reused the decisions of another one are left out. "
+    f"{_ENERGY}",
+    "groups": "Groups of networks by training; accuracy in % on plain test images.",
 }
 _COLUMNS = {
     "indices": "model data method training measure condition share_dominant n:d images:d "
@@ -106,43 +129,58 @@ class Layout(NamedTuple):
     rows: Sequence[tuple[tuple[str, ...], Sequence[NumberKey]]]
 
 
-def report(study: DistortionStudy, *, notes=(), runs=()) -> document.Report:
+def report(
+    study: DistortionStudy, *, notes: Sequence[str] = (), runs: Sequence[str] = ()
+) -> document.Report:
     """Return the page; its last caveats are `ALWAYS`.
 
-    notes: what else to know of the networks. runs: workdirs that trained them (paths or
-    globs), for what that cost.
+    notes: further caveats. runs: workdirs that trained the networks (paths or globs), for the
+    table of training costs.
     """
     hiding = study_lib.hiding(study.groups.values())
-    every = comparison(_every_value(study), study)
-    values = every.data if every else pd.DataFrame(columns=_VALUES, dtype=str)
-    placed = {"values": [every], "costs": [_training(study, runs), _seconds(study)]}
-    placed["detail"] = _indices(study), _table("gaps", hiding), _digits(study)
-    placed["made"] = _groups(study), network_sections.provenance_table(study.networks)
-    shown = [(name, one) for name in SECTIONS for one in placed.get(name, ())]
-    caveats = [*_caveats(study, values, hiding, notes), *ALWAYS]
+    value_table = comparison(value_layout(study), study)
+    values = pd.DataFrame(columns=_VALUES, dtype=str)
+    if value_table:
+        values = value_table.data
+    placed_tables = [
+        ("values", value_table),
+        ("detail", _indices(study)),
+        ("detail", _table("gaps", hiding)),
+        ("detail", _digits(study)),
+        ("costs", _training(study, runs)),
+        ("costs", _seconds(study)),
+        ("made", _groups(study)),
+        ("made", network_sections.provenance_table(study.networks)),
+    ]
+    caveats = [*_caveats(study, values=values, hiding=hiding, notes=notes), *ALWAYS]
     texts = [("caveats", document.Text(caveats))]
-    groups = {key: list(group.networks) for key, group in study.groups.items()}
-    facts = {"Networks": len(study.networks), "Methods": len(study.names("method"))}
-    facts["Data sets"] = len(study.names("data"))
+    seeds = {key: list(group.networks) for key, group in study.groups.items()}
     return document.Report(
         title="jbias data distortion",
         heading="What distortion does to analysis",
         subtitle="Interference, occlusion and mixed-sample training, jbias report",
         answer=_headline(values),
-        facts=facts | {"Seeds each": tables.span(map(len, groups.values()), "–")},
-        sections=document.sections(SECTIONS, figures(study, hiding), shown, texts),
+        facts={
+            "Networks": len(study.networks),
+            "Methods": len(study.names("method")),
+            "Data sets": len(study.names("data")),
+            "Seeds each": tables.span(map(len, seeds.values()), "–"),
+        },
+        sections=document.sections(
+            SECTIONS, figures(study, hiding), placed_tables, texts
+        ),
         results={
-            "groups": [key._asdict() | {"seeds": x} for key, x in groups.items()],
+            "groups": [key._asdict() | {"seeds": x} for key, x in seeds.items()],
             "caveats": caveats,
-            "iocclusion": study_lib.RULED,
-            "tables": {table.name: table.data for _, table in shown if table},
+            "iocclusion": study_lib.RULE_ENTRY,
+            "tables": {table.name: table.data for _, table in placed_tables if table},
         },
         source="The measures are those of Marcu and Prügel-Bennett, On the Effects of "
         "Artificial Data Modification, ICML 2022.",
     )
 
 
-def particular(page: document.Report, always: Sequence[str]) -> list[str]:
+def particular_caveats(page: document.Report, always: Sequence[str]) -> list[str]:
     """Return the caveats of a page that are not in `always`."""
     return [line for line in page.results["caveats"] if line not in always]
 
@@ -153,238 +191,324 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
         frame = frame.replace({"training": {"": None}})
     rows, data = frame, frame.dropna(axis=1, how="all")
     if "hidden" in frame:
-        at = float(study_lib.HIDDEN)
-        rows = frame[np.isclose(frame["hidden"].astype(float), at)]
-    shown = tables.columns(_COLUMNS[name], **_HEADS)
-    return tables.from_rows(name, _CAPTIONS[name], rows, shown, data=data)
+        hidden = frame["hidden"].astype(float)
+        rows = frame[np.isclose(hidden, float(study_lib.HIDDEN))]
+    columns = tables.columns(_COLUMNS[name], **_HEADS)
+    return tables.from_rows(name, _CAPTIONS[name], rows, columns, data=data)
 
 
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
     """Return the answer: highest and lowest method of the first quantity of two methods."""
-    whole = values[(values["training"] == "") & values["mean"].notna()]
-    for (quantity, *about), each in whole.groupby(_VALUES[:3], sort=False):
-        if len(each) > 1:
-            low, *_, high = each.sort_values("mean").itertuples()
+    plain = values[(values["training"] == "") & values["mean"].notna()]
+    for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):
+        if len(group) > 1:
+            low, *_, high = group.sort_values("mean").itertuples()
             return (
-                f"{QUANTITIES[quantity].title}, {' on '.join(about)}: of {len(each)} methods "
+                f"{QUANTITIES[quantity].title}, {source} on {data}: of {len(group)} methods "
                 f"{high.method} has the largest, {number(high.mean)}, and {low.method} the "
                 f"smallest, {number(low.mean)}."
             ), "Means over seeds; their order is not tested."
-    return "No two methods have a measure in common.", "Each is shown alone."
+    return (
+        "No measure is shared by two methods, so methods are not compared.",
+        "Every method is shown separately.",
+    )
 
 
-def _every_value(study: DistortionStudy) -> Layout:
+def value_layout(study: DistortionStudy) -> Layout:
+    """Return the layout of the table of all quantities, with a column per method."""
     methods, rows = study.names("method"), []
-    for x, training in dict.fromkeys((k.data, k.training) for k in study.groups):
-        for name, one in QUANTITIES.items():
-            cells = [NumberKey(name, x, method, training) for method in methods]
-            rows.append(((x, training or "–", one.title), cells))
-    return Layout("values", _CAPTIONS["values"], (*_LEADS, *methods), rows)
+    groups = dict.fromkeys((key.data, key.training) for key in study.groups)
+    for data, training in groups:
+        for name, quantity in QUANTITIES.items():
+            keys = [NumberKey(name, data, method, training) for method in methods]
+            rows.append(((data, training or "–", quantity.title), keys))
+    return Layout("values", _CAPTIONS["values"], head=(*_LEADS, *methods), rows=rows)
 
 
 def comparison(
-    layout: Layout, study: DistortionStudy, printed=None
+    layout: Layout,
+    study: DistortionStudy,
+    printed: Mapping[NumberKey, Mapping] | None = None,
 ) -> tables.Table | None:
     """Return a table of measured values, with published values below; None without values.
 
     printed: published mean, std and n, by key of the number.
     """
 
-    def row(source: str, cell: NumberKey) -> Mapping | None:
+    def value_row(source: str, key: NumberKey) -> Mapping | None:
         if source == "paper":
-            return (printed or {}).get(cell)
-        value = study.value(cell.quantity, cell.key(source))
+            return (printed or {}).get(key)
+        value = study.value(key.quantity, key.key(source))
         return value and value.row
 
     rows, data = [], []
-    for words, cells in layout.rows:
+    for texts, keys in layout.rows:
         for source in (*study.names("model"), "paper"):
-            found = [row(source, cell) for cell in cells]
-            known = [(cell, one) for cell, one in zip(cells, found, strict=True) if one]
-            data += [{"source": source, **x._asdict(), **one} for x, one in known]
-            ours = known if source != "paper" else ()
-            sizes = {one["n"] + one["left_out"] for _, one in ours}
-            named = source + (f", n={min(sizes)}" if len(sizes) == 1 else "")
+            values = [value_row(source, key) for key in keys]
+            known = [value for value in values if value]
+            for key, value in zip(keys, values, strict=True):
+                if value:
+                    data.append({"source": source, **key._asdict(), **value})
+            sizes = set()
+            if source != "paper":
+                sizes = {value["n"] + value["left_out"] for value in known}
+            source_text = source + (f", n={min(sizes)}" if len(sizes) == 1 else "")
             if known:
-                shown = (_shown(one, counted=len(sizes) > 1) for one in found)
-                rows.append((*words, named, *shown))
-            chances = [(one or {}).get("by_chance", math.nan) for one in found]
+                cells = [_value_text(value, with_n=len(sizes) > 1) for value in values]
+                rows.append((*texts, source_text, *cells))
+            chances = [(value or {}).get("by_chance", math.nan) for value in values]
             if not np.isnan(chances).all():
-                rows.append((*words, f"{named} by chance", *map(number, chances)))
+                cells = [number(chance) for chance in chances]
+                rows.append((*texts, f"{source_text} by chance", *cells))
     frame = pd.DataFrame(data)
     if "images" not in frame:
         return None
     images = tables.span(frame["images"].dropna().astype(int))
-    caption = f"{layout.caption} {_SPREAD} Networks here were shown {images} images"
-    caption += " each."
+    caption = f"{layout.caption} {_SPREAD} Measured networks: {images} images each."
     for name, text in {"di_": _INDEX, "iocclusion": study_lib.RULE}.items():
         if frame["quantity"].str.startswith(name).any():
             caption += f" {text}"
     frame = frame.astype(dict.fromkeys(("n", "left_out", "images"), "Int64"))
-    texts = len(layout.rows[0][0])
-    head = (*layout.head[:texts], "networks", *layout.head[texts:])
-    return tables.Table(layout.name, caption, head, tuple(rows), frame, texts=texts + 1)
+    num_texts = len(layout.rows[0][0])
+    return tables.Table(
+        layout.name,
+        caption,
+        head=(*layout.head[:num_texts], "networks", *layout.head[num_texts:]),
+        rows=tuple(rows),
+        data=frame,
+        texts=num_texts + 1,
+    )
 
 
-def _shown(one: Mapping | None, *, counted: bool) -> str:
-    """Return a mean as text, with its spread, the number of seeds if `counted`, and a class."""
-    if one is None:
+def _value_text(value: Mapping | None, *, with_n: bool) -> str:
+    """Return a mean as text, with its spread and class; a dash for None.
+
+    with_n: True to add the number of seeds. It is always added if seeds are left out.
+    """
+    if value is None:
         return "–"
-    lost, low = one.get("left_out", 0), one.get("low", math.nan)
-    parts = [number(one["mean"])]
-    parts += [] if math.isnan(one["std"]) else [f"± {number(one['std'])}"]
-    parts += [] if math.isnan(low) else [f"[{number(low)}, {number(one['high'])}]"]
-    if lost or counted:
-        whole = f" of {one['n'] + lost}" if lost else ""
-        parts.append(f"(n = {one['n']}{whole})")
-    return " ".join(filter(None, [*parts, one.get("dominant")]))
+    num_left_out, low = value.get("left_out", 0), value.get("low", math.nan)
+    texts = [number(value["mean"])]
+    if not math.isnan(value["std"]):
+        texts.append(f"± {number(value['std'])}")
+    if not math.isnan(low):
+        texts.append(f"[{number(low)}, {number(value['high'])}]")
+    if num_left_out or with_n:
+        total = f" of {value['n'] + num_left_out}" if num_left_out else ""
+        texts.append(f"(n = {value['n']}{total})")
+    return " ".join(filter(None, [*texts, value.get("dominant")]))
 
 
 def _groups(study: DistortionStudy) -> tables.Table | None:
+    """Return the table of groups: seeds, accuracy and workdirs."""
     rows = []
     for key, group in study.groups.items():
-        found = study.value("accuracy", key)
-        row = {**key._asdict(), "seeds": ", ".join(map(str, group.networks))}
-        row |= {"n": len(group.networks), "images": found and found.images}
-        row |= {"accuracy": found and found.mean, "std": found and found.std}
-        folders = (str(one.workdir) for one in group.networks.values())
-        rows.append(row | {"workdirs": " ".join(folders)})
+        accuracy = study.value("accuracy", key)
+        folders = [str(network.workdir) for network in group.networks.values()]
+        rows.append(
+            {
+                **key._asdict(),
+                "seeds": ", ".join(map(str, group.networks)),
+                "n": len(group.networks),
+                "images": accuracy and accuracy.images,
+                "accuracy": accuracy and accuracy.mean,
+                "std": accuracy and accuracy.std,
+                "workdirs": " ".join(folders),
+            }
+        )
     return _table("groups", pd.DataFrame(rows))
 
 
 def _indices(study: DistortionStudy) -> tables.Table | None:
     """Return the table of both variants of the index, and the worst case, by distortion."""
     rows = []
-    for key, place, condition in dict.fromkeys(_conditions(study)):
-        group, at = study.groups[key], (place, condition)
-        ways = interference.VARIANTS
-        both = {x: study_lib.index(group, *at, variant=x) for x in ways}
-        if share := both["share"]:
-            row = {**key._asdict(), "measure": "@".join(place), "condition": condition}
-            row |= dict(n=share.n, by_chance=share.by_chance, images=share.images)
-            for variant, one in both.items():
-                for name in ("mean", "std", "low", "high", "worst"):
-                    row[f"{variant}_{name}"] = getattr(one, name)
-                row[f"{variant}_dominant"] = one.dominant or "none"
-            rows.append(row)
+    for key, measurement, condition in dict.fromkeys(_conditions(study)):
+        group = study.groups[key]
+        indices = {
+            variant: study_lib.index(group, measurement, condition, variant=variant)
+            for variant in interference.VARIANTS
+        }
+        share = indices["share"]
+        if not share:
+            continue
+        row = {
+            **key._asdict(),
+            "measure": "@".join(measurement),
+            "condition": condition,
+            "n": share.n,
+            "by_chance": share.by_chance,
+            "images": share.images,
+        }
+        for variant, values in indices.items():
+            row[f"{variant}_mean"] = values.mean
+            row[f"{variant}_std"] = values.std
+            row[f"{variant}_low"] = values.low
+            row[f"{variant}_high"] = values.high
+            row[f"{variant}_worst"] = values.worst
+            row[f"{variant}_dominant"] = values.dominant or "none"
+        rows.append(row)
     return _table("indices", pd.DataFrame(rows))
 
 
-def _conditions(study: DistortionStudy) -> Iterator[tuple[Key, tuple, str]]:
-    """Yield distortions whose decisions may be stored; of curves only the share `HIDDEN`."""
-    for key, one, place in study.measures:
-        probe = one.measures[place]["measure"]["probe"]
-        for name in dict.fromkeys(found.condition for found in one.numbers[place]):
-            part = probe == "occlusion" and name.endswith(f" {study_lib.HIDDEN}")
-            whole = probe in ("grid_shuffle", "cut_occlusion") and name
-            if place[1] != "train" and (part or whole):
-                yield key, place, name
+def _conditions(
+    study: DistortionStudy,
+) -> Iterator[tuple[Key, study_lib.Measurement, str]]:
+    """Yield group, measurement and condition of distortions whose decisions may be stored.
+
+    Of occlusion, only conditions with the share `HIDDEN` of hidden pixels.
+    """
+    for key, network, measurement in study.measures:
+        if measurement.dataset == "train":
+            continue
+        probe = network.measures[measurement]["measure"]["probe"]
+        numbers = network.numbers[measurement]
+        for condition in dict.fromkeys(number.condition for number in numbers):
+            is_distorted = probe in ("grid_shuffle", "cut_occlusion") and condition
+            if probe == "occlusion":
+                is_distorted = condition.endswith(f" {study_lib.HIDDEN}")
+            if is_distorted:
+                yield key, measurement, condition
 
 
 def _digits(study: DistortionStudy) -> tables.Table | None:
     """Return the table of answers for the digit and for the photograph, by digit."""
     rows, basic = [], {}
     for key, group in study.groups.items():
-        for digit, shares in followed(group).items():
-            own, photo = (study_lib.summarise((), each) for each in shares.T)
-            lead = shares[:, 1] - shares[:, 0]
-            lead = study_lib.summarise((), lead, within=(-100, 100))
-            row = {"model": key.model, "digit": digit, "method": key.method, "n": own.n}
-            row |= {"digit_mean": own.mean, "digit_std": own.std}
-            row |= {"photo_mean": photo.mean, "photo_std": photo.std}
-            row |= {"lead": lead.mean, "lead_low": lead.low, "lead_high": lead.high}
-            whose = key._replace(method="basic"), digit
-            if key.method == "basic":  # The first of its model and data.
-                basic[whose] = photo.mean, lead
-            elif whose in basic:
-                before, led = basic[whose]
-                row |= {"change": photo.mean - before, "flips": flips(led, lead)}
+        for digit, shares in digit_shares(group).items():
+            digit_share = study_lib.summarise((), shares[:, 0])
+            photo_share = study_lib.summarise((), shares[:, 1])
+            leads = shares[:, 1] - shares[:, 0]
+            lead = study_lib.summarise((), leads, within=(-100, 100))
+            row = {
+                "model": key.model,
+                "digit": digit,
+                "method": key.method,
+                "n": digit_share.n,
+                "digit_mean": digit_share.mean,
+                "digit_std": digit_share.std,
+                "photo_mean": photo_share.mean,
+                "photo_std": photo_share.std,
+                "lead": lead.mean,
+                "lead_low": lead.low,
+                "lead_high": lead.high,
+            }
+            basic_key = key._replace(method="basic"), digit
+            if key.method == "basic":  # Groups with basic training come first.
+                basic[basic_key] = photo_share.mean, lead
+            elif basic_key in basic:
+                basic_mean, basic_lead = basic[basic_key]
+                row["change"] = photo_share.mean - basic_mean
+                row["flips"] = flips(basic_lead, lead)
             rows.append(row)
     return _table("digits", pd.DataFrame(rows))
 
 
-def flips(before: Values, now: Values) -> str:
+def flips(basic_lead: Values, lead: Values) -> str:
     """Return "yes" if the lead changes from digit to photograph, "no" if not, or UNKNOWN."""
-    if before.high < 0 < now.low:
+    if basic_lead.high < 0 < lead.low:
         return "yes"
-    return "no" if before.low > 0 or now.high < 0 else UNKNOWN
+    return "no" if basic_lead.low > 0 or lead.high < 0 else UNKNOWN
 
 
-def followed(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
-    """Return, by digit and seed, the shares in % of answers for digit and for photograph.
+def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
+    """Return, by digit and seed, the shares in % of decisions for digit and for photograph.
 
     For stacked images with conflicting halves, and seeds with stored decisions.
     """
-    place = study_lib.where(group, "plain", on="stacked_cifar")
+    measurement = study_lib.find_measurement(group, "plain", dataset="stacked_cifar")
     shares_by_digit: dict[str, list[list[float]]] = {}
     for network in group.networks.values():
-        decided = (
-            network.read_decisions(place).get("") if place in network.measures else None
-        )
-        if decided is None or "texture" not in decided.columns:
+        if measurement not in network.measures:
             continue
-        photo, digit = decided.columns["label"], decided.columns["texture"]
-        names = network.classes(place)
+        stored = network.read_decisions(measurement).get("")
+        if stored is None or "texture" not in stored.columns:
+            continue
+        photo, digit = stored.columns["label"], stored.columns["texture"]
+        classes = network.classes(measurement)
         for c in np.unique(digit[digit >= 0]):
-            among = (digit == c) & (photo != c)
-            if among.any():
-                name = f"{c} ({names[c]})" if names else str(c)
-                answers = decided.prediction[among]
-                shares = [100 * float((answers == x).mean()) for x in (c, photo[among])]
-                shares_by_digit.setdefault(name, []).append(shares)
+            in_conflict = (digit == c) & (photo != c)
+            if in_conflict.any():
+                name = f"{c} ({classes[c]})" if classes else str(c)
+                predictions = stored.prediction[in_conflict]
+                digit_share = 100 * float((predictions == c).mean())
+                photo_share = 100 * float((predictions == photo[in_conflict]).mean())
+                shares = shares_by_digit.setdefault(name, [])
+                shares.append([digit_share, photo_share])
     return {name: np.array(shares) for name, shares in shares_by_digit.items()}
 
 
 def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table | None:
     """Return the table of training costs by run; raise ValueError if patterns match no run."""
-    paths = [one.config.get("run", {}).get("path") for one in study.networks]
-    measured = collections.Counter(pathlib.Path(x).resolve() for x in paths if x)
+    sources = [network.config.get("run", {}).get("path") for network in study.networks]
+    measured = collections.Counter(pathlib.Path(x).resolve() for x in sources if x)
+    folders = []
+    for pattern in patterns:
+        folders += sorted(glob.glob(pattern)) or [pattern]
     rows = []
-    for place in (x for one in patterns for x in sorted(glob.glob(one)) or [one]):
-        path = pathlib.Path(place)
-        if config := workdirs.read_json(path / "config.json"):
-            costs = workdirs.read_json(path / "costs.json")
-            assumed = dict.fromkeys(map(workdirs.assumed, costs.get("starts", ())))
-            row = {"run": place, "method": config.get("variant") or None}
-            row["data"] = config.get("train", {}).get("data")
-            row["assumed"] = "; ".join(assumed) or None
-            row["seeds"] = len(config.get("seeds", ()))
-            row["measured"] = measured[path.resolve()]
-            rows.append(row | {x: costs.get("total", {}).get(x) for x in _COSTS})
+    for folder in folders:
+        path = pathlib.Path(folder)
+        config = workdirs.read_json(path / "config.json")
+        if not config:
+            continue
+        costs = workdirs.read_json(path / "costs.json")
+        assumed = dict.fromkeys(map(workdirs.assumed, costs.get("starts", ())))
+        row = {
+            "run": folder,
+            "method": config.get("variant") or None,
+            "data": config.get("train", {}).get("data"),
+            "assumed": "; ".join(assumed) or None,
+            "seeds": len(config.get("seeds", ())),
+            "measured": measured[path.resolve()],
+        }
+        rows.append(row | {name: costs.get("total", {}).get(name) for name in _COSTS})
     if patterns and not rows:
         raise ValueError(
-            f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
+            f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check the path"
         )
-    sums = _with_totals(rows, "run", "assumed", ["seeds", "measured"])
-    return _table("training", sums)
+    frame = _with_totals(
+        pd.DataFrame(rows), "run", device="assumed", sums=["seeds", "measured"]
+    )
+    return _table("training", frame)
 
 
 def _seconds(study: DistortionStudy) -> tables.Table | None:
+    """Return the table of durations and costs of the measures."""
     rows = []
-    for key, network, place in study.measures:
-        settings = network.measures[place]
-        if settings["seconds"] is not None:
-            row = {"model": key.model, "data": key.data, "measure": "@".join(place)}
-            row |= {
-                "device": _device(settings),
-                "n": 1,
-                "hours": settings["seconds"] / 3600,
-            }
-            costs = settings.get("cost") or {}
-            rows.append(row | {name: costs.get(name) for name in _COSTS})
-    if rows:
-        words = ["model", "data", "measure", "device"]
-        rows = _sums(pd.DataFrame(rows), words, ["n", "hours"])
-        rows.insert(5, "each", 3600 * rows["hours"] / rows["n"])
-    return _table("seconds", _with_totals(rows, "model", "device", ["hours"]))
-
-
-def _with_totals(rows, lead: str, device: str, names: list[str]) -> pd.DataFrame:
-    """Return the rows followed by sums for each device; lead: column for the word total."""
+    for key, network, measurement in study.measures:
+        settings = network.measures[measurement]
+        if settings["seconds"] is None:
+            continue
+        row = {
+            "model": key.model,
+            "data": key.data,
+            "measure": "@".join(measurement),
+            "device": _device(settings),
+            "n": 1,
+            "hours": settings["seconds"] / 3600,
+        }
+        costs = settings.get("cost") or {}
+        rows.append(row | {name: costs.get(name) for name in _COSTS})
     frame = pd.DataFrame(rows)
+    if rows:
+        labels = ["model", "data", "measure", "device"]
+        frame = _sums(frame, labels, ["n", "hours"])
+        frame.insert(5, "each", 3600 * frame["hours"] / frame["n"])
+    frame = _with_totals(frame, "model", device="device", sums=["hours"])
+    return _table("seconds", frame)
+
+
+def _with_totals(
+    frame: pd.DataFrame, label: str, *, device: str, sums: list[str]
+) -> pd.DataFrame:
+    """Return the rows of a frame followed by a row of sums for each device.
+
+    label: column for the word "total". device: column of the device. sums: columns to sum,
+    besides the costs.
+    """
     if frame.empty:
         return frame
-    total = _sums(frame, [device], names).assign(**{lead: "total"})
+    total = _sums(frame, [device], sums)
+    total[label] = "total"
     return pd.concat([frame, total], ignore_index=True)
 
 
@@ -392,36 +516,45 @@ def _sums(frame: pd.DataFrame, by: list[str], names: list[str]) -> pd.DataFrame:
     """Return sums by group; a sum with a missing cost is NaN."""
     frame = frame.astype(dict.fromkeys(_COSTS, float))
     groups = frame.groupby(by, sort=False, dropna=False)[[*names, *_COSTS]]
-    return groups.agg(lambda each: each.sum(skipna=False)).reset_index()
+    return groups.agg(lambda column: column.sum(skipna=False)).reset_index()
 
 
-def _device(made: Mapping) -> str:
+def _device(settings: Mapping) -> str:
     """Return the device of a measure, and the assumptions of its energy."""
-    if made.get("cost"):
-        return workdirs.assumed(made["cost"])
-    device = made.get("environment", {}).get("device", {})
+    if settings.get("cost"):
+        return workdirs.assumed(settings["cost"])
+    device = settings.get("environment", {}).get("device", {})
     return f"{device.get('count', '?')} × {device.get('kind', '?')}"
 
 
 def _caveats(
-    study: DistortionStudy, values, hiding, notes: Sequence[str]
+    study: DistortionStudy,
+    *,
+    values: pd.DataFrame,
+    hiding: pd.DataFrame,
+    notes: Sequence[str],
 ) -> Iterator[str]:
+    """Yield the caveats of the page, one sentence or short paragraph each.
+
+    values: data of the table of values. hiding: result of `distortion_study.hiding`.
+    """
     single = [k.words for k, group in study.groups.items() if len(group.networks) < 2]
     if single:
         few = tables.join(single[:4]) + " and others" * (len(single) > 4)
         yield _CAVEATS["single"].format(few)
-    lacking = collections.Counter(
-        x for one in study.networks for x in one.missing_measures
+    missing = collections.Counter(
+        note for network in study.networks for note in network.missing_measures
     )
-    for line, count in lacking.items():
-        whose = "" if count == len(study.networks) else f" ({count} networks)"
-        yield f"{line[0].upper()}{line[1:]}{whose}."
+    for note, count in missing.items():
+        ending = "" if count == len(study.networks) else f" ({count} networks)"
+        yield f"{note[0].upper()}{note[1:]}{ending}."
     yield from notes
-    filled = hiding.groupby(["model", "data", "fill"], sort=False)
-    for (model, data, fill), each in filled:
-        if lost := study_lib.left_out(each):
-            by = study_lib.FILLS.get(fill, fill)
-            yield f"No iOcclusion ({data}, {model}, hidden by {by}): {lost}."
+    groups = hiding.groupby(["model", "data", "fill"], sort=False)
+    for (model, data, fill), group in groups:
+        incomplete = study_lib.without_iocclusion(group)
+        if incomplete:
+            filling = study_lib.FILLS.get(fill, fill)
+            yield f"No iOcclusion ({data}, {model}, hidden by {filling}): {incomplete}."
     yield from unlike_indices(values)
     yield from unlike_measures(study)
 
@@ -429,37 +562,47 @@ def _caveats(
 def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
     """Yield notes on missing DI indices, and on indices of different numbers of seeds."""
     indices = values[values["quantity"].str.startswith("di_")]
-    for (quantity, *details), each in indices.groupby(_VALUES[:4], sort=False):
+    for (quantity, *details), group in indices.groupby(_VALUES[:4], sort=False):
         title = f"{QUANTITIES[quantity].title} ({', '.join(filter(None, details))})"
-        if each["n"].nunique() > 1:
-            sizes = ", ".join(each["method"] + " " + each["n"].astype(str))
+        if group["n"].nunique() > 1:
+            sizes = ", ".join(group["method"] + " " + group["n"].astype(str))
             yield _CAVEATS["unlike"].format(title, sizes)
-        incomplete = each[each["left_out"] > 0].itertuples()
-        if whose := [f"{row.left_out} of {row.method}" for row in incomplete]:
-            yield _CAVEATS["one class"].format(title, tables.join(whose))
+        incomplete = group[group["left_out"] > 0].itertuples()
+        counts = [
+            f"{tables.count(row.left_out, 'seed')} of {row.method}"
+            for row in incomplete
+        ]
+        if counts:
+            yield _CAVEATS["one class"].format(title, tables.join(counts))
 
 
 def unlike_measures(study: DistortionStudy) -> Iterator[str]:
     """Yield notes on measures with different options, or with unusual saliency maps."""
-    ways_by_measure: dict[tuple, dict[str, dict[str, None]]] = {}
-    for key, network, place in study.measures:
-        ways = ways_by_measure.setdefault(("@".join(place), key.data, key.model), {})
-        ways.setdefault(study_lib.kind(network, place), {})[key.method] = None
-    for (measure, *details), ways in ways_by_measure.items():
-        options = [{"site": "stage3"} | json.loads(way) for way in ways]
-        odd = any(
-            network.get("quantise") or network["site"] != "stage3"
-            for network in options
-        )
-        if len(ways) > 1 or odd:
-            each = "; ".join(f"{tables.join(x)} {kind}" for kind, x in ways.items())
-            yield f"{measure} ({', '.join(details)}) was measured in {len(ways)} ways: {each}."
+    # Methods by options, as keys of a dict to keep their order.
+    methods_by_measure: dict[tuple, dict[str, dict[str, None]]] = {}
+    for key, network, measurement in study.measures:
+        title = "@".join(measurement), key.data, key.model
+        methods_by_kind = methods_by_measure.setdefault(title, {})
+        kind = study_lib.kind(network, measurement)
+        methods_by_kind.setdefault(kind, {})[key.method] = None
+    for (measure, data, model), methods_by_kind in methods_by_measure.items():
+        options = [{"site": "stage3"} | json.loads(kind) for kind in methods_by_kind]
+        is_unusual = any(x.get("quantise") or x["site"] != "stage3" for x in options)
+        if len(methods_by_kind) > 1 or is_unusual:
+            kinds = "; ".join(
+                f"{tables.join(methods)} {kind}"
+                for kind, methods in methods_by_kind.items()
+            )
+            yield (
+                f"{measure} ({data}, {model}) was measured with {len(methods_by_kind)} sets of "
+                f"options: {kinds}."
+            )
 
 
 # Figures.
 
-MOST = 12  # Most classes of a panel.
-_TOP = 2.0  # Least upper limit of an axis of iOcclusion.
+MAX_CLASSES = 12  # Maximal number of classes of a panel.
+_TOP = 2.0  # Smallest upper limit of an axis of iOcclusion.
 _WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
 _DISTORTED = {
     "di_grid": "tiles are shuffled",
@@ -469,77 +612,147 @@ _DISTORTED = {
 }
 
 
-_OVER = "over the share of pixels hidden by {by}: {about}."
-_DRAWN = {
-    "accuracy": f"Accuracy in % on test images {_OVER}",
+_CURVES = (
+    "CutOcclusion: accuracy in [0, 1] on test images under a rectangle. iOcclusion: with the most "
+    "salient pixels by Grad-CAM hidden. Hidden pixels are replaced by {fill}; trained on "
+)
+_FIGURES = {
+    "accuracy": "Accuracy in % on test images over the share of pixels hidden by {fill}: {data}.",
     "iocclusion": "iOcclusion, the remaining share of the gap between training and test accuracy, "
-    f"{_OVER}",
-    "curves": "CutOcclusion, accuracy in [0, 1] on test images under a rectangle, and iOcclusion "
-    "of what is most salient by Grad-CAM, where pixels are replaced by {by}; trained on {about}.",
+    "over the share of pixels hidden by {fill}: {data}.",
+    "curves": f"{_CURVES}{{data}}.",
+    "parts": f"{_CURVES}parts of {{data}}.",
     "wrong": "Shares in % of the wrong predictions by predicted class, on unchanged test images "
-    "and where {by}: {about}. Bars are means over {seeds} seeds, dots seeds; of {images} "
-    "images. Above: the DI index and its class. Of many classes those that grow most.",
+    "and on images in which {distortion}: {data}. Bars are means over {seeds} seeds, dots are "
+    "seeds; {images} images. Above: the DI index and its class. If there are many classes, only "
+    "those whose share grows most are shown.",
 }
-_DRAWN["parts"] = _DRAWN["curves"].replace("{about}", "parts of {about}")
 
 
 def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
-    """Yield the section and the figure, by model and data set."""
-    for (model, data), each in itertools.groupby(study.groups, key=lambda key: key[:2]):
-        keys = list(each)
-        ending = "_".join([data, model] if len(study.names("model")) > 1 else [data])
-        ending = ending.lower().replace(" ", "_").replace("-", "")
-        at, part = (ending, f"{data}, {model}"), study_lib.PART
-        whole = [key for key in keys if not key.training]
-        yield from _occluded(hiding, {key: key.method for key in whole}, *at)
-        for quantity in _DISTORTED:
-            yield from _wrong(study, whole, quantity, *at)
-        parts = [key for key in keys if key.training.startswith(part)]
-        of = {key: key.training.removeprefix(part) or "all" for key in [*parts, *whole]}
-        if parts:
-            names = {key: f"{key.method}, {which}" for key, which in of.items()}
-            yield from _occluded(hiding, names, *at, parts=True)
+    """Yield the section and the figure, by model and data set.
 
-
-def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> document.Placed:
-    """Yield figures of accuracy and iOcclusion by hidden share, with a panel per way.
-
-    names: of the lines, by key of the group. parts: whether networks were trained on parts of
-    a data set; then the figure has only one panel of each quantity.
+    hiding: result of `distortion_study.hiding`.
     """
+    groups = itertools.groupby(study.groups, key=lambda key: (key.model, key.data))
+    for (model, data), group_keys in groups:
+        keys = list(group_keys)
+        suffix = f"{data}_{model}" if len(study.names("model")) > 1 else data
+        suffix = suffix.lower().replace(" ", "_").replace("-", "")
+        trained_on = f"{data}, {model}"
+        plain = [key for key in keys if not key.training]
+        methods = {key: key.method for key in plain}
+        yield from _occlusion_figures(hiding, methods, suffix=suffix, data=trained_on)
+        for quantity in _DISTORTED:
+            yield from _wrong_figure(
+                study, plain, quantity, suffix=suffix, data=trained_on
+            )
+        parts = [key for key in keys if key.training.startswith(study_lib.PART)]
+        if parts:
+            names = {}
+            for key in [*parts, *plain]:
+                part = key.training.removeprefix(study_lib.PART) or "all"
+                names[key] = f"{key.method}, {part}"
+            yield from _part_figures(hiding, names, suffix=suffix, data=trained_on)
+
+
+def _occlusion_figures(
+    hiding: pd.DataFrame, names: Mapping[Key, str], *, suffix: str, data: str
+) -> document.Placed:
+    """Yield figures of accuracy and iOcclusion by hidden share, for each filling.
+
+    names: of the lines, by key of the group. suffix: of the figures' names. data: data set and
+    model, for captions.
+    """
+    for fill, frame in _by_fill(hiding, names):
+        accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
+        for name, lines, section in (
+            ("curves", _curve_pair(frame), "figures"),
+            ("accuracy", accuracy, "curves"),
+            ("iocclusion", index, "curves"),
+        ):
+            if len(lines):
+                caption = _FIGURES[name].format(
+                    fill=study_lib.FILLS.get(fill, fill), data=data
+                )
+                yield (
+                    section,
+                    _curve_figure(f"{name}_{fill}_{suffix}", caption, lines, frame),
+                )
+
+
+def _part_figures(
+    hiding: pd.DataFrame, names: Mapping[Key, str], *, suffix: str, data: str
+) -> document.Placed:
+    """Yield figures of networks trained on parts of a data set, for each filling.
+
+    Arguments as for `_occlusion_figures`.
+    """
+    for fill, frame in _by_fill(hiding, names):
+        lines = _curve_pair(frame)
+        if len(lines):
+            caption = _FIGURES["parts"].format(
+                fill=study_lib.FILLS.get(fill, fill), data=data
+            )
+            yield (
+                "figures",
+                _curve_figure(f"parts_{fill}_{suffix}", caption, lines, frame),
+            )
+
+
+def _by_fill(
+    hiding: pd.DataFrame, names: Mapping[Key, str]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the rows of these groups for each filling, with the name of the line in "line"."""
     keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
     frame = hiding.assign(line=[names.get(key) for key in keys])
-    for fill, each in frame.dropna(subset=["line"]).groupby("fill", sort=False):
-        accuracy, index = _lines(each, "test"), _lines(each, "iocclusion")
-        cut = accuracy[accuracy["panel"] == "Rectangle"].assign(panel="CutOcclusion")
-        most = index[index["panel"] == "Grad-CAM, most"].assign(panel="iOcclusion")
-        pair = pd.concat([cut, most])
-        whole = dict(curves=pair, accuracy=accuracy, iocclusion=index)
-        by = study_lib.FILLS.get(fill, fill)
-        for name, lines in (dict(parts=pair) if parts else whole).items():
-            if len(lines):
-                scale = 100 if name == "accuracy" else 1
-                fig, told = _drawn(lines, each, scale)
-                lost = study_lib.left_out(each) if scale == 1 else ""
-                told += f" Not in iOcclusion: {lost}." if lost else ""
-                caption = f"{_DRAWN[name].format(by=by, about=about)} {told}"
-                section = "figures" if lines is pair else "curves"
-                yield section, document.Figure(f"{name}_{fill}_{ending}", caption, fig)
+    yield from frame.dropna(subset=["line"]).groupby("fill", sort=False)
+
+
+def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return curves of CutOcclusion, and of iOcclusion with the most salient pixels hidden."""
+    accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
+    cut = accuracy[accuracy["panel"] == "Rectangle"].assign(panel="CutOcclusion")
+    salient = index[index["panel"] == "Grad-CAM, most"].assign(panel="iOcclusion")
+    return pd.concat([cut, salient])
+
+
+def _curve_figure(
+    name: str, caption: str, lines: pd.DataFrame, frame: pd.DataFrame
+) -> document.Figure:
+    """Return the figure of these curves; accuracies are drawn in %.
+
+    frame: the rows of `hiding` from which the curves are.
+    """
+    is_percent = name.startswith("accuracy_")
+    drawn, sentences = _draw_curves(lines, frame, 100 if is_percent else 1)
+    incomplete = "" if is_percent else study_lib.without_iocclusion(frame)
+    if incomplete:
+        sentences += f" Not in iOcclusion: {incomplete}."
+    return document.Figure(name, f"{caption} {sentences}", drawn)
 
 
 def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return curves by way of hiding (panel), for ways with more than 2 shares."""
     frame = frame.dropna(subset=[column])
-    parts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
-    ways = (way.partition(" ") for way in frame["way"])
-    panel = [f"{_WAYS.get(name, name)} {order}".strip() for name, _, order in ways]
-    lines = frame[["line"]].assign(panel=panel, x=100 * frame["hidden"])
-    lines = lines.assign(value=frame[column], std=frame[f"{column}_std"])
-    return lines[parts > 2]
+    share_counts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
+    panels = []
+    for way in frame["way"]:
+        name, _, order = way.partition(" ")
+        panels.append(f"{_WAYS.get(name, name)} {order}".strip())
+    lines = frame[["line"]].assign(
+        panel=panels,
+        x=100 * frame["hidden"],
+        value=frame[column],
+        std=frame[f"{column}_std"],
+    )
+    return lines[share_counts > 2]
 
 
-def _drawn(lines, frame, scale: float) -> tuple[plots.Figure, str]:
-    """Return a figure with a colour per method, and the caption of its lines and bands.
+def _draw_curves(
+    lines: pd.DataFrame, frame: pd.DataFrame, scale: float
+) -> tuple[plots.Figure, str]:
+    """Return a figure with a colour per method, and caption sentences on lines and bands.
 
     An axis that would be more than twice as high ends at twice the median of the methods'
     peaks, so that one curve of iOcclusion does not flatten all others.
@@ -550,43 +763,69 @@ def _drawn(lines, frame, scale: float) -> tuple[plots.Figure, str]:
         if (rows["value"] + rows["std"].fillna(0)).max() > 2 * top:
             tops[title] = scale * top
     order = dict.fromkeys([*study_lib.METHODS.values(), *frame["line"]])
-    known = {*frame["line"]}
-    looks = {x: plots.style_of(i) for i, x in enumerate(order) if x in known}
+    names = {*frame["line"]}
+    looks = {x: plots.style_of(i) for i, x in enumerate(order) if x in names}
 
     def finish(axes, rows: pd.DataFrame) -> None:
-        if top := tops.get(rows["panel"].iloc[0]):
-            for name, above in rows[rows["value"] > top].groupby("line"):
-                look = dict(color=looks[name]["color"], markersize=7, clip_on=False)
-                axes.plot(above["x"], np.full(len(above), top), "^", **look)
-            axes.set_ylim(0, top)
+        top = tops.get(rows["panel"].iloc[0])
+        if not top:
+            return
+        for name, above in rows[rows["value"] > top].groupby("line"):
+            axes.plot(
+                above["x"],
+                np.full(len(above), top),
+                "^",
+                color=looks[name]["color"],
+                markersize=7,
+                clip_on=False,
+            )
+        axes.set_ylim(0, top)
 
     lines = lines.assign(value=scale * lines["value"], std=scale * lines["std"])
-    fig = plots.curves(lines, looks, ("pixels hidden in %", ""), finish=finish)
-    told = f"Lines are means over {tables.span(frame['n'])} seeds, of "
-    told += f"{tables.span(frame['test_images'])} test images, bands ± one standard deviation."
-    cut = " A triangle at the edge is a mean above it; bands are cut."
-    return fig, told + cut * bool(tops)
+    drawn = plots.curves(lines, looks, ("pixels hidden in %", ""), finish=finish)
+    sentences = (
+        f"Lines are means over {tables.span(frame['n'])} seeds, of "
+        f"{tables.span(frame['test_images'])} test images, bands ± one standard deviation."
+    )
+    if tops:
+        sentences += " A triangle at the edge is a mean above it; bands are cut."
+    return drawn, sentences
 
 
-def _wrong(
-    study: DistortionStudy, keys: Sequence[Key], quantity, *at: str
+def _wrong_figure(
+    study: DistortionStudy,
+    keys: Sequence[Key],
+    quantity: str,
+    *,
+    suffix: str,
+    data: str,
 ) -> document.Placed:
-    """Yield a figure of wrong predictions by class, clean and distorted, if there are any."""
-    found = {key.method: study.value(quantity, key) for key in keys}
-    found = {name: one for name, one in found.items() if one and one.n}
-    if found:
-        each = found.values()
-        words = {"seeds": tables.span(x.n for x in each), "by": _DISTORTED[quantity]}
-        words |= {"images": tables.span(x.images for x in each), "about": at[1]}
-        name = f"wrong_{quantity.removeprefix('di_')}_{at[0]}"
-        caption = _DRAWN["wrong"].format(**words)
-        yield "wrong", document.Figure(name, caption, wrong_classes(found))
+    """Yield a figure of wrong predictions by class, clean and distorted, if there are any.
+
+    quantity: name of the DI index. suffix: of the figure's name. data: data set and model, for
+    the caption.
+    """
+    values_by_method = {}
+    for key in keys:
+        values = study.value(quantity, key)
+        if values and values.n:
+            values_by_method[key.method] = values
+    if not values_by_method:
+        return
+    caption = _FIGURES["wrong"].format(
+        seeds=tables.span(values.n for values in values_by_method.values()),
+        images=tables.span(values.images for values in values_by_method.values()),
+        distortion=_DISTORTED[quantity],
+        data=data,
+    )
+    name = f"wrong_{quantity.removeprefix('di_')}_{suffix}"
+    yield "wrong", document.Figure(name, caption, wrong_classes(values_by_method))
 
 
 def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
     """Draw each class's share of the errors in %, clean and distorted, a panel per method.
 
-    Of more than `MOST` classes, only those with the largest growth in any panel are drawn, in
+    Of more than `MAX_CLASSES` classes, only those with the largest growth in any panel are drawn, in
     decreasing order.
     """
     names, panels = next(iter(values_by_method.values())).classes, {}
@@ -594,23 +833,30 @@ def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
         index = ", ".join(filter(None, (f"{values.mean:.2f} %", values.dominant)))
         errors = np.maximum(values.wrong.sum(axis=2, keepdims=True), 1)
         panels[f"{name}: {index}"] = 100 * values.wrong / errors
-    chosen = np.arange(len(names))
-    if len(chosen) > MOST:
+    classes = np.arange(len(names))
+    if len(classes) > MAX_CLASSES:
         growth = [np.diff(shares, axis=1).mean(axis=0)[0] for shares in panels.values()]
-        chosen = np.argsort(-np.max(growth, axis=0), kind="stable")[:MOST]
+        order = np.argsort(-np.max(growth, axis=0), kind="stable")
+        classes = order[:MAX_CLASSES]
     largest = max(1, *(shares.max() for shares in panels.values()))
-    colours = dict(zip(("as they are", "distorted"), plots.COLOURS, strict=False))
+    colours = {"unchanged": plots.COLOURS[0], "distorted": plots.COLOURS[1]}
 
     def draw(axes, shares: Float[np.ndarray, "r 2 k"]) -> None:
         for i, colour in enumerate(colours.values()):
-            places, each = np.arange(len(chosen)) + 0.4 * i - 0.2, shares[:, i, chosen]
-            axes.barh(places, each.mean(axis=0), 0.36, color=colour, lw=0, alpha=0.75)
-            if len(each) > 1:
-                axes.plot(each.T, places, "o", color=plots.INK, ms=2, mew=0, alpha=0.7)
-        axes.set(xlim=(0, 1.05 * largest), ylim=(len(chosen) - 0.5, -0.5))
-        axes.set_yticks(range(len(chosen)), plots.plain([names[c] for c in chosen]))
+            y = np.arange(len(classes)) + 0.4 * i - 0.2
+            by_seed = shares[:, i, classes]
+            axes.barh(y, by_seed.mean(axis=0), 0.36, color=colour, lw=0, alpha=0.75)
+            if len(by_seed) > 1:
+                axes.plot(by_seed.T, y, "o", color=plots.INK, ms=2, mew=0, alpha=0.7)
+        axes.set(xlim=(0, 1.05 * largest), ylim=(len(classes) - 0.5, -0.5))
+        axes.set_yticks(range(len(classes)), plots.plain([names[c] for c in classes]))
         axes.tick_params(axis="y", length=0)
 
-    legend = {name: patches.Patch(color=colour) for name, colour in colours.items()}
-    labels, cell = ("share of wrong predictions in %", ""), 0.34 * len(chosen) + 0.7
-    return plots.multiples(panels, draw, labels, legend, cell=(2.8, cell), sharey=True)
+    return plots.multiples(
+        panels,
+        draw,
+        ("share of wrong predictions in %", ""),
+        {name: patches.Patch(color=colour) for name, colour in colours.items()},
+        cell=(2.8, 0.34 * len(classes) + 0.7),
+        sharey=True,
+    )

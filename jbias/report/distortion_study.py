@@ -23,16 +23,34 @@ import pandas as pd
 import scipy.special
 from jaxtyping import Bool, Float, Int
 
-from jbias.evals import interference, iocclusion
+from jbias.evals import decisions, interference, iocclusion
 from jbias.report import network_records, tables, workdirs
 
-DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-DATA |= {"fashion_mnist": "FashionMNIST", "tiny_imagenet": "Tiny ImageNet"}
-DATA |= {"imagenet": "ImageNet", "mnist": "MNIST"}
+# Titles of data sets by name.
+DATA = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "fashion_mnist": "FashionMNIST",
+    "tiny_imagenet": "Tiny ImageNet",
+    "imagenet": "ImageNet",
+    "mnist": "MNIST",
+}
 STACKED = "MNIST-CIFAR"  # A digit over a photograph.
-METHODS = dict(basic="basic", mixup="MixUp", fmix="FMix", cutmix="CutMix", rm="RM")
-# Input transforms that mix images, for runs without a variant.
-_MIXING = dict(mixup="mixup", fmix="fmix", cutmix="cutmix", random_masks="rm")
+# Titles of methods by name.
+METHODS = {
+    "basic": "basic",
+    "mixup": "MixUp",
+    "fmix": "FMix",
+    "cutmix": "CutMix",
+    "rm": "RM",
+}
+# Methods by input transform, for runs without a variant.
+_METHOD_BY_TRANSFORM = {
+    "mixup": "mixup",
+    "fmix": "fmix",
+    "cutmix": "cutmix",
+    "random_masks": "rm",
+}
 # Names of the variants of configs/distortion.py.
 _VARIANT = re.compile(
     r"(?P<method>basic|mixup|fmix|cutmix|rm)(-with-(?P<other>[^-+]+))?"
@@ -45,16 +63,33 @@ PLAIN, OTHER, WITHOUT, PART = "", "mixed with ", "without ", "part "
 # Settings in which runs of a group may differ.
 _FREE_SETTINGS = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
 # Data sets that never count as "test".
-_NO_TESTS = {"train", "valid", "other", "edge", "silhouette", "cue-conflict"}
-_NO_TESTS |= {"stacked_cifar", "stacked_mnist"}
-FILLS = {"black": "black", "mean": "the mean colour of the data set"}
-FILLS |= {"other": "images of another data set"}
+_NO_TESTS = {
+    "train",
+    "valid",
+    "other",
+    "edge",
+    "silhouette",
+    "cue-conflict",
+    "stacked_cifar",
+    "stacked_mnist",
+}
+# Fillings of hidden pixels, in words.
+FILLS = {
+    "black": "black",
+    "mean": "the mean colour of the data set",
+    "other": "images of another data set",
+}
 # Default options of probes.
-_ANYWHERE = dict(area="beta", placement="unrestricted")
-_DEFAULTS = {"cut_occlusion": _ANYWHERE | dict(fills=tuple(FILLS))}
-_DEFAULTS["occlusion"] = dict(fill="black", site="stage3", quantise=False)
+_DEFAULTS = {
+    "cut_occlusion": {
+        "area": "beta",
+        "placement": "unrestricted",
+        "fills": tuple(FILLS),
+    },
+    "occlusion": {"fill": "black", "site": "stage3", "quantise": False},
+}
 # Options that select conditions; other options define the conditions.
-_WHICH = ("fills", "fractions", "grids", "masks", "orders")
+_SELECTING_OPTIONS = ("fills", "fractions", "grids", "masks", "orders")
 HIDDEN = "0.3"  # Share of hidden pixels in tables; curves have other shares, too.
 ERRORS = 2.0
 RULE = (
@@ -62,7 +97,7 @@ RULE = (
     "squared standard error is the sum of p (1 - p) / n for training and test accuracy. Since "
     "seeds with a small gap are left out, iOcclusion is biased downwards if these are many."
 )
-RULED = dict(rule=RULE, errors=ERRORS)
+RULE_ENTRY = {"rule": RULE, "errors": ERRORS}  # As in results.json.
 CONFIDENCE = 0.95
 # Networks that decide for one class on a larger share of images have no DI index.
 ONE_CLASS = 0.9
@@ -92,11 +127,11 @@ class Group:
     networks: Mapping[int, MeasuredNetwork]
 
     def measures_of(self, probe: str) -> list[tuple[MeasuredNetwork, Measurement]]:
-        """Return pairs of network and measure for a probe."""
+        """Return pairs of network and measurement for a probe."""
         return [
-            (network, place)
+            (network, measurement)
             for network in self.networks.values()
-            for place in network.measurements_of(probe)
+            for measurement in network.measurements_of(probe)
         ]
 
 
@@ -121,9 +156,13 @@ class DistortionStudy:
 
     @property
     def measures(self) -> list[tuple[Key, MeasuredNetwork, Measurement]]:
-        """Key of the group, network and place of every measure."""
-        each = ((k, x) for k, of in self.groups.items() for x in of.networks.values())
-        return [(key, one, place) for key, one in each for place in one.measures]
+        """Key of the group, network and measurement, for every measurement."""
+        return [
+            (key, network, measurement)
+            for key, group in self.groups.items()
+            for network in group.networks.values()
+            for measurement in network.measures
+        ]
 
     def match(self, like: Key) -> Key:
         """Return the key of the matching group; training "without " matches any left-out class."""
@@ -139,8 +178,8 @@ class DistortionStudy:
         The affinity of an augmentation is measured on networks trained without it.
         """
         key = self.match(key)
-        whose = key._replace(method="basic") if quantity == "affinity" else key
-        group = self.groups.get(whose)
+        measured = key._replace(method="basic") if quantity == "affinity" else key
+        group = self.groups.get(measured)
         return group and _value(group, quantity, key.method)
 
 
@@ -186,18 +225,21 @@ def key_of(network: MeasuredNetwork) -> Key:
     data, variant = str(first["train_data"]), str(first["variant"])
     config = network.config.get("config", {})
     if not variant and first["algorithm"] == "erm":
-        names = [part.get("name") for part in config.get("inputs", ()) if part]
-        variant = next((_MIXING[name] for name in names if name in _MIXING), "basic")
+        transforms = [x.get("name") for x in config.get("inputs", ()) if x]
+        mixing = [x for x in transforms if x in _METHOD_BY_TRANSFORM]
+        variant = _METHOD_BY_TRANSFORM[mixing[0]] if mixing else "basic"
     method, training = variant or str(first["algorithm"]), []
-    if variant_match := _VARIANT.fullmatch(variant):
+    variant_match = _VARIANT.fullmatch(variant)
+    if variant_match:
         method = METHODS[variant_match["method"]]
-        if mixed_data := variant_match["other"]:
+        mixed_data = variant_match["other"]
+        if mixed_data:
             is_same = mixed_data in ("same", data)
-            training.append(
-                OTHER + ("itself" if is_same else DATA.get(mixed_data, mixed_data))
-            )
-        if dropped := config.get("train", {}).get("drop", ""):
-            training.append(WITHOUT + " and ".join(dropped.split("+")))
+            title = "itself" if is_same else DATA.get(mixed_data, mixed_data)
+            training.append(f"{OTHER}{title}")
+        dropped_classes = config.get("train", {}).get("drop", "")
+        if dropped_classes:
+            training.append(WITHOUT + " and ".join(dropped_classes.split("+")))
         if variant_match["kept"]:
             training.append(PART + variant_match["kept"])
         training += filter(None, re.split(r"[-+]", variant_match["more"]))
@@ -206,6 +248,8 @@ def key_of(network: MeasuredNetwork) -> Key:
 
 
 def _order(key: Key) -> tuple:
+    """Return a sort key of groups: known data sets and methods come first, in their order."""
+
     def rank(name: str, known: Iterable[str]) -> tuple[int, str]:
         return [*known, name].index(name), name
 
@@ -216,67 +260,80 @@ def _order(key: Key) -> tuple:
 def _notes(group: Group) -> Iterator[str]:
     """Yield notes on measures of other training images, and on seeds with other settings."""
     for network in group.networks.values():
-        descriptions = {made.get("otherwise") for made in network.measures.values()} - {
-            None
+        settings = network.measures.values()
+        descriptions = {
+            x["otherwise"] for x in settings if x.get("otherwise") is not None
         }
-        for words in sorted(descriptions):
-            yield f"{network.name}: measured on training images other than its own: {words}."
+        for description in sorted(descriptions):
+            yield (
+                f"{network.name}: measured on training images other than its own: "
+                f"{description}."
+            )
     networks = group.networks.values()
-    settings = [
+    configs = [
         workdirs.flatten(network.config.get("config", {})) for network in networks
     ]
-    keys = (key.split(".") for key in workdirs.differing(settings))
-    keys = [x for x in keys if x[0] not in _FREE_SETTINGS and x[-1] != "root"]
-    if keys:
+    differing = []
+    for key in workdirs.differing(configs):
+        path = key.split(".")
+        if path[0] not in _FREE_SETTINGS and path[-1] != "root":
+            differing.append(key)
+    if differing:
         yield (
             f"{group.key.words} ({group.key.model}): its seeds differ in "
-            f"{tables.join(map('.'.join, keys))}, but are pooled."
+            f"{tables.join(differing)}, but are pooled."
         )
 
 
-def where(
-    group: Group, probe: str, *, on: str = "test", **wanted
+def find_measurement(
+    group: Group, probe: str, *, dataset: str = "test", **options: Any
 ) -> Measurement | None:
-    """Return the measure and data set of a probe with the wanted options, or None.
+    """Return the measurement of a probe with these options, or None.
 
-    on: name of the data set; "test" matches any data set that is neither for training nor for
-    validation and has no cue conflicts. Raises ValueError if several measures match, or if
-    options differ between networks.
+    dataset: name of the data set; "test" matches any data set that is neither for training nor
+    for validation and has no cue conflicts. Raises ValueError if several measurements match,
+    or if options differ between networks.
     """
-    networks_by_place: dict[Measurement, dict[str, MeasuredNetwork]] = {}
-    for network, place in group.measures_of(probe):
-        options = _options(network, place)
-        if wanted.get("fill") in options.get("fills", ()):
-            options["fill"] = wanted["fill"]
-        if wanted.items() <= options.items():
-            networks_by_place.setdefault(place, {})[kind(network, place)] = network
-    sets = [place for place in networks_by_place if place[1] == on]
-    if not sets and on == "test":
-        sets = [place for place in networks_by_place if place[1] not in _NO_TESTS]
-        sets = [place for place in sets if place[1] == sets[0][1]]
-    kinds = [network for place in sets for network in networks_by_place[place].values()]
-    if len(kinds) > 1:
+    candidates: dict[Measurement, dict[str, MeasuredNetwork]] = {}
+    for network, measurement in group.measures_of(probe):
+        measured_options = _options(network, measurement)
+        if options.get("fill") in measured_options.get("fills", ()):
+            measured_options["fill"] = options["fill"]
+        if options.items() <= measured_options.items():
+            by_kind = candidates.setdefault(measurement, {})
+            by_kind[kind(network, measurement)] = network
+    matches = [x for x in candidates if x.dataset == dataset]
+    if not matches and dataset == "test":
+        test_sets = [x for x in candidates if x.dataset not in _NO_TESTS]
+        matches = [x for x in test_sets if x.dataset == test_sets[0].dataset]
+    networks = [network for x in matches for network in candidates[x].values()]
+    if len(networks) > 1:
+        names = ", ".join("@".join(measurement) for measurement in matches)
         raise ValueError(
-            f"{kinds[-1].workdir}: must have one measure of {probe} for this, with the same "
-            f"options for all seeds of {group.key.words}, got "
-            f"{', '.join(map('@'.join, sets))} ({len(kinds)} kinds); name workdirs of one"
+            f"{networks[-1].workdir}: must have one measure of {probe}, with the same options "
+            f"for all seeds of {group.key.words}, got {names} ({len(networks)} kinds); name "
+            "workdirs of one kind"
         )
-    return sets[0] if sets else None
+    return matches[0] if matches else None
 
 
-def _options(network: MeasuredNetwork, place: Measurement) -> dict[str, Any]:
-    """Return the options of a measure, with the probe's defaults."""
-    measure = network.measures[place]["measure"]
+def _options(network: MeasuredNetwork, measurement: Measurement) -> dict[str, Any]:
+    """Return the options of a measurement, with the probe's defaults."""
+    measure = network.measures[measurement]["measure"]
     return _DEFAULTS.get(measure["probe"], {}) | measure.get("options", {})
 
 
-def kind(network: MeasuredNetwork, place: Measurement) -> str:
-    """Return the options that define a measure's conditions, as JSON; equal for all seeds."""
-    options = _options(network, place).items()
-    return json.dumps(dict(x for x in options if x[0] not in _WHICH), sort_keys=True)
+def kind(network: MeasuredNetwork, measurement: Measurement) -> str:
+    """Return the options that define a measurement's conditions, as JSON; equal for all seeds."""
+    defining = {
+        name: value
+        for name, value in _options(network, measurement).items()
+        if name not in _SELECTING_OPTIONS
+    }
+    return json.dumps(defining, sort_keys=True)
 
 
-_kept = functools.lru_cache(maxsize=16)(MeasuredNetwork.read_decisions)
+_read_decisions = functools.lru_cache(maxsize=16)(MeasuredNetwork.read_decisions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -326,7 +383,7 @@ class Gaps:
 
     def of_means(self, way: str) -> list[float]:
         """Return the ratio of mean gaps over all seeds, by fraction; NaN if unknown."""
-        return [ratio(of) if len(of) else math.nan for of in self.units(way)]
+        return [ratio(units) if len(units) else math.nan for units in self.units(way)]
 
 
 def ratio(units: Float[np.ndarray, "u 2"]) -> float:
@@ -337,30 +394,47 @@ def ratio(units: Float[np.ndarray, "u 2"]) -> float:
 
 def gaps(group: Group, fill: str) -> Gaps | None:
     """Return the gaps with a kind of filling of hidden pixels; None without test images."""
-    sets = [where(group, "occlusion", on=on, fill=fill) for on in ("train", "test")]
-    train, test = (_accuracies(group, place) for place in sets)
+    train_set = find_measurement(group, "occlusion", dataset="train", fill=fill)
+    test_set = find_measurement(group, "occlusion", dataset="test", fill=fill)
+    train, test = _accuracies(group, train_set), _accuracies(group, test_set)
     if test.empty:
         return None
-    shared = [seed for seed in test if seed in train]
-    seeds = shared or list(test)
+    shared_seeds = [seed for seed in test if seed in train]
+    seeds = shared_seeds or list(test)
     test = test[seeds].dropna()
-    train = train[seeds].dropna() if shared else test * math.nan
-    by = [x.T.to_dict("list") for x in (train, test)]  # Seeds by condition.
-    those = [group.networks[seed] for seed in seeds]
-    plain = [[one.number(place, "accuracy") for one in those] for place in sets]
-    images = np.array([[one.n if one else 0 for one in each] for each in plain])
-    clean = np.array([one[""] for one in by])
-    return Gaps(tuple(seeds), images, iocclusion.curves(*by), clean)
+    train = train[seeds].dropna() if shared_seeds else test * math.nan
+    # Accuracies of the seeds by condition.
+    train_by_condition = train.T.to_dict("list")
+    test_by_condition = test.T.to_dict("list")
+    images = [
+        [_num_images(group.networks[seed], measurement) for seed in seeds]
+        for measurement in (train_set, test_set)
+    ]
+    return Gaps(
+        tuple(seeds),
+        images=np.array(images),
+        curves=iocclusion.curves(train_by_condition, test_by_condition),
+        clean=np.array([train_by_condition[""], test_by_condition[""]]),
+    )
 
 
-def _accuracies(group: Group, place: Measurement | None) -> pd.DataFrame:
+def _num_images(network: MeasuredNetwork, measurement: Measurement | None) -> int:
+    """Return the number of images behind the clean accuracy; 0 if not measured."""
+    number = network.number(measurement, "accuracy")
+    return number.n if number else 0
+
+
+def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
     """Return accuracy in [0, 1] by condition and seed, for seeds with clean accuracy."""
     accuracies = {}
     for seed, network in group.networks.items():
-        plain = network.number(place, "accuracy")
-        if plain and plain.value is not None:
-            numbers = (x for x in network.numbers[place] if x.metric == "accuracy")
-            accuracies[seed] = {x.condition: x.value for x in numbers}
+        clean = network.number(measurement, "accuracy")
+        if clean and clean.value is not None:
+            accuracies[seed] = {
+                number.condition: number.value
+                for number in network.numbers[measurement]
+                if number.metric == "accuracy"
+            }
     return pd.DataFrame(accuracies, dtype=float)
 
 
@@ -368,21 +442,39 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
     """Return accuracies, gaps and iOcclusion by group, filling, way and hidden fraction."""
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:
-        for fill in dict.fromkeys(
-            _options(*x)["fill"] for x in group.measures_of("occlusion")
-        ):
-            found = gaps(group, fill)
-            for way, curve in found.curves.items() if found else ():
-                row = {**group.key._asdict(), "fill": fill, "way": way}
-                row |= {"hidden": curve.fraction, "n": len(found.seeds)}
-                row["train_images"], row["test_images"] = found.images.min(axis=1)
-                row |= _over_seeds("train", curve.train)
-                row |= _over_seeds("test", curve.test)
-                row |= {"gap": found.gap.mean(), "gap_error": found.error.mean()}
-                row["told"] = found.known.sum()
-                row |= _over_seeds("iocclusion", found.index(way))
-                frames.append(pd.DataFrame(row | {"of_means": found.of_means(way)}))
+        fills = [
+            _options(network, measurement)["fill"]
+            for network, measurement in group.measures_of("occlusion")
+        ]
+        for fill in dict.fromkeys(fills):
+            group_gaps = gaps(group, fill)
+            for way in group_gaps.curves if group_gaps else ():
+                labels = {**group.key._asdict(), "fill": fill, "way": way}
+                columns = labels | _gap_columns(group_gaps, way)
+                frames.append(pd.DataFrame(columns))
     return pd.concat(frames[len(frames) > 1 :], ignore_index=True)
+
+
+def _gap_columns(gaps: Gaps, way: str) -> dict[str, Any]:
+    """Return accuracies, gaps and iOcclusion by hidden fraction, as columns of a frame.
+
+    way: of choosing the hidden pixels.
+    """
+    curve = gaps.curves[way]
+    train_images, test_images = gaps.images.min(axis=1)
+    return {
+        "hidden": curve.fraction,
+        "n": len(gaps.seeds),
+        "train_images": train_images,
+        "test_images": test_images,
+        **_over_seeds("train", curve.train),
+        **_over_seeds("test", curve.test),
+        "gap": gaps.gap.mean(),
+        "gap_error": gaps.error.mean(),
+        "told": gaps.known.sum(),
+        **_over_seeds("iocclusion", gaps.index(way)),
+        "of_means": gaps.of_means(way),
+    }
 
 
 def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Series]:
@@ -391,7 +483,7 @@ def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Ser
     return {name: frame.mean(axis=1), f"{name}_std": frame.std(axis=1)}
 
 
-def left_out(hiding: pd.DataFrame) -> str:
+def without_iocclusion(hiding: pd.DataFrame) -> str:
     """Return a phrase on groups of `hiding` with seeds without iOcclusion, or ""."""
     rows = hiding[hiding["train"].notna() & (hiding["told"] < hiding["n"])]
     phrases, sizes = [], set()
@@ -413,28 +505,43 @@ class Quantity(NamedTuple):
     title: str
     probe: str
     metric: str = "accuracy"
-    on: str = "test"
+    dataset: str = "test"
     options: Mapping[str, Any] = types.MappingProxyType({})
 
 
-_OTHERS, _BLACK = dict(fill="other"), dict(fill="black")
-_INSIDE = dict(area=float(HIDDEN), placement="restricted")
-_CUT, _CUES = ("cut_occlusion", "accuracy", "test"), "cue-conflict"
 QUANTITIES = {
     "di_grid": Quantity("DI index, grid shuffle", "grid_shuffle"),
-    "di_black": Quantity("DI index, CutOcclusion black", *_CUT, _ANYWHERE | _BLACK),
-    "di_other": Quantity("DI index, 30 % other images", *_CUT, _INSIDE | _OTHERS),
-    "di_anywhere": Quantity("DI index, other images", *_CUT, _ANYWHERE | _OTHERS),
-    "cut_occlusion": Quantity("CutOcclusion", "occlusion", options=_OTHERS),
-    "iocclusion": Quantity("iOcclusion", "occlusion", options=_OTHERS),
-    "affinity": Quantity("Affinity", "mixing", "affinity"),
-    "diversity": Quantity("Diversity", "mixing", "diversity", "train"),
-    "mix_diversity": Quantity("MixDiversity", "mixing", "mix_diversity", "train"),
-    "gst_shape": Quantity("GST, shape", "shape_bias", "accuracy_shape", _CUES),
-    "gst_texture": Quantity("GST, texture", "shape_bias", "accuracy_texture", _CUES),
+    "di_black": Quantity(
+        "DI index, CutOcclusion black",
+        "cut_occlusion",
+        options={"area": "beta", "placement": "unrestricted", "fill": "black"},
+    ),
+    "di_other": Quantity(
+        "DI index, 30 % other images",
+        "cut_occlusion",
+        options={"area": float(HIDDEN), "placement": "restricted", "fill": "other"},
+    ),
+    "di_anywhere": Quantity(
+        "DI index, other images",
+        "cut_occlusion",
+        options={"area": "beta", "placement": "unrestricted", "fill": "other"},
+    ),
+    "cut_occlusion": Quantity("CutOcclusion", "occlusion", options={"fill": "other"}),
+    "iocclusion": Quantity("iOcclusion", "occlusion", options={"fill": "other"}),
+    "affinity": Quantity("Affinity", "mixing", metric="affinity"),
+    "diversity": Quantity("Diversity", "mixing", metric="diversity", dataset="train"),
+    "mix_diversity": Quantity(
+        "MixDiversity", "mixing", metric="mix_diversity", dataset="train"
+    ),
+    "gst_shape": Quantity(
+        "GST, shape", "shape_bias", metric="accuracy_shape", dataset="cue-conflict"
+    ),
+    "gst_texture": Quantity(
+        "GST, texture", "shape_bias", metric="accuracy_texture", dataset="cue-conflict"
+    ),
     "accuracy": Quantity("Accuracy", "plain"),
-    "cifar": Quantity("By CIFAR label", "plain", on="stacked_cifar"),
-    "mnist": Quantity("By MNIST label", "plain", on="stacked_mnist"),
+    "cifar": Quantity("By CIFAR label", "plain", dataset="stacked_cifar"),
+    "mnist": Quantity("By MNIST label", "plain", dataset="stacked_mnist"),
 }
 _GRIDS = {"FashionMNIST": "2x2", "MNIST": "2x2", "ImageNet": "8x8"}  # As published.
 _NAMES = {title: name for name, title in METHODS.items()}
@@ -512,111 +619,196 @@ class Values:
         return row | {"values": " ".join(f"{value:.17g}" for value in self.runs)}
 
 
-def summarise(seeds, values, images=0, *, within=(-math.inf, math.inf)) -> Values:
+def summarise(
+    seeds: Iterable[int],
+    values: Sequence[float] | np.ndarray,
+    images: int = 0,
+    *,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> Values:
     """Return values by seed with Student's interval of their mean, clipped to `within`."""
     runs = np.asarray(values, np.float64)
     r, half = len(runs), math.nan
     if r > 1:
         t = float(scipy.special.stdtrit(r - 1, (1 + CONFIDENCE) / 2))
         half = t * float(runs.std(ddof=1)) / math.sqrt(r)
-    ends = np.clip([mean(runs) - half, mean(runs) + half], *within).tolist()
-    return Values(runs, tuple(seeds), *ends, units=runs, images=int(images))
+    smallest, largest = within
+    ends = np.clip([mean(runs) - half, mean(runs) + half], smallest, largest)
+    low, high = ends.tolist()
+    return Values(
+        runs, tuple(seeds), low=low, high=high, units=runs, images=int(images)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def _value(group: Group, quantity: str, method: str) -> Values | None:
+    """Return one of `QUANTITIES` of a group; method: title of the augmentation of "mixing"."""
     if quantity.startswith("di_"):
-        return index(group, *interfering(group, quantity))
+        measurement, condition = interference_condition(group, quantity)
+        return index(group, measurement, condition)
     if quantity == "iocclusion":
         return _iocclusion(group)
     definition = QUANTITIES[quantity]
-    place = where(group, definition.probe, on=definition.on, **definition.options)
+    measurement = find_measurement(
+        group, definition.probe, dataset=definition.dataset, **definition.options
+    )
     condition = _NAMES.get(method, method) if definition.probe == "mixing" else ""
     if quantity == "cut_occlusion":
         condition = f"rectangle {HIDDEN}"
-    networks = group.networks.items()
-    numbers = {
-        x: net.number(place, definition.metric, condition) for x, net in networks
-    }
-    known = {k: x for k, x in numbers.items() if x and x.value is not None}
-    if not known:
+    numbers = {}
+    for seed, network in group.networks.items():
+        number = network.number(measurement, definition.metric, condition)
+        if number and number.value is not None:
+            numbers[seed] = number
+    if not numbers:
         return None
-    values = np.array([number.value for number in known.values()])
-    images = max(number.n for number in known.values())
+    values = np.array([number.value for number in numbers.values()])
+    images = max(number.n for number in numbers.values())
     if definition.metric.startswith("accuracy"):
-        return summarise(known, 100 * values, images, within=(0, 100))
-    return summarise(known, values, images)
+        return summarise(numbers, 100 * values, images, within=(0, 100))
+    return summarise(numbers, values, images)
 
 
 def _iocclusion(group: Group) -> Values | None:
     """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden."""
-    found, way = gaps(group, "other"), "grad_cam most"
-    if found is None or way not in found.curves or np.isnan(found.gap).all():
+    group_gaps, way = gaps(group, "other"), "grad_cam most"
+    if (
+        group_gaps is None
+        or way not in group_gaps.curves
+        or np.isnan(group_gaps.gap).all()
+    ):
         return None
-    at = np.isclose(found.curves[way].fraction, float(HIDDEN))
-    if not at.any():
+    is_hidden = np.isclose(group_gaps.curves[way].fraction, float(HIDDEN))
+    if not is_hidden.any():
         return None
-    seeds, images = np.array(found.seeds)[found.known].tolist(), found.images[1].max()
-    one = summarise(seeds, found.index(way)[at][0], images, within=(0, math.inf))
-    about = dict(units=found.units(way)[at][0], statistic=ratio)
-    return dataclasses.replace(one, left_out=len(found.seeds) - len(seeds), **about)
+    seeds = np.array(group_gaps.seeds)[group_gaps.known].tolist()
+    values = group_gaps.index(way)[is_hidden][0]
+    images = group_gaps.images[1].max()
+    return dataclasses.replace(
+        summarise(seeds, values, images, within=(0, math.inf)),
+        left_out=len(group_gaps.seeds) - len(seeds),
+        units=group_gaps.units(way)[is_hidden][0],
+        statistic=ratio,
+    )
 
 
-def interfering(group: Group, quantity: str) -> tuple[Measurement | None, str]:
-    """Return the measure and the condition from which a DI index is computed."""
+def interference_condition(
+    group: Group, quantity: str
+) -> tuple[Measurement | None, str]:
+    """Return the measurement and the condition from which a DI index is computed."""
     definition = QUANTITIES[quantity]
     condition = definition.options.get("fill") or _GRIDS.get(group.key.data, "4x4")
-    return where(group, definition.probe, **definition.options), condition
+    measurement = find_measurement(group, definition.probe, **definition.options)
+    return measurement, condition
 
 
-def _decided(
-    group: Group, place: Measurement | None, condition: str
-) -> tuple[tuple, dict]:
-    """Return all classes, and clean and distorted decisions by seed.
+class GroupDecisions(NamedTuple):
+    """Stored decisions of the seeds of a group, on clean and on distorted images."""
+
+    classes: tuple[str, ...]
+    clean: dict[int, decisions.Decisions]  # By seed.
+    distorted: dict[int, decisions.Decisions]  # By seed, the same as for `clean`.
+
+
+def _group_decisions(
+    group: Group, measurement: Measurement | None, condition: str
+) -> GroupDecisions:
+    """Return the decisions of all seeds that have both clean and distorted ones.
 
     Raises ValueError if the classes were not stored or differ between seeds.
     """
-    those = {x: one for x, one in group.networks.items() if place in one.measures}
-    kept = {seed: _kept(one, place) for seed, one in those.items()}
-    both = {"", condition}
-    kept = {x: (by[""], by[condition]) for x, by in kept.items() if both <= by.keys()}
-    named = list(dict.fromkeys(one.classes(place) for one in those.values()))
-    if kept and not (len(named) == 1 and all(named)):
-        folder = next(iter(those.values())).workdir
+    networks = {
+        seed: network
+        for seed, network in group.networks.items()
+        if measurement in network.measures
+    }
+    clean, distorted = {}, {}
+    for seed, network in networks.items():
+        by_condition = _read_decisions(network, measurement)
+        if "" in by_condition and condition in by_condition:
+            clean[seed] = by_condition[""]
+            distorted[seed] = by_condition[condition]
+    if not clean:
+        return GroupDecisions((), clean, distorted)
+    class_lists = [network.classes(measurement) for network in networks.values()]
+    distinct = list(dict.fromkeys(class_lists))
+    if len(distinct) > 1 or not distinct[0]:
+        folder = next(iter(networks.values())).workdir
+        lengths = ", ".join(str(len(classes)) for classes in distinct)
         raise ValueError(
-            f"{folder / 'measures' / '@'.join(place)}.json: must have the classes, the same "
-            f"for all seeds of {group.key.words} ({group.key.model}), got {len(named)} lists "
-            f"of {', '.join(str(len(one)) for one in named)}; measure them again"
+            f"{folder / 'measures' / '@'.join(measurement)}.json: must have the classes, the "
+            f"same for all seeds of {group.key.words} ({group.key.model}), got "
+            f"{len(distinct)} lists of {lengths}; measure them again"
         )
-    return named[0] if kept else (), kept
+    return GroupDecisions(distinct[0], clean, distorted)
 
 
-def index(group: Group, place, condition: str, *, variant="share") -> Values | None:
+def index(
+    group: Group,
+    measurement: Measurement | None,
+    condition: str,
+    *,
+    variant: str = "share",
+) -> Values | None:
     """Return the index of interference of the seeds with stored decisions, None without any.
 
     Seeds that decide for one class on nearly all images are left out (`ONE_CLASS`).
     """
-    names, kept = _decided(group, place, condition)
-    if not kept:
+    classes, clean, distorted = _group_decisions(group, measurement, condition)
+    if not clean:
         return None
-    images = len(next(iter(kept.values()))[0].prediction)
-    most = {x: pd.Series(one.prediction).value_counts() for x, (one, _) in kept.items()}
-    known = {x: kept[x] for x in kept if most[x].max() <= ONE_CLASS * images}
-    about = dict(images=images, left_out=len(kept) - len(known), classes=names)
-    if not known:
-        return dataclasses.replace(summarise((), ()), **about)
-    both, among = tuple(zip(*known.values(), strict=True)), dict(classes=len(names))
-    found = interference.of_runs(*both, **among, variant=variant)
-    wrong = [[interference.wrong_by_class(x, **among) for x in those] for those in both]
-    about |= {"worst": found.worst, "wrong": np.swapaxes(wrong, 0, 1)}
-    about["dominant"] = "" if found.dominant is None else names[found.dominant]
-    units = found.runs
-    if variant == "share":
-        units, chance = found.parts, interference.by_chance(*both, **among)
-        about |= {"statistic": product, "by_chance": chance}
-    return Values(found.runs, tuple(known), found.low, found.high, units, **about)
+    images = len(next(iter(clean.values())).prediction)
+    seeds = [
+        seed
+        for seed, seed_decisions in clean.items()
+        if _largest_class(seed_decisions) <= ONE_CLASS * images
+    ]
+    num_left_out = len(clean) - len(seeds)
+    if not seeds:
+        return dataclasses.replace(
+            summarise((), ()), images=images, left_out=num_left_out, classes=classes
+        )
+    clean_runs = tuple(clean[seed] for seed in seeds)
+    distorted_runs = tuple(distorted[seed] for seed in seeds)
+    k = len(classes)
+    result = interference.of_runs(
+        clean_runs, distorted_runs, classes=k, variant=variant
+    )
+    wrong = [
+        [interference.wrong_by_class(run, classes=k) for run in runs]
+        for runs in (clean_runs, distorted_runs)
+    ]
+    values = Values(
+        result.runs,
+        tuple(seeds),
+        low=result.low,
+        high=result.high,
+        units=result.runs,
+        images=images,
+        left_out=num_left_out,
+        worst=result.worst,
+        dominant="" if result.dominant is None else classes[result.dominant],
+        classes=classes,
+        wrong=np.swapaxes(wrong, 0, 1),
+    )
+    if variant != "share":
+        return values
+    return dataclasses.replace(
+        values,
+        units=result.parts,
+        statistic=product,
+        by_chance=interference.by_chance(clean_runs, distorted_runs, classes=k),
+    )
 
 
-def product(parts: Float[np.ndarray, "r 2"]) -> float:
-    """Return the index: the mean share of the preferred class times its mean growth."""
-    return float(np.prod(parts.mean(axis=0)))
+def _largest_class(seed_decisions: decisions.Decisions) -> int:
+    """Return the number of decisions for the most frequent class."""
+    return pd.Series(seed_decisions.prediction).value_counts().max()
+
+
+def product(units: Float[np.ndarray, "r 2"]) -> float:
+    """Return the index: the mean share of the preferred class times its mean growth.
+
+    units: share and growth by seed.
+    """
+    return float(np.prod(units.mean(axis=0)))

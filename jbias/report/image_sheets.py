@@ -25,23 +25,23 @@ COLOURS = {None: plots.INK, True: "#1d7a4f", False: "#b3372f"}
 _NOTHING: Mapping = MappingProxyType({})
 
 
-class Note(NamedTuple):
-    """Text lines below a picture; `right` adds a mark to the last line."""
+class PictureNote(NamedTuple):
+    """Text lines below a picture; `is_correct` adds a mark to the last line."""
 
     lines: tuple[str, ...]
-    right: bool | None = None
+    is_correct: bool | None = None
 
 
-class Seen(NamedTuple):
+class NetworkMaps(NamedTuple):
     """A network's saliency maps of n images, and its decisions."""
 
     maps: Float[np.ndarray, "n h w"]
-    decided: Sequence[str]  # Names of classes.
-    chance: Float[np.ndarray, "n"]  # Probability of the decision.
-    right: Bool[np.ndarray, "n"]
+    decisions: Sequence[str]  # Names of classes.
+    confidence: Float[np.ndarray, "n"]  # Probability of the decision.
+    is_correct: Bool[np.ndarray, "n"]
 
 
-class Mean(NamedTuple):
+class MeanMap(NamedTuple):
     """Mean saliency map of `count` images, of which `empty` have an empty map."""
 
     map: Float[np.ndarray, "h w"]
@@ -52,40 +52,48 @@ class Mean(NamedTuple):
 def saliency(
     images: Float[np.ndarray, "n h w 3"],
     names: Sequence[str],
-    seen: Mapping[str, Seen],
+    network_maps: Mapping[str, NetworkMaps],
     *,
     title: str,
 ) -> plots.Figure:
     """Draw saliency maps: a row per image, a column per network, decisions below.
 
-    names: names of the images. seen: maps and decisions by name of the network.
+    names: names of the images. network_maps: maps and decisions by name of the network.
     """
-    columns, notes = {"as it is": images}, {}
-    for label, network_maps in seen.items():
-        columns[label] = [*map(overlay, images, network_maps.maps)]
-        decided = zip(
-            network_maps.decided,
-            network_maps.chance,
-            network_maps.right.tolist(),
-            strict=True,
-        )
-        notes[label] = [Note((name, f"{p:.0%}"), right) for name, p, right in decided]
-    foot = "Light is where the evidence for the decision lies; each map's largest value is 1."
+    columns, notes = {"unchanged": images}, {}
+    for network, shown in network_maps.items():
+        columns[network] = [
+            overlay(image, weight)
+            for image, weight in zip(images, shown.maps, strict=True)
+        ]
+        notes[network] = [
+            PictureNote((decision, f"{confidence:.0%}"), is_correct)
+            for decision, confidence, is_correct in zip(
+                shown.decisions,
+                shown.confidence,
+                shown.is_correct.tolist(),
+                strict=True,
+            )
+        ]
+    foot = "Light pixels are evidence for the decision; the largest value of each map is 1."
     foot += " Below: the decision and its probability."
     return draw(
-        columns, names, notes=notes, title=title, foot=foot, least=180, across=12
+        columns, names, notes=notes, title=title, foot=foot, min_width=180, across=12
     )
 
 
-def mean_maps(means: Mapping[str, Mean], *, title: str) -> plots.Figure:
+def mean_maps(means: Mapping[str, MeanMap], *, title: str) -> plots.Figure:
     """Draw mean maps of networks side by side, on one colour scale."""
-    top, columns, notes = max(m.map.max() for m in means.values()) or 1.0, {}, {}
-    for label, m in means.items():
-        columns[label] = [m.map / top]
-        lines = f"to {m.map.max():.2f}", f"{m.empty} of {m.count} empty"
-        notes[label] = [Note(lines)]
-    foot = f"From 0, black, to {top:.2f}, nearly white. Empty maps show no evidence."
-    return draw(columns, notes=notes, title=title, foot=foot, least=180, across=12)
+    largest = max(mean.map.max() for mean in means.values()) or 1.0
+    columns, notes = {}, {}
+    for network, mean in means.items():
+        columns[network] = [mean.map / largest]
+        lines = f"to {mean.map.max():.2f}", f"{mean.empty} of {mean.count} empty"
+        notes[network] = [PictureNote(lines)]
+    foot = (
+        f"From 0, black, to {largest:.2f}, nearly white. Empty maps show no evidence."
+    )
+    return draw(columns, notes=notes, title=title, foot=foot, min_width=180, across=12)
 
 
 def overlay(
@@ -101,34 +109,38 @@ def draw(
     columns: Mapping[str, Sequence[Shaped[np.ndarray, "h w *c"]]],
     names: Sequence[str] = (),
     *,
-    notes: Mapping[str, Sequence[Note]] = _NOTHING,
+    notes: Mapping[str, Sequence[PictureNote]] = _NOTHING,
     title: str = "",
     foot: str = "",
-    least: int = 128,
+    min_width: int = 128,
     across: int = 20,
 ) -> plots.Figure:
     """Draw pictures in a grid: a row per image, a column per condition.
 
-    columns: pictures by title of the column, equally many each: images (h, w, 3) in [0, 1] or
+    columns: pictures by title of the column, the same number in each: images (h, w, 3) in [0, 1] or
       uint8, maps (h, w) in [0, 1] (coloured), or masks (h, w) of bool (white where True).
     names: names of the rows. notes: texts below the pictures of some columns.
-    least: least width of a picture in pixels of the PNG; pixels become squares. across: most
-      columns in one band; further columns follow below.
+    min_width: minimal width of a picture in pixels of the PNG; pixels become squares.
+    across: maximal number of columns in one band; further columns follow below.
     Raises ValueError for columns of different lengths, and without columns.
     """
     counts = {len(column) for column in (*columns.values(), *notes.values())}
     if len(counts) != 1 or 0 in counts or names and {len(names)} != counts:
         raise ValueError(
-            "image_sheets: columns must be of the same number of pictures, at least one, and "
-            f"names as many, got {sorted(counts)} and {len(names)}"
+            "image_sheets: columns must have the same number of pictures, at least one, and "
+            f"names the same number, got {sorted(counts)} and {len(names)}"
         )
-    shapes = [np.shape(one) for column in columns.values() for one in column]
-    tall, wide = (max(shape[i] for shape in shapes) for i in (0, 1))
-    scale = math.ceil(least / wide)
+    shapes = [np.shape(picture) for column in columns.values() for picture in column]
+    tall = max(shape[0] for shape in shapes)
+    wide = max(shape[1] for shape in shapes)
+    scale = math.ceil(min_width / wide)
     tall, wide = scale * tall, scale * wide
-    below = {name: [_below(x, wide) for x in each] for name, each in notes.items()}
-    most = max((len(told) for one in below.values() for told, _ in one), default=0)
-    row = tall + LINE * most + GAP
+    below = {
+        name: [_below(note, wide) for note in column_notes]
+        for name, column_notes in notes.items()
+    }
+    note_lines = [len(lines) for texts in below.values() for lines, _ in texts]
+    row = tall + LINE * max(note_lines, default=0) + GAP
     bands, left = _bands(columns, across), NAME if names else EDGE
     width = max(left + max(map(len, bands)) * (wide + GAP) + EDGE, 3 * NAME)
     room = width - 2 * EDGE
@@ -143,18 +155,19 @@ def draw(
     for band, top in zip(bands, tops):
         y += top
         for i, name in enumerate(names):
-            told = wrapped(name, left - 2 * GAP, NAMES)
-            place = left - GAP, y + i * row + tall // 2
-            page.text(*place, told, ha="right", va="center")
+            lines = wrapped(name, left - 2 * GAP, NAMES)
+            middle = y + i * row + tall // 2
+            page.text(left - GAP, middle, lines, ha="right", va="center")
         for j, name in enumerate(band):
             x = left + j * (wide + GAP)
             middle = x + wide // 2
             page.text(middle, y - GAP // 2, heads[name], HEAD, ha="center", va="bottom")
-            for i, one in enumerate(columns[name]):
-                page.picture(x, y + i * row, wide, tall, np.asarray(one))
-            for i, (told, colour) in enumerate(below.get(name, ())):
+            for i, picture in enumerate(columns[name]):
+                top_edge = y + i * row
+                page.picture(np.asarray(picture), x=x, y=top_edge, wide=wide, tall=tall)
+            for i, (lines, colour) in enumerate(below.get(name, ())):
                 foot_y = y + i * row + tall + 2
-                page.text(middle, foot_y, told, BELOW, ha="center", color=colour)
+                page.text(middle, foot_y, lines, BELOW, ha="center", color=colour)
         y += body
     page.text(EDGE, y, under)
     return plots.literal(page.fig)
@@ -169,29 +182,40 @@ class _Page(NamedTuple):
 
     def text(self, x, y, lines, size=NAMES, *, ha="left", va="top", color=plots.INK):
         """Draw lines of text at a position in pixels; size: in points."""
-        place = x / self.width, 1 - y / self.height
-        look = dict(ha=ha, va=va, fontsize=size, color=color, linespacing=1.1)
         if lines:
-            self.fig.text(*place, "\n".join(plots.plain(lines)), **look)
+            self.fig.text(
+                x / self.width,
+                1 - y / self.height,
+                "\n".join(plots.plain(lines)),
+                ha=ha,
+                va=va,
+                fontsize=size,
+                color=color,
+                linespacing=1.1,
+            )
 
-    def picture(self, x, y, wide, tall, picture: np.ndarray):
-        """Draw a picture with square pixels, so that small images stay sharp."""
-        kind = {}
+    def picture(self, picture: np.ndarray, *, x: int, y: int, wide: int, tall: int):
+        """Draw a picture with square pixels, so that small images stay sharp.
+
+        x, y: position of the upper left corner in pixels. wide, tall: size in pixels.
+        """
+        colours = {}
         if picture.ndim == 2:
-            kind = dict(cmap="gray" if picture.dtype == bool else MAPS, vmin=0, vmax=1)
+            cmap = "gray" if picture.dtype == bool else MAPS
+            colours = {"cmap": cmap, "vmin": 0, "vmax": 1}
         elif picture.dtype != np.uint8:
             picture = np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)
-        corner = x / self.width, 1 - (y + tall) / self.height
-        axes = self.fig.add_axes((*corner, wide / self.width, tall / self.height))
-        axes.imshow(picture, interpolation="none", **kind)
+        left, bottom = x / self.width, 1 - (y + tall) / self.height
+        axes = self.fig.add_axes((left, bottom, wide / self.width, tall / self.height))
+        axes.imshow(picture, interpolation="none", **colours)
         axes.set_axis_off()
 
 
-def _below(note: Note, width: int) -> tuple[list[str], str]:
+def _below(note: PictureNote, width: int) -> tuple[list[str], str]:
     """Return a note's lines of at most `width` pixels, with its mark, and its colour."""
-    marked = [*note.lines[:-1], f"{MARKS[note.right]}{note.lines[-1]}"]
+    marked = [*note.lines[:-1], f"{MARKS[note.is_correct]}{note.lines[-1]}"]
     lines = [line for text in marked for line in wrapped(text, width, BELOW)]
-    return lines, COLOURS[note.right]
+    return lines, COLOURS[note.is_correct]
 
 
 def wrapped(text: str, width: float, size: float) -> list[str]:
@@ -228,10 +252,10 @@ def _bands(names: Iterable[str], across: int) -> list[list[str]]:
     """
     bands: list[list[str]] = [[]]
     for _, kind in itertools.groupby(names, lambda x: re.sub(r"[\s-][\d.]+$", "", x)):
-        several = list(kind)
-        for start in range(0, len(several), across):
-            part = several[start : start + across]
-            if len(bands[-1]) + len(part) > across:
+        similar = list(kind)
+        for start in range(0, len(similar), across):
+            chunk = similar[start : start + across]
+            if len(bands[-1]) + len(chunk) > across:
                 bands.append([])
-            bands[-1] += part
+            bands[-1] += chunk
     return bands

@@ -60,20 +60,21 @@ class DrawnAccuracies(NamedTuple):
 def percent(inside, outside):
     """Return drops in per cent of the accuracy in distribution; 0 if that accuracy is 0."""
     inside, outside = np.asarray(inside, np.float64), np.asarray(outside, np.float64)
-    known = inside > 0
-    return np.where(known, 100 * (inside - outside) / np.where(known, inside, 1), 0.0)
+    is_positive = inside > 0
+    divisor = np.where(is_positive, inside, 1)
+    return np.where(is_positive, 100 * (inside - outside) / divisor, 0.0)
 
 
 def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
     """Return the observed value with the 95 % percentile interval of the draws."""
-    found = resampling.estimate(drawn[0], drawn[1:], confidence=0.95)
-    return Estimate(float(drawn[0]), float(found.low), float(found.high))
+    interval = resampling.estimate(drawn[0], drawn[1:], confidence=0.95)
+    return Estimate(float(drawn[0]), float(interval.low), float(interval.high))
 
 
 class Draws(NamedTuple):
     """Random draws of seeds and of test images; levels with the same seeds share seed draws.
 
-    Seeds: weights of jbias.stats.two_sample, whose percentiles are t intervals. Images:
+    draws: their number. Seeds: weights of jbias.stats.two_sample, whose percentiles are t intervals. Images:
     Binomial(n, p) / n with the mean accuracy p (after adding 1 right and 1 wrong image, so
     that p = 1 varies, too); all seeds see the same images, so that averaging over seeds does
     not reduce this noise. Image draws of different levels are independent.
@@ -130,8 +131,8 @@ def p_larger(
             images += sum(100**2 * p * (1 - p) / n for _, p, n in _sets(cell))
             over_seeds += [(float(drops.var(ddof=1)) / s, s - 1)] if s > 1 else []
     total = sum(variance for variance, _ in over_seeds)
-    parts = sum(variance**2 / free for variance, free in over_seeds)
-    between = (total, total**2 / parts) if total else (0.0, 0)
+    divisor = sum(variance**2 / freedom for variance, freedom in over_seeds)
+    between = (total, total**2 / divisor) if total else (0.0, 0)
     return two_sample.mean_exceeds(excess, between, images)
 
 

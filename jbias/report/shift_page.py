@@ -6,10 +6,9 @@ per value of "line".
 
 import argparse
 import dataclasses
-import functools
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,10 @@ from jbias.evals import decisions
 from jbias.report import document, plots, shift_drops, shift_runs, tables
 from jbias.runs import checksums
 
-Cell, Cells, Recipe = shift_runs.ShiftCell, shift_runs.ShiftCells, shift_runs.Recipe
-Row, Rows, Draws = shift_drops.TableRow, shift_drops.TableRows, shift_drops.Draws
-Study = shift_runs.ShiftStudy
+ShiftCell, ShiftCells = shift_runs.ShiftCell, shift_runs.ShiftCells
+ShiftStudy, Recipe = shift_runs.ShiftStudy, shift_runs.Recipe
+TableRow, TableRows = shift_drops.TableRow, shift_drops.TableRows
+Draws = shift_drops.Draws
 SECTIONS = {
     "verdicts": "Attributes by drop in accuracy",
     "remedies": "Drops closed by remedies",
@@ -107,7 +107,7 @@ _HEADS = {
 
 
 def table(
-    name: str, rows: Iterable[Row], caption_end: str = "", **caption_values: float
+    name: str, rows: Iterable[TableRow], caption_end: str = "", **caption_values: float
 ) -> tables.Table | None:
     """Return a table of the page; None without rows.
 
@@ -136,7 +136,7 @@ def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.R
     tau, alpha = args.tau, args.alpha
     candidates, kinds = shift_drops.verdicts(cells, draws, tau=tau, alpha=alpha)
     remedies = shift_drops.remedies(cells, draws, args.reference)
-    realised = list(_realised(cells))
+    realised = list(_image_counts(cells))
     caveats = list(_caveats(study, remedies, args.reference))
     rows = {
         "verdicts": candidates,
@@ -144,7 +144,7 @@ def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.R
         "remedies": remedies,
         "levels": [level for row in kinds for level in row["_levels"]],
         "ranks": shift_drops.ranks(cells, draws),
-        "runs": _runs(cells),
+        "runs": _run_rows(cells),
     }
     table_sections = {"kinds": "verdicts", "runs": "made"}
     placed_tables = [
@@ -187,7 +187,9 @@ def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.R
     )
 
 
-def _answer(candidates: Rows, kinds: Rows, study, *, tau, alpha) -> tuple[str, str]:
+def _answer(
+    candidates: TableRows, kinds: TableRows, study, *, tau, alpha
+) -> tuple[str, str]:
     """Return the main result in one sentence, and the data behind it."""
     tested = [x for x in candidates if x["verdict"] != shift_drops.UNKNOWN]
     count = sum(row["verdict"] != shift_drops.UNKNOWN for row in kinds)
@@ -209,7 +211,7 @@ def _answer(candidates: Rows, kinds: Rows, study, *, tau, alpha) -> tuple[str, s
     return f"{len(bugs)} of {len(tested)} candidates {verb} {subject}; {cost}.", basis
 
 
-def _runs(cells: Cells) -> Iterator[Row]:
+def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
     """Yield the rows of the table of runs."""
     for cell in cells:
         for run in cell.runs:
@@ -229,7 +231,7 @@ def _runs(cells: Cells) -> Iterator[Row]:
             }
 
 
-def _realised(cells: Cells) -> Iterator[dict[str, Any]]:
+def _image_counts(cells: ShiftCells) -> Iterator[dict[str, Any]]:
     """Yield numbers of images by class and value, one entry per data, attribute, level, options.
 
     Tables are those of provenance, by data set: rows are classes, columns values.
@@ -259,7 +261,7 @@ def _realised(cells: Cells) -> Iterator[dict[str, Any]]:
 
 
 def _folded(entry: Mapping[str, Any]) -> document.Folded:
-    """Return a collapsed block with an entry of `_realised`: counts and sums by data set."""
+    """Return a collapsed block with an entry of `_image_counts`: counts and sums by data set."""
     options = ", ".join(f"{k}={v}" for k, v in entry["options"].items() if v)
     ending = f" ({options})" if options else ""
     title = (
@@ -277,7 +279,7 @@ def _folded(entry: Mapping[str, Any]) -> document.Folded:
     return document.Folded(title, "\n\n".join(texts))
 
 
-def _caveats(study: Study, remedies: Rows, reference: str) -> Iterator[str]:
+def _caveats(study: ShiftStudy, remedies: TableRows, reference: str) -> Iterator[str]:
     """Yield the caveats of the page, one sentence or short paragraph each."""
     oracle_note = (
         " Accuracies in and out of distribution are from different evaluations."
@@ -309,17 +311,17 @@ def _caveats(study: Study, remedies: Rows, reference: str) -> Iterator[str]:
 
 # Figures.
 
-PANELS, LINES = 9, 12  # Most panels of a figure, and most lines of a panel.
+MAX_PANELS, MAX_LINES = 9, 12  # Panels of a figure, and lines of a panel.
 SETS = {shift_runs.ID: "in distribution", shift_runs.OOD: "out of distribution"}
-# Iterations in learning curves, and least number of evaluations of a curve.
-FIRST, FEWEST = 1_000, 5
+MAX_ITERATION = 1_000  # Last iteration of learning curves.
+MIN_EVALUATIONS = 5  # Learning curves with fewer evaluations are not drawn.
 EPOCHS = "epochs"
 _DRAWN = {
     "levels": "Drop in points by level of the {} shift (x: share), with 95 % intervals; the first "
     "level is the control.",
     "ranks": "Accuracy in and out of distribution at the most extreme level: small markers are "
     "seeds, large markers their mean.",
-    "learning": f"Accuracy in % over the first {FIRST:,} iterations at the most extreme level of "
+    "learning": f"Accuracy in % over the first {MAX_ITERATION:,} iterations at the most extreme level of "
     "each kind: mean ± std over seeds.",
     "probabilities": "Probability of the right class at the most extreme level, of the images of "
     "all seeds; dots are means.",
@@ -327,45 +329,76 @@ _DRAWN = {
 }
 
 
-def figures(study: Study, kinds: Rows, draws: Draws) -> Iterator[tuple]:
+def figures(study: ShiftStudy, kinds: TableRows, draws: Draws) -> document.Placed:
     """Yield the section and the figure, for each figure with data."""
-    extremes: dict[tuple, Cell] = {}
+    extremes: dict[tuple, ShiftCell] = {}
     for cell in sorted(study.cells, key=lambda cell: cell.share):
         if cell.kind and cell.share > shift_runs.CONTROL:
             extremes[cell.recipe, cell.attribute, cell.kind] = cell
     cells = list(extremes.values())
-    names = _short(cell.recipe for cell in cells)
+    names = _short_names(cell.recipe for cell in cells)
     titles = {f"{names[x.recipe]}, {x.attribute} {x.level}": x for x in cells}
-    specs = [
-        ("in_against_out", "ranks", "", _seeds(cells, names), against),
-        ("learning_curves", "learning", "", _learning(titles, study.frame), learning),
-        ("probabilities", "probabilities", "", _likely(titles), probabilities),
-    ]
+    frame = _accuracies_by_seed(cells, names)
+    yield from _figure("in_against_out", "ranks", frame, draw=against)
+    frame = _learning_frame(titles, study.frame)
+    yield from _figure("learning_curves", "learning", frame, draw=learning)
+    frame = _probability_frame(titles)
+    yield from _figure("probabilities", "probabilities", frame, draw=probabilities)
     for kind in shifts.KINDS:
-        ticks = {
-            level.share: name
-            for name, level in shifts.LEVELS.items()
-            if level.kind == kind
-        }
-        labels = f"level ({kind})", "drop in points"
-        draw = functools.partial(curves, labels=labels, ticks=ticks)
-        specs.append((f"levels_{kind}", "levels", kind, _levels(kind, kinds), draw))
-    sizes = ("sizes", "images", "training images")
-    widths = ("widths", "model.width", "width of the network")
-    for name, setting, label in (sizes, widths):
-        draw = functools.partial(curves, labels=(label, "accuracy in %"))
-        specs.append((name, "sizes", label, _sizes(study.cells, draws, setting), draw))
-    for name, section, label, frame, draw in specs:
-        if len(frame):
-            words = _DRAWN[section].format(label), _uneven(frame), left_out(frame)
-            caption = " ".join(filter(None, words))
-            yield section, document.Figure(name, caption, draw(frame))
+        yield from _level_figure(kind, kinds)
+    for name, setting, label in (
+        ("sizes", "images", "training images"),
+        ("widths", "model.width", "width of the network"),
+    ):
+        frame = _accuracies_by_size(study.cells, draws, setting)
+        yield from _size_figure(name, frame, label)
 
 
-def _levels(kind: str, kinds: Rows) -> pd.DataFrame:
+def _figure(
+    name: str,
+    section: str,
+    frame: pd.DataFrame,
+    *,
+    draw: Callable[[pd.DataFrame], plots.Figure],
+    label: str = "",
+) -> document.Placed:
+    """Yield the section and the figure; nothing for a frame without rows.
+
+    label: value for the section's caption.
+    """
+    if len(frame):
+        caption = _DRAWN[section].format(label)
+        sentences = [caption, _note_on_epochs(frame), omissions(frame)]
+        drawn = draw(frame)
+        yield section, document.Figure(name, " ".join(filter(None, sentences)), drawn)
+
+
+def _level_figure(kind: str, kinds: TableRows) -> document.Placed:
+    """Yield the figure of drops over the levels of one kind of shift, if there are any."""
+    levels = shifts.LEVELS.items()
+    ticks = {level.share: name for name, level in levels if level.kind == kind}
+
+    def draw(frame: pd.DataFrame) -> plots.Figure:
+        labels = (f"level ({kind})", "drop in points")
+        return curves(frame, labels=labels, ticks=ticks)
+
+    frame = _drops_by_level(kind, kinds)
+    yield from _figure(f"levels_{kind}", "levels", frame, draw=draw, label=kind)
+
+
+def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
+    """Yield the figure of accuracies by size, if there are any; label: of the x axis."""
+
+    def draw(frame: pd.DataFrame) -> plots.Figure:
+        return curves(frame, labels=(label, "accuracy in %"))
+
+    yield from _figure(name, "sizes", frame, draw=draw, label=label)
+
+
+def _drops_by_level(kind: str, kinds: TableRows) -> pd.DataFrame:
     """Return drops by level of one kind of shift: a panel per attribute, a line per recipe."""
     curved = [x for x in kinds if x["kind"] == kind and len(x["_levels"]) > 1]
-    names = _short(curve["_recipe"] for curve in curved)
+    names = _short_names(curve["_recipe"] for curve in curved)
     titles = _titles((curve["data"], curve["attribute"]) for curve in curved)
     return pd.DataFrame(
         {
@@ -381,7 +414,7 @@ def _levels(kind: str, kinds: Rows) -> pd.DataFrame:
     )
 
 
-def _short(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
+def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
     """Return short names of recipes: the model, and algorithm and data if these differ."""
     recipes, fields = list(dict.fromkeys(recipes)), ["model"]
     for field in ("algorithm", "data"):
@@ -402,7 +435,9 @@ def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     return {pair: " by ".join(pair) if several else pair[1] for pair in pairs}
 
 
-def _seeds(extremes: Cells, names: Mapping[Recipe, str]) -> pd.DataFrame:
+def _accuracies_by_seed(
+    extremes: ShiftCells, names: Mapping[Recipe, str]
+) -> pd.DataFrame:
     """Return accuracies of seeds: a panel per kind of shift with several recipes."""
     titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
     rows = []
@@ -415,13 +450,15 @@ def _seeds(extremes: Cells, names: Mapping[Recipe, str]) -> pd.DataFrame:
     return frame[frame.groupby("panel")["line"].transform("nunique") > 1]
 
 
-def _learning(titles: Mapping[str, Cell], frame: pd.DataFrame) -> pd.DataFrame:
+def _learning_frame(
+    titles: Mapping[str, ShiftCell], frame: pd.DataFrame
+) -> pd.DataFrame:
     """Return accuracies over the first iterations, for cells with at least 5 evaluations.
 
     titles: cells by panel. frame: records of the runs.
     """
     panels = {run.workdir: x for x, cell in titles.items() for run in cell.runs}
-    frame = frame[(frame["metric"] == "accuracy") & (frame["step"] <= FIRST)]
+    frame = frame[(frame["metric"] == "accuracy") & (frame["step"] <= MAX_ITERATION)]
     frame = frame[(frame["condition"] == "") & frame["value"].notna()]
     panel = pd.Categorical(frame["workdir"].astype(str).map(panels), list(titles))
     frame = frame.assign(panel=panel, line=frame["dataset"].astype(str).map(SETS))
@@ -429,10 +466,10 @@ def _learning(titles: Mapping[str, Cell], frame: pd.DataFrame) -> pd.DataFrame:
     frame = groups.agg(value="mean", std="std").mul(100).reset_index()
     frame = frame.rename(columns={"step": "x"})
     often = frame.groupby("panel", observed=True)["x"].transform("nunique")
-    return frame[often >= FEWEST]
+    return frame[often >= MIN_EVALUATIONS]
 
 
-def _likely(titles: Mapping[str, Cell]) -> pd.DataFrame:
+def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
     """Return probabilities of the right class, for cells whose decisions were stored.
 
     titles: cells by panel.
@@ -448,7 +485,7 @@ def _likely(titles: Mapping[str, Cell]) -> pd.DataFrame:
     return pd.concat(frames) if frames else pd.DataFrame()
 
 
-def likelihoods(cell: Cell, dataset: str) -> Float[np.ndarray, "n"]:
+def likelihoods(cell: ShiftCell, dataset: str) -> Float[np.ndarray, "n"]:
     """Return the probabilities of the right class over all seeds at the selected steps."""
     rows = cell.rows
     rows = rows[(rows["dataset"] == dataset) & (rows["metric"] == "accuracy")]
@@ -465,13 +502,13 @@ def likelihoods(cell: Cell, dataset: str) -> Float[np.ndarray, "n"]:
     return np.concatenate(arrays, dtype=np.float64)
 
 
-def _sizes(cells: Cells, draws: Draws, setting: str) -> pd.DataFrame:
+def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.DataFrame:
     """Return accuracies by size, with one panel for cells that differ only in size.
 
-    setting: "images" or the name of a setting. Cells of a panel may also differ in epochs if
+    setting: "images" or the name of a setting. ShiftCells of a panel may also differ in epochs if
     no size has several numbers of epochs.
     """
-    groups: dict[tuple, dict[tuple[int, Any], Cell]] = {}
+    groups: dict[tuple, dict[tuple[int, Any], ShiftCell]] = {}
     for cell in cells:
         size = cell.images or "" if setting == "images" else cell.settings.get(setting)
         if cell.share > shift_runs.CONTROL and str(size).isdecimal():
@@ -499,7 +536,7 @@ def _sizes(cells: Cells, draws: Draws, setting: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _uneven(frame: pd.DataFrame) -> str:
+def _note_on_epochs(frame: pd.DataFrame) -> str:
     """Return a note on panels whose points have different numbers of epochs, or ""."""
     if "epochs" not in frame:
         return ""
@@ -514,8 +551,8 @@ def curves(frame: pd.DataFrame, labels, ticks=None) -> plots.Figure:
     frame: columns panel, line, x, value, low, high. labels: of x and y. ticks: labels of the
     x axis by position; None: a log axis with a tick at each value.
     """
-    names = frame["line"].unique()[:LINES]
-    frame = _first(frame[frame["line"].isin(names)])
+    names = frame["line"].unique()[:MAX_LINES]
+    frame = _first_panels(frame[frame["line"].isin(names)])
     ends = min(0.0, frame["low"].min()) - 2, max(10.0, frame["high"].max()) + 2
 
     def finish(axes, rows: pd.DataFrame) -> None:
@@ -538,43 +575,44 @@ def against(frame: pd.DataFrame) -> plots.Figure:
     looks = plots.marks(sorted(frame["line"].unique()))
 
     def draw(axes, rows: pd.DataFrame) -> None:
-        for name, spots in rows.groupby("line")[["inside", "outside"]]:
-            axes.scatter(*spots.to_numpy().T, s=9, alpha=0.45, lw=0, **looks[name])
-            axes.scatter(*spots.mean(), s=46, lw=0, **looks[name])
+        for name, seeds in rows.groupby("line"):
+            x, y = seeds["inside"].to_numpy(), seeds["outside"].to_numpy()
+            axes.scatter(x, y, s=9, alpha=0.45, lw=0, **looks[name])
+            axes.scatter(x.mean(), y.mean(), s=46, lw=0, **looks[name])
         axes.margins(0.12)
 
     labels = "in distribution, %", "out of distribution, %"
-    panels = dict(iter(_first(frame).groupby("panel", sort=False)))
+    panels = dict(iter(_first_panels(frame).groupby("panel", sort=False)))
     return plots.multiples(panels, draw, labels, plots.handles(looks))
 
 
 def learning(frame: pd.DataFrame) -> plots.Figure:
     """Draw means and deviations; frame: columns panel, line, x, value, std."""
     looks, labels = plots.styles(SETS.values()), ("iteration", "accuracy in %")
-    return plots.curves(_first(frame), looks, labels)
+    return plots.curves(_first_panels(frame), looks, labels)
 
 
 def probabilities(frame: pd.DataFrame) -> plots.Figure:
     """Draw histograms of the probability of the right class; frame: panel, line, value."""
     panels = {
         title: {name: (part, None) for name, part in rows.groupby("line")["value"]}
-        for title, rows in _first(frame).groupby("panel", sort=False)
+        for title, rows in _first_panels(frame).groupby("panel", sort=False)
     }
     looks = plots.styles(SETS.values())
     return plots.histograms(panels, looks, "probability of the right class")
 
 
-def _first(frame: pd.DataFrame) -> pd.DataFrame:
+def _first_panels(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the first 9 panels."""
-    return frame[frame["panel"].isin(frame["panel"].unique()[:PANELS])]
+    return frame[frame["panel"].isin(frame["panel"].unique()[:MAX_PANELS])]
 
 
-def left_out(frame: pd.DataFrame) -> str:
+def omissions(frame: pd.DataFrame) -> str:
     """Return a note on panels and lines beyond the limits of a figure, or ""."""
     limits, panels = [], frame["panel"].nunique()
-    if panels > PANELS:
-        limits.append(f"the first {PANELS} of {panels} panels")
+    if panels > MAX_PANELS:
+        limits.append(f"the first {MAX_PANELS} of {panels} panels")
     num_lines = frame["line"].nunique()
-    if "x" in frame and num_lines > LINES:
-        limits.append(f"{LINES} of {num_lines} recipes")
+    if "x" in frame and num_lines > MAX_LINES:
+        limits.append(f"{MAX_LINES} of {num_lines} recipes")
     return f"The figure has only {tables.join(limits)}." if limits else ""

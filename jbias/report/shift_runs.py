@@ -129,7 +129,7 @@ class ShiftStudy(NamedTuple):
 
     cells: tuple[ShiftCell, ...]
     rule: str  # Rule of selection, in words.
-    oracle: bool  # Whether evaluations were selected by test accuracy.
+    oracle: bool  # True if evaluations were selected by test accuracy.
     frame: pd.DataFrame  # Records of the runs of the cells.
     notes: tuple[str, ...]
 

@@ -8,7 +8,7 @@ of --config makes them. Ranks recipes and attributes by the drop under a shift, 
 tests and verdicts; shows the drop closed by remedies, drops by level, and the agreement of
 models' ranks in and out of distribution. Writes to --out: index.html (one page, readable
 offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and
-PNG), results.json. Tables 1 to 3 of Hu, Sang, Wang and Jiang 2021 are of jbias papers shifts.
+PNG), results.json. For tables 1 to 3 of Hu, Sang, Wang and Jiang 2021 use jbias papers shifts.
 """
 
 import argparse

@@ -164,7 +164,9 @@ def test_one_seed_has_neither_deviation_nor_test(made, study):
     told = distorted.one(made, "values", data="FashionMNIST", quantity="di_grid")
     assert told["std"] == "" and told["low"] == "" and int(told["n"]) == 1
     caveats = json.loads((made / "results.json").read_text())["caveats"]
-    assert any("One seed alone" in line and "FashionMNIST" in line for line in caveats)
+    assert any(
+        "Groups with one seed" in line and "FashionMNIST" in line for line in caveats
+    )
     key = distortion_study.Key("preact_resnet18", "FashionMNIST", "basic")
     assert len(study.value("di_grid", key).runs) == 1  # At 2 x 2, its grid.
 
@@ -377,8 +379,8 @@ def test_seeds_of_unlike_numbers_are_told(measured, tmp_path):
             name = f"{method}-{seed}"
             shutil.copytree(measured / name, tmp_path / name)
     study, _ = distortion_study.read([f"{tmp_path}/*"])
-    table = distortion_page.comparison(distortion_page._every_value(study), study)
+    table = distortion_page.comparison(distortion_page.value_layout(study), study)
     lines = list(distortion_page.unlike_indices(table.data))
-    words = "seeds are basic 3, MixUp 2, FMix 1. The index of fewer is larger by chance"
+    words = "(basic 3, MixUp 2, FMix 1). An index of fewer seeds is larger by chance"
     assert len(lines) == 4 and all(words in line for line in lines)
     assert lines[0].startswith("DI index, grid shuffle (preact_resnet18, CIFAR-10): ")

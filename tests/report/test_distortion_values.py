@@ -55,13 +55,13 @@ def test_a_network_of_one_class_has_no_index(tmp_path):
     study, group = write(tmp_path / "one", found)
     value = study.value("di_grid", group.key)
     assert value.seeds == (0,) and value.left_out == 1
-    table = distortion_page.comparison(distortion_page._every_value(study), study)
+    table = distortion_page.comparison(distortion_page.value_layout(study), study)
     (line,) = distortion_page.unlike_indices(table.data)
-    assert "no index of 1 of basic, which decide nearly all plain" in line
+    assert "no index for 1 seed of basic, with decisions for one class" in line
     study, group = write(tmp_path / "all", lambda _: found(1))
     value = study.value("di_grid", group.key)
     assert np.isnan(value.mean) and value.left_out == 2 and value.images == distorted.N
-    table = distortion_page.comparison(distortion_page._every_value(study), study)
+    table = distortion_page.comparison(distortion_page.value_layout(study), study)
     assert table.rows[0][4] == "– (n = 0 of 2)"
 
 
@@ -72,7 +72,7 @@ def test_imagenet_is_shuffled_in_8_by_8(tmp_path):
         return {("grid_shuffle", "grid_shuffle", "test"): (*by, {})}
 
     _, group = write(tmp_path, found, data="imagenet")
-    assert distortion_study.interfering(group, "di_grid")[1] == "8x8"
+    assert distortion_study.interference_condition(group, "di_grid")[1] == "8x8"
 
 
 def boxes(*measures, **options):
@@ -92,14 +92,14 @@ def test_each_table_has_boxes_of_its_own(tmp_path):
     found = boxes(*names, a=uniform, b={}, c=part)
     _, group = write(tmp_path, lambda _: found)
     for quantity, name in (("di_anywhere", "any"), ("di_other", "part")):
-        place, _ = distortion_study.interfering(group, quantity)
+        place, _ = distortion_study.interference_condition(group, quantity)
         assert place == (name, "test")
 
 
 def test_several_measures_that_fit_are_refused(tmp_path):
     _, group = write(tmp_path / "a", lambda _: boxes("one", "two", a={}, b={}))
     with pytest.raises(ValueError, match="one@test, two@test"):
-        distortion_study.interfering(group, "di_anywhere")
+        distortion_study.interference_condition(group, "di_anywhere")
 
 
 @cases.each(
@@ -121,11 +121,13 @@ def test_seeds_are_measured_alike(tmp_path, options, refused):
         with pytest.raises(
             ValueError, match=r"same options for all seeds.*\(2 kinds\)"
         ):
-            distortion_study.where(group, "occlusion", fill="black")
+            distortion_study.find_measurement(group, "occlusion", fill="black")
     else:
-        place = distortion_study.where(group, "occlusion", fill="black")
+        place = distortion_study.find_measurement(group, "occlusion", fill="black")
         assert place == ("occlusion", "test")
     lines = list(distortion_page.unlike_measures(study))
-    assert len(lines) == refused and all("in 2 ways" in line for line in lines)
+    assert len(lines) == refused and all(
+        "with 2 sets of options" in line for line in lines
+    )
     told = json.loads((tmp_path / "1/measures/occlusion@test.json").read_text())
     assert told["measure"]["options"] == options

@@ -95,11 +95,11 @@ def test_long_names_are_cut_where_words_end():
 
 
 def test_decisions_stand_below_and_right_ones_are_marked():
-    seen = image_sheets.Seen(
+    seen = image_sheets.NetworkMaps(
         maps=np.stack([np.zeros((8, 8)), np.eye(8)]),
-        decided=["cat", "dog (n02110185)"],
-        chance=np.array([0.5, 0.956]),
-        right=np.array([False, True]),
+        decisions=["cat", "dog (n02110185)"],
+        confidence=np.array([0.5, 0.956]),
+        is_correct=np.array([False, True]),
     )
     fig = image_sheets.saliency(
         IMAGES, ["1 cow", "2 dog"], {"a": seen}, title="Grad-CAM"
@@ -115,8 +115,8 @@ def test_decisions_stand_below_and_right_ones_are_marked():
 
 def test_mean_maps_share_their_colours():
     means = {
-        "a": image_sheets.Mean(np.full((8, 8), 0.2), 9, 0),
-        "b": image_sheets.Mean(np.full((8, 8), 0.4), 9, 3),
+        "a": image_sheets.MeanMap(np.full((8, 8), 0.2), 9, 0),
+        "b": image_sheets.MeanMap(np.full((8, 8), 0.4), 9, 3),
     }
     fig = image_sheets.mean_maps(means, title="Mean")
     one, two = (axes.images[0].get_array() for axes in fig.axes)
@@ -137,5 +137,5 @@ def test_tall_images_keep_their_proportion():
     [({}, ()), ({"a": IMAGES, "b": IMAGES[:1]}, ()), ({"a": IMAGES}, ["one"])],
 )
 def test_columns_of_other_lengths_are_refused(columns, names):
-    with pytest.raises(ValueError, match="image_sheets: columns must be of the same"):
+    with pytest.raises(ValueError, match="image_sheets: columns must have the same"):
         image_sheets.draw(columns, names)

@@ -240,7 +240,7 @@ def test_probabilities_are_those_of_what_was_selected(tmp_path):
 
 def test_realised_tables_are_shown_with_their_sums(tmp_path):
     shifted.write(tmp_path / "a", "C6", {"id": 0.9, "ood": 0.5}, trained=80)
-    (one,) = shift_page._realised(read(tmp_path).cells)
+    (one,) = shift_page._image_counts(read(tmp_path).cells)
     assert one["sets"]["train/0"]["counts"] == [[10, 10, 0, 0], [10, 10, 0, 0]]
     lines = [line.split() for line in shift_page._folded(one).text.splitlines()]
     assert lines[:2] == [["train/0"], [*shifted.COLOURS, "all"]]

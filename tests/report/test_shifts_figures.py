@@ -141,7 +141,7 @@ def test_widths_of_one_model(tmp_path, seen):
 def test_what_does_not_fit_is_told():
     frame = pd.DataFrame({"panel": [i % 12 for i in range(20)], "line": range(20)})
     told = "The figure has only the first 9 of 12 panels"
-    assert shift_page.left_out(frame) == f"{told}."  # Spots are all drawn.
+    assert shift_page.omissions(frame) == f"{told}."  # Spots are all drawn.
     told += " and 12 of 20 recipes."
-    assert shift_page.left_out(frame.assign(x=0)) == told
-    assert shift_page.left_out(frame[:1]) == ""
+    assert shift_page.omissions(frame.assign(x=0)) == told
+    assert shift_page.omissions(frame[:1]) == ""
