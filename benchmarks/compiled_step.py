@@ -31,7 +31,7 @@ from jbias import build
 from jbias.algos import base
 from jbias.evals import inference
 from jbias.models import folding
-from jbias.runtime import xla
+from jbias.runtime import cuda_graphs, xla
 from jbias.training import (
     gpu_time,
     input_pipeline,
@@ -335,8 +335,10 @@ def main(name: str, target: str, folder: str, reuse: str = "") -> None:
         parsed_target, devices = make_mesh(target)
         with xla.compiling_for(parsed_target.platform):
             program = lower(row, devices)
+            in_graphs = cuda_graphs.are_requested()
+            kind_options = xla.compiler_options(_device_kind(devices))
             options = [
-                xla.compiler_options(_device_kind(devices)),
+                cuda_graphs.options() if in_graphs else kind_options,
                 row.options.get("vmem"),
             ]
             flags = os.environ.get("XLA_FLAGS")

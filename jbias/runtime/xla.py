@@ -7,15 +7,14 @@ the user's jax settings that affect results.
 import contextlib
 import contextvars
 import enum
-import functools
 import glob
 import os
 import re
 import types
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from jbias.runtime import files, messages
+from jbias.runtime import files
 
 _target = contextvars.ContextVar("_target", default="")
 # The caller's values of the settings that `fixed_settings` has overridden.
@@ -32,17 +31,6 @@ FLAGS: Mapping[str, str] = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
 # the compiler's estimate, a step of ResNet-50 is 3 % faster than with the default, 16 MiB.
 _VMEM: Mapping[str, str] = {"xla_tpu_scoped_vmem_limit_kib": "32768"}
 _LARGE_VMEM_TPUS = ("TPU v5 lite", "TPU v6")
-
-# A step as one CUDA graph: XLA's default operations, and convolutions. Without
-# convolutions, each of them is a separate launch that splits the graph. On an H100, a step
-# of a ResNet-18 of width 16 compiles to 1 launch instead of 125.
-GRAPHS: Mapping[str, str] = {
-    "xla_gpu_enable_command_buffer": (
-        "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,DYNAMIC_SLICE_FUSION,"
-        "CONVOLUTION"
-    ),
-    "xla_gpu_graph_min_graph_size": "1",
-}
 
 # No kernels that sum in varying order, and no choice of kernels by measured speed
 # (https://github.com/openxla/xla/pull/12520).
@@ -290,75 +278,38 @@ def recorded_settings(
     return settings
 
 
-def describe_graphs() -> str:
-    """Return a phrase about the part of a GPU's steps that runs as CUDA graphs."""
-    failure = graph_failure()
-    if failure:
-        return f"without convolutions, as this GPU does not capture them ({failure})"
-    flags = os.environ.get("XLA_FLAGS", "")
-    if any(name in flags for name in GRAPHS):
-        return "as XLA_FLAGS says"
-    return "whole steps"
-
-
 def compiler_options(kind: str) -> dict[str, str] | None:
-    """Return the compiler options for training steps, without options that the user set.
+    """Return the compiler options for training and evaluation, without those of the user.
 
-    kind: jax's `device_kind`, such as "TPU v6". None if there are no options.
+    kind: jax's `device_kind`, such as "TPU v6". None if there are no options. A GPU's options
+    for CUDA graphs are `cuda_graphs.OPTIONS`.
     """
-    if platform() == "gpu":
-        flags = os.environ.get("XLA_FLAGS", "")
-        options = {} if graph_failure() else GRAPHS
-    else:
-        flags = os.environ.get("LIBTPU_INIT_ARGS", "")
-        options = _VMEM if kind.startswith(_LARGE_VMEM_TPUS) else {}
+    flags = os.environ.get("LIBTPU_INIT_ARGS", "")
+    options = _VMEM if kind.startswith(_LARGE_VMEM_TPUS) else {}
     return {name: x for name, x in options.items() if name not in flags} or None
 
 
-def graph_failure() -> str:
-    """Return why this machine's GPU cannot run steps as whole CUDA graphs; "" if it can.
+def jit(
+    function: Callable[..., Any],
+    *,
+    static_argnums: int,
+    donate_argnums: Sequence[int],
+    kind: str,
+    extra_options: Mapping[str, str] | None = None,
+) -> Callable[..., Any]:
+    """Return the function jitted with `compiler_options(kind)` and extra options.
 
-    Trains a small network for three steps with `GRAPHS`, once per process, because drivers
-    differ in the operations that they capture. Returns "" without a trial inside
-    `compiling_for`, and if XLA_FLAGS sets the captured operations, so that users can avoid
-    the trial if it crashes their driver.
+    Other arguments as for `jax.jit`.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if _target.get() or "xla_gpu_enable_command_buffer" in flags:
-        return ""
-    return _graph_failure()
-
-
-@functools.cache
-def _graph_failure() -> str:
     import jax  # Late: XLA_FLAGS must be set first.
-    import jax.numpy as jnp
 
-    def loss(kernel, images):
-        maps = jax.lax.conv_general_dilated(
-            images,
-            kernel,
-            window_strides=(1, 1),
-            padding="SAME",
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        )
-        return jnp.mean(jax.nn.relu(maps) ** 2)
-
-    step = jax.jit(
-        lambda kernel, images: kernel - jax.grad(loss)(kernel, images),
-        compiler_options=dict(GRAPHS),
+    options = {**(compiler_options(kind) or {}), **(extra_options or {})}
+    return jax.jit(
+        function,
+        static_argnums=static_argnums,
+        donate_argnums=donate_argnums,
+        compiler_options=options or None,
     )
-    try:
-        with jax.default_device(jax.local_devices()[0]):
-            kernel, images = jnp.ones((3, 3, 8, 8)), jnp.ones((4, 16, 16, 8))
-            for _ in range(
-                3
-            ):  # XLA captures the graph in an early step, then updates it.
-                kernel = step(kernel, images)
-            kernel.block_until_ready()
-    except jax.errors.JaxRuntimeError as error:
-        return messages.shorten(error)
-    return ""
 
 
 def platform() -> str:
@@ -366,6 +317,11 @@ def platform() -> str:
     import jax  # Late: XLA_FLAGS must be set first.
 
     return _target.get() or jax.default_backend()
+
+
+def is_compiling_for_target() -> bool:
+    """Return True inside `compiling_for`: nothing that is compiled will run here."""
+    return bool(_target.get())
 
 
 @contextlib.contextmanager

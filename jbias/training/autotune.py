@@ -6,12 +6,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 
-from jbias.runtime import files, xla
+from jbias.runtime import cuda_graphs, files, xla
 from jbias.training import hlo, memory, seed_axis, stages
 
 _MIN_STEPS = 500  # Steps of a run that is worth a comparison.
@@ -19,7 +19,8 @@ _MAX_SECONDS = 20.0  # For everything that the run does not need anyway.
 _MAX_SAVING = 0.5  # The largest share of a run's time that another strategy has saved.
 _TIMED_SECONDS = 3.0  # After which no further dispatch is timed.
 _MOST_STEPS = "most_steps"  # Of the runs for which a cached comparison holds.
-_STEPS, _ROUNDS = 2, 4  # Dispatched at once, and how often; the first round compiles.
+_STEPS = 2  # Per timed dispatch, where no steps are scanned.
+_TIMED = 3  # Dispatches, at most, after those that compile.
 
 
 def candidates(
@@ -195,17 +196,41 @@ def measured_seconds(
     laid = stages.fit_to_devices(
         stage, devices, strategy=name, together=count, scanned=scanned
     )
-    states, step, took = laid.start(), laid.first, []
-    laid.wait(step, lambda: False)
-    dispatched = max(_STEPS, scanned)
-    args = laid.batches(step) * dispatched
-    held, static = laid.shared(step), laid.static(step)
-    for _ in range(_ROUNDS):
-        began = time.perf_counter()
-        states, seen = laid.advance(states, args, held, static)
-        jax.block_until_ready((states, seen))
-        took.append(time.perf_counter() - began)
-        is_over_limit = may_stop and took[0] > _MAX_SECONDS
-        if is_over_limit or sum(took[1:]) > _TIMED_SECONDS:
+    seconds = []
+    num_warm_up = _num_warm_up()
+    for number, elapsed in enumerate(_dispatch_first_steps(laid, scanned)):
+        seconds.append(elapsed)
+        is_over_limit = may_stop and seconds[0] > _MAX_SECONDS
+        timed = seconds[num_warm_up:]
+        if is_over_limit or len(timed) == _TIMED or sum(timed) > _TIMED_SECONDS:
             break
-    return min(took[1:] or took) / dispatched / len(laid.members)
+    return min(timed or seconds) / max(_STEPS, scanned) / len(laid.members)
+
+
+def try_graph(stage: stages.Stage, scanned: int) -> None:
+    """Run a stage's first steps on a GPU until they have been tried as a CUDA graph.
+
+    The states are dropped. scanned: as for `measured_seconds`. A graph that fails is in
+    `cuda_graphs.failures`.
+    """
+    for _ in zip(range(_num_warm_up()), _dispatch_first_steps(stage, scanned)):
+        pass
+
+
+def _num_warm_up() -> int:
+    """Return the number of dispatches before the program that the run repeats is compiled."""
+    return 2 if cuda_graphs.are_requested() else 1
+
+
+def _dispatch_first_steps(stage: stages.Stage, scanned: int) -> Iterator[float]:
+    """Dispatch a stage's first steps from fresh states; yield the seconds of each dispatch."""
+    num_steps, step = max(_STEPS, scanned), stage.first
+    states = stage.start()
+    stage.wait(step, lambda: False)
+    args = stage.batches(step) * num_steps
+    shared, static = stage.shared(step), stage.static(step)
+    while True:
+        began = time.perf_counter()
+        states, outputs = stage.advance(states, args, shared, static)
+        jax.block_until_ready((states, outputs))
+        yield time.perf_counter() - began

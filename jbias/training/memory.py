@@ -12,7 +12,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias.runtime import console, mesh, messages, xla
+from jbias.runtime import console, cuda_graphs, mesh, messages, xla
 from jbias.training import seed_axis, stages
 
 # The usable share of memory: the rest is for the evaluation and gaps between buffers.
@@ -394,15 +394,17 @@ def lower_step(
     batch = with_sharding(shapes.batch, seed_shape, *seed_axes, "data")
     argument = seed_argument, batch
     if strategy.dispatch == "unrolled":
-        program = seed_axis.map_seeds(step, strategy, layout, donate=True)
+        program = seed_axis.map_seeds(
+            step, strategy, layout, donate=True, in_graphs=True
+        )
         num_trees = num_seeds // (width or 1)
         state, argument = (state,) * num_trees, (argument,) * num_trees
     else:
-        program = jax.jit(
+        program = cuda_graphs.jit(
             seed_axis.map_tree(step, layout, strategy),
             static_argnums=3,
-            donate_argnums=0,
-            compiler_options=xla.compiler_options(layout.kind),
+            donate_argnums=(0,),
+            kind=layout.kind,
         )
     shared = with_sharding(shapes.shared, ())
     return program.lower(state, argument, shared, shapes.static)

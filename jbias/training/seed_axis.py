@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jbias import config as jc
-from jbias.runtime import mesh, xla
+from jbias.runtime import cuda_graphs, mesh, xla
 from jbias.training import convolutions
 
 Wave = tuple[PyTree, ...]
@@ -298,14 +298,24 @@ def map_seeds(
     layout: SeedLayout,
     *,
     donate: bool = False,
+    in_graphs: bool = False,
 ) -> WaveFunction:
     """Return a function of a wave that computes `function` for each seed.
 
-    donate: reuse the memory of the states for the outputs.
+    donate: reuse the memory of the states for the outputs. in_graphs: on a GPU, launch the
+    function as one CUDA graph.
     """
     tree_function = map_tree(function, layout, strategy)
-    donate_argnums = (0,) if donate else ()
-    compiler_options = xla.compiler_options(layout.kind)
+    jit = cuda_graphs.jit if in_graphs else xla.jit
+
+    def compile_lazily(function: Callable) -> Callable:
+        return jit(
+            function,
+            static_argnums=3,
+            donate_argnums=(0,) if donate else (),
+            kind=layout.kind,
+        )
+
     if strategy.dispatch == "unrolled":
 
         def unrolled(states, args, shared, static):
@@ -314,18 +324,8 @@ def map_seeds(
                 for state, arg in zip(states, args, strict=True)
             )
 
-        return jax.jit(
-            unrolled,
-            static_argnums=3,
-            donate_argnums=donate_argnums,
-            compiler_options=compiler_options,
-        )
-    compiled = jax.jit(
-        tree_function,
-        static_argnums=3,
-        donate_argnums=donate_argnums,
-        compiler_options=compiler_options,
-    )
+        return compile_lazily(unrolled)
+    compiled = compile_lazily(tree_function)
     is_threaded = strategy.dispatch == "threaded"
     map_trees = _thread_map(max(layout.waves)) if is_threaded else map
 
@@ -418,8 +418,11 @@ def _dispatched_steps(
 
     `scanned` steps are one compiled loop, see `multi_step`.
     """
-    step_wave = map_seeds(step, strategy, layout, donate=True)
     scan_wave = scan_steps(step, strategy, layout) if scanned > 1 else None
+    # Where most steps are in a loop, graphs of the few others are not worth compiling.
+    step_wave = map_seeds(
+        step, strategy, layout, donate=True, in_graphs=scan_wave is None
+    )
 
     def take_steps(states, steps, shared, static):
         batches = [tuple(batch for _, batch in args) for args in steps]
@@ -465,11 +468,8 @@ def scan_steps(
         states, stacked = jax.lax.scan(step, states, batches)
         return states, _unstack((stacked,))
 
-    scan_wave = jax.jit(
-        loop,
-        static_argnums=3,
-        donate_argnums=0,
-        compiler_options=xla.compiler_options(layout.kind),
+    scan_wave = cuda_graphs.jit(
+        loop, static_argnums=3, donate_argnums=(0,), kind=layout.kind
     )
     if strategy.dispatch == "unrolled":
         return scan_wave
@@ -504,11 +504,8 @@ def _are_on_host(batches: PyTree) -> bool:
 
 def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
     """Return a function for several steps of a wave, with the trees in threads."""
-    compiled = jax.jit(
-        step_tree,
-        static_argnums=3,
-        donate_argnums=0,
-        compiler_options=xla.compiler_options(layout.kind),
+    compiled = xla.jit(
+        step_tree, static_argnums=3, donate_argnums=(0,), kind=layout.kind
     )
     map_trees = _thread_map(max(layout.waves))
 

@@ -15,7 +15,7 @@ from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
 from jbias.runs import checkpoints, costs, evaluations, loggers, results, workdirs
-from jbias.runtime import console, files, mesh, messages, xla
+from jbias.runtime import console, cuda_graphs, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
     autotune,
@@ -202,8 +202,6 @@ def open_run(
         def build_on(devices: jax.sharding.Mesh) -> list[stages.Stage]:
             return stages.build_stages(spec, plans, images, devices)
 
-        if xla.platform() == "gpu" and xla.graph_failure():
-            say(f"CUDA graphs: {xla.describe_graphs()}")
         first_start = workdirs.provenance(workdir) if is_main else {}
         recorded = first_start.get("chosen") or first_start.get("layout")
         with meter.during("compiling"):
@@ -212,6 +210,9 @@ def open_run(
             )
             choice = autotune.choose_strategy(placed, recorded, say)
         devices, built = placed.devices, placed.lay_out(choice["strategy"], say)
+        if cuda_graphs.are_requested():
+            with meter.during("compiling"):
+                autotune.try_graph(built[0], memory.scanned_steps(run))
         facts["layout"] = _describe_layout(built, devices, choice["strategy"])
         facts["layout"] |= _describe_folding(built, run)
         facts["chosen"] = choice
@@ -376,7 +377,7 @@ def _describe_layout(stages: list, devices: jax.sharding.Mesh, strategy: str) ->
         layout["strategy"] = strategy
         layout["waves"] = [stage.layout.waves for stage in stages]
     if xla.platform() == "gpu":
-        layout["graphs"] = xla.describe_graphs()
+        layout["graphs"] = cuda_graphs.describe()
     return layout
 
 

@@ -92,53 +92,6 @@ def test_tpus_with_large_vmem_get_a_larger_limit(monkeypatch):
     assert xla.compiler_options("TPU v5 lite") is None
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """Fixture: this process appears to have a GPU that captures whole steps."""
-    monkeypatch.setattr(xla, "platform", lambda: "gpu")
-    monkeypatch.setattr(xla, "_graph_failure", lambda: "")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    return monkeypatch
-
-
-def test_a_gpu_runs_a_step_as_one_graph(gpu):
-    assert xla.compiler_options("NVIDIA H100 80GB HBM3") == xla.GRAPHS
-    assert "CONVOLUTION" in xla.GRAPHS["xla_gpu_enable_command_buffer"].split(",")
-    assert xla.describe_graphs() == "whole steps"
-
-
-def test_flags_of_the_user_decide_about_graphs(gpu):
-    gpu.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
-    options = xla.compiler_options("NVIDIA H100 80GB HBM3")
-    assert options == {"xla_gpu_graph_min_graph_size": "1"}
-    assert xla.describe_graphs() == "as XLA_FLAGS says"
-
-
-def test_graph_flags_of_the_user_skip_the_trial(gpu):
-    """If capturing crashes the driver, the flag alone avoids the trial."""
-    gpu.setattr(xla, "_graph_failure", lambda: pytest.fail("a graph was tried"))
-    gpu.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
-    assert xla.graph_failure() == ""
-    assert xla.describe_graphs() == "as XLA_FLAGS says"
-
-
-def test_a_gpu_that_captures_no_convolution_runs_steps_without(gpu):
-    gpu.setattr(xla, "_graph_failure", lambda: "UNIMPLEMENTED: capture")
-    assert xla.compiler_options("NVIDIA H100 80GB HBM3") is None
-    assert "UNIMPLEMENTED: capture" in xla.describe_graphs()
-    with xla.compiling_for("gpu"):  # What this machine has says nothing of a target.
-        assert xla.compiler_options("H100") == xla.GRAPHS
-
-
-def test_the_reason_of_a_failed_graph_is_one_line(monkeypatch):
-    """An unknown compiler option fails like a driver that captures fewer operations."""
-    monkeypatch.setattr(xla, "GRAPHS", {"xla_no_such_option": "1"})
-    reason = xla._graph_failure.__wrapped__()
-    assert "xla_no_such_option" in reason and "\n" not in reason
-    monkeypatch.undo()
-    assert xla._graph_failure.__wrapped__() == ""
-
-
 def test_a_run_has_its_own_settings_and_restores_the_callers():
     """Settings of the process and of the thread are overridden, with one line."""
     promotion = jax.config.jax_numpy_dtype_promotion
