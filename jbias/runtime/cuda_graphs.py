@@ -164,7 +164,8 @@ class CapturedFunction:
         except jax.errors.JaxRuntimeError as error:
             self._next[program] = self._default
             failures.append(messages.shorten(error))
-            warnings.warn(f"CUDA graphs: {describe()}", stacklevel=2)
+            line = f"CUDA graphs: {describe()}"
+            warnings.warn(messages.one_line(line), stacklevel=2)
             return self._after_failure(states, *args)
         self._next[program] = self._whole
         return outputs
