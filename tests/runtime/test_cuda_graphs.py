@@ -91,15 +91,15 @@ def test_the_first_call_of_each_program_is_the_default():
     function = cuda_graphs.CapturedFunction(
         _recording("default", calls), _recording("graph", calls)
     )
-    one, two = (jnp.zeros(2),), (jnp.zeros(2), jnp.ones(2))
+    single_seed, two_seeds = (jnp.zeros(2),), (jnp.zeros(2), jnp.ones(2))
     for _ in range(4):
-        one = function(one, 1.0, 1)
+        single_seed = function(single_seed, 1.0, 1)
     assert calls == ["default", "graph", "graph", "graph"]
-    two = function(two, 1.0, 1)  # Another number of seeds.
-    one = function(one, 1.0, 2)  # Another static argument.
+    two_seeds = function(two_seeds, 1.0, 1)  # Another number of seeds.
+    single_seed = function(single_seed, 1.0, 2)  # Another static argument.
     assert calls[4:] == ["default", "default"]
-    np.testing.assert_array_equal(one[0], [6, 6])
-    np.testing.assert_array_equal(two[1], [2, 2])
+    np.testing.assert_array_equal(single_seed[0], [6, 6])
+    np.testing.assert_array_equal(two_seeds[1], [2, 2])
 
 
 def test_a_graph_that_fails_costs_no_state(gpu):
