@@ -15,29 +15,33 @@ BASE = "imagenet/erm"
 class Goal(NamedTuple):
     """An upper bound for a number that is computed from compiled programs.
 
-    what: name of the number. before: its value before the work on it, as text.
-    most: the bound. value: computes the number; KeyError if a row is missing.
+    name: name of the number. earlier: its value before the optimisation, as text.
+    bound: the upper bound. value: computes the number; KeyError if a row is missing.
     """
 
-    what: str
-    before: str
-    most: float
+    name: str
+    earlier: str
+    bound: float
     value: Callable[[Programs], float]
 
 
 def _cycles(name: str, base: str = BASE) -> Callable[[Programs], float]:
+    """Return a function to the ratio of cycles of rows `name` and `base`."""
     return lambda programs: programs[name]["cycles"] / programs[base]["cycles"]
 
 
 def _temporary(name: str, base: str = BASE) -> Callable[[Programs], float]:
+    """Return a function to the ratio of temporary memory of rows `name` and `base`."""
     return lambda programs: programs[name]["temporary"] / programs[base]["temporary"]
 
 
 def _bytes(name: str, base: str = BASE) -> Callable[[Programs], float]:
+    """Return a function to the ratio of accessed bytes of rows `name` and `base`."""
     return lambda programs: programs[name]["bytes"] / programs[base]["bytes"]
 
 
 def _share(name: str, part: str) -> Callable[[Programs], float]:
+    """Return a function to the share of a row's cycles that `part` takes."""
     return lambda programs: programs[name]["parts"][part] / programs[name]["cycles"]
 
 
@@ -127,12 +131,13 @@ def _with_inputs(name: str) -> Callable[[Programs], float]:
 
 
 def _goals() -> Iterator[Goal]:
+    """Yield all goals."""
     flax, bare, padain = (f"imagenet/{name}" for name in ("flax", "bare", "padain"))
     yield Goal("ERM, of Flax's example", "1.032", 0.97, _cycles(BASE, flax))
     yield Goal(
         "ERM, of Flax's example with our option of the compiler",
-        before="",
-        most=0.97,
+        earlier="",
+        bound=0.97,
         value=_cycles(BASE, f"{flax},vmem=32768"),
     )
     yield Goal("ERM, of the bare step", "", 1.0, _cycles(BASE, bare))
@@ -141,26 +146,28 @@ def _goals() -> Iterator[Goal]:
     yield Goal("guard, of a step (largest)", "0.037", 0.003, _largest("guard"))
     yield Goal("pAdaIN, of ERM", "fits no v5e", 1.10, _cycles(padain))
     yield Goal("pAdaIN, temporary memory", "5.7", 1.15, _temporary(padain))
-    for name, before, most in (
+    for name, earlier, bound in (
         ("sagnet", "1.77", 1.65),
         ("debiased", "2.03", 1.95),
         ("infodrop", "> 1.30", 1.15),
     ):
-        yield Goal(f"{name}, of ERM", before, most, _cycles(f"imagenet/{name}"))
+        yield Goal(f"{name}, of ERM", earlier, bound, _cycles(f"imagenet/{name}"))
     yield Goal("infodrop, bytes of ERM", "32", 1.15, _bytes("imagenet/infodrop"))
     for name in ("dsu", "mixstyle", "efdmix"):
-        what = f"{name}, of ERM, over its FLOPs'"
-        yield Goal(what, "", 1.15, _over_flops(f"imagenet/{name}"))
+        title = f"{name}, of ERM, over its FLOPs'"
+        yield Goal(title, "", 1.15, _over_flops(f"imagenet/{name}"))
     for name in ("mixup", "cutmix", "fmix", "augmix", "rand_conv", "stylize"):
-        what = f"ERM and {name} by itself, of ERM, over its FLOPs'"
-        yield Goal(what, "", 1.15, _with_inputs(f"pixels/erm+{name}"))
-    for setting, most in (("cifar16", 0.8), ("cifar64", 1.02)):
-        before = {"cifar16": "0.24", "cifar64": "0.67"}[setting]
-        what = f"ten seeds, {setting}, auto of looped"
-        yield Goal(what, before, most, _auto(setting))
-    what = "bytes of collectives, of gradients"
-    yield Goal(f"{what} (largest but SimCLR)", "", 1.05, _traffic(pairs=False))
-    yield Goal(f"{what} (SimCLR)", "", 1.05, _traffic(pairs=True))
+        title = f"ERM and {name} by itself, of ERM, over its FLOPs'"
+        yield Goal(title, "", 1.15, _with_inputs(f"pixels/erm+{name}"))
+    for setting, earlier, bound in (
+        ("cifar16", "0.24", 0.8),
+        ("cifar64", "0.67", 1.02),
+    ):
+        title = f"ten seeds, {setting}, auto of looped"
+        yield Goal(title, earlier, bound, _auto(setting))
+    title = "bytes of collectives, of gradients"
+    yield Goal(f"{title} (largest but SimCLR)", "", 1.05, _traffic(pairs=False))
+    yield Goal(f"{title} (SimCLR)", "", 1.05, _traffic(pairs=True))
     yield Goal(
         "temporary GiB of a seed, cifar16",
         "0.58",
@@ -184,11 +191,11 @@ def compare(programs: Programs) -> dict[str, dict[str, Any]]:
             value = goal.value(programs)
         except (KeyError, ValueError, ZeroDivisionError):
             continue  # Not compiled, for fewer devices, or without an estimate.
-        comparison[goal.what] = {
-            "before": goal.before,
-            "most": goal.most,
+        comparison[goal.name] = {
+            "before": goal.earlier,
+            "most": goal.bound,
             "now": value,
-            "reached": value <= goal.most,
+            "reached": value <= goal.bound,
         }
     return comparison
 
@@ -197,13 +204,13 @@ def table(programs: Programs, target: str) -> str:
     """Return the goals as a Markdown table, or "" if no goal has all its rows."""
     rows = [
         (
-            what,
+            name,
             goal["before"] or "–",
             f"{goal['most']:g}",
             f"{goal['now']:.4g}",
             "yes" if goal["reached"] else "no",
         )
-        for what, goal in compare(programs).items()
+        for name, goal in compare(programs).items()
     ]
     if not rows:
         return ""
