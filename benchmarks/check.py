@@ -1,13 +1,13 @@
-"""Have ratios fallen? Compares results of benchmarks with earlier ones.
+"""Compare results of benchmarks with earlier results, and report ratios that fell.
 
     python -m benchmarks.check EARLIER LATER [--tolerance=0.15]
 
-EARLIER and LATER are results (.json), or folders of them, in which files of the same
-names are compared. Only ratios are: times belong to one machine at one hour. What was
-measured on devices of different kinds, or in different settings, is passed over and
-named. A ratio falls, too, where what stands under it became faster: then its rates in the
-results tell. Exit codes: 0 no ratio fell by more than the tolerance, a share of it; 1 some did;
-2 nothing could be compared.
+EARLIER and LATER are results (.json), or folders of results, in which files of the same
+name are compared. Only ratios are compared: times depend on the machine and its load.
+Results from different kinds of devices or different settings are skipped, with a message. A
+ratio also falls if its denominator became faster; the rates in the results show which. Exit
+codes: 0 no ratio fell by more than the tolerance, a fraction of the ratio; 1 some did; 2
+nothing could be compared.
 """
 
 import argparse
@@ -17,70 +17,81 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-SAME = ("setting", "precision")
+CONDITIONS = ("setting", "precision")  # Must be equal in both results.
 
 
 def pairs(
     earlier: pathlib.Path, later: pathlib.Path
 ) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Results of the same name, read."""
+    """Yield names in both places, with the earlier and the later result."""
     names = [""]
     if earlier.is_dir():
         names = sorted(path.name for path in earlier.glob("*.json"))
     for name in names:
         if (later / name).is_file():
-            both = [json.loads((path / name).read_text()) for path in (earlier, later)]
-            yield name or later.name, *both
+            earlier_result = json.loads((earlier / name).read_text())
+            later_result = json.loads((later / name).read_text())
+            yield name or later.name, earlier_result, later_result
 
 
-def unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
-    """Why two results cannot be compared, if they cannot."""
+def incomparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
+    """Return the reason why two results cannot be compared, or None."""
     if "ratios" not in a or "ratios" not in b:
         return "no ratios"
     if a["device"]["kind"] != b["device"]["kind"]:
         return f"{a['device']['kind']} and {b['device']['kind']}"
-    differing = [key for key in SAME if a.get(key) != b.get(key)]
+    differing = [key for key in CONDITIONS if a.get(key) != b.get(key)]
     return f"another {differing[0]}" if differing else None
 
 
 def fallen(
     earlier: Mapping[str, float], later: Mapping[str, float], tolerance: float
 ) -> dict[str, tuple[float, float]]:
-    """Ratios of both, before and after, that fell by more than the tolerance."""
+    """Return the ratios that fell by more than the tolerance: (earlier, later) by name."""
     return {
-        name: (before, later[name])
-        for name, before in earlier.items()
-        if name in later and later[name] < (1 - tolerance) * before
+        name: (ratio, later[name])
+        for name, ratio in earlier.items()
+        if name in later and later[name] < (1 - tolerance) * ratio
     }
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compares, says what fell; returns the exit code."""
+    """Compare, print the ratios that fell, and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("earlier", type=pathlib.Path)
-    parser.add_argument("later", type=pathlib.Path)
-    parser.add_argument("--tolerance", type=float, default=0.15)
+    parser.add_argument(
+        "earlier", type=pathlib.Path, help="earlier result, or folder of results"
+    )
+    parser.add_argument(
+        "later", type=pathlib.Path, help="later result, or folder of results"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.15,
+        help="allowed fall, as a fraction of the earlier ratio (default: %(default)s)",
+    )
     options = parser.parse_args(argv)
     for path in (options.earlier, options.later):
         if not path.exists():
             parser.error(f"{path}: must be a result or a folder of them, got nothing")
-    compared, bad = 0, 0
+    num_compared, num_fallen = 0, 0
     for name, earlier, later in pairs(options.earlier, options.later):
-        if why := unlike(earlier, later):
-            print(f"{name}: not compared: {why}")
+        reason = incomparable(earlier, later)
+        if reason:
+            print(f"{name}: not compared: {reason}")
             continue
-        both = set(earlier["ratios"]) & set(later["ratios"])
-        compared += len(both)
-        found = fallen(earlier["ratios"], later["ratios"], options.tolerance)
-        bad += len(found)
-        for ratio, (before, after) in found.items():
-            print(f"{name}: {ratio} fell from {before:.3f} to {after:.3f}")
+        num_compared += len(set(earlier["ratios"]) & set(later["ratios"]))
+        falls = fallen(earlier["ratios"], later["ratios"], options.tolerance)
+        num_fallen += len(falls)
+        for ratio, (earlier_value, later_value) in falls.items():
+            print(f"{name}: {ratio} fell from {earlier_value:.3f} to {later_value:.3f}")
     print(
-        f"{compared} ratios compared, {bad} fell by more than {options.tolerance:.0%}"
+        f"{num_compared} ratios compared, {num_fallen} fell by more than"
+        f" {options.tolerance:.0%}"
     )
-    return 2 if not compared else int(bad > 0)
+    return 2 if not num_compared else int(num_fallen > 0)
 
 
 if __name__ == "__main__":

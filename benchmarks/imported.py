@@ -1,11 +1,11 @@
-"""Are published networks imported rightly? Their logits against ours, on photographs.
+"""Compare the logits of imported networks with those of their own libraries.
 
     python benchmarks/imported.py make --images=DIR --out=DIR
     python benchmarks/imported.py compare --src=DIR
 
-`make` needs PyTorch, torchvision, timm and transformers, and not this project: it draws
-random networks of theirs, saves them as they save, and what they say of each image.
-`compare` needs this project, and none of them. Measured: docs/models.md.
+`make` needs PyTorch, torchvision, timm and transformers, but not jbias: it makes random
+networks of these libraries, and saves them with their logits on photographs. `compare`
+needs jbias, but not these libraries. Results are in docs/models.md.
 """
 
 import argparse
@@ -26,25 +26,25 @@ FILES = {
 
 
 def photographs(folder: pathlib.Path, count: int) -> np.ndarray:
-    """The middles of the first images below a folder, uint8, 224 pixels a side."""
+    """Return centre crops of `count` images below a folder: uint8 (b 224 224 3)."""
     from PIL import Image
 
     paths = sorted(
         p for p in folder.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg")
     )
-    found = []
+    crops = []
     for path in paths[:: max(1, len(paths) // count)][:count]:
         image = Image.open(path).convert("RGB")
         scale = 256 / min(image.size)
         size = [max(256, round(n * scale)) for n in image.size]
         left, top = ((n - 224) // 2 for n in size)
         image = image.resize(size, Image.Resampling.BILINEAR)
-        found.append(np.asarray(image.crop((left, top, left + 224, top + 224))))
-    return np.stack(found)
+        crops.append(np.asarray(image.crop((left, top, left + 224, top + 224))))
+    return np.stack(crops)
 
 
 def make(images: str, out: str, count: int) -> None:
-    """Draws the networks and saves them with their answers."""
+    """Save random networks and their logits on `count` images of folder `images`."""
     import safetensors.torch
     import timm
     import torch
@@ -62,7 +62,7 @@ def make(images: str, out: str, count: int) -> None:
             transformers.ViTConfig(num_labels=1000, layer_norm_eps=1e-6)
         ),
     }
-    for net in nets.values():  # Statistics and biases that say something.
+    for net in nets.values():  # Statistics and biases other than 0 and 1.
         for module in net.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 torch.nn.init.normal_(module.running_mean, 0, 0.1)
@@ -73,9 +73,9 @@ def make(images: str, out: str, count: int) -> None:
                 torch.nn.init.normal_(parameter, 0, 0.02)
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    shown = photographs(pathlib.Path(images), count)
-    np.save(out / "images.npy", shown)
-    x = torch.from_numpy(shown).permute(0, 3, 1, 2).float() / 255
+    crops = photographs(pathlib.Path(images), count)
+    np.save(out / "images.npy", crops)
+    x = torch.from_numpy(crops).permute(0, 3, 1, 2).float() / 255
     for file, net in nets.items():
         if file.endswith(".safetensors"):
             safetensors.torch.save_file(net.state_dict(), out / file)
@@ -83,55 +83,73 @@ def make(images: str, out: str, count: int) -> None:
             torch.save(net.state_dict(), out / file)
         mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in FILES[file])
         with torch.no_grad():
-            parts = [net.eval()((part - mean) / std) for part in x.split(8)]
-        logits = torch.cat([getattr(part, "logits", part) for part in parts])
+            outputs = [net.eval()((batch - mean) / std) for batch in x.split(8)]
+        # transformers returns an object with `logits`, the others return logits.
+        logits = torch.cat([getattr(output, "logits", output) for output in outputs])
         np.save(out / f"{file}.npy", logits.numpy())
         print(f"{file}: {tuple(logits.shape)}")
 
 
 def compare(src: str) -> None:
-    """Imports each network and prints how far its logits are from its library's."""
+    """Import each network of folder `src`, and print the largest gap to the saved logits.
+
+    Raises SystemExit if the gap is 1e-4 or more.
+    """
     import jax
 
     from jbias import models
 
     folder = pathlib.Path(src)
-    shown = np.load(folder / "images.npy")
-    print("| file | found | seconds | images | logits | largest gap | same class |")
+    images = np.load(folder / "images.npy")
+    print("| file | network | seconds | images | logits | largest gap | same class |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for file, (mean, std) in FILES.items():
-        began = time.monotonic()
+        start = time.monotonic()
         net, variables = models.load(folder / file, mean=mean, std=std)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
         apply = jax.jit(net.apply)
-        parts = range(0, len(shown), 8)
-        logits = np.concatenate(
-            [apply(variables, shown[i : i + 8].astype(np.float32) / 255) for i in parts]
-        )
+        outputs = []
+        for first in range(0, len(images), 8):
+            batch = images[first : first + 8].astype(np.float32) / 255
+            outputs.append(apply(variables, batch))
+        logits = np.concatenate(outputs)
         theirs = np.load(folder / f"{file}.npy")
-        gap, same = np.abs(logits - theirs).max(), logits.argmax(1) == theirs.argmax(1)
+        gap = np.abs(logits - theirs).max()
+        is_same = logits.argmax(1) == theirs.argmax(1)
         print(
             f"| {file} | {type(net).__name__} of {net.classes} | {seconds:.1f} |"
-            f" {len(shown)} | to {np.abs(theirs).max():.2f} | {gap:.1e} |"
-            f" {same.sum()} of {len(same)} |"
+            f" {len(images)} | to {np.abs(theirs).max():.2f} | {gap:.1e} |"
+            f" {is_same.sum()} of {len(is_same)} |"
         )
         if gap >= 1e-4:
             raise SystemExit(f"{file}: gap {gap}, at most 1e-4 expected")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    first = commands.add_parser("make")
-    first.set_defaults(command=make)
-    first.add_argument("--images", required=True, help="a folder of photographs")
-    first.add_argument("--out", required=True, help="the folder to write")
-    first.add_argument("--count", type=int, default=32, help="images")
-    second = commands.add_parser("compare")
-    second.set_defaults(command=compare)
-    second.add_argument("--src", required=True, help="the folder that make wrote")
-    arguments = vars(parser.parse_args())
-    arguments.pop("command")(**arguments)
+    """Run `make` or `compare`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, dest="command")
+    make_parser = commands.add_parser("make", help="save random networks and logits")
+    make_parser.add_argument(
+        "--images", required=True, metavar="DIR", help="folder of photographs"
+    )
+    make_parser.add_argument(
+        "--out", required=True, metavar="DIR", help="folder to write"
+    )
+    make_parser.add_argument(
+        "--count", type=int, default=32, help="number of images (default: 32)"
+    )
+    compare_parser = commands.add_parser("compare", help="compare with saved logits")
+    compare_parser.add_argument(
+        "--src", required=True, metavar="DIR", help="folder that `make` wrote"
+    )
+    options = parser.parse_args()
+    if options.command == "make":
+        make(options.images, options.out, options.count)
+    else:
+        compare(options.src)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""How often intervals over redrawn seeds and data sets hold what they are of.
+"""Simulate how often 95 % intervals over resampled seeds and data sets cover the true value.
 
     python -m benchmarks.interval_coverage [--studies=4000] [--out=benchmarks/results]
 
-Simulates studies and writes interval-coverage.md: the share of them whose interval, called
-95 %, holds the true value. Seeds: the mean of one algorithm on one data set over redrawn runs
-(jbias.stats.intervals). Scores are normal, or have two humps as the shape bias of ERM: near
-0.06 with the chance 0.76 and else near 0.9, both with the deviation 0.03. Data sets: the
-difference of two algorithms over redrawn runs and data sets
-(jbias.stats.mean_differences with datasets=True), where the true difference of a data set
-deviates by 3 and a run by 1; "before" is the same without jbias.stats.resampling.widening.
+Writes interval-coverage.md: the share of simulated studies whose interval covers the true
+value. Seeds: the mean of one algorithm on one data set, over resampled runs
+(jbias.stats.intervals). Scores are normal, or bimodal as the shape bias of ERM: near 0.06
+with probability 0.76 and else near 0.9, both with a standard deviation of 0.03. Data sets:
+the difference of two algorithms over resampled runs and data sets
+(jbias.stats.mean_differences with datasets=True). The true differences of data sets have a
+standard deviation of 3, runs of 1. "before widening" is the same without
+jbias.stats.resampling.widening.
 """
 
 import argparse
@@ -21,49 +22,54 @@ from jbias import stats
 from jbias.stats import resampling
 
 ROOT = pathlib.Path(__file__).parents[1]
-UP = dict(larger_is_better=True)
-HUMPS, SHARE = (0.06, 0.9), 0.24
+LOW, HIGH, SHARE_HIGH = 0.06, 0.9, 0.24
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Scores of mean 0."""
+    """Return normal scores with mean 0."""
     return rng.normal(size=shape)
 
 
 def two_humps(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Scores of mean 0 near two values."""
-    near = np.where(rng.random(shape) < SHARE, *HUMPS[::-1])
-    return near + 0.03 * rng.normal(size=shape) - (0.76 * HUMPS[0] + 0.24 * HUMPS[1])
+    """Return bimodal scores with mean 0."""
+    modes = np.where(rng.random(shape) < SHARE_HIGH, HIGH, LOW)
+    return modes + 0.03 * rng.normal(size=shape) - (0.76 * LOW + 0.24 * HIGH)
 
 
-def of_seeds(draw: Callable, runs: int, *, studies: int, seed: int = 0) -> float:
-    """Return how often the interval of a mean over redrawn runs holds 0.
+def seed_coverage(draw: Callable, runs: int, *, studies: int, seed: int = 0) -> float:
+    """Return the share of intervals of a mean over resampled runs that cover 0.
 
-    A study is a cell of a table of two data sets; runs of algorithms are drawn apart.
+    A study is a cell of a table of two data sets; algorithms are resampled independently.
+    draw: maps a generator and a shape to scores with mean 0.
     """
     rng, hits = np.random.default_rng(seed), []
     for first in range(0, studies, 200):
         scores = draw(rng, (2, min(200, studies - first) // 2, runs))
-        cells = stats.intervals(scores, **UP, draws=2000, seed=first).cells
+        cells = stats.intervals(
+            scores, larger_is_better=True, draws=2000, seed=first
+        ).cells
         hits.append((cells.low <= 0) & (cells.high >= 0))
     return float(np.mean(np.concatenate(hits, axis=1)))
 
 
-def of_datasets(
+def dataset_coverage(
     datasets: int, runs: int, *, studies: int, seed: int = 0
 ) -> tuple[float, float]:
-    """Return how often intervals over redrawn data sets hold 0: before widening, and now."""
+    """Return the shares of intervals over resampled data sets that cover 0.
+
+    First before widening, then as they are. datasets, runs: numbers in a study.
+    """
     rng, hits = np.random.default_rng(seed), np.zeros(2)
     factor = resampling.widening(datasets, 0.95)
     for study in range(studies):
         scores = rng.normal(size=(datasets, 2, runs))
         scores[:, 0] += 3 * rng.normal(size=(datasets, 1))
-        found = stats.mean_differences(
-            scores, **UP, datasets=True, draws=1000, seed=study
+        pairs = stats.mean_differences(
+            scores, larger_is_better=True, datasets=True, draws=1000, seed=study
         ).pairs
-        value, ends = found.value[0, 1], np.array([found.low[0, 1], found.high[0, 1]])
-        for i, by in enumerate((1 / factor, 1.0)):
-            low, high = value + by * (ends - value)
+        value, ends = pairs.value[0, 1], np.array([pairs.low[0, 1], pairs.high[0, 1]])
+        for i, scale in enumerate((1 / factor, 1.0)):
+            low, high = value + scale * (ends - value)
             hits[i] += low <= 0 <= high
     return tuple(hits / studies)
 
@@ -99,21 +105,36 @@ def _rows(table: Shares) -> list[str]:
 
 
 def main() -> None:
-    """Writes the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--studies", type=int, default=4000)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "benchmarks/results")
+    """Simulate, and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--studies",
+        type=int,
+        default=4000,
+        help="simulated studies of each kind (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=ROOT / "benchmarks/results",
+        metavar="DIR",
+        help="folder for the page (default: benchmarks/results)",
+    )
     options = parser.parse_args()
     studies = options.studies
     seeds = {
-        name: [of_seeds(draw, r, studies=studies) for r in (3, 5, 10)]
+        name: [seed_coverage(draw, r, studies=studies) for r in (3, 5, 10)]
         for name, draw in (("normal scores", normal), ("two humps", two_humps))
     }
     datasets = {}
     for runs in (3, 10):
-        both = [of_datasets(n, runs, studies=studies) for n in (5, 10, 20)]
-        for name, shares in zip(("before widening", "now"), zip(*both), strict=True):
-            datasets[f"{runs} seeds, {name}"] = shares
+        shares = [dataset_coverage(n, runs, studies=studies) for n in (5, 10, 20)]
+        datasets[f"{runs} seeds, before widening"] = [
+            unwidened for unwidened, _ in shares
+        ]
+        datasets[f"{runs} seeds, now"] = [widened for _, widened in shares]
     text = page(seeds, datasets, studies=studies)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "interval-coverage.md").write_text(text, encoding="utf-8")

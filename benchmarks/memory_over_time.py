@@ -1,11 +1,11 @@
-"""How much memory a run takes as it goes on: evaluations and saves after every step.
+"""Measure the memory of a training run over time, with an evaluation and a save per step.
 
     python -m benchmarks.memory_over_time [--evaluations=300] [--out=DIR]
 
-Starts a training run as a user does, of one seed of ERM on few images of the embedded set,
-and reads the process's resident memory after each evaluation; the first 20 are warm-up.
-Growth is that of the median of the last tenth over that of the first. Needs Linux. Writes
-benchmarks/results/memory_over_time-<device>.json and .md.
+Starts a training run of one seed of ERM on few images of the embedded set as a user does,
+and reads the process's resident memory after each evaluation. The first 20 evaluations are
+warm-up. Growth compares the median of the last tenth with that of the first tenth. Needs
+Linux. Writes benchmarks/results/memory_over_time-<backend>.json and .md.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WARM = 20
 
 
 def get_config(arg: str = "300") -> ml_collections.ConfigDict:
-    """The run, of so many evaluations."""
+    """Return the config of the run; arg: number of evaluations."""
     from jbias.configs import erm
 
     c = erm.get_config("smoke,seeds=1")
@@ -41,10 +41,15 @@ def get_config(arg: str = "300") -> ml_collections.ConfigDict:
 
 
 def series(evaluations: int) -> Iterator[float]:
-    """MiB after each evaluation."""
+    """Train, and yield the resident memory in MiB after each evaluation."""
     with tempfile.TemporaryDirectory() as workdir:
-        command = [sys.executable, "-m", "jbias.main", f"--workdir={workdir}"]
-        command += [f"--config={__file__}:{evaluations}"]
+        command = [
+            sys.executable,
+            "-m",
+            "jbias.main",
+            f"--workdir={workdir}",
+            f"--config={__file__}:{evaluations}",
+        ]
         run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         status = pathlib.Path(f"/proc/{run.pid}/status")
         for line in run.stderr:
@@ -55,51 +60,62 @@ def series(evaluations: int) -> Iterator[float]:
             raise SystemExit(f"benchmarks: the run ended with {run.returncode}")
 
 
-def summary(found: Sequence[float]) -> dict[str, float]:
-    """MiB at the start and the end after warm-up, and the growth, a share."""
-    warm = found[WARM:]
-    tenth = max(1, len(warm) // 10)
-    first, last = statistics.median(warm[:tenth]), statistics.median(warm[-tenth:])
+def summary(mib: Sequence[float]) -> dict[str, float]:
+    """Return MiB at the start and the end after warm-up, and the growth as a fraction."""
+    counted = mib[WARM:]
+    tenth = max(1, len(counted) // 10)
+    first = statistics.median(counted[:tenth])
+    last = statistics.median(counted[-tenth:])
     return {
         "first": first,
         "last": last,
-        "lowest": min(warm),
-        "highest": max(warm),
+        "lowest": min(counted),
+        "highest": max(counted),
         "growth": last / first - 1,
     }
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--evaluations", type=int, default=300)
-    parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
+    parser.add_argument(
+        "--evaluations",
+        type=int,
+        default=300,
+        help=f"number of evaluations, more than {WARM} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=measured.RESULTS,
+        metavar="DIR",
+        help="folder for the results (default: benchmarks/results)",
+    )
     options = parser.parse_args()
     if options.evaluations <= WARM:
         parser.error(f"--evaluations: must be more than {WARM}")
-    found = []
+    mib_series = []
     for mib in series(options.evaluations):
-        found.append(mib)
-        print(f"evaluation {len(found)}: {mib:.1f} MiB", file=sys.stderr)
-    told = summary(found)
-    rows = [
-        (f"{at + 1} to {at + len(part)}", f"{statistics.median(part):.1f}")
-        for at in range(0, len(found), WARM)
-        if (part := found[at : at + WARM])
-    ]
+        mib_series.append(mib)
+        print(f"evaluation {len(mib_series)}: {mib:.1f} MiB", file=sys.stderr)
+    totals, rows = summary(mib_series), []
+    for start in range(0, len(mib_series), WARM):
+        group = mib_series[start : start + WARM]
+        median = statistics.median(group)
+        rows.append((f"{start + 1} to {start + len(group)}", f"{median:.1f}"))
     text = measured.markdown(("evaluations", "median MiB"), rows)
     text += (
-        f"\nGrowth after the first {WARM}: {100 * told['growth']:.2f} % (from"
-        f" {told['first']:.1f} to {told['last']:.1f} MiB; the lowest of one evaluation is"
-        f" {told['lowest']:.1f}, the highest {told['highest']:.1f}).\n"
+        f"\nGrowth after the first {WARM}: {100 * totals['growth']:.2f} % (from"
+        f" {totals['first']:.1f} to {totals['last']:.1f} MiB; the lowest of one evaluation"
+        f" is {totals['lowest']:.1f}, the highest {totals['highest']:.1f}).\n"
     )
     measured.write(
         f"memory_over_time-{jax.default_backend()}",
-        {**told, "mib": [round(mib, 1) for mib in found]},
+        {**totals, "mib": [round(mib, 1) for mib in mib_series]},
         text,
-        ratios={"first / last": told["first"] / told["last"]},
+        ratios={"first / last": totals["first"] / totals["last"]},
         out=options.out,
     )
 

@@ -1,16 +1,17 @@
-"""The same training in PyTorch, in a process of its own that is told when to work.
+"""Train and evaluate the same networks in PyTorch, in a separate process, for comparison.
 
-As a program it builds a setting, and answers each line of its input when that is done:
+As a program this module builds the networks of a setting, and answers each line of its
+input when the work is done:
 
     python -m benchmarks.peer '{"setting": {...}, "seeds": 1, "precision": "float32"}'
     train 8
     evaluate 4
 
-Two frameworks in one process would fight for the memory of a GPU. The networks are those
+Two frameworks in one process would compete for the memory of a GPU. The networks are those
 of benchmarks/torch_net.py. On a GPU they are channels-last, in bfloat16 by autocast, and
-compiled by torch.compile; on a CPU plain. Images stay on the device as bytes. Where others
-use the same cores, OMP_WAIT_POLICY=passive in the environment keeps its threads from
-waiting for them busily, which is many times slower.
+compiled by torch.compile; on a CPU they run eagerly. Images stay on the device as bytes. If
+other processes use the same cores, set OMP_WAIT_POLICY=passive in the environment:
+otherwise its threads wait in a busy loop, which is many times slower.
 """
 
 import contextlib
@@ -31,44 +32,49 @@ class Peer:
     """A process that trains and evaluates `seeds` networks one after another."""
 
     def __init__(self, python: str, setting: Setting, *, seeds: int, precision: str):
-        told = dict(
-            setting=dataclasses.asdict(setting), seeds=seeds, precision=precision
-        )
+        task = {
+            "setting": dataclasses.asdict(setting),
+            "seeds": seeds,
+            "precision": precision,
+        }
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.peer", json.dumps(told)],
+            [python, "-m", "benchmarks.peer", json.dumps(task)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.facts = self._answer()
+        self.facts = self._read_reply()
 
     def train(self, steps: int) -> None:
-        """Takes `steps` steps with each network."""
-        self._ask(f"train {steps}")
+        """Take `steps` training steps with each network."""
+        self._request(f"train {steps}")
 
     def evaluate(self, batches: int) -> None:
-        """Decides about `batches` batches with each network."""
-        self._ask(f"evaluate {batches}")
+        """Classify `batches` batches with each network."""
+        self._request(f"evaluate {batches}")
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self.process.stdin.close()
         self.process.wait()
 
-    def _ask(self, line: str) -> None:
+    def _request(self, line: str) -> None:
+        """Send a line, and wait until the work is done."""
         print(line, file=self.process.stdin, flush=True)
-        self._answer()
+        self._read_reply()
 
-    def _answer(self) -> dict[str, Any]:
+    def _read_reply(self) -> dict[str, Any]:
+        """Return the next reply; raise RuntimeError if the process has ended."""
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"benchmarks.peer: ended with {self.process.wait()}")
+            code = self.process.wait()
+            raise RuntimeError(f"benchmarks.peer: ended with exit code {code}")
         return json.loads(line)
 
 
 class Worker:
-    """Networks with their optimisers, on images that are on the device."""
+    """Networks with their optimisers, and random images, all on the device."""
 
     def __init__(self, setting: Setting, seeds: int, precision: str):
         import torch
@@ -99,7 +105,7 @@ class Worker:
         ]
 
     def facts(self) -> dict[str, Any]:
-        """What runs where."""
+        """Return versions, device, number of parameters and other conditions."""
         torch = self.torch
         on_gpu = self.device == "cuda"
         return {
@@ -113,9 +119,9 @@ class Worker:
         }
 
     def train(self, steps: int) -> None:
-        """Takes that many steps with every network, and waits for them."""
+        """Take `steps` training steps with every network, and wait for them."""
         loss_of = self.torch.nn.functional.cross_entropy
-        self._set(training=True)
+        self._set_mode(training=True)
         for _ in range(steps):
             for call, optimiser in zip(self.calls, self.optimisers):
                 image, label = self._batch()
@@ -127,45 +133,54 @@ class Worker:
         self._wait()
 
     def evaluate(self, batches: int) -> None:
-        """Decides about that many batches with every network, and waits."""
-        self._set(training=False)
+        """Classify `batches` batches with every network, and wait."""
+        self._set_mode(training=False)
         with self.torch.inference_mode():
             for _ in range(batches):
                 for call in self.calls:
                     image, _ = self._batch()
                     with self._cast():
-                        decided = call(image).argmax(1)
-            decided.cpu()
+                        predicted = call(image).argmax(1)
+            predicted.cpu()
         self._wait()
 
-    def _set(self, *, training: bool) -> None:
+    def _set_mode(self, *, training: bool) -> None:
+        """Switch all networks to training or evaluation."""
         for net in self.nets:
             net.train(training)
 
     def _batch(self):
+        """Return normalised images (b 3 h w) and labels (b) of a random batch."""
         shape = (self.setting.batch,)
-        taken = self.torch.randint(len(self.labels), shape, device=self.device)
-        image = self.images[taken].permute(0, 3, 1, 2).float() / 255
-        return (image - self.mean) / self.std, self.labels[taken]
+        rows = self.torch.randint(len(self.labels), shape, device=self.device)
+        image = self.images[rows].permute(0, 3, 1, 2).float() / 255
+        return (image - self.mean) / self.std, self.labels[rows]
 
     def _cast(self):
+        """Return a context in which convolutions compute in the chosen precision."""
         if not self.half:
             return contextlib.nullcontext()
         return self.torch.autocast(self.device, self.torch.bfloat16)
 
     def _wait(self) -> None:
+        """Wait for all work on the device."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
 
-def main(told: str) -> None:
-    told = json.loads(told)
-    worker = Worker(Setting(**told["setting"]), told["seeds"], told["precision"])
+def main(task_json: str) -> None:
+    """Build the networks of a task, and work on the lines of standard input.
+
+    task_json: setting, seeds and precision. Prints a line of JSON when the networks are
+    built, and after each line of input.
+    """
+    task = json.loads(task_json)
+    worker = Worker(Setting(**task["setting"]), task["seeds"], task["precision"])
     print(json.dumps(worker.facts()), flush=True)
+    actions = {"train": worker.train, "evaluate": worker.evaluate}
     for line in sys.stdin:
-        what, count = line.split()
-        ways = {"train": worker.train, "evaluate": worker.evaluate}
-        ways[what](int(count))
+        action, count = line.split()
+        actions[action](int(count))
         print("{}", flush=True)
 
 

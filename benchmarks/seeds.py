@@ -1,87 +1,118 @@
-"""Seeds together against one alone: images per second, and the same bits.
+"""Measure images per second of seeds trained together, over one seed alone; compare bits.
 
     python -m benchmarks.seeds [--strategies=threaded,...] [--algorithms=erm,...]
         [--seeds=3] [--setting=own] [--steps=8] [--rounds=7] [--torch=PYTHON|no]
 
 Trains each algorithm as its config does on the embedded set (--setting=own), or in a
 setting (benchmarks/settings.py: cifar16, cifar64; or --width, --model, --size, --batch).
---seeds=1,2,4,8 measures each number. In every round the strategies, the first and the
-last seed alone one after the other and, for plain training in a setting, PyTorch with all
-seeds one after another take turns at the same steps. A ratio says how many images a
-second all seeds together learn from, over one alone. After the rounds the states of the
-first and the last seed, together and alone, are compared to the bit. Writes
+--seeds=1,2,4,8 measures each number of seeds. In every round all variants take turns at the
+same steps: the strategies; the first and the last seed alone, one after the other; and, for
+ERM in a setting, PyTorch with all seeds one after another. A ratio is images per second of
+all seeds together, divided by those of one seed alone. After the rounds the states of the
+first and the last seed, together and alone, are compared bit by bit. Writes
 benchmarks/results/seeds-<backend>.json and .md, or seeds-<setting>-...
 """
+
+import argparse
 
 import jax
 import numpy as np
 
-from benchmarks import common, measured, roofline
+from benchmarks import common, measured, roofline, settings
 
 ALONE = "alone"
 
 
-def compare(algorithm: str, number: int, options, setting) -> dict:
-    """Measures one algorithm with so many seeds: rates, ratios, whether bits are equal."""
-    which = range(number)
+def compare(
+    algorithm: str,
+    num_seeds: int,
+    options: argparse.Namespace,
+    setting: settings.Setting | None,
+) -> dict:
+    """Return rates, ratios to one seed alone, and whether bits are equal, by variant.
+
+    setting: None means the algorithm's own config.
+    """
+    seeds = range(num_seeds)
     stage = common.stage_of(
-        algorithm, setting, which=which, precision=options.precision
+        algorithm, setting, which=seeds, precision=options.precision
     )
     together = {
-        s: common.Trainer(stage, which, s) for s in options.strategies.split(",")
+        strategy: common.Trainer(stage, seeds, strategy)
+        for strategy in options.strategies.split(",")
     }
-    alone = {seed: common.Trainer(stage, (seed,), "looped") for seed in {0, number - 1}}
+    alone = {
+        seed: common.Trainer(stage, (seed,), "looped") for seed in {0, num_seeds - 1}
+    }
 
-    def one_by_one() -> None:
+    def train_alone() -> None:
         for trainer in alone.values():
             trainer.run(options.steps)
 
-    ways = {ALONE: one_by_one}
-    for s, trainer in together.items():
-        ways[s] = common.repeated(trainer.run, options.steps)
-    plain = algorithm == "erm" and setting is not None
-    with common.peer_of(options, setting if plain else None, seeds=number) as other:
-        if other:
-            common.check_same_size(alone[0], other.facts["parameters"])
-            ways[common.TORCH] = common.repeated(other.train, options.steps)
-        seconds = measured.in_turns(ways, options.rounds)
-    images = dict.fromkeys(seconds, options.steps * stage.order.batch * number)
+    variants = {ALONE: train_alone}
+    for strategy, trainer in together.items():
+        variants[strategy] = common.repeated(trainer.run, options.steps)
+    has_peer = algorithm == "erm" and setting is not None
+    peer_setting = setting if has_peer else None
+    with common.peer_of(options, peer_setting, seeds=num_seeds) as peer:
+        if peer:
+            common.check_same_size(alone[0], peer.facts["parameters"])
+            variants[common.TORCH] = common.repeated(peer.train, options.steps)
+        seconds = measured.in_turns(variants, options.rounds)
+    images = dict.fromkeys(seconds, options.steps * stage.order.batch * num_seeds)
     images[ALONE] = options.steps * stage.order.batch * len(alone)
-    found = measured.against(seconds, ALONE, images)
-    for s, trainer in together.items():
-        found[s]["bits_equal"] = all(
-            same(trainer.states[seed], lone.states[0]) for seed, lone in alone.items()
+    comparison = measured.against(seconds, ALONE, images)
+    for strategy, trainer in together.items():
+        comparison[strategy]["bits_equal"] = all(
+            equal_bits(trainer.states[seed], single.states[0])
+            for seed, single in alone.items()
         )
-    if plain:
+    if has_peer:
         net, size, batch = stage.algo.net, setting.size, setting.batch
         work, kind = roofline.training(net, size, batch), jax.devices()[0].device_kind
-        for one in found.values():
-            one["roofline"] = work.utilisation(batch / one["images_per_second"], kind)
-    return found
+        for rates in comparison.values():
+            step_seconds = batch / rates["images_per_second"]
+            rates["roofline"] = work.utilisation(step_seconds, kind)
+    return comparison
 
 
-def same(a, b) -> bool:
-    """Whether two trees are equal to the bit."""
+def equal_bits(a, b) -> bool:
+    """Return True if two trees of arrays are equal bit by bit."""
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in leaves)
 
 
 def main() -> None:
-    """Measures all algorithms and writes the results."""
+    """Measure all algorithms and write the results."""
     parser = common.parser(__doc__, setting="own")
-    parser.add_argument("--seeds", default="3", help="numbers of seeds")
-    parser.add_argument("--strategies", default="unrolled,threaded,looped")
-    parser.add_argument("--algorithms", default="erm,padain,sagnet")
+    parser.add_argument(
+        "--seeds",
+        default="3",
+        help="numbers of seeds to measure, with commas (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--strategies",
+        default="unrolled,threaded,looped",
+        help="ways to train seeds together, with commas (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--algorithms",
+        default="erm,padain,sagnet",
+        help="algorithms to train, with commas (default: %(default)s)",
+    )
     options = parser.parse_args()
     setting = common.setting_of(options)
     results, text, ratios = {}, "", {}
     for algorithm in options.algorithms.split(","):
-        for number in map(int, options.seeds.split(",")):
-            name = f"{algorithm}, {number} seeds"
-            results[name] = found = compare(algorithm, number, options, setting)
-            text += measured.table(found, ALONE, name) + "\n"
-            print(measured.table(found, ALONE, name), flush=True)
-            ratios |= {f"{name}, {s} / alone": r["ratio"] for s, r in found.items()}
+        for num_seeds in map(int, options.seeds.split(",")):
+            name = f"{algorithm}, {num_seeds} seeds"
+            comparison = compare(algorithm, num_seeds, options, setting)
+            results[name] = comparison
+            table = measured.table(comparison, ALONE, name)
+            text += table + "\n"
+            print(table, flush=True)
+            for variant, rates in comparison.items():
+                ratios[f"{name}, {variant} / alone"] = rates["ratio"]
     measured.write(
         common.name_of(options, "seeds"),
         results,

@@ -1,20 +1,18 @@
-"""Images a second of every measure of a suite, and how long a study of 48 models takes.
+"""Time every measure of the suite of biases, and project the hours of a study of 48 models.
 
     python -m benchmarks.suite [--model=resnet50] [--side=224] [--batch=0] [--images=64]
         [--precision=auto] [--rounds=3] [--only=spectral,pgd] [--out=DIR]
 
-Noise is shown in the place of images: what it takes depends on sizes alone. Measures take
-turns; of each, every condition is shown once to compile, and then as many times as there
-are rounds. A study shows each measure as many images as the published ones have
-(ImageNet's 50,000 and so on), and its attack takes 40 steps; the projection is the sum of
-measured seconds an image. Reading and decoding images is not in it, nor are measures that
-look inside a network (decoding, receptive_field), which the study has not, nor those that
-count the decisions of `accuracy` (calibration, classes). Writes
+Images are noise: times depend on sizes only. Every condition of a measure is shown once to
+compile, and then in each round. A study shows each measure as many images as the published
+study does (ImageNet's 50,000 and so on), and its attack takes 40 steps; the projection sums
+the measured seconds per image. It leaves out reading and decoding images, measures of
+features inside a network (decoding, receptive_field), which the study does not have, and
+measures that only count the decisions of `accuracy` (calibration, classes). Writes
 benchmarks/results/suite-<model>-<side>-<backend>.json and .md.
 """
 
 import argparse
-import functools
 import pathlib
 import statistics
 import time
@@ -29,10 +27,10 @@ from jbias.configs.suites import biases
 from jbias.evals import inference, networks, probe, suites
 from jbias.runtime import mesh
 
-# Images of each published set, by measure. That of accuracy is all sets together:
-# ImageNet, ReaL, V2, A, R, Sketch, stylized (1,000 classes and 16), edges, silhouettes
+# Number of images by measure, as published; default: VALIDATION. Accuracy is measured on
+# several sets: ImageNet, ReaL, V2, A, R, Sketch, stylized (1,000 classes and 16), edges, silhouettes
 # and cue conflict.
-FULL = {
+STUDY_IMAGES = {
     "accuracy": 50_000 + 46_837 + 10_000 + 7_500 + 30_000 + 50_889 + 50_800 + 1_600,
     "shape_bias": 1_280,
     "critical_band_original": 1_060,
@@ -41,97 +39,146 @@ VALIDATION, MODELS = 50_000, 48
 
 
 def main() -> None:
-    """Measures, prints and writes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--model", default="resnet50", choices=tuple(models.MODELS))
-    add("--side", type=int, default=224)
-    add("--batch", type=int, default=0, help="0: 256 on accelerators, 32 on CPU")
-    add("--images", type=int, default=64)
-    add("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
-    add("--rounds", type=int, default=3)
-    add("--only", default="", help="measures, separated by commas")
-    add("--out", type=pathlib.Path, default=measured.RESULTS)
-    add("--name", help="of the files; suite-<model>-<side>-<backend> if not given")
-    options = parser.parse_args()
+    """Measure, print and write the results."""
+    options = _options()
     config = biases.get_config("data=imagenet,root=.,stimuli=.").to_dict()
-    network = _network(options)
-    batches = _batches(options)
+    network = _random_network(options)
+    batches = _noise_batches(options)
     rows, total = {}, 0.0
     for name, entry in config["measures"].items():
         if options.only and name not in options.only.split(","):
             continue
-        listed = suites.read_measure(name, entry, config["sets"])
-        if listed.looks_inside:
+        measure = suites.read_measure(name, entry, config["sets"])
+        if measure.looks_inside:
             continue
-        made = suites.build_probe(listed, {"side": options.side})
-        if name != "accuracy" and _decided_before(listed, made):
+        built = suites.build_probe(measure, {"side": options.side})
+        if name != "accuracy" and _reuses_decisions(measure, built):
             continue
-        rows[name] = _measured(network, made, batches, options)
-        rows[name]["study_images"] = FULL.get(name, VALIDATION)
+        rows[name] = _time_probe(network, built, batches, options)
+        rows[name]["study_images"] = STUDY_IMAGES.get(name, VALIDATION)
         seconds = rows[name]["seconds_an_image"] * rows[name]["study_images"]
         rows[name]["study_minutes"] = seconds / 60
         total += seconds / 60
     _write(options, rows, total)
 
 
-def _decided_before(listed: suites.Measure, made: probe.Probe) -> bool:
-    """Whether it asks for the decisions that `accuracy` has made of its sets."""
-    plain = made.show is probe.identity and set(made.conditions) == {""}
-    return plain and listed.aggregates == ("mean_prob",)
+def _options() -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--model",
+        default="resnet50",
+        choices=tuple(models.MODELS),
+        metavar="NAME",
+        help="network, with random weights (default: %(default)s)",
+    )
+    add(
+        "--side",
+        type=int,
+        default=224,
+        help="image side in pixels (default: %(default)s)",
+    )
+    add(
+        "--batch",
+        type=int,
+        default=0,
+        help="images per batch (default: 256 on accelerators, 32 on a CPU)",
+    )
+    add("--images", type=int, default=64, help="images in all (default: %(default)s)")
+    add(
+        "--precision",
+        default="auto",
+        choices=("auto", "float32", "bfloat16"),
+        help="dtype of convolutions (default: %(default)s)",
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="timed repetitions of each condition (default: %(default)s)",
+    )
+    add("--only", default="", help="measures, with commas (default: all)")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=measured.RESULTS,
+        metavar="DIR",
+        help="folder for the results (default: benchmarks/results)",
+    )
+    add("--name", help="name of the results (default: suite-<model>-<side>-<backend>)")
+    return parser.parse_args()
 
 
-def _network(options: argparse.Namespace) -> inference.BoundJaxNetwork:
+def _reuses_decisions(measure: suites.Measure, built: probe.Probe) -> bool:
+    """Return True if a measure only needs the decisions of `accuracy` on its sets."""
+    is_plain = built.show is probe.identity and set(built.conditions) == {""}
+    return is_plain and measure.aggregates == ("mean_prob",)
+
+
+def _random_network(options: argparse.Namespace) -> inference.BoundJaxNetwork:
+    """Return the network with random weights."""
     net = models.MODELS[options.model](1000, dtype=mesh.dtype(options.precision))
     image = jnp.zeros((1, options.side, options.side, 3))
     variables = jax.jit(net.init)(jax.random.key(0), image)
     return inference.BoundJaxNetwork(networks.make_apply(net), variables)
 
 
-def _batches(options: argparse.Namespace) -> list[inference.Batch]:
-    on_cpu = jax.default_backend() == "cpu"
-    size = min(options.batch or (32 if on_cpu else 256), options.images)
-    draw, side = np.random.default_rng(0), options.side
-    made = []
+def _noise_batches(options: argparse.Namespace) -> list[inference.Batch]:
+    """Return all images, which are noise, in batches on the device."""
+    is_cpu = jax.default_backend() == "cpu"
+    size = min(options.batch or (32 if is_cpu else 256), options.images)
+    rng, side = np.random.default_rng(0), options.side
+    batches = []
     for first in range(0, options.images, size):
         index = np.arange(first, first + size, dtype=np.int32)
         label = jnp.asarray(index % 1000)
-        image = draw.integers(0, 256, (size, side, side, 3), np.uint8)
+        image = rng.integers(0, 256, (size, side, side, 3), np.uint8)
         count = min(size, options.images - first)
-        made.append(inference.Batch(jnp.asarray(image), index, label, label, count))
-    return made
+        batch = inference.Batch(jnp.asarray(image), index, label, label, count)
+        batches.append(batch)
+    return batches
 
 
-def _measured(network, made: probe.Probe, batches, options) -> dict:
-    """Seconds an image under all conditions; of each condition the median of rounds."""
+def _time_probe(
+    network: inference.BoundJaxNetwork,
+    built: probe.Probe,
+    batches: list[inference.Batch],
+    options: argparse.Namespace,
+) -> dict:
+    """Return seconds per image over all conditions, and medians of rounds by condition."""
     rules, seconds = {"": inference.DecisionRule(options.images)}, {}
-    for condition in made.conditions:
-        one = made._replace(conditions={condition: made.conditions[condition]})
-        run = functools.partial(inference.run_probe, network, one, batches, rules)
-        run()
+    for name, condition in built.conditions.items():
+        single = built._replace(conditions={name: condition})
+        inference.run_probe(network, single, batches, rules)
         times = []
         for _ in range(options.rounds):
-            began = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - began)
-        seconds[condition] = statistics.median(times)
-    each = sum(seconds.values()) / options.images
-    passes = sum(1 + 3 * made.steps.get(name, 0) for name in made.conditions)
+            start = time.perf_counter()
+            inference.run_probe(network, single, batches, rules)
+            times.append(time.perf_counter() - start)
+        seconds[name] = statistics.median(times)
+    image_seconds = sum(seconds.values()) / options.images
+    passes = sum(1 + 3 * built.steps.get(name, 0) for name in built.conditions)
     return {
-        "conditions": len(made.conditions),
+        "conditions": len(built.conditions),
         "passes": passes,
-        "seconds_an_image": each,
-        "images_per_second": len(made.conditions) / each,
+        "seconds_an_image": image_seconds,
+        "images_per_second": len(built.conditions) / image_seconds,
         "by_condition": seconds,
     }
 
 
 def _write(options: argparse.Namespace, rows: dict, total: float) -> None:
+    """Write the results; rows: by measure. total: minutes of the study of one model."""
     head = (
-        *("measure", "conditions", "forward passes an image", "stimuli/s"),
-        *("study's images", "minutes a model"),
+        "measure",
+        "conditions",
+        "forward passes an image",
+        "stimuli/s",
+        "study's images",
+        "minutes a model",
     )
     lines = [
         (
@@ -157,7 +204,7 @@ def _write(options: argparse.Namespace, rows: dict, total: float) -> None:
         ratios={},
         out=options.out,
         images=options.images,
-        batch=len(_batches(options)[0].image),
+        batch=len(_noise_batches(options)[0].image),
         precision=str(jnp.dtype(mesh.dtype(options.precision))),
     )
 

@@ -286,9 +286,9 @@ def test_hours_are_what_the_command_prints():
     index = (DOCS / "reproduction.md").read_text(encoding="utf-8")
     assert gpu_hours.table() in index
     for train, size in ((True, 256), (True, 224), (False, 224)):
-        rate = 1 / gpu_hours.least("resnet50", size, train, "h200")
+        rate = 1 / gpu_hours.min_seconds("resnet50", size, train, "h200")
         assert f"{rate:,.0f}" in index
-    rate = 1 / gpu_hours.least("resnet50", 224, True, "a100")
+    rate = 1 / gpu_hours.min_seconds("resnet50", 224, True, "a100")
     assert f"{2470 / rate:.0%}".replace("%", " %") in index
 
 

@@ -147,12 +147,12 @@ def test_simulated_coverages_are_those_of_the_stored_table():
         if line.endswith("% |")
     ]
     made = [
-        [interval_coverage.of_seeds(draw, r, studies=1000) for r in (3, 5, 10)]
+        [interval_coverage.seed_coverage(draw, r, studies=1000) for r in (3, 5, 10)]
         for draw in (interval_coverage.normal, interval_coverage.two_humps)
     ]
     for runs in (3, 10):
         both = [
-            interval_coverage.of_datasets(n, runs, studies=1000) for n in (5, 10, 20)
+            interval_coverage.dataset_coverage(n, runs, studies=1000) for n in (5, 10, 20)
         ]
         made += [list(shares) for shares in zip(*both, strict=True)]
     np.testing.assert_allclose(made, rows, atol=0.06)
