@@ -44,8 +44,12 @@ def first_step(config: str, cache: pathlib.Path) -> float:
         began = time.perf_counter()
         run = subprocess.Popen(
             [
-                *(sys.executable, "-u", "-m", "jbias.main"),
-                *(f"--config={config}", f"--workdir={folder}/run"),
+                sys.executable,
+                "-u",
+                "-m",
+                "jbias.main",
+                f"--config={config}",
+                f"--workdir={folder}/run",
             ],
             cwd=ROOT,
             env={**without_cache(), "JBIAS_CACHE": str(cache)},

@@ -31,8 +31,12 @@ def run(config: str, seeds: tuple[int, ...], cache: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "jbias.main", f"--config={config}"),
-                *(f"--config.seeds={seeds!r}", f"--workdir={folder}/run"),
+                sys.executable,
+                "-m",
+                "jbias.main",
+                f"--config={config}",
+                f"--config.seeds={seeds!r}",
+                f"--workdir={folder}/run",
             ],
             cwd=ROOT,
             env={**os.environ, "JBIAS_CACHE": cache},

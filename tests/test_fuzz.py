@@ -87,6 +87,6 @@ def test_the_harness_sees_what_it_is_for(what, verdict, tmp_path, monkeypatch):
     for name in ("file", "other"):
         (tmp_path / name).write_text(name)
     case = attempts.Case(what, (what, str(tmp_path)), "file", b"malformed")
-    told = attempts.attempt(case, harmful, tmp_path, lambda case: "it is not that")
-    assert (told.verdict, told.failed) == (verdict, True)
+    outcome = attempts.attempt(case, harmful, tmp_path, lambda case: "it is not that")
+    assert (outcome.verdict, outcome.failed) == (verdict, True)
     assert (tmp_path / "file").read_text() == "file"

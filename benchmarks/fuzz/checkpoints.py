@@ -1,4 +1,4 @@
-"""Malformed checkpoints: of a run of ours, and files as others publish them."""
+"""Malformed checkpoints: of a jbias run, and files of weights as others publish them."""
 
 import json
 import pathlib
@@ -15,8 +15,8 @@ from jbias.models import state_dicts
 _OTHERS = ("net.safetensors", "net.npz", "net.pth", "stream.pth")
 
 
-def made(folder: pathlib.Path) -> None:
-    """A network in a workdir, as `prepare export` makes it, and in files."""
+def write_inputs(folder: pathlib.Path) -> None:
+    """Write a network as a workdir, as `jbias prepare export` does, and as files."""
     net = models.MODELS["cnn"](16, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     models.save_run(folder / "run", net, variables)
@@ -32,25 +32,27 @@ def made(folder: pathlib.Path) -> None:
 
 
 def _argv(folder: pathlib.Path, out: pathlib.Path, file: str) -> tuple[str, ...]:
-    path, more = folder / file, () if file == "run" else ("--model=cnn",)
+    """Return the arguments that export a checkpoint."""
+    path, model = folder / file, () if file == "run" else ("--model=cnn",)
     return (
         "export",
         f"--checkpoint={path}",
         f"--out={out}/x.safetensors",
         "--names=own",
-        *more,
+        *model,
     )
 
 
 @st.composite
 def ours(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
-    """One file of a run with other bytes, or another value in its config."""
-    held = sorted(p for p in (folder / "run/checkpoints").rglob("*") if p.is_file())
-    beside = [folder / "run/config.json"]
-    path = draw(st.sampled_from([*held, *beside * 3]))
+    """Draw a file of a run with other bytes, or with another value in its config."""
+    checkpoint = folder / "run/checkpoints"
+    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
+    config = folder / "run/config.json"
+    path = draw(st.sampled_from([*paths, config, config, config]))
     data = path.read_bytes()
-    if path in beside and draw(st.booleans()):
-        data = mutations.dumped(draw(mutations.changed(json.loads(data)))[0])
+    if path == config and draw(st.booleans()):
+        data = mutations.to_json(draw(mutations.changed(json.loads(data)))[0])
     else:
         data = draw(mutations.edited(data))
     file = str(path.relative_to(folder))
@@ -59,7 +61,7 @@ def ours(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.C
 
 @st.composite
 def others(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
-    """A file of weights with other bytes."""
+    """Draw a file of weights with other bytes."""
     file = draw(st.sampled_from(_OTHERS))
     data = (folder / file).read_bytes()
     head = data[:4096]

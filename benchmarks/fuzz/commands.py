@@ -1,4 +1,4 @@
-"""The commands as a user starts them, in this process, and without what takes long.
+"""Functions that run the commands in this process, without the parts that take long.
 
 Training opens everything that a config names and traces a step of each stage; a report
 leaves out its figures, and no network is measured.
@@ -21,59 +21,67 @@ from jbias.training import prng
 
 
 def training(argv: tuple[str, ...]) -> int:
-    """`python -m jbias.main`, up to the first step."""
-    held, kept = flagsaver.save_flag_values(flags.FLAGS), (sys.argv, train._train)
-    sys.argv, train._train = ["jbias.main", *argv], _traced
+    """Run `jbias train` up to the first step; return the exit code."""
+    saved_flags = flagsaver.save_flag_values(flags.FLAGS)
+    saved_argv, saved_train = sys.argv, train._train
+    sys.argv, train._train = ["jbias.main", *argv], _trace_stages
     try:
         return main_lib.main(main_lib._parse(sys.argv), signals.StopSignal())
     finally:
-        sys.argv, train._train = kept
-        flagsaver.restore_flag_values(held, flags.FLAGS)
+        sys.argv, train._train = saved_argv, saved_train
+        flagsaver.restore_flag_values(saved_flags, flags.FLAGS)
 
 
-def _traced(job) -> None:
-    """Traces a step of each stage, as it would be compiled."""
-    before = None
+def _trace_stages(job) -> None:
+    """Trace a step of each stage, as it would be compiled."""
+    previous = None
     for stage in job.stages:
-        state = jax.eval_shape(stage.program.draw, prng.key(0), before)
-        index, held = stage.batch(job.seeds[0], stage.first), stage.shared(stage.first)
+        state = jax.eval_shape(stage.program.draw, prng.key(0), previous)
+        batch, stored = (
+            stage.batch(job.seeds[0], stage.first),
+            stage.shared(stage.first),
+        )
         static = stage.static(stage.first)
 
-        def step(state, stage=stage, index=index, held=held, static=static):
-            return stage.program.step(state, (prng.key(0), index), held, static)
+        def step(state, stage=stage, batch=batch, stored=stored, static=static):
+            return stage.program.step(state, (prng.key(0), batch), stored, static)
 
         jax.eval_shape(step, state)
-        before = {"params": state.params["net"], "stats": state.stats["net"]}
+        previous = {"params": state.params["net"], "stats": state.stats["net"]}
         stage.close()
     job.checkpoints.close()
 
 
 def measuring(argv: tuple[str, ...]) -> int:
-    """`python -m jbias.evaluate`, up to the first measure."""
-    kept, runner.run_suite = runner.run_suite, lambda *_, **__: []
+    """Run `jbias evaluate` up to the first measure; return the exit code."""
+    saved, runner.run_suite = runner.run_suite, lambda *_, **__: []
     try:
         return evaluate.main(list(argv))
     finally:
-        runner.run_suite = kept
+        runner.run_suite = saved
 
 
 def preparing(argv: tuple[str, ...]) -> int:
-    """`python -m jbias.prepare`."""
+    """Run `jbias prepare`; return the exit code."""
     return prepare.main(list(argv))
 
 
 def reporting(argv: tuple[str, ...]) -> int:
-    """`python -m jbias.report`, without figures."""
-    kept, benchmark.figures = benchmark.figures, lambda *_: iter(())
+    """Run `jbias report` without figures; return the exit code."""
+    saved, benchmark.figures = benchmark.figures, lambda *_: iter(())
     try:
         return cli.main(list(argv))
     finally:
-        benchmark.figures = kept
+        benchmark.figures = saved
 
 
 def sweeping(argv: tuple[str, ...]) -> int:
-    """`python -m launch.sweep`; its table of trials, which is made anew, goes again."""
-    (workdir,) = (one.partition("=")[2] for one in argv if one.startswith("--workdir="))
+    """Run `jbias sweep`; return the exit code.
+
+    Deletes the table of trials, which the command rewrites in each call.
+    """
+    flag = "--workdir="
+    (workdir,) = (arg.removeprefix(flag) for arg in argv if arg.startswith(flag))
     try:
         return sweep.main(list(argv))
     finally:

@@ -1,4 +1,4 @@
-"""Malformed configs: arguments, entries changed on the command line, files of one's own."""
+"""Malformed configs: arguments, entries changed on the command line, and user files."""
 
 import json
 import pathlib
@@ -14,14 +14,18 @@ from jbias.configs import common, erm, padain
 
 _SMALL = "smoke,seeds=1,model=cnn"
 _CHANGES = (
-    *("model.width=4", "train.n=64", "valid.n=32", "train.batch=32", "epochs=1"),
+    "model.width=4",
+    "train.n=64",
+    "valid.n=32",
+    "train.batch=32",
+    "epochs=1",
     "tests={}",
 )
 PRESETS = ("erm", "padain", "mixup", "sagnet", "simclr", "group_dro", "sin_in", "pgd")
 
 
 def small() -> dict:
-    """A config of its own, whole and small, with something of everything."""
+    """Return a small, complete config with entries of every kind."""
     c = padain.get_config(_SMALL)
     with c.unlocked():
         c.model.width, c.train.n, c.train.batch, c.valid.n = 4, 64, 32, 32
@@ -32,8 +36,8 @@ def small() -> dict:
     return jc.to_dict(c)
 
 
-def made(folder: pathlib.Path) -> None:
-    """The folder of configs: one file, and the JSON that it reads."""
+def write_inputs(folder: pathlib.Path) -> None:
+    """Write a config file, a suite, the JSON files that they read, and a network."""
     (folder / "mine.py").write_text(
         "import json, pathlib\nimport ml_collections\n\n"
         "def get_config(arg=''):\n"
@@ -51,7 +55,7 @@ def made(folder: pathlib.Path) -> None:
 
 @st.composite
 def files(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
-    """One entry of a config file is of another type, gone, or new."""
+    """Draw a config file in which one entry has another type, is missing, or is new."""
     tree, words = draw(mutations.changed(small()))
     return attempts.Case(
         words,
@@ -62,11 +66,10 @@ def files(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.
 
 
 def suite() -> dict:
-    """What is measured of a network, with a probe of each kind."""
+    """Return the config of a small suite with three kinds of probes."""
     sets = {name: dict(data="shapes", split=name, n=48) for name in ("edge", "test")}
-    both = ["edge", "test"]
     measures = dict(
-        accuracy=dict(probe="plain", sets=both, images=16, aggregates=["mean_prob"]),
+        accuracy=dict(probe="plain", sets=[*sets], images=16, aggregates=["mean_prob"]),
         pgd=dict(sets=["test"], steps=2, eps=[0.01, 0.02]),
         occlusion=dict(sets=["test"]),
     )
@@ -76,29 +79,35 @@ def suite() -> dict:
 
 @st.composite
 def suites(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
-    """One entry of a suite is of another type, gone, or new."""
+    """Draw a suite in which one entry has another type, is missing, or is new."""
     tree, words = draw(mutations.changed(suite()))
-    argv = (f"--suite={folder}/suite.py", f"--checkpoint={folder}/net.safetensors")
-    argv = (*argv, "--model=cnn", f"--out={out}/measured")
+    argv = (
+        f"--suite={folder}/suite.py",
+        f"--checkpoint={folder}/net.safetensors",
+        "--model=cnn",
+        f"--out={out}/measured",
+    )
     return attempts.Case(words, argv, "suite.json", json.dumps(tree).encode())
 
 
 @st.composite
 def changes(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
-    """--config.key=TEXT of every key there is, and of keys that are not."""
+    """Draw a flag --config.key=TEXT for an existing or a wrong key."""
     flat = sorted(jc.flatten(jc.to_dict(erm.get_config(_SMALL))))
     key = draw(st.sampled_from([*flat, "x", "algo.x", "run", "optim.schedule.name.x"]))
     text = draw(st.sampled_from(mutations.TEXTS))
     preset = draw(st.sampled_from(PRESETS))
     argv = [f"--config=configs/{preset}.py:{_SMALL}"]
-    argv += [f"--config.{one}" for one in _CHANGES]
-    argv += [f"--config.{key}={text}", f"--workdir={out}/run"]
-    return attempts.Case(argv[-2], tuple(argv))
+    argv += [f"--config.{change}" for change in _CHANGES]
+    flag = f"--config.{key}={text}"
+    return attempts.Case(flag, (*argv, flag, f"--workdir={out}/run"))
 
 
 @st.composite
-def argued(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
-    """What stands after the colon, and flags that there are not."""
+def arguments(
+    draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path
+) -> attempts.Case:
+    """Draw arguments after the colon of --config, and unknown flags."""
     known = sorted(vars(common.parse_arguments("")))
     name = draw(st.sampled_from([*known, "sedes", "", "x"]))
     text = draw(st.sampled_from(mutations.TEXTS))
@@ -107,6 +116,6 @@ def argued(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts
     )
     preset = draw(st.sampled_from(PRESETS))
     argv = [f"--config=configs/{preset}.py:{_SMALL},{joined}"]
-    argv += [f"--config.{one}" for one in _CHANGES]
+    argv += [f"--config.{change}" for change in _CHANGES]
     argv += draw(st.sampled_from(([], [], [], [text], ["--wrkdir=x"], [f"--{name}"])))
     return attempts.Case(argv[0] + argv[-1], (*argv, f"--workdir={out}/run"))

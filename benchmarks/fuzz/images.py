@@ -15,7 +15,8 @@ from benchmarks.fuzz import attempts, mutations
 _CLASSES = ("cat", "dog")
 
 
-def _image(number: int, kind: str) -> bytes:
+def noise_image(number: int, kind: str) -> bytes:
+    """Return an encoded noise image; number: seed. kind: Pillow's name of the format."""
     rng = np.random.default_rng(number)
     out = io.BytesIO()
     pixels = rng.integers(0, 255, (24, 20, 3), np.uint8)
@@ -23,76 +24,82 @@ def _image(number: int, kind: str) -> bytes:
     return out.getvalue()
 
 
-def made(folder: pathlib.Path) -> None:
-    """A set in every form that lies in files."""
-    _folders(folder / "folder")
-    _attributed(folder / "attributed")
-    _tar(folder / "tar")
-    _parquet(folder / "parquet")
+def write_inputs(folder: pathlib.Path) -> None:
+    """Write a small data set in every file format."""
+    write_folders(folder / "folder")
+    _write_attributed(folder / "attributed")
+    _write_tar(folder / "tar")
+    _write_parquet(folder / "parquet")
     (folder / "npz").mkdir()
     images = np.zeros((4, 24, 20, 3), np.uint8)
     labels = np.arange(4) % 2
     np.savez(folder / "npz/train.npz", images=images, labels=labels, classes=_CLASSES)
-    _cifar(folder / "cifar10")
-    _records(folder / "records")
+    write_cifar(folder / "cifar10")
+    _write_records(folder / "records")
 
 
-def _folders(root: pathlib.Path) -> None:
+def write_folders(root: pathlib.Path) -> None:
+    """Write images of several formats to a folder per class."""
     for number, kind in enumerate(("png", "jpeg", "webp", "tiff", "bmp", "ppm")):
         for name in _CLASSES:
             path = root / "train" / name / f"{number}.{kind.replace('jpeg', 'jpg')}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(_image(number, kind))
+            path.write_bytes(noise_image(number, kind))
 
 
-def _attributed(root: pathlib.Path) -> None:
+def _write_attributed(root: pathlib.Path) -> None:
+    """Write images with a table of attributes."""
     rows = ["file,class,hair,smile"]
     for i in range(6):
         (root / "all").mkdir(parents=True, exist_ok=True)
-        (root / f"all/{i}.png").write_bytes(_image(i, "png"))
+        (root / f"all/{i}.png").write_bytes(noise_image(i, "png"))
         rows.append(
             f"all/{i}.png,{_CLASSES[i % 2]},{'red' if i < 3 else 'grey'},{i % 2}"
         )
     (root / "train.csv").write_text("\n".join([*rows, ""]))
 
 
-def _tar(root: pathlib.Path) -> None:
+def _write_tar(root: pathlib.Path) -> None:
+    """Write a tar archive of images and classes."""
     root.mkdir()
     with tarfile.open(root / "train.tar", "w") as archive:
         for i in range(4):
-            both = ((f"{i}.png", _image(i, "png")), (f"{i}.cls", b"%d" % (i % 2)))
-            for name, data in both:
+            image, label = noise_image(i, "png"), b"%d" % (i % 2)
+            for name, data in ((f"{i}.png", image), (f"{i}.cls", label)):
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
 
 
-def _parquet(root: pathlib.Path) -> None:
+def _write_parquet(root: pathlib.Path) -> None:
+    """Write a Parquet file of images and labels."""
     root.mkdir()
-    rows = [{"bytes": _image(i, "png"), "path": f"{i}.png"} for i in range(4)]
+    rows = [{"bytes": noise_image(i, "png"), "path": f"{i}.png"} for i in range(4)]
     frame = pd.DataFrame({"image": rows, "label": np.arange(4) % 2})
     frame.to_parquet(root / "train.parquet")
 
 
-def _cifar(root: pathlib.Path) -> None:
-    place = root / "cifar-10-batches-py"
-    place.mkdir(parents=True)
+def write_cifar(root: pathlib.Path) -> None:
+    """Write a test batch of two images in the format of CIFAR-10."""
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
     data = np.zeros((2, 3072), np.uint8)
-    (place / "test_batch").write_bytes(
+    (folder / "test_batch").write_bytes(
         pickle.dumps({b"data": data, b"labels": [0, 1], b"x": b"y"}, 2)
     )
     names = {b"label_names": [b"class %d" % i for i in range(10)]}
-    (place / "batches.meta").write_bytes(pickle.dumps(names, 2))
+    (folder / "batches.meta").write_bytes(pickle.dumps(names, 2))
 
 
-def _records(root: pathlib.Path) -> None:
+def _write_records(root: pathlib.Path) -> None:
+    """Write ArrayRecord files of the set `folder`."""
     from jbias.prepare import main
 
     argv = ["records", f"--src={root.parent}/folder", "--split=train", f"--dst={root}"]
     assert main(argv) == 0
 
 
-# The set of each folder, and the files in it that are damaged.
+# Name of the data set of each folder, and further flags that read it.
 _SETS = {
     "folder": ("folder", ()),
     "attributed": ("attributed", ("--splits=train",)),
@@ -106,14 +113,14 @@ _SETS = {
 
 @st.composite
 def sets(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
-    """One file of a set with other bytes, for `prepare check`."""
+    """Draw a file of a data set with other bytes, for `jbias prepare check`."""
     name = draw(st.sampled_from([*_SETS]))
     files = sorted(p for p in (folder / name).rglob("*") if p.is_file())
     path = draw(st.sampled_from(files))
     if name == "attributed" and draw(st.booleans()):
         path = folder / "attributed/train.csv"
     data = draw(mutations.edited(path.read_bytes()))
-    reader, more = _SETS[name]
+    dataset, flags = _SETS[name]
     file = str(path.relative_to(folder))
-    argv = ("check", f"--data={reader}", f"--src={folder}/{name}", *more)
+    argv = ("check", f"--data={dataset}", f"--src={folder}/{name}", *flags)
     return attempts.Case(file, argv, file, data)

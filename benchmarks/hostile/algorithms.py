@@ -1,4 +1,4 @@
-"""Algorithms of one's own with a slip, each of which must be named by file and line."""
+"""Users' algorithms with a mistake; the message must name file and line of the mistake."""
 
 import pathlib
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ def make(net):
     return base.Algo(net, losses)
 """
 _TAPPED = ("    net = net\n", "    net = net.clone(tap=tap)\n")
-# Pieces of the file that are replaced, and whether a tap acts.
-_SLIPS = (
+# Replacements in the file that make a mistake.
+_MISTAKES = (
     (('batch["image"]', 'batch["images"]'),),
     (('batch["image"]', 'batch["x"]'),),
     (('batch["image"]', "batch.image"),),
@@ -84,29 +84,33 @@ _SLIPS = (
     (_TAPPED, ("def tap(x, site, key)", "def tap(x)")),
     (_TAPPED, ("def tap(x, site, key)", "def tap(x, site, key, more)")),
 )
-# What the answer must hold, where that is not the file's name.
+# Regular expressions that must match in the message, instead of the file's name.
 _EXPECTS = {
-    "0": "finished",  # A loss of zero trains nothing, but it is a loss;
-    'batch["image"][:, :3]': "finished",  # and an image of three rows is one.
+    "0": "finished",  # A loss of zero is valid.
+    'batch["image"][:, :3]': "finished",  # An image of three rows is valid.
     "def make(net, strength)": "strength",
 }
 
 
 def cases() -> Iterator[attempt.Case]:
-    """Every slip."""
-    for slips in _SLIPS:
+    """Yield every mistake as input of `jbias train`."""
+    for replacements in _MISTAKES:
         text = _GOOD
-        for old, new in slips:
+        for old, new in replacements:
             assert old in text, old
             text = text.replace(old, new, 1)
 
         def write(root: pathlib.Path, text: str = text) -> list[str]:
             (root / "mine.py").write_text(text)
-            argv = ["-m", "jbias.main", "--config=configs/erm.py:smoke,seeds=1"]
-            own = f"--config.algo.name={root}/mine.py:make"
-            return [*argv, own, f"--workdir={root}/run"]
+            return [
+                "-m",
+                "jbias.main",
+                "--config=configs/erm.py:smoke,seeds=1",
+                f"--config.algo.name={root}/mine.py:make",
+                f"--workdir={root}/run",
+            ]
 
-        expects = _EXPECTS.get(slips[-1][1], r"mine\.py")
-        yield attempt.Case(
-            " and ".join(new.strip() for _, new in slips), write, expects
-        )
+        _, last_new = replacements[-1]
+        expects = _EXPECTS.get(last_new, r"mine\.py")
+        words = " and ".join(new.strip() for _, new in replacements)
+        yield attempt.Case(words, write, expects)

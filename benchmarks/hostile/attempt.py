@@ -1,4 +1,4 @@
-"""Runs a command on one hostile input in a process of its own, and judges how it ends."""
+"""Run a command on one hostile input in a new process, and judge how it ends."""
 
 import contextlib
 import pathlib
@@ -14,15 +14,16 @@ from benchmarks.fuzz import attempts
 
 SECONDS, BYTES = 60, 2_000_000_000
 _ROOT = pathlib.Path(__file__).parents[2]
-# What commands name by paths from where they run.
-_NAMED = ("jbias", "configs", "launch", "examples", "README.md")
+# Files of the checkout that commands name by relative paths.
+_LINKED = ("jbias", "configs", "launch", "examples", "README.md")
 
 
 class Case(NamedTuple):
-    """One input.
+    """A hostile input.
 
-    write: puts it below an empty folder and returns the arguments of Python that read it.
-    expects: a regular expression that the answer must hold.
+    words: description. write: writes the input to an empty folder, and returns the
+    arguments of Python that read it. expects: regular expression that must match in the
+    command's output.
     """
 
     words: str
@@ -31,52 +32,59 @@ class Case(NamedTuple):
 
 
 def attempt(case: Case) -> tuple[str, str]:
-    """The verdict, and what the command said or how it failed."""
+    """Return the verdict, and the command's message or the reason of a failure."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / "set"
         root.mkdir()
-        here = pathlib.Path(folder) / "here"
-        here.mkdir()
-        for name in _NAMED:
-            (here / name).symlink_to(_ROOT / name)
-        code, told, megabytes = _ended([sys.executable, *case.write(root)], here)
+        cwd = pathlib.Path(folder) / "here"
+        cwd.mkdir()
+        for name in _LINKED:
+            (cwd / name).symlink_to(_ROOT / name)
+        command = [sys.executable, *case.write(root)]
+        code, output, megabytes = _run(command, cwd)
     if code is None:
         return "hang", f"more than {SECONDS} s"
     if megabytes * 2**20 > BYTES:
-        return "memory", f"{megabytes} MB: {told[-300:]}"
+        return "memory", f"{megabytes} MB: {output[-300:]}"
     if code < 0:
-        return "crash", f"signal {-code}: {told[-300:]}"
-    verdict, why = attempts.judged(code, told)
-    if not re.search(case.expects, told):
-        return "unclear", f"no {case.expects!r} in {told[-600:]!r}"
-    return verdict, why
+        return "crash", f"signal {-code}: {output[-300:]}"
+    verdict, message = attempts.judge(code, output)
+    if not re.search(case.expects, output):
+        return "unclear", f"no {case.expects!r} in {output[-600:]!r}"
+    return verdict, message
 
 
-def _ended(command: Sequence[str], here: pathlib.Path) -> tuple[int | None, str, int]:
-    """The exit code, None if it took too long; what was printed; megabytes at most.
+def _run(command: Sequence[str], cwd: pathlib.Path) -> tuple[int | None, str, int]:
+    """Return exit code (None after a timeout), output, and the peak of megabytes.
 
-    here: where it runs, so that nothing is left elsewhere.
+    cwd: folder in which the command runs.
     """
-    most, until = 0, time.monotonic() + SECONDS
+    peak, deadline = 0, time.monotonic() + SECONDS
     with tempfile.TemporaryFile() as out:
-        started = subprocess.Popen(
-            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=here
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=cwd
         )
-        while (code := started.poll()) is None and time.monotonic() < until:
-            most = max(most, _most(started.pid))
+        code = process.poll()
+        while code is None and time.monotonic() < deadline:
+            peak = max(peak, _peak_megabytes(process.pid))
             time.sleep(0.02)
+            code = process.poll()
         if code is None:
-            started.kill()
-            started.wait()
+            process.kill()
+            process.wait()
         out.seek(0)
-        told = out.read(100_000).decode(errors="backslashreplace")
-    return code, told, most
+        output = out.read(100_000).decode(errors="backslashreplace")
+    return code, output, peak
 
 
-def _most(process: int) -> int:
-    """Megabytes it had at most, by itself: ru_maxrss begins with those of its parent."""
+def _peak_megabytes(pid: int) -> int:
+    """Return the largest resident memory of a process, or 0 if it has ended.
+
+    ru_maxrss would start with the memory of the parent process.
+    """
     with contextlib.suppress(OSError):
-        status = pathlib.Path(f"/proc/{process}/status").read_text()
-        if found := re.search(r"VmHWM:\s+(\d+) kB", status):
-            return int(found[1]) >> 10
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+        if peak:
+            return int(peak[1]) >> 10
     return 0

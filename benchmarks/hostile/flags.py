@@ -1,4 +1,4 @@
-"""Flags with a slip, and names that nobody knows, for every command."""
+"""Misspelled flags, unknown names, and bad paths for every command."""
 
 import pathlib
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ _CHECKPOINTS = (
 
 
 def cases() -> Iterator[attempt.Case]:
-    """Every slip; each is refused, and most name what was meant."""
+    """Yield every input; all must be refused, most with a suggestion."""
     erm = ["-m", "jbias.main", "--config=configs/erm.py:smoke"]
     padain = ["-m", "jbias.main", "--config=configs/padain.py:smoke"]
     suite = ["-m", "jbias.evaluate", "--suite=configs/suites/biases.py:images=4"]
@@ -100,8 +100,10 @@ def cases() -> Iterator[attempt.Case]:
         yield _case([*suite, argument], expects, "--out={root}/out")
 
 
-def _case(argv: list[str], expects: str, *more: str) -> attempt.Case:
+def _case(argv: list[str], expects: str, *templates: str) -> attempt.Case:
+    """Return an input; templates: further arguments with {root} for the folder."""
+
     def write(root: pathlib.Path) -> list[str]:
-        return [*argv, *(one.format(root=root) for one in more)]
+        return [*argv, *(template.format(root=root) for template in templates)]
 
     return attempt.Case(" ".join(argv[1:])[:160], write, expects)

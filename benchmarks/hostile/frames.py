@@ -1,4 +1,4 @@
-"""Tables of scores that mean something else than their shape says, for `jbias.stats`."""
+"""Tables of scores whose names or types are ambiguous or wrong, for `jbias.stats`."""
 
 import pathlib
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ try:
 except ValueError as error:
     sys.exit(f"stats: {{error}}")
 """
-# What is done to the table, and what the refusal names; "" is read.
+# Expression for a table, and a regular expression for the refusal; "": the table is valid.
 _TABLES = (
     ("frame.rename_axis(columns='datasets')", "dataset"),
     ("frame.rename_axis(columns='test set')", ""),
@@ -67,7 +67,7 @@ _TABLES = (
 
 
 def cases() -> Iterator[attempt.Case]:
-    """Every table."""
+    """Yield every table."""
     for table, expects in _TABLES:
         body = f"print(stats.friedman({table}, larger_is_better=True).pvalue)"
 

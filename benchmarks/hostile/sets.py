@@ -1,4 +1,4 @@
-"""Data sets made to harm who reads them: bombs, lies about sizes, devices, names."""
+"""Data sets made to do harm: bombs, wrong sizes, device files, names."""
 
 import gzip
 import io
@@ -21,13 +21,17 @@ from benchmarks.fuzz import images
 from benchmarks.hostile import attempt
 from jbias.data.forms import shards
 
-_PNG = images._image(0, "png")
+_PNG = images.noise_image(0, "png")
 _ESCAPE = "a\n\x1b[2J"
 _GIGABYTES = 2_100_000_000
 
 
 class _Set(NamedTuple):
-    """What is wrong with a set, its reader in `DATASETS`, and who writes it."""
+    """A hostile data set.
+
+    words: description. reader: name of the data set in `DATASETS`. write: writes the files
+    to a folder. split: the split to read.
+    """
 
     words: str
     reader: str
@@ -36,19 +40,25 @@ class _Set(NamedTuple):
 
 
 def cases() -> Iterator[attempt.Case]:
-    """Every set, for `prepare check`."""
-    for one in _sets():
+    """Yield every data set as input of `jbias prepare check`."""
+    for hostile_set in _sets():
 
-        def write(root: pathlib.Path, one: _Set = one) -> list[str]:
-            one.write(root)
-            argv = ["-m", "jbias.prepare", "check", f"--data={one.reader}"]
-            return [*argv, f"--src={root}", f"--splits={one.split}"]
+        def write(root: pathlib.Path, hostile_set: _Set = hostile_set) -> list[str]:
+            hostile_set.write(root)
+            return [
+                "-m",
+                "jbias.prepare",
+                "check",
+                f"--data={hostile_set.reader}",
+                f"--src={root}",
+                f"--splits={hostile_set.split}",
+            ]
 
-        yield attempt.Case(one.words, write)
+        yield attempt.Case(hostile_set.words, write)
 
 
 def _sets() -> Iterator[_Set]:
-    """Every set, form by form."""
+    """Yield every data set, one file format after another."""
     for text in _NUMBERS:
         for ending in ("cls", "json"):
             files = {"0.png": _PNG, f"0.{ending}": text.encode()}
@@ -66,8 +76,9 @@ def _sets() -> Iterator[_Set]:
         arrays = {"images": _npy(shape, dtype, version) + bytes(96)}
         arrays["labels"] = _npy((2,), "'<i8'") + bytes(16)
         yield _Set(words, "npz", _zip(arrays, zipfile.ZIP_STORED))
-    for how in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        yield _Set(f"npz: a bomb by method {how}", "npz", _npz_bomb(how))
+    for compression in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        words = f"npz: a bomb by method {compression}"
+        yield _Set(words, "npz", _npz_bomb(compression))
     for text in _METADATA:
         yield _Set(f"parquet: metadata {text!r:.40}", "folder", _parquet({}, text))
     for column in _label_columns():
@@ -92,42 +103,90 @@ def _sets() -> Iterator[_Set]:
 
 
 _NUMBERS = (
-    *("99999999998", "2147483647", "21844000", "-1", "-0", "1e9", "nan", "Infinity"),
-    *("0x10", "\u0663", "\uff11", "1_0", "\0", "1\0", "9" * 5000, "1" + "0" * 100_000),
-    *(
-        "1e" + "9" * 400,
-        "true",
-        "null",
-        '"1"',
-        "1.5",
-        "[" * 90_000,
-        "",
-        "1 2",
-        "\ufeff1",
-    ),
-    *('{"label":' * 30_000, '{"label": [0]}', '{"label": 1e309}', '{"label": NaN}'),
-    *('{"label": 2e9}', '{"label": true}', '{"label": 0, "label": 5e8}'),
+    "99999999998",
+    "2147483647",
+    "21844000",
+    "-1",
+    "-0",
+    "1e9",
+    "nan",
+    "Infinity",
+    "0x10",
+    "\u0663",
+    "\uff11",
+    "1_0",
+    "\0",
+    "1\0",
+    "9" * 5000,
+    "1" + "0" * 100_000,
+    "1e" + "9" * 400,
+    "true",
+    "null",
+    '"1"',
+    "1.5",
+    "[" * 90_000,
+    "",
+    "1 2",
+    "\ufeff1",
+    '{"label":' * 30_000,
+    '{"label": [0]}',
+    '{"label": 1e309}',
+    '{"label": NaN}',
+    '{"label": 2e9}',
+    '{"label": true}',
+    '{"label": 0, "label": 5e8}',
 )
 _NAMES = (
-    *(f"{_ESCAPE}/0.png", "../../../0.png", "/etc/0.png", "a/\udcff.png", "a" * 5000),
-    *("a" * 5000 + "/0.png", "a/" * 3000 + "0.png", "\u202ea/0.png", "a/0.png\0.txt"),
-    *(" /0.png", "a/.png", "\\a\\0.png", "a/0.png/0.png", "CON/0.png"),
+    f"{_ESCAPE}/0.png",
+    "../../../0.png",
+    "/etc/0.png",
+    "a/\udcff.png",
+    "a" * 5000,
+    "a" * 5000 + "/0.png",
+    "a/" * 3000 + "0.png",
+    "\u202ea/0.png",
+    "a/0.png\0.txt",
+    " /0.png",
+    "a/.png",
+    "\\a\\0.png",
+    "a/0.png/0.png",
+    "CON/0.png",
 )
 _HEADERS = (
-    *(((2, 2**40, 0, 3), "'|u1'", 1), ((2, 2**20, 2**20, 3), "'|u1'", 1)),
-    *(((2, -4, -4, 3), "'|u1'", 1), ((2**62, 4, 4, 3), "'|u1'", 2)),
-    *(((2, 4, 4, 3), "'|O'", 1), ((2, 4, 4, 3), "'|V2147483647'", 1)),
-    *(((2, 4, 4, 3), "'<U99999999'", 1), ((2, 4, 4, 3.5), "'|u1'", 1)),
-    *(("(" * 9000, "'|u1'", 1), ("[" * 60_000, "'|u1'", 2), (((2,),), "'|u1'", 1)),
-    *(((2, 4, 4, 3), "[('a'," * 500, 1), (("1" + "0" * 4000), "'|u1'", 1)),
-    *(((True, 4, 4, 3), "'|u1'", 1), ((2, 4, 4, 3), "'|u1'", 9)),
+    ((2, 2**40, 0, 3), "'|u1'", 1),
+    ((2, 2**20, 2**20, 3), "'|u1'", 1),
+    ((2, -4, -4, 3), "'|u1'", 1),
+    ((2**62, 4, 4, 3), "'|u1'", 2),
+    ((2, 4, 4, 3), "'|O'", 1),
+    ((2, 4, 4, 3), "'|V2147483647'", 1),
+    ((2, 4, 4, 3), "'<U99999999'", 1),
+    ((2, 4, 4, 3.5), "'|u1'", 1),
+    ("(" * 9000, "'|u1'", 1),
+    ("[" * 60_000, "'|u1'", 2),
+    (((2,),), "'|u1'", 1),
+    ((2, 4, 4, 3), "[('a'," * 500, 1),
+    (("1" + "0" * 4000), "'|u1'", 1),
+    ((True, 4, 4, 3), "'|u1'", 1),
+    ((2, 4, 4, 3), "'|u1'", 9),
 )
 _METADATA = (
-    *('{"info": 5}', '{"info": {"features": [[1]]}}', "[]", "null", "\0", "1e400"),
-    *('{"info": {"features": {"label": {"names": {"0": "a"}}}}}', "{" * 70_000, "\n"),
-    *('{"info": {"features": {"label": {"names": "ab"}}}}', "9" * 5000, '{"a":' * 9000),
-    *('{"info": {"features": {"label": {"names": [null, []]}}}}', '{"info": null}'),
-    *('{"info": {"features": {"label": {"names": [1e400, 0]}}}}', '{"a":', "[" * 10**6),
+    '{"info": 5}',
+    '{"info": {"features": [[1]]}}',
+    "[]",
+    "null",
+    "\0",
+    "1e400",
+    '{"info": {"features": {"label": {"names": {"0": "a"}}}}}',
+    "{" * 70_000,
+    "\n",
+    '{"info": {"features": {"label": {"names": "ab"}}}}',
+    "9" * 5000,
+    '{"a":' * 9000,
+    '{"info": {"features": {"label": {"names": [null, []]}}}}',
+    '{"info": null}',
+    '{"info": {"features": {"label": {"names": [1e400, 0]}}}}',
+    '{"a":',
+    "[" * 10**6,
     '{"info": {"features": {"label": {"names": ["\\u001b[2J", "\\ud800"]}}}}',
     '{"info": {"features": {"label": {"names": ["a", "a"]}}}}',
     '{"info": {"features": {"label": {"names": ["only"]}}}}',
@@ -135,6 +194,7 @@ _METADATA = (
 
 
 def _labels() -> Iterator[np.ndarray]:
+    """Yield malformed arrays of labels."""
     yield from (np.array([0, 2**33]), np.array([0, 2**63], np.uint64), np.array(0))
     yield from (np.array([0.0, np.nan]), np.array([0, 1e300]), np.array([True, False]))
     yield from (np.array(["0", "1"]), np.array([0, 2**31 - 1], np.int32))
@@ -144,6 +204,7 @@ def _labels() -> Iterator[np.ndarray]:
 
 
 def _label_columns() -> Iterator[pa.Array]:
+    """Yield malformed columns of labels."""
     yield from (pa.array([0, None]), pa.array([0, 2**40]), pa.array([0, 2**31 - 1]))
     yield from (pa.array([[0], [1]]), pa.array([None, None]), pa.array(["0", "1"]))
     yield from (pa.array([0, 2**63], pa.uint64()), pa.array([0.0, float("inf")]))
@@ -153,6 +214,7 @@ def _label_columns() -> Iterator[pa.Array]:
 
 
 def _image_columns() -> Iterator[pa.Array]:
+    """Yield malformed columns of images."""
     yield from (pa.array([None, None]), pa.array([_PNG, None]), pa.array([1, 2]))
     yield from (pa.array(["x", "y"]), pa.array([[1, 2], [3]]), pa.array([b"", b"x"]))
     yield pa.array([{"bytes": None, "path": "/etc/passwd"}] * 2)
@@ -163,7 +225,7 @@ def _image_columns() -> Iterator[pa.Array]:
 
 
 def _image_files() -> Iterator[tuple[str | bytes, bytes | Callable]]:
-    """Files in place of one image; a function makes what is no file."""
+    """Yield a name and bytes in place of one image; a function makes a special file."""
     zeros = zlib.compress(bytes(50_000_000), 9)
     yield "wide.png", _png(2**31 - 1, 1, b"")
     yield "square.png", _png(40_000, 40_000, zeros)
@@ -175,7 +237,7 @@ def _image_files() -> Iterator[tuple[str | bytes, bytes | Callable]]:
     yield "postscript.jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
     yield "pdf.png", b"%PDF-1.4\n"
     yield "vector.png", b"<svg xmlns='http://www.w3.org/2000/svg'/>"
-    yield "large.webp", _saved((16_383, 16_383), "webp", lossless=True)
+    yield "large.webp", _black_image((16_383, 16_383), "webp", lossless=True)
     yield "large.bmp", _bmp(2**30, 2)
     yield "back.bmp", _bmp(-4, -(2**31))
     yield "digits.ppm", b"P6 " + b"9" * 100_000 + b" 2 255\n"
@@ -184,10 +246,13 @@ def _image_files() -> Iterator[tuple[str | bytes, bytes | Callable]]:
     yield "loop.tiff", b"II*\0\x08\0\0\0\0\0\x08\0\0\0"
     yield "tags.tiff", b"II*\0\x08\0\0\0\xff\xff" + b"\xff" * 600
     yield "long.tiff", b"II*\0\x08\0\0\0\1\0" + struct.pack("<HHII", 273, 4, 2**31, 8)
-    yield "animated.png", _saved((4, 4), "gif")
+    yield "animated.png", _black_image((4, 4), "gif")
     yield "start.jpg", b"\xff\xd8\xff\xc0\0\x11\x08\xff\xff\xff\xff\3" + bytes(9)
     scan = b"\xff\xda\0\x0c\3\1\0\2\0\3\0\0\0\0"
-    yield "scans.jpg", _saved((900, 900), "jpeg", progressive=True)[:-2] + scan * 30_000
+    yield (
+        "scans.jpg",
+        _black_image((900, 900), "jpeg", progressive=True)[:-2] + scan * 30_000,
+    )
     yield "segments.jpg", b"\xff\xd8" + (b"\xff\xe1\xff\xff" + bytes(65_533)) * 300
     yield "socket.png", lambda path: os.mknod(path, 0o140644)
     yield "pipe.jpg", os.mkfifo
@@ -207,6 +272,7 @@ def _image_files() -> Iterator[tuple[str | bytes, bytes | Callable]]:
 
 
 def _pickles() -> Iterator[bytes]:
+    """Yield malformed batches of CIFAR-10."""
     yield b"\x80\x02]q\x00" + b"(h\x00" * 50_000 + b"e" * 50_000 + b"."
     yield b"\x80\x02" + b"(" * 10**6 + b"."
     yield from (b"\x80\x02]q\x00h\x00a.", b"\x80\x02}q\x00(h\x00h\x00u.")
@@ -238,6 +304,7 @@ def _pickles() -> Iterator[bytes]:
 
 
 def _records() -> Iterator[list[bytes]]:
+    """Yield malformed records of an ArrayRecord file."""
     good = {"image": _PNG, "label": 0}
     yield from ([b""], [b"\xff" * 2_000_000], [b"\x0a" + b"\xff" * 9 + b"\1"])
     for label in (2**31 - 1, 2**62, -1, b"x"):
@@ -249,6 +316,7 @@ def _records() -> Iterator[list[bytes]]:
 
 
 def _idx_files() -> Iterator[bytes]:
+    """Yield malformed files of MNIST's images."""
     head = struct.pack(">4I", 2051, 1, 28, 28)
     yield gzip.compress(head + bytes(_GIGABYTES), 9)
     yield gzip.compress(struct.pack(">4I", 2051, 2**32 - 1, 28, 28))
@@ -257,6 +325,8 @@ def _idx_files() -> Iterator[bytes]:
 
 
 def _tar(files: Mapping[str, bytes], kinds: Mapping[str, bytes] = {}) -> Callable:
+    """Return a function that writes a tar archive; kinds: type of members by name."""
+
     def write(root: pathlib.Path) -> None:
         with tarfile.open(root / "train.tar", "w") as archive:
             for name, data in files.items():
@@ -268,28 +338,36 @@ def _tar(files: Mapping[str, bytes], kinds: Mapping[str, bytes] = {}) -> Callabl
 
 
 def _npz(labels: np.ndarray) -> Callable:
+    """Return a function that writes images and these labels."""
     pixels = np.zeros((2, 4, 4, 3), np.uint8)
     return lambda root: np.savez(root / "train.npz", images=pixels, labels=labels)
 
 
 def _npy(shape: object, dtype: str = "'|u1'", version: int = 1) -> bytes:
-    words = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}".encode()
-    size = struct.pack("<H" if version == 1 else "<I", len(words))
-    return b"\x93NUMPY" + bytes([version, 0]) + size + words
+    """Return the header of an .npy file."""
+    header = (
+        f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    )
+    size = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + size + header
 
 
-def _zip(arrays: Mapping[str, bytes], how: int) -> Callable:
+def _zip(arrays: Mapping[str, bytes], compression: int) -> Callable:
+    """Return a function that writes an .npz archive of raw .npy files."""
+
     def write(root: pathlib.Path) -> None:
-        with zipfile.ZipFile(root / "train.npz", "w", how) as archive:
+        with zipfile.ZipFile(root / "train.npz", "w", compression) as archive:
             for name, data in arrays.items():
                 archive.writestr(f"{name}.npy", data)
 
     return write
 
 
-def _npz_bomb(how: int) -> Callable:
+def _npz_bomb(compression: int) -> Callable:
+    """Return a function that writes an .npz archive which expands to gigabytes."""
+
     def write(root: pathlib.Path) -> None:
-        with zipfile.ZipFile(root / "train.npz", "w", how) as archive:
+        with zipfile.ZipFile(root / "train.npz", "w", compression) as archive:
             with archive.open("images.npy", "w", force_zip64=True) as file:
                 file.write(_npy((_GIGABYTES // 3_000_000, 1000, 1000, 3)))
                 for _ in range(_GIGABYTES // 3_000_000):
@@ -303,6 +381,11 @@ def _npz_bomb(how: int) -> Callable:
 
 
 def _parquet(columns: Mapping, features: str | None = None) -> Callable:
+    """Return a function that writes a Parquet file.
+
+    columns: replacements of good columns. features: value of Hugging Face's metadata.
+    """
+
     def write(root: pathlib.Path) -> None:
         table = pa.table({"image": [_PNG] * 2, "label": [0, 1], **columns})
         if features is not None:
@@ -313,18 +396,30 @@ def _parquet(columns: Mapping, features: str | None = None) -> Callable:
 
 
 def _parquet_bomb(codec: str) -> Callable:
+    """Return a function that writes a Parquet file which expands to gigabytes."""
+
     def write(root: pathlib.Path) -> None:
         count = _GIGABYTES // 2**20
         table = pa.table({"image": [bytes(2**20)] * count, "label": [0] * count})
-        how = dict(use_dictionary=codec == "none", dictionary_pagesize_limit=2**24)
-        pq.write_table(table, root / "train.parquet", compression=codec, **how)
+        pq.write_table(
+            table,
+            root / "train.parquet",
+            compression=codec,
+            use_dictionary=codec == "none",
+            dictionary_pagesize_limit=2**24,
+        )
 
     return write
 
 
 def _folder(name: str | bytes, data: bytes | Callable) -> Callable:
+    """Return a function that writes a folder of images with one more file.
+
+    name: name of the file. data: its bytes, or a function that makes the file at a path.
+    """
+
     def write(root: pathlib.Path) -> None:
-        images._folders(root)
+        images.write_folders(root)
         path = os.path.join(os.fsencode(root), b"train", b"cat", os.fsencode(name))
         if callable(data):
             data(path)
@@ -336,54 +431,70 @@ def _folder(name: str | bytes, data: bytes | Callable) -> Callable:
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
-    checked = struct.pack(">I", zlib.crc32(kind + data))
-    return struct.pack(">I", len(data)) + kind + data + checked
+    """Return a chunk of a PNG file, with its length and checksum."""
+    checksum = struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", len(data)) + kind + data + checksum
 
 
-def _png(width: int, height: int, data: bytes, *more: bytes, depth: int = 8) -> bytes:
+def _png(width: int, height: int, data: bytes, *chunks: bytes, depth: int = 8) -> bytes:
+    """Return a PNG file; data: compressed pixels. chunks: further chunks."""
     head = struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0)
-    chunks = (_chunk(b"IHDR", head), *more, _chunk(b"IDAT", data), _chunk(b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    all_chunks = [
+        _chunk(b"IHDR", head),
+        *chunks,
+        _chunk(b"IDAT", data),
+        _chunk(b"IEND", b""),
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(all_chunks)
 
 
 def _bmp(width: int, height: int) -> bytes:
+    """Return a BMP file with few pixels and this size in its header."""
     head = struct.pack("<IHHIIiiHH", 54, 0, 0, 54, 40, width, height, 1, 24)
     return b"BM" + head + bytes(24)
 
 
-def _saved(size: tuple[int, int], kind: str, **how) -> bytes:
+def _black_image(size: tuple[int, int], kind: str, **kwargs) -> bytes:
+    """Return an encoded black image; kwargs: options of Pillow's encoder."""
     out = io.BytesIO()
-    Image.new("RGB", size).save(out, kind, **how)
+    Image.new("RGB", size).save(out, kind, **kwargs)
     return out.getvalue()
 
 
 def _terabyte(path: bytes) -> None:
+    """Make a sparse file of a terabyte."""
     with open(path, "wb") as file:
         file.truncate(2**40)
 
 
 def _cifar(batch: bytes) -> Callable:
+    """Return a function that writes CIFAR-10 with this test batch."""
+
     def write(root: pathlib.Path) -> None:
-        images._cifar(root)
+        images.write_cifar(root)
         (root / "cifar-10-batches-py/test_batch").write_bytes(batch)
 
     return write
 
 
 def _array_record(records: list[bytes]) -> Callable:
+    """Return a function that writes an ArrayRecord file."""
+
     def write(root: pathlib.Path) -> None:
         from array_record.python import array_record_module
 
         path = str(root / "train.array_record-00000-of-00001")
         writer = array_record_module.ArrayRecordWriter(path, "group_size:1")
-        for one in records:
-            writer.write(one)
+        for record in records:
+            writer.write(record)
         writer.close()
 
     return write
 
 
 def _mnist(data: bytes) -> Callable:
+    """Return a function that writes MNIST with this file of test images."""
+
     def write(root: pathlib.Path) -> None:
         labels = struct.pack(">II", 2049, 1) + b"\0"
         (root / "t10k-labels-idx1-ubyte").write_bytes(labels)

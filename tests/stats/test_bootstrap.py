@@ -152,7 +152,8 @@ def test_simulated_coverages_are_those_of_the_stored_table():
     ]
     for runs in (3, 10):
         both = [
-            interval_coverage.dataset_coverage(n, runs, studies=1000) for n in (5, 10, 20)
+            interval_coverage.dataset_coverage(n, runs, studies=1000)
+            for n in (5, 10, 20)
         ]
         made += [list(shares) for shares in zip(*both, strict=True)]
     np.testing.assert_allclose(made, rows, atol=0.06)
