@@ -251,10 +251,10 @@ def _edit_lines(draw: st.DrawFn, lines: list[bytes]) -> list[bytes]:
         return lines
     source, target = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
     kind = draw(st.sampled_from(("twice", "move", "gone")))
-    kept = lines if kind == "twice" else lines[:source] + lines[source + 1 :]
+    remaining = lines if kind == "twice" else lines[:source] + lines[source + 1 :]
     if kind == "gone":
-        return kept
-    return kept[:target] + [lines[source]] + kept[target:]
+        return remaining
+    return remaining[:target] + [lines[source]] + kept[target:]
 
 
 def to_json(tree: Any) -> bytes:
