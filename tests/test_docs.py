@@ -181,7 +181,7 @@ def known_flags() -> set[str]:
 @functools.cache
 def flags_of_benchmarks() -> set[str]:
     code = [path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")]
-    return set(re.findall(r'add(?:_argument)?\("(--[\w-]+)"', "".join(code)))
+    return set(re.findall(r'add(?:_argument)?\(\s*"(--[\w-]+)"', "".join(code)))
 
 
 @cases.each(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))

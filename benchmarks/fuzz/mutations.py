@@ -254,7 +254,7 @@ def _edit_lines(draw: st.DrawFn, lines: list[bytes]) -> list[bytes]:
     remaining = lines if kind == "twice" else lines[:source] + lines[source + 1 :]
     if kind == "gone":
         return remaining
-    return remaining[:target] + [lines[source]] + kept[target:]
+    return remaining[:target] + [lines[source]] + remaining[target:]
 
 
 def to_json(tree: Any) -> bytes:
