@@ -11,30 +11,31 @@ if not os.path.exists(os.path.join(__path__[0], "configs", "__init__.py")):
 
 
 def measure(model, suite=None, **options):
-    """Return what is measured of a model, on the images that are there.
+    """Measure a model on the available images; return the results.
 
-    found = jbias.measure(model, stimuli="geirhos", imagenet="imagenet", data="photos")
-    found.shape_bias, found.accuracy  # floats with .lower, .upper and .n
-    found.numbers  # all of it, a row a number; the records are in found.folder
-    found.left_out  # the measures that were not made, each with the reason
+    results = jbias.measure(model, stimuli="geirhos", imagenet="imagenet", data="photos")
+    results.shape_bias, results.accuracy  # floats with .lower, .upper and .n
+    results.numbers  # a table of all numbers; the records are in results.folder
+    results.left_out  # the measures that were not computed, with reasons
 
-    model: a function of images, a module of PyTorch, a jbias.evals.predictors.Predictor, or
-      a text as `jbias measure --help` lists them: a file of weights, a run, "timm:NAME",
-      "hf:OWNER/NAME@COMMIT", "my.py:predict", a table of decisions.
-    stimuli, imagenet, data, humans: folders, as `jbias measure` takes them. What is missing
-      for some measures is said in one line.
-    size: of the images' sides, in pixels; by itself what the model says, else 224.
-    images: how many are shown by measures that change them; 0 is all. Or what a function
-      takes, an option of a Predictor: "float", "uint8" or "files".
+    model: a function of images, a PyTorch module, a jbias.evals.predictors.Predictor, or a
+      name as for `jbias measure`: a file of weights, a run, "timm:NAME",
+      "hf:OWNER/NAME@COMMIT", "my.py:predict", or a table of decisions.
+    stimuli, imagenet, data, humans: folders, as for `jbias measure`. One line names the
+      measures whose folders are missing.
+    size: side of the images in pixels; default: the model's own, else 224.
+    images: number of images for measures that change images; 0: all. Or the input type of
+      a function, an option of Predictor: "float", "uint8" or "files".
     only: names of measures. changes: of the suite, such as "--suite.run.batch=8".
-    out: where the model's folder is; called again, it resumes.
-    random_weights: of "timm:NAME". trained, method: for the records. step: of a run.
-    columns: of a table of decisions. Others are options of jbias.torch.wrap or a Predictor,
-      such as classes, mean, std, preprocess and name.
-    suite: measures by a suite instead, such as "jbias:suites/biases:data=imagenet,root=DIR".
+    out: parent of the results' folder; a repeated call resumes.
+    random_weights: for "timm:NAME", skip the pretrained weights. trained, method: texts for
+      the records. step: of a run. columns: of a table of decisions. Further options are those
+      of jbias.torch.wrap or Predictor, such as classes, mean, std, preprocess and name.
+    suite: a suite of measures to use instead, such as
+      "jbias:suites/biases:data=imagenet,root=DIR".
 
-    Returns a Measured (jbias.evals.measured), for several networks, such as a run's seeds,
-    a tuple of these. ValueError, in one line, for what is wrong.
+    Returns a Measured (jbias.evals.measured); for several networks, such as the seeds of a
+    run, a tuple of them. ValueError, in one line, for wrong arguments.
     """
     if "jax" not in sys.modules:  # A model of another framework needs the GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -49,8 +50,8 @@ def read_scores(source, *, verbose: bool = True, **choices):
 
     source: a file (CSV, TSV, Markdown, LaTeX, JSON, Excel, Parquet) or a pandas frame, long or
     wide. Means with a spread, "73.8 ± 0.2", have a column deviation, too. verbose: print in
-    three lines what was understood. choices: what decides where a table has several
-    readings, as in `jbias.scores.read`, whose errors it raises.
+    three lines how the table was read. choices: options that decide between several readings
+    of a table, as for `jbias.scores.read`. Errors are those of `jbias.scores.read`.
 
     jbias.read_scores("table.csv", columns="algorithm=method,score=acc")
     """
@@ -65,16 +66,20 @@ def read_scores(source, *, verbose: bool = True, **choices):
 
 
 def _explain_missing(kind, error, trace) -> None:
-    """Ends `python -m jbias.X` as `jbias X` ends where a package is not installed."""
+    """Print one line about a missing package and exit, or else print the traceback.
+
+    sys.excepthook of `python -m jbias.X`, which then ends like `jbias X`.
+    """
     from jbias import __main__ as command
     from jbias.runtime import messages
 
     module = sys.orig_argv[-len(sys.argv)].removeprefix("-m")
-    if not (line := command.missing_package(module, error)):
+    line = command.missing_package(module, error)
+    if not line:
         return messages.print_traceback(kind, error, trace)
     messages.print_text(line, to_stderr=True)
     sys.exit(2)
 
 
-if sys.argv[:1] == ["-m"]:  # So it is while `python -m` looks a module up.
+if sys.argv[:1] == ["-m"]:  # True while `python -m` imports the package.
     sys.excepthook = _explain_missing

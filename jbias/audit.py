@@ -346,7 +346,9 @@ class Auditor(NamedTuple):
 
         args, notes = self.args, self.notes
         source = self.suite.sources[_SET]
-        answered = [each.decisions.columns["index"] for each in (*answers, *reference)]
+        answered = [
+            answer.decisions.columns["index"] for answer in (*answers, *reference)
+        ]
         index = functools.reduce(np.intersect1d, answered)
         if len(index) < len(source):
             note = f"{len(index):,} of {len(source):,} images of the set are shown."
@@ -383,8 +385,8 @@ class Auditor(NamedTuple):
         )
         audited = audit.Audited(
             model=name,
-            networks=tuple(each.network for each in answers),
-            reference=tuple(each.network for each in reference),
+            networks=tuple(answer.network for answer in answers),
+            reference=tuple(answer.network for answer in reference),
             dataset=source.name,
             classes=classes,
             answers=tuple(map(tables.readable, answers[0].classes)),
@@ -467,8 +469,8 @@ def _stack(answers: Sequence[Answers], index: "np.ndarray") -> dict[str, Any]:
     import numpy as np
 
     by_network = []
-    for each in answers:
-        decided = each.decisions
+    for answer in answers:
+        decided = answer.decisions
         rows = np.searchsorted(decided.columns["index"], index)
         by_network.append(
             {

@@ -205,8 +205,8 @@ def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
     of_package = {*algos.ALGOS, *models.MODELS, *augment.AUGMENTS, *data.DATASETS}
     names = [*_values(config, "data")]
     for stage in jc.stage_configs(config):
-        parts = (stage["algo"], stage.get("model", {}), *stage.get("inputs", ()))
-        names += [part["name"] for part in parts if "name" in part]
+        entries = (stage["algo"], stage.get("model", {}), *stage.get("inputs", ()))
+        names += [entry["name"] for entry in entries if "name" in entry]
     for measures in _values(config, "measures"):
         names += measures
     provided = [name for name in names if name not in of_package and ":" not in name]

@@ -89,14 +89,14 @@ def _describe(
         name: build.transforms(f"inputs of {name}", input_set.inputs)
         for name, input_set in plan.items()
     }
-    traced: dict[str, Any] = {}  # Filled while the losses are traced.
+    traced: dict[str, Any] = {}  # Filled when the losses are traced.
 
-    def losses(params, stats, taken, shared, key):
+    def losses(params, stats, batch_rows, shared, key):
         assemble = input_pipeline.assemble_batch
         num_classes = len(plan["train"].source.classes)
-        batch = assemble(shared["train"], taken["train"], num_classes)
-        if "other" in taken:
-            other = assemble(shared["other"], taken["other"], None)
+        batch = assemble(shared["train"], batch_rows["train"], num_classes)
+        if "other" in batch_rows:
+            other = assemble(shared["other"], batch_rows["other"], None)
             other = stages.transform_batch(other, key, 0, transforms["other"])
             batch["other"] = other
         batch = stages.transform_batch(batch, key, 0, transforms["train"])

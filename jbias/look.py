@@ -378,10 +378,10 @@ def _saliency(
     )
     if not look.maps:
         return shown, None
-    many = prepared_sets.subsample(prepared, look.maps)
-    batches = prepared_sets.device_batches(look.suite, many)
+    averaged = prepared_sets.subsample(prepared, look.maps)
+    batches = prepared_sets.device_batches(look.suite, averaged)
     total, count, num_empty = 0.0, 0, 0
-    with console.count_images(look.call.say, title, len(many.index)) as (add, _):
+    with console.count_images(look.call.say, title, len(averaged.index)) as (add, _):
         for maps in grad_cam.batch_maps(bound, batches, look.site):
             total = total + maps.sum(0, dtype=np.float64)
             count += len(maps)
@@ -473,8 +473,8 @@ def _unchanged_sheet(
         pictures = look.pictures(task, [""])
         columns[task.dataset] = next(iter(pictures.values()))
     names = {dataset: look.row_names(dataset) for dataset in columns}
-    first, *others = names.values()
-    if all(other == first for other in others):
+    first, *later_names = names.values()
+    if all(row_names == first for row_names in later_names):
         return image_sheets.draw(columns, first, title=title)
     notes = {
         dataset: [image_sheets.PictureNote((name,)) for name in row_names]

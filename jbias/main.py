@@ -113,7 +113,7 @@ def main(
         return _fail(None, error, 2)
 
     def common_facts() -> dict[str, Any]:
-        """Return what must be equal in all processes."""
+        """Return the config and the versions of software, which all processes must share."""
         return {"config": spec.config, **workdirs.software_versions()}
 
     if _CHECK.value:
@@ -268,10 +268,12 @@ def command() -> None:
     with signals.listen() as stop_signal:  # First, before anything slow.
         try:
             config_words: list[str] = []
+
+            def run_main(argv: list[str]) -> int:
+                return main(argv, stop_signal=stop_signal, config_words=config_words)
+
             app.run(
-                functools.partial(
-                    main, stop_signal=stop_signal, config_words=config_words
-                ),
+                run_main,
                 flags_parser=functools.partial(_parse, config_words=config_words),
             )
         except signals.Interrupted as stopped:

@@ -124,7 +124,7 @@ def _preprocessing(
         described = preprocessing.Preprocessing(
             values={**described.values, **published},
             origins={**described.origins, **dict.fromkeys(published, origin)},
-            others=described.others,
+            notes=described.notes,
         )
     explicit = {"mean": mean, "std": std, "size": size or None}
     return preprocessing.resolve(described, explicit, {"mean": MEAN, "std": STD})

@@ -99,7 +99,7 @@ def test_images_are_normalised_as_the_module_says_unless_the_caller_says_more():
     more = bridge.wrap(own, mean=0.0, classes=list("abcde"))
     expected = logits((0.0, 0.0, 0.0), TIMM["std"])
     np.testing.assert_allclose(asked(more, x), expected, rtol=1e-5, atol=1e-6)
-    told = more.resolve().others
+    told = more.resolve().notes
     assert told == ("mean=0 was given, while pretrained_cfg says 0.5 0.4 0.3",)
     plain = bridge.wrap(Net()).resolve()
     assert plain.values["mean"] == bridge.MEAN

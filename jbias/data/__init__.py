@@ -51,8 +51,8 @@ def load(name: str, split: str, **options) -> base.Source:
       measures  names of measures (evals.find_measure) instead of the data set's own
     """
     entry, split_name = find(name), split.partition("[")[0]
-    what = f"data.load: the split of {name!r} must be a known one"
-    base.check_known(what, split_name, entry.splits or (split_name,))
+    must = f"data.load: the split of {name!r} must be a known one"
+    base.check_known(must, split_name, entry.splits or (split_name,))
     common = {key: options.pop(key, "") for key in COMMON_OPTIONS}
     _check_options(name, entry, options)
     make = _make_source_once if common["shift"] else _make_source
@@ -159,8 +159,8 @@ def from_arrays(
 def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> None:
     """Raise ValueError for an unknown option, base.Missing if a required one is absent."""
     for option in options:
-        what = f"data.load: options of {name!r} must be known ones"
-        base.check_known(what, option, entry.options.keys() | COMMON_OPTIONS.keys())
+        start = f"data.load: options of {name!r} must be known ones"
+        base.check_known(start, option, entry.options.keys() | COMMON_OPTIONS.keys())
     for option, parameter in entry.options.items():
         if parameter.default is inspect.Parameter.empty and option not in options:
             must = f"data.load: {name!r} must have the option {option!r}, got"
@@ -176,7 +176,8 @@ def _hashable(options: Mapping[str, Any]) -> tuple:
 def _make_source(entry: base.Spec, split: str, options: tuple) -> base.Source:
     """Return the source of a split; `options` are pairs of a name and a value."""
     try:
-        return entry.make(split, **dict(options))
+        option_values = dict(options)
+        return entry.make(split, **option_values)
     except base.Missing as error:
         raise base.Missing(f"{error}; expected: {entry.needs}") from error
 

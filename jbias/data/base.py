@@ -188,20 +188,20 @@ def explain_errors(
 
 
 def check_known(
-    what: str, got: str, known: Collection[str], kind: type[ValueError] = ValueError
+    start: str, got: str, known: Collection[str], kind: type[ValueError] = ValueError
 ) -> None:
     """Raise `kind` unless the name `got` is known; suggest the nearest known name.
 
-    what: the start of the message, such as "data.load: the split must be a known one".
+    start: of the message, such as "data.load: the split must be a known one".
     """
     if got not in known:
-        raise kind(f"{what}, got {got!r}; {did_you_mean(got, known)}")
+        raise kind(f"{start}, got {got!r}; {did_you_mean(got, known)}")
 
 
-def check_choice(what: str, got: str, known: Collection[str]) -> None:
-    """Raise ValueError unless the word `got` is known; `what` names the option."""
+def check_choice(option: str, got: str, known: Collection[str]) -> None:
+    """Raise ValueError unless the word `got` is known; `option`: the option's name."""
     if got not in known:
-        raise ValueError(f"{what} must be one of {', '.join(known)}, got {got!r}")
+        raise ValueError(f"{option} must be one of {', '.join(known)}, got {got!r}")
 
 
 def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> None:
@@ -222,15 +222,15 @@ def refuse_missing(
     refuse_some(missing, must, which=which, remedy=remedy)
 
 
-def check_int(what: str, got: Any, low: int, high: int | None = None) -> None:
+def check_int(option: str, got: Any, low: int, high: int | None = None) -> None:
     """Raise ValueError unless `got` is an integer from `low` to `high` (None: no limit).
 
-    what: the name of the option, for the message.
+    option: the name of the option, for the message.
     """
     is_int = isinstance(got, int | np.integer) and not isinstance(got, bool)
     if not is_int or got < low or (high is not None and got > high):
         span = f">= {low}" if high is None else f"from {low} to {high}"
-        raise ValueError(f"{what} must be a whole number {span}, got {got!r}")
+        raise ValueError(f"{option} must be a whole number {span}, got {got!r}")
 
 
 def match_spelling(names: Names, known: Names) -> list[str]:

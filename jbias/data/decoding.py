@@ -285,7 +285,7 @@ def random_window(
     """
     low, high = math.log(aspect[0]), math.log(aspect[1])
     for _ in range(_TRIES):
-        pixels = width * height * generator.uniform(*area)
+        pixels = width * height * generator.uniform(area[0], area[1])
         ratio = math.exp(generator.uniform(low, high))
         w, h = round(math.sqrt(pixels * ratio)), round(math.sqrt(pixels / ratio))
         if 0 < w <= width and 0 < h <= height:
@@ -492,7 +492,8 @@ def _resize_bilinear(pixels, window, size) -> Square:
     algorithm = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
     options = resizer.ResizeOptions(algorithm, use_alpha=False)
     if window:
-        options.crop_box = resizer.CropBox(*window)
+        left, top, w, h = window
+        options.crop_box = resizer.CropBox(left, top, w, h)
     pixel_type = resizer.PixelType.U8x3
     source = resizer.ImageData(width, height, pixel_type, pixels.tobytes())
     result = resizer.ImageData(size, size, pixel_type)

@@ -342,12 +342,21 @@ def _explicit_pairs(
     """
     if (train.space, test.space) == ("wnid", "entry16"):
         return {}  # Answered by ids.
-    pairs = {own: _test_class(name, test) for own, name in answers.items()}
-    pairs = {own: name for own, name in pairs.items() if name in test.classes}
+    matched = {
+        train_class: _test_class(answer, test)
+        for train_class, answer in answers.items()
+    }
+    pairs = {
+        train_class: test_class
+        for train_class, test_class in matched.items()
+        if test_class in test.classes
+    }
     if test.space == "entry16":
         return pairs
     is_partial = {*test.classes} > {*pairs.values()}
-    is_trivial = all(own == name for own, name in pairs.items())
+    is_trivial = all(
+        train_class == test_class for train_class, test_class in pairs.items()
+    )
     if is_trivial or train.space == "wnid" and is_partial:
         return {}
     return pairs
@@ -382,8 +391,8 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     """Return the map from WordNet ids to Geirhos' 16 classes."""
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:
-        what = "data.labels: classes of 'entry16' must be Geirhos' 16"
-        base.check_known(what, name, sixteen)
+        must = "data.labels: classes of 'entry16' must be Geirhos' 16"
+        base.check_known(must, name, sixteen)
     if not {*train} & class_of_id.keys():
         must = "data.labels: some training classes must be members of Geirhos' 16, none"
         raise base.Mismatch(f"{must} of {len(train)} is; train on classes of ImageNet")
@@ -457,9 +466,9 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
     """
     pairs, lines = {}, _mapping_lines(path)
     if lines:
-        places, train_names, test_names = zip(*lines)
-        train_names = base.match_spelling(train_names, train)
-        test_names = base.match_spelling(test_names, test)
+        places = [place for place, _, _ in lines]
+        train_names = base.match_spelling([name for _, name, _ in lines], train)
+        test_names = base.match_spelling([name for _, _, name in lines], test)
         lines = list(zip(places, train_names, test_names, strict=True))
     is_of_network = any(train_class in train for _, train_class, _ in lines)
     kind = ValueError if is_of_network else base.Mismatch

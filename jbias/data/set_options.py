@@ -344,8 +344,8 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     n: number of images of the whole split.
     """
     path = os.path.expanduser(path)
-    what = f"{where}: keep must be .npy or text with a mask or whole numbers: "
-    with base.explain_errors(what):
+    start = f"{where}: keep must be .npy or text with a mask or whole numbers: "
+    with base.explain_errors(start):
         if path.endswith(".npy"):
             opening.require_regular(path)
             values = np.lib.format.open_memmap(path, mode="r")

@@ -368,8 +368,8 @@ def describe_counts(counts: Counts, classes: Names, values: Names) -> str:
         classes_of.setdefault(" ".join(map(str, row)), []).append(name)
     descriptions = []
     for row, names in classes_of.items():
-        each = "each of " if len(names) > 1 else ""
-        descriptions.append(f"{row} of {each}{'+'.join(names)}")
+        prefix = "each of " if len(names) > 1 else ""
+        descriptions.append(f"{row} of {prefix}{'+'.join(names)}")
     return f"{'/'.join(values)} {', '.join(descriptions)}"
 
 
@@ -424,16 +424,18 @@ def _column(where, source, name, *, order) -> tuple[Column, tuple[str, ...]]:
 def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
     """Return a column, or several columns combined, and the names of all its values."""
     known = [key for key in source.columns if key != "label"]
-    parts = name.split("+")
-    if name not in known and len(parts) > 1 and {*parts} <= {*source.values}:
+    part_names = name.split("+")
+    if name not in known and len(part_names) > 1 and {*part_names} <= {*source.values}:
         table = {}
-        for part in parts:
+        for part_name in part_names:
             value_names = [
                 value if value != set_options.NO_VALUE else ""
-                for value in source.values[part]
+                for value in source.values[part_name]
             ]
-            table[part] = [value_names[value] for value in source.columns[part]]
-        cells = set_options.combine(where, table, parts)
+            table[part_name] = [
+                value_names[value] for value in source.columns[part_name]
+            ]
+        cells = set_options.combine(where, table, part_names)
         combined_names, column = set_options.number_values(cells)
         return column, combined_names
     if name not in known:
@@ -469,14 +471,16 @@ def _select_level(where, source, column, names, groups, options) -> Column:
     """
     kind, share = LEVELS[options["level"]]
     train, test = tables(kind, share, groups=groups, values=len(names))
-    labels, held = source.columns["label"], options["held"]
+    labels, held_share = source.columns["label"], options["held"]
     available = contingency_table(
         labels, column, k=len(source.classes), values=len(names)
     )
     size = options["images"]
     if not size:
-        size = _largest_common_size(tuple(map(tuple, available)), tuple(groups), held)
-    sizes = _sizes(size, held)
+        size = _largest_common_size(
+            tuple(map(tuple, available)), tuple(groups), held_share
+        )
+    sizes = _sizes(size, held_share)
     fewest = _describe_fewest(available, source.classes, names)
     if not min(sizes.values()):
         must = "images must be there of every class and value, so that no part is empty"
@@ -492,7 +496,7 @@ def _select_level(where, source, column, names, groups, options) -> Column:
         )
     except Infeasible as error:
         largest = largest_feasible_size(
-            available, [(train, test)], sizes=lambda size: _sizes(size, held)
+            available, [(train, test)], sizes=lambda size: _sizes(size, held_share)
         )
         must = f"images must be at most {largest} at {options['level']}, the largest"
         raise Infeasible(
@@ -510,7 +514,7 @@ def _describe_fewest(counts: Counts, classes: Names, values: Names) -> str:
 
 
 @functools.cache
-def _largest_common_size(available: tuple, groups: tuple, held: float) -> int:
+def _largest_common_size(available: tuple, groups: tuple, held_share: float) -> int:
     """Return the largest size that is feasible at all levels of all kinds.
 
     available: counts per class and value, as nested tuples. groups: of each class.
@@ -520,12 +524,14 @@ def _largest_common_size(available: tuple, groups: tuple, held: float) -> int:
         tables(kind, share, groups=np.array(groups), values=counts.shape[1])
         for kind, share in LEVELS.values()
     ]
-    return largest_feasible_size(counts, pairs, sizes=lambda size: _sizes(size, held))
+    return largest_feasible_size(
+        counts, pairs, sizes=lambda size: _sizes(size, held_share)
+    )
 
 
-def _sizes(size: int, held: float) -> dict[str, int]:
+def _sizes(size: int, held_share: float) -> dict[str, int]:
     """Return the sizes of the parts; those of the training distribution sum to `size`."""
-    test_size = round(held * size)
+    test_size = round(held_share * size)
     return {
         "train": size - 2 * test_size,
         "valid": test_size,

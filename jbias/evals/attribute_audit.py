@@ -385,17 +385,17 @@ def flipping_pairs(
     likelihood: Float[np.ndarray, "n"],
     side: Column,
     label: Column,
-    others: Int[np.ndarray, "c n"],
+    other_columns: Int[np.ndarray, "c n"],
     count: int,
     *,
     first: Int[np.ndarray, "b n"] | None = None,
 ) -> list[Pair]:
     """Return up to `count` pairs of a right and a wrong image, taking classes in turn.
 
-    right, likelihood: of each image. side: of `agreement`. others: values of other attributes.
+    right, likelihood: of each image. side: of `agreement`. other_columns: values of other attributes.
     first: values of attributes that flip answers as well. Each image is in at most one pair.
     A wrong image is paired with the right image that shares the most of `first`, then the
-    most of `others`, then has the largest likelihood. Pairs that share the most of `first`
+    most of `other_columns`, then has the largest likelihood. Pairs that share the most of `first`
     come first, then those whose wrong image has the smallest likelihood.
     """
     if first is None:
@@ -408,7 +408,7 @@ def flipping_pairs(
         # Each pair uses up one of the free images.
         for image in wrong[order][: min(count + _NUM_EXTRA, len(free))]:
             shared_first = (first[:, free] == first[:, [image]]).sum(0)
-            shared = (others[:, free] == others[:, [image]]).sum(0)
+            shared = (other_columns[:, free] == other_columns[:, [image]]).sum(0)
             best = np.lexsort((-likelihood[free], -shared, -shared_first))[0]
             pair = Pair(int(free[best]), int(image), int(shared[best]))
             ranked.append((-int(shared_first[best]), likelihood[image], pair))

@@ -542,7 +542,7 @@ def _run_conditions(
             continue
         is_first_look = shown_probe.look and not programs
         with compiling() if is_first_look else contextlib.nullcontext():
-            seen, base_images = run_look(network, shown_probe, batch), {}
+            look_result, base_images = run_look(network, shown_probe, batch), {}
         for condition in remaining:
             is_moved = condition in shown_probe.steps
             # One program for each of these, compiled when it is first called.
@@ -555,7 +555,7 @@ def _run_conditions(
                     shown_probe,
                     batch,
                     condition,
-                    seen=seen,
+                    look_result=look_result,
                     base_images=base_images,
                 )
                 is_unchanged = shows_images and not is_moved
@@ -575,7 +575,9 @@ def _run_conditions(
                     answers[f"{condition} {name}".strip()] = answer
             followed_finite = True
             if is_moved or shown_probe.look:
-                followed_finite = _all_finite((seen, stimuli if is_moved else None))
+                followed_finite = _all_finite(
+                    (look_result, stimuli if is_moved else None)
+                )
             yield _BatchAnswers(
                 condition=condition,
                 count=batch.count,
@@ -611,12 +613,12 @@ def make_stimuli(
     batch: Batch,
     condition: str,
     *,
-    seen: PyTree = None,
+    look_result: PyTree = None,
     base_images: dict[str, UInt8[Array, "b h w 3"]] | None = None,
 ) -> probe.Images:
     """Return the stimuli of one condition for a batch, floats in [0, 1].
 
-    seen: the result of `run_look`, if it is known. base_images: of this batch, by condition,
+    look_result: of `run_look`, if it is known. base_images: of this batch, by condition,
     the stimuli that other conditions are made `onto`; new ones are added.
     """
     base_images = {} if base_images is None else base_images
@@ -627,7 +629,12 @@ def make_stimuli(
         raise ValueError(f"probe: onto[{condition!r}] must be a condition of images")
     if base and base not in base_images:
         make_stimuli(
-            network, shown_probe, batch, base, seen=seen, base_images=base_images
+            network,
+            shown_probe,
+            batch,
+            base,
+            look_result=look_result,
+            base_images=base_images,
         )
     image = base_images[base] if base else batch.image
 
@@ -642,8 +649,8 @@ def make_stimuli(
     else:
         stimuli = show()
     steps = shown_probe.steps.get(condition, 0)
-    if steps and seen is None:
-        seen = run_look(network, shown_probe, batch)
+    if steps and look_result is None:
+        look_result = run_look(network, shown_probe, batch)
     # Gradients of convolutions are ten times slower inside a loop on a CPU.
     is_one_step_per_call = xla.platform() == "cpu"
     for _ in range(steps if is_one_step_per_call else min(steps, 1)):
@@ -656,7 +663,7 @@ def make_stimuli(
             batch.index,
             batch.target,
             params,
-            seen,
+            look_result,
             stimuli,
             1 if is_one_step_per_call else steps,
         )
@@ -678,10 +685,20 @@ def _refuse_logits(image: probe.Images) -> Logits:
 
 @functools.partial(jax.jit, static_argnames=("apply", "at", "move"))
 def _moved(
-    apply, at, move, variables, image, index, target, params, seen, stimuli, steps
+    apply,
+    at,
+    move,
+    variables,
+    image,
+    index,
+    target,
+    params,
+    look_result,
+    stimuli,
+    steps,
 ) -> Array:
     """Return stimuli after some steps of the probe's `move`; on a CPU after one."""
-    rows = _rows(apply, at, variables, image, index, target)._replace(seen=seen)
+    rows = _rows(apply, at, variables, image, index, target)._replace(seen=look_result)
     if xla.platform() == "cpu":
         return move(rows, params, stimuli)
     return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)

@@ -134,8 +134,10 @@ class FlaxNetwork(Network):
         An algorithm with its own `decide` keeps the precision of its run. A user's module
         without a `dtype` computes in float32.
         """
-        own = getattr(self.net, "dtype", None)
-        return requested if own and not self.decide else own or jnp.float32
+        module_dtype = getattr(self.net, "dtype", None)
+        if module_dtype and not self.decide:
+            return requested
+        return module_dtype or jnp.float32
 
     def bind(self, dtype: Any, devices: jax.sharding.Mesh) -> inference.BoundJaxNetwork:
         """Return the network in a precision; equal modules share compiled programs.
@@ -361,7 +363,10 @@ def from_file(
         )
     stored = None if classes else class_names.read(path)
     if stored and len(stored.names) == count:
-        space, classes_from = labels.LabelSpace(*stored), "the file's own"
+        space, classes_from = (
+            labels.LabelSpace(stored.names, stored.space),
+            "the file's own",
+        )
     else:
         space = read_classes(classes or IMAGENET, count)
         classes_from = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"

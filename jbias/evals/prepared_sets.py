@@ -181,7 +181,9 @@ def _describe_unused(
     dictionary says explicitly which outputs have no class.
     """
     answers = network.about.get("answers", {})
-    if network.space != "names" or any(own != x for own, x in answers.items()):
+    if network.space != "names" or any(
+        output != class_name for output, class_name in answers.items()
+    ):
         return
     unused: dict[tuple, list[str]] = {}
     for dataset in datasets:
@@ -252,8 +254,8 @@ def _describe_mismatch(
         )
         if network.classes == tables.wnids():
             remedy += ", or measure it on ImageNet by `jbias measure --imagenet=DIR`"
-    own = labels.LabelSpace(network.classes, network.space)
-    return f"its classes are {own}, while {sides}; {remedy}"
+    output_space = labels.LabelSpace(network.classes, network.space)
+    return f"its classes are {output_space}, while {sides}; {remedy}"
 
 
 def check_needs(

@@ -66,12 +66,12 @@ class Preprocessing:
     values: by name ("mean", "std": three numbers; "size": pixels; "resize": pixels of the
     short side before the crop; "crop": the side of the crop by that of the resized image;
     "interpolation"; "fit": one of data.decoding.FITS). origins: by the same names, where
-    each value is from. others: contradictions and steps that could not be read, in words.
+    each value is from. notes: contradictions and steps that could not be read, in words.
     """
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    others: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read(model: Any) -> Preprocessing:
@@ -79,7 +79,7 @@ def read(model: Any) -> Preprocessing:
 
     Empty if there is no description. ValueError for invalid values in timm's configuration.
     Other attributes may have such a name by chance: those that cannot be read are named in
-    `others`.
+    `notes`.
     """
     unread = []
     for _ in range(_MAX_DEPTH):
@@ -92,7 +92,7 @@ def read(model: Any) -> Preprocessing:
                     f"the module's own layer {name}, which normalises, is not read: give "
                     "mean=0, std=1 if it is part of forward, else its numbers"
                 )
-                return Preprocessing(others=(reason,))
+                return Preprocessing(notes=(reason,))
             try:
                 parsed = _parse(source, name)
             except (ValueError, TypeError, AttributeError) as error:
@@ -112,7 +112,7 @@ def read(model: Any) -> Preprocessing:
         if not wrapped:
             break
         model = wrapped[0]
-    return Preprocessing(others=tuple(unread))
+    return Preprocessing(notes=tuple(unread))
 
 
 def _is_own_method(model: Any, source: Any) -> bool:
@@ -171,10 +171,8 @@ def _parse(source: Any, origin: str) -> Preprocessing:
     resized = values.get("resize", 0)
     if resized and "size" in values and "crop" not in values:
         values["crop"] = round(values["size"] / resized, 4)
-    others = tuple(
-        f"{origin} has {step}, which is not applied" for step in unread_steps
-    )
-    return Preprocessing(values, dict.fromkeys(values, origin), others)
+    notes = tuple(f"{origin} has {step}, which is not applied" for step in unread_steps)
+    return Preprocessing(values, dict.fromkeys(values, origin), notes)
 
 
 def _get(source: Any, name: str) -> Any:
@@ -460,10 +458,10 @@ def resolve(
     """Return the values to apply: the caller's, else the model's, else the defaults.
 
     described: of the model. explicit: the caller's values by name; None for none. A
-    contradiction between the two is noted in `others`. defaults: by name.
+    contradiction between the two is noted in `notes`. defaults: by name.
     """
     values, origins = dict(described.values), dict(described.origins)
-    others = list(described.others)
+    notes = list(described.notes)
     for key, value in defaults.items():
         if key not in values:
             values[key], origins[key] = value, "by default: the model says nothing"
@@ -472,18 +470,18 @@ def resolve(
             continue
         checked = _checked_value("", key, value)
         if key in described.values:
-            own = described.values[key]
-            if not np.allclose(checked, own, atol=1e-6):
-                others.append(
+            model_value = described.values[key]
+            if not np.allclose(checked, model_value, atol=1e-6):
+                notes.append(
                     f"{key}={format_value(checked)} was given, while "
-                    f"{described.origins[key]} says {format_value(own)}"
+                    f"{described.origins[key]} says {format_value(model_value)}"
                 )
         values[key], origins[key] = checked, f"{key}="
     values = {
         key: value if key == "fit" else _checked_value(origins[key], key, value)
         for key, value in values.items()
     }
-    return Preprocessing(values, origins, tuple(others))
+    return Preprocessing(values, origins, tuple(notes))
 
 
 def format_value(value: Any) -> str:
@@ -512,7 +510,7 @@ def describe(applied: Preprocessing, size: int, sets: Sequence[str] = ()) -> str
         phrases.append(f"{key} {value} ({applied.origins[key]})")
     if not constant_names:
         phrases.append("in [0, 1], nothing taken off (by default for a function)")
-    return "; ".join([*phrases, *applied.others])
+    return "; ".join([*phrases, *applied.notes])
 
 
 def _describe_ignored(applied: Preprocessing, size: int) -> Iterator[str]:

@@ -350,7 +350,7 @@ def _settle(
         say(f"classes: {why}")
     said = opened.said
     constants = {key: x for key, x in said.values.items() if key in ("mean", "std")}
-    normalisation = preprocessing.Preprocessing(constants, said.origins, said.others)
+    normalisation = preprocessing.Preprocessing(constants, said.origins, said.notes)
     predictor = dataclasses.replace(
         opened.predictor,
         classes=classes,

@@ -1,1 +1,1 @@
-"""What lies in the folder of a run, and how it is read back."""
+"""Readers and writers of the files in a run's folder."""

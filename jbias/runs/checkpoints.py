@@ -76,19 +76,19 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
     valid_at: ValidAt
 
     def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
-        kept = set(range(len(checkpoints))[-self.keep :])
+        kept_indices = set(range(len(checkpoints))[-self.keep :])
         best = {}
         for i, checkpoint in enumerate(checkpoints):
             metrics = checkpoint.metrics
             if metrics == {}:
                 metrics = self.valid_at(checkpoint.step)
                 if metrics is None:
-                    kept.add(i)
+                    kept_indices.add(i)
             for seed, accuracy in (metrics or {}).items():
                 if seed not in best or accuracy > best[seed][0]:
                     best[seed] = (accuracy, i)
-        kept |= {i for _, i in best.values()}
-        return [i in kept for i in range(len(checkpoints))]
+        kept_indices |= {i for _, i in best.values()}
+        return [i in kept_indices for i in range(len(checkpoints))]
 
 
 def _repair_metrics(directory: epath.Path) -> None:
@@ -410,7 +410,8 @@ class CheckpointStore:
             info = read_info(checkpoint)
             if info is None:
                 continue  # Damaged checkpoints are moved aside when they are read.
-            if differing := self._differences(info):
+            differing = self._differences(info)
+            if differing:
                 raise seals.foreign_error(checkpoint, differing)
 
     def _misnamed(self) -> dict[int, int]:
@@ -485,7 +486,8 @@ def check_seals(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
     """
     for step in reversed(steps(directory)):
         checkpoint = epath.Path(directory) / str(step)
-        if differing := seals.differences(read_info(checkpoint) or {}, config):
+        differing = seals.differences(read_info(checkpoint) or {}, config)
+        if differing:
             raise seals.foreign_error(checkpoint, differing)
 
 
@@ -520,7 +522,8 @@ def read(
     manager = _manager(directory, read_only=True, create=False, save_interval_steps=0)
     with contextlib.closing(manager):
         stored, info = _info(manager, step)
-        if differing := differences(info):
+        differing = differences(info)
+        if differing:
             raise seals.foreign_error(epath.Path(directory) / str(step), differing)
         states = _states(manager, step, template(info["stage"]), stored)
         return Checkpoint(states, info)

@@ -93,7 +93,8 @@ class RecordStore:
         self._check_lock()
         for file in self._record_files(step, records):
             checksum = checksums.checksum(file.text.encode())
-            if problem := checksums.damage(file.path, checksum):
+            problem = checksums.damage(file.path, checksum)
+            if problem:
                 old_checksum = self.sums.get(file.name, checksum)
                 if not checksums.damage(file.path, old_checksum):
                     raise seals.ForeignError(_contradiction(file.path, step))
@@ -137,7 +138,8 @@ class RecordStore:
         info: of the checkpoint.
         """
         checkpoint_sums = dict(info.get("sums") or {})
-        if text := info.get("records"):
+        text = info.get("records")
+        if text:
             records = results.loads(text, where="the checkpoint's records")
             for file in self._record_files(info["step"], records):
                 checksum = checksums.checksum(file.text.encode())
@@ -173,7 +175,8 @@ class RecordStore:
         """Write the checksums; log a line if some of the `lost` files are still damaged."""
         self._check_lock()
         lost_sums = {name: self.sums[name] for name in lost}
-        if still_damaged := dict(checksums.find_damaged(self._workdir, lost_sums)):
+        still_damaged = dict(checksums.find_damaged(self._workdir, lost_sums))
+        if still_damaged:
             self._say(describe_lost(self._workdir, still_damaged))
         if self._follower:
             checksums.write(self._workdir, self.sums, checksums.FOLLOWER)

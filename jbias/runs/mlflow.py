@@ -60,14 +60,16 @@ class _MlflowLogger:
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
         """Log the numbers of a step."""
-        now = round(1000 * time.time())
+        timestamp = round(1000 * time.time())
         metrics = []
         for owner, values in numbers.items():
             for tag, value in values.items():
                 key = re.sub(r"[^/\w.\- :]", "_", f"{tag}/{owner}")
                 # A resumed run repeats steps that are logged already.
                 if step > self._last_steps.get(key, -1):
-                    metrics.append(self._metric(key, value, timestamp=now, step=step))
+                    metrics.append(
+                        self._metric(key, value, timestamp=timestamp, step=step)
+                    )
         for start in range(0, len(metrics), 1000):  # The limit of one call.
             self._client.log_batch(self._id, metrics=metrics[start : start + 1000])
 

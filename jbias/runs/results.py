@@ -90,7 +90,8 @@ def dumps(records: Iterable[Record]) -> str:
             raise ValueError(f"results: a key must occur once, got {named} twice")
         keys.add(record.key)
         fields = {k: _plain(v) for k, v in record._asdict().items()}
-        if problem := _problem(fields):
+        problem = _problem(fields)
+        if problem:
             raise ValueError(f"results: {problem}; correct the record {record.key}")
         lines.append(json.dumps(fields, allow_nan=False))
     return "".join(line + "\n" for line in lines)
@@ -368,7 +369,8 @@ def _parse(line: str, place: str) -> Record:
             f"{place}: must be one JSON record, got a damaged line ({error}); "
             "restore the file or remove it and resume the run"
         ) from None
-    if problem := _problem(fields):
+    problem = _problem(fields)
+    if problem:
         raise ValueError(f"{place}: {problem}; is it of another version?")
     return Record(**fields)
 
@@ -381,10 +383,12 @@ def _problem(fields: Any) -> str | None:
     """Return why a decoded JSON value is no valid record; None if it is."""
     if not isinstance(fields, dict):
         return f"must be a JSON object, got {type(fields).__name__}"
-    if differing := sorted(set(fields) ^ set(Record._fields)):
+    differing = sorted(set(fields) ^ set(Record._fields))
+    if differing:
         return f"must have the fields of a record, got others: {', '.join(differing)}"
     for name, value in fields.items():
-        if requirement := _violated_requirement(name, value):
+        requirement = _violated_requirement(name, value)
+        if requirement:
             return f"{name} must be {requirement}, got {value!r}"
     return None
 

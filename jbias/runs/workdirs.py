@@ -69,22 +69,22 @@ def claim(
     read_costs(workdir)
     with files.translate_os_errors(f"workdir {workdir}"):
         workdir.mkdir(parents=True, exist_ok=True)
-    with lock.acquire(workdir / "lock", f"is at work in {workdir}", say) as held:
+    with lock.acquire(workdir / "lock", f"is at work in {workdir}", say) as run_lock:
         try:
             # Again, because the previous owner of the lock may have started a run.
             _check_identity(workdir, config, command)
-            yield held
+            yield run_lock
         except OSError:
             files.stop_retrying(workdir)
             raise
         except Exception as error:
             is_refusal = isinstance(error, ValueError)
             if not is_refusal or isinstance(error, messages.UserCodeError):
-                messages.save_traceback(error, workdir, held.check)
+                messages.save_traceback(error, workdir, run_lock.check)
             raise
         finally:
             with contextlib.suppress(OSError):
-                held.check()  # Raises if another process has taken the workdir over.
+                run_lock.check()  # Raises if another process has taken the workdir over.
                 if all(path.name in _TEMPORARY for path in workdir.iterdir()):
                     for name in _TEMPORARY:
                         files.discard(workdir / name)
@@ -110,23 +110,24 @@ def claim_evaluation(
 
 
 def record_run(
-    workdir: epath.Path, spec: run_spec.RunSpec, facts: Mapping[str, Any]
+    workdir: epath.Path, spec: run_spec.RunSpec, entries: Mapping[str, Any]
 ) -> list[str]:
     """Write config.json and provenance.json to the workdir and to the branches' folders.
 
-    facts: entries of the provenance. Returns the lines of `record_provenance`.
+    entries: of the provenance. Returns the lines of `record_provenance`.
     """
     record_config(workdir, spec.config, anew=True)
     # A kill while the files are rewritten must not leave them with old checksums.
-    if sums := checksums.read(workdir):
-        kept = {k: v for k, v in sums.items() if not checksums.is_fact(k)}
-        checksums.write(workdir, kept)
-    differing = record_provenance(workdir, facts)
+    sums = checksums.read(workdir)
+    if sums:
+        record_sums = {k: v for k, v in sums.items() if not checksums.is_fact(k)}
+        checksums.write(workdir, record_sums)
+    differing = record_provenance(workdir, entries)
     for branch in spec.branches if spec.config["vary"] else ():
         folder = workdir / branch.folder
         folder.mkdir(parents=True, exist_ok=True)
         record_config(folder, branch.config)
-        record_provenance(folder, {**facts, "config": branch.config})
+        record_provenance(folder, {**entries, "config": branch.config})
     return differing
 
 
@@ -253,7 +254,7 @@ def environment() -> dict[str, Any]:
     return {**software_versions(), "device": device, "settings": settings}
 
 
-def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
+def data_identity(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a provenance that a resumed run must not change.
 
     This is the content of the data sets, the digests of the user's code, and the initial
@@ -262,9 +263,13 @@ def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("n", "scored", "fingerprint", "answers")
     sets = {
         name: {key: dataset.get(key) for key in keys}
-        for name, dataset in (facts.get("data") or {}).items()
+        for name, dataset in (recorded.get("data") or {}).items()
     }
-    return {"data": sets, "own_code": facts.get("own_code"), "init": facts.get("init")}
+    return {
+        "data": sets,
+        "own_code": recorded.get("own_code"),
+        "init": recorded.get("init"),
+    }
 
 
 def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
@@ -298,11 +303,18 @@ def _commit() -> str | None:
         )
         return output.strip()
 
-    folders = ("jbias", "configs", "launch")
     try:
         # Fails if the package is installed inside another project's checkout.
         git("ls-files", "--error-unmatch", "jbias/__init__.py")
-        changes = git("status", "--porcelain", "--untracked-files=no", "--", *folders)
+        changes = git(
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            "jbias",
+            "configs",
+            "launch",
+        )
         return git("rev-parse", "HEAD") + ("+" if changes else "")
     except (OSError, subprocess.SubprocessError):
         return None
@@ -325,20 +337,20 @@ def provenance(workdir: epath.Path) -> dict[str, Any]:
     return stored
 
 
-def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+def record_provenance(workdir: epath.Path, entries: Mapping[str, Any]) -> list[str]:
     """Write provenance.json at the first start; append to it at later starts.
 
-    facts: entries in addition to `environment`.
+    entries: of the provenance, in addition to `environment`.
     Returns the differences between the first start and this start, "key: first != now".
     """
     path, at = workdir / "provenance.json", messages.utc_now()
-    all_facts, differing = {**facts, **environment()}, []
+    all_entries, differing = {**entries, **environment()}, []
     if path.exists():
-        differing = _differences_from_first(workdir, all_facts)
+        differing = _differences_from_first(workdir, all_entries)
         content = provenance(workdir)
         content.setdefault("resumed", []).append({"at": at, "differing": differing})
     else:
-        content = {"started": at, **all_facts, "resumed": []}
+        content = {"started": at, **all_entries, "resumed": []}
     files.save(path, json.dumps(content, indent=1))
     return differing
 
@@ -384,17 +396,17 @@ def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
 
 
 def record_follower(
-    workdir: epath.Path, facts: Mapping[str, Any], *, layout: Mapping[str, Any]
+    workdir: epath.Path, entries: Mapping[str, Any], *, layout: Mapping[str, Any]
 ) -> list[str]:
     """Record in evaluate.json that this process evaluates a run that another one trains.
 
     Not in provenance.json, which the other process writes.
 
-    layout: settings by which this process evaluates. Returns the differences between the
+    entries: of the provenance. layout: settings by which this process evaluates. Returns the differences between the
     run's first start and this process, as `record_provenance`, and those of `layout`.
     """
     path, at = workdir / "evaluate.json", messages.utc_now()
-    differing = _differences_from_first(workdir, {**facts, **environment()})
+    differing = _differences_from_first(workdir, {**entries, **environment()})
     folded_norms = (provenance(workdir).get("layout") or {}).get("folded_norms")
     if folded_norms != layout.get("folded_norms"):
         run_layout = {} if folded_norms is None else {"folded_norms": folded_norms}
@@ -405,16 +417,19 @@ def record_follower(
     return differing
 
 
-def _differences_from_first(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+def _differences_from_first(
+    workdir: epath.Path, entries: Mapping[str, Any]
+) -> list[str]:
     """Return the differences in software and devices from the run's first start.
 
     ValueError if the data or the user's code differ.
     """
-    first, now = provenance(workdir), json.loads(json.dumps(facts))
-    digests = {**(now.get("own_code") or {}), **(now.get("own_imports") or {})}
+    first, new = provenance(workdir), json.loads(json.dumps(entries))
+    digests = {**(new.get("own_code") or {}), **(new.get("own_imports") or {})}
     check_own_code(workdir, digests)
-    then = {key: first.get(key) for key in now}
-    if changed := jc.diff(data_identity(then), data_identity(now)):
+    then = {key: first.get(key) for key in new}
+    changed = jc.diff(data_identity(then), data_identity(new))
+    if changed:
         raise ValueError(
             f"workdir: {workdir} was begun with other data or code (then != now): "
             f"{messages.join_differences(changed)}; restore them or name another --workdir"
@@ -423,5 +438,5 @@ def _differences_from_first(workdir: epath.Path, facts: Mapping[str, Any]) -> li
     if "settings" in first:  # Older runs have no settings.
         keys.append("settings")
     return jc.diff(
-        {key: then.get(key) for key in keys}, {key: now.get(key) for key in keys}
+        {key: then.get(key) for key in keys}, {key: new.get(key) for key in keys}
     )

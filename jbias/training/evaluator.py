@@ -74,7 +74,7 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
 def _log_summary(
     job: RunContext, step: int, records: list[results.Record], *, seconds: float
 ) -> None:
-    """Log the means over seeds of an evaluation that took so many `seconds`."""
+    """Log the means over seeds of an evaluation, and the `seconds` that it took."""
     total, values_by_metric = job.stages[-1].last, _values_by_metric(records)
     summary = ", ".join(
         _summarise(dataset, metric, values)

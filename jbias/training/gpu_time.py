@@ -1,10 +1,10 @@
-"""Estimate the time of a compiled step on a GPU: its kernels one by one, and launching them.
+"""Estimate the time of a compiled step on a GPU from its kernels and launches.
 
-XLA's compiler for GPUs estimates no times. A kernel takes as long as its bytes or its
-products need at the rates below, but never less than a small kernel does. A launch is a
-CUDA graph, a call of cuDNN or a single kernel that the host starts. Times of kernels and of
-launches are added, as if the device waited for each launch; where it does not, the sum is
-too large. Grouped convolutions, which are slower than their products say, count as others.
+XLA's compiler for GPUs estimates no times. The time of a kernel is that of its bytes or its
+products at the rates below, at least the time of a small kernel. A launch is a CUDA graph, a
+call of cuDNN or a single kernel that the host starts. Times of kernels and launches are
+added, as if the device waited for each launch; the sum is too large if it does not wait.
+Grouped convolutions are slower than estimated.
 """
 
 import collections
@@ -19,23 +19,23 @@ import jax
 
 from jbias.training import hlo, targets
 
-# Assumed, and not fitted to steps of jbias. The share of the data sheet's bandwidth that a
-# kernel reaches: 2.9 TB/s on an H100.
+# The following four constants are assumed, not fitted to steps of jbias.
+# Share of the data sheet's bandwidth that a kernel reaches: 2.9 TB/s on an H100.
 BANDWIDTH_SHARE = 0.87
-# The share of the peak that convolutions and matrix products reach: what whole training
-# reaches in airbench96, 4.9 PFLOP in 34.7 s on an A100 of 312 Tflop/s
+# Share of the peak that convolutions and matrix products reach: that of complete training
+# in airbench96, 4.9 PFLOP in 34.7 s on an A100 of 312 Tflop/s
 # (https://github.com/KellerJordan/cifar10-airbench).
 PRODUCT_SHARE = 0.45
-# The least time of a kernel, and the time of starting a kernel outside a CUDA graph.
+# Shortest time of a kernel, and time of starting a kernel outside a CUDA graph.
 KERNEL_SECONDS = 2.5e-6
 LAUNCH_SECONDS = 5e-6
 # Solved from two measured figures, an H100 with XLA's default graphs: steps of one seed and
 # of ten seeds (`unrolled_convolutions`), ResNet-18 of width 16, in
-# benchmarks/results/gpu-h100.md. What the host does to start a step is in these two.
+# benchmarks/results/gpu-h100.md. They include the host's work to start a step.
 GRAPH_SECONDS = 56e-6
 CONVOLUTION_SECONDS = 23e-6
 
-# How good the estimate was; benchmarks/results/plan_measured-gpu.md has each figure.
+# Accuracy of the estimate; benchmarks/results/plan_measured-gpu.md has all figures.
 MEASURED = (
     "steps measured on an H100 took 0.7 to 1.2 of the planned time "
     "(docs/plan.md#planned-and-measured); steps that are one CUDA graph are not yet measured, "
@@ -58,9 +58,9 @@ _GROUPED = re.compile(r"feature_group_count=(?:[2-9]|\d\d).*__cudnn\$conv")
 def compile_launches(
     program: jax.stages.Lowered,
 ) -> tuple[jax.stages.Compiled, dict[str, float]]:
-    """Compile for a GPU that is not here; return program and launches a run, by XLA's kind."""
+    """Compile for a GPU target; return the program, and its launches per run by XLA's kind."""
     with tempfile.TemporaryDirectory() as folder:
-        # No kernels are chosen by how fast they are, as nothing can be timed.
+        # Without the GPU, candidate kernels cannot be timed (autotuning).
         options = {"xla_gpu_autotune_level": 0, "xla_dump_to": folder}
         compiled = program.compile(options)
         turns = hlo.loop_turns(compiled.as_text())
@@ -70,8 +70,8 @@ def compile_launches(
 def read_sequence(folder: str | os.PathLike) -> str:
     """Return the sequence of launches that XLA wrote into a folder.
 
-    It writes one after its passes only where these change something, such as by making
-    graphs. The text is empty where there is none, as another version of XLA may write none.
+    XLA writes a second sequence after its passes only if these change something, such as by
+    making graphs; that one is returned. Empty if another version of XLA writes no sequence.
     """
     for pattern in _SEQUENCES:
         for path in pathlib.Path(folder).glob(pattern):
@@ -80,17 +80,16 @@ def read_sequence(folder: str | os.PathLike) -> str:
 
 
 def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, float]:
-    """Return how often one run of a program launches, by XLA's kind of launch.
+    """Return the launches in one run of a program, by XLA's kind of launch.
 
-    sequence: a line a launch. Lines of what is launched inside a CUDA graph, a loop or a
-      branch are indented; those inside a graph count nothing. kCommandBuffer is a graph,
-      kConvolution a call of cuDNN. Of the two branches of a conditional that the host
-      decides, both are as likely.
-    turns: of the loops, in the order of the sequence; loops beyond these have one turn.
+    sequence: one line per launch. Lines inside a CUDA graph, a loop or a branch are
+      indented; launches inside a graph are not counted. kCommandBuffer is a graph,
+      kConvolution a call of cuDNN. Both branches of a conditional are equally likely.
+    turns: iterations of each loop, in the order of the sequence; 1 for further loops.
     """
     counts: dict[str, float] = collections.Counter()
     remaining = itertools.chain(turns, itertools.repeat(1.0))
-    runs = [1.0]  # Of a launch, by its depth; 0 inside a graph.
+    runs = [1.0]  # Runs of a launch by its depth; 0 inside a graph.
     for match in filter(None, map(_LINE.match, sequence.splitlines())):
         del runs[len(match["indent"]) // 4 + 1 :]
         kind, times = match["kind"], runs[-1]
@@ -107,25 +106,25 @@ def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, floa
 
 
 def kernel_seconds(operation: hlo.Operation, kind: targets.DeviceKind) -> float:
-    """Return the seconds of all runs of an operation; 0 of what touches no memory.
+    """Return the seconds of all runs of an operation; 0 if it touches no memory.
 
     Products of float32 run as TF32, at half the peak of bfloat16.
     """
     if not operation.bytes:
         return 0.0
-    slower = max(1.0, operation.factor_bytes / 2)
-    products = slower * operation.flops / (PRODUCT_SHARE * kind.flops)
+    slowdown = max(1.0, operation.factor_bytes / 2)
+    products = slowdown * operation.flops / (PRODUCT_SHARE * kind.flops)
     moving = operation.bytes / (BANDWIDTH_SHARE * kind.bytes)
     return operation.runs * max(products, moving, KERNEL_SECONDS)
 
 
 def launch_seconds(launches: Mapping[str, float]) -> float:
-    """Return the seconds that launches take, as `count_launches` gives them."""
+    """Return the seconds of launches, counted by `count_launches`."""
     return sum(
         count * _LAUNCHES.get(kind, LAUNCH_SECONDS) for kind, count in launches.items()
     )
 
 
 def has_grouped_convolutions(text: str) -> bool:
-    """Return whether a compiled program, as text, has convolutions of several groups."""
+    """Return True if a compiled program's text has convolutions of several groups."""
     return any(_GROUPED.search(line) for line in text.splitlines())

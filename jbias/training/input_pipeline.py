@@ -288,8 +288,8 @@ class BatchPieces(NamedTuple):
     read: Callable[[int, int, slice], Rows]
     seeds: tuple[int, ...]
     batch: int  # Examples per batch.
-    part: int = 0
-    parts: int = 1
+    part: int = 0  # The part of this process, from 0 on ...
+    parts: int = 1  # ... of the number of parts.
 
     @property
     def pieces_per_batch(self) -> int:
@@ -332,13 +332,17 @@ class WindowedInput(InputPipeline):
     ):
         self.order, self._alone, self.fixed = order, reading.parts == 1, fixed
         self._place = lambda rows: place(flatten_images(rows))
-        parts = order.orders if isinstance(order, samplers.MixtureSampler) else (order,)
+        set_orders = (order,)
+        if isinstance(order, samplers.MixtureSampler):
+            set_orders = order.orders
         self._streams = []
         last_windows = order.windows(steps - 1)
-        for read_set, part, last in zip(read, parts, last_windows, strict=True):
+        for read_set, set_order, last in zip(
+            read, set_orders, last_windows, strict=True
+        ):
             pieces = WindowPieces(
                 read_set,
-                part,
+                set_order,
                 part=reading.part,
                 parts=reading.parts,
                 devices=reading.devices,
@@ -400,9 +404,9 @@ class WindowPieces(NamedTuple):
 
     read: Callable[[Int[np.ndarray, "m"]], Rows]
     order: samplers.EpochSampler | samplers.WindowSampler
-    part: int = 0
-    parts: int = 1
-    devices: int = 1
+    part: int = 0  # The part of this process, from 0 on ...
+    parts: int = 1  # ... of the number of parts.
+    devices: int = 1  # Of this process.
 
     @property
     def share(self) -> int:

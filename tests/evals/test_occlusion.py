@@ -201,7 +201,7 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
             condition = f"grad_cam {mask_name} {fraction}"
             mask = find_hidden(
                 inference.make_stimuli(
-                    network, occlusion_probe, batch, condition, seen=maps
+                    network, occlusion_probe, batch, condition, look_result=maps
                 )
             )
             np.testing.assert_array_equal(

@@ -117,7 +117,7 @@ def test_constants_for_bytes_are_converted_to_images_in_0_to_1():
 
 def test_a_step_that_is_not_applied_is_named():
     parsed = preprocessing.parse(compose(Sharpen(), Normalize(HALF, HALF)))
-    assert parsed.others == ("preprocess= has Sharpen, which is not applied",)
+    assert parsed.notes == ("preprocess= has Sharpen, which is not applied",)
 
 
 def test_the_description_of_a_wrapped_module_is_read():
@@ -143,7 +143,7 @@ def test_attributes_of_other_types_are_no_descriptions():
             return image
 
     read = preprocessing.read(Model())
-    assert read.values == {} and "attribute processor is not read" in read.others[0]
+    assert read.values == {} and "attribute processor is not read" in read.notes[0]
 
 
 def test_invalid_constants_in_a_description_are_refused():
@@ -166,9 +166,9 @@ def test_arguments_override_the_model_and_the_model_overrides_defaults():
         resolved.origins["mean"] == "mean="
         and resolved.origins["std"] == "pretrained_cfg"
     )
-    assert resolved.others == ("mean=0.3 was given, while pretrained_cfg says 0.5",)
+    assert resolved.notes == ("mean=0.3 was given, while pretrained_cfg says 0.5",)
     resolved_same = preprocessing.resolve(of_model, {"mean": 0.5}, defaults)
-    assert resolved_same.others == ()
+    assert resolved_same.notes == ()
     resolved_silent = preprocessing.resolve(preprocessing.Preprocessing(), {}, defaults)
     assert resolved_silent.values["std"] == (0.2, 0.2, 0.2)
     assert resolved_silent.origins["std"] == "by default: the model says nothing"
@@ -296,7 +296,7 @@ def test_a_processor_that_does_more_than_a_normalisation_is_refused_by_its_field
     with pytest.raises(ValueError, match=message):
         preprocessing.parse(make_processor(**fields))
     read = preprocessing.read(types.SimpleNamespace(processor=make_processor(**fields)))
-    assert read.values == {} and "attribute processor is not read" in read.others[0]
+    assert read.values == {} and "attribute processor is not read" in read.notes[0]
 
 
 @cases.each(
@@ -324,7 +324,7 @@ def test_steps_are_applied_in_their_order(steps, applied):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3)).astype(float)
     for source in (steps, tuple(steps), Compose(*steps)):
         parsed = preprocessing.parse(source)
-        values, notes = parsed.values, parsed.others
+        values, notes = parsed.values, parsed.notes
         expected = (pixels / 255 - values["mean"]) / values["std"]
         np.testing.assert_allclose(expected, applied(pixels), rtol=1e-5, atol=1e-4)
         assert notes == ()
@@ -339,7 +339,7 @@ def test_functions_among_steps_are_named_unless_they_convert_to_rgb():
 
     steps = [_convert_to_rgb, Lambda(_convert_to_rgb), to_bgr, Lambda(to_bgr)]
     parsed = preprocessing.parse([*steps, ToTensor(), Normalize(HALF, HALF)])
-    assert [note.removesuffix(", which is not applied") for note in parsed.others] == [
+    assert [note.removesuffix(", which is not applied") for note in parsed.notes] == [
         "preprocess= has function to_bgr",
         "preprocess= has Lambda",
     ]
@@ -370,9 +370,7 @@ def test_a_source_that_describes_nothing_is_refused(source, message):
 
 def test_an_attribute_of_a_module_that_is_a_function_is_named():
     read = preprocessing.read(types.SimpleNamespace(preprocess=lambda image: image))
-    assert read.others == (
-        "attribute preprocess is not read (it is function <lambda>)",
-    )
+    assert read.notes == ("attribute preprocess is not read (it is function <lambda>)",)
 
 
 def test_the_image_processor_of_an_image_and_text_processor_is_read():
@@ -416,6 +414,6 @@ def test_layers_of_a_module_that_normalise_are_named_and_not_applied_again():
     for layer in (Normalize(HALF, HALF), Sequential(ToTensor(), Normalize(HALF, HALF))):
         model = types.SimpleNamespace(preprocess=layer, named_modules=None)
         read = preprocessing.read(model)
-        assert read.values == {} and "own layer preprocess" in read.others[0]
+        assert read.values == {} and "own layer preprocess" in read.notes[0]
     layer_alone = preprocessing.parse(Sequential(ToTensor(), Normalize(HALF, 0.25)))
     assert layer_alone.values == {"mean": HALF, "std": (0.25,) * 3}

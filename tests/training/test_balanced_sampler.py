@@ -1,4 +1,4 @@
-"""Batches with equal shares of groups: counts, orders, and what is refused."""
+"""Batches with equal shares of groups: counts, orders and errors."""
 
 import pickle
 
@@ -15,76 +15,76 @@ COUNTS = (40, 3, 9, 1, 27)
 GROUPS = np.random.default_rng(0).permutation(np.repeat([0, 2, 3, 5, 9], COUNTS))
 
 
-def made(batch, groups=GROUPS):
+def make_order(batch, groups=GROUPS):
     return samplers.BalancedSampler(groups, batch)
 
 
 @cases.each("batch", [5, 20, 3, 12, 17, 1])
 def test_every_batch_has_equal_shares_or_one_more(batch):
-    """And after as many batches as groups all have had exactly as many."""
-    order, total = made(batch), np.zeros(10, int)
+    """After as many batches as groups, all groups have had equally many examples."""
+    order, total = make_order(batch), np.zeros(10, int)
     for step in range(25):
         index = order.index(3, step)
         assert index.shape == (batch,) and index.dtype == np.int32
         counts = np.bincount(GROUPS[index], minlength=10)
         total += counts
-        there = counts[[0, 2, 3, 5, 9]]
-        assert set(there) <= {batch // 5, batch // 5 + (batch % 5 > 0)}
-        assert counts.sum() == there.sum()
+        group_counts = counts[[0, 2, 3, 5, 9]]
+        assert set(group_counts) <= {batch // 5, batch // 5 + (batch % 5 > 0)}
+        assert counts.sum() == group_counts.sum()
         if (step + 1) % 5 == 0:
             assert set(total[[0, 2, 3, 5, 9]]) == {(step + 1) * batch // 5}
     assert order.steps_per_epoch == len(GROUPS) // batch
 
 
 @pytest.mark.parametrize("batch", [5, 12])
-def test_all_of_a_group_come_before_one_comes_again(batch):
-    order = made(batch)
-    seen = np.concatenate([order.index(1, step) for step in range(60)])
+def test_examples_of_a_group_repeat_only_after_all_of_them(batch):
+    order = make_order(batch)
+    index = np.concatenate([order.index(1, step) for step in range(60)])
     for group, size in zip((0, 2, 3, 5, 9), COUNTS):
-        own = seen[GROUPS[seen] == group]
-        for start in range(0, len(own) - size + 1, size):
-            assert len(set(own[start : start + size])) == size
-    passes = [seen[GROUPS[seen] == 3][i * 9 : i * 9 + 9].tolist() for i in range(6)]
-    assert len({tuple(one) for one in passes}) == 6
+        of_group = index[GROUPS[index] == group]
+        for start in range(0, len(of_group) - size + 1, size):
+            assert len(set(of_group[start : start + size])) == size
+    of_group_3 = index[GROUPS[index] == 3]
+    passes = {tuple(of_group_3[i * 9 : i * 9 + 9].tolist()) for i in range(6)}
+    assert len(passes) == 6
 
 
-def test_neighbours_have_one_of_each_where_shares_are_equal():
-    order = made(20)
-    assert order.period == 5 and made(12).period == 1
+def test_with_equal_shares_each_period_has_one_example_per_group():
+    order = make_order(20)
+    assert order.period == 5 and make_order(12).period == 1
     for step in range(4):
-        found = GROUPS[order.index(0, step)].reshape(4, 5)
-        assert (np.sort(found) == [0, 2, 3, 5, 9]).all()
-    assert len({tuple(row) for row in found}) > 1
+        periods = GROUPS[order.index(0, step)].reshape(4, 5)
+        assert (np.sort(periods) == [0, 2, 3, 5, 9]).all()
+    assert len({tuple(period) for period in periods}) > 1
 
 
-def test_it_is_of_the_seed_the_step_and_the_stream_alone():
-    order = pickle.loads(pickle.dumps(made(12)))
-    there = [order.index(4, step) for step in (7, 0, 7)]
-    np.testing.assert_array_equal(there[0], there[2])
-    np.testing.assert_array_equal(there[0], made(12).index(4, 7))
-    assert (there[0] != made(12).index(5, 7)).any()
-    assert (
-        there[0] != samplers.BalancedSampler(GROUPS, 12, "order/1").index(4, 7)
-    ).any()
+def test_a_batch_depends_only_on_seed_step_and_stream():
+    order = pickle.loads(pickle.dumps(make_order(12)))
+    first, _, again = (order.index(4, step) for step in (7, 0, 7))
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(first, make_order(12).index(4, 7))
+    assert (first != make_order(12).index(5, 7)).any()
+    other_stream = samplers.BalancedSampler(GROUPS, 12, "order/1")
+    assert (first != other_stream.index(4, 7)).any()
 
 
-def test_every_example_of_a_group_and_every_place_is_as_likely():
-    order, places = made(4), np.zeros((5, 4), int)
+def test_all_examples_of_a_group_and_all_positions_are_equally_likely():
+    order, places = make_order(4), np.zeros((5, 4), int)
     firsts = np.zeros(9, int)
     (nine,) = np.flatnonzero(GROUPS == 3)[None]
     for seed in range(600):
         index = order.index(seed, 0)
         for place, group in enumerate(np.searchsorted([0, 2, 3, 5, 9], GROUPS[index])):
             places[group, place] += 1
-        own = index[GROUPS[index] == 3]
-        firsts[np.searchsorted(nine, own)] += 1
+        of_group_3 = index[GROUPS[index] == 3]
+        firsts[np.searchsorted(nine, of_group_3)] += 1
     assert scipy.stats.chisquare(places.ravel()).pvalue > 1e-3
     assert scipy.stats.chisquare(firsts).pvalue > 1e-3
 
 
 def test_impossible_batches_are_refused():
     with pytest.raises(ValueError, match="must be 1 to 80"):
-        made(81)
+        make_order(81)
 
 
 def config(**train):
@@ -94,7 +94,7 @@ def config(**train):
 
 
 @cases.each(("by", "count"), [("class", 16), ("attribute", 16), ("group", None)])
-def test_a_config_says_by_what(by, count):
+def test_config_train_balance_names_the_columns_of_groups(by, count):
     stage = smoke_runs.stage(config(balance=by))
     rows = stage.shared(0)["train"]
     label, attribute = (np.asarray(rows[k]) for k in ("label", "attribute"))
@@ -106,10 +106,10 @@ def test_a_config_says_by_what(by, count):
         assert set(counts[counts > 0]) <= {least, least + 1} or not least
 
 
-def test_stages_and_streams_have_orders_of_their_own():
-    one = smoke_runs.stage(config(balance="group")).order
-    assert one.stream == "order"
-    assert (one.index(0, 0) != one.index(0, 1)).any()
+def test_the_first_stage_has_the_stream_order():
+    order = smoke_runs.stage(config(balance="group")).order
+    assert order.stream == "order"
+    assert (order.index(0, 0) != order.index(0, 1)).any()
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_stages_and_streams_have_orders_of_their_own():
         ),
     ],
 )
-def test_what_cannot_be_balanced_is_refused(train, message):
+def test_wrong_options_of_balance_are_refused(train, message):
     if "other" in train:
         train["other"] |= {"split": "train", "n": 64}
     with pytest.raises(ValueError, match=message):
@@ -158,8 +158,8 @@ def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
     stage = smoke_runs.stage({**c, "train": {**c["train"], "crop": "host"}})
     rows = [stage.batch(0, step)["train"] for step in range(2)]
     stage.close()
-    assert [np.bincount(one["label"]).tolist() for one in rows] == [[3, 3]] * 2
-    dogs = np.concatenate([one["index"][one["label"] == 1] for one in rows])
+    assert [np.bincount(batch["label"]).tolist() for batch in rows] == [[3, 3]] * 2
+    dogs = np.concatenate([batch["index"][batch["label"] == 1] for batch in rows])
     assert len(set(dogs.tolist())) == 6
     with pytest.raises(
         ValueError, match="balance: cannot be combined with crop='device'"

@@ -1,4 +1,4 @@
-"""A run whose numbers vary is one run for each: the same records, in one program."""
+"""A run with config.vary has the records of one run per combination, in one program."""
 
 import inspect
 import json
@@ -19,12 +19,14 @@ from tests.methods import METHODS
 from tests.test_matrix import config_of
 
 RATES = (0.02, 0.3)
-# Whether there is any, and how many draws are made.
+# Options that change the program: dropout or none, numbers of draws, and schedules.
 STATIC = (
-    *(("sagnet", "dropout"), ("infodrop", "rate")),
-    *(("irm", "anneal"), ("vrex", "anneal")),
+    ("sagnet", "dropout"),
+    ("infodrop", "rate"),
+    ("irm", "anneal"),
+    ("vrex", "anneal"),
 )
-# The transfer of these configs is of one strength.
+# Options without effect: the transfer of these configs has one strength.
 IDLE = (("debiased", "alpha"),)
 
 
@@ -36,7 +38,7 @@ def config(**entries):
 
 @pytest.fixture(scope="module")
 def varied(tmp_path_factory):
-    """A run of two seeds, two rates and two strengths, and its workdir."""
+    """The config and workdir of a run with two seeds, two rates and two strengths."""
     c = config(
         vary=(
             dict(key="optim.rate", values=RATES),
@@ -58,33 +60,34 @@ def numbers(workdir) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate, p", [(0.02, 0.5), (0.3, 0.0)])
-def test_a_branch_is_a_run_of_its_own(varied, tmp_path, rate, p):
+def test_a_branch_has_the_records_of_a_separate_run(varied, tmp_path, rate, p):
     _, workdir = varied
-    lone = config()
-    lone.run.decisions = True
-    lone.optim.rate, lone.algo.p = rate, p
-    assert train.run(lone, tmp_path / "lone")
+    separate = config()
+    separate.run.decisions = True
+    separate.optim.rate, separate.algo.p = rate, p
+    assert train.run(separate, tmp_path / "separate")
     branch = workdir / "vary" / f"optim.rate={rate:g},algo.p={p:g}"
-    assert {r["run"] for r in smoke_runs.records(branch)} == {jc.run_name(lone)}
-    assert jc.to_dict(lone) | {"run": 0} == _config(branch) | {"run": 0}
-    found, wanted = numbers(branch), numbers(tmp_path / "lone")
-    assert found.keys() == wanted.keys()
-    first = min(step for _, step, *_ in found)
-    losses = [key for key in found if key[1] == first and key[3] == "loss_class"]
+    assert {r["run"] for r in smoke_runs.records(branch)} == {jc.run_name(separate)}
+    assert jc.to_dict(separate) | {"run": 0} == _config(branch) | {"run": 0}
+    values, expected = numbers(branch), numbers(tmp_path / "separate")
+    assert values.keys() == expected.keys()
+    first = min(step for _, step, *_ in values)
+    losses = [key for key in values if key[1] == first and key[3] == "loss_class"]
     assert len(losses) == 2
     for key in losses:  # Later, steps of a large rate magnify the rounding.
-        assert found[key] == pytest.approx(wanted[key], rel=2e-3)
-    for key in found:
+        assert values[key] == pytest.approx(expected[key], rel=2e-3)
+    for key in values:
         if key[1] == first and key[3] == "accuracy":
-            assert found[key] == pytest.approx(wanted[key], abs=0.05), key
+            assert values[key] == pytest.approx(expected[key], abs=0.05), key
     assert (branch / "done").exists()
-    ours, theirs = (
-        decisions.read(of / "decisions" / "edge" / f"{first}.parquet")
-        for of in (branch, tmp_path / "lone")
+    branch_decisions, separate_decisions = (
+        decisions.read(workdir / "decisions" / "edge" / f"{first}.parquet")
+        for workdir in (branch, tmp_path / "separate")
     )
     for seed in (0, 1):
-        agree = ours[seed].prediction == theirs[seed].prediction
-        assert np.mean(agree) > 0.9, seed
+        predictions = branch_decisions[seed].prediction
+        agrees = predictions == separate_decisions[seed].prediction
+        assert np.mean(agrees) > 0.9, seed
 
 
 def _config(workdir) -> dict:
@@ -110,16 +113,16 @@ def test_branches_differ_and_are_reported_as_runs(varied):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_puts_records_back(varied, tmp_path):
+def test_a_resumed_run_restores_lost_records(varied, tmp_path):
     c, workdir = varied
-    before = [smoke_runs.records(path) for path in sorted(workdir.glob("vary/*"))]
+    old_records = [smoke_runs.records(path) for path in sorted(workdir.glob("vary/*"))]
     (workdir / "done").unlink()
     for path in workdir.glob("vary/*/evals/8.jsonl"):
         path.unlink()
     assert train.run(c, workdir)
     assert [
         smoke_runs.records(path) for path in sorted(workdir.glob("vary/*"))
-    ] == before
+    ] == old_records
 
 
 @cases.each(
@@ -145,7 +148,7 @@ def test_a_resumed_run_puts_records_back(varied, tmp_path):
         (dict(key="optim.average", values=(0.0, 0.9)), "cannot differ in one program"),
     ],
 )
-def test_what_cannot_vary_is_refused(tmp_path, change, message):
+def test_wrong_entries_of_vary_are_refused(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         train.run(config(vary=(change,)), tmp_path / "none")
     assert not (tmp_path / "none" / "config.json").exists()
@@ -169,9 +172,11 @@ def test_values_that_make_another_algorithm_are_refused(tmp_path):
     ),
 )
 def test_strengths_of_algorithms_can_vary(name):
-    """All numbers with a fraction, but those that say what is computed."""
-    given = inspect.signature(algos.ALGOS[name]).parameters
-    strengths = {k: METHODS[name].options.get(k, p.default) for k, p in given.items()}
+    """All options that are floats can vary, unless they change the program."""
+    parameters = inspect.signature(algos.ALGOS[name]).parameters
+    strengths = {
+        k: METHODS[name].options.get(k, p.default) for k, p in parameters.items()
+    }
     strengths = {
         k: v
         for k, v in strengths.items()
@@ -183,13 +188,12 @@ def test_strengths_of_algorithms_can_vary(name):
     with c.unlocked():
         c.algo.update(strengths)
     c.vary = [dict(key=f"algo.{k}", values=(v,)) for k, v in strengths.items()]
-    smoke_runs.stage(
-        jc.to_dict(c)
-    )  # Traces the step, and refuses what does not reach it.
+    # Traces the step, and refuses a number without effect.
+    smoke_runs.stage(jc.to_dict(c))
 
 
 @pytest.mark.slow
-def test_what_must_be_known_while_compiling_is_refused(tmp_path):
+def test_a_number_that_changes_the_program_is_refused(tmp_path):
     c = smoke_runs.small("sagnet")
     c.algo.dropout = 0.1
     c.vary = (dict(key="algo.dropout", values=(0.1, 0.2)),)
@@ -197,8 +201,8 @@ def test_what_must_be_known_while_compiling_is_refused(tmp_path):
         train.run(c, tmp_path / "none")
 
 
-def refused(c, tmp_path, key: str, values: tuple, message: str) -> None:
-    """Before anything is written."""
+def assert_refused(c, tmp_path, key: str, values: tuple, message: str) -> None:
+    """Check that a run with these values is refused before anything is written."""
     c.vary = (dict(key=key, values=values),)
     with pytest.raises(ValueError, match=message) as raised:
         train.run(c, tmp_path / "none")
@@ -207,20 +211,20 @@ def refused(c, tmp_path, key: str, values: tuple, message: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_decides_in_evaluation_cannot_vary(tmp_path):
+def test_a_number_that_changes_decisions_is_refused(tmp_path):
     c = config_of("infodrop")
     with c.unlocked():
         c.algo.update(variant="biasbed", temperature=0.03, rate=1.5)
     message = "algo.temperature must not change how decisions are made"
-    refused(c, tmp_path, "algo.temperature", (0.03, 0.3), message)
+    assert_refused(c, tmp_path, "algo.temperature", (0.03, 0.3), message)
 
 
-def test_steps_of_one_program_cannot_vary(tmp_path):
+def test_milestones_between_programs_cannot_vary(tmp_path):
     c = config_of("debiased")
     with c.unlocked():
         c.algo.update(multi_grid=True, milestones=(0.5, 0.75))
     message = "programs that differ at step"
-    refused(c, tmp_path, "algo.milestones.0", (0.5, 0.2), message)
+    assert_refused(c, tmp_path, "algo.milestones.0", (0.5, 0.2), message)
 
 
 OWN = """
@@ -265,13 +269,15 @@ def broken(net, *, scale=1.0):
         ("idle", "algo.scale has no effect on any step"),
     ],
 )
-def test_more_than_a_number_of_an_own_algorithm_is_refused(tmp_path, function, message):
-    c = own(tmp_path, function)
-    refused(c, tmp_path, "algo.scale", (0.5, 1.0), message)
+def test_unsuitable_numbers_of_a_users_algorithm_are_refused(
+    tmp_path, function, message
+):
+    c = user_config(tmp_path, function)
+    assert_refused(c, tmp_path, "algo.scale", (0.5, 1.0), message)
 
 
-def test_an_own_algorithm_that_does_not_work_says_why(tmp_path):
-    c = own(tmp_path, "broken")
+def test_an_error_in_a_users_algorithm_names_its_line(tmp_path):
+    c = user_config(tmp_path, "broken")
     c.vary = (dict(key="algo.scale", values=(0.5, 1.0)),)
     with pytest.raises(
         messages.UserCodeError, match=r"own.py:\d+, in losses: .*concatenate"
@@ -279,7 +285,8 @@ def test_an_own_algorithm_that_does_not_work_says_why(tmp_path):
         train.run(c, tmp_path / "none")
 
 
-def own(tmp_path, function: str):
+def user_config(tmp_path, function: str):
+    """Return a config whose algorithm is a function in a user's file."""
     (tmp_path / "own.py").write_text(OWN)
     c = smoke_runs.small()
     c.model = {"name": "cnn", "width": 4}
@@ -295,15 +302,17 @@ def test_a_number_that_every_stage_overrides_is_refused(tmp_path):
     optim = c.optim.to_dict()
     c.stages = (dict(optim=optim, epochs=1.0), dict(optim=optim, epochs=1.0))
     message = "optim.rate has no effect on any step: stages have their own.*stages.0.optim.rate"
-    refused(c, tmp_path, "optim.rate", (0.1, 0.2), message)
+    assert_refused(c, tmp_path, "optim.rate", (0.1, 0.2), message)
     c.vary = (dict(key="stages.1.optim.rate", values=(0.1, 0.2)),)
     assert train.run(c, tmp_path / "some")
-    one, other = (numbers(path) for path in sorted((tmp_path / "some").glob("vary/*")))
-    assert one.keys() == other.keys()
-    assert one != other
+    first, second = (
+        numbers(path) for path in sorted((tmp_path / "some").glob("vary/*"))
+    )
+    assert first.keys() == second.keys()
+    assert first != second
 
 
-def test_folders_tell_near_values_apart():
+def test_folders_of_similar_values_differ():
     c = config(vary=(dict(key="optim.rate", values=(0.1, 0.10000001, 1.0, 1e-5, 3)),))
     c = jc.to_dict(c)
     run_spec.check_vary(c)
@@ -312,20 +321,20 @@ def test_folders_tell_near_values_apart():
 
 
 @pytest.mark.slow
-def test_a_branch_can_be_started_from(varied):
+def test_a_run_can_start_from_a_branch(varied):
     _, workdir = varied
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
         checkpointing.load_initial_nets(workdir, (0,))
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
         checkpointing.load_initial_nets(workdir / "vary" / "optim.rate=7", (0,))
     folder = workdir / "checkpoints"
-    held, _ = trained.read_nets(folder, checkpoints.steps(folder)[-1])
+    nets, _ = trained.read_nets(folder, checkpoints.steps(folder)[-1])
     third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
     for seed, net in zip(
         (1, 0), checkpointing.load_initial_nets(third, (1, 0)), strict=True
     ):
-        wanted = held[2 * 2 + seed]["params"]["fc"]["kernel"]
-        np.testing.assert_array_equal(net["params"]["fc"]["kernel"], wanted)
+        expected = nets[2 * 2 + seed]["params"]["fc"]["kernel"]
+        np.testing.assert_array_equal(net["params"]["fc"]["kernel"], expected)
 
 
 def test_the_text_of_an_argument():
@@ -333,8 +342,10 @@ def test_the_text_of_an_argument():
 
     c = erm.get_config("smoke,vary=optim.rate=0.1+0.3;optim.decay=0+1e-3")
     assert [b.values for b in run_spec.branches(jc.to_dict(c))] == [
-        *((0.1, 0.0), (0.1, 0.001)),
-        *((0.3, 0.0), (0.3, 0.001)),
+        (0.1, 0.0),
+        (0.1, 0.001),
+        (0.3, 0.0),
+        (0.3, 0.001),
     ]
     with pytest.raises(ValueError, match="vary must be like"):
         erm.get_config("smoke,vary=optim.rate=high")

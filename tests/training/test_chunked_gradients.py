@@ -1,4 +1,4 @@
-"""Kernel gradients in chunks of the batch are those of the whole batch."""
+"""Kernel gradients summed over chunks of a batch equal those of the full batch."""
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,10 @@ from tests import cases
 
 
 def loss(stride, state, arg, shared, static):
-    """Some loss of a convolution, with its gradients of kernel and image."""
+    """Return a loss of a convolution and its gradients for kernel and image."""
     del shared, static
 
-    def of(kernel, image):
+    def loss_of(kernel, image):
         out = jax.lax.conv_general_dilated(
             image,
             kernel,
@@ -23,15 +23,15 @@ def loss(stride, state, arg, shared, static):
         )
         return jnp.sum(jnp.sin(out))
 
-    return jax.value_and_grad(of, argnums=(0, 1))(state, arg)
+    return jax.value_and_grad(loss_of, argnums=(0, 1))(state, arg)
 
 
-def sizes(one, *args) -> list[int]:
-    """Over how many examples each kernel gradient of the program sums."""
-    text = jax.jit(one, static_argnums=3).lower(*args).as_text()
+def gradient_batches(function, *args) -> list[int]:
+    """Return the number of examples of each kernel gradient in the compiled program."""
+    text = jax.jit(function, static_argnums=3).lower(*args).as_text()
     lines = [line for line in text.splitlines() if "stablehlo.convolution" in line]
-    wanted = [line for line in lines if "[f, 0, 1, b]" in line]
-    return [int(line.rpartition("(tensor<")[2].split("x")[0]) for line in wanted]
+    gradients = [line for line in lines if "[f, 0, 1, b]" in line]
+    return [int(line.rpartition("(tensor<")[2].split("x")[0]) for line in gradients]
 
 
 @pytest.mark.slow
@@ -46,24 +46,24 @@ def test_the_sum_over_chunks_is_the_gradient(batch, side, chunks, stride):
     kernel = jax.random.normal(keys[1], (3, 3, 3, 5))
     args = (kernel, image, None, None)
 
-    def one(*args):
+    def step(*args):
         return loss(stride, *args)
 
-    many = convolutions.chunk_kernel_gradients(one)
-    assert sizes(one, *args) == [batch]
-    assert sizes(many, *args) == [batch // chunks] * chunks
-    (value, (kernel_grad, image_grad)) = jax.jit(many, static_argnums=3)(*args)
-    (lone, (lone_kernel, lone_image)) = jax.jit(one, static_argnums=3)(*args)
-    assert value == lone
-    np.testing.assert_array_equal(image_grad, lone_image)
-    np.testing.assert_allclose(kernel_grad, lone_kernel, rtol=1e-4, atol=1e-3)
+    chunked = convolutions.chunk_kernel_gradients(step)
+    assert gradient_batches(step, *args) == [batch]
+    assert gradient_batches(chunked, *args) == [batch // chunks] * chunks
+    value, (kernel_grad, image_grad) = jax.jit(chunked, static_argnums=3)(*args)
+    expected, (expected_kernel, expected_image) = jax.jit(step, static_argnums=3)(*args)
+    assert value == expected
+    np.testing.assert_array_equal(image_grad, expected_image)
+    np.testing.assert_allclose(kernel_grad, expected_kernel, rtol=1e-4, atol=1e-3)
 
 
-def test_convolutions_in_groups_stay_whole():
-    def one(state, arg, shared, static):
+def test_grouped_convolutions_are_not_chunked():
+    def step(state, arg, shared, static):
         del shared, static
 
-        def of(kernel):
+        def loss_of(kernel):
             out = jax.lax.conv_general_dilated(
                 arg,
                 kernel,
@@ -74,11 +74,10 @@ def test_convolutions_in_groups_stay_whole():
             )
             return jnp.sum(jnp.sin(out))
 
-        return jax.grad(of)(state)
+        return jax.grad(loss_of)(state)
 
     args = jnp.ones((3, 3, 1, 4)), jnp.ones((64, 16, 16, 4)), None, None
-    text = jax.jit(one, static_argnums=3).lower(*args).as_text()
-    many = jax.jit(convolutions.chunk_kernel_gradients(one), static_argnums=3)
-    assert many.lower(*args).as_text().count("convolution(") == text.count(
-        "convolution("
-    )
+    text = jax.jit(step, static_argnums=3).lower(*args).as_text()
+    chunked = jax.jit(convolutions.chunk_kernel_gradients(step), static_argnums=3)
+    chunked_text = chunked.lower(*args).as_text()
+    assert chunked_text.count("convolution(") == text.count("convolution(")

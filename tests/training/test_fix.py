@@ -9,19 +9,19 @@ from jbias import run_spec
 from tests import cases, smoke_runs
 
 SOURCES = ("init", "order", "augment", "algorithm")
-FEW = 2  # Steps.
+NUM_STEPS = 2
 
 
 def config(seeds=(0, 1), **fix):
-    made = smoke_runs.small("padain", seeds=seeds, fix=fix)
-    made.algo.p, made.precision = 0.5, "float32"
-    return jc.to_dict(made)
+    c = smoke_runs.small("padain", seeds=seeds, fix=fix)
+    c.algo.p, c.precision = 0.5, "float32"
+    return jc.to_dict(c)
 
 
 def weights(seed: int, **fix):
-    """Of a seed after some steps, as one flat array."""
+    """Return the weights of a seed after some steps, as one flat array."""
     stage = smoke_runs.stage(config((seed,), **fix))
-    (state,), _ = smoke_runs.trained(stage, (seed,), "looped", steps=FEW)
+    (state,), _ = smoke_runs.trained(stage, (seed,), "looped", steps=NUM_STEPS)
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state.params)])
 
 
@@ -30,7 +30,7 @@ def plain():
     return {seed: weights(seed) for seed in (0, 5)}
 
 
-def test_all_sources_of_a_seed_make_that_seed(plain):
+def test_fixing_all_sources_to_a_seed_gives_that_seed(plain):
     fixed = weights(0, **dict.fromkeys(SOURCES, 5))
     np.testing.assert_array_equal(fixed, plain[5])
     assert (fixed != plain[0]).any()
@@ -38,15 +38,17 @@ def test_all_sources_of_a_seed_make_that_seed(plain):
 
 @pytest.mark.slow
 @cases.each("source", SOURCES)
-def test_one_fixed_source_is_the_others_of_the_other_seed(source, plain):
-    """Seed 5 but for one source of seed 0 is seed 0 but for the three others of seed 5."""
-    others = {other: 5 for other in SOURCES if other != source}
-    found = weights(5, **{source: 0})
-    np.testing.assert_array_equal(found, weights(0, **others))
-    assert (found != plain[5]).any() and (found != plain[0]).any()
+def test_fixing_one_source_equals_fixing_the_three_others_to_the_other_seed(
+    source, plain
+):
+    """Seed 5 with one source of seed 0 equals seed 0 with three sources of seed 5."""
+    three_sources = {name: 5 for name in SOURCES if name != source}
+    fixed = weights(5, **{source: 0})
+    np.testing.assert_array_equal(fixed, weights(0, **three_sources))
+    assert (fixed != plain[5]).any() and (fixed != plain[0]).any()
 
 
-def test_init_is_of_the_weights_and_order_of_the_batches():
+def test_init_fixes_the_weights_and_order_the_batches():
     stage = smoke_runs.stage(config(init=3, order=4))
     first, second = stage.init_state(0), stage.init_state(1)
     jax.tree.map(np.testing.assert_array_equal, first, second)
@@ -57,8 +59,8 @@ def test_init_is_of_the_weights_and_order_of_the_batches():
     assert (plain.batch(0, 1)["train"] != plain.batch(1, 1)["train"]).any()
 
 
-def test_what_a_method_does_not_draw_is_not_random():
-    """ERM without augmentation draws the weights and the order alone, pAdaIN its gates."""
+def test_a_run_in_which_nothing_is_random_is_refused():
+    """ERM without augmentation draws only weights and order; pAdaIN also draws gates."""
     fix = dict(init=0, order=0)
     erm = smoke_runs.small("erm", fix=fix, inputs=())
     with pytest.raises(ValueError, match="nothing random that this method draws"):
@@ -68,14 +70,14 @@ def test_what_a_method_does_not_draw_is_not_random():
     smoke_runs.stage(jc.to_dict(smoke_runs.small("erm", fix=fix)))
 
 
-def test_a_preset_has_no_trace_of_what_is_not_fixed():
-    made = smoke_runs.CONFIGS["erm"].get_config("smoke")
-    assert set(made.fix) == set(SOURCES) and "fix" not in jc.to_dict(made)
-    made.fix.order = 3
-    assert jc.to_dict(made)["fix"] == {"order": 3}
+def test_sources_that_are_not_fixed_are_left_out_of_the_config():
+    c = smoke_runs.CONFIGS["erm"].get_config("smoke")
+    assert set(c.fix) == set(SOURCES) and "fix" not in jc.to_dict(c)
+    c.fix.order = 3
+    assert jc.to_dict(c)["fix"] == {"order": 3}
 
 
-def test_nothing_fixed_is_no_part_of_a_run_and_something_is():
+def test_only_fixed_sources_are_part_of_a_runs_identity():
     assert "fix" not in config()
     assert jc.run_name(config(init=0)) != jc.run_name(config(init=1))
 
@@ -92,6 +94,6 @@ def test_nothing_fixed_is_no_part_of_a_run_and_something_is():
         (dict.fromkeys(SOURCES, 0), "config.fix: leaves nothing random"),
     ],
 )
-def test_what_means_nothing_is_refused(fix, match):
+def test_wrong_entries_are_refused(fix, match):
     with pytest.raises(ValueError, match=match):
         run_spec.RunSpec.from_config(config(**fix))

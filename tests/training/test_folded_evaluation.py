@@ -1,4 +1,4 @@
-"""Evaluation with folded batch norms: the same decisions, by all strategies, and recorded."""
+"""Evaluation with folded batch norms has the decisions of the exact network."""
 
 import json
 
@@ -21,7 +21,7 @@ SEEDS = (0, 1, 2)
 
 @pytest.fixture(scope="module")
 def trained():
-    """A stage of three seeds after some steps, and the drawn images it trains on."""
+    """A stage, the states of three seeds after some steps, and training images."""
     config = jc.to_dict(smoke_runs.small())
     stage = common.with_seeds(smoke_runs.stage(config), SEEDS)
     states, _ = smoke_runs.trained(stage, SEEDS, "looped", steps=4)
@@ -31,14 +31,14 @@ def trained():
 
 @pytest.fixture(scope="module")
 def exact(trained):
-    """Each seed's logits, by itself and without folding."""
+    """The logits of each seed, computed separately and without folding."""
     stage, states, image = trained
     score = jax.jit(stage.program.logits, static_argnums=3)
     return [score(train_step.net_of(state), (), image, None) for state in states]
 
 
 @cases.each("strategy", seed_axis.STRATEGIES, quick=("threaded", "vmapped"))
-def test_folded_logits_are_near_the_exact_ones_of_each_seed_alone(
+def test_folded_logits_are_close_to_the_exact_logits_of_each_seed(
     trained, exact, strategy
 ):
     stage, states, image = trained
@@ -46,25 +46,26 @@ def test_folded_logits_are_near_the_exact_ones_of_each_seed_alone(
     (nets,) = laid.layout.pack(map(train_step.net_of, states))
     args = ((),) * len(nets)
     folded = laid.layout.split_wave(laid.score_folded(nets, args, image, None))
-    for found, wanted in zip(folded, exact, strict=True):
-        # Twenty layers of float32 in other orders.
-        np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
-        np.testing.assert_array_equal(found.argmax(-1), wanted.argmax(-1))
+    for logits, expected in zip(folded, exact, strict=True):
+        # Twenty layers of float32, with sums in another order.
+        atol = 2e-5 * np.abs(expected).max()
+        np.testing.assert_allclose(logits, expected, atol=atol)
+        np.testing.assert_array_equal(logits.argmax(-1), expected.argmax(-1))
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
 @pytest.mark.parametrize("mode", [None, *run_spec.EVAL_NORMS])
-def test_by_itself_an_evaluation_folds_on_accelerators(
+def test_by_default_batch_norms_are_folded_on_accelerators_only(
     trained, monkeypatch, platform, mode
 ):
     stage, *_ = trained
     monkeypatch.setattr(xla, "platform", lambda: platform)
     run = {} if mode is None else {"eval_norm": mode}
-    by_itself = platform != "cpu"
-    wanted = {"exact": False, "folded": True}.get(mode, by_itself)
+    default = platform != "cpu"
+    is_folded = {"exact": False, "folded": True}.get(mode, default)
     laid = stages.fit_to_devices(stage, mesh.make(1), strategy="looped")
-    assert laid.folds_norms(run) is wanted
-    assert laid.scorer(run) is (laid.score_folded if wanted else laid.score)
+    assert laid.folds_norms(run) is is_folded
+    assert laid.scorer(run) is (laid.score_folded if is_folded else laid.score)
 
 
 def test_a_network_without_batch_norms_is_never_folded():
@@ -74,7 +75,7 @@ def test_a_network_without_batch_norms_is_never_folded():
     assert stage.foldable_norms == 0 and not stage.folds_norms({"eval_norm": "folded"})
 
 
-def test_another_word_is_refused():
+def test_an_unknown_value_of_eval_norm_is_refused():
     config = smoke_runs.small()
     config.run.eval_norm = "fused"
     must = r"config.run.eval_norm: must be one of auto, exact, folded, got 'fused'"
@@ -82,7 +83,7 @@ def test_another_word_is_refused():
         run_spec.RunSpec.from_config(config)
 
 
-def test_a_config_without_the_entry_is_of_the_same_run():
+def test_a_config_without_eval_norm_has_the_same_run_name():
     config = jc.to_dict(smoke_runs.small())
     older = {**config, "run": {**config["run"]}}
     del older["run"]["eval_norm"]
@@ -94,23 +95,23 @@ def test_a_config_without_the_entry_is_of_the_same_run():
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The lines of two runs by their `eval_norm`, and their workdirs."""
-    found = {}
+    """The workdirs of two runs by their `eval_norm`."""
+    workdir_of = {}
     for mode in ("auto", "folded"):
         config = smoke_runs.small(epochs=1.0)
         config.model, config.run.eval_norm = {"name": "cnn", "width": 4}, mode
         workdir = tmp_path_factory.mktemp("runs") / mode
         assert train.run(config, workdir)
-        found[mode] = workdir
-    return found
+        workdir_of[mode] = workdir
+    return workdir_of
 
 
 def records(workdir):
     return results.read([workdir]).drop(columns="workdir").astype({"metric": str})
 
 
-def test_a_folded_run_records_how_far_logits_are_from_the_exact_ones(runs):
-    """For each seed in each evaluation; on a CPU nothing is folded unless asked for."""
+def test_a_folded_run_records_the_difference_from_exact_logits(runs):
+    """Per seed and evaluation; a CPU folds batch norms only for eval_norm="folded"."""
     exact, folded = records(runs["auto"]), records(runs["folded"])
     measured = folded["metric"] == "folding_difference"
     assert not (exact["metric"] == "folding_difference").any()
@@ -119,7 +120,7 @@ def test_a_folded_run_records_how_far_logits_are_from_the_exact_ones(runs):
     assert exact.equals(folded[~measured].reset_index(drop=True))
 
 
-def test_a_folded_run_says_so(runs):
+def test_the_log_and_provenance_of_a_folded_run_have_the_folded_norms(runs):
     (line,) = [
         line
         for line in (runs["folded"] / "log.txt").read_text().splitlines()
@@ -127,11 +128,11 @@ def test_a_folded_run_says_so(runs):
     ]
     assert "2 batch norms" in line and "logits differ by" in line
     for mode, count in (("auto", None), ("folded", 2)):
-        facts = json.loads((runs[mode] / "provenance.json").read_text())
-        assert facts["layout"].get("folded_norms") == count
+        provenance = json.loads((runs[mode] / "provenance.json").read_text())
+        assert provenance["layout"].get("folded_norms") == count
 
 
-def test_a_difference_that_does_not_fit_into_memory_costs_nothing(
+def test_a_run_continues_if_the_difference_does_not_fit_into_memory(
     tmp_path, monkeypatch, capsys
 ):
     def full(job, stage, states):
@@ -146,8 +147,8 @@ def test_a_difference_that_does_not_fit_into_memory_costs_nothing(
     assert "no folding_difference is recorded" in capsys.readouterr().err
 
 
-def test_a_run_that_began_with_exact_norms_stays_so(runs, tmp_path):
-    """Also where it goes on on an accelerator, or after folding came to be."""
+def test_a_run_that_began_with_exact_norms_keeps_them(runs, tmp_path):
+    """Also if it resumes on an accelerator, or began before batch norms were folded."""
     workdir = epath.Path(runs["auto"])
     spec = run_spec.RunSpec.from_config(smoke_runs.small())
     assert spec.config["run"]["eval_norm"] == "auto"
@@ -157,5 +158,5 @@ def test_a_run_that_began_with_exact_norms_stays_so(runs, tmp_path):
     assert setup._with_norms_as_begun(spec, epath.Path(tmp_path)) is spec
     config = smoke_runs.small()
     config.run.eval_norm = "folded"
-    asked = run_spec.RunSpec.from_config(config)
-    assert setup._with_norms_as_begun(asked, workdir) is asked
+    folded = run_spec.RunSpec.from_config(config)
+    assert setup._with_norms_as_begun(folded, workdir) is folded

@@ -20,22 +20,25 @@ from tests.test_resume import assert_same_end
 
 
 def config(where: str):
-    """Eight steps; three of four evaluations fall between saves that were due anyway."""
-    made = smoke_runs.small(eval_every="2 steps", save_every="50 %")
-    made.model = {"name": "cnn", "width": 4}
-    made.run.evaluate, made.run.decisions = where, True
-    return made
+    """Return a config of eight steps, evaluated every 2 steps and saved every 4.
+
+    where: config.run.evaluate, "here" or "elsewhere".
+    """
+    c = smoke_runs.small(eval_every="2 steps", save_every="50 %")
+    c.model = {"name": "cnn", "width": 4}
+    c.run.evaluate, c.run.decisions = where, True
+    return c
 
 
 def measured(workdir) -> dict[str, bytes]:
-    """All that evaluations wrote."""
+    """Return the contents of all files that evaluations wrote, by path."""
     files = [*workdir.glob("evals/*"), *workdir.glob("decisions/*/*")]
     return {str(path.relative_to(workdir)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """A run that evaluated itself."""
+def run_here(tmp_path_factory):
+    """The workdir of a run that evaluated itself."""
     workdir = tmp_path_factory.mktemp("here") / "run"
     assert train.run(config("here"), workdir)
     assert len(measured(workdir)) == 4 + 4 * 3
@@ -44,7 +47,7 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run that left all evaluations, broken off right after it left one."""
+    """A run whose evaluations are not made yet; it was interrupted once and resumed."""
     workdir = tmp_path_factory.mktemp("elsewhere") / "run"
     add = divergence.Monitor.add
 
@@ -64,34 +67,36 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def elsewhere(trained, tmp_path):
-    """A copy of it."""
+    """A copy of `trained`."""
     return shutil.copytree(trained, tmp_path / "run")
 
 
 @pytest.mark.slow
-def test_steps_left_to_evaluate_are_kept(trained):
-    """Though `keep` is two."""
+def test_checkpoints_that_are_not_evaluated_yet_are_kept(trained):
+    """Also with config.run.keep = 2."""
     assert checkpoints.steps(trained / "checkpoints") == [2, 4, 6, 8]
 
 
 @pytest.mark.slow
-def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsys):
-    told = json.loads((elsewhere / "config.json").read_text())
-    told["run"].update(write="tensorboard", log="json")
-    (elsewhere / "config.json").write_text(json.dumps(told))
-    (elsewhere / "sums.json").unlink()  # It knows of another config.
+def test_a_follower_writes_what_the_run_itself_would_have(run_here, elsewhere, capsys):
+    config = json.loads((elsewhere / "config.json").read_text())
+    config["run"].update(write="tensorboard", log="json")
+    (elsewhere / "config.json").write_text(json.dumps(config))
+    (elsewhere / "sums.json").unlink()  # It has the checksum of the old config.
     assert evaluate.main([f"--follow={elsewhere}", "--interval=0.1"]) == 0
-    assert measured(elsewhere) == measured(here)
-    assert {*checksums.read(elsewhere, checksums.FOLLOWER)} == {*measured(here)}
-    said = capsys.readouterr().err
-    assert "step 6/8: valid" in said
-    events = [json.loads(line)["event"] for line in said.splitlines()]
+    assert measured(elsewhere) == measured(run_here)
+    assert {*checksums.read(elsewhere, checksums.FOLLOWER)} == {*measured(run_here)}
+    stderr = capsys.readouterr().err
+    assert "step 6/8: valid" in stderr
+    events = [json.loads(line)["event"] for line in stderr.splitlines()]
     assert events.count("evaluation") == 4
     assert [*elsewhere.glob("tensorboard/seed-*/elsewhere/events.out.tfevents.*")]
-    assert "evaluated all that was due, 4 steps" in said
+    assert "evaluated all that was due, 4 steps" in stderr
     table = selection.best_validation(results.read([elsewhere]))
     assert table.equals(
-        selection.best_validation(results.read([here])).assign(workdir=str(elsewhere))
+        selection.best_validation(results.read([run_here])).assign(
+            workdir=str(elsewhere)
+        )
     )
 
 
@@ -105,54 +110,56 @@ def followed(trained, tmp_path_factory):
 
 @pytest.mark.slow
 @cases.each("name", ["evals/4.jsonl", "decisions/valid/6.parquet"])
-@cases.each("how", ["damaged", "gone"])
-def test_a_followers_files_that_are_lost_are_evaluated_again(
-    here, followed, tmp_path, capsys, monkeypatch, name, how
+@cases.each("fault", ["damaged", "gone"])
+def test_lost_files_of_a_follower_are_evaluated_again(
+    run_here, followed, tmp_path, capsys, monkeypatch, name, fault
 ):
     workdir = shutil.copytree(followed, tmp_path / "run")
-    path, evaluated, observed = workdir / name, [], evaluator.evaluate
-    whole = path.read_bytes()
-    path.write_bytes(
-        whole.replace(b'"seed": 1', b'"seed": 7') + b"\0" * ("dec" in name)
-    )
-    if how == "gone":
+    path, evaluated, evaluate_step = workdir / name, [], evaluator.evaluate
+    damaged = path.read_bytes().replace(b'"seed": 1', b'"seed": 7')
+    if path.suffix == ".parquet":
+        damaged += b"\0"
+    path.write_bytes(damaged)
+    if fault == "gone":
         path.unlink()
-    if path.suffix == ".jsonl" and how == "damaged":
+    if path.suffix == ".jsonl" and fault == "damaged":
         with pytest.raises(ValueError, match=r"delete evaluate.sums.json to accept"):
             results.read([workdir])
-    line = f"{name} is {how}; jbias evaluate --follow writes files again whose"
+    line = f"{name} is {fault}; jbias evaluate --follow writes files again whose"
     assert train.run(config("elsewhere"), workdir)
     assert f"{line} checkpoint is kept: steps [{path.stem}]" in capsys.readouterr().err
     monkeypatch.setattr(
         evaluator,
         "evaluate",
-        lambda *args: evaluated.append(args[3]) or observed(*args),
+        lambda *args: evaluated.append(args[3]) or evaluate_step(*args),
     )
     assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
     assert line in capsys.readouterr().err
     assert evaluated == [int(path.stem)]
-    assert measured(workdir) == measured(here)
+    assert measured(workdir) == measured(run_here)
     assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
     assert "anew" not in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_followers_files_whose_checkpoint_went_are_told(followed, tmp_path, capsys):
-    """They stay as they are."""
+def test_damaged_files_without_a_checkpoint_are_reported_and_unchanged(
+    followed, tmp_path, capsys
+):
     workdir = shutil.copytree(followed, tmp_path / "run")
     shutil.rmtree(workdir / "checkpoints" / "4")
     path = workdir / "evals" / "4.jsonl"
     path.write_text("damaged")
     assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
-    assert "evals/4.jsonl is damaged; " in (said := capsys.readouterr().err)
-    assert "whose checkpoint is kept: steps none" in said
+    stderr = capsys.readouterr().err
+    assert "evals/4.jsonl is damaged; " in stderr
+    assert "whose checkpoint is kept: steps none" in stderr
     assert path.read_text() == "damaged"
 
 
 @pytest.mark.slow
-def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
-    """Whatever it had written of an evaluation, that one is made again, and no other."""
-    write, evaluated, observed = results.write_text, [], evaluator.evaluate
+def test_a_killed_follower_resumes(run_here, elsewhere, monkeypatch):
+    """Only the incomplete evaluation is repeated."""
+    write, evaluated, evaluate_step = results.write_text, [], evaluator.evaluate
 
     def killed(path, text):
         if path.name == "6.jsonl":
@@ -169,28 +176,28 @@ def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
     monkeypatch.setattr(
         evaluator,
         "evaluate",
-        lambda *args: evaluated.append(args[3]) or observed(*args),
+        lambda *args: evaluated.append(args[3]) or evaluate_step(*args),
     )
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
     assert evaluated == [6, 8]
-    assert measured(elsewhere) == measured(here)
+    assert measured(elsewhere) == measured(run_here)
     assert len(json.loads((elsewhere / "evaluate.json").read_text())) == 2
 
 
 @pytest.mark.slow
-def test_a_resumed_run_may_evaluate_for_itself(here, elsewhere):
-    """What it had left to others it leaves; the step that it stands at is its own."""
+def test_a_resumed_run_may_evaluate_itself(run_here, elsewhere):
+    """It evaluates from its latest step on; earlier steps are left to a follower."""
     (elsewhere / "done").unlink()
     shutil.rmtree(elsewhere / "checkpoints" / "8")
     assert train.run(config("here"), elsewhere)
-    ours = measured(here)
+    expected = measured(run_here)
     names = {f"evals/{step}.jsonl" for step in (6, 8)}
     written = measured(elsewhere)
     assert {name for name in written if "evals" in name} == names
-    assert written.items() <= ours.items()
+    assert written.items() <= expected.items()
     assert {2, 4, 8} <= set(checkpoints.steps(elsewhere / "checkpoints"))
     evaluator.follow(elsewhere, interval=0.1)
-    assert measured(elsewhere) == ours
+    assert measured(elsewhere) == expected
 
 
 @pytest.mark.slow
@@ -204,9 +211,9 @@ def test_a_second_follower_is_refused(elsewhere, capsys):
 @pytest.mark.slow
 def test_other_data_is_refused(elsewhere, capsys):
     path = elsewhere / "provenance.json"
-    facts = json.loads(path.read_text())
-    facts["data"]["edge"]["fingerprint"] = "another"
-    path.write_text(json.dumps(facts))
+    provenance = json.loads(path.read_text())
+    provenance["data"]["edge"]["fingerprint"] = "another"
+    path.write_text(json.dumps(provenance))
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 2
     assert "begun with other data or code" in capsys.readouterr().err
 
@@ -216,47 +223,47 @@ def test_a_damaged_step_is_named(elsewhere, capsys):
     for path in (elsewhere / "checkpoints" / "4" / "info").rglob("metadata"):
         path.write_text("{}")
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 2
-    said = capsys.readouterr().err
-    assert "checkpoints/4 cannot be read" in said
+    stderr = capsys.readouterr().err
+    assert "checkpoints/4 cannot be read" in stderr
     assert set(measured(elsewhere)) >= {"evals/2.jsonl"}
 
 
-def test_no_run_is_told_in_one_line(tmp_path, capsys):
+def test_a_workdir_without_a_run_is_refused_in_one_line(tmp_path, capsys):
     assert evaluate.main([f"--follow={tmp_path / 'nowhere'}"]) == 2
-    said = capsys.readouterr().err
-    assert "nowhere is no run" in said
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert "nowhere is no run" in stderr
+    assert stderr.count("\n") == 1
     assert not (tmp_path / "nowhere").exists()
 
 
 @cases.each("once", [(), ("--once",)])
-@cases.each("held", ["{}", "[]", "{", '{"run": {}}'])
-def test_a_config_that_is_no_runs_is_told_in_one_line(tmp_path, capsys, once, held):
+@cases.each("content", ["{}", "[]", "{", '{"run": {}}'])
+def test_a_wrong_config_is_refused_in_one_line(tmp_path, capsys, once, content):
     (tmp_path / "provenance.json").write_text("{}")
-    (tmp_path / "config.json").write_text(held)
+    (tmp_path / "config.json").write_text(content)
     assert evaluate.main([f"--follow={tmp_path}", *once]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"jbias: {tmp_path / 'config.json'}: must be ")
 
 
-def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path, capsys, monkeypatch):
-    """A killed opening leaves its file behind."""
+def test_a_follower_waits_only_for_a_lock_that_is_in_use(tmp_path, capsys, monkeypatch):
+    """A run that is killed while it opens leaves its lock file behind."""
     (tmp_path / "lock").touch()
 
     class Waited(Exception):
         pass
 
-    def waits(seconds):
+    def sleep(seconds):
         raise Waited
 
-    monkeypatch.setattr(evaluator.time, "sleep", waits)
+    monkeypatch.setattr(evaluator.time, "sleep", sleep)
     assert evaluate.main([f"--follow={tmp_path}"]) == 2
     assert "is no run" in capsys.readouterr().err
     with workdirs.claim(tmp_path, {}), pytest.raises(Waited):
         evaluate.main([f"--follow={tmp_path}"])
 
 
-def test_who_looks_at_a_lock_does_not_take_it(tmp_path):
+def test_checking_a_lock_does_not_acquire_it(tmp_path):
     with lock.acquire(tmp_path / "lock", "is at work"):
         assert status.is_running(tmp_path)
     assert not status.is_running(tmp_path)
@@ -265,43 +272,43 @@ def test_who_looks_at_a_lock_does_not_take_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_devices_are_the_followers_own(here, elsewhere, monkeypatch):
-    """Not those of the run, by which its batch was divided."""
+def test_a_follower_uses_its_own_number_of_devices(run_here, elsewhere, monkeypatch):
+    """The run's devices, which divide its batches, do not matter."""
     path = elsewhere / "config.json"
-    held = json.loads(path.read_text())
-    held["run"].update(devices=64, spread=2, together=1, memory=1e-9)
-    path.write_text(json.dumps(held))
+    config = json.loads(path.read_text())
+    config["run"].update(devices=64, spread=2, together=1, memory=1e-9)
+    path.write_text(json.dumps(config))
     monkeypatch.setattr(mesh, "check_batch", pytest.fail)
     assert evaluate.main([f"--follow={elsewhere}", "--once", "--devices=1"]) == 0
-    assert measured(elsewhere) == measured(here)
+    assert measured(elsewhere) == measured(run_here)
 
 
 @pytest.mark.slow
 def test_too_many_devices_are_refused(elsewhere, capsys):
     assert evaluate.main([f"--follow={elsewhere}", "--once", "--devices=999"]) == 2
-    assert "the devices here, got 999" in capsys.readouterr().err
+    assert "the devices run_here, got 999" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_where_memory_is_short_nets_wait_on_the_host(here, elsewhere, monkeypatch):
-    """And optimisers do not come to the devices at all."""
-    observed, waves = evaluator.evaluate, []
+def test_with_little_memory_networks_wait_on_the_host(run_here, elsewhere, monkeypatch):
+    """The optimisers' states are never on the devices."""
+    evaluate_step, waves = evaluator.evaluate, []
 
-    def seen(job, stage, states, step):
+    def check_states(job, stage, states, step):
         waves.append([len(wave) for wave in states])
         for wave in states:
             assert all(state.opt == () for state in wave)
             assert all(state.params.keys() == {"net"} for state in wave)
-        observed(job, stage, states, step)
+        evaluate_step(job, stage, states, step)
 
     monkeypatch.setattr(memory, "free_bytes", lambda devices: 1)
-    monkeypatch.setattr(evaluator, "evaluate", seen)
+    monkeypatch.setattr(evaluator, "evaluate", check_states)
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
     assert waves == [[1, 1]] * 4
-    assert measured(elsewhere) == measured(here)
+    assert measured(elsewhere) == measured(run_here)
 
 
-def test_flags_of_xla_are_set_as_main_does(tmp_path, monkeypatch):
+def test_a_follower_sets_the_xla_flags_of_training(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     assert evaluate.main([f"--follow={tmp_path}"]) == 2
     assert os.environ["XLA_FLAGS"] == " ".join(
@@ -323,8 +330,8 @@ def test_branches_are_followed(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_both_at_once_and_both_killed(here, tmp_path):
-    """A run and its follower in processes of their own; each is killed once."""
+def test_a_run_and_its_follower_may_both_be_killed(run_here, tmp_path):
+    """They run at the same time in two processes; each process is killed once."""
     workdir = tmp_path / "run"
     command = [sys.executable, "-m", "jbias.evaluate", f"--follow={workdir}"]
 
@@ -350,20 +357,20 @@ def test_both_at_once_and_both_killed(here, tmp_path):
     first.kill()
     first.communicate(timeout=600)
     second, run = follower(), smoke_runs.start(config("elsewhere"), workdir)
-    said, _ = run.communicate(timeout=600)
-    assert run.returncode == 0, said
-    _, said = second.communicate(timeout=600)
-    assert second.returncode == 0, said
-    assert measured(workdir) == measured(here)
-    assert_same_end(here, workdir)
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+    _, stderr = second.communicate(timeout=600)
+    assert second.returncode == 0, stderr
+    assert measured(workdir) == measured(run_here)
+    assert_same_end(run_here, workdir)
 
 
 def test_a_follower_records_that_it_folds_batch_norms(tmp_path):
-    """As the run itself does: their number, and how far that moves a logit."""
+    """It records their number and the largest change of a logit, like a run."""
     workdir = tmp_path / "run"
-    made = config("elsewhere")
-    made.epochs, made.run.eval_norm = 1.0, "folded"
-    assert train.run(made, workdir)
+    c = config("elsewhere")
+    c.epochs, c.run.eval_norm = 1.0, "folded"
+    assert train.run(c, workdir)
     evaluator.follow(workdir, interval=0.1, once=True)
     (start,) = json.loads((workdir / "evaluate.json").read_text())
     assert start["layout"] == {"folded_norms": 2} and not start["differing"]
@@ -373,10 +380,10 @@ def test_a_follower_records_that_it_folds_batch_norms(tmp_path):
     assert "folding_difference" in metrics
 
 
-def test_a_follower_says_that_it_folds_other_than_the_run(here):
-    """As where a CPU evaluates what an accelerator trains."""
-    workdir = epath.Path(here)
-    facts = {"config": json.loads((here / "config.json").read_text())}
-    differing = workdirs.record_follower(workdir, facts, layout={"folded_norms": 2})
+def test_a_follower_records_that_it_folds_differently_from_the_run(run_here):
+    """Such as a CPU that evaluates the run of an accelerator."""
+    workdir = epath.Path(run_here)
+    entries = {"config": json.loads((run_here / "config.json").read_text())}
+    differing = workdirs.record_follower(workdir, entries, layout={"folded_norms": 2})
     (workdir / "evaluate.json").unlink()
     assert "layout.folded_norms: absent != 2" in differing

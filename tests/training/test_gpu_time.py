@@ -1,4 +1,4 @@
-"""A GPU's time is that of kernels and launches, each by a rate that is written down."""
+"""The time of a step on a GPU is estimated from its kernels and launches."""
 
 import json
 import pathlib
@@ -33,8 +33,8 @@ condition:
     014: kConvolution [source | sink] cudnn-conv.3
 """
 
-# Of a batch of 8 images, 4x4 pixels: 3x3 weights from 2 to 6 channels, and both gradients;
-# a product of (8, 5) and (5, 7) in float32, and one that is fused.
+# A convolution of 8 images of 4x4 pixels, with 3x3 weights from 2 to 6 channels, and both
+# gradients; a product of (8, 5) and (5, 7) in float32, and the same inside a fusion.
 TEXT = """\
 HloModule jit_step, is_scheduled=true
 
@@ -60,12 +60,12 @@ ENTRY %main (x: bf16[8,4,4,2], w: bf16[6,3,3,2], y: bf16[8,4,4,6], a: f32[8,5], 
 KIND = targets.KINDS["h100"]
 
 
-def operations():
-    return {one.name: one for one in hlo.operations(TEXT)}
+def operations_by_name():
+    return {operation.name: operation for operation in hlo.operations(TEXT)}
 
 
 def test_launches_are_counted_without_those_inside_a_graph():
-    """A loop's as often as it turns, those of two branches half each."""
+    """Launches in a loop count per iteration, those in each of two branches half."""
     assert gpu_time.count_launches(SEQUENCE, turns=[3.0]) == {
         "kCustomKernel": 2 + 3,
         "kCommandBuffer": 1 + 3,
@@ -81,7 +81,7 @@ def test_a_program_without_a_sequence_has_no_launches(tmp_path):
     assert gpu_time.count_launches("") == {}
 
 
-def test_a_sequence_is_that_after_the_passes_if_they_changed_it(tmp_path):
+def test_the_sequence_after_the_passes_is_preferred(tmp_path):
     (tmp_path / "module_1.step.thunk_sequence.txt").write_text("first")
     assert gpu_time.read_sequence(tmp_path) == "first"
     last = tmp_path / "module_1.step.thunk_sequence_after_thunk_passes.txt"
@@ -90,16 +90,16 @@ def test_a_sequence_is_that_after_the_passes_if_they_changed_it(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["conv.1", "conv.2", "conv.3"])
-def test_a_convolution_and_its_gradients_multiply_equally_often(name):
-    """Two operations for each output, channel and weight of its window."""
-    assert operations()[name].flops == 2 * (8 * 4 * 4 * 6) * (3 * 3 * 2)
-    assert operations()[name].factor_bytes == 2
+def test_a_convolution_and_its_gradients_have_equal_flops(name):
+    """Two operations per output, input channel and weight of the window."""
+    assert operations_by_name()[name].flops == 2 * (8 * 4 * 4 * 6) * (3 * 3 * 2)
+    assert operations_by_name()[name].factor_bytes == 2
 
 
 @pytest.mark.parametrize("name", ["gemm.1", "fusion.1"])
-def test_matrix_products_are_counted_called_or_fused(name):
-    assert operations()[name].flops == 2 * 8 * 5 * 7
-    assert operations()[name].factor_bytes == 4
+def test_matrix_products_are_counted_in_calls_and_fusions(name):
+    assert operations_by_name()[name].flops == 2 * 8 * 5 * 7
+    assert operations_by_name()[name].factor_bytes == 4
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_matrix_products_are_counted_called_or_fused(name):
         (0, 0, 0, 0.0),
     ],
 )
-def test_a_kernel_takes_its_bytes_its_products_or_the_least(
+def test_a_kernels_time_is_that_of_bytes_products_or_the_minimum(
     bytes_moved, flops, factor_bytes, seconds
 ):
-    operation = operations()["conv.1"]._replace(
+    operation = operations_by_name()["conv.1"]._replace(
         bytes=bytes_moved, flops=flops, factor_bytes=factor_bytes, times=3.0
     )
     assert gpu_time.kernel_seconds(operation, KIND) == pytest.approx(3 * seconds)
@@ -144,31 +144,31 @@ def test_grouped_convolutions_are_named():
     assert gpu_time.has_grouped_convolutions(text)
 
 
-def _ratios(fitting=lambda told: True) -> list[float]:
-    """Return measured over planned times in the results."""
+def _ratios(is_selected=lambda result: True) -> list[float]:
+    """Return the ratios of measured to planned time in the selected results."""
     root = pathlib.Path(__file__).parents[2]
     path = root / "benchmarks" / "results" / "plan_measured-gpu.json"
     plans = json.loads(path.read_text())["results"].values()
-    return [x["measured"]["step_ms"] / x["step_ms"] for x in plans if fitting(x)]
+    return [x["measured"]["step_ms"] / x["step_ms"] for x in plans if is_selected(x)]
 
 
-def test_what_plans_say_of_themselves_is_what_the_results_have():
+def test_the_stated_accuracy_of_plans_is_that_of_the_results():
     steps = _ratios(
-        lambda told: not told.get("fitted") and told["strategy"] != "vmapped"
+        lambda result: not result.get("fitted") and result["strategy"] != "vmapped"
     )
     words = re.search(r"took ([\d.]+) to ([\d.]+) of", gpu_time.MEASURED).groups()
     assert words == (f"{min(steps):.1f}", f"{max(steps):.1f}")
     assert " to ".join(words) in plan.__doc__
-    runs = _ratios(lambda told: "fitted" not in told)
+    runs = _ratios(lambda result: "fitted" not in result)
     assert len(runs) == 3 and all(1 / 1.3 < ratio < 1.3 for ratio in runs)
-    vmapped = _ratios(lambda told: told["strategy"] == "vmapped")
+    vmapped = _ratios(lambda result: result["strategy"] == "vmapped")
     words = re.search(r"took ([\d.]+) and ([\d.]+) times", gpu_time.GROUPED).groups()
     assert words == (f"{min(vmapped):.1f}", f"{max(vmapped):.1f}")
 
 
 def test_the_fitted_constants_solve_the_two_rates():
-    """As two equations say, with the plans' other times."""
-    fitted = _ratios(lambda told: told.get("fitted"))
+    """The planned times of the two fitted rows equal the measured times."""
+    fitted = _ratios(lambda result: result.get("fitted"))
     assert len(fitted) == 2 and fitted == pytest.approx([1, 1], abs=0.03)
 
 
@@ -177,5 +177,5 @@ def test_known_rates_are_those_of_the_results():
     text = (root / "benchmarks" / "results" / "gpu-h100.md").read_text(encoding="utf-8")
     for rate in plan_measured.RATES:
         if rate.seeds == 4:
-            continue  # Computed from seconds a step.
+            continue  # Computed from seconds per step.
         assert f"| {rate.images_per_second:,.1f} |" in text

@@ -1,4 +1,4 @@
-"""A compiled program's text says what runs, how often, for how long and for what."""
+"""Operations, runs, cycles and parts are read from a compiled program's text."""
 
 import pytest
 
@@ -43,40 +43,43 @@ ENTRY %main (x.1: f32[8,4], set.1: u8[50000,48]) -> (f32[8,4], f32[4]) {
 """
 
 
-def found(taken):
-    return {one.name: one for one in hlo.operations(TEXT, branch_probability=taken)}
+def operations_by_name(branch_probability):
+    operations = hlo.operations(TEXT, branch_probability=branch_probability)
+    return {operation.name: operation for operation in operations}
 
 
 def test_loops_and_branches_count_as_often_as_they_run():
-    some = found(0.25)
-    assert [some[name].times for name in ("conv.1", "less.1", "swap.1")] == [3, 4, 0.25]
-    assert "swap.1" not in found(0.0)
+    by_name = operations_by_name(0.25)
+    names = ("conv.1", "less.1", "swap.1")
+    assert [by_name[name].times for name in names] == [3, 4, 0.25]
+    assert "swap.1" not in operations_by_name(0.0)
 
 
 def test_parts_add_up_to_all_cycles():
-    parts = hlo.by_part(found(0.5).values())
-    assert parts["convolutions backwards"] == 300
-    assert parts["algorithm"] == 40 / 2 + 4  # The gate's, and what has no scope.
+    operations = operations_by_name(0.5).values()
+    cycles = hlo.by_part(operations)
+    assert cycles["convolutions backwards"] == 300
+    assert cycles["algorithm"] == 40 / 2 + 4  # The gate, and operations without scope.
     known = {"data": 7, "normalisation": 5, "optimiser": 9, "convolutions": 0}
-    assert {name: parts[name] for name in known} == known
-    assert sum(parts.values()) == sum(one.total for one in found(0.5).values())
+    assert {name: cycles[name] for name in known} == known
+    assert sum(cycles.values()) == sum(operation.total for operation in operations)
 
 
-def test_what_has_no_estimate_is_told():
-    assert hlo.unestimated(found(0.5).values()) == {"sort": 1, "Mine": 1}
+def test_operations_without_an_estimate_are_returned():
+    assert hlo.unestimated(operations_by_name(0.5).values()) == {"sort": 1, "Mine": 1}
 
 
-def test_bytes_are_those_given_and_given_back():
-    some = found(0.5)
-    assert some["norm.1"].bytes == 4 * (4 + 4)
-    assert some["rows.1"].bytes == 2 * 8 * 48  # Of the set, the rows that it takes.
-    assert not any(some[name].bytes for name in ("loop.1", "out.1", "none.1"))
+def test_bytes_are_those_of_operands_and_results():
+    by_name = operations_by_name(0.5)
+    assert by_name["norm.1"].bytes == 4 * (4 + 4)
+    assert by_name["rows.1"].bytes == 2 * 8 * 48  # Only the gathered rows of the set.
+    assert not any(by_name[name].bytes for name in ("loop.1", "out.1", "none.1"))
 
 
-def test_a_loop_of_unknown_length_is_told():
+def test_the_runs_in_a_loop_of_unknown_length_are_unknown():
     text = TEXT.replace(', backend_config={"known_trip_count":{"n":"3"}}', "")
-    one = next(x for x in hlo.operations(text) if x.name == "conv.1")
-    assert one.times is None and one.total == 100
+    operation = next(x for x in hlo.operations(text) if x.name == "conv.1")
+    assert operation.times is None and operation.total == 100
 
 
 @pytest.mark.parametrize(
@@ -90,8 +93,8 @@ def test_shapes_and_bytes(out, wanted):
     assert list(hlo.arrays(out)) == wanted
 
 
-def test_a_chance_that_is_named_is_that_of_the_condition_around_it():
-    """Gates within keep theirs; the compiler drops the name of the condition itself."""
+def test_a_named_probability_is_that_of_the_surrounding_conditional():
+    """Inner gates keep the default; the compiler drops the name of the conditional."""
     text = """HloModule m
 
 %plain (p: f32[8]) -> f32[8] {
@@ -122,20 +125,23 @@ ENTRY %main (x: f32[8]) -> f32[8] {
   ROOT %e.1 = f32[8]{0} conditional(%j, %x, %x), branch_computations={%plain, %gated}
 }
 """
-    found = hlo.operations(text, branch_probability=0.1)
-    assert {one.name: one.times for one in found if one.cycles} == pytest.approx(
+    operations = hlo.operations(text, branch_probability=0.1)
+    times = {operation.name: operation.times for operation in operations}
+    estimated = [operation.name for operation in operations if operation.cycles]
+    assert {name: times[name] for name in estimated} == pytest.approx(
         {"a.1": 0.75, "b.1": 0.1, "d.1": 0.25}
     )
-    # It is no loop, which would take a slice: it reads all that it is given.
-    assert [one.bytes for one in found if one.name == "s.1"] == [4 + 32]
-    # Two seeds share the condition, also where each sums micro-batches.
-    for around in ("vmap(jvp(chance=0.2500))", "vmap()/while/body/jvp(chance=0.2500)"):
-        shared = text.replace("jvp(chance=0.2500)", around)
+    # Outside of a loop, a slice reads its whole operand.
+    (slice_operation,) = (x for x in operations if x.name == "s.1")
+    assert slice_operation.bytes == 4 + 32
+    # Two seeds share the conditional, also if each seed sums micro-batches.
+    for scope in ("vmap(jvp(chance=0.2500))", "vmap()/while/body/jvp(chance=0.2500)"):
+        shared = text.replace("jvp(chance=0.2500)", scope)
         (plain,) = (x for x in hlo.operations(shared, 0.1, 2) if x.name == "a.1")
         assert plain.times == 0.75**2
 
 
-def test_loops_tell_their_turns_in_the_order_of_running():
+def test_iterations_of_loops_are_in_the_order_of_running():
     assert hlo.loop_turns(TEXT) == [3]
     inner = "  %inner.1 = f32[8,4]{1,0} while(%p.1), condition=%turn, body=%off"
     other = "  %last.1 = f32[8,4]{1,0} while(%x.1), condition=%turn, body=%on"

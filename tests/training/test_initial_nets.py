@@ -1,4 +1,4 @@
-"""Starting from the nets of another run."""
+"""Runs that start from the networks of another run."""
 
 import jax
 import numpy as np
@@ -11,9 +11,9 @@ from tests import smoke_runs
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory):
-    """A finished run of seeds 0 and 1, and its config."""
-    workdir = tmp_path_factory.mktemp("before") / "run"
+def first_run(tmp_path_factory):
+    """The workdir of a finished run of seeds 0 and 1."""
+    workdir = tmp_path_factory.mktemp("first") / "run"
     config = smoke_runs.small(epochs=1.0)
     config.optim.average = 0.5
     assert train.run(config, workdir)
@@ -21,14 +21,14 @@ def before(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_the_same_seeds_evaluated_net(before, tmp_path):
-    """At a rate too small to move a weight, what is evaluated stays as it was."""
-    config = smoke_runs.small(init=str(before), epochs=1.0)
+def test_a_run_starts_from_the_evaluated_network_of_the_same_seed(first_run, tmp_path):
+    """With a rate too small to change a weight, the evaluated networks stay equal."""
+    config = smoke_runs.small(init=str(first_run), epochs=1.0)
     config.optim.rate, config.optim.decay = 1e-30, 0.0
     assert train.run(config, tmp_path / "run")
     old, new = (
         checkpointing.load_initial_nets(path, (0, 1))
-        for path in (before, tmp_path / "run")
+        for path in (first_run, tmp_path / "run")
     )
     for a, b in zip(old, new, strict=True):
         jax.tree.map(np.testing.assert_array_equal, a["params"], b["params"])
@@ -36,21 +36,21 @@ def test_a_run_goes_on_from_the_same_seeds_evaluated_net(before, tmp_path):
     assert (first != second).any()
 
 
-def test_other_classes_get_a_linear_layer_of_their_own(before):
-    (given,) = checkpointing.load_initial_nets(before, (0,))
-    drawn = jax.tree.map(np.array, given)
+def test_other_classes_get_a_new_linear_layer(first_run):
+    (loaded,) = checkpointing.load_initial_nets(first_run, (0,))
+    drawn = jax.tree.map(np.array, loaded)
     drawn["params"]["fc"] = {"kernel": np.ones((32, 5)), "bias": np.ones(5)}
-    said = []
-    net = checkpointing.graft_head(drawn, given, said.append)
+    lines = []
+    net = checkpointing.graft_head(drawn, loaded, lines.append)
     assert net["params"]["fc"] is drawn["params"]["fc"]
-    assert net["params"]["conv1"] is given["params"]["conv1"]
-    assert "drawn anew" in said[0]
-    assert checkpointing.graft_head(given, given, said.append) is given
+    assert net["params"]["conv1"] is loaded["params"]["conv1"]
+    assert "drawn anew" in lines[0]
+    assert checkpointing.graft_head(loaded, loaded, lines.append) is loaded
 
 
 @pytest.mark.slow
-def test_another_model_is_refused(before, tmp_path):
-    config = smoke_runs.small(init=str(before))
+def test_another_model_is_refused(first_run, tmp_path):
+    config = smoke_runs.small(init=str(first_run))
     config.model.width = 8
     with pytest.raises(ValueError, match="the model differs from config.model"):
         train.run(config, tmp_path / "run")
@@ -65,15 +65,15 @@ def test_another_model_is_refused(before, tmp_path):
         ("run", (5,), "has the seeds .* not 5"),
     ],
 )
-def test_what_is_not_there_is_refused(before, path, seeds, message):
+def test_missing_runs_branches_and_seeds_are_refused(first_run, path, seeds, message):
     with pytest.raises(ValueError, match=f"config.init: .*{message}"):
-        checkpointing.load_initial_nets(before.parent / path, seeds)
+        checkpointing.load_initial_nets(first_run.parent / path, seeds)
 
 
 @pytest.mark.slow
-def test_other_weights_under_the_same_path_are_told_apart(before):
-    nets = checkpointing.load_initial_nets(before, (0, 1))
+def test_the_digest_of_weights_depends_on_the_weights_only(first_run):
+    nets = checkpointing.load_initial_nets(first_run, (0, 1))
     assert trained.weights_digest(nets[:1]) != trained.weights_digest(nets[1:])
     assert trained.weights_digest(nets) == trained.weights_digest(
-        checkpointing.load_initial_nets(before, (0, 1))
+        checkpointing.load_initial_nets(first_run, (0, 1))
     )

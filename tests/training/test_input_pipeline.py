@@ -33,11 +33,11 @@ def test_gather_makes_the_batch():
 
 
 @cases.each(("n", "batch"), [(10, 4), (8, 4), (3, 4), (1, 1)])
-def test_padded_batches_hold_each_example_once_up_to_n(n, batch):
+def test_the_first_n_rows_of_padded_batches_are_the_examples(n, batch):
     images = np.random.default_rng(0).integers(0, 256, (n, 2, 2, 3), np.uint8)
-    pieces = list(loader.batches([images], batch, loader.ReaderOptions(1)))
-    assert {len(piece) for piece in pieces} == {batch}
-    np.testing.assert_array_equal(np.concatenate(pieces)[:n], images)
+    batches = list(loader.batches([images], batch, loader.ReaderOptions(1)))
+    assert {len(x) for x in batches} == {batch}
+    np.testing.assert_array_equal(np.concatenate(batches)[:n], images)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Files:
 
 
 @cases.each("batch", [1, 40, 64, 1000])
-def test_sets_follow_one_another_in_batches_padded_once(batch):
-    """Whether they are in memory, or some of their images are read from files."""
+def test_consecutive_sets_share_batches_with_padding_at_the_end_only(batch):
+    """Some images are in memory, and others are read from files."""
     images = np.random.default_rng(0).integers(0, 256, (200, 2, 2, 3), np.uint8)
     index = np.arange(70, 199)
     several = [
@@ -62,14 +62,14 @@ def test_sets_follow_one_another_in_batches_padded_once(batch):
         loader.EncodedImages(Files(images), index),
         images[199:],
     ]
-    pieces = list(loader.batches(several, batch, loader.ReaderOptions(2)))
-    assert {len(piece) for piece in pieces} == {batch}
-    assert len(pieces) == -(-200 // batch)
-    np.testing.assert_array_equal(np.concatenate(pieces)[:200], images)
+    batches = list(loader.batches(several, batch, loader.ReaderOptions(2)))
+    assert {len(x) for x in batches} == {batch}
+    assert len(batches) == -(-200 // batch)
+    np.testing.assert_array_equal(np.concatenate(batches)[:200], images)
 
 
 @cases.each("rows", [slice(2), slice(30, 99), np.array([5]), np.array([39, 3, 3, 0])])
-def test_images_in_files_are_indexed_as_those_in_memory(rows):
+def test_images_in_files_are_indexed_like_images_in_memory(rows):
     images = np.random.default_rng(0).integers(0, 256, (60, 2, 2, 3), np.uint8)
     index = np.arange(10, 50)
     unread = loader.LazyImages(

@@ -1,4 +1,4 @@
-"""Streamed training sets: the same batches however they are read, killed or shared."""
+"""Streamed training sets: batches do not depend on readers, kills or processes."""
 
 import collections
 import contextlib
@@ -25,7 +25,7 @@ from tests import cases, smoke_runs
 from tests.test_resume import assert_same_end, finish
 
 CLASSES = ("star", "heart", "plus")
-COUNT = 23  # A class: 69 images, which 16 does not divide.
+COUNT = 23  # Images per class: 69 in all, which 16 does not divide.
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def photos(tmp_path_factory):
 
 
 def draw(root) -> str:
-    """Pictures of several sizes, each of a colour of its own."""
+    """Write images of several sizes, brighter for later classes; return the folder."""
     rng = np.random.default_rng(0)
     for split in ("train", "valid"):
         for label, name in enumerate(CLASSES):
@@ -48,13 +48,12 @@ def draw(root) -> str:
 
 
 def config(photos, **entries):
-    """A small run on the folder, cut as `entries` of config.train say."""
+    """Return a small run's config on the folder; entries: of config.train."""
     c = smoke_runs.small()
-    common = dict(data="folder", root=photos)
-    c.train = dict(split="train", batch=16, **common, **entries)
-    c.valid = dict(split="valid", **common)
+    c.train = dict(data="folder", root=photos, split="train", batch=16, **entries)
+    c.valid = dict(data="folder", root=photos, split="valid")
     c.model = dict(name="cnn", width=4)
-    c.tests, c.epochs = {}, 3.0  # Of four steps.
+    c.tests, c.epochs = {}, 3.0  # Four steps each.
     return c
 
 
@@ -66,19 +65,22 @@ def stage(config) -> stages.Stage:
 
 
 def batches(stage, seed: int, first: int, stop: int) -> list[dict]:
-    """What a seed's steps get, before the device transforms it."""
-    found = []
-    for step in range(first, stop):
-        held, taken = stage.shared(step)["train"], stage.batch(seed, step)["train"]
-        batch = input_pipeline.assemble_batch(held, taken, len(CLASSES))
-        found.append({name: np.asarray(x) for name, x in batch.items()})
+    """Return a seed's batches of some steps, without the stage's input transforms."""
+    batches = [assemble_batch(stage, seed, step) for step in range(first, stop)]
     stage.close()
-    return found
+    return batches
 
 
-def assert_equal(one: list[dict], other: list[dict]) -> None:
-    assert len(one) == len(other) > 0
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+def assemble_batch(stage, seed: int, step: int) -> dict:
+    """Return a seed's batch of one step, without the stage's input transforms."""
+    shared, rows = stage.shared(step)["train"], stage.batch(seed, step)["train"]
+    batch = input_pipeline.assemble_batch(shared, rows, len(CLASSES))
+    return {name: np.asarray(x) for name, x in batch.items()}
+
+
+def assert_equal(a: list[dict], b: list[dict]) -> None:
+    assert len(a) == len(b) > 0
+    jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 CUTS = [dict(crop="host"), dict(crop="device", window=32, canvas=40)]
@@ -89,44 +91,40 @@ cuts = pytest.mark.parametrize("cut", CUTS, ids=["host", "device"])
 @cuts
 def test_every_batch_is_a_function_of_seed_and_step(photos, cut):
     c = config(photos, **cut)
-    whole = batches(stage(c), 0, 0, 9)
-    assert_equal(whole[5:], batches(stage(c), 0, 5, 9))
-    c.seeds = (4, 0)  # Beside another seed, with more threads.
+    expected = batches(stage(c), 0, 0, 9)
+    assert_equal(expected[5:], batches(stage(c), 0, 5, 9))
+    c.seeds = (4, 0)  # With another seed, and more threads.
     c.run.loading.threads = 3
     together = stage(c)
-    found = []
+    of_seed_0 = []
     for step in range(9):
-        held = together.shared(step)["train"]
-        for seed in (4, 0):
-            taken = together.batch(seed, step)["train"]
-            batch = input_pipeline.assemble_batch(held, taken, len(CLASSES))
-            if seed == 0:
-                found.append({name: np.asarray(x) for name, x in batch.items()})
+        by_seed = {seed: assemble_batch(together, seed, step) for seed in (4, 0)}
+        of_seed_0.append(by_seed[0])
     together.close()
-    assert_equal(whole, found)
+    assert_equal(expected, of_seed_0)
 
 
 @pytest.mark.slow
 def test_worker_processes_give_the_same_windows(photos):
     c = config(photos, **CUTS[1])
-    alone = batches(stage(c), 0, 2, 5)
+    expected = batches(stage(c), 0, 2, 5)
     c.run.loading.workers = 2
-    assert_equal(alone, batches(stage(c), 0, 2, 5))
+    assert_equal(expected, batches(stage(c), 0, 2, 5))
 
 
 @cuts
-def test_images_are_those_of_their_numbers(photos, cut):
+def test_images_have_the_labels_and_colours_of_their_index(photos, cut):
     built = stage(config(photos, **cut))
-    found = batches(built, 0, 0, built.order.steps_per_epoch)
-    index = np.concatenate([batch["index"] for batch in found])
+    epoch = batches(built, 0, 0, built.order.steps_per_epoch)
+    index = np.concatenate([batch["index"] for batch in epoch])
     assert len(set(index)) == len(index) == 64
-    label = np.concatenate([batch["target"].argmax(-1) for batch in found])
+    label = np.concatenate([batch["target"].argmax(-1) for batch in epoch])
     np.testing.assert_array_equal(label, index // COUNT)
-    brightness = np.concatenate([b["image"].mean((1, 2, 3)) for b in found]) * 255
+    brightness = np.concatenate([b["image"].mean((1, 2, 3)) for b in epoch]) * 255
     assert np.abs(brightness - 32 - 60 * np.array([1, 2, 0])[index // COUNT]).max() < 20
 
 
-def test_a_window_that_takes_all_is_a_set_in_memory(photos):
+def test_a_window_of_the_whole_set_equals_a_set_in_memory(photos):
     c = config(photos, crop="device", window=10_000)
     c.inputs = ()
     streamed = batches(stage(c), 1, 0, 6)
@@ -135,24 +133,24 @@ def test_a_window_that_takes_all_is_a_set_in_memory(photos):
     assert_equal(streamed, batches(smoke_runs.stage(c.to_dict()), 1, 0, 6))
 
 
-def test_the_host_cuts_windows_of_the_original(photos):
-    """A window of the whole image is the original, squeezed to the size asked for."""
+def test_the_host_crops_the_original_image(photos):
+    """The largest crop is the original image, resized."""
     c = config(photos, crop="host")
     c.inputs = (dict(name="random_resized_crop", area=(1.0, 1.0), aspect=(1.0, 1.0)),)
     built = stage(c)
     (batch,) = batches(built, 0, 3, 4)
     source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
     for row, number in enumerate(batch["index"]):
-        with Image.open(pathlib.Path(photos) / "train" / source.files[number]) as whole:
-            side = min(whole.size)
-            left, top = ((length - side) // 2 for length in whole.size)
-            window = whole.crop((left, top, left + side, top + side))
+        with Image.open(pathlib.Path(photos) / "train" / source.files[number]) as image:
+            side = min(image.size)
+            left, top = ((length - side) // 2 for length in image.size)
+            window = image.crop((left, top, left + side, top + side))
         expected = np.asarray(window.resize((32, 32), Image.Resampling.BILINEAR))
-        # One level of rounding, where the crop is decoded and resized otherwise.
+        # One grey level, as the crop is decoded and resized by other code.
         assert np.abs(batch["image"][row] * 255 - expected).max() <= 1.01
 
 
-def test_another_row_step_or_seed_is_cut_otherwise(photos):
+def test_crops_differ_between_rows_steps_and_seeds(photos):
     built = stage(config(photos, crop="host"))
     read = built.pipelines["train"].read
     drawn = {}
@@ -162,7 +160,7 @@ def test_another_row_step_or_seed_is_cut_otherwise(photos):
     assert len(set(drawn.values())) == 8
 
 
-def test_fixed_windows_and_orders_are_those_of_the_seed_that_config_fix_names(photos):
+def test_config_fix_gives_all_seeds_the_crops_or_the_order_of_one_seed(photos):
     plain = stage(config(photos, crop="host")).pipelines["train"].read
     c = config(photos, crop="host")
     c.fix = dict(augment=7)
@@ -175,7 +173,7 @@ def test_fixed_windows_and_orders_are_those_of_the_seed_that_config_fix_names(ph
     assert rows(ordered, 0) == rows(ordered, 1) == rows(plain, 7) != rows(cut, 1)
 
 
-def test_augmented_halves_stream_with_their_shares(photos):
+def test_streamed_batches_have_the_shares_of_several_sets(photos):
     also = (dict(data="folder", root=photos, split="valid"),)
     for cut in CUTS:
         c = config(photos, also=also, shares=(0.5, 0.5), **cut)
@@ -185,13 +183,13 @@ def test_augmented_halves_stream_with_their_shares(photos):
             assert ((batch["index"] >= 69) == (batch["domain"] == 1)).all()
 
 
-def test_a_second_stream_streams_by_its_own_options(photos):
+def test_a_second_set_is_streamed_by_its_own_options(photos):
     other = dict(data="folder", root=photos, split="valid", crop="host")
     other["inputs"] = (dict(name="random_resized_crop"),)
     built = stage(config(photos, crop="device", window=32, other=other))
-    held, taken = built.shared(3), built.batch(1, 3)
-    assert set(taken["other"]) == {"image", "index"} and not held["other"]
-    assert taken["train"].shape == (16,)
+    shared, rows = built.shared(3), built.batch(1, 3)
+    assert set(rows["other"]) == {"image", "index"} and not shared["other"]
+    assert rows["train"].shape == (16,)
     built.close()
 
 
@@ -216,7 +214,7 @@ def test_a_second_stream_streams_by_its_own_options(photos):
         ),
     ],
 )
-def test_what_cannot_stream_is_refused(photos, tmp_path, entries, message):
+def test_wrong_options_of_streaming_are_refused(photos, tmp_path, entries, message):
     c = config(photos)
     with c.unlocked():
         if entries.get("data") == "shapes":
@@ -235,7 +233,7 @@ def test_what_cannot_stream_is_refused(photos, tmp_path, entries, message):
         (dict(aspect=(0, 1)), "random_resized_crop: aspect must be a range"),
     ],
 )
-def test_options_of_the_crop_are_checked_wherever_it_is_cut(
+def test_options_of_the_crop_are_checked_on_host_and_device(
     photos, tmp_path, crop, options, message
 ):
     c = config(photos, crop=crop)
@@ -245,7 +243,7 @@ def test_options_of_the_crop_are_checked_wherever_it_is_cut(
 
 
 @cuts
-def test_the_sets_own_size_and_the_crops_count(photos, cut):
+def test_the_sizes_of_the_set_and_of_the_crop_are_used(photos, cut):
     c = config(photos, size=36, **cut)
     assert batches(stage(c), 0, 0, 1)[0]["image"].shape[1] == cut.get("canvas", 36)
     c.inputs = (dict(name="random_resized_crop", size=24),)
@@ -264,7 +262,7 @@ def test_sets_of_two_sizes_are_refused(photos, tmp_path):
 
 
 @cases.each("key", ["window", "canvas", "shares", "batch"])
-def test_what_is_for_training_is_refused_elsewhere(photos, tmp_path, key):
+def test_options_of_training_sets_are_refused_for_validation(photos, tmp_path, key):
     c = config(photos)
     with c.unlocked():
         c.valid[key] = 7
@@ -279,14 +277,14 @@ def test_a_canvas_needs_a_crop(photos, tmp_path):
         train.run(c, tmp_path / "run")
 
 
-def test_the_host_cuts_only_what_comes_first(photos, tmp_path):
+def test_a_crop_on_the_host_must_be_the_first_transform(photos, tmp_path):
     c = config(photos, crop="host")
     c.inputs = (dict(name="views"), dict(name="random_resized_crop"))
     with pytest.raises(ValueError, match="got it after views; take crop='device'"):
         train.run(c, tmp_path / "run")
 
 
-def test_a_test_set_is_not_cut_at_random(photos, tmp_path):
+def test_a_random_crop_of_the_validation_set_is_refused(photos, tmp_path):
     c = config(photos)
     with c.unlocked():
         c.valid.crop = "host"
@@ -294,8 +292,8 @@ def test_a_test_set_is_not_cut_at_random(photos, tmp_path):
         train.run(c, tmp_path / "run")
 
 
-def test_an_evaluation_decodes_nothing_of_what_is_kept(photos, tmp_path, monkeypatch):
-    """Three evaluations decode each image of the test set once; without room, each time."""
+def test_images_that_fit_into_memory_are_decoded_once(photos, tmp_path, monkeypatch):
+    """Three evaluations decode each image once; without memory for them, three times."""
     decoded, image = collections.Counter(), sources.EncodedSource.image
 
     def count(self, index, *crop):
@@ -314,8 +312,9 @@ def test_an_evaluation_decodes_nothing_of_what_is_kept(photos, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_sets_read_anew_are_measured_alike(photos, tmp_path):
-    """Evaluation of what does not fit into memory gives the same records."""
+def test_sets_that_are_read_from_files_give_the_records_of_sets_in_memory(
+    photos, tmp_path
+):
     c = config(photos, crop="host")
     c.epochs = 0.5
     train.run(c, tmp_path / "memory")
@@ -325,8 +324,8 @@ def test_sets_read_anew_are_measured_alike(photos, tmp_path):
     assert smoke_runs.records(tmp_path / "memory") == smoke_runs.records(
         tmp_path / "files"
     )
-    told = json.loads((tmp_path / "files" / "provenance.json").read_text())
-    assert "streamed: " in str(told["data"]["train/0"]["preprocessing"])
+    provenance = json.loads((tmp_path / "files" / "provenance.json").read_text())
+    assert "streamed: " in str(provenance["data"]["train/0"]["preprocessing"])
 
 
 @pytest.mark.slow
@@ -340,8 +339,8 @@ def test_killed_and_resumed_with_other_workers_ends_the_same(photos, tmp_path, c
     c.update(save_every="3 steps", eval_every="1 epoch")
     finish(c, tmp_path / "unbroken")
     process = smoke_runs.start(c, tmp_path / "run", "step", "8")
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode == -signal.SIGKILL, said
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == -signal.SIGKILL, output
     c.run.loading.update(threads=1, workers=2)
     assert "resuming" in finish(c, tmp_path / "run")
     assert_same_end(tmp_path / "unbroken", tmp_path / "run")
@@ -350,7 +349,7 @@ def test_killed_and_resumed_with_other_workers_ends_the_same(photos, tmp_path, c
 @pytest.mark.slow
 @pytest.mark.quick("host")
 @cuts
-def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
+def test_the_steps_before_a_damaged_image_are_saved(photos, tmp_path, cut):
     root = tmp_path / "photos"
     for split, name in itertools.product(("train", "valid"), CLASSES):
         (root / split / name).mkdir(parents=True)
@@ -366,15 +365,15 @@ def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
     bad.write_bytes(bad.read_bytes()[:200])
     with pytest.raises(ValueError, match=bad.name):
         train.run(c, tmp_path / "run")
-    kept = [int(p.name) for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")]
-    assert max(kept) >= 1
+    steps = [int(p.name) for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")]
+    assert max(steps) >= 1
 
 
 @cases.each("steps", [2, 100])
 @cases.each("devices", [1, 4])
 @cases.each("parts", [2, 3])
 def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps):
-    """No image is lost or doubled, on sizes that do not divide."""
+    """No image is missing or repeated, also if the processes do not divide the window."""
     order = samplers.make_sampler(69, 12, steps, "order")
     for window in range(3 if steps == 2 else 1):
         pieces = [
@@ -383,21 +382,21 @@ def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps)
             )
             for part in range(parts)
         ]
-        assert all(one.share % devices == 0 for one in pieces)
-        found = [
-            one(window * one.pieces_per_window + i)["index"]
-            for one in pieces
-            for i in range(one.pieces_per_window)
+        assert all(part.share % devices == 0 for part in pieces)
+        members = [
+            part(window * part.pieces_per_window + i)["index"]
+            for part in pieces
+            for i in range(part.pieces_per_window)
         ]
-        np.testing.assert_array_equal(np.concatenate(found), order.members(window))
-    read = [
+        np.testing.assert_array_equal(np.concatenate(members), order.members(window))
+    batch_parts = [
         input_pipeline.BatchPieces(lambda *a: {"rows": a}, (5, 6), 12, part, parts)
         for part in range(parts)
     ]
     rows = [
-        one(one.number(4, 6) + i)["rows"]
-        for one in read
-        for i in range(one.pieces_per_batch)
+        part(part.number(4, 6) + i)["rows"]
+        for part in batch_parts
+        for i in range(part.pieces_per_batch)
     ]
     assert {(step, seed) for step, seed, _ in rows} == {(4, 6)}
     covered = [i for _, _, piece in rows for i in range(piece.start, piece.stop)]
@@ -405,24 +404,27 @@ def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps)
 
 
 def test_a_stream_stops_when_it_is_closed():
-    made = []
-    coming = loader.prefetch(
-        lambda k: made.append(k) or {"k": np.array(k)}, 0, 10**9, 2
-    )
-    assert [int(next(coming)["k"]) for _ in range(5)] == [0, 1, 2, 3, 4]
-    coming.close()
-    assert len(made) < 64
+    numbers = []
+
+    def read(number):
+        numbers.append(number)
+        return {"number": np.array(number)}
+
+    pieces = loader.prefetch(read, 0, 10**9, 2)
+    assert [int(next(pieces)["number"]) for _ in range(5)] == [0, 1, 2, 3, 4]
+    pieces.close()
+    assert len(numbers) < 64
 
 
 @pytest.mark.slow
-def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
+def test_the_shares_of_two_processes_are_the_batches_of_one(photos, tmp_path):
     also = (dict(data="folder", root=photos, split="valid"),)
     both = dict(also=also, shares=(0.25, 0.75))
     cuts = {
         "host": CUTS[0],
         "device": CUTS[1],
         "shares": {**CUTS[1], **both},
-        "whole": dict(crop="device", window=1000),
+        "one_window": dict(crop="device", window=1000),
     }
     for name, cut in cuts.items():
         text = json.dumps(config(photos, **cut).to_dict())
@@ -439,14 +441,14 @@ def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
         for n in ("0", "1")
     ]
     for process in started:
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said.decode()[-2000:]
+        _, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr.decode()[-2000:]
     for name, cut in cuts.items():
         shares = [np.load(tmp_path / f"{name}-{n}.npz") for n in (0, 1)]
         built = stage(config(photos, **cut))
         for step in range(5):
-            held, taken = built.shared(step)["train"], built.batch(1, step)["train"]
-            rows = taken if cut["crop"] == "host" else held
+            shared, batch = built.shared(step)["train"], built.batch(1, step)["train"]
+            rows = batch if cut["crop"] == "host" else shared
             for key, column in rows.items():
                 column = (
                     column.rows
@@ -454,7 +456,7 @@ def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
                     else column
                 )
                 got = [share[f"{step}/{key}"] for share in shares]
-                if cut["crop"] == "device":  # Each process holds the whole window.
+                if cut["crop"] == "device":  # Each process has the whole window.
                     np.testing.assert_array_equal(*got)
                     got = got[:1]
                 np.testing.assert_array_equal(np.concatenate(got), column)
@@ -463,18 +465,18 @@ def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
 
 @pytest.mark.slow
 def test_workers_end_with_a_killed_parent(photos, tmp_path):
-    """They take no accelerator, and leave nothing behind."""
+    """No worker process is left after the parent was killed."""
     c = config(photos, crop="host")
     c.run.loading.update(threads=1, workers=2)
     c.epochs = 500.0
     mark = f"JBIAS_TEST_MARK={tmp_path}"
     name, value = mark.split("=")
     process = smoke_runs.start(c, tmp_path / "run", "step", "3", **{name: value})
-    while not (seen := _marked(mark) - {process.pid}):
+    # Worker processes inherit the mark.
+    while not _marked(mark) - {process.pid}:
         assert process.poll() is None
         time.sleep(0.05)
-    assert seen, "worker processes inherit the mark"
-    # Not `communicate`, which would wait for whoever has the pipe, too.
+    # Not `communicate`, which would also wait for the workers, as they share the pipe.
     assert process.wait(timeout=120) == -signal.SIGKILL
     process.stdout.close()
     for _ in range(100):
@@ -485,10 +487,10 @@ def test_workers_end_with_a_killed_parent(photos, tmp_path):
 
 
 def _marked(mark: str) -> set[int]:
-    """Processes that were started with this in their environment."""
-    found = set()
+    """Return the ids of processes that were started with this mark in their environment."""
+    process_ids = set()
     for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if mark.encode() in path.read_bytes():
-                found.add(int(path.parent.name))
-    return found
+                process_ids.add(int(path.parent.name))
+    return process_ids

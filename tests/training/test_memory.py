@@ -1,4 +1,4 @@
-"""How many seeds are on the devices at once: what they need, and what there is."""
+"""Memory of seeds on a device: their need, free memory, and the number that fits."""
 
 import re
 import types
@@ -19,7 +19,7 @@ from tests import cases
 NEED = memory.Need(state=10, work=100)
 
 
-def test_what_seeds_need_one_by_one(monkeypatch):
+def test_the_memory_of_several_programs(monkeypatch):
     monkeypatch.setattr(seed_axis, "thread_count", lambda count: min(count, 3))
     assert NEED.times(8, seed_axis.STRATEGIES["looped"]) == 80 + 100
     assert NEED.times(8, seed_axis.STRATEGIES["threaded"]) == 80 + 300
@@ -27,20 +27,20 @@ def test_what_seeds_need_one_by_one(monkeypatch):
 
 @cases.each("room", [1000, 1009, 1010, 1039, 1079, 1080, 9999])
 def test_the_most_that_fit_are_found_with_few_guesses(room):
-    asked = []
+    calls = []
 
     def needed(count):
-        asked.append(count)
+        calls.append(count)
         return 1000 + 10 * count
 
     fits = [count for count in range(1, 9) if needed(count) <= room]
-    asked.clear()
+    calls.clear()
     assert memory.largest_fitting(needed, 8, room) == max(fits, default=0)
-    assert len(asked) <= 8
+    assert len(calls) <= 8
 
 
-def test_remedies_are_there_to_be_taken():
-    """Entries of every preset, and a field of the networks that are named."""
+def test_remedies_name_existing_entries():
+    """They are entries of every preset, and an option of the named networks."""
     preset = jc.to_dict(erm.get_config(""))
     named = re.findall(r"--config\.(\w+)\.(\w+)", memory._REMEDIES)
     assert named and all(key in preset[part] for part, key in named)
@@ -49,13 +49,13 @@ def test_remedies_are_there_to_be_taken():
         assert models.MODELS[name](10, remat=True).remat
 
 
-def test_a_machine_says_what_it_has_left():
+def test_the_free_memory_is_the_given_one_or_that_of_the_machine():
     assert memory.free_bytes(mesh.make(1), 2.0) == 2**31
     assert memory.free_bytes(mesh.make(1)) > 2**20
 
 
 def machine(folder, group: dict[str, str]) -> int | None:
-    """What is left on a machine with 100 KiB, in a container with these files."""
+    """Return the free bytes of a machine with 100 KiB, in a container with these files."""
     (folder / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 100 kB\n")
     for name, text in group.items():
         path = folder / name
@@ -64,7 +64,7 @@ def machine(folder, group: dict[str, str]) -> int | None:
     return memory._free_host_bytes(folder / "meminfo", folder)
 
 
-def test_a_container_leaves_less_but_its_files_can_go(tmp_path):
+def test_a_containers_limit_counts_without_its_file_cache(tmp_path):
     assert machine(tmp_path, {}) == 102400
     new = {
         "memory.max": "9000\n",
@@ -83,21 +83,21 @@ def test_a_container_leaves_less_but_its_files_can_go(tmp_path):
     assert machine(tmp_path, old) == 102400
 
 
-def fed(length: int, **feeds) -> types.SimpleNamespace:
-    """All that is asked of a stage when its sets are counted."""
+def make_stage(length: int, **pipelines) -> types.SimpleNamespace:
+    """Return the parts of a stage that the bytes of its sets depend on."""
     return types.SimpleNamespace(
-        first=0, last=length, pipelines=feeds, members=range(4)
+        first=0, last=length, pipelines=pipelines, members=range(4)
     )
 
 
-def given(stage, state: tuple[int, ...] = ()) -> stages.StepShapes:
-    """What a step of such a stage is given, with a state of that shape."""
-    fed = {name: one.shapes() for name, one in stage.pipelines.items()}
+def step_shapes(stage, state: tuple[int, ...] = ()) -> stages.StepShapes:
+    """Return the shapes of a step's arguments, for a state of that shape."""
+    shapes = {name: pipeline.shapes() for name, pipeline in stage.pipelines.items()}
     return stages.StepShapes(
         jax.ShapeDtypeStruct(state, jnp.float32),
         jax.eval_shape(lambda: prng.key(0)),
-        {name: taken for name, (taken, _) in fed.items()},
-        {name: held for name, (_, held) in fed.items()},
+        {name: batch for name, (batch, _) in shapes.items()},
+        {name: rows for name, (_, rows) in shapes.items()},
         None,
     )
 
@@ -114,12 +114,12 @@ def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
     )
 
 
-def test_sets_stay_windows_come_in_pairs():
-    stage = fed(9, train=resident(10), other=streamed(100, until=4))
+def test_sets_count_in_all_stages_and_windows_twice_in_theirs():
+    stage = make_stage(9, train=resident(10), other=streamed(100, until=4))
     assert memory.input_bytes(stage, trained=stage) == 210
     assert memory.input_bytes(stage, trained=None) == 10
-    lasting = fed(9, train=streamed(100, until=9))
-    assert memory.input_bytes(lasting, trained=lasting) == 100
+    single_window = make_stage(9, train=streamed(100, until=9))
+    assert memory.input_bytes(single_window, trained=single_window) == 100
 
 
 RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
@@ -130,60 +130,61 @@ RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
 
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
     monkeypatch.setattr(memory, "step_need", lambda *args: memory.Need(10, 100))
-    stage = fed(9, train=streamed(0, until=99, batch=1000))
-    stage.program, stage.shapes = stages.SeedProgram(*(None,) * 4), given(stage)
+    stage = make_stage(9, train=streamed(0, until=99, batch=1000))
+    stage.program, stage.shapes = stages.SeedProgram(*(None,) * 4), step_shapes(stage)
     for together in (0, 4):
         run = {**RUN, "together": together}
-        found = memory.fit([stage], stage, mesh.make(1), run, 1)
-        assert found.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
+        fit = memory.fit([stage], stage, mesh.make(1), run, 1)
+        assert fit.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
 
 
-def test_seeds_side_by_side_are_counted_by_their_own_program():
-    """Four seeds as one tree work at the same time; looped ones have one's memory."""
-    stage = fed(9)
+def test_stacked_seeds_need_the_working_memory_of_their_own_program():
+    """Four stacked seeds work at the same time; looped seeds share working memory."""
+    stage = make_stage(9)
     stage.program = stages.SeedProgram(
         None,
-        lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, ()),
+        lambda state, arg, shared, static: (jnp.tanh(state @ state) @ state, ()),
         None,
         None,
     )
-    stage.shapes = given(stage, (256, 256))
+    stage.shapes = step_shapes(stage, (256, 256))
     size = 4 * 256 * 256
 
-    def found(strategy, free):
+    def fit(strategy, free):
         run = {**RUN, "strategy": strategy}
         return memory.fit([stage], stage, mesh.make(1), run, free)
 
-    looped = found("looped", 10**9)
+    looped = fit("looped", 10**9)
     assert 5 * size <= looped.needed < 7 * size
-    stacked = found("vmapped", 10**9)
+    stacked = fit("vmapped", 10**9)
     assert stacked.count == 4
     assert 8 * size <= stacked.needed < 13 * size
-    assert found("vmapped", stacked.needed - 1).count == 3
-    assert found("vmapped", size).count == 0
+    assert fit("vmapped", stacked.needed - 1).count == 3
+    assert fit("vmapped", size).count == 0
 
 
-def test_seeds_are_asked_for_in_whole_shares():
-    stage = fed(9)
+def test_the_number_of_seeds_is_a_multiple_of_the_shares():
+    stage = make_stage(9)
     two = types.SimpleNamespace(shape={"seed": 2, "data": 1}, size=2)
     run = {**RUN, "together": 3}
     assert memory.fit([stage], stage, two, run, None)[:2] == (2, 2)
 
 
 def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
-    """Lays eight seeds out on eight devices; returns shares, seeds at once, words.
+    """Lay out eight seeds on eight devices; return shares, resident seeds, log lines.
 
-    One seed a device fits where they are spread over `fitting` shares; the batch cannot
-    be shared out where over `refusing`. The run's sets take 300 of 1000 bytes.
+    fitting: numbers of shares with which one seed per device fits. refusing: numbers of
+    shares with which the batch cannot be divided. run: entries of config.run. The run's
+    sets take 300 of 1000 bytes.
     """
-    used, said = [0], []
+    used, lines = [0], []
     device = types.SimpleNamespace(
         platform=platform,
         device_kind="Some GPU",
         memory_stats=lambda: {"bytes_limit": 1000, "bytes_in_use": used[0]},
     )
 
-    def on(count, seeds, spread, together=0, devices=()):
+    def make_mesh(count, seeds, spread, together=0, devices=()):
         del count, seeds, together, devices
         return types.SimpleNamespace(
             shape={"seed": spread or 8},
@@ -192,7 +193,7 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
             local_devices=[device],
         )
 
-    def make(devices):
+    def build_stages(devices):
         used[0] = 300
         if devices.shape["seed"] in refusing:
             raise ValueError("config.train.batch: must be another")
@@ -203,24 +204,24 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
         spread = devices.shape["seed"]
         return memory.Fit(spread * (spread in fitting), 8, 9999, 7777)
 
-    monkeypatch.setattr(mesh, "make", on)
+    monkeypatch.setattr(mesh, "make", make_mesh)
     monkeypatch.setattr(memory, "fit", fit)
     monkeypatch.setattr(stages, "fit_to_devices", lambda *args, **options: options)
     run = {**RUN, **run}
-    placed = memory.fit_stages(make, 8, run, said.append)
-    (laid,) = placed.lay_out(run["strategy"], said.append)
-    return placed.devices.shape["seed"], laid["together"], " ".join(said)
+    placed = memory.fit_stages(build_stages, 8, run, lines.append)
+    (layout,) = placed.lay_out(run["strategy"], lines.append)
+    return placed.devices.shape["seed"], layout["together"], " ".join(lines)
 
 
 def test_fewer_shares_are_tried_before_a_run_is_refused(monkeypatch):
-    shares, together, said = laid_out(monkeypatch, fitting=(2, 1), refusing=(4,))
+    shares, together, log = laid_out(monkeypatch, fitting=(2, 1), refusing=(4,))
     assert (shares, together) == (2, 2)
-    assert "seeds spread over 2 shares of the devices, not 8" in said
-    assert "8 seeds on 8 x Some GPU: 2 share(s)" in said
+    assert "seeds spread over 2 shares of the devices, not 8" in log
+    assert "8 seeds on 8 x Some GPU: 2 share(s)" in log
     assert laid_out(monkeypatch, fitting=(8, 4))[:2] == (8, 8)
 
 
-def test_what_is_refused_names_remedies(monkeypatch):
+def test_errors_about_memory_name_remedies(monkeypatch):
     with pytest.raises(ValueError, match="take --config.train.accumulate=2, "):
         laid_out(monkeypatch)
     with pytest.raises(ValueError, match="take --config.run.spread=1, --config.train"):
@@ -229,40 +230,43 @@ def test_what_is_refused_names_remedies(monkeypatch):
         laid_out(monkeypatch, refusing=(8,))
 
 
-def test_a_guess_of_what_a_cpu_has_left_refuses_nothing(monkeypatch):
-    shares, together, said = laid_out(monkeypatch, platform="cpu")
+def test_the_estimated_free_memory_of_a_cpu_refuses_nothing(monkeypatch):
+    shares, together, log = laid_out(monkeypatch, platform="cpu")
     assert (shares, together) == (8, 8)
-    assert "one at a time is tried" in said
+    assert "one at a time is tried" in log
     monkeypatch.setattr(memory, "free_bytes", lambda *args: 900)
     with pytest.raises(ValueError, match="memory: one seed needs"):
         laid_out(monkeypatch, platform="cpu", memory=1.0)
 
 
-def test_how_seeds_lie_is_told_where_numbers_depend_on_it():
+def test_the_provenance_has_the_layout_if_results_depend_on_it():
     stages = [
         types.SimpleNamespace(
             layout=seed_axis.SeedLayout(mesh.make(1), (2, 1), stacked)
         )
         for stacked in (False, True)
     ]
-    told = [
+    layouts = [
         setup._describe_layout([stage], mesh.make(1), name)
         for stage, name in zip(stages, ("looped", "unrolled_convolutions"))
     ]
-    assert told[0] == {"spread": 1, "devices": 1}
-    assert told[1] == told[0] | {"strategy": "unrolled_convolutions", "waves": [(2, 1)]}
+    assert layouts[0] == {"spread": 1, "devices": 1}
+    assert layouts[1] == layouts[0] | {
+        "strategy": "unrolled_convolutions",
+        "waves": [(2, 1)],
+    }
 
 
-def test_another_layout_is_told_when_a_run_goes_on(tmp_path):
-    def begun(waves):
+def test_a_resumed_run_names_a_differing_layout(tmp_path):
+    def start(waves):
         layout = {
             "spread": 1,
             "devices": 1,
             "strategy": "unrolled_convolutions",
             "waves": waves,
         }
-        facts = {"config": {}, "data": {}, "layout": layout}
-        return workdirs.record_provenance(tmp_path, facts)
+        entries = {"config": {}, "data": {}, "layout": layout}
+        return workdirs.record_provenance(tmp_path, entries)
 
-    assert begun([(2, 1)]) == begun([(2, 1)]) == []
-    assert begun([(3,)]) == ["layout.waves: [[2, 1]] != [[3]]"]
+    assert start([(2, 1)]) == start([(2, 1)]) == []
+    assert start([(3,)]) == ["layout.waves: [[2, 1]] != [[3]]"]

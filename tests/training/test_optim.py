@@ -150,9 +150,9 @@ def test_schedules_follow_the_references_one_step_later():
     rate, warm, total = 0.2, 5, 20
     ours = optim.with_warmup(optim.constant(rate, total), rate, warm)
     theirs = [rate * (step + 1) / warm for step in range(warm)]
-    found = [float(ours(step)) for step in range(warm + 1)]
-    np.testing.assert_allclose(found, [0, *theirs], rtol=1e-6)
+    rates = [float(ours(step)) for step in range(warm + 1)]
+    np.testing.assert_allclose(rates, [0, *theirs], rtol=1e-6)
     ours = optim.cosine(rate, total)
     theirs = rate * (1 + np.cos(np.pi * np.arange(1, total + 1) / total)) / 2
-    found = [float(ours(step)) for step in range(total + 1)]
-    np.testing.assert_allclose(found, [rate, *theirs], rtol=1e-5, atol=1e-7)
+    rates = [float(ours(step)) for step in range(total + 1)]
+    np.testing.assert_allclose(rates, [rate, *theirs], rtol=1e-5, atol=1e-7)

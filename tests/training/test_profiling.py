@@ -1,4 +1,4 @@
-"""Profiles: what instructions are, and a page from a run."""
+"""Profiles: labels of operations, and the page of a run."""
 
 import re
 
@@ -17,7 +17,7 @@ ENTRY %main (a: f32[4]) -> f32[8] {
 """
 
 
-def test_instructions_are_told_by_kind_direction_and_module():
+def test_operations_are_labelled_by_kind_direction_and_module():
     assert profiling.label_operations(PROGRAM) == {
         "fusion.3": ("reduce_sum", "backward stage1_block0/bn1"),
         "convolution.7": ("conv_general_dilated", "stage2_block1/conv2"),
@@ -25,7 +25,7 @@ def test_instructions_are_told_by_kind_direction_and_module():
 
 
 @pytest.mark.slow
-def test_a_run_writes_its_profile_and_trains_as_without(tmp_path):
+def test_a_profiled_run_has_the_records_of_a_run_without_a_profile(tmp_path):
     config = smoke_runs.small(epochs=1.0)
     config.run.steps_per_dispatch = 1
     train.run(config, tmp_path / "plain")
@@ -37,18 +37,15 @@ def test_a_run_writes_its_profile_and_trains_as_without(tmp_path):
     page = (tmp_path / "run" / "profile.md").read_text()
     forward = dict(re.findall(r"\| (\w+) \|  \| ([\d.]+) % \|", page))
     backward = dict(re.findall(r"\| (\w+) \| backward \| ([\d.]+) % \|", page))
-    assert (
-        float(forward["conv_general_dilated"]) > 0
-    )  # How much, the machine's load says.
+    # The share itself depends on the machine's load.
+    assert float(forward["conv_general_dilated"]) > 0
     assert float(backward["conv_general_dilated"]) > 0
     assert "1 steps of 2 seeds on cpu" in page
     assert list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))
 
 
-def test_a_profile_of_steps_that_are_one_program_is_of_single_steps(
-    tmp_path, monkeypatch
-):
-    """As on accelerators: of four steps the first compiles, and three are traced."""
+def test_steps_of_a_compiled_loop_are_profiled_one_by_one(tmp_path, monkeypatch):
+    """The first of four steps compiles the program; the other three are traced."""
     monkeypatch.setattr(memory, "scanned_steps", lambda run: run["steps_per_dispatch"])
     config = smoke_runs.small("erm", seeds=(0,), epochs=2.0)
     config.tests, config.run.steps_per_dispatch, config.run.profile = {}, 4, True

@@ -1,4 +1,4 @@
-"""Convolutions give way wherever they lie; all else stays what it was."""
+"""Convolutions are replaced in nested jaxprs, and nothing else is changed."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ def convolved(images, kernels):
 
 
 def nested(images, kernels, shared, static):
-    """One in a loop in a branch in a remat, by a constant; twice in all."""
+    """Two convolutions: one in a loop in a branch in a remat, with a constant, and one more."""
     del shared, static
 
     def step(carry, _):
@@ -36,25 +36,23 @@ def arguments():
     )
 
 
-def test_each_gives_way_wherever_it_lies():
-    seen = []
+def test_nested_convolutions_are_replaced():
+    equations = []
 
     def replace(eqn):
-        seen.append(eqn)
+        equations.append(eqn)
         return jax.jit(lambda images, kernels: 2 * convolved(images, kernels))
 
     images, kernels = arguments()
-    found = convolutions.replace_convolutions(nested, replace)(
-        images, kernels, None, None
-    )
-    np.testing.assert_allclose(
-        found, nested(images, 2 * kernels, None, None), rtol=1e-6
-    )
-    assert len(seen) == 2
+    replaced = convolutions.replace_convolutions(nested, replace)
+    out = replaced(images, kernels, None, None)
+    expected = nested(images, 2 * kernels, None, None)
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+    assert len(equations) == 2
 
 
-def test_what_holds_none_stays_the_same_object():
-    """Also a jaxpr that is closed, and one within another."""
+def test_a_jaxpr_without_replacements_stays_the_same_object():
+    """Also closed and nested jaxprs."""
     trace = jax.make_jaxpr(nested, static_argnums=3)
     closed = trace(*arguments(), None, None)
     assert convolutions._rewrite(closed, lambda eqn: None) is closed

@@ -1,4 +1,4 @@
-"""Which examples a seed sees: permutations, shares of several sets, windows."""
+"""Orders of examples: permutations, shares of several sets, windows."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from tests import cases
 
 
 def epoch(order: samplers.Sampler, seed: int, number: int = 0) -> np.ndarray:
+    """Return the indices of all batches of an epoch, one batch after another."""
     first = number * order.steps_per_epoch
     steps = range(first, first + order.steps_per_epoch)
     return np.concatenate([order.index(seed, step) for step in steps])
@@ -20,12 +21,12 @@ def test_an_epoch_sees_each_example_once():
 
 def test_examples_beyond_whole_batches_differ_between_epochs():
     order = samplers.EpochSampler(64, 20)
-    left = [set(range(64)) - set(epoch(order, 0, number)) for number in range(6)]
-    assert {len(one) for one in left} == {4}
-    assert len(set.union(*left)) > 4
+    omitted = [set(range(64)) - set(epoch(order, 0, number)) for number in range(6)]
+    assert {len(examples) for examples in omitted} == {4}
+    assert len(set.union(*omitted)) > 4
 
 
-def test_order_is_of_the_seed_and_the_epoch():
+def test_the_order_depends_on_the_seed_and_the_epoch():
     order = samplers.EpochSampler(64, 16)
     assert not np.array_equal(epoch(order, 0), epoch(order, 1))
     assert not np.array_equal(epoch(order, 0), epoch(order, 0, 1))
@@ -34,7 +35,7 @@ def test_order_is_of_the_seed_and_the_epoch():
     )
 
 
-def test_order_of_another_stage_is_another():
+def test_the_order_depends_on_the_stream():
     assert not np.array_equal(
         epoch(samplers.EpochSampler(64, 16), 0),
         epoch(samplers.EpochSampler(64, 16, "order/1"), 0),
@@ -47,7 +48,7 @@ def test_impossible_batch_is_refused(batch):
         samplers.EpochSampler(64, batch)
 
 
-def test_shares_are_in_every_batch_and_every_group():
+def test_every_batch_and_every_period_has_the_shares():
     order = samplers.MixtureSampler.from_shares([40, 100], [0.25, 0.75], 16, "order")
     assert (order.batch, order.steps_per_epoch) == (16, 10)
     for step in range(3):
@@ -57,15 +58,15 @@ def test_shares_are_in_every_batch_and_every_group():
         assert index.max() < 140
 
 
-def test_shares_see_each_example_of_the_first_once_an_epoch():
+def test_with_shares_an_epoch_has_each_example_of_the_first_set_once():
     order = samplers.MixtureSampler.from_shares([40, 100], [0.5, 0.5], 16, "order")
-    seen = epoch(order, seed=1)
-    assert sorted(seen[seen < 40]) == list(range(40))
-    others = seen[seen >= 40]
-    assert len(set(others)) == len(others) == 40
+    index = epoch(order, seed=1)
+    assert sorted(index[index < 40]) == list(range(40))
+    of_second = index[index >= 40]
+    assert len(set(of_second)) == len(of_second) == 40
 
 
-def test_the_first_of_shares_has_the_order_that_it_has_alone():
+def test_with_shares_the_first_set_has_the_order_of_a_single_set():
     shares = samplers.MixtureSampler.from_shares([40, 100], [0.5, 0.5], 16, "order")
     index = epoch(shares, seed=1)
     np.testing.assert_array_equal(
@@ -81,18 +82,18 @@ def test_impossible_shares_are_refused(shares):
 
 @pytest.mark.slow
 @cases.each(("n", "steps"), [(640, 4), (650, 3), (1000, 7), (96, 5)])
-def test_windows_hold_each_example_once_an_epoch(n, steps):
+def test_the_windows_of_an_epoch_have_each_example_once(n, steps):
     order = samplers.make_sampler(n, 16, steps, "order")
     for number in (0, 3):
         first = number * order.per_epoch
-        held = [order.members(first + i) for i in range(order.per_epoch)]
-        assert max(len(one) for one in held) == order.span <= steps * 16
-        joined = np.concatenate(held)
+        windows = [order.members(first + i) for i in range(order.per_epoch)]
+        assert max(len(window) for window in windows) == order.span <= steps * 16
+        joined = np.concatenate(windows)
         assert len(set(joined)) == len(joined) == n // 16 * 16
 
 
-def seen(order: samplers.WindowSampler, seed: int, number: int = 0) -> np.ndarray:
-    """The examples of an epoch in the order in which a seed sees them."""
+def examples(order: samplers.WindowSampler, seed: int, number: int = 0) -> np.ndarray:
+    """Return the examples of an epoch in a seed's order."""
     first = number * order.steps_per_epoch
     return np.concatenate(
         [
@@ -104,27 +105,28 @@ def seen(order: samplers.WindowSampler, seed: int, number: int = 0) -> np.ndarra
 
 def test_seeds_share_windows_and_have_their_own_order_in_each():
     order = samplers.make_sampler(640, 16, 10, "order")
-    one, other = seen(order, 1), seen(order, 2)
-    assert sorted(one) == sorted(other) == list(range(640))
+    first, second = examples(order, 1), examples(order, 2)
+    assert sorted(first) == sorted(second) == list(range(640))
     for start in range(0, 640, 160):
-        assert set(one[start : start + 160]) == set(other[start : start + 160])
-        assert (one[start : start + 160] != other[start : start + 160]).mean() > 0.9
-    assert not np.array_equal(one, seen(order, 1, number=1))
+        window = slice(start, start + 160)
+        assert set(first[window]) == set(second[window])
+        assert (first[window] != second[window]).mean() > 0.9
+    assert not np.array_equal(first, examples(order, 1, number=1))
 
 
 @pytest.mark.slow
 @cases.each("windows", [2, 4, 10])
-def test_places_correlate_as_the_closed_form_says(windows):
+def test_positions_of_two_seeds_have_the_correlation_of_the_closed_form(windows):
     n = 20_000
     order = samplers.make_sampler(n, 20, n // 20 // windows, "order")
     assert order.per_epoch == windows
-    places = [np.argsort(seen(order, seed)) for seed in (0, 1)]
-    found = scipy.stats.pearsonr(*places).statistic
-    # The standard error of a correlation of so many is below 0.007.
-    assert abs(found - (1 - 1 / windows**2)) < 0.02
+    first, second = (np.argsort(examples(order, seed)) for seed in (0, 1))
+    correlation = scipy.stats.pearsonr(first, second).statistic
+    # The standard error of the correlation is 1 / sqrt(20,000), about 0.007.
+    assert abs(correlation - (1 - 1 / windows**2)) < 0.02
 
 
-def test_one_window_is_the_order_of_a_set_in_memory():
+def test_a_single_window_has_the_order_of_a_set_in_memory():
     assert samplers.make_sampler(100, 16, 7, "order") == samplers.EpochSampler(100, 16)
     assert isinstance(
         samplers.make_sampler(100, 16, 6, "order"), samplers.WindowSampler
@@ -133,25 +135,25 @@ def test_one_window_is_the_order_of_a_set_in_memory():
 
 def test_a_window_may_be_one_batch():
     order = samplers.WindowSampler(60, 20, 1)
-    assert sorted(seen(order, 0)) == list(range(60))
+    assert sorted(examples(order, 0)) == list(range(60))
     assert {order.windows(step) for step in range(3)} == {(0,), (1,), (2,)}
     with pytest.raises(ValueError, match="1 batch or more, got 0"):
         samplers.WindowSampler(60, 20, 0)
 
 
-def test_what_is_held_changes_when_it_says():
+def test_windows_change_at_next_change():
     order = samplers.make_sampler(650, 16, 7, "order")
     for step in range(3 * order.steps_per_epoch):
-        until = order.next_change(step)
-        assert all(order.windows(s) == order.windows(step) for s in range(step, until))
-        assert order.windows(until) != order.windows(step)
+        change = order.next_change(step)
+        assert all(order.windows(s) == order.windows(step) for s in range(step, change))
+        assert order.windows(change) != order.windows(step)
 
 
-def test_shares_of_windows_keep_their_places_apart():
+def test_windows_of_several_sets_have_separate_index_ranges():
     order = samplers.MixtureSampler.from_shares(
         [400, 100], [0.5, 0.5], 16, "order", steps=10
     )
-    spans = [one.span for one in order.orders]
+    spans = [set_order.span for set_order in order.orders]
     assert spans == [80, 48] and order.span == 128
     for step in (0, 9, 10, 49, 50):
         index = order.index(3, step)

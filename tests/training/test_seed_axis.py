@@ -1,4 +1,4 @@
-"""The seed law: a seed trained with others gives what it gives alone."""
+"""A seed that is trained with other seeds has the results of a run without them."""
 
 import types
 
@@ -12,16 +12,14 @@ from jbias.training import prng, seed_axis
 from tests import cases, smoke_runs
 
 STEPS = 4
-EXACT = [name for name, one in seed_axis.STRATEGIES.items() if not one.stacked]
-STACKED = [name for name, one in seed_axis.STRATEGIES.items() if one.stacked]
-
-
+STACKED = [name for name, strategy in seed_axis.STRATEGIES.items() if strategy.stacked]
+EXACT = [name for name in seed_axis.STRATEGIES if name not in STACKED]
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("erm", "sagnet")]
 
 
 @pytest.fixture(scope="module", params=["padain", *SLOW])
 def stage(request):
-    """A stage of that algorithm, its gates open often enough to be seen."""
+    """A stage of the algorithm; gates of pAdaIN are often open."""
     config = smoke_runs.small(request.param)
     if request.param == "padain":
         config.algo.p = 0.3
@@ -30,61 +28,64 @@ def stage(request):
     return smoke_runs.stage(config)
 
 
-def train(stage, which: tuple[int, ...], strategy: str, **options) -> tuple:
-    """The states of these seeds after a few steps."""
-    states, seen = smoke_runs.trained(stage, which, strategy, steps=STEPS, **options)
-    assert len(seen) == STEPS
-    assert {len(metrics) for metrics in seen} == {len(which)}
+def train(stage, seeds: tuple[int, ...], strategy: str, **options) -> tuple:
+    """Return the states of these seeds after a few steps."""
+    states, all_metrics = smoke_runs.trained(
+        stage, seeds, strategy, steps=STEPS, **options
+    )
+    assert len(all_metrics) == STEPS
+    assert {len(metrics) for metrics in all_metrics} == {len(seeds)}
     return states
 
 
 @pytest.fixture(scope="module")
-def alone(stage):
-    """Each seed by itself."""
+def separate(stage):
+    """The states of three seeds that are trained separately."""
     return tuple(train(stage, (seed,), "looped")[0] for seed in range(3))
 
 
-def same(found: tuple, wanted: tuple) -> None:
-    for state, other in zip(found, wanted, strict=True):
-        jax.tree.map(np.testing.assert_array_equal, state, other)
+def assert_equal(states: tuple, expected: tuple) -> None:
+    for state, expected_state in zip(states, expected, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, state, expected_state)
 
 
 @cases.each("strategy", EXACT, quick=("threaded",))
-def test_three_in_company_equal_each_alone_to_the_bit(stage, alone, strategy):
-    same(train(stage, (0, 1, 2), strategy), alone)
+def test_three_seeds_together_equal_separate_ones_to_the_bit(stage, separate, strategy):
+    assert_equal(train(stage, (0, 1, 2), strategy), separate)
 
 
 @pytest.mark.parametrize(
     "strategy", ["looped", pytest.param("vmapped", marks=pytest.mark.slow), "unrolled"]
 )
-def test_steps_that_are_one_program_are_those_one_by_one(strategy):
-    """A program of two steps, then a step that is left: the same batches, keys and rates.
+def test_steps_in_one_compiled_loop_equal_single_steps(strategy):
+    """A loop of two steps, then one more step: the same batches, keys and rates.
 
-    Sums in a loop may be fused otherwise: losses are within float32's rounding, and weights,
-    whose roundings grow from step to step as after noise of one unit, within 1 %.
+    XLA may fuse sums in a loop differently: losses agree within float32's rounding. Rounding
+    errors of weights grow from step to step: weights agree within 1 %.
     """
     stage = smoke_runs.stage(jc.to_dict(smoke_runs.small("erm")))
-    of_run = dict(which=(0, 1), strategy=strategy, steps=3)
-    by_step, losses = smoke_runs.trained(stage, **of_run)
-    in_one, told = smoke_runs.trained(stage, **of_run, scanned=2)
-    for state, other in zip(in_one, by_step, strict=True):
-        assert int(state.step) == int(other.step) == 3
-        assert difference(state.params, other.params) < 0.01
-    assert len(told) == len(losses) == 3
-    for step, wanted in zip(told, losses, strict=True):
-        for metrics, of_seed in zip(step, wanted, strict=True):
-            name = "loss_class"
-            assert float(metrics[name]) == pytest.approx(float(of_seed[name]), rel=1e-5)
+    states, metrics = smoke_runs.trained(stage, (0, 1), strategy, steps=3)
+    loop_states, loop_metrics = smoke_runs.trained(
+        stage, (0, 1), strategy, steps=3, scanned=2
+    )
+    for loop_state, state in zip(loop_states, states, strict=True):
+        assert int(loop_state.step) == int(state.step) == 3
+        assert difference(loop_state.params, state.params) < 0.01
+    assert len(loop_metrics) == len(metrics) == 3
+    for by_seed, expected_by_seed in zip(loop_metrics, metrics, strict=True):
+        for seed_metrics, expected in zip(by_seed, expected_by_seed, strict=True):
+            loss = float(seed_metrics["loss_class"])
+            assert loss == pytest.approx(float(expected["loss_class"]), rel=1e-5)
 
 
 @pytest.mark.slow
-def test_waves_equal_each_alone_to_the_bit(stage, alone):
-    """Two seeds on the device at once, then the third; the others wait on the host."""
-    same(train(stage, (0, 1, 2), "looped", together=2), alone)
+def test_waves_equal_separate_seeds_to_the_bit(stage, separate):
+    """Two seeds on the device, then the third; waiting seeds are on the host."""
+    assert_equal(train(stage, (0, 1, 2), "looped", together=2), separate)
 
 
-def test_seeds_differ(alone):
-    a, b, c = (np.asarray(s.params["net"]["fc"]["kernel"]) for s in alone)
+def test_seeds_differ(separate):
+    a, b, c = (np.asarray(s.params["net"]["fc"]["kernel"]) for s in separate)
     assert not np.allclose(a, b, atol=1e-3)
     assert not np.allclose(b, c, atol=1e-3)
 
@@ -101,36 +102,36 @@ def test_seeds_differ(alone):
         ),
     ],
 )
-def test_stacked_seeds_are_near_over_the_first_step(stage, strategy):
-    """Other fusions of float32 sums: 1e-4 relative is some hundred roundings.
+def test_stacked_seeds_are_close_to_separate_ones_after_a_step(stage, strategy):
+    """XLA fuses float32 sums differently: 1e-4 relative is about a hundred roundings.
 
-    Of SagNet's second seed a ReLU stands at its edge: noise of 5e-7 in the weights lets it
-    fall to the other side, and moves the bias before it by 1.3e-2, in lone runs as here.
-    Losses do not know of that.
+    In SagNet's second seed the input of a ReLU is close to 0: noise of 5e-7 in the weights
+    changes its sign and moves the bias before it by 1.3e-2, also in separate runs. Losses
+    are not affected.
     """
     limit = (
         0.03
         if "style" in jax.eval_shape(stage.program.draw, prng.key(0), None).params
         else 1e-4
     )
-    together, [told] = smoke_runs.trained(stage, (0, 1), strategy, steps=1)
+    together, [by_seed] = smoke_runs.trained(stage, (0, 1), strategy, steps=1)
     for seed, state in enumerate(together):
-        ((lone,), [[losses]]) = smoke_runs.trained(stage, (seed,), "looped", steps=1)
-        assert difference(state.params, lone.params) < limit
+        (expected,), [[losses]] = smoke_runs.trained(stage, (seed,), "looped", steps=1)
+        assert difference(state.params, expected.params) < limit
         for name, loss in losses.items():
-            assert float(told[seed][name]) == pytest.approx(float(loss), rel=1e-5)
+            assert float(by_seed[seed][name]) == pytest.approx(float(loss), rel=1e-5)
 
 
-def difference(found, wanted) -> float:
-    """Largest relative L2 distance over the leaves."""
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+def difference(tree, expected) -> float:
+    """Return the largest relative L2 distance over the leaves."""
+    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(expected), strict=True)
     return max(
         float(np.linalg.norm(x - y)) / (1e-6 + float(np.linalg.norm(y)))
         for x, y in ((np.ravel(x), np.ravel(y)) for x, y in pairs)
     )
 
 
-def test_streams_are_apart_and_of_their_name_alone():
+def test_streams_differ_and_depend_on_their_name_only():
     key = prng.key(3)
     draws = [
         float(jax.random.uniform(prng.stream(key, name)))

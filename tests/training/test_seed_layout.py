@@ -1,4 +1,4 @@
-"""How seeds lie: one a tree, stacked, in waves; and what comes back."""
+"""Layouts of seeds: single trees, stacked trees and waves can be packed and unpacked."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ TREES = [{"w": jnp.full((3,), i), "n": jnp.asarray(i)} for i in range(5)]
 
 @cases.each("stacked", [False, True])
 @cases.each("together", [1, 2, 3, 5, 9])
-def test_what_is_laid_out_comes_back(stacked, together):
+def test_unpacking_returns_the_packed_trees(stacked, together):
     layout = seed_axis.choose_layout(
         5, mesh.make(1), stacked=stacked, together=together
     )
@@ -23,14 +23,14 @@ def test_what_is_laid_out_comes_back(stacked, together):
     packed = layout.pack(iter(TREES))
     waits = len(layout.waves) > 1
     assert all(isinstance(x, np.ndarray) == waits for x in jax.tree.leaves(packed))
-    for back in (layout.unpack(packed), layout.split(jax.device_get(packed))):
-        assert [int(tree["n"]) for tree in back] == list(range(5))
-        assert [tree["w"].tolist() for tree in back] == [[i] * 3 for i in range(5)]
+    for trees in (layout.unpack(packed), layout.split(jax.device_get(packed))):
+        assert [int(tree["n"]) for tree in trees] == list(range(5))
+        assert [tree["w"].tolist() for tree in trees] == [[i] * 3 for i in range(5)]
     placed = layout.place(layout.group(np.asarray(tree["w"]) for tree in TREES))
     assert [int(batch[0]) for batch in layout.split(placed)] == list(range(5))
 
 
-def test_keys_are_laid_out_too():
+def test_random_keys_can_be_packed():
     layout = seed_axis.choose_layout(3, mesh.make(1), stacked=True, together=3)
     ((tree,),) = layout.pack_on_devices(prng.key(seed) for seed in range(3))
     assert tree.shape == (3,)

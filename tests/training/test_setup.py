@@ -35,7 +35,7 @@ def test_done_is_said_of_the_same_images_alone_wherever_they_lie(tmp_path, capsy
 
 
 @cases.each(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda c: c.model.update(name="resnet81"), "config.model.name: .*'resnet18'"),
         (lambda c: c.algo.update(name="sagnett"), "config.algo.name: .*'sagnet'"),
@@ -47,8 +47,8 @@ def test_done_is_said_of_the_same_images_alone_wherever_they_lie(tmp_path, capsy
         (lambda c: c.tests.edge.update(data="shape"), "config.tests.edge: .*'shapes'"),
     ],
 )
-def test_names_of_nothing_known_are_refused_before_a_set_is_opened(
-    change, told, tmp_path, monkeypatch
+def test_unknown_names_are_refused_before_a_set_is_opened(
+    change, message, tmp_path, monkeypatch
 ):
     def load(*args, **options):
         raise AssertionError("a set is opened")
@@ -56,5 +56,5 @@ def test_names_of_nothing_known_are_refused_before_a_set_is_opened(
     monkeypatch.setattr(data, "load", load)
     config = smoke_runs.small()
     change(config)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         train.run(config, tmp_path / "run")

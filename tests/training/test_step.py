@@ -40,7 +40,7 @@ def is_a(path):
 
 
 def moved(update, times=1, **options):
-    """How far each weight moves in steps of rate 1."""
+    """Return the change of each weight after steps with learning rate 1, and the state."""
     built, txs = algo(update), (optax.sgd(1.0),)
     state = train_step.init(built, txs, KEY, BATCH["image"], **options)
     for _ in range(times):
@@ -48,27 +48,27 @@ def moved(update, times=1, **options):
     return {name: 1 - state.params["net"][name][0] for name in "ab"}, state
 
 
-def test_a_clip_knows_the_trained_weights_alone():
-    """Two weights of gradient 3 have the norm 3 sqrt 2, whatever b has."""
-    by, _ = moved(base.Update("class", is_a, clip=0.3))
-    assert by["a"] == pytest.approx(0.3 / np.sqrt(2), rel=1e-5)
-    assert by["b"] == 0
+def test_clipping_uses_the_norm_over_trained_weights_only():
+    """Two weights with gradient 3 have the norm 3 sqrt 2; b is not trained."""
+    changes, _ = moved(base.Update("class", is_a, clip=0.3))
+    assert changes["a"] == pytest.approx(0.3 / np.sqrt(2), rel=1e-5)
+    assert changes["b"] == 0
 
 
-def test_a_clip_spans_all_trained_weights():
-    by, _ = moved(base.Update("class", clip=0.5))
+def test_clipping_uses_the_norm_over_all_trained_weights():
+    changes, _ = moved(base.Update("class", clip=0.5))
     norm = np.sqrt(2 * 9 + 2 * 16)
-    assert by["a"] == pytest.approx(0.5 * 3 / norm, rel=1e-5)
-    assert by["b"] == pytest.approx(0.5 * 4 / norm, rel=1e-5)
+    assert changes["a"] == pytest.approx(0.5 * 3 / norm, rel=1e-5)
+    assert changes["b"] == pytest.approx(0.5 * 4 / norm, rel=1e-5)
 
 
-def test_what_is_added_is_not_clipped():
-    by, _ = moved(base.Update("class", is_a, clip=0.3, plus="more"))
-    assert by["a"] == pytest.approx(0.3 / np.sqrt(2) + 1, rel=1e-5)
+def test_the_gradient_of_the_second_loss_is_not_clipped():
+    changes, _ = moved(base.Update("class", is_a, clip=0.3, plus="more"))
+    assert changes["a"] == pytest.approx(0.3 / np.sqrt(2) + 1, rel=1e-5)
 
 
 @pytest.mark.parametrize("more", [np.inf, np.nan])
-def test_where_what_is_added_is_not_finite_the_norm_is_not(more):
+def test_the_norm_is_not_finite_if_the_second_gradient_is_not(more):
     built, txs = algo(base.Update("class", plus="more"), more=more), (optax.sgd(1.0),)
     state = train_step.init(built, txs, KEY, BATCH["image"])
     _, metrics = train_step.make_step(built, txs)(state, BATCH, KEY)
@@ -91,12 +91,12 @@ def test_the_average_follows_the_net():
         d = min(0.5, (1 + t) / (10 + t))
         w -= 1
         average = d * average + (1 - d) * w
-    found = train_step.net_of(state)["params"]["a"]
-    np.testing.assert_allclose(found, average, rtol=1e-6)
+    averaged = train_step.net_of(state)["params"]["a"]
+    np.testing.assert_allclose(averaged, average, rtol=1e-6)
     assert (state.params["net"]["a"] == -2).all()
 
 
-def test_without_an_average_the_net_is_itself():
+def test_without_an_average_the_net_is_that_of_the_state():
     _, state = moved(base.Update("more"))
     assert train_step.net_of(state)["params"] is state.params["net"]
     assert "average" not in state.stats

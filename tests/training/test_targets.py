@@ -1,4 +1,4 @@
-"""Names of devices that need not be here are read as clouds and vendors write them."""
+"""Names of target devices are parsed as clouds and vendors write them."""
 
 import pytest
 
@@ -25,9 +25,9 @@ from tests import cases
     ],
 )
 def test_names(text, generation, shape):
-    found = targets.parse(text)
-    assert found == (text, generation, shape)
-    assert found.platform == (found.kind.platform if found.kind else "cpu")
+    target = targets.parse(text)
+    assert target == (text, generation, shape)
+    assert target.platform == (target.kind.platform if target.kind else "cpu")
 
 
 @cases.each(
@@ -54,10 +54,10 @@ def test_other_names_are_refused_with_a_remedy(text):
 @cases.each(
     ("text", "hosts"), [("v5e-8", 1), ("v6e:2x4", 1), ("v5e-16", 4), ("v5e", 1)]
 )
-def test_hosts_are_those_of_clouds(text, hosts):
+def test_the_number_of_hosts_is_that_of_clouds(text, hosts):
     pytest.importorskip("libtpu")
-    found = targets.devices(targets.parse(text))
-    assert len({one.process_index for one in found}) == hosts
+    devices = targets.devices(targets.parse(text))
+    assert len({device.process_index for device in devices}) == hosts
 
 
 @cases.each(
@@ -71,10 +71,10 @@ def test_hosts_are_those_of_clouds(text, hosts):
         ("cpu", 2, "cpu"),
     ],
 )
-def test_devices_that_a_run_had_have_a_name(kind, count, name):
+def test_a_device_kind_and_a_count_give_a_target(kind, count, name):
     assert targets.from_device_kind(kind, count).name == name
 
 
-def test_devices_of_no_known_kind_have_none():
+def test_an_unknown_device_kind_is_refused():
     with pytest.raises(ValueError, match="must be cpu or one of"):
         targets.from_device_kind("NVIDIA T4", 1)

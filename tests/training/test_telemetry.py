@@ -1,4 +1,4 @@
-"""A real run that died and was resumed, as all that hears of it saw it."""
+"""Heartbeat, loggers and logs of a run that was killed and resumed."""
 
 import collections
 import contextlib
@@ -27,11 +27,11 @@ EVENTS = {
 
 
 class Died(BaseException):
-    """Ends a run at once."""
+    """The error that ends a run without any clean-up of the run."""
 
 
 def config():
-    """24 steps, an evaluation each eighth, a line of progress after each dispatch."""
+    """Return a config of 24 steps, evaluated every 8, with progress after each dispatch."""
     c = smoke_runs.small(
         epochs=6.0, seeds=(3, 5), eval_every="8 steps", save_every="8 steps"
     )
@@ -42,45 +42,45 @@ def config():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A workdir whose run died at step 22, its sign of life then, and what was said."""
+    """(workdir, heartbeat when the run died at step 22, stderr of the resumed run)."""
     workdir = tmp_path_factory.mktemp("signs") / "run"
-    left, add = 22, divergence.Monitor.add
+    steps_left, add = 22, divergence.Monitor.add
 
-    def counted(self, *args):
-        nonlocal left
-        left -= 1
-        if not left:
+    def add_or_die(self, *args):
+        nonlocal steps_left
+        steps_left -= 1
+        if not steps_left:
             raise Died
         return add(self, *args)
 
-    said = io.StringIO()
+    stderr = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", counted)
-        with pytest.raises(Died), contextlib.redirect_stderr(said):
+        patch.setattr(divergence.Monitor, "add", add_or_die)
+        with pytest.raises(Died), contextlib.redirect_stderr(stderr):
             train.run(config(), workdir)
-    was, first = status.read_heartbeat(workdir), said.getvalue()
-    with contextlib.redirect_stderr(said):
+    heartbeat, first_output = status.read_heartbeat(workdir), stderr.getvalue()
+    with contextlib.redirect_stderr(stderr):
         assert train.run(config(), workdir)
-    return workdir, was, said.getvalue().removeprefix(first)
+    return workdir, heartbeat, stderr.getvalue().removeprefix(first_output)
 
 
 @pytest.mark.slow
-def test_sign_of_life_says_how_far_it_was(run):
-    workdir, was, _ = run
-    assert (was["doing"], was["step"], was["total"]) == ("stepping", 21, 24)
-    now = status.read_heartbeat(workdir)
-    assert (now["doing"], now["step"], now["total"]) == ("finished", 24, 24)
-    assert now["diverged"] == {} and now["rate"] > 0 and now["eta_seconds"] >= 0
+def test_the_heartbeat_has_the_step_at_the_kill_and_at_the_end(run):
+    workdir, killed, _ = run
+    assert (killed["doing"], killed["step"], killed["total"]) == ("stepping", 21, 24)
+    ended = status.read_heartbeat(workdir)
+    assert (ended["doing"], ended["step"], ended["total"]) == ("finished", 24, 24)
+    assert ended["diverged"] == {} and ended["rate"] > 0 and ended["eta_seconds"] >= 0
 
 
 def expected(workdir, seed=None):
-    """By tag and step: what the records have of a seed, or their means over seeds."""
-    found = collections.defaultdict(list)
+    """Return a seed's values in the records by (tag, step); None: means over seeds."""
+    values_of = collections.defaultdict(list)
     for r in smoke_runs.records(workdir):
         if seed in (None, r["seed"]) and r["value"] is not None:
             tag = "/".join(filter(None, (r["dataset"], r["metric"], r["condition"])))
-            found[tag, r["step"]].append(r["value"])
-    return {key: sum(values) / len(values) for key, values in found.items()}
+            values_of[tag, r["step"]].append(r["value"])
+    return {key: sum(values) / len(values) for key, values in values_of.items()}
 
 
 @pytest.mark.slow
@@ -91,21 +91,21 @@ def test_tensorboard_has_the_records_once(run, seed):
 
     folder = run[0] / "tensorboard" / (f"seed-{seed}" if seed else "")
     board = event_accumulator.EventAccumulator(str(folder), {"scalars": 0}).Reload()
-    told = [
-        ((tag, one.step), one.value)
+    scalars = [
+        ((tag, scalar.step), scalar.value)
         for tag in board.Tags()["scalars"]
-        for one in board.Scalars(tag)
+        for scalar in board.Scalars(tag)
     ]
-    assert len(dict(told)) == len(told)  # The steps done twice are there once.
+    assert len(dict(scalars)) == len(scalars)  # Repeated steps are there once.
     records = expected(run[0], seed)
-    found = {key: value for key, value in told if key in records}
-    assert found == pytest.approx(records, rel=1e-6)
-    others = {tag for (tag, _), _ in told} - {tag for tag, _ in records}
+    logged_records = {key: value for key, value in scalars if key in records}
+    assert logged_records == pytest.approx(records, rel=1e-6)
+    further_tags = {tag for (tag, _), _ in scalars} - {tag for tag, _ in records}
     speed = {"speed/steps", "speed/images"} if seed is None else set()
-    shown = {"progress/loss_class", "progress/gradient_norm_class"}
-    assert others == shown | speed
-    # What the killed process said after the checkpoint that was resumed is void.
-    steps = [step for (tag, step), _ in told if tag == "progress/loss_class"]
+    progress = {"progress/loss_class", "progress/gradient_norm_class"}
+    assert further_tags == progress | speed
+    # Numbers that the killed process logged after the resumed checkpoint are replaced.
+    steps = [step for (tag, step), _ in scalars if tag == "progress/loss_class"]
     assert steps == sorted(steps) and steps[-1] == 24
 
 
@@ -117,38 +117,39 @@ def test_wandb_has_the_records_once(run):
     second = wandb_files.history(files[1])
     assert len(files) == 2 and not set(first) & set(second)
     rows = {**first, **second}
-    for of, seed in (("seed-3", 3), ("seed-5", 5), ("mean", None)):
-        found = {
-            (tag, step): rows[step][f"{tag}/{of}"]
+    for suffix, seed in (("seed-3", 3), ("seed-5", 5), ("mean", None)):
+        logged = {
+            (tag, step): rows[step][f"{tag}/{suffix}"]
             for tag, step in expected(run[0], seed)
         }
-        assert found == pytest.approx(expected(run[0], seed), rel=1e-6)
+        assert logged == pytest.approx(expected(run[0], seed), rel=1e-6)
 
 
 @pytest.mark.slow
 def test_each_line_of_the_log_is_an_object(run):
-    workdir, _, said = run
+    workdir, _, stderr = run
     lines = (workdir / "log.jsonl").read_text().splitlines()
-    told = [json.loads(line) for line in lines]
-    for one in told:
-        assert {"time", "level", "event", "message"} <= set(one)
-        fields = set(one) - {"time", "level", "event", "message"}
-        assert fields == EVENTS[one["event"]], one
-    assert {one["event"] for one in told} == set(EVENTS) - {"diverged"}
-    assert [one["time"] for one in told] == sorted(one["time"] for one in told)
-    # The second start said the same on standard error, and nothing else.
-    own = [json.loads(line) for line in said.splitlines()]
-    assert own == told[-len(own) :] and own[-1]["event"] == "finished"
-    resumed = next(one for one in own if one["event"] == "resume")
+    events = [json.loads(line) for line in lines]
+    for event in events:
+        assert {"time", "level", "event", "message"} <= set(event)
+        fields = set(event) - {"time", "level", "event", "message"}
+        assert fields == EVENTS[event["event"]], event
+    assert {event["event"] for event in events} == set(EVENTS) - {"diverged"}
+    times = [event["time"] for event in events]
+    assert times == sorted(times)
+    # The second start wrote the same to standard error, and nothing else.
+    printed = [json.loads(line) for line in stderr.splitlines()]
+    assert printed == events[-len(printed) :] and printed[-1]["event"] == "finished"
+    resumed = next(event for event in printed if event["event"] == "resume")
     assert (resumed["step"], resumed["total"]) == (16, 24)
-    evaluated = [one for one in own if one["event"] == "evaluation"]
-    assert [one["step"] for one in evaluated] == [24]
+    evaluated = [event for event in printed if event["event"] == "evaluation"]
+    assert [event["step"] for event in evaluated] == [24]
     means = expected(workdir)
     assert evaluated[-1]["means"]["edge/accuracy"] == means["edge/accuracy", 24]
 
 
 @pytest.mark.slow
-def test_people_read_the_same_in_text(run):
+def test_the_text_log_has_resume_and_evaluations_but_no_saves(run):
     text = (run[0] / "log.txt").read_text()
     assert "saved step" not in text and '"event"' not in text
     assert "resuming erm-shapes-" in text and "step 8/24: valid" in text

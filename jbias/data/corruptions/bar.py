@@ -43,10 +43,10 @@ def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
 
 
 def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
-    """Add 19.6 level sin(u x + v y + phase), the same to each channel.
+    """Add 19.6 level sin(u x + v y + phase) to all channels.
 
-    One of u, v, either evenly, is drawn from U(-pi, pi), the other from U within plus
-    and minus its size.
+    One of u and v, chosen at random, is U(-pi, pi); the other is U(-a, a), with a the
+    absolute value of the first.
     """
     xp = image.__array_namespace__()
     first = rng.uniform(-np.pi, np.pi)
@@ -58,7 +58,7 @@ def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
 
 
 def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
-    """Add 12.8 level (((d + a sin(k t)) mod w) / w - 1/2): wavy rings about a point.
+    """Add wavy rings about a random point: 12.8 level (((d + a sin(k t)) mod w) / w - 1/2).
 
     d and t, polar about U(0, side)^2, t from the y axis; k of U(0, 10), a and w of
     U(0, side / 10). The name is spelled as published.
@@ -74,11 +74,11 @@ def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
 
 
 def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]:
-    """Return coordinates (x, y) that were moved by sines of themselves, several times.
+    """Return coordinates (x, y) that are displaced by sines of themselves, several times.
 
     In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + t / q),
     sin(p x + t / q)) / s; then p, q and s grow by 1.93, 1.15 and 2.25 - sharpness. The
-    reference has a phase besides, which is always 0.
+    reference also has a phase, which is always 0.
     """
     y, x = xp.broadcast_arrays(*(along / scale for along in _grid(xp, side)))
     p, q, s = 1.0, 1.0, 1.0
@@ -111,9 +111,9 @@ def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 
 
 def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
-    """Draw gradients of length 1, and their order, of a noise after Perlin 1985.
+    """Draw gradients of length 1, and their order, for noise as in Perlin 1985.
 
-    Gradients go towards points spread evenly in a square, not a circle.
+    The gradients point to points that are uniform in a square, not on a circle.
     """
     points = rng.integers(-256, 256, (256, 2)).astype(float)
     zero = (points == 0).all(-1, keepdims=True)
@@ -169,13 +169,13 @@ def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 
 
 def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
-    """Draw a field of unit deviation with these amplitudes, the mean's at the middle.
+    """Draw a field of unit standard deviation with these Fourier amplitudes.
 
-    Phases are U(0, 2 pi) in the left half; the right half is the left one turned about
-    the middle of the array, and the imaginary part of the sum is dropped, as in the
-    reference. So phases k and -k - 1 are the same, and where amplitudes hardly change
-    between them, the fields at x and -x are alike near the corners, opposite near the
-    middle of an edge, and there almost 0.
+    amplitude: the constant term is in the middle. Phases are U(0, 2 pi) in the left half;
+    the right half is the left half rotated about the middle of the array, and the imaginary
+    part of the sum is dropped, as in the reference. So the phases k and -k - 1 are equal.
+    If their amplitudes are almost equal, the fields at x and -x are almost equal near the
+    corners, and opposite, and almost 0, near the middle of an edge.
     """
     side = len(amplitude)
     half = side // 2
@@ -186,25 +186,25 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 
 
 def frequency(side: int) -> Float[np.ndarray, "h w"]:
-    """Return periods a side, 0 at the middle: the amplitude of blue noise."""
+    """Return the amplitude of blue noise: the frequency in periods per side, 0 in the middle."""
     y, x = np.mgrid[:side, :side] - side / 2
     return np.hypot(x, y)
 
 
 def brownish(side: int) -> Float[np.ndarray, "h w"]:
-    """Return 1 / (f^2 + 1) of the frequency f; noise of it has a random mean, too."""
+    """Return the amplitude 1 / (f^2 + 1) at frequency f; the noise has a random mean, too."""
     return 1 / (frequency(side) ** 2 + 1)
 
 
 def blue_noise_sample(image: Values, rng: Rng, level: float) -> Values:
-    """Blacken the pixels where blue noise is not above 0.3 level - 2.5."""
+    """Set pixels to black where blue noise is at most 0.3 level - 2.5."""
     xp = image.__array_namespace__()
     keep = spectral_noise(xp, rng, frequency(len(image))) > 0.3 * level - 2.5
     return xp.where(keep[..., None], image, 0)
 
 
 def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
-    """Add 6.4 level times brownish noise, another to each channel."""
+    """Add 6.4 level times brownish noise, drawn separately for each channel."""
     xp, amplitude = image.__array_namespace__(), brownish(len(image))
     fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
     return image + 6.4 * level * xp.stack(fields, -1)
@@ -230,7 +230,7 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
 
 
 def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
-    """Draw the light on an image of its size."""
+    """Draw the light of caustics on an image of the same size."""
     side = len(image)
     times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
     return run(functools.partial(caustics, image.__array_namespace__(), side), *times)
@@ -239,8 +239,9 @@ def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
 def refraction(down: Plane, right: Plane) -> Plane:
     """Return the sideways displacement of a vertical ray of length 1, over the slope.
 
-    The ray leaves at sin(o) = sin(i) / INDEX to the normal, i the normal's angle to the
-    vertical: sin(i - o) along the slope; 0 where cos(i) is at least 0.999.
+    The refracted ray has the angle o to the normal, sin(o) = sin(i) / INDEX, with i the
+    normal's angle to the vertical. The displacement along the slope is sin(i - o); 0 where
+    cos(i) is at least 0.999.
     """
     xp = down.__array_namespace__()
     steep = xp.hypot(down, right)
@@ -267,22 +268,23 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
 
 
 def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
-    """Refract the image as seen through water with caustics, and add their light.
+    """Refract the image as if seen through water with caustics, and add their light.
 
-    The light is blurred by 1 pixel; pixels are fetched bilinearly, black outside.
+    The light is blurred by 1 pixel. Pixels are interpolated bilinearly, black outside.
     """
     light = ndimage.gaussian_filter(draw_caustics(image, rng), 1)
     rows, columns, lit = water(light, level)
     place = np.mgrid[: len(image), : len(image)] + np.stack([rows, columns])
-    seen = kernels.sampled(kernels.unit(image), place, "grid-constant")
-    return 255 * (seen + lit[..., None])
+    refracted = kernels.sampled(kernels.unit(image), place, "grid-constant")
+    return 255 * (refracted + lit[..., None])
 
 
 def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
-    """Fill level / 10 of one colour of a turned checkerboard with the grey 128.
+    """Fill a share of level / 10 of one colour of a rotated checkerboard with the grey 128.
 
-    Fields of U(0.1, 0.25) side, turned by U(0, 2 pi) about the first pixel. A field and
-    the one across an axis through that pixel share their draw, as in the reference.
+    Fields have sides of U(0.1, 0.25) times the image's side and are rotated by U(0, 2 pi)
+    about the first pixel. Two fields that mirror each other in an axis through that pixel
+    have one random draw, as in the reference.
     """
     xp, side = image.__array_namespace__(), len(image)
     angle = rng.uniform(0, 2 * np.pi)
@@ -292,9 +294,9 @@ def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
     y, x = (along / field for along in _grid(xp, side))
     u = xp.cos(angle) * y + xp.sin(angle) * x
     v = xp.cos(angle) * x - xp.sin(angle) * y
-    same = xp.floor(u) % 2 == xp.floor(v) % 2
+    is_first_colour = xp.floor(u) % 2 == xp.floor(v) % 2
     # Towards 0; below it, counted from the end.
-    cover = same & filled[u.astype(int) % count, v.astype(int) % count]
+    cover = is_first_colour & filled[u.astype(int) % count, v.astype(int) % count]
     return xp.where(cover[..., None], 128, image)
 
 
@@ -325,7 +327,7 @@ def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
 def sparkles(image: Values, rng: Rng, level: float) -> Values:
     """Add five white stars of 50 to 199 rays at U(0, side)^2.
 
-    Their lengths are about level side / 100, with a deviation of a quarter.
+    The lengths of rays have the mean level side / 100 and a standard deviation of a quarter.
     """
     xp, side = image.__array_namespace__(), len(image)
     centres = rng.uniform(0, side, (5, 2))
@@ -337,13 +339,13 @@ def sparkles(image: Values, rng: Rng, level: float) -> Values:
 
 
 def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
-    """Whiten all but a star at U(side / 4, 3 side / 4)^2 of 50 to 199 rays.
+    """Whiten all but a star of 50 to 199 rays at U(side / 4, 3 side / 4)^2.
 
-    Their lengths are about side / 4; its amount is 100 - 6.5 level.
+    The lengths of rays have the mean side / 4; the star's `amount` is 100 - 6.5 level.
     """
     side = len(image)
     centre = rng.uniform(0.25, 0.75, 2) * side
     rays = rng.integers(50, 200)
     lengths = _lengths(rng, side / 4, rays)
-    seen = star(side, centre, lengths, rays, 100 - 6.5 * level)[..., None]
-    return 255 + seen * (image - 255.0)
+    light = star(side, centre, lengths, rays, 100 - 6.5 * level)[..., None]
+    return 255 + light * (image - 255.0)

@@ -56,13 +56,13 @@ def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
 
 
 def blurred(field: Field, sigma: float) -> Field:
-    """Convolve with a Gaussian, sigma in pixels, cut at 4 sigma; edges repeat."""
+    """Convolve with a Gaussian of `sigma` pixels, truncated at 4 sigma; edges repeat."""
     sigmas = (sigma, sigma, 0)[: field.ndim]
     return ndimage.gaussian_filter(field, sigmas, mode="nearest", truncate=4.0)
 
 
 def _stretched(field: Field, count: int, start: int, side: int) -> Field:
-    """Interpolate the first axis at `count` even places, and keeps `side` of them."""
+    """Resample the first axis linearly to `count` entries; return `side` from `start` on."""
     place = (start + np.arange(side)) * ((len(field) - 1) / (count - 1))
     low = np.minimum(place.astype(int), len(field) - 2)
     share = (place - low).astype(field.dtype)
@@ -71,10 +71,11 @@ def _stretched(field: Field, count: int, start: int, side: int) -> Field:
 
 
 def magnified(field: Field, factor: float) -> Field:
-    """Enlarge the middle of the first axis to the whole: linear, ends on ends.
+    """Enlarge the middle of the first axis linearly to the length of the axis.
 
-    The middle has ceil(side / factor) entries and grows to round(factor times that); of
-    those the middle `side` are kept, and an odd one too many is trimmed at the end.
+    The middle has ceil(side / factor) entries, which become round(factor times that) with
+    the same end points. The middle `side` of these are returned; if their excess is odd,
+    one more is cut off at the end.
     """
     side = len(field)
     crop = math.ceil(side / factor)
@@ -84,7 +85,7 @@ def magnified(field: Field, factor: float) -> Field:
 
 
 def zoomed(field: Field, factor: float) -> Field:
-    """Enlarge the centre to the whole square: `magnified` along both axes."""
+    """Enlarge the centre of a square to its full size: `magnified` along both axes."""
     rows = np.swapaxes(magnified(field, factor), 0, 1)
     return np.swapaxes(magnified(rows, factor), 0, 1)
 
@@ -97,11 +98,11 @@ def motion_kernel(radius: int, sigma: float) -> Float[np.ndarray, "k"]:
 
 
 def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> Field:
-    """Blur as a camera moving in a direction does; values on the scale of bytes.
+    """Apply the motion blur of a moving camera; values on the scale of bytes.
 
     out(x, y) = sum_i k_i in(x + ceil(i cos a - 1/2), y + ceil(i sin a - 1/2)); edges
-    repeat; y points down. As ImageMagick 6 does it, by which the published sets were
-    made: sums are rounded to 16 bits, x 257, and fractions of bytes then cut off.
+    repeat; y points down. As in ImageMagick 6, which made the published sets: sums are
+    rounded to 16 bits (factor 257), and fractions of bytes are then truncated.
     """
     kernel = motion_kernel(radius, sigma).astype(np.float32)
     reach, turn = len(kernel), math.radians(degrees)
@@ -194,11 +195,11 @@ def glass_origins(
 
 
 def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) -> Image:
-    """Blur, displaces each pixel by up to `reach` pixels, `sweeps` times, and blurs.
+    """Blur, displace each pixel `sweeps` times by up to `reach` pixels, and blur again.
 
-    Offsets are drawn evenly from -reach to reach - 1. The reference means to swap a
-    pixel with its neighbour, but its arrays share memory and it copies the neighbour,
-    which stays as it was: so here.
+    Offsets are uniform from -reach to reach - 1. The reference means to swap a pixel with
+    its neighbour, but its arrays share memory, so that it copies the neighbour, which stays
+    unchanged. This function does the same.
     """
     side = len(image)
     x = quantise(blurred(unit(image), sigma)).reshape(-1, 3)
@@ -215,17 +216,17 @@ def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
 
 
 def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
-    """Return 1, 1 + step ...: `count` of them, to the last digit of the reference's."""
+    """Return `count` factors 1, 1 + step, ..., equal to the reference's in the last digit."""
     # Not 1 + k step: the last digit decides where a side of 32.5 pixels is rounded to.
     return np.arange(1, 1 + (count - 0.5) * step, step)
 
 
 @on_unit_scale(np.float32)
 def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
-    """Average the image and its zooms by 1, 1 + step ...: `count` of them.
+    """Average the image and its zooms by the `count` factors 1, 1 + step, ...
 
-    The first factor is 1, so that the image itself counts twice: as in the reference.
-    Deviation: interpolated in float32, which a few bytes in a thousand show, by 1.
+    As the first factor is 1, the image itself counts twice, as in the reference. Deviation:
+    interpolation in float32; a few bytes in a thousand differ by 1.
     """
     total = x.copy()
     for factor in zoom_factors(step, count):
@@ -235,11 +236,11 @@ def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
 
 @on_unit_scale()
 def brightness(x: Unit, rng: Rng, more: float) -> Unit:
-    """Add `more` to the value V of HSV, which is cut at 1; hue and saturation stay.
+    """Add `more` to the value V of HSV, clipped at 1; hue and saturation stay.
 
-    So each colour is scaled by V' / V, and black turns to the grey of `more`. Deviation:
-    rounding differs before fractions are cut off. Of twenty photographs at 224 pixels 0.5
-    to 3.0 % of the bytes are off by 1, by severity, and at most 6.0 % of one's.
+    Each colour is scaled by V' / V; black becomes the grey of `more`. Deviation: rounding
+    differs before fractions are truncated. In twenty photographs of 224 pixels, 0.5 to
+    3.0 % of the bytes (by severity) differ by 1, and at most 6.0 % in one photograph.
     """
     xp = x.__array_namespace__()
     value = x.max(-1, keepdims=True)
@@ -251,10 +252,11 @@ def brightness(x: Unit, rng: Rng, more: float) -> Unit:
 
 @on_unit_scale()
 def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
-    """Make the saturation S of HSV clip(S times + plus, 0, 1); hue and value stay.
+    """Change the saturation S of HSV to clip(S times + plus, 0, 1); hue and value stay.
 
-    A grey has the hue 0: with a `plus` it turns red, as in the reference. Deviation: as
-    for brightness, 3.6 % at severity 3 and at most 10 % of one's, else 0.5 to 0.7 %.
+    Greys have the hue 0: with a `plus` they become red, as in the reference. Deviation: as
+    for brightness; 3.6 % of the bytes at severity 3, at most 10 % in one photograph, and
+    0.5 to 0.7 % at other severities.
     """
     xp = x.__array_namespace__()
     value, least = x.max(-1, keepdims=True), x.min(-1, keepdims=True)
@@ -302,15 +304,15 @@ def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
 
 
 def _displacement(rng, side, alpha, sigma) -> Plane:
-    """Draw alpha times smoothed U(-1, 1): one component (side, side) in pixels."""
+    """Draw one component (side, side) of a displacement, alpha times smoothed U(-1, 1)."""
     matrix = smoother(side, sigma)
     return np.float32(alpha * (matrix @ rng.uniform(-1, 1, (side, side)) @ matrix.T))
 
 
 def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
-    """Map affinely by moving three points U(-jitter, jitter) pixels each way.
+    """Apply the affine map that moves three points by U(-jitter, jitter) pixels per axis.
 
-    They are the centre, half the side, plus (q, q), (q, -q) and (-q, -q), q a third.
+    The points are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the side.
     """
     side = len(x)
     q = side // 3
@@ -322,10 +324,11 @@ def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
 
 @on_unit_scale(np.float32)
 def elastic_transform(x: Unit, rng: Rng, alpha, sigma, jitter) -> Unit:
-    """Map affinely, then displaces each pixel by a smooth random field.
+    """Apply a random affine map, then displace each pixel by a smooth random field.
 
-    Lengths in pixels: `jitter` of the affine map's points, `sigma` of the smoothing of
-    U(-1, 1), times `alpha`. Bilinear, mirrored at the edges.
+    Lengths in pixels: `jitter`: movement of the affine map's points; `sigma`: of the
+    Gaussian that smooths U(-1, 1); `alpha`: factor on the smoothed field. Bilinear
+    interpolation, mirrored at the edges.
     """
     side = len(x)
     x = _sheared(x, rng, jitter)
@@ -334,7 +337,7 @@ def elastic_transform(x: Unit, rng: Rng, alpha, sigma, jitter) -> Unit:
 
 
 def sampled(x: Unit, place: Float[np.ndarray, "2 h w"], mode: str) -> Unit:
-    """Return x read at `place` (rows, columns), bilinearly; mode: SciPy's, at the edges."""
+    """Return x at the positions `place` (rows, columns), bilinearly; mode: SciPy's."""
     read = functools.partial(ndimage.map_coordinates, order=1, mode=mode)
     return np.stack([read(x[..., channel], place) for channel in range(3)], -1)
 
@@ -416,9 +419,9 @@ def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
 def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
     """Draw a fractal height map on a torus, [0, 1], of 2^levels pixels a side.
 
-    Diamond-square: squares, then diamonds, get the mean of four neighbours plus
-    U(-w^2, w^2); w is 100 at first and falls by `decay` each time the step halves. That
-    the width is squared is so in the reference.
+    Diamond-square: centres of squares, then of diamonds, get the mean of four neighbours
+    plus U(-w^2, w^2); w is 100 at first and is divided by `decay` each time the step halves.
+    The square of w is as in the reference.
     """
     heights, width = xp.zeros((1, 1)), 100.0
     for i in range(levels):
@@ -438,9 +441,10 @@ def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
 
 @on_unit_scale()
 def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
-    """Add `thick` times a plasma and scales by max(x) / (max(x) + thick).
+    """Add `thick` times a plasma, and scale by max(x) / (max(x) + thick).
 
-    The plasma's side is the least power of two that holds the image: 256 for 224.
+    The plasma's side is the smallest power of two that is at least the image's side: 256
+    for 224.
     """
     side, brightest = len(x), x.max()
     mist = plasma(x.__array_namespace__(), rng, (side - 1).bit_length(), decay)

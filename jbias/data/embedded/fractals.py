@@ -103,13 +103,13 @@ def _painted(rng, draw, size, steps) -> Image:
     waves, offset = rng.uniform(0.5, 2.5), rng.random()
     finer = supersampling(size)
     count, trap = (x.reshape(size * finer, -1) for x in draw(size * finer, steps))
-    gone = count < steps
-    seen = np.log1p(count[gone] if gone.any() else count)
-    low, high = np.quantile(seen, [0.02, 0.98])
+    escaped = count < steps
+    log_count = np.log1p(count[escaped] if escaped.any() else count)
+    low, high = np.quantile(log_count, [0.02, 0.98])
     image = outside(waves * (np.log1p(count) - low) / max(high - low, 1e-3) + offset)
     shade = inside(np.log1p(40 * trap) * waves + offset)
     shade *= 1 - 0.7 * np.exp(-30 * trap)[..., None]
-    return downsample(np.where(gone[..., None], image, shade), finer)
+    return downsample(np.where(escaped[..., None], image, shade), finer)
 
 
 def julia(rng: Rng, size: int) -> Image:
@@ -185,16 +185,17 @@ def _swirl(p: Points) -> Points:
 
 
 def _horseshoe(p: Points) -> Points:
-    r = np.hypot(*p) + 1e-6
+    r = np.hypot(p[0], p[1]) + 1e-6
     return np.stack([(p[0] - p[1]) * (p[0] + p[1]), 2 * p[0] * p[1]]) / r
 
 
 def _polar(p: Points) -> Points:
-    return np.stack([np.arctan2(*p) / np.pi, np.hypot(*p) - 1])
+    theta, r = np.arctan2(p[0], p[1]), np.hypot(p[0], p[1])
+    return np.stack([theta / np.pi, r - 1])
 
 
 def _disc(p: Points) -> Points:
-    theta, r = np.arctan2(*p) / np.pi, np.pi * np.hypot(*p)
+    theta, r = np.arctan2(p[0], p[1]) / np.pi, np.pi * np.hypot(p[0], p[1])
     return np.stack([theta * np.sin(r), theta * np.cos(r)])
 
 
@@ -236,7 +237,7 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
         p, tint = rng.uniform(-1, 1, (2, walkers)), np.full(walkers, 0.5)
         order = rng.permutation(walkers)
         ends = [0, *np.round(shares * walkers).astype(int)]
-        seen = []
+        steps_taken = []
         for step in range(12 + steps):
             new, shade = np.empty_like(p), np.empty_like(tint)
             for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
@@ -245,8 +246,8 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
                 shade[part] = (tint[part] + tints[i]) / 2
             roll = np.roll(order, 977 * step)  # Every walker meets every function.
             p, tint = np.clip(new[:, roll], -50, 50), shade[roll]
-            seen.append((p, tint))
-        points, colours = zip(*seen[12:])
+            steps_taken.append((p, tint))
+        points, colours = zip(*steps_taken[12:])
         return np.concatenate(points, 1), np.concatenate(colours)
 
     return walk

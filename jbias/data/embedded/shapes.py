@@ -154,7 +154,7 @@ def check_drawing(
 ) -> None:
     """Raise ValueError, one line, for arguments of a drawn data set outside their range."""
     base.check_known(f"{name}: split must be a known one", split, splits)
-    base.check_int(f"{name}: size", size, *SIZES)
+    base.check_int(f"{name}: size", size, SIZES[0], SIZES[1])
     base.check_int(f"{name}: seed", seed, 0)
 
 

@@ -80,14 +80,14 @@ def parse_split(where: str, split: str) -> Split:
     return Split(match["base"], start, stop)
 
 
-def require_folder(where: str, path: str, what: str) -> str:
+def require_folder(where: str, path: str, role: str) -> str:
     """Return `path` if it is a folder; else raise ValueError with the nearest folder.
 
-    what: the role of the folder in the message, such as "root".
+    role: of the folder in the message, such as "root".
     """
     if os.path.isdir(path):
         return path
-    must = f"{where}: {what} must be"
+    must = f"{where}: {role} must be"
     if re.match(r"[a-z0-9]+://", path):
         must = f"{must} on a local or mounted disk, got {path!r}"
         raise ValueError(f"{must}; copy it or mount the bucket")
@@ -355,8 +355,8 @@ def is_image(name: str) -> bool:
 def match_classes(where: str, got: Names, expected: Names) -> None:
     """Raise ValueError unless class folders are exactly the published ones."""
     for name in got:
-        what = f"{where}: class folders must be the {len(expected)} published"
-        base.check_known(what, name, expected)
+        must = f"{where}: class folders must be the {len(expected)} published"
+        base.check_known(must, name, expected)
     base.refuse_some(
         sorted(set(expected) - set(got)),
         f"{where}: all {len(expected)} class folders must exist",

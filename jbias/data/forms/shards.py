@@ -243,8 +243,8 @@ def _open_records(where: str, shards: Names):
     """Return a random-access source of the records of shards; ValueError for other files."""
     from array_record.python import array_record_data_source
 
-    what = f"{where}: {shards[0]!r} must be an ArrayRecord file: "
-    with base.explain_errors(what, RuntimeError, ValueError, OSError):
+    must = f"{where}: {shards[0]!r} must be an ArrayRecord file: "
+    with base.explain_errors(must, RuntimeError, ValueError, OSError):
         return array_record_data_source.ArrayRecordDataSource([*shards])
 
 
@@ -342,14 +342,14 @@ def _parquet_columns(where: str, path: str) -> _Columns:
     return _Columns(with_bytes[0], labels, classes)
 
 
-def _known_columns(where, path, what: str, known: Names, names: Names) -> list[str]:
+def _known_columns(where, path, role: str, known: Names, names: Names) -> list[str]:
     """Return the known columns that a file has; ValueError if there are none.
 
-    what: the role of the column, such as "an image". names: the file's columns.
+    role: of the column, such as "an image". names: the file's columns.
     """
     columns = [name for name in known if name in names]
     if not columns:
-        must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
+        must = f"{where}: {path!r} must have {role} column ({', '.join(known)})"
         raise ValueError(f"{must}, got {', '.join(names) or 'none'}; rename it")
     return columns
 
@@ -500,7 +500,7 @@ def _parquet_labels(where: str, path: str, columns: Mapping[str, list]) -> np.nd
 
     columns: {name: chunks}; the first has the labels, others repeat them or have no value.
     """
-    (first, labels), *others = [
+    (first, labels), *further_columns = [
         (name, _to_integers(where, path, chunks)) for name, chunks in columns.items()
     ]
     missing = np.flatnonzero(labels == _NO_LABEL)
@@ -510,7 +510,7 @@ def _parquet_labels(where: str, path: str, columns: Mapping[str, list]) -> np.nd
         )
         must = f"{where}: every row of {path!r} must have a label in {first!r}"
         raise ValueError(f"{must}, {got}; label or drop them")
-    for name, column in others:
+    for name, column in further_columns:
         differ = np.flatnonzero((column != labels) & (column != _NO_LABEL))
         if len(differ):
             row = int(differ[0])
@@ -559,8 +559,8 @@ def _open_parquet(where: str, path: str):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    what = f"{where}: {path!r} must be a Parquet file: "
-    with base.explain_errors(what, OSError, ValueError, pa.ArrowException):
+    must = f"{where}: {path!r} must be a Parquet file: "
+    with base.explain_errors(must, OSError, ValueError, pa.ArrowException):
         file, size = pq.ParquetFile(path), os.path.getsize(path)
         limits.check_growth(size, _LISTING_BYTES_PER_ROW * file.metadata.num_rows)
         for i in range(file.num_row_groups):

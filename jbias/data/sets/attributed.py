@@ -80,19 +80,21 @@ def _read_table(
     The note says which images and columns are left out. Arguments as of `read`.
     """
     header, lines = set_options.read_csv(path)
-    further = [name for name in header if name not in (FILE, label)]
-    if not {FILE, label} <= {*header} or not further:
+    further_names = [name for name in header if name not in (FILE, label)]
+    if not {FILE, label} <= {*header} or not further_names:
         must = f"{path}: the header must have {FILE}, {label} and an attribute"
         raise ValueError(f"{must}, got {', '.join(header) or 'nothing'}")
     _check_files(root, path, lines)
     table = {name: [row[name] for _, row in lines] for name in header}
-    parts = _attribute_columns(
-        path, attribute, further={name: table[name] for name in further}
+    combined_names = _attribute_columns(
+        path,
+        attribute,
+        cells_by_name={name: table[name] for name in further_names},
     )
-    attributes = set_options.combine(path, table, parts)
+    attributes = set_options.combine(path, table, combined_names)
     complete = [i for i, pair in enumerate(zip(table[label], attributes)) if all(pair)]
     if not complete:
-        must = f"{path}: must have a line with {label} and {'+'.join(parts)}"
+        must = f"{path}: must have a line with {label} and {'+'.join(combined_names)}"
         raise ValueError(f"{must}, got {len(lines):,} lines")
     names = [table[FILE][i] for i in complete]
     classes, labels = set_options.number_values([table[label][i] for i in complete])
@@ -103,7 +105,7 @@ def _read_table(
     ).take(order)
     rows = np.array(complete)[order]
     columns = {ATTRIBUTE: [attributes[i] for i in rows]}
-    for name in further:
+    for name in further_names:
         if name != ATTRIBUTE:
             columns[name] = [table[name][i] for i in rows]
     reasons = {name: set_options.why_unfit(cells) for name, cells in columns.items()}
@@ -111,12 +113,12 @@ def _read_table(
         reasons[name] = "batches have another of that name"
     reasons[ATTRIBUTE] = ""
     unfit = [f"{name} ({reason})" for name, reason in reasons.items() if reason]
-    if ATTRIBUTE in further and parts != [ATTRIBUTE]:
+    if ATTRIBUTE in further_names and combined_names != [ATTRIBUTE]:
         unfit.insert(0, f"{ATTRIBUTE} (another is asked for)")
     notes = []
     num_incomplete = len(lines) - len(rows)
     if num_incomplete:
-        required = f"{label} or {'+'.join(parts)}"
+        required = f"{label} or {'+'.join(combined_names)}"
         notes.append(f"{num_incomplete:,} images without {required} left out")
     if unfit:
         notes.append(f"no attributes: {', '.join(unfit)}")
@@ -124,21 +126,25 @@ def _read_table(
     return images, fit, "; ".join(notes)
 
 
-def _attribute_columns(path: str, attribute: str, *, further: Cells) -> list[str]:
+def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> list[str]:
     """Return the columns of which "attribute" is made.
 
-    attribute: the user's option. further: the columns other than file and class.
+    attribute: the user's option. cells_by_name: the columns other than file and class.
     """
     if not attribute:
-        if ATTRIBUTE in further:
+        if ATTRIBUTE in cells_by_name:
             return [ATTRIBUTE]
-        fit = [name for name in further if not set_options.why_unfit(further[name])]
-        return [[*fit, *further][0]]
+        fit = [
+            name
+            for name in cells_by_name
+            if not set_options.why_unfit(cells_by_name[name])
+        ]
+        return [[*fit, *cells_by_name][0]]
     names = attribute.split("+")
     for name in names:
-        if name not in further or names.count(name) > 1:
+        if name not in cells_by_name or names.count(name) > 1:
             must = "attribute must name different columns beside file and class"
-            hint = base.did_you_mean(name, further)
+            hint = base.did_you_mean(name, cells_by_name)
             raise ValueError(f"{path}: {must}, got {attribute!r}; {hint}")
     return names
 

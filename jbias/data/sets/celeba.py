@@ -47,15 +47,16 @@ def read(
     )
     names = _image_names(where, partition, request.part.base)
     known = _read_flags(where, table, names)
-    parts = attribute.split("+")
-    for name in (label, *parts):
-        if name not in known or parts.count(name) + (name == label) > 1:
+    attribute_flags = attribute.split("+")
+    for name in (label, *attribute_flags):
+        is_repeated = attribute_flags.count(name) + (name == label) > 1
+        if name not in known or is_repeated:
             must = f"label and attribute must be different ones of the {len(known)}"
             got = f"got {label!r} and {attribute!r}; {base.did_you_mean(name, known)}"
             raise ValueError(f"{where}: {must}, {got}")
-    flags_of = {"attribute": parts}
+    flags_of = {"attribute": attribute_flags}
     if flags:
-        flags_of[attribute] = parts
+        flags_of[attribute] = attribute_flags
         for name in _flag_names(where, flags, label=label, known=known):
             flags_of[name] = [name]
     columns = {name: _column(known, names) for name, names in flags_of.items()}
@@ -89,8 +90,8 @@ def _flag_names(where: str, flags: str, *, label: str, known: Flags) -> Names:
         return [name for name in known if name != label]
     names = flags.split("+")
     for name in names:
-        what = f"{where}: flags must be all or some of the {len(known)}"
-        base.check_known(what, name, known)
+        must = f"{where}: flags must be all or some of the {len(known)}"
+        base.check_known(must, name, known)
     return names
 
 

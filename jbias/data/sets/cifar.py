@@ -172,7 +172,7 @@ def _open(where: str, path: str) -> np.ndarray:
     """Return a memory-mapped .npy file; base.Missing if there is no such file."""
     if not os.path.exists(path):
         raise base.Missing(f"{where}: needs {path!r}, which is not there")
-    what = f"{path}: must be a whole .npy file: "
-    with base.explain_errors(what, remedy="; fetch it again"):
+    must = f"{path}: must be a whole .npy file: "
+    with base.explain_errors(must, remedy="; fetch it again"):
         path = opening.require_regular(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -158,8 +158,9 @@ def _check(where, split, *, form, correlation, label_noise, grey, seed) -> None:
     """Raise ValueError, one line, for arguments outside their range."""
     base.check_known(f"{where}: form must be a known one", form, FORMS)
     splits = SPLITS if form in FLIPS else ("train", "test")
-    what = f"{where}: split of form {form!r} must be a known one"
-    base.check_known(what, split, splits)
+    base.check_known(
+        f"{where}: split of form {form!r} must be a known one", split, splits
+    )
     known = {"correlation": (*FLIPS, *PAIRS), "label_noise": tuple(FLIPS)}
     for value, (name, forms) in zip((correlation, label_noise), known.items()):
         must, got = f"{where}: {name} must be", f"got {value!r}"

@@ -209,9 +209,9 @@ def find_folder(request: Request) -> str:
 
     Raises ValueError, with the nearest folder, if none exists.
     """
-    paths, what = [*request.folders.values()], f"split {request.part.base!r}"
+    paths, role = [*request.folders.values()], f"split {request.part.base!r}"
     path = next(filter(os.path.isdir, paths), paths[0])
-    return listing.require_folder(request.where, path, what)
+    return listing.require_folder(request.where, path, role)
 
 
 def read(
@@ -224,9 +224,11 @@ def read(
     classes: a file with a class name per line, for shards whose labels are numbers.
     ignore: patterns of other files, which are skipped.
     """
-    made = provenance(os.path.join(request.root, f"{request.part.base}.json"))
+    recorded_fields = provenance(
+        os.path.join(request.root, f"{request.part.base}.json")
+    )
     images = find_split(request, ignore)
-    return build_named(request, images, space=space, path=classes, **made)
+    return build_named(request, images, space=space, path=classes, **recorded_fields)
 
 
 def build_named(
@@ -256,8 +258,8 @@ def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ..
     if isinstance(images.store, stores.FileStore) or not path:
         width = len(str(highest))
         return images.classes or tuple(f"{i:0{width}d}" for i in range(highest + 1))
-    what = f"{where}: classes must be a file of names: "
-    names = tuple(listing.text_lines(path, what))
+    start = f"{where}: classes must be a file of names: "
+    names = tuple(listing.text_lines(path, start))
     if highest >= len(names):
         must = f"{where}: {path} must have a line for each class"
         raise ValueError(f"{must}, got {len(names)} for labels up to {highest}")

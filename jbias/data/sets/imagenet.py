@@ -348,16 +348,17 @@ def read_sixteen(
     )
 
 
-def _evenly_spaced(labels: Column, each: int) -> Int[np.ndarray, "m"]:
-    """Return ascending indices of images, at most `each` (0: all) per class of the 16.
+def _evenly_spaced(labels: Column, num_per_class: int) -> Int[np.ndarray, "m"]:
+    """Return ascending indices of images, at most `num_per_class` of each of the 16.
 
-    Images of a class are evenly spaced; images with the label -1 are left out.
+    num_per_class: 0: all. Images of a class are evenly spaced; images with the label -1 are
+    left out.
     """
     selected = []
     for label in range(16):
         index = np.flatnonzero(labels == label)
-        if 0 < each < len(index):
-            spread = np.linspace(0, len(index) - 1, each).round().astype(int)
+        if 0 < num_per_class < len(index):
+            spread = np.linspace(0, len(index) - 1, num_per_class).round().astype(int)
             index = index[np.unique(spread)]
         selected.append(index)
     return np.sort(np.concatenate(selected))
