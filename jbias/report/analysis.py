@@ -32,16 +32,25 @@ from jbias.runs import results
 from jbias.stats import posthoc, resampling, score_table, seed_tests
 
 # Statistics over the seeds of a cell: column name, name of the pandas method.
-SPREAD = dict(mean="mean", std="std", median="median", lowest="min", highest="max")
-RANGED = "A column shows median [range] where some mean ± std leaves [0, 100] %."
+SPREAD = {
+    "mean": "mean",
+    "std": "std",
+    "median": "median",
+    "lowest": "min",
+    "highest": "max",
+}
+RANGED = (
+    "A column shows median [range] if mean ± std leaves [0, 100] % in one of its cells."
+)
 # Reason why a file of means has no tests over runs.
 MEANS_ALONE = (
-    "scores are means over runs whose own scores are not in the file, so no test over runs "
-    "is possible"
+    "scores are means over runs and the scores of each run are not in the file, so no test "
+    "over runs is possible"
 )
 MANY_SETS = 1000  # Above this number of data sets, similar data sets are not searched.
 FEW_SETS = 2  # Up to this number of data sets, ranks cannot separate algorithms.
-MANY = 12  # Above this number of algorithms, pairs get fewer draws or no model.
+# Above this number of algorithms, pairs get fewer posterior draws or no Bradley-Terry model.
+MANY_ALGORITHMS = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +61,10 @@ class Unit:
     digits: int
     name: str  # "%" or empty.
 
-    def show(self, value: float, *, signed: bool = False) -> str:
-        shown = tables.digits(self.digits, plus=signed)
-        return shown(math.nan if value is None else value * self.scale)
+    def show(self, value: float | None, *, signed: bool = False) -> str:
+        """Return a score as text in this unit; a dash for None or NaN. signed: show a plus."""
+        format_number = tables.digits(self.digits, plus=signed)
+        return format_number(math.nan if value is None else value * self.scale)
 
     def spread(self, cells: pd.DataFrame) -> Callable[..., str]:
         """Return a function that formats the statistics of `SPREAD` of one cell as text.
@@ -63,15 +73,15 @@ class Unit:
         standard deviation is unknown. If mean ± std of some cell leaves [0, 100] %, all cells
         show median and range instead (`RANGED`).
         """
-        ranged = self.beyond(cells["mean"], cells["std"]).any()
+        shows_range = self.beyond(cells["mean"], cells["std"]).any()
 
-        def shown(mean, std, *median_and_ends) -> str:
-            if ranged:
-                return tables.interval(self.show)(*median_and_ends)
-            known = std is not None and math.isfinite(std)
-            return self.show(mean) + (f" ± {self.show(std)}" if known else "")
+        def format_cell(mean, std, median, lowest, highest) -> str:
+            if shows_range:
+                return tables.interval(self.show)(median, lowest, highest)
+            has_std = std is not None and math.isfinite(std)
+            return self.show(mean) + (f" ± {self.show(std)}" if has_std else "")
 
-        return shown
+        return format_cell
 
     def beyond(self, mean: pd.Series, half: pd.Series) -> pd.Series:
         """Return True for cells where mean ± half leaves [0, 100] %; all False without a unit."""
@@ -79,6 +89,7 @@ class Unit:
 
     @property
     def of_differences(self) -> str:
+        """Return the unit of differences of scores, in words."""
         return "percentage points" if self.name else "the scores' unit"
 
 
@@ -98,7 +109,7 @@ class BenchmarkScores:
     file of scores has means with their spread. `unfit` names data sets that may not be
     compared, with reasons. `twins` holds (first, second, reason): two algorithms, or two seeds
     of one algorithm, with the same results. The fields after `notes` are for runs only, except
-    `understood`.
+    `layout_notes`.
     """
 
     source: str
@@ -108,23 +119,27 @@ class BenchmarkScores:
     datasets: tuple[str, ...]
     values: pd.DataFrame
     unfit: tuple[tuple[str, str], ...] = ()
-    trained: frozenset[tuple[str, str]] = frozenset()  # (algorithm, test set it saw).
+    # (algorithm, test set) if the algorithm was trained on data like the test set.
+    trained: frozenset[tuple[str, str]] = frozenset()
     notes: tuple[str, ...] = ()
     twins: tuple[tuple[str, str, str], ...] = ()
     models: tuple[str, ...] = ()  # Networks that were trained, in alphabetical order.
     train_sets: tuple[str, ...] = ()  # Their training sets, in alphabetical order.
-    # The records that selection looks at: label, dataset, run, seed, epoch, condition,
-    # metric, value.
-    chosen: pd.DataFrame | None = None
-    selected: pd.DataFrame | None = None  # All metrics, by `selection`.
-    others: tuple[tuple[str, pd.DataFrame], ...] = ()  # Other rules: name, `values`.
+    # Records of all evaluations that rules select from: label, dataset, run, seed, epoch,
+    # condition, metric, value.
+    evaluations: pd.DataFrame | None = None
+    selected: pd.DataFrame | None = None  # Selected records of all metrics.
+    values_by_rule: tuple[
+        tuple[str, pd.DataFrame], ...
+    ] = ()  # (rule, `values` by the rule).
     runs: tuple[workdirs.Run, ...] = ()
-    understood: tuple[str, ...] = ()  # How a file of scores was read, in three lines.
+    layout_notes: tuple[str, ...] = ()  # Three lines on the layout of a file of scores.
     diverged: pd.DataFrame | None = None
 
     @property
     def is_runs(self) -> bool:
-        return self.chosen is not None
+        """Return True for records of runs, False for a file of scores."""
+        return self.evaluations is not None
 
     @property
     def is_of_means(self) -> bool:
@@ -132,13 +147,13 @@ class BenchmarkScores:
         return "deviation" in self.values and self.seeds.max() == 1
 
     @property
-    def better(self) -> dict[str, bool]:
-        """Keyword arguments of the tests: `larger_is_better`."""
-        return {"larger_is_better": self.options.larger_is_better}
+    def larger_is_better(self) -> bool:
+        """Return True if the largest score ranks first."""
+        return self.options.larger_is_better
 
     @property
-    def higher(self) -> str:
-        """Return the verb phrase of a winner, such as "is better than"; neutral for a bias."""
+    def winner_phrase(self) -> str:
+        """Return the verb of a winner, such as "is better than"; neutral for a bias."""
         metric, larger = self.options.metric, self.options.larger_is_better
         if self.has_better_side:
             return "is better than"
@@ -150,10 +165,10 @@ class BenchmarkScores:
     @property
     def has_better_side(self) -> bool:
         """Return True if one direction of the score is better; False for a bias."""
-        return not self.is_runs or self.options.metric not in _OF_CUES
+        return not self.is_runs or self.options.metric not in _CUE_METRICS
 
     @property
-    def sides(self) -> tuple[str, str]:
+    def rank_words(self) -> tuple[str, str]:
         """Return the words for the first and the second of two mean ranks, as (better, worse)."""
         return ("better", "worse") if self.has_better_side else ("higher", "lower")
 
@@ -180,6 +195,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def unit(self) -> Unit:
+        """Return the unit of the scores in `values`."""
         metric = self.options.metric if self.is_runs else ""
         return unit_of(metric, self.values["value"])
 
@@ -191,22 +207,26 @@ class BenchmarkScores:
     @functools.cached_property
     def derived(self) -> tuple[score_notes.Note, ...]:
         """Notes on data sets, algorithms and runs whose scores are computed from other scores."""
-        names = self.algorithms, self.datasets
-        return tuple(score_notes.of_derived(self.values, *names))
+        notes = score_notes.of_derived(self.values, self.algorithms, self.datasets)
+        return tuple(notes)
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
         """Sentences on scores that count twice, or that may be mistakes."""
-        found = [note.text for note in self.derived]
-        if not self.is_runs:  # Accuracies of runs are of one unit.
-            found += score_notes.of_fractions(self.values)
-        return (*found, *score_notes.of_outliers(self.values))
+        sentences = [note.text for note in self.derived]
+        if not self.is_runs:  # Accuracies of runs all have the same unit.
+            sentences += score_notes.of_fractions(self.values)
+        return (*sentences, *score_notes.of_outliers(self.values))
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
         """Cells whose accuracy, or cue accuracy, is indistinguishable from chance."""
-        found = _at_chance(self) if self.options.metric in _ACCURACIES else ()
-        return (*found, *(_cues_at_chance(self) if self.is_runs else ()))
+        cells = []
+        if self.options.metric in _ACCURACIES:
+            cells += _at_chance(self)
+        if self.is_runs:
+            cells += _cues_at_chance(self)
+        return tuple(cells)
 
     @functools.cached_property
     def guessed(self) -> frozenset[tuple[str, str]]:
@@ -236,15 +256,21 @@ class BenchmarkScores:
 
 def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
     """Return `SPREAD` (std with ddof 1) and n, the number of seeds, per cell; n is 0 if empty."""
-    groups = values.groupby(["algorithm", "dataset"])["value"]
+    keys = ["algorithm", "dataset"]
+    groups = values.groupby(keys)["value"]
     # A seed without a value (no decision to count) leaves the cell without a mean.
-    parts = {key: getattr(groups, how)(skipna=False) for key, how in SPREAD.items()}
-    table = pd.DataFrame(parts)
+    table = pd.DataFrame(
+        {
+            column: getattr(groups, method)(skipna=False)
+            for column, method in SPREAD.items()
+        }
+    )
     table.insert(2, "n", groups.size())
-    wanted = [algorithms, datasets], ["algorithm", "dataset"]
-    table = table.reindex(pd.MultiIndex.from_product(wanted[0], names=wanted[1]))
-    kinds = dict.fromkeys(SPREAD, float) | {"n": int}
-    return table.fillna({"n": 0}).astype(kinds).reset_index()
+    table = table.reindex(
+        pd.MultiIndex.from_product([algorithms, datasets], names=keys)
+    )
+    types = dict.fromkeys(SPREAD, float) | {"n": int}
+    return table.fillna({"n": 0}).astype(types).reset_index()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -254,33 +280,38 @@ class Analysis:
     The fields after `nemenyi` are filled by `with_evidence`. `tests` and `seeds` hold results of
     jbias.stats by function name, in the unit shown. In `tests`, bradley_terry is None for many
     algorithms or if too few draws are usable; tests against a control are present only with a
-    reference. `alike` maps "scores" and "deviations" to (blocks of data sets, Friedman's test
-    over them). `seeds` also has "both", differences over redrawn seeds and data sets; `seeds`
-    is empty if `runs` is None.
+    reference. `dataset_blocks` maps "scores" and "deviations" to (blocks of similar data sets,
+    Friedman's test over the blocks). `seeds` also has "both", differences over redrawn seeds
+    and data sets; `seeds` is empty if `runs` is None.
     """
 
     study: BenchmarkScores
-    # algorithm, dataset, `SPREAD` (ddof 1), n; all cells. Also deviation, if the file has it.
+    # All cells: algorithm, dataset, `SPREAD` (ddof 1), n, and deviation if the file has it.
     cells: pd.DataFrame
-    means: pd.DataFrame  # Those in the tests: data sets, algorithms.
-    left_out: tuple[tuple[str, str], ...]  # Data set or algorithm, and why.
+    means: (
+        pd.DataFrame
+    )  # Means that are tested: data sets in rows, algorithms in columns.
+    left_out: tuple[tuple[str, str], ...]  # (data set or algorithm, reason).
     friedman: Any = None
     uncorrected: Any = None
     permutation: Any = None  # Friedman's test without an approximation.
     nemenyi: Any = None
     tests: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    alike: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
-    size: Any = None  # Of F at alpha, for so many data sets and algorithms.
-    rope: float = math.nan  # The smallest difference that matters.
+    dataset_blocks: Mapping[str, tuple[Any, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+    size: Any = None  # Type 1 error of F at alpha, with this number of data sets and algorithms.
+    rope: float = math.nan  # Smallest difference that matters.
     score_range: float = math.nan  # Largest minus smallest mean score.
-    units_apart: tuple[str, str] | None = None  # Data sets that cannot be of one unit.
-    # Algorithms, or runs, with the same scores.
-    twins: tuple[tuple[str, str], ...] = ()
+    units_apart: tuple[str, str] | None = None  # Two data sets with different units.
+    twins: tuple[
+        tuple[str, str], ...
+    ] = ()  # Algorithms, or runs, with the same scores.
     runs: score_table.Scores | None = None
-    no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
-    draws: int = 0  # Of runs.
+    no_seeds: str = ""  # Reason why seeds are not analysed; empty if they are.
+    draws: int = 0  # Number of bootstrap draws of runs.
     seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Of one or two data sets, whose ranks are not tested.
+    # Tests over seeds, for one or two data sets, whose ranks are not tested.
     by_seeds: seed_tests.SeedTestsResult | None = None
 
     @property
@@ -303,12 +334,12 @@ class Analysis:
         if self.by_seeds is not None:
             return _WHY_NO_RANKS[len(self.datasets)]
         if len(self.study.datasets) <= FEW_SETS:
-            return "No test was made: one needs 2 algorithms with scores on the same data set."
-        counts = zip(("data set", "algorithm"), self.means.shape, strict=True)
-        here = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts]
+            return "No test was made: a test needs 2 algorithms with scores on the same data set."
+        num_datasets, num_algorithms = self.means.shape
         return (
             "No test was made: ranks are compared over at least 2 data sets and 2 "
-            f"algorithms, and here are {' and '.join(here)} with all cells filled."
+            f"algorithms, but only {tables.count(num_datasets, 'data set')} and "
+            f"{tables.count(num_algorithms, 'algorithm')} have all cells filled."
         )
 
     @property
@@ -348,7 +379,9 @@ class Analysis:
     @property
     def ranks(self) -> pd.DataFrame:
         """The rank of every algorithm on every tested data set."""
-        ranks = score_table.rank(_rounded(self.means), **self.study.better)
+        ranks = score_table.rank(
+            _rounded(self.means), larger_is_better=self.study.larger_is_better
+        )
         return pd.DataFrame(ranks, index=self.means.index, columns=self.means.columns)
 
     @property
@@ -364,25 +397,34 @@ class Analysis:
     def best_cells(self) -> list[tuple[str, str]]:
         """The cells (algorithm, data set) that may be called best of their data set."""
         if self.by_seeds is not None:
-            return best_by_seeds(self.by_seeds, self.means, **self.study.better)
+            return best_by_seeds(
+                self.by_seeds,
+                self.means,
+                larger_is_better=self.study.larger_is_better,
+            )
         if self.runs is None:
             return []
-        cells = best_cells(self.runs, **self.study.better, alpha=self.alpha)
+        cells = best_cells(
+            self.runs,
+            larger_is_better=self.study.larger_is_better,
+            alpha=self.alpha,
+        )
         return [(self.algorithms[a], self.datasets[d]) for a, d in cells]
 
     @property
-    def fewest(self) -> int:
+    def min_runs(self) -> int:
+        """Return the smallest number of runs of an algorithm; 0 if runs are not analysed."""
         return int(self.runs.counts.min()) if self.runs is not None else 0
 
     @property
     def bounds(self) -> str:
         """The words of captions for the intervals over redrawn runs."""
-        if self.fewest == 2:
-            return "no intervals (two give none)"
-        held = resampling.percentile_coverage(self.fewest)
+        if self.min_runs == 2:
+            return "no intervals (two runs give none)"
+        coverage = resampling.percentile_coverage(self.min_runs)
         return (
-            f"95% percentile intervals (which hold the mean of new {self.study.repeats} in about "
-            f"{held:.0%} of cases with {self.fewest}, if scores are normal)"
+            f"95% percentile intervals (which contain the mean of new {self.study.repeats} in "
+            f"about {coverage:.0%} of cases with {self.min_runs}, if scores are normal)"
         )
 
 
@@ -394,17 +436,17 @@ def analyse(study: BenchmarkScores) -> Analysis:
         cells = cells.merge(study.values[[*keys, "deviation"]], how="left", on=keys)
     means = cells.pivot(index="dataset", columns="algorithm", values="mean")
     means = means.reindex(index=list(study.datasets), columns=list(study.algorithms))
-    silent = [name for name in study.algorithms if means[name].isna().all()]
-    means = means.drop(columns=silent)
+    without_scores = [name for name in study.algorithms if means[name].isna().all()]
+    means = means.drop(columns=without_scores)
     reasons = dict(study.unfit)
     for dataset, row in means.iterrows():
-        seen = [name for name in row.index if (name, dataset) in study.trained]
-        if study.options.strict and seen:
-            reasons[dataset] = f"{', '.join(seen)} trained on it"
+        trained_on = [name for name in row.index if (name, dataset) in study.trained]
+        if study.options.strict and trained_on:
+            reasons[dataset] = f"{', '.join(trained_on)} trained on it"
         if row.isna().any():
             empty = ", ".join(row.index[row.isna()])
             reasons[dataset] = f"missing cells: no score of {empty}"
-    left_out = [(name, "no seed of it has a score") for name in silent]
+    left_out = [(name, "no seed of it has a score") for name in without_scores]
     left_out += [(name, reasons[name]) for name in study.datasets if name in reasons]
     means = means.drop(index=[name for name in study.datasets if name in reasons])
     analysis = Analysis(study, cells, means, tuple(left_out))
@@ -412,13 +454,17 @@ def analyse(study: BenchmarkScores) -> Analysis:
         return dataclasses.replace(analysis, by_seeds=compare_seeds(analysis))
     if min(means.shape) < 2:
         return analysis
-    scores, better = _rounded(means), study.better
+    scores, larger_is_better = _rounded(means), study.larger_is_better
     return dataclasses.replace(
         analysis,
-        friedman=stats.friedman(scores, **better),
-        uncorrected=stats.friedman(scores, ties=False, **better),
-        permutation=stats.friedman_permutation(scores, **better),
-        nemenyi=stats.nemenyi(scores, **better),
+        friedman=stats.friedman(scores, larger_is_better=larger_is_better),
+        uncorrected=stats.friedman(
+            scores, ties=False, larger_is_better=larger_is_better
+        ),
+        permutation=stats.friedman_permutation(
+            scores, larger_is_better=larger_is_better
+        ),
+        nemenyi=stats.nemenyi(scores, larger_is_better=larger_is_better),
     )
 
 
@@ -432,9 +478,9 @@ _WHY_NO_RANKS = {
 def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
     """Return the tests over the seeds of each data set; None for fewer than 2 algorithms.
 
-    With a reference each algorithm is compared with it alone. Seeds without a score on
-    every data set are left out. Raises ValueError for `--paired-seeds` where algorithms do
-    not have the same seeds.
+    With a reference, each algorithm is compared with the reference only. Seeds without a score
+    on every data set are left out. Raises ValueError for `--paired-seeds` if algorithms do not
+    have the same seeds.
     """
     study, options = analysis.study, analysis.study.options
     if len(analysis.algorithms) < 2 or not analysis.datasets:
@@ -456,27 +502,24 @@ def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
             paired=options.paired_seeds,
             alpha=options.alpha,
             draws=draws,
-            **study.better,
+            larger_is_better=study.larger_is_better,
         )
     except ValueError as error:
         if not str(error).startswith("paired:"):
             raise
-        told = (
-            str(error)
-            .removeprefix("paired:")
-            .replace("compare unpaired", "leave it out")
-        )
-        raise ValueError(f"--paired-seeds:{told}") from None
+        message = str(error).removeprefix("paired:")
+        message = message.replace("compare unpaired", "remove the flag")
+        raise ValueError(f"--paired-seeds:{message}") from None
     return _cut_intervals(result, study.unit)
 
 
 def _cut_intervals(
     result: seed_tests.SeedTestsResult, unit: Unit
 ) -> seed_tests.SeedTestsResult:
-    """Return the tests with intervals of differences of shares within -100 and 100.
+    """Return the tests with intervals cut to [-100, 100] percentage points.
 
-    A t interval knows no bounds. The part that is cut holds no possible difference, so the
-    interval holds the true one as often as before.
+    A t interval may extend beyond these bounds. No difference of shares is outside, so the
+    coverage is unchanged. Scores without a unit are not cut.
     """
     if not unit.name:
         return result
@@ -492,9 +535,9 @@ def _cut_intervals(
 
 
 def seed_rows(analysis: Analysis) -> pd.DataFrame:
-    """Return the tested scores, a row a seed: algorithm, dataset, run, score as shown.
+    """Return the tested scores in the unit shown, with columns algorithm, dataset, run, score.
 
-    A run is called by its seed alone, unless two runs of an algorithm have the same.
+    The name of a run is its seed, unless two runs of an algorithm have the same seed.
     """
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     tested = values["dataset"].isin(analysis.datasets)
@@ -551,32 +594,40 @@ def with_evidence(analysis: Analysis) -> Analysis:
         return analysis
     study, options = analysis.study, analysis.study.options
     table = score_table.read(_rounded(analysis.means * study.unit.scale))
-    (n, k), better = table.means.shape, study.better
+    (n, k), larger_is_better = table.means.shape, study.larger_is_better
     points = options.points or (0.01 if np.abs(table.means).max() <= 1 else 1.0)
-    alike = (stats.quade, stats.aligned_ranks, stats.max_t, stats.conover)
-    tests = {one.__name__: one(table, **better) for one in (*alike, stats.wilcoxon)}
-    bayesian = dict(rope=points, draws=_posterior_draws(n, k), **better)
-    tests["signed_rank"] = stats.bayesian_signed_rank(table, **bayesian)
-    tests["bradley_terry"] = _bradley_terry(table, better) if k <= MANY else None
-    if options.reference in table.algorithms:
-        against = {"control": options.reference, **better}
-        tests["dunn"] = stats.bonferroni_dunn(table, **against)
-        tests["control_wilcoxon"] = stats.wilcoxon(table, **against)
     runs, no_seeds = seeds_of(analysis)
-    draws, of_seeds = 0, dict
+    draws = 0
     if runs is not None:
-        # Fewer for very large tables: a report takes seconds.
+        # Fewer draws for very large tables, so that a report takes seconds.
         draws = int(np.clip(5e7 / (n * k * k * runs.values.shape[2]), 200, 2000))
-        of_seeds = lambda: _of_seeds(runs, better, draws, points, analysis.alpha)
-    # Of more data sets F is no worse, and it takes minutes.
-    of_size = lambda: stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha)
-    seeds, size, alike = run_side_by_side(
-        [of_seeds, of_size, lambda: dict(_in_blocks(table, options.blocks, better))]
+
+    def compute_seeds() -> dict[str, Any]:
+        if runs is None:
+            return {}
+        return _seed_results(
+            runs,
+            larger_is_better=larger_is_better,
+            draws=draws,
+            points=points,
+            alpha=analysis.alpha,
+        )
+
+    def compute_size():
+        # With more data sets F is not less accurate, and the simulation takes minutes.
+        return stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha)
+
+    def compute_blocks() -> dict[str, tuple[Any, Any]]:
+        return _block_tests(table, options.blocks, larger_is_better=larger_is_better)
+
+    tests = _mean_tests(table, study, rope=points)
+    seeds, size, dataset_blocks = run_side_by_side(
+        [compute_seeds, compute_size, compute_blocks]
     )
     return dataclasses.replace(
         analysis,
         tests=tests,
-        alike=alike,
+        dataset_blocks=dataset_blocks,
         size=size,
         rope=points,
         score_range=float(np.ptp(table.means)),
@@ -589,54 +640,123 @@ def with_evidence(analysis: Analysis) -> Analysis:
     )
 
 
+def _mean_tests(
+    table: score_table.Scores, study: BenchmarkScores, *, rope: float
+) -> dict[str, Any]:
+    """Return further tests of the means by name, as in `Analysis.tests`.
+
+    rope: half width of the region of practical equivalence.
+    """
+    larger_is_better, reference = study.larger_is_better, study.options.reference
+    n, k = table.means.shape
+    tests: dict[str, Any] = {
+        test.__name__: test(table, larger_is_better=larger_is_better)
+        for test in (
+            stats.quade,
+            stats.aligned_ranks,
+            stats.max_t,
+            stats.conover,
+            stats.wilcoxon,
+        )
+    }
+    tests["signed_rank"] = stats.bayesian_signed_rank(
+        table,
+        rope=rope,
+        draws=_posterior_draws(n, k),
+        larger_is_better=larger_is_better,
+    )
+    tests["bradley_terry"] = None
+    if k <= MANY_ALGORITHMS:
+        tests["bradley_terry"] = _bradley_terry(
+            table, larger_is_better=larger_is_better
+        )
+    if reference in table.algorithms:
+        tests["dunn"] = stats.bonferroni_dunn(
+            table, control=reference, larger_is_better=larger_is_better
+        )
+        tests["control_wilcoxon"] = stats.wilcoxon(
+            table, control=reference, larger_is_better=larger_is_better
+        )
+    return tests
+
+
 def _posterior_draws(n: int, k: int) -> int:
     """Return the number of posterior draws for n data sets and k algorithms."""
-    return int(np.clip(2e7 / n, 200, 20_000 if k <= MANY else 1000))
+    return int(np.clip(2e7 / n, 200, 20_000 if k <= MANY_ALGORITHMS else 1000))
 
 
-def _in_blocks(table, blocks: int | None, better) -> Iterator[tuple[str, tuple]]:
+def _block_tests(
+    table: score_table.Scores, num_blocks: int | None, *, larger_is_better: bool
+) -> dict[str, tuple[Any, Any]]:
+    """Return (blocks of similar data sets, Friedman's test over them) by kind of similarity.
+
+    num_blocks: None joins data sets with a correlation of at least 0.5. Empty for fewer than 4
+    algorithms and for more than `MANY_SETS` data sets. Raises ValueError for more blocks than
+    data sets.
+    """
     n = len(table.datasets)
+    is_valid = num_blocks is None or num_blocks <= n
     must = f"be from 1 to {n}, the number of data sets"
-    score_table.check(blocks is None or blocks <= n, "blocks", must, blocks)
-    if len(table.algorithms) < 4:  # Correlations over three say nothing.
-        return
-    if len(table.datasets) > MANY_SETS:  # All pairs of these take hours.
-        return
+    score_table.check(is_valid, "blocks", must, num_blocks)
+    if len(table.algorithms) < 4:  # A correlation over three algorithms has no meaning.
+        return {}
+    if n > MANY_SETS:  # The correlations of all pairs would take hours.
+        return {}
+    results_by_kind = {}
     for by, method in (("scores", "spearman"), ("deviations", "deviations")):
-        found = stats.find_blocks(table, blocks=blocks, method=method)
-        yield by, (found, stats.friedman_blocked(table, blocks=found.labels, **better))
+        blocks = stats.find_blocks(table, blocks=num_blocks, method=method)
+        test = stats.friedman_blocked(
+            table, blocks=blocks.labels, larger_is_better=larger_is_better
+        )
+        results_by_kind[by] = (blocks, test)
+    return results_by_kind
 
 
-def _bradley_terry(table: score_table.Scores, better: Mapping[str, bool]):
+def _bradley_terry(table: score_table.Scores, *, larger_is_better: bool):
+    """Return the Bradley-Terry model; None if too few posterior draws are usable."""
     try:
-        return stats.bradley_terry(table, **better)
+        return stats.bradley_terry(table, larger_is_better=larger_is_better)
     except ValueError as error:
         if not str(error).startswith("draws:"):
             raise
-        return None  # The draws are worth too little; the table of pairs lacks it.
+        return None
 
 
-def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str, Any]:
-    common, half = {**better, "draws": draws}, {"alpha": alpha, "draws": draws // 2}
-    shown = _without_intervals if runs.counts.min() == 2 else lambda result: result
-    of_effects = {**better, "draws": max(draws // 4, 100)}
+def _seed_results(
+    runs: score_table.Scores,
+    *,
+    larger_is_better: bool,
+    draws: int,
+    points: float,
+    alpha: float,
+) -> dict[str, Any]:
+    """Return the results over redrawn seeds by name, as in `Analysis.seeds`.
+
+    draws: number of bootstrap draws. points: the difference for the power.
+    """
+    hide = _without_intervals if runs.counts.min() == 2 else lambda result: result
+    common = {"larger_is_better": larger_is_better, "draws": draws}
     tasks = {
-        "intervals": lambda: shown(stats.intervals(runs, **common)),
-        "performance_profiles": lambda: shown(
+        "intervals": lambda: hide(stats.intervals(runs, **common)),
+        "performance_profiles": lambda: hide(
             stats.performance_profiles(runs, **common)
         ),
-        "mean_differences": lambda: shown(stats.mean_differences(runs, **common)),
-        "stability": lambda: shown(stats.rank_stability(runs, alpha=alpha, **common)),
+        "mean_differences": lambda: hide(stats.mean_differences(runs, **common)),
+        "stability": lambda: hide(stats.rank_stability(runs, alpha=alpha, **common)),
         "both": lambda: stats.mean_differences(runs, datasets=True, **common),
         "improvement": lambda: stats.probability_of_improvement(runs, **common),
-        "mixed": lambda: stats.mixed_model(runs, **better),
-        "effects": lambda: stats.effect_sizes(runs, **of_effects),
-        "power": lambda: stats.power_of_design(runs, difference=points, **half),
+        "mixed": lambda: stats.mixed_model(runs, larger_is_better=larger_is_better),
+        "effects": lambda: stats.effect_sizes(
+            runs, larger_is_better=larger_is_better, draws=max(draws // 4, 100)
+        ),
+        "power": lambda: stats.power_of_design(
+            runs, difference=points, alpha=alpha, draws=draws // 2
+        ),
     }
     return dict(zip(tasks, run_side_by_side([*tasks.values()]), strict=True))
 
 
-_THREADS = 4  # Each holds its own draws.
+_THREADS = 4  # Each thread holds its own draws in memory.
 
 
 def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list:
@@ -646,7 +766,7 @@ def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list:
 
 
 def _without_intervals(result):
-    """Return a result with NaN for all bounds of intervals, which two runs do not give."""
+    """Return a result with NaN for all bounds of intervals: two runs give no interval."""
     estimates = {}
     for name, value in vars(result).items():
         if isinstance(value, resampling.Estimate):
@@ -666,18 +786,19 @@ def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
     frame = values[["algorithm", "dataset", "seed"]].astype(str)
     frame["score"] = values["value"].astype(float) * study.unit.scale
     frame = frame.rename(columns={"seed": "run"})
-    one = study.repeats.removesuffix("s")
-    if lacking := score_table.missing_cells(frame):
-        first = "; ".join(lacking[:3])
-        return None, f"not every {one} has a score on every data set ({first})"
+    repeat = study.repeats.removesuffix("s")
+    missing = score_table.missing_cells(frame)
+    if missing:
+        examples = "; ".join(missing[:3])
+        return None, f"not every {repeat} has a score on every data set ({examples})"
     runs = score_table.read(frame)
     runs = runs.only(datasets=analysis.datasets, algorithms=analysis.algorithms)
     single = [a for a, n in zip(runs.algorithms, runs.counts, strict=True) if n < 2]
     if single:
         if len(single) == len(runs.algorithms):
-            return None, f"there is a single {one} of each algorithm"
+            return None, f"there is a single {repeat} of each algorithm"
         more = " and others" if len(single) > 3 else ""
-        return None, f"there is a single {one} of {', '.join(single[:3])}{more}"
+        return None, f"there is a single {repeat} of {', '.join(single[:3])}{more}"
     return runs, ""
 
 
@@ -686,15 +807,16 @@ def shared_seeds(
 ) -> tuple[Float[np.ndarray, "n r"], ...]:
     """Return one array per algorithm: the tested scores of the seeds that all of them have."""
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
-    asked = values["algorithm"].isin(algorithms)
-    values = values[asked & values["dataset"].isin(analysis.datasets)]
-    keys, name = ["algorithm", "dataset", "seed"], values["seed"].astype(str)
-    named = values.assign(seed=name.str.rpartition(":")[2])
-    if named.duplicated(keys).any():  # Two runs of one seed: which is whose pair?
-        named = values
-    wide = named.pivot(index="seed", columns=keys[:2], values="value")
-    both = wide[[*itertools.product(algorithms, analysis.datasets)]].dropna()
-    return tuple(both[one].to_numpy(float).T for one in algorithms)
+    is_wanted = values["algorithm"].isin(algorithms)
+    values = values[is_wanted & values["dataset"].isin(analysis.datasets)]
+    run_names = values["seed"].astype(str)
+    by_seed = values.assign(seed=run_names.str.rpartition(":")[2])
+    # With two runs of the same seed, pairs by seed are ambiguous: pair by run and seed.
+    if by_seed.duplicated(["algorithm", "dataset", "seed"]).any():
+        by_seed = values
+    wide = by_seed.pivot(index="seed", columns=["algorithm", "dataset"], values="value")
+    shared = wide[[*itertools.product(algorithms, analysis.datasets)]].dropna()
+    return tuple(shared[name].to_numpy(float).T for name in algorithms)
 
 
 def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
@@ -704,10 +826,11 @@ def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
         scores = runs.runs(name).T
         groups.append(([f"{name} run {i + 1}" for i in range(len(scores))], scores))
     for names, rows in groups:
-        first: dict[tuple[float, ...], str] = {}
+        first_names: dict[tuple[float, ...], str] = {}
         for name, scores in zip(names, rows.tolist(), strict=True):
-            if (one := first.setdefault(tuple(scores), name)) != name:
-                yield one, name
+            first_name = first_names.setdefault(tuple(scores), name)
+            if first_name != name:
+                yield first_name, name
 
 
 def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
@@ -739,18 +862,24 @@ def best_cells(
         best, others = order[0], order[1:]
         if not pooled[i]:
             continue
-        both = ((mean[of], stds[i, of], counts[of]) for of in (best, others))
-        welch = functools.partial(scipy.stats.ttest_ind_from_stats, equal_var=False)
-        p = welch(*itertools.chain(*both)).pvalue
-        apart = p * k * (k - 1) / 2 <= alpha
-        if apart.any():
-            kept = others[: int(np.argmax(apart))]
-            cells += [(int(j), i) for j in (best, *kept)]
+        p = scipy.stats.ttest_ind_from_stats(
+            mean[best],
+            stds[i, best],
+            counts[best],
+            mean[others],
+            stds[i, others],
+            counts[others],
+            equal_var=False,
+        ).pvalue
+        differs = p * k * (k - 1) / 2 <= alpha
+        if differs.any():
+            close = others[: int(np.argmax(differs))]
+            cells += [(int(j), i) for j in (best, *close)]
     return cells
 
 
-_UNIT = ["label", "workdir", "seed"]
-_MOMENT = ["stage", "step", "dataset", "condition", "metric"]
+_SEED_COLUMNS = ["label", "workdir", "seed"]
+_EVALUATION_COLUMNS = ["stage", "step", "dataset", "condition", "metric"]
 
 
 def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
@@ -760,69 +889,89 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     decisions, if stored. Two algorithms must agree in every seed that both have. frame:
     records with a column `label`.
     """
-    frame = frame[[*_UNIT, *_MOMENT, "value"]]
-    if (is_missing := frame["value"].isna()).any():
+    frame = frame[[*_SEED_COLUMNS, *_EVALUATION_COLUMNS, "value"]]
+    is_missing = frame["value"].isna()
+    if is_missing.any():
         frame = frame[~is_missing]
     digest = _digests(frame)
-    metric, units = frame["metric"], results.number_rows(frame, _UNIT)
+    metric, seed_numbers = frame["metric"], results.number_rows(frame, _SEED_COLUMNS)
     losses = [name for name in metric.unique() if name.startswith("loss")]
-    kinds = {"right": metric == "accuracy", "loss": metric.isin(losses)}
+    kinds = {"accuracy": metric == "accuracy", "loss": metric.isin(losses)}
+    # Sums of digests do not depend on the order of the rows.
     sums = pd.DataFrame(
         {
-            kind: pd.Series(np.where(rows, digest, 0)).groupby(units, sort=False).sum()
-            for kind, rows in kinds.items()
+            kind: pd.Series(np.where(is_kind, digest, 0))
+            .groupby(seed_numbers, sort=False)
+            .sum()
+            for kind, is_kind in kinds.items()
         }
     )
-    names = frame[_UNIT].take(results.first_rows(frame, _UNIT))
-    sums.index = pd.MultiIndex.from_frame(names)
+    seed_names = frame[_SEED_COLUMNS].take(results.first_rows(frame, _SEED_COLUMNS))
+    sums.index = pd.MultiIndex.from_frame(seed_names)
+    is_doubled = (sums["accuracy"] != 0) & sums.duplicated("accuracy", keep=False)
     counts = collections.Counter()
-    again = sums[(sums["right"] != 0) & sums.duplicated("right", keep=False)]
-    for _, alike in again.groupby("right", sort=False):
-        for one, other in itertools.combinations(alike["loss"].items(), 2):
-            names = _twin_names(one[0], other[0])
-            if names and one[1] == other[1] and (how := _alike(one[0], other[0])):
-                counts[(*names, how)] += 1
+    for _, group in sums[is_doubled].groupby("accuracy", sort=False):
+        for first, second in itertools.combinations(group["loss"].items(), 2):
+            (first_key, first_loss), (second_key, second_loss) = first, second
+            names = _twin_names(first_key, second_key)
+            if names and first_loss == second_loss:
+                reason = _reason_of_twins(first_key, second_key)
+                if reason:
+                    counts[(*names, reason)] += 1
     seeds = sums.reset_index().groupby("label", observed=True)["seed"].agg(set)
     for twins, count in counts.items():
-        one, other, _ = twins
-        if one not in seeds or count == len(seeds[one] & seeds[other]):
+        first, second, _ = twins
+        if first not in seeds or count == len(seeds[first] & seeds[second]):
             yield twins
 
 
 def _digests(frame: pd.DataFrame) -> np.ndarray:
     """Return a digest per row of the stage, step, data set, condition, metric and value."""
-    digests = pd.util.hash_array(results.number_rows(frame, _MOMENT))
+    digests = pd.util.hash_array(results.number_rows(frame, _EVALUATION_COLUMNS))
     digests += pd.util.hash_array(frame["value"].to_numpy())
     return pd.util.hash_array(digests)
 
 
-def _twin_names(one: tuple, other: tuple) -> list[str]:
-    if one[0] == other[0]:
-        return [f"{one[0]} seed {one[2]}", f"seed {other[2]}"]
-    both = sorted((one[0], other[0]), key=lambda name: name.lower() != "erm")
-    return both if one[2] == other[2] else []
+def _twin_names(first: tuple, second: tuple) -> list[str]:
+    """Return the names of two possible twins; empty if they are no candidates.
+
+    first, second: (label, workdir, seed). Candidates are two seeds of one algorithm, or the
+    same seed of two algorithms, of which ERM is named first.
+    """
+    first_label, _, first_seed = first
+    second_label, _, second_seed = second
+    if first_label == second_label:
+        return [f"{first_label} seed {first_seed}", f"seed {second_seed}"]
+    if first_seed != second_seed:
+        return []
+    return sorted((first_label, second_label), key=lambda name: name.lower() != "erm")
 
 
-def _alike(one: tuple, other: tuple) -> str:
-    """Return how the results of two runs are equal, or "" if their decisions differ."""
-    first, second = (_decided(folder).get(seed, {}) for _, folder, seed in (one, other))
-    common = first.keys() & second.keys()
-    if not common:
+def _reason_of_twins(first: tuple, second: tuple) -> str:
+    """Return the phrase on equal results of two seeds; "" if their stored decisions differ.
+
+    first, second: (label, workdir, seed).
+    """
+    (_, first_workdir, first_seed), (_, second_workdir, second_seed) = first, second
+    first_digests = _decision_digests(first_workdir).get(first_seed, {})
+    second_digests = _decision_digests(second_workdir).get(second_seed, {})
+    shared = first_digests.keys() & second_digests.keys()
+    if not shared:
         return "have the same accuracies and losses in every evaluation"
-    same = "gave the same decisions on every image of every set"
-    return same if all(first[name] == second[name] for name in common) else ""
+    if any(first_digests[name] != second_digests[name] for name in shared):
+        return ""
+    return "made the same decisions on every image of every data set"
 
 
 @functools.lru_cache(maxsize=1000)
-def _decided(workdir: str) -> dict[int, dict[str, bytes]]:
+def _decision_digests(workdir: str) -> dict[int, dict[str, bytes]]:
     """Return digests of stored decisions by seed and file; damaged files are skipped."""
     folder, digests = pathlib.Path(workdir) / "decisions", collections.defaultdict(dict)
     for path in folder.glob("*/*.parquet"):
-        with contextlib.suppress(
-            ValueError, OSError
-        ):  # The check of files reports them.
-            for seed, one in decisions.read(path).items():
-                digest = hashlib.sha256(one.prediction.tobytes()).digest()
+        # The check of files reports damaged files.
+        with contextlib.suppress(ValueError, OSError):
+            for seed, stored in decisions.read(path).items():
+                digest = hashlib.sha256(stored.prediction.tobytes()).digest()
                 digests[seed][f"{path.parent.name}/{path.name}"] = digest
     return digests
 
@@ -830,20 +979,33 @@ def _decided(workdir: str) -> dict[int, dict[str, bytes]]:
 _ACCURACIES = ("accuracy", "accuracy_shape", "accuracy_texture")
 CUES = "cue_accuracy"  # The share of decisions for the shape or the texture.
 # Metrics of cue conflicts, of which neither a large nor a small value is better.
-_OF_CUES = ("shape_bias", "fraction_neither", "accuracy_shape", "accuracy_texture")
-_OF_CUES += ("mrr_shape", "mrr_texture", "mrr_relative")
+_CUE_METRICS = (
+    "shape_bias",
+    "fraction_neither",
+    "accuracy_shape",
+    "accuracy_texture",
+    "mrr_shape",
+    "mrr_texture",
+    "mrr_relative",
+)
 
 
 def _classes(study: BenchmarkScores) -> dict[str, int]:
     """Return the number of classes by data set, for data sets on which all runs agree."""
-    known: dict[str, set] = {}
+    sizes_by_dataset: dict[str, set[int | None]] = {}
     for run in study.runs:
-        for name, facts in run.data.items():
-            rule = facts.get("decision") if isinstance(facts, dict) else None
-            among = re.search(r"over (?:the network's )?([\d,]+) classes", str(rule))
-            known.setdefault(name, set()).add(among and int(among[1].replace(",", "")))
-    alike = {name: [*sizes] for name, sizes in known.items() if len(sizes) == 1}
-    return {name: size for name, (size,) in alike.items() if size}
+        for name, recorded in run.data.items():
+            rule = recorded.get("decision") if isinstance(recorded, dict) else None
+            match = re.search(r"over (?:the network's )?([\d,]+) classes", str(rule))
+            size = int(match[1].replace(",", "")) if match else None
+            sizes_by_dataset.setdefault(name, set()).add(size)
+    return {
+        name: size
+        for name, sizes in sizes_by_dataset.items()
+        if len(sizes) == 1
+        for size in sizes
+        if size
+    }
 
 
 def _at_chance(study: BenchmarkScores) -> Iterator[dict]:

@@ -85,7 +85,7 @@ def report(study: analysis_lib.BenchmarkScores) -> document.Report:
         heading = tables.count(num_algorithms, "algorithm")
     metric = study.options.metric.replace("_", " ").capitalize()
     demonstration = prose.demonstration(study)
-    remarks = [*([demonstration] if demonstration else []), *study.understood]
+    remarks = [*([demonstration] if demonstration else []), *study.layout_notes]
     # The figure of ranks is below the table of scores; other figures are above tables.
     rank_figure = [("scores", _ranks(analysis))] if analysis.tests else []
     return document.Report(
@@ -230,7 +230,7 @@ def _test_tables(analysis: Analysis) -> document.Placed:
     if has_reference:
         yield "tests", benchmark_tables.control(analysis)
     yield "tests", benchmark_tables.ranks(analysis)
-    if analysis.alike:
+    if analysis.dataset_blocks:
         yield "alike", benchmark_tables.blocked(analysis)
         yield "alike", benchmark_tables.dataset_blocks(analysis)
     if analysis.runs is not None:
@@ -272,7 +272,7 @@ def _results(
     }
     tree = {
         "source": study.source,
-        "read_as": study.understood,
+        "read_as": study.layout_notes,
         "metric": study.options.metric,
         "larger_is_better": study.options.larger_is_better,
         "selection": study.options.selection,
@@ -306,7 +306,7 @@ def _results(
         tree["shape_bias"] = frames.get("shape_bias", [])
         tree["diverged"] = study.diverged
         tree["other_selections"] = {
-            name: study.cells_of(values) for name, values in study.others
+            name: study.cells_of(values) for name, values in study.values_by_rule
         }
         tree["runs"] = [
             {"workdir": run.workdir, "label": run.label} for run in study.runs
@@ -387,7 +387,7 @@ def _evaluations(
     study: analysis_lib.BenchmarkScores, metric: str, datasets: Sequence[str]
 ) -> pd.DataFrame:
     """Return one row per seed, data set and epoch: the metric, averaged over conditions."""
-    records, keys = study.chosen, ["label", "dataset", "run", "seed", "epoch"]
+    records, keys = study.evaluations, ["label", "dataset", "run", "seed", "epoch"]
     is_wanted = (records["metric"] == metric) & records["dataset"].isin(datasets)
     return inputs.averaged(records.loc[is_wanted, [*keys, "condition", "value"]], keys)
 
@@ -398,7 +398,7 @@ def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Pla
     deviations: the result of `variability`; None for a table of scores.
     """
     if analysis.tests:
-        for by in analysis.alike:
+        for by in analysis.dataset_blocks:
             yield "alike", _dataset_blocks(analysis, by)
         if analysis.runs is not None:
             yield "seeds", _iqm(analysis)
@@ -443,7 +443,7 @@ def _dataset_blocks(analysis: Analysis, by: str) -> document.Figure:
 
     by: "scores" or "deviations", the values that are correlated.
     """
-    blocks, names = analysis.alike[by][0], analysis.datasets
+    blocks, names = analysis.dataset_blocks[by][0], analysis.datasets
     frame = pd.DataFrame(blocks.correlations, names, names)
     frame = frame.iloc[blocks.order, blocks.order]
     labels = blocks.labels[blocks.order]
@@ -638,7 +638,10 @@ def _by_epoch(
     The first has the mean (value) and std over seeds, the second one row per seed with its
     value.
     """
-    chosen, wanted = study.chosen, [*dict.fromkeys([results.VALID, *study.datasets])]
+    chosen, wanted = (
+        study.evaluations,
+        [*dict.fromkeys([results.VALID, *study.datasets])],
+    )
     if metric != study.options.metric:
         wanted = list(chosen["dataset"][chosen["metric"] == metric].unique())
     values = _evaluations(study, metric, wanted).dropna(subset="value")

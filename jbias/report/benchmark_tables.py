@@ -447,7 +447,7 @@ def blocked(analysis: Analysis) -> tables.Table | None:
             "least": math.nan,
         }
     ]
-    for by, (blocks, test) in analysis.alike.items():
+    for by, (blocks, test) in analysis.dataset_blocks.items():
         test_of_means = test.means
         rows.append(
             {
@@ -477,7 +477,9 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
     """Return the table of the block number of each data set, from 1."""
     rows = {"dataset": analysis.datasets}
-    rows |= {by: 1 + blocks.labels for by, (blocks, _) in analysis.alike.items()}
+    rows |= {
+        by: 1 + blocks.labels for by, (blocks, _) in analysis.dataset_blocks.items()
+    }
     columns = tables.columns("dataset scores:d deviations:d", dataset="data set")
     return _table("dataset_blocks", "The block of each data set.", rows, columns)
 
@@ -540,7 +542,7 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
     bradley_terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
     probabilities = "the Bayesian Bradley-Terry model."
     if bradley_terry is None:
-        takes_long = len(analysis.algorithms) > analysis_lib.MANY
+        takes_long = len(analysis.algorithms) > analysis_lib.MANY_ALGORITHMS
         reason = (
             "which takes long for this number of algorithms"
             if takes_long
@@ -775,7 +777,7 @@ def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of means by each rule of selection."""
     means = {
         name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
-        for name, values in study.others
+        for name, values in study.values_by_rule
     }
     data, show = pd.DataFrame(means), study.unit.show
     columns: dict[str, tables.Column] = {name: (name, show) for name in data}
@@ -797,7 +799,7 @@ def selection_tests(analysis: Analysis) -> tables.Table | None:
     if len(analysis.study.datasets) <= analysis_lib.FEW_SETS:
         return None
     rows = []
-    for name, values in analysis.study.others:
+    for name, values in analysis.study.values_by_rule:
         rule_analysis = analysis_lib.analyse(
             dataclasses.replace(analysis.study, values=values)
         )

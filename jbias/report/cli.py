@@ -158,7 +158,7 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
         for text in report.warnings
         if text not in repeated
     ]
-    for line in study.understood:
+    for line in study.layout_notes:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)

@@ -1,7 +1,7 @@
-"""What a report is, sections of text, tables and figures, and how it is written.
+"""Reports: a page of sections with text, tables and figures, and the files of the report.
 
-A report is a module that computes frames and declares a Report of them. Here alone is it
-known how a page looks, which files lie beside it, and what JSON cannot say.
+The module of a report computes frames and returns a `Report`. Only this module knows the
+layout of the page, the names of the files and the conversion to JSON.
 """
 
 import base64
@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import io
+import itertools
 import json
 import math
 import multiprocessing
@@ -42,16 +43,16 @@ FOLDER = pathlib.Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A paragraph, or the items of a list."""
+    """A paragraph (a string), or a list with one item per string."""
 
     words: str | Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """A list of pages that lie below this one, by what they are called."""
+    """A list of links to pages in the folder of the report."""
 
-    pages: Mapping[str, str]
+    pages: Mapping[str, str]  # Path of each page, relative to the report, by title.
 
     def __post_init__(self):
         for page in self.pages.values():
@@ -60,7 +61,7 @@ class Links:
 
 @dataclasses.dataclass(frozen=True)
 class Folded:
-    """Text as it stands, such as a config, which opens under its title."""
+    """Preformatted text, such as a config, that is hidden until a click on its title."""
 
     title: str
     text: str
@@ -70,8 +71,8 @@ class Folded:
 class Figure:
     """A figure; its files have its name.
 
-    source: the figure, or a function that draws it. The latter is called where files are
-    made, which several processes may share.
+    source: the figure, or a function that draws the figure. The function is called when the
+    files are written, possibly in another process.
     """
 
     name: str
@@ -92,10 +93,10 @@ Block = Text | Links | Folded | tables.Table | Figure
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a page under a title; one without blocks is left out.
+    """A part of a page under a title; sections without blocks are left out.
 
-    A folded one shows its title and opens on a click, or where a link leads into it. On
-    paper it is left out while it is closed, unless `is_printed`.
+    A folded section shows its title and opens on a click, or on a click on a link to it. On
+    paper, a closed section is left out unless `is_printed`.
     """
 
     id: str
@@ -106,7 +107,7 @@ class Section:
 
     @property
     def contents(self) -> str:
-        """Return how many figures and tables the section has, such as "1 figure, 2 tables"."""
+        """Return the numbers of figures and tables, such as "1 figure, 2 tables"."""
         kinds = {"figure": Figure, "table": tables.Table}
         sizes = {
             noun: sum(isinstance(block, kind) for block in self.blocks)
@@ -119,29 +120,33 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Report:
-    """A page, and what lies beside it.
+    """A page and its other files.
 
-    `results` is what results.json says beside answer, warnings and the list of files: mappings,
-    sequences, numbers, frames (as records), text; what is not finite or not known is null.
-    `frames` are tables that the page does not show, by name; `files` others by path.
+    `results` is the content of results.json without answer, warnings and the list of files:
+    mappings, sequences, numbers, frames (as records) and text; values that are missing or not
+    finite become null. `frames` are tables that the page does not show, by name.
     """
 
-    title: str  # Of the browser's tab.
+    title: str  # Title of the browser's tab.
     heading: str
     subtitle: str
-    answer: tuple[str, str]  # In one sentence, and what it rests on.
-    highlights: Sequence[str] = ()  # Sentences that a command prints after the answer.
-    points: Sequence[str] = ()  # The page's list in place of what the answer rests on.
-    warnings: Sequence[str] = ()  # What may make the answer wrong, on top of the page.
-    facts: Mapping[str, object]
+    answer: tuple[str, str]  # (headline in one sentence, basis).
+    highlights: Sequence[
+        str
+    ] = ()  # Sentences that a command prints after the headline.
+    points: Sequence[str] = ()  # List on the page in place of the basis.
+    warnings: Sequence[str] = ()  # Warnings on top of the page.
+    facts: Mapping[str, object]  # Short facts at the top of the page, by label.
     sections: Sequence[Section]
     results: Mapping[str, Any]
-    source: str = ""  # What it is made from, in sentences for the foot of the page.
+    source: str = ""  # Sentences on the source of the data, for the foot of the page.
     frames: Mapping[str, pd.DataFrame] = dataclasses.field(default_factory=dict)
-    files: Mapping[str, str | bytes] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, str | bytes] = dataclasses.field(
+        default_factory=dict
+    )  # By path.
 
 
-Placed = Iterable[tuple[str, Block | None]]  # Blocks behind the sections they stand in.
+Placed = Iterable[tuple[str, Block | None]]  # (section id, block); None is skipped.
 
 
 def sections(
@@ -150,16 +155,16 @@ def sections(
     unfolded: Collection[str] | None = None,
     printed: Collection[str] = (),
 ) -> list[Section]:
-    """Return sections in the order of `titles`, with the blocks that are placed in them.
+    """Return the sections with their blocks, in the order of `titles`.
 
-    titles: by id. unfolded: ids of sections that are open; None if all are. printed: ids of
-    folded sections that are on paper even while they are closed.
+    titles: by section id. placed: blocks with the ids of their sections. unfolded: ids of
+    open sections; None for all. printed: ids of folded sections that are printed even if
+    closed.
     """
     blocks: dict[str, list[Block]] = {name: [] for name in titles}
-    for part in placed:
-        for name, block in part:
-            if block is not None:
-                blocks[name].append(block)
+    for name, block in itertools.chain.from_iterable(placed):
+        if block is not None:
+            blocks[name].append(block)
     return [
         Section(
             name,
@@ -175,66 +180,63 @@ def sections(
 def write(
     report: Report, out: pathlib.Path, *, figures: Collection[str] = ("svg",)
 ) -> str:
-    """Write the page and all beside it; return the line that says so.
+    """Write the page and all files of a report. Return the line to print.
 
-    figures: forms of the figures' files, of "svg", "pdf" and "png"; the page needs svg.
-    What cannot be drawn is known before anything is written.
+    figures: file formats of figures, of "svg", "pdf" and "png"; svg is always included. All
+    figures are drawn before any file is written.
     """
     return save(render(report, figures=figures), out)
 
 
 def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
-    """Write the files of a report, each whole or not at all; return the line that says so.
+    """Write the files of a report, each atomically. Return the line to print.
 
-    Those of an earlier report that this one lacks are removed. Raises ValueError, before
-    anything is written, where a file is there that no report wrote.
+    Files of an earlier report that this report lacks are removed. Raises ValueError, before
+    anything is written, if a file would be overwritten that no report wrote.
     """
     outputs.check_report_files(out, files)
-    old = outputs.removable(out, files)
-    claim = files["results.json"]
-    if lost := outputs.report_files(out) - files.keys():
-        claim = _claim(claim, lost)
-    for name, data in [("results.json", claim), *files.items()]:
+    obsolete = outputs.removable(out, files)
+    first_results = files["results.json"]
+    earlier_files = outputs.report_files(out) - files.keys()
+    if earlier_files:
+        first_results = _with_files(first_results, earlier_files)
+    for name, data in [("results.json", first_results), *files.items()]:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         files_lib.write(out / name, data, lasting=False)
-    for path in old:
+    for path in obsolete:
         path.unlink(missing_ok=True)
     return f"written: {out / 'index.html'}"
 
 
-def _claim(text: str | bytes, earlier: frozenset[str]) -> str:
-    """Return results.json as it is while other files are written: with those of before.
+def _with_files(results: str | bytes, earlier_files: frozenset[str]) -> str:
+    """Return results.json with the files of an earlier report added to its list of files.
 
-    A report that a kill cuts short is thus known as one, and can be written again.
+    It is written before the other files: if the process is killed meanwhile, all files are
+    listed as files of a report, so that the report can be written again.
     """
-    tree = json.loads(text)
-    return to_json({**tree, "files": sorted({*tree["files"], *earlier})})
+    tree = json.loads(results)
+    return to_json({**tree, "files": sorted({*tree["files"], *earlier_files})})
 
 
 def render(
     report: Report, *, figures: Collection[str] = ("svg",)
 ) -> dict[str, str | bytes]:
-    """Return the files of a report by their paths.
+    """Return the files of a report by path.
 
-    figures: forms of the figures' files, of "svg", "pdf" and "png"; the page needs svg.
+    figures: file formats of figures, of "svg", "pdf" and "png"; svg is always included.
     """
-    if unknown := {*figures} - {*cli.FIGURES}:
+    unknown = {*figures} - {*cli.FIGURES}
+    if unknown:
         raise ValueError(
             f"figures: must be one or more of {', '.join(cli.FIGURES)}, got {sorted(unknown)}; "
-            "leave these out"
+            "remove the unknown formats"
         )
-    forms = [form for form in cli.FIGURES if form in {"svg", *figures}]
-    names: set[str] = set()
-    kept = []
-    for one in report.sections:
-        filled = (x for x in one.blocks if not (isinstance(x, Text) and not x.words))
-        if blocks := [_named(block, names) for block in filled]:
-            kept.append(dataclasses.replace(one, blocks=blocks))
-    report = dataclasses.replace(report, sections=kept)
-    blocks = [block for section in kept for block in section.blocks]
-    drawn = [block for block in blocks if isinstance(block, Figure)]
+    formats = [name for name in cli.FIGURES if name in {"svg", *figures}]
+    report = dataclasses.replace(report, sections=_filled_sections(report.sections))
+    blocks = [block for section in report.sections for block in section.blocks]
+    drawn_figures = [block for block in blocks if isinstance(block, Figure)]
     files: dict[str, str | bytes] = {}
-    with contextlib.closing(_Drawing(drawn, forms)) as drawing:
+    with contextlib.closing(_Drawing(drawn_figures, formats)) as drawing:
         for block in blocks:
             if isinstance(block, tables.Table):
                 files |= {f"tables/{name}": text for name, text in tables.files(block)}
@@ -243,7 +245,9 @@ def render(
             files[f"tables/{name}.csv"] = tables.to_csv(frame)
             files[f"tables/{name}.parquet"] = tables.to_parquet(frame)
         files |= drawing.finish()
-    svgs = {figure.name: files[f"figures/{figure.name}.svg"] for figure in drawn}
+    svgs = {
+        figure.name: files[f"figures/{figure.name}.svg"] for figure in drawn_figures
+    }
     for name in report.files:
         _check_inside(name)
     assert not files.keys() & report.files.keys(), files.keys() & report.files.keys()
@@ -257,37 +261,58 @@ def render(
     }
     tree["files"] = sorted([*files, "index.html", "results.json"])
     files["results.json"] = to_json(tree)
-    page = _template().render(report=report, svgs=svgs, figures=_forms_in_words(forms))
-    files["index.html"] = _shown(page)
+    page = _template().render(
+        report=report, svgs=svgs, figures=_formats_in_words(formats)
+    )
+    files["index.html"] = _without_controls(page)
     return files
 
 
-def _shown(page: str) -> str:
-    """Return a page whose names show control letters and marks of direction as codes."""
+def _filled_sections(sections: Sequence[Section]) -> list[Section]:
+    """Return sections without empty texts, with unique names of tables and figures.
+
+    Sections without a block are left out.
+    """
+    names: set[str] = set()
+    filled = []
+    for section in sections:
+        blocks = [
+            _named(block, names)
+            for block in section.blocks
+            if not (isinstance(block, Text) and not block.words)
+        ]
+        if blocks:
+            filled.append(dataclasses.replace(section, blocks=blocks))
+    return filled
+
+
+def _without_controls(page: str) -> str:
+    """Return a page with control characters and marks of text direction shown as codes."""
     lines = (line.split("\t") for line in page.split("\n"))
     return "\n".join("\t".join(map(messages.printable, parts)) for parts in lines)
 
 
-def _forms_in_words(forms: Sequence[str]) -> str:
-    """Return in which forms the figures lie beside the page, and how to get the others."""
-    capitals = {form: form.upper() for form in cli.FIGURES}
-    text = f"as {tables.join([capitals.pop(form) for form in forms])}"
-    if capitals:
-        flag = f"--figures={','.join(capitals)}"
-        text += f" (the flag {flag} adds {tables.join([*capitals.values()])})"
+def _formats_in_words(formats: Sequence[str]) -> str:
+    """Return words on the written file formats of figures and the flag for the others."""
+    others = [name for name in cli.FIGURES if name not in formats]
+    text = f"as {tables.join([name.upper() for name in formats])}"
+    if others:
+        flag = f"--figures={','.join(others)}"
+        names = tables.join([name.upper() for name in others])
+        text += f" (the flag {flag} adds {names})"
     return text
 
 
 class _Drawing:
-    """Figures that are being drawn by forks of this process, and by itself in `finish`.
+    """Figures that are drawn by forks of this process, and in `finish` by this process.
 
-    Each process takes the next figure, from the last to the first: those of all epochs are
-    the largest and come last. Nothing is forked where JAX is loaded: a fork has no threads
-    but the one that calls it, which is no harm to drawing, but to JAX.
+    Each process takes the next figure, from the last to the first, because figures over all
+    epochs are the largest and come last. If JAX is loaded, no process is forked: a fork has
+    only the calling thread, which drawing can bear but JAX cannot.
     """
 
-    def __init__(self, figures: Sequence[Figure], forms: Collection[str]) -> None:
-        self._figures, self._forms = figures, forms
+    def __init__(self, figures: Sequence[Figure], formats: Collection[str]) -> None:
+        self._figures, self._formats = figures, formats
         receiver, sender = os.pipe()
         self._numbers = io.FileIO(receiver)
         with open(sender, "wb") as tokens:
@@ -297,29 +322,30 @@ class _Drawing:
         self._pipes = [self._fork() for _ in range(1, min(count, len(figures)))]
 
     def _fork(self) -> multiprocessing.connection.Connection:
-        """Start a process that draws; return the pipe that brings its files."""
+        """Start a process that draws figures. Return the pipe that receives their files."""
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Of those threads.
+            warnings.simplefilter("ignore", DeprecationWarning)  # On threads in forks.
             context.Process(target=self._send, args=(sender,), daemon=True).start()
         sender.close()
         return receiver
 
     def _send(self, pipe: multiprocessing.connection.Connection) -> None:
+        """Draw figures in a fork and send their files; errors occur again in `finish`."""
         with contextlib.suppress(Exception):
             pipe.send(self._draw_next())
 
     def _draw_next(self) -> dict[int, dict[str, str | bytes]]:
-        """Draw figures until none is left; return the files of each by its number."""
+        """Draw figures until none is left. Return the files by path, by figure number."""
         files = {}
         while token := self._numbers.read(_TOKEN_BYTES):
             number = len(self._figures) - 1 - int.from_bytes(token)
-            files[number] = _draw(self._figures[number], self._forms)
+            files[number] = _draw(self._figures[number], self._formats)
         return files
 
     def close(self) -> None:
-        """Let go of the list of figures; forks end by themselves."""
+        """Close the pipe of figure numbers; forks end by themselves."""
         self._numbers.close()
 
     def finish(self) -> dict[str, str | bytes]:
@@ -329,8 +355,8 @@ class _Drawing:
             with contextlib.suppress(EOFError):
                 files |= pipe.recv()
         for number, figure in enumerate(self._figures):
-            if number not in files:  # A fork failed, and so says why here.
-                files[number] = _draw(figure, self._forms)
+            if number not in files:  # A fork failed: draw again to raise its error.
+                files[number] = _draw(figure, self._formats)
         return {
             path: content
             for number in range(len(self._figures))
@@ -338,42 +364,50 @@ class _Drawing:
         }
 
 
-_TOKEN_BYTES = 4
+_TOKEN_BYTES = 4  # Bytes of a figure number in the pipe.
 
 
 def _to_token(number: int) -> bytes:
+    """Return a figure number as bytes."""
     return number.to_bytes(_TOKEN_BYTES)
 
 
-def _draw(figure: Figure, forms: Collection[str]) -> dict[str, str | bytes]:
-    """Return the files of a figure by their paths."""
+def _draw(figure: Figure, formats: Collection[str]) -> dict[str, str | bytes]:
+    """Return the files of a figure by path, one per format."""
     writers = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
     return {
-        f"figures/{figure.name}.{form}": writers[form](figure.drawn) for form in forms
+        f"figures/{figure.name}.{name}": writers[name](figure.drawn) for name in formats
     }
 
 
 def _check_inside(path: str) -> None:
-    """Refuses what is no file below the page."""
+    """Raise ValueError unless a path is relative and inside the folder of the report."""
     if not re.fullmatch(r"[\w][\w.+-]*(/[\w][\w.+-]*)*", path):
-        raise ValueError(f"a file of a report: must lie in its folder, got {path!r}")
+        raise ValueError(
+            f"a file of a report must be inside the report's folder, got {path!r}; use a "
+            "relative path without '..'"
+        )
 
 
 def _named(block: Block, names: set[str]) -> Block:
-    """Gives a table or a figure a name that a file can have, and no other block has."""
+    """Return a table or figure with a unique name that a file can have; other blocks as is.
+
+    names: the kinds and names of earlier blocks, to which this block's name is added.
+    """
     if not isinstance(block, tables.Table | Figure):
         return block
-    name = plain = re.sub(r"[^\w+-]+", "-", block.name).strip("-") or "unnamed"
-    count = 1
-    while (kind := f"{type(block).__name__}/{name}") in names:
+    kind = type(block).__name__
+    base = re.sub(r"[^\w+-]+", "-", block.name).strip("-") or "unnamed"
+    name, count = base, 1
+    while f"{kind}/{name}" in names:
         count += 1
-        name = f"{plain}-{count}"
-    names.add(kind)
+        name = f"{base}-{count}"
+    names.add(f"{kind}/{name}")
     return block if name == block.name else dataclasses.replace(block, name=name)
 
 
 def to_json(tree: Any) -> str:
-    """Gives strict JSON: null for what is not finite or not known."""
+    """Return a tree as strict JSON; values that are missing or not finite become null."""
     text = json.dumps(_plain(tree), indent=1, allow_nan=False, ensure_ascii=False)
     return text + "\n"
 
@@ -382,7 +416,7 @@ _SEQUENCES = list | tuple | set | frozenset | pd.Series | pd.Index | ValuesView
 
 
 def _plain(tree: Any) -> Any:
-    """The same of what JSON knows."""
+    """Return a tree of types that JSON has; raise TypeError for other types."""
     if isinstance(tree, pd.DataFrame):
         tree = tree.to_dict("records")
     if isinstance(tree, Mapping):
@@ -391,22 +425,26 @@ def _plain(tree: Any) -> Any:
         return [_plain(value) for value in tree]
     if isinstance(tree, np.ndarray | np.generic):
         return _plain(tree.tolist())
-    infinite = isinstance(tree, float) and not math.isfinite(tree)
-    if tree is None or tree is pd.NA or tree is pd.NaT or infinite:
+    is_infinite = isinstance(tree, float) and not math.isfinite(tree)
+    if tree is None or tree is pd.NA or tree is pd.NaT or is_infinite:
         return None
     if isinstance(tree, float | str | int):
         return tree
     if isinstance(tree, os.PathLike):
         return os.fspath(tree)
-    raise TypeError(f"results.json: has no form for a {type(tree).__name__}")
+    raise TypeError(f"results.json: cannot store a {type(tree).__name__}")
 
 
 @functools.cache
 def _template() -> jinja2.Template:
-    how = dict(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    loader = jinja2.FileSystemLoader(FOLDER)
-    how |= dict(loader=loader, undefined=jinja2.StrictUndefined)
-    environment = jinja2.Environment(**how)
+    """Return the template of the page, with the page's script and its security policy."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     for kind in (Text, Links, Folded, Figure, tables.Table):
         is_kind = lambda block, kind=kind: isinstance(block, kind)
         environment.tests[kind.__name__.lower()] = is_kind
@@ -417,10 +455,10 @@ def _template() -> jinja2.Template:
 
 
 def content_security_policy(script: str) -> str:
-    """Return what a page may do: show itself, and run its one script, by its hash.
+    """Return the Content-Security-Policy of a page that may only run the given script.
 
-    Nothing is loaded from anywhere. Styles stay open, as figures and tables have them in
-    attributes, which no hash covers; pictures are part of the page.
+    The page may not load anything. Inline styles are allowed, because figures and tables have
+    style attributes, which a hash cannot cover; images are data URLs.
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = (

@@ -1,4 +1,4 @@
-"""Does it hold at every rate? Methods over a grid of one setting, compared at each value."""
+"""Methods over a grid of values of one setting, such as the learning rate, and their order."""
 
 import itertools
 import math
@@ -12,126 +12,190 @@ from jbias.runs import results
 
 
 def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
-    """Gives the setting in which runs of a method differ alone, and the labels of such runs.
+    """Return (setting, runs): the only setting in which runs of each method differ.
 
-    Columns: label, algorithm, value. Empty, and the setting "", where there are none; of
-    several settings that of the most runs.
+    The frame of runs has the columns label, algorithm and value, sorted by value. Of several
+    settings, the setting of most runs is returned. Without any, the setting is "" and the
+    frame is empty.
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}
     for run in study.runs:
         methods.setdefault(run.called, {})[run.label] = run
-    found: dict[str, list[tuple[str, str, str]]] = {}
+    rows_by_setting: dict[str, list[tuple[str, str, str]]] = {}
     for name, runs in methods.items():
-        settings = {label: run.identity for label, run in runs.items()}
-        if None in settings.values():
+        settings_by_label = {label: run.identity for label, run in runs.items()}
+        if None in settings_by_label.values():
             continue
-        keys = workdirs.differing([*settings.values()])
-        if len(keys) == 1 and all(keys[0] in one for one in settings.values()):
-            rows = ((label, name, one[keys[0]]) for label, one in settings.items())
-            found.setdefault(keys[0], []).extend(rows)
-    key = max(found, key=lambda key: len(found[key]), default="")
-    names = ["label", "algorithm", "value"]
-    rows = pd.DataFrame(found.get(key, []), columns=names)
-    numbers = pd.to_numeric(rows["value"], errors="coerce")
-    return key, rows.iloc[numbers.argsort(kind="stable")].reset_index(drop=True)
+        keys = workdirs.differing([*settings_by_label.values()])
+        if len(keys) != 1:
+            continue
+        (key,) = keys
+        if all(key in settings for settings in settings_by_label.values()):
+            rows_by_setting.setdefault(key, []).extend(
+                (label, name, settings[key])
+                for label, settings in settings_by_label.items()
+            )
+    setting = max(
+        rows_by_setting, key=lambda key: len(rows_by_setting[key]), default=""
+    )
+    grid = pd.DataFrame(
+        rows_by_setting.get(setting, []), columns=["label", "algorithm", "value"]
+    )
+    numbers = pd.to_numeric(grid["value"], errors="coerce")
+    return setting, grid.iloc[numbers.argsort(kind="stable")].reset_index(drop=True)
 
 
 def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFrame:
-    """Gives a row a metric and run of the grid: its score, validation, and what that chooses.
+    """Return one row per metric and run of the grid: score, validation and selection.
 
     Columns: those of the grid, metric, score (mean over data sets), merit (the score, or
-    minus it where the smallest is best), valid, tied (to within an image with the best
-    validation of the method) and chosen (the first of these). Runs without either are left
-    out.
+    minus the score if the smallest is best), valid (validation accuracy), tied (within one
+    image of the best validation accuracy of the method) and chosen (the first tied run). Runs
+    without a score or a validation accuracy are left out.
     """
     selected = study.selected
     valid = selected[selected["dataset"] == results.VALID]
     valid = valid[(valid["metric"] == "accuracy") & (valid["condition"] == "")]
-    told = grid.assign(valid=grid["label"].map(valid.groupby("label")["value"].mean()))
-    parts = []
+    valid_means = valid.groupby("label")["value"].mean()
+    grid = grid.assign(valid=grid["label"].map(valid_means))
+    frames = []
     for name, rows, unit in few_seeds.metrics(study):
         cells = rows.groupby(["algorithm", "dataset"], observed=True)["value"].mean()
         means = cells.groupby("algorithm", observed=True).mean()
-        part = told.assign(metric=name, score=unit.scale * told["label"].map(means))
-        part = part.dropna(subset=["score", "valid"])
-        turned = name == study.options.metric and not study.options.larger_is_better
-        part["merit"] = part["score"] * (-1 if turned else 1)
-        behind = part.groupby("algorithm")["valid"].transform("max") - part["valid"]
-        part["tied"] = (behind == 0) | (behind * valid["n"].max() < 1)
-        first = part.groupby("algorithm")["tied"].cumsum() == 1
-        parts.append(part.assign(chosen=part["tied"] & first))
-    return pd.concat(parts, ignore_index=True)
+        run_scores = grid.assign(
+            metric=name, score=unit.scale * grid["label"].map(means)
+        )
+        run_scores = run_scores.dropna(subset=["score", "valid"])
+        is_smallest_best = (
+            name == study.options.metric and not study.options.larger_is_better
+        )
+        run_scores["merit"] = run_scores["score"] * (-1 if is_smallest_best else 1)
+        best_valid = run_scores.groupby("algorithm")["valid"].transform("max")
+        gap = best_valid - run_scores["valid"]
+        run_scores["tied"] = (gap == 0) | (gap * valid["n"].max() < 1)
+        is_first = run_scores.groupby("algorithm")["tied"].cumsum() == 1
+        frames.append(run_scores.assign(chosen=run_scores["tied"] & is_first))
+    return pd.concat(frames, ignore_index=True)
 
 
-def pairs(found: pd.DataFrame) -> pd.DataFrame:
-    """Gives a row a metric and pair of methods: whether their order holds over the grid.
+def pairs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per metric and pair of methods, with shares in which their order holds.
 
-    Columns: metric, better and worse where validation chooses, their difference there, and
-    the share of all combinations, and of equal values, in which it has that sign; NaN where
-    there is none, or both are equal at their choices.
+    runs: the result of `frame`. Columns: metric; better and worse, by the runs that validation
+    chooses; difference of these runs; combinations and same_value, the shares of all pairs of
+    values, and of pairs with equal values, in which the difference has the same sign. Shares
+    are NaN without such pairs and if the chosen runs have equal scores.
     """
     rows = []
-    for metric, of in found.groupby("metric", sort=False):
-        slack = 1e-9 * of["merit"].abs().max()
-        chosen = of[of["chosen"]].set_index("algorithm")["merit"]
-        for pair in itertools.combinations(chosen.index, 2):
-            better, worse = sorted(pair, key=chosen.get, reverse=True)
-            first, second = (of[of["algorithm"] == name] for name in (better, worse))
-            both = first.merge(second, how="cross")
-            above = both["merit_x"] - both["merit_y"] > slack
-            same = above[both["value_x"] == both["value_y"]]
-            gap = chosen[better] - chosen[worse]
-            shares = (above.mean(), same.mean()) if gap > slack else (math.nan,) * 2
-            rows.append((metric, better, worse, gap, *shares))
-    names = "metric better worse difference combinations same_value"
-    return pd.DataFrame(rows, columns=names.split())
+    for metric, metric_runs in runs.groupby("metric", sort=False):
+        slack = 1e-9 * metric_runs["merit"].abs().max()
+        is_chosen = metric_runs["chosen"]
+        merits = metric_runs[is_chosen].set_index("algorithm")["merit"]
+        for pair in itertools.combinations(merits.index, 2):
+            better, worse = sorted(pair, key=merits.get, reverse=True)
+            first = metric_runs[metric_runs["algorithm"] == better]
+            second = metric_runs[metric_runs["algorithm"] == worse]
+            combined = first.merge(second, how="cross")
+            is_ahead = combined["merit_x"] - combined["merit_y"] > slack
+            has_same_value = combined["value_x"] == combined["value_y"]
+            difference = merits[better] - merits[worse]
+            has_order = difference > slack
+            rows.append(
+                {
+                    "metric": metric,
+                    "better": better,
+                    "worse": worse,
+                    "difference": difference,
+                    "combinations": is_ahead.mean() if has_order else math.nan,
+                    "same_value": is_ahead[has_same_value].mean()
+                    if has_order
+                    else math.nan,
+                }
+            )
+    columns = [
+        "metric",
+        "better",
+        "worse",
+        "difference",
+        "combinations",
+        "same_value",
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
-    """Gives what holds in words, the methods over the grid, and their pairs."""
+    """Yield a sentence per metric, the table of methods and the table of pairs of methods.
+
+    Nothing if no method was run at several values of a single setting.
+    """
     key, grid = grid_of(study) if study.is_runs else ("", pd.DataFrame())
     if grid.empty:
         return
-    found = frame(study, grid)
-    compared = pairs(found)
+    runs = frame(study, grid)
+    compared = pairs(runs)
     setting = key.rpartition(".")[2]
-    for metric, of in compared.groupby("metric", sort=False) if len(compared) else ():
-        every, same = (of[key].dropna() == 1 for key in ("combinations", "same_value"))
+    for metric, rows in compared.groupby("metric", sort=False) if len(compared) else ():
+        in_all = rows["combinations"].dropna() == 1
+        in_all_equal = rows["same_value"].dropna() == 1
         yield document.Text(
-            f"By mean {metric.replace('_', ' ')}, the same method is ahead at every "
-            f"combination of {setting} in {every.sum()} of {len(every)} pairs, and in "
-            f"{same.sum()} wherever both have the same. That is as seen, not tested."
+            f"By mean {metric.replace('_', ' ')}, the same method is ahead at all combinations "
+            f"of {setting} in {in_all.sum()} of {len(in_all)} pairs, and at all equal values in "
+            f"{in_all_equal.sum()}. This describes these runs; it is not a test."
         )
+    yield _method_table(study, runs, setting)
+    yield _pair_table(study, compared, setting)
+
+
+def _method_table(
+    study: analysis_lib.BenchmarkScores, runs: pd.DataFrame, setting: str
+) -> tables.Table | None:
+    """Return the table of each method over the grid. runs: the result of `frame`."""
     show = tables.digits(study.unit.digits)
     rows = []
-    for (metric, name), of in found.groupby(["metric", "algorithm"], sort=False):
-        scores = of.sort_values("merit")["score"]
-        row = dict(metric=metric, algorithm=name, values=", ".join(of["value"]))
-        row["chosen"] = " = ".join(of.loc[of["tied"], "value"])
-        row["at_choice"] = of.loc[of["chosen"], "score"].item()
-        row |= dict(best=scores.iloc[-1], worst=scores.iloc[0], median=scores.median())
-        rows.append(row)
+    for (metric, name), method_runs in runs.groupby(
+        ["metric", "algorithm"], sort=False
+    ):
+        scores = method_runs.sort_values("merit")["score"]
+        rows.append(
+            {
+                "metric": metric,
+                "algorithm": name,
+                "values": ", ".join(method_runs["value"]),
+                "chosen": " = ".join(method_runs.loc[method_runs["tied"], "value"]),
+                "at_choice": method_runs.loc[method_runs["chosen"], "score"].item(),
+                "best": scores.iloc[-1],
+                "worst": scores.iloc[0],
+                "median": scores.median(),
+            }
+        )
     columns = tables.columns("metric algorithm values chosen", values=setting)
     for name in ("at_choice", "best", "median", "worst"):
         columns[name] = name.replace("_", " "), show
-    yield tables.from_rows(
+    return tables.from_rows(
         "grid",
-        f"Means over data sets of each method at every {setting} that it was run with. Chosen: "
-        "the best mean validation accuracy; = joins those that lie within one image of it, the "
-        "first of which is taken. Methods that were run at one value, or that differ in more "
-        "than this setting, are left out.",
+        f"Means over data sets of each method at all its values of {setting}. Chosen: the best "
+        "mean validation accuracy; = joins values within one image of the best, of which the "
+        "first is chosen. Methods with a single value, or with runs that differ in more than "
+        "this setting, are left out.",
         rows,
         columns,
-        data=found.drop(columns=["label", "merit"]),
+        data=runs.drop(columns=["label", "merit"]),
     )
+
+
+def _pair_table(
+    study: analysis_lib.BenchmarkScores, compared: pd.DataFrame, setting: str
+) -> tables.Table | None:
+    """Return the table of pairs of methods. compared: the result of `pairs`."""
+    show = tables.digits(study.unit.digits)
     columns = tables.columns("metric better worse")
     columns["difference"] = "difference", show
     for name in ("combinations", "same_value"):
         columns[name] = name.replace("_", " "), lambda share: f"{100 * share:.0f} %"
-    yield tables.from_rows(
+    return tables.from_rows(
         "grid_pairs",
-        f"Pairs at the chosen {setting}, and in how many of all combinations, and where both "
-        "have the same value, the first lies above. Bold: in all combinations.",
+        f"Pairs at the chosen {setting}, with the share of all combinations of values, and of "
+        "equal values, at which the first is ahead. Bold: at all combinations.",
         compared,
         columns,
         bold=lambda row: ["combinations"] if row["combinations"] == 1 else [],

@@ -1,8 +1,9 @@
-"""From the records of runs, or from a table of scores that others made, to a study."""
+"""Readers that turn the records of runs, or a file of scores, into `BenchmarkScores`."""
 
 import dataclasses
 import functools
 import math
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,18 +16,26 @@ from jbias.runs import checksums, results, selection
 from jbias.scores import units
 from jbias.stats import score_layout, score_table
 
-_LARGEST = 1e75  # Of scores; tests sum products of four of them.
-# Of records that a study keeps: the rest, half of the memory, serves selection alone.
-_OF_EPOCHS = ["label", "dataset", "run", "seed", "epoch"]
-_OF_EPOCHS += ["condition", "metric", "value"]
+_LARGEST = 1e75  # Largest allowed score: tests sum products of four scores.
+# Columns of records that a study needs after selection; the others take half of the memory.
+_EPOCH_COLUMNS = [
+    "label",
+    "dataset",
+    "run",
+    "seed",
+    "epoch",
+    "condition",
+    "metric",
+    "value",
+]
 _SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """Rules of selection with what each of them needs.
+    """The rules that select evaluations, with their options.
 
-    Of the options `last` and `epoch` are known; the latter is NaN where seeds share none.
+    `options` must have `last` and `epoch`; `epoch` is NaN if seeds have no common epoch.
     """
 
     options: options_lib.Options
@@ -34,66 +43,74 @@ class Rules:
     labels: Mapping[str, str]  # By workdir.
 
     def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
-        """Gives one row a number of each seed."""
-        asked = self.options
+        """Return the records that a rule selects, one row per seed and number, with labels.
+
+        frame: records of evaluations. rule: an item of `SELECTIONS` of the options. Raises
+        ValueError for at_epoch without a common epoch.
+        """
+        options = self.options
         if rule == "best_validation":
             rows = selection.best_validation(frame)
         elif rule == "last_n":
-            rows = selection.last_n(self._often(frame), asked.last)
-        elif rule == "at_epoch" and math.isnan(asked.epoch):
+            rows = selection.last_n(self._often_evaluated(frame), options.last)
+        elif rule == "at_epoch" and math.isnan(options.epoch):
             raise ValueError(
-                "at_epoch: every seed needs an evaluation at one epoch, got no epoch that "
-                "all seeds have"
+                "at_epoch: no epoch was evaluated in all seeds; choose another --selection"
             )
         elif rule == "at_epoch":
-            rows = selection.at_epoch(frame, asked.epoch)
+            rows = selection.at_epoch(frame, options.epoch)
         elif rule == "best_on":
-            rows = selection.best_on(frame, asked.best_on)
+            rows = selection.best_on(frame, options.best_on)
         elif rule == "worst_class":
             rows = selection.worst_class(frame)
         else:
-            better = dict(larger_is_better=asked.larger_is_better)
-            rows = selection.oracle(frame, metric=asked.metric, **better)
+            rows = selection.oracle(
+                frame,
+                metric=options.metric,
+                larger_is_better=options.larger_is_better,
+            )
         return rows.assign(label=rows["workdir"].map(self.labels))
 
     def name(self, rule: str) -> str:
-        """What a table calls it."""
-        asked = self.options
+        """Return the name of a rule in tables."""
+        options = self.options
         return {
             "best_validation": "best validation",
-            "last_n": f"last {asked.last}",
-            "at_epoch": f"epoch {asked.epoch:g}",
-            "best_on": f"best on {asked.best_on}",
+            "last_n": f"last {options.last}",
+            "at_epoch": f"epoch {options.epoch:g}",
+            "best_on": f"best on {options.best_on}",
             "worst_class": "worst class",
         }.get(rule, rule)
 
     def words(self, rule: str) -> str:
-        """What a caption says."""
-        asked = self.options
-        last = f"evaluation{'s' if asked.last > 1 else ''}"
+        """Return the description of a rule in captions."""
+        options = self.options
+        evaluations = f"evaluation{'s' if options.last > 1 else ''}"
         return {
             "best_validation": "the evaluation with the best validation accuracy of each "
             "seed (the first, if several)",
-            "last_n": f"the mean of the last {asked.last} {last} of each seed",
-            "at_epoch": f"the evaluation after epoch {asked.epoch:g} of each seed",
+            "last_n": f"the mean of the last {options.last} {evaluations} of each seed",
+            "at_epoch": f"the evaluation after epoch {options.epoch:g} of each seed",
             "best_on": "the evaluation with the best accuracy of each seed on "
-            f"{asked.best_on}, which is no test set then",
+            f"{options.best_on}, which is then no test set",
             "worst_class": "the evaluation with the best validation accuracy of the worst "
             "class, or group, of each seed (the first, if several)",
             "oracle": "the best evaluation of each seed on each data set, chosen by looking "
-            "at that data set: an oracle, not a result that could be had",
+            "at that data set: an oracle, not an achievable result",
         }[rule]
 
-    def _often(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Leaves out what is not asked for and was evaluated less than `last` times."""
-        cells, asked = results.number_rows(frame, selection.CELL), self.options
-        mine = (frame["metric"] == asked.metric) & frame["dataset"].isin(self.datasets)
-        often = mine | (np.bincount(cells)[cells] >= asked.last)
-        return frame if often.all() else frame[often]
+    def _often_evaluated(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return records of the chosen metric and data sets, and others with >= `last` values."""
+        cells = results.number_rows(frame, selection.CELL)
+        is_chosen = frame["metric"] == self.options.metric
+        is_chosen &= frame["dataset"].isin(self.datasets)
+        has_enough = np.bincount(cells)[cells] >= self.options.last
+        is_kept = is_chosen | has_enough
+        return frame if is_kept.all() else frame[is_kept]
 
 
 def common_epoch(rows: pd.DataFrame) -> float:
-    """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
+    """Return the last epoch at which all seeds were evaluated; NaN if there is none."""
     digits = round(-math.log10(selection.EPOCH_ATOL))
     rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
     rows = rows.take(results.first_rows(rows, list(rows)))
@@ -103,7 +120,7 @@ def common_epoch(rows: pd.DataFrame) -> float:
 
 
 def default_last(rows: pd.DataFrame) -> int:
-    """Gives 30 % of the evaluations of what was evaluated least, at least one."""
+    """Return 30 % of the smallest number of evaluations of a cell, at least 1."""
     sizes = np.bincount(results.number_rows(rows, selection.CELL))
     return max(1, round(_SHARE_OF_LAST * sizes.min(initial=len(rows))))
 
@@ -114,22 +131,26 @@ def from_runs(
     *,
     records: workdirs.Records | None = None,
 ) -> analysis.BenchmarkScores:
-    """Return the study of runs: selected models and their scores by one metric.
+    """Return the scores of runs: the selected evaluations by one metric.
 
-    records: of the workdirs that match `patterns`; None reads them. Loses its frame.
+    records: of the workdirs that match `patterns`; None reads the workdirs. The frame of
+    `records` is removed, to free its memory. Raises ValueError for unknown names and for runs
+    from which the rule selects nothing.
     """
     records = records or workdirs.read(patterns)
     frame, runs = records.pop_frame(), records.runs
     labels = {run.workdir: run.label for run in runs}
     paths = frame["workdir"].cat
-    by_path = pd.Categorical([labels[path] for path in paths.categories])
-    frame = frame.assign(label=by_path.take(paths.codes))
+    label_by_path = pd.Categorical([labels[path] for path in paths.categories])
+    frame = frame.assign(label=label_by_path.take(paths.codes))
     known = list(dict.fromkeys(run.label for run in runs))
     aliases = {run.alias: run.label for run in runs}
-    named = lambda name: name if name in known else aliases.get(name, name)
-    asked = tuple(map(named, options.algorithms))
-    both = dict(algorithms=asked, reference=named(options.reference))
-    options = dataclasses.replace(options, **both)
+    label_of = lambda name: name if name in known else aliases.get(name, name)
+    options = dataclasses.replace(
+        options,
+        algorithms=tuple(map(label_of, options.algorithms)),
+        reference=label_of(options.reference),
+    )
     _check_names("--algorithms", options.algorithms, known)
     algorithms = list(options.algorithms) or known
     if len(algorithms) < len(known):
@@ -138,23 +159,24 @@ def from_runs(
     notes = list(_notes(records.empty, runs, frame))
     diverged = selection.diverged(frame)
     measured = list(frame["dataset"].unique())
-    made_of = {name: sorted(frame[name].unique()) for name in ("model", "train_data")}
+    models = sorted(frame["model"].unique())
+    train_sets = sorted(frame["train_data"].unique())
     twins, chosen = analysis.run_side_by_side(
         [lambda: tuple(analysis.twins_of_runs(frame)), lambda: evaluated(frame)]
     )
-    del frame  # As large as all that comes.
+    del frame  # Free the largest frame before selection.
     datasets = _datasets(chosen, options)
     options = _with_defaults(options, chosen, datasets)
     rules = Rules(options, datasets, labels)
     notes += _notes_of_epochs(chosen)
-    selected, others, refusals = _select_by_all(rules, chosen)
-    notes += [f"One selection is not compared: {error}." for error in refusals]
-    values = dict(others)[rules.name(options.selection)]
+    selected, values_by_rule, errors = _select_by_all(rules, chosen)
+    notes += [f"One selection is not compared: {error}." for error in errors]
+    values = dict(values_by_rule)[rules.name(options.selection)]
     pairs = trained.of_runs(runs, datasets)
     if options.trained_on:
         names = list(dict.fromkeys([*known, *aliases]))
         more = trained.read(options.trained_on, names, measured)
-        more = [(named(algorithm), dataset) for algorithm, dataset in more]
+        more = [(label_of(algorithm), dataset) for algorithm, dataset in more]
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
     return analysis.BenchmarkScores(
         source=", ".join(patterns),
@@ -167,11 +189,11 @@ def from_runs(
         trained=pairs,
         notes=tuple(notes),
         twins=twins,
-        models=tuple(made_of["model"]),
-        train_sets=tuple(made_of["train_data"]),
-        chosen=chosen[_OF_EPOCHS],
+        models=tuple(models),
+        train_sets=tuple(train_sets),
+        evaluations=chosen[_EPOCH_COLUMNS],
         selected=selected,
-        others=tuple(others),
+        values_by_rule=tuple(values_by_rule),
         runs=runs,
         diverged=diverged,
     )
@@ -219,25 +241,28 @@ def _select_by_all(
 def _with_defaults(
     options: options_lib.Options, chosen: pd.DataFrame, datasets: Sequence[str]
 ) -> options_lib.Options:
-    """Return options with `last` and `epoch`; refuse scores whose squares are no floats."""
+    """Return the options with defaults for `last` and `epoch`.
+
+    Raises ValueError for scores whose squares overflow or underflow.
+    """
     rows = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
     scores = chosen.loc[rows, ["label", "dataset", "value"]]
     _check_sizes(scores.rename(columns={"label": "algorithm"}), "--runs")
-    asked = chosen.loc[rows, [*selection.CELL, "epoch"]]
+    evaluations = chosen.loc[rows, [*selection.CELL, "epoch"]]
     return dataclasses.replace(
         options,
-        last=options.last or default_last(asked),
-        epoch=common_epoch(asked) if options.epoch is None else options.epoch,
+        last=options.last or default_last(evaluations),
+        epoch=common_epoch(evaluations) if options.epoch is None else options.epoch,
     )
 
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
-    """Gives the evaluations that selection looks at."""
+    """Return the records of evaluations that rules select from; ValueError if there are none."""
     chosen = selection.evaluations(frame)
     if chosen.empty:
         raise ValueError(
-            "--runs: must hold an evaluation of a seed that did not diverge, got none; "
-            "see the runs' log.txt"
+            "--runs: no seed that did not diverge has an evaluation; look into log.txt of the "
+            "runs"
         )
     return chosen
 
@@ -245,9 +270,9 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 def values_of(
     selected: pd.DataFrame, metric: str, datasets: Sequence[str]
 ) -> pd.DataFrame:
-    """Gives one row per algorithm, data set and seed; conditions are averaged.
+    """Return a metric as one row per algorithm, data set and seed, averaged over conditions.
 
-    A record without condition is the data set's own number and goes before any mean.
+    A record without a condition is the number of the whole data set and replaces the mean.
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
     rows = averaged(rows, ["label", "dataset", "run", "seed"])
@@ -258,140 +283,163 @@ def values_of(
 
 
 def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Gives one row for each of `by`: the one without condition, else a mean."""
-    whole = rows["condition"] == ""
-    if whole.all():
+    """Return one row per value of `by`: the row without a condition, else the mean."""
+    is_whole = rows["condition"] == ""
+    if is_whole.all():
         return rows
-    parts = rows[_used(rows, by) & ~whole]
-    means = parts.groupby(by, as_index=False)["value"].mean(skipna=False)
-    return pd.concat([rows[whole], means]) if len(means) else rows[whole]
+    by_condition = rows[_is_used(rows, by) & ~is_whole]
+    means = by_condition.groupby(by, as_index=False)["value"].mean(skipna=False)
+    return pd.concat([rows[is_whole], means]) if len(means) else rows[is_whole]
 
 
-def _used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
-    """Tells which rows make the number of each of `by`: that without condition, or all."""
-    whole = rows["condition"] == ""
+def _is_used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
+    """Return True for rows that `averaged` uses: without a condition, else all of the group."""
+    is_whole = rows["condition"] == ""
     keys = pd.Series(results.number_rows(rows, by), rows.index)
-    return whole | ~keys.isin(keys[whole])
+    return is_whole | ~keys.isin(keys[is_whole])
 
 
 def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
+    """Return the data sets to report; raise ValueError for an unknown metric or data set."""
     metrics = list(chosen["metric"].unique())
     if options.metric not in metrics:
         raise ValueError(
-            f"--metric: must be a metric of the runs, got {options.metric!r}: "
+            f"--metric: the runs have no metric {options.metric!r}; choose one of "
             f"{', '.join(metrics)}"
         )
     known = list(chosen["dataset"][chosen["metric"] == options.metric].unique())
     _check_names("--datasets", options.datasets, known)
     if options.best_on in options.datasets:
         raise ValueError(
-            f"--datasets: must not name what --best-on selects by, got {options.best_on}; "
-            "it is no test set then: leave it out of one of the two"
+            f"--datasets: {options.best_on} is the data set of --best-on and so no test set; "
+            "remove it from one of the two flags"
         )
-    looked = (results.VALID, options.best_on)
-    return list(options.datasets) or [name for name in known if name not in looked]
+    no_tests = (results.VALID, options.best_on)
+    return list(options.datasets) or [name for name in known if name not in no_tests]
 
 
 def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Refuses names that have no scores."""
-    every = set(known)
-    unknown = [name for name in wanted if name not in every]
+    """Raise ValueError, which starts with the flag, for names without scores."""
+    known_names = set(known)
+    unknown = [name for name in wanted if name not in known_names]
     if unknown:
         raise ValueError(
-            f"{flag}: must be names with scores, got {', '.join(unknown)}; known are "
-            f"{', '.join(known)}"
+            f"{flag}: no scores of {', '.join(unknown)}; choose from {', '.join(known)}"
         )
 
 
-def _unfit(chosen, selected, runs, datasets, metric):
-    """Yield data sets that are not the same in all runs, and why."""
+def _unfit(
+    chosen: pd.DataFrame,
+    selected: pd.DataFrame,
+    runs: Sequence[workdirs.Run],
+    datasets: Sequence[str],
+    metric: str,
+) -> Iterator[tuple[str, str]]:
+    """Yield (data set, reason) for data sets that differ between runs.
+
+    chosen: records of all evaluations. selected: records of the selected evaluations.
+    """
     rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
     rows = rows.take(results.first_rows(rows, list(rows))).dropna(subset="n")
-    prints = _fingerprints(runs)
-    uneven = _uneven(selected[selected["metric"] == metric])
-    several = rows[rows.duplicated(["dataset", "condition"])]
-    resized = set(several["dataset"])
+    fingerprints = _fingerprints(runs)
+    uneven = _with_uneven_conditions(selected[selected["metric"] == metric])
+    resized = set(rows.loc[rows.duplicated(["dataset", "condition"]), "dataset"])
     for name in datasets:
         if name in resized:
             sizes = sorted({int(n) for n in rows.loc[rows["dataset"] == name, "n"]})
             yield name, f"it has different numbers of images: {sizes}"
-        elif len(prints.get(name, ())) > 1:
+        elif len(fingerprints.get(name, ())) > 1:
             yield name, "its fingerprint is not the same in all runs"
         elif name in uneven:
             yield name, "it was evaluated under different conditions"
 
 
-def _uneven(rows: pd.DataFrame) -> set[str]:
-    """Names data sets whose numbers are not of the same conditions in all seeds."""
-    seeds = ["label", "dataset", "run", "seed"]
-    rows = rows[_used(rows, seeds)]
-    rows = rows.assign(unit=results.number_rows(rows, seeds))
-    each = rows.groupby(["dataset", "condition"])["unit"].nunique()
-    names = each.index.get_level_values("dataset")
-    every = rows.groupby("dataset")["unit"].nunique()
-    return set(names[each < every.reindex(names).to_numpy()])
+def _with_uneven_conditions(rows: pd.DataFrame) -> set[str]:
+    """Return the data sets whose numbers do not have the same conditions in all seeds."""
+    seed_keys = ["label", "dataset", "run", "seed"]
+    rows = rows[_is_used(rows, seed_keys)]
+    rows = rows.assign(unit=results.number_rows(rows, seed_keys))
+    num_seeds = rows.groupby(["dataset", "condition"])["unit"].nunique()
+    names = num_seeds.index.get_level_values("dataset")
+    num_all_seeds = rows.groupby("dataset")["unit"].nunique()
+    return set(names[num_seeds < num_all_seeds.reindex(names).to_numpy()])
 
 
-def _fingerprints(runs) -> dict[str, set[str]]:
-    prints = {}
+def _fingerprints(runs: Sequence[workdirs.Run]) -> dict[str, set[str]]:
+    """Return the recorded fingerprints of each data set over all runs."""
+    fingerprints: dict[str, set[str]] = {}
     for run in runs:
-        for name, facts in run.data.items():
-            if isinstance(facts, dict) and facts.get("fingerprint"):
-                prints.setdefault(name, set()).add(str(facts["fingerprint"]))
-    return prints
+        for name, recorded in run.data.items():
+            if isinstance(recorded, dict) and recorded.get("fingerprint"):
+                fingerprint = str(recorded["fingerprint"])
+                fingerprints.setdefault(name, set()).add(fingerprint)
+    return fingerprints
 
 
-def _notes(empty, runs, frame: pd.DataFrame) -> Iterator[str]:
+def _notes(
+    empty: Sequence[pathlib.Path], runs: Sequence[workdirs.Run], frame: pd.DataFrame
+) -> Iterator[str]:
+    """Yield notes on the runs: differing data, unfinished or damaged runs, stages.
+
+    empty: workdirs without an evaluation. frame: the records of the runs.
+    """
     tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
-    for name, prints in _fingerprints(runs).items():
-        if len(prints) > 1 and name not in tests:
+    for name, fingerprints in _fingerprints(runs).items():
+        if len(fingerprints) > 1 and name not in tests:
             yield f"The data {name!r} (fingerprint) is not the same in all runs."
     for path in empty:
-        yield f"{path} matches the pattern and holds no evaluation; it is not in here."
+        yield f"{path} matches the pattern but has no evaluation; it is left out."
     for run in runs:
-        if not run.finished:
-            yield f"{run.workdir} is not finished (it has no file `done`)."
-        sums = checksums.read_folder(run.workdir)
-        if lost := list(checksums.find_damaged(run.workdir, sums, quick=True)):
-            yield (
-                f"{run.workdir}: {checksums.summarize(lost)}; the run's command makes anew "
-                "what a checkpoint is kept of."
-            )
-        if shared := " and ".join(run.settings.get("fix") or ()):
-            yield (
-                f"All seeds of {run.label} have one {shared} (config.fix): ± and "
-                "intervals over seeds leave that out, and equal seeds of others do not share it."
-            )
-        if run.config is None:
-            yield (
-                f"{run.workdir} has no config.json: its settings are not known, nor what "
-                "it trained on."
-            )
+        yield from _notes_of_run(run)
     stages = frame.groupby("run")["stage"].max()
     if stages.max() > 0:
         yield f"Only the last stage of each run counts ({_listed(stages)})."
 
 
+def _notes_of_run(run: workdirs.Run) -> Iterator[str]:
+    """Yield notes on a run that is unfinished or damaged, fixes a source of noise, or has no config."""
+    if not run.finished:
+        yield f"{run.workdir} is not finished (it has no file `done`)."
+    sums = checksums.read_folder(run.workdir)
+    damaged = list(checksums.find_damaged(run.workdir, sums, quick=True))
+    if damaged:
+        yield (
+            f"{run.workdir}: {checksums.summarize(damaged)}; run the command of the run again "
+            "to restore the files that a checkpoint allows to restore."
+        )
+    shared = " and ".join(run.settings.get("fix") or ())
+    if shared:
+        yield (
+            f"All seeds of {run.label} have the same {shared} (config.fix): ± and intervals "
+            "over seeds do not include this source of noise, and equal seeds of other "
+            "algorithms do not share it."
+        )
+    if run.config is None:
+        yield f"{run.workdir} has no config.json: its settings and training data are unknown."
+
+
 def _notes_of_epochs(chosen: pd.DataFrame) -> Iterator[str]:
-    ends = chosen.groupby("label")["epoch"].max()
-    if ends.nunique() > 1:
+    """Yield a note if algorithms were trained for different numbers of epochs."""
+    last_epochs = chosen.groupby("label")["epoch"].max()
+    if last_epochs.nunique() > 1:
         yield (
             "Algorithms were trained for different numbers of epochs "
-            f"({_listed(ends)})."
+            f"({_listed(last_epochs)})."
         )
 
 
 def _listed(values: pd.Series) -> str:
+    """Return "name: value" for each value, separated by commas."""
     return ", ".join(f"{name}: {value:g}" for name, value in values.items())
 
 
 def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkScores:
-    """Return the study of a file of scores, in any form that `jbias.scores.read` takes.
+    """Return the scores of a file in any layout that `jbias.scores.read` reads.
 
-    A column `trained_on` (yes or no) says that an algorithm trained on a data set's kind.
-    Raises ValueError by file and line for what is no score and for a cell that occurs
-    twice; by name for missing cells, unless `options.drop` says what to leave out, and for
-    runs that certainly have fractions among percentages.
+    A column `trained_on` (yes or no) says that an algorithm was trained on data like the data
+    set. Raises ValueError with file and line for an invalid score and for a cell that occurs
+    twice; with names for missing cells, unless `options.drop` is set, and for runs that
+    certainly have fractions among percentages.
     """
     reading = _read(path, options)
     frame = reading.tidy.drop(columns="place")
@@ -415,29 +463,29 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
         )
     if reading.is_summary and frame.groupby("algorithm")["run"].nunique().max() == 1:
         notes.append(
-            "Scores are means with their spread over runs that are not in the file: no test "
-            "here sees this spread, and none over seeds is possible without each run's score."
+            "Scores are means with their spread over runs that are not in the file: the tests "
+            "do not use this spread, and tests over seeds need the score of each run."
         )
-    seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
-    pairs = frozenset(seen.itertuples(index=False, name=None))
-    left_sets, left_algorithms = set(frame["dataset"]), set(frame["algorithm"])
-    datasets = [name for name in datasets if name in left_sets]
-    algorithms = [name for name in algorithms if name in left_algorithms]
+    trained_on = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
+    pairs = frozenset(trained_on.itertuples(index=False, name=None))
+    complete_sets, complete_algorithms = set(frame["dataset"]), set(frame["algorithm"])
+    datasets = [name for name in datasets if name in complete_sets]
+    algorithms = [name for name in algorithms if name in complete_algorithms]
     if options.trained_on:
         more = trained.read(options.trained_on, named, known)
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
     if options.strict and not pairs:
         raise ValueError(
-            f"--strict: {path} must tell which algorithm trained on which data set, and "
-            "does not; add a column trained_on or give --trained-on=FILE"
+            f"--strict: {path} does not say which algorithm was trained on which data set; add "
+            "a column trained_on, or use --trained-on=FILE"
         )
     values = frame.rename(columns={"score": "value", "run": "seed"})
     values = values.drop(columns="trained_on")
     return analysis.BenchmarkScores(
         source=path,
-        understood=reading.description,
+        layout_notes=reading.description,
         options=dataclasses.replace(options, metric="score", selection="given"),
-        rule="scores as they stand in the file; how models were selected is not known here",
+        rule="scores as in the file; the selection of models is unknown",
         algorithms=tuple(algorithms),
         datasets=tuple(datasets),
         values=values.assign(count=pd.NA, n=pd.NA),
@@ -449,39 +497,45 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
 def _complete(
     frame: pd.DataFrame, path: str, drop: str, unfinished: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Refuse missing cells, or leave out what `drop` says; return the rest with notes.
+    """Return scores without missing cells, and notes on the parts that were left out.
 
-    unfinished: in words, the rows that are left out as their runs did not finish; or "".
+    drop: the part to leave out, an item of `DROPS` of the options; "" raises ValueError if a
+    cell is missing. unfinished: description of rows of unfinished runs, or "".
     """
-    before = _names(frame)
+    all_names = _names(frame)
     if drop:
         frame = score_table.drop_incomplete(frame, drop=drop)
     if frame.empty:
-        told = f"{path}: --drop={drop} leaves nothing over"
-        raise ValueError(f"{told}; fill the missing cells")
-    if lacking := score_table.missing_cells(frame):
-        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-        why = f" ({unfinished})" if unfinished else ""
+        raise ValueError(
+            f"{path}: no scores remain with --drop={drop}; fill the missing cells"
+        )
+    missing = score_table.missing_cells(frame)
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        reason = f" ({unfinished})" if unfinished else ""
         raise ValueError(
             f"{path}: every run of an algorithm needs a score on every data set, got none "
-            f"for {'; '.join(lacking[:5])}{more}{why}; add them, or leave out what lacks them: "
-            "--drop=datasets, --drop=algorithms or --drop=runs"
+            f"for {'; '.join(missing[:5])}{more}{reason}; add these scores, or leave out "
+            "incomplete parts with --drop=datasets, --drop=algorithms or --drop=runs"
         )
-    after = _names(frame)
-    gone = ", ".join(name for name in before if name not in after)
-    notes = [f"Left out for missing cells (--drop={drop}): {gone}."] if gone else []
+    remaining = _names(frame)
+    dropped = ", ".join(name for name in all_names if name not in remaining)
+    notes = []
+    if dropped:
+        notes.append(f"Left out for missing cells (--drop={drop}): {dropped}.")
     return frame.reset_index(drop=True), notes
 
 
 def _names(frame: pd.DataFrame) -> dict[str, None]:
+    """Return the names of algorithms, data sets and runs as keys, in order."""
     runs = frame["algorithm"] + " run " + frame["run"]
     return dict.fromkeys([*frame["algorithm"], *frame["dataset"], *runs])
 
 
 def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
-    """Return the scores of a file, with what was understood of it.
+    """Return the scores of a file with a description of its layout.
 
-    Raises ValueError by file and line for a score whose square is no float.
+    Raises ValueError with file and line for a score whose square overflows.
     """
     reading = scores.read(
         path,
@@ -491,22 +545,22 @@ def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
         sheet=options.sheet,
         brackets=options.brackets,
         margins=options.margins,
-        unit="percent",  # Those that are wanted are checked later.
+        unit="percent",  # `from_scores` checks the unit of the wanted scores.
     )
     tidy = reading.tidy
     too_large = tidy[tidy["score"].abs() > _LARGEST]
     if len(too_large):
         row = too_large.iloc[0]
         raise ValueError(
-            f"{row['place']}: score must be at most {_LARGEST:g}, as its squares are summed, "
+            f"{row['place']}: score must be at most {_LARGEST:g}, because the tests sum squares, "
             f"got {row['score']:g} for {row['algorithm']} on {row['dataset']}; correct it, or "
-            "divide all"
+            "divide all scores"
         )
     return reading
 
 
 def _check_sizes(values: pd.DataFrame, where: str) -> None:
-    """Raise ValueError where squares of scores are no floats: too large, or all too small."""
+    """Raise ValueError if squares of scores overflow, or if all underflow."""
     sizes = values["value"].astype(float).abs()
     largest = sizes.max()
     if not len(sizes) or np.isnan(largest) or not largest:
@@ -515,6 +569,6 @@ def _check_sizes(values: pd.DataFrame, where: str) -> None:
         row = values.iloc[int(np.nanargmax(sizes))]
         raise ValueError(
             f"{where}: the largest score must be between {1 / _LARGEST:g} and {_LARGEST:g} in "
-            f"size, as squares are summed, got {row['value']:g} for {row['algorithm']} on "
+            f"size, because the tests sum squares, got {row['value']:g} for {row['algorithm']} on "
             f"{row['dataset']}; correct it, or scale all scores"
         )

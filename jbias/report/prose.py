@@ -140,7 +140,7 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
-    better, _ = analysis.study.sides
+    better, _ = analysis.study.rank_words
     p = p_by_permutation(analysis.permutation)
     test_in_brackets = f"{p}, Friedman's test by permutation over {n} data sets"
     test = _friedman_sentence(analysis)
@@ -253,7 +253,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     """Return sentences on differences from the reference, among all pairs and alone."""
     if "dunn" not in analysis.tests:
         return f"{reference} is not in the tests."
-    better, worse = analysis.study.sides
+    better, worse = analysis.study.rank_words
     pairs = [
         f"{a} ranks {better} than {b}"
         if b == reference
@@ -285,13 +285,13 @@ def _changed_conclusions(
 ) -> Iterator[str]:
     """Yield a sentence if a test over blocks of similar data sets decides otherwise.
 
-    kinds: keys of `analysis.alike`, the values by which data sets are similar.
+    kinds: keys of `analysis.dataset_blocks`, the values by which data sets are similar.
     """
     alpha = analysis.alpha
     for by in kinds:
-        if by not in analysis.alike:
+        if by not in analysis.dataset_blocks:
             continue
-        blocks, test = analysis.alike[by]
+        blocks, test = analysis.dataset_blocks[by]
         if test.least <= alpha and (test.pvalue <= alpha) != analysis.rejects:
             caution = ""
             if by == "scores":
@@ -308,9 +308,9 @@ def _changed_conclusions(
 
 def similar_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield the paragraph on the number of independent data sets; nothing without blocks."""
-    if not analysis.alike:
+    if not analysis.dataset_blocks:
         return
-    scores, deviations = (blocks for blocks, _ in analysis.alike.values())
+    scores, deviations = (blocks for blocks, _ in analysis.dataset_blocks.values())
     n, k = analysis.means.shape
     yield (
         f"The {n} data sets carry the information of about {scores.participation_ratio:.2f} "
@@ -558,7 +558,9 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             "data; --datasets chooses test sets, --strict leaves out test sets that some "
             "algorithm trained on."
         )
-    yield from _changed_conclusions(analysis, [*({*analysis.alike} - {"deviations"})])
+    yield from _changed_conclusions(
+        analysis, [*({*analysis.dataset_blocks} - {"deviations"})]
+    )
     size = analysis.size
     if abs(size.f - alpha) > 0.1 * alpha + 3 * size.standard_error:
         yield (
@@ -566,16 +568,16 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             f"{alpha:g} it rejects in {100 * size.f:.1f} % of tables in which all algorithms "
             f"are equal (χ²: {100 * size.chi2:.1f} %). The permutation test has no such error."
         )
-    if analysis.fewest == 2:
+    if analysis.min_runs == 2:
         yield (
             "Two runs give no interval, because redrawn runs are one, the other or both: no "
             "interval over redrawn runs alone is shown."
         )
-    elif analysis.fewest and resampling.percentile_coverage(analysis.fewest) < 0.92:
+    elif analysis.min_runs and resampling.percentile_coverage(analysis.min_runs) < 0.92:
         yield (
-            f"Intervals over few runs are too narrow: with {analysis.fewest} runs, a 95 % "
+            f"Intervals over few runs are too narrow: with {analysis.min_runs} runs, a 95 % "
             "interval contains the mean of more runs in about "
-            f"{resampling.percentile_coverage(analysis.fewest):.0%} of cases if scores are "
+            f"{resampling.percentile_coverage(analysis.min_runs):.0%} of cases if scores are "
             "normal; if scores have two modes, one of them rare, in 54 % with 3 runs and 73 % "
             "with 5, in simulations."
         )

@@ -1,8 +1,8 @@
-"""Notes on scores that may be mistakes, or that tests see otherwise than a reader.
+"""Notes on scores that may be mistakes or that affect the tests.
 
-Every note is one sentence on the page: what was seen, and the flag that changes it. Nothing
-is left out here. The frame of all functions has the columns algorithm, dataset, seed and
-value, one row a score.
+Every note is a sentence on the page: the observation, and the flag or correction for it. No
+score is changed or left out. All functions take a frame with the columns algorithm, dataset,
+seed and value and one row per score.
 """
 
 import re
@@ -15,22 +15,22 @@ import pandas as pd
 from jbias.report import derived, tables
 from jbias.scores import units
 
-_LISTED = 5  # Names, or scores, that a note lists.
-_LONGEST_FLAG = 12  # Names that a suggested flag lists.
-_FRACTION = 20  # By so much smaller scores are outliers.
-_FAR = 20  # By so much larger scores are outliers.
+_MAX_NAMES = 5  # Names, or scores, in a note.
+_MAX_FLAG_NAMES = 12  # Names in a suggested flag.
+_SMALL_FACTOR = 20  # Scores that are smaller by this factor are outliers.
+_LARGE_FACTOR = 20  # Scores that are larger by this factor are outliers.
 
 
 class Note(NamedTuple):
-    """A data set, an algorithm or a run that follows from others, and a sentence on it."""
+    """A sentence on a data set, algorithm or run that can be computed from others."""
 
-    kind: str
+    kind: str  # "data set", "algorithm" or "run".
     item: derived.Derived
     text: str
 
 
 class Outlier(NamedTuple):
-    """A score far from all others of its data set, which lie from `low` to `high`."""
+    """A score far from all other scores of its data set, which are from `low` to `high`."""
 
     algorithm: str
     dataset: str
@@ -42,27 +42,32 @@ class Outlier(NamedTuple):
 def of_derived(
     values: pd.DataFrame, algorithms: Sequence[str], datasets: Sequence[str]
 ) -> Iterator[Note]:
-    """Yield what follows from what, with the remedy."""
+    """Yield a note for each data set, algorithm or run that can be computed from others."""
     kinds = (
         ("data set", derived.of_datasets, datasets, "in every run", "--datasets"),
         ("algorithm", derived.of_algorithms, algorithms, "everywhere", "--algorithms"),
         ("run", derived.of_runs, (), "of every algorithm", ""),
     )
-    for kind, search, names, where, flag in kinds:
-        found = search(values)
-        gone = {item.name for item in found}
-        left = [name for name in names if name not in gone]
-        remedy = f"leave it out: {_flag(flag, left)}" if flag else "remove its scores"
+    for kind, find_derived, names, where, flag in kinds:
+        items = find_derived(values)
+        derived_names = {item.name for item in items}
+        other_names = [name for name in names if name not in derived_names]
+        remedy = "remove its scores"
+        if flag:
+            remedy = f"leave it out: {_flag(flag, other_names)}"
         prefix = "run " if kind == "run" else ""
-        for item in found:
-            text = f"{prefix}{item.name} is {item.text} {where}: it is no {kind} of its own"
-            yield Note(kind, item, f"{text}, and the tests count it again; {remedy}")
+        for item in items:
+            text = (
+                f"{prefix}{item.name} is {item.text} {where}, so the tests count the same "
+                f"scores twice; {remedy}"
+            )
+            yield Note(kind, item, text)
 
 
 def _flag(flag: str, names: Sequence[str]) -> str:
-    """Return a flag that names all of few names."""
-    plain = not any("," in name or name != name.strip() for name in names)
-    if not plain or not 0 < len(names) <= _LONGEST_FLAG:
+    """Return a flag with at most 12 names to copy, or a hint for more or unusual names."""
+    are_plain = not any("," in name or name != name.strip() for name in names)
+    if not are_plain or not 0 < len(names) <= _MAX_FLAG_NAMES:
         return f"name the others with {flag}=A,B"
     value = ",".join(names)
     return (
@@ -71,31 +76,36 @@ def _flag(flag: str, names: Sequence[str]) -> str:
 
 
 def of_constants(values: pd.DataFrame) -> Iterator[str]:
-    """Yield which data sets, and which algorithms, have one and the same score everywhere."""
-    for name, other, effect in (
-        ("dataset", "algorithm", "all algorithms share one rank there"),
+    """Yield a sentence on data sets, and on algorithms, whose scores are all equal."""
+    for column, other_column, noun, effect in (
+        (
+            "dataset",
+            "algorithm",
+            "data set",
+            "all algorithms have the same rank on it",
+        ),
         (
             "algorithm",
             "dataset",
-            "is that so, or does a default stand for missing scores?",
+            "algorithm",
+            "check that this is no default for missing scores",
         ),
     ):
-        names = values[name].astype(str)
+        names = values[column].astype(str)
         groups = values["value"].astype(float).groupby(names, sort=False)
-        counts = values.groupby(names, sort=False)[other].nunique()
-        alike = (groups.nunique() == 1) & (counts > 1)
-        shown = [f"{key} ({groups.first()[key]:g})" for key in alike.index[alike]]
-        if shown:
-            yield f"All scores are equal of the {_one_or_more(name, shown)}: {effect}"
-
-
-def _one_or_more(name: str, shown: Sequence[str]) -> str:
-    word = {"dataset": "data set", "algorithm": "algorithm"}[name]
-    return f"{word}{'s' if len(shown) > 1 else ''} {tables.few(shown, _LISTED)}"
+        counts = values.groupby(names, sort=False)[other_column].nunique()
+        is_constant = (groups.nunique() == 1) & (counts > 1)
+        constants = [
+            f"{key} ({groups.first()[key]:g})" for key in is_constant.index[is_constant]
+        ]
+        if constants:
+            plural = "s" if len(constants) > 1 else ""
+            listed = tables.few(constants, _MAX_NAMES)
+            yield f"All scores are equal of the {noun}{plural} {listed}: {effect}"
 
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
-    """Yield which algorithms have at most 1 everywhere, beside others in per cent."""
+    """Yield a sentence on algorithms with scores <= 1 if other scores are in per cent."""
     renamed = values[["algorithm", "dataset", "seed", "value"]].rename(
         columns={"seed": "run", "value": "score"}
     )
@@ -104,9 +114,9 @@ def of_fractions(values: pd.DataFrame) -> Iterator[str]:
     names = list(dict.fromkeys(str(columns[i][0]) for i in np.flatnonzero(small)))
     if names:
         yield (
-            f"The scores of {tables.few(names, _LISTED)} are all at most 1, where others reach "
-            f"{table.max():g}: correct them if they are fractions among percentages; ranks "
-            "hold if they are not"
+            f"The scores of {tables.few(names, _MAX_NAMES)} are all at most 1, while other "
+            f"scores reach {table.max():g}: correct them if they are fractions among "
+            "percentages; otherwise the ranks are valid"
         )
 
 
@@ -115,69 +125,73 @@ def of_outliers(values: pd.DataFrame) -> Iterator[str]:
     cells: dict[tuple[str, str], list[Outlier]] = {}
     for item in find_outliers(values):
         cells.setdefault((item.algorithm, item.dataset), []).append(item)
-    for (algorithm, dataset), items in [*cells.items()][:_LISTED]:
-        shown = dict.fromkeys(_show(item.score) for item in items)
-        low, high = _show(items[0].low), _show(items[0].high)
+    for (algorithm, dataset), items in [*cells.items()][:_MAX_NAMES]:
+        outliers = dict.fromkeys(_format(item.score) for item in items)
+        low, high = _format(items[0].low), _format(items[0].high)
         yield (
-            f"{algorithm} on {dataset}: {tables.few([*shown])}, other scores of {dataset} lie "
-            f"between {low} and {high}: a slip, or did the run diverge? Means and differences "
-            "follow it, ranks hardly"
+            f"{algorithm} on {dataset}: {tables.few([*outliers])}, while the other scores of "
+            f"{dataset} are between {low} and {high}; check for a typing error or a diverged "
+            "run. Outliers change means and differences, but hardly ranks"
         )
-    if len(cells) > _LISTED:
-        yield f"There are {len(cells)} cells with scores so far from others in all"
+    if len(cells) > _MAX_NAMES:
+        yield f"{len(cells)} cells have such outliers"
 
 
-def _show(value: float) -> str:
-    """Return a number as people write it, 1e8 and not 1e+08."""
+def _format(value: float) -> str:
+    """Return a number with six digits and a short exponent, such as 1e8."""
     return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}")
 
 
 def find_outliers(values: pd.DataFrame) -> list[Outlier]:
-    """Return the scores that are no like of the others of their data set.
+    """Return the scores that are far from all other scores of their data set.
 
-    A few scores of a data set are outliers if they are over 20 times as large as all others
-    and no percentage, or at most 1 and less than a twentieth of all others, of an algorithm
-    whose scores elsewhere are not so small. Beside a negative score small ones are none:
-    these are differences, not percentages.
+    A minority of the scores of a data set are outliers if they are over 20 times as large as
+    all others and larger than a percentage, or if they are at most 1 and less than a twentieth
+    of all others and most other scores of the algorithm exceed 1. A data set with a negative
+    score has no small outliers, because its scores are differences, not percentages.
     """
     scores = values["value"].to_numpy(float)
     if not len(scores) or not np.isfinite(scores).all():
         return []
     algorithms = values["algorithm"].astype(str).to_numpy()
     datasets = values["dataset"].astype(str)
-    places, found = datasets.groupby(datasets, sort=False).indices, []
+    rows_by_dataset = datasets.groupby(datasets, sort=False).indices
+    outliers = []
     bound = 1.0 if np.median(np.abs(scores)) <= 1 else 100.0
-    small = pd.Series(np.abs(scores) <= 1).groupby(algorithms).mean()
-    for dataset, rows in places.items():
-        part = scores[rows]
-        order = np.argsort(np.abs(part), kind="stable")
-        sizes = np.abs(part)[order]
+    small_share = pd.Series(np.abs(scores) <= 1).groupby(algorithms).mean()
+    for dataset, rows in rows_by_dataset.items():
+        column = scores[rows]
+        order = np.argsort(np.abs(column), kind="stable")
+        sizes = np.abs(column)[order]
         split = _first_jump(sizes, bound)
-        others = order[:split]
-        chosen = [*order[split:]]
-        if len(others) and sizes[split - 1] > 1:
-            low = others[part[others] <= 1]
-            high = others[part[others] > 1]
-            few = 0 < len(low) < len(high) and part[others].min() >= 0
-            if few and part[low].max() * _FRACTION < part[high].min():
-                rare = [i for i in low if small[algorithms[rows[i]]] <= 0.5]
-                chosen, others = [*chosen, *rare], high
-        for i in chosen:
-            found.append(
+        usual, unusual = order[:split], [*order[split:]]
+        if len(usual) and sizes[split - 1] > 1:
+            low = usual[column[usual] <= 1]
+            high = usual[column[usual] > 1]
+            is_minority = 0 < len(low) < len(high) and column[usual].min() >= 0
+            if is_minority and column[low].max() * _SMALL_FACTOR < column[high].min():
+                unusual += [i for i in low if small_share[algorithms[rows[i]]] <= 0.5]
+                usual = high
+        for i in unusual:
+            outliers.append(
                 Outlier(
                     algorithm=str(algorithms[rows[i]]),
                     dataset=str(dataset),
-                    score=float(part[i]),
-                    low=float(part[others].min()),
-                    high=float(part[others].max()),
+                    score=float(column[i]),
+                    low=float(column[usual].min()),
+                    high=float(column[usual].max()),
                 )
             )
-    return found
+    return outliers
 
 
 def _first_jump(sizes: np.ndarray, bound: float) -> int:
-    """Return where sorted sizes, beyond their half, become over 20 times the one before."""
+    """Return the first index in the upper half of sorted sizes after a jump by over 20 times.
+
+    bound: sizes up to this value are no jump. Return the number of sizes without a jump.
+    """
     for i in range(len(sizes) // 2 + 1, len(sizes)):
-        if sizes[i] > bound and sizes[i] / _FAR > max(sizes[i - 1], bound / 1e4):
+        previous = max(sizes[i - 1], bound / 1e4)
+        if sizes[i] > bound and sizes[i] / _LARGE_FACTOR > previous:
             return i
     return len(sizes)

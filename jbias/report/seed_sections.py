@@ -169,7 +169,7 @@ def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
     show = tables.interval(tables.digits(_digits(analysis, test)))
     shown = show(test.difference, test.low, test.high)
     name = " percentage points" if unit.name else ""
-    return f"{test.first} {analysis.study.higher} {test.second} by {shown}{name}"
+    return f"{test.first} {analysis.study.winner_phrase} {test.second} by {shown}{name}"
 
 
 def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
@@ -404,8 +404,8 @@ def frame(analysis: Analysis) -> pd.DataFrame:
 def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
     """Return the heads of the difference, of the pair's first and of its second algorithm."""
     if study.has_better_side:
-        return "advantage", *study.sides
-    first, second = study.sides
+        return "advantage", *study.rank_words
+    first, second = study.rank_words
     is_larger = study.options.larger_is_better
     return "difference", *((first, second) if is_larger else (second, first))
 

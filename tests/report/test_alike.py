@@ -70,7 +70,7 @@ def told(p, *, least=0.001, rejects=True):
     found, test = types.SimpleNamespace(count=3), types.SimpleNamespace(pvalue=p)
     test.least = least
     asked = types.SimpleNamespace(alpha=0.05, rejects=rejects)
-    asked.alike = {"scores": (found, test)}
+    asked.dataset_blocks = {"scores": (found, test)}
     return [*prose._changed_conclusions(asked, ["scores"])]
 
 

@@ -126,9 +126,9 @@ def test_names_of_blocks_make_files_of_their_own_inside():
         f"tables/{name}.csv" for name in ("a-b", "a-b-2", "evil", "漢字", "unnamed")
     }
     for outside in ("../x", "/x", "a/../x", "javascript:alert(1)", ".x"):
-        with pytest.raises(ValueError, match="must lie in its folder"):
+        with pytest.raises(ValueError, match="must be inside the report's folder"):
             document.Links({"x": outside})
-        with pytest.raises(ValueError, match="must lie in its folder"):
+        with pytest.raises(ValueError, match="must be inside the report's folder"):
             document.render(made(files={outside: ""}))
 
 

@@ -62,13 +62,13 @@ def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
         decide(runs, other=0)
     tree = made(tmp_path)
     same = "have the same accuracies and losses in every evaluation"
-    how = "gave the same decisions on every image of every set" if stored else same
-    told = f"ERM and pAdaIN {how}: did pAdaIN ever act?"
+    how = "made the same decisions on every image of every data set" if stored else same
+    told = f"ERM and pAdaIN {how}: did pAdaIN have any effect?"
     assert told in tree["caveats"] and told in tree["warnings"]
     page = (tmp_path / "out" / "index.html").read_text()
     assert told in page.partition("</header>")[2].partition("<section")[0]
     assert tree["twins"] == [{"names": ["ERM", "pAdaIN"], "why": how}]
-    assert not any("are they one" in one for one in tree["caveats"])
+    assert not any("are they the same run" in one for one in tree["caveats"])
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -363,7 +363,7 @@ def test_a_study_of_records_that_were_read_before_is_the_same(tmp_path):
     study = inputs.from_runs(patterns, options, records=records)
     other = inputs.from_runs(patterns, options)
     pd.testing.assert_frame_equal(study.values, other.values)
-    pd.testing.assert_frame_equal(study.chosen, other.chosen)
+    pd.testing.assert_frame_equal(study.evaluations, other.evaluations)
     assert records.frame is None  # Its memory is free.
 
 

@@ -126,7 +126,7 @@ def test_the_report_has_the_section(runs, tmp_path):
     assert report.main([f"--runs={runs}/*", f"--out={tmp_path}"]) == 0
     page = (tmp_path / "index.html").read_text()
     assert "Does it hold at every value?" in page
-    assert "wherever both have the same" in page and "0.02 = 0.05" in page
+    assert "at all equal values in" in page and "0.02 = 0.05" in page
     rows = pd.read_csv(tmp_path / "tables/grid_pairs.csv")
     assert len(rows) == 6 and set(rows["metric"]) == {"accuracy", "shape_bias"}
     tree = json.loads((tmp_path / "results.json").read_text())

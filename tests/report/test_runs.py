@@ -696,7 +696,7 @@ def test_a_data_set_of_records_that_is_the_mean_of_others_is_named(runs):
 def test_what_selects_is_no_test_set(runs, tmp_path, capsys):
     more = ["--selection=best_on", "--best-on=edge", "--datasets=edge,sketch"]
     line = refused(capsys, runs, tmp_path / "out", *more)
-    assert "--datasets: must not name what --best-on selects by, got edge" in line
+    assert "--datasets: edge is the data set of --best-on and so no test set" in line
 
 
 def test_unknown_settings_have_no_say_in_the_strict_setting(runs):

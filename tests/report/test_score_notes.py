@@ -305,7 +305,7 @@ def test_a_score_far_from_all_others_is_named(score, shown):
     scores[2, 0, 0] = score
     low, high = np.sort(scores[:2, 0, 0])
     (text,) = score_notes.of_outliers(frame(scores))
-    told = f"A2 on D0: {shown}, other scores of D0 lie between {low:g} and {high:g}: "
+    told = f"A2 on D0: {shown}, while the other scores of D0 are between {low:g} and {high:g}; "
     assert text.startswith(told)
 
 

@@ -349,7 +349,7 @@ def test_runs_with_deviations_of_their_own_stay_runs(tmp_path):
     study = inputs.from_scores(str(path), options.Options())
     assert not study.is_of_means
     told = "2 runs each, from column 'fold'; the spread beside each score is not used"
-    assert study.understood[1] == told
+    assert study.layout_notes[1] == told
 
 
 def test_a_null_result_says_what_is_known_of_single_data_sets(tmp_path):
