@@ -636,7 +636,7 @@ def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
     classes, values = audited.names(candidate)
     contrast = candidate.result.kinds[candidate.kind].chosen.contrast()
     worst, place = np.unravel_index(accuracy.argmin(), accuracy.shape)
-    data = pd.DataFrame(accuracy, columns=tables.apart(values, ["class"]))
+    data = pd.DataFrame(accuracy, columns=tables.distinct_keys(values, ["class"]))
     data.insert(0, "class", classes)
     texts = np.vectorize("{:.0f} ({})".format, otypes=[object])(100 * accuracy, count)
     return tables.Table(

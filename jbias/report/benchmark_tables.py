@@ -175,7 +175,7 @@ def _dataset_columns(
     """
     first_columns = tables.columns(first, **heads)
     last_columns = tables.columns(last, **heads)
-    keys = tables.apart(datasets, [*first_columns, *last_columns])
+    keys = tables.distinct_keys(datasets, [*first_columns, *last_columns])
     shown = zip(keys[:MAX_COLUMNS], datasets[:MAX_COLUMNS])
     columns = {key: (name, form) for key, name in shown}
     return keys, first_columns | columns | last_columns
@@ -349,7 +349,9 @@ def nemenyi(analysis: Analysis) -> tables.Table:
         f" {num_hidden:,} more algorithms are in the CSV file." if num_hidden else ""
     )
     significant = {frozenset(pair) for *pair, _ in analysis.significant}
-    data = pd.DataFrame(result.pvalues, columns=tables.apart(names, ("algorithm",)))
+    data = pd.DataFrame(
+        result.pvalues, columns=tables.distinct_keys(names, ("algorithm",))
+    )
     data.insert(0, "algorithm", names)
     rows, bold = [], set()
     for row, i in enumerate(order):

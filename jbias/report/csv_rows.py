@@ -1,4 +1,4 @@
-"""Rows of a CSV file with the place of each, for errors by file and line."""
+"""Reader of CSV files that keeps file and line of each row for error messages."""
 
 import csv
 import io
@@ -13,27 +13,27 @@ _MARKS = (",", ";", "\t")
 
 
 def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
-    """Gives the names of the first line, and (file:line, fields by name) of each row.
+    """Return (column names, iterator over (file:line, fields by name) of each row).
 
-    Comma, semicolon or tab separates, whichever the first line has most of; quotes may
-    hold any of them and line breaks. Spaces around fields go, empty lines are passed over.
-    Raises ValueError where there is no such file, the text is not UTF-8, names occur twice,
-    columns that are needed or fields are missing.
+    The separator is comma, semicolon or tab: the most frequent in the first line. Quoted
+    fields may contain separators and line breaks. Spaces around fields are removed, empty
+    lines are skipped. Raises ValueError if the file does not exist or is not UTF-8, a column
+    name occurs twice, a column of `needed` is missing, or a row has too few or many fields.
     """
-    from jbias.untrusted import opening  # Late: --help waits for it nowhere.
+    from jbias.untrusted import opening  # A slow import, which --help does not need.
 
     try:
         with opening.open_text(path, newline="") as file:
             text = file.read()
     except (FileNotFoundError, IsADirectoryError) as error:
-        told = f"{path}: must be a CSV file, got {error.strerror.lower()}"
-        raise ValueError(f"{told}; check the path") from None
+        reason = (error.strerror or "cannot be opened").lower()
+        raise ValueError(f"{path}: {reason}; check the path of the CSV file") from None
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: must be text in UTF-8, got other bytes at {error.start}; save it as "
             "CSV in UTF-8"
         ) from None
-    # Lines end at \n, \r or both: names may hold what Unicode calls line breaks, too.
+    # Lines end at \n, \r or both; other line breaks of Unicode may be in names.
     first = io.StringIO(text, newline=None).readline()
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=max(_MARKS, key=first.count))
@@ -41,16 +41,20 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
     head = [name.strip() for name in next(rows, [])]
     if len(set(head)) < len(head):
         doubled = next(name for name in head if head.count(name) > 1)
-        told = f"{path}:1: must name every column once, got {doubled!r}"
-        raise ValueError(f"{told} twice")
-    if missing := [name for name in needed if name not in head]:
-        told = f"{missing[0]!r}, got {', '.join(head) or 'nothing'}"
-        raise ValueError(f"{path}:1: must name the column {told}")
+        raise ValueError(
+            f"{path}:1: must name every column once, got {doubled!r} twice; rename one"
+        )
+    missing = [name for name in needed if name not in head]
+    if missing:
+        raise ValueError(
+            f"{path}:1: must name the column {missing[0]!r}, got "
+            f"{', '.join(head) or 'nothing'}; add the column"
+        )
     return head, _rows(reader, rows, head, path)
 
 
 def _fields(reader, path: str) -> Iterator[list[str]]:
-    """Yield the fields of each row; raise ValueError where the text is no CSV."""
+    """Yield the fields of each row; raise ValueError with file and line for invalid CSV."""
     try:
         yield from reader
     except csv.Error as error:
@@ -61,6 +65,7 @@ def _fields(reader, path: str) -> Iterator[list[str]]:
 
 
 def _rows(reader, rows: Iterator[list[str]], head: list[str], path: str) -> Lines:
+    """Yield (file:line, fields by name) of each row that is not empty."""
     for line in rows:
         place = f"{path}:{reader.line_num}"
         if not any(field.strip() for field in line):
@@ -70,40 +75,49 @@ def _rows(reader, rows: Iterator[list[str]], head: list[str], path: str) -> Line
                 f"{place}: must have {len(head)} fields as line 1, got {len(line)}; "
                 "complete or remove the line"
             )
-        yield place, {k: v.strip() for k, v in zip(head, line, strict=True)}
+        yield (
+            place,
+            {name: field.strip() for name, field in zip(head, line, strict=True)},
+        )
 
 
 def read_named(
     path: str, needed: Sequence[str], filled: str, *, key: str | None = None
 ) -> dict[str, Line]:
-    """Gives (file:line, fields) of each row by its name in the column `key`, or the first.
+    """Return (file:line, fields) of each row by its name, the field in the column `key`.
 
-    Raises ValueError by file and line as `read` does, where a column of `needed` is
-    missing, a name or the field of `filled` is empty, or a name occurs twice.
+    key: None for the first column. Raises ValueError as `read` does, and with file and line if
+    a name or the field `filled` is empty or a name occurs twice.
     """
     head, lines = read(path, needed)
     key, rows = key or head[0], {}
     for place, fields in lines:
         if not fields[key] or not fields[filled]:
-            lost = f"{place}: {key} and {filled} must not be empty; name them"
-            raise ValueError(lost)
-        if (name := fields[key]) in rows:
-            first = rows[name][0]
-            lost = f"{place}: a model must occur once, got {name!r} of {first} again"
-            raise ValueError(lost)
+            raise ValueError(
+                f"{place}: {key} and {filled} must not be empty; fill them"
+            )
+        name = fields[key]
+        if name in rows:
+            first_place, _ = rows[name]
+            raise ValueError(
+                f"{place}: {name!r} occurs again, first in {first_place}; remove one of the "
+                "rows"
+            )
         rows[name] = place, fields
     return rows
 
 
 def parse_number(field: str, name: str, place: str, *, needed: bool = False) -> float:
-    """Return the number of a field; NaN for "" and "nan" unless it is needed.
+    """Return the number in a field; NaN for "" and "nan" unless the number is needed.
 
-    Raises ValueError, with `place` and `name`, for all else.
+    Raises ValueError, with `place` and `name`, for other text.
     """
     if field.lower() in ("", "nan") and not needed:
         return math.nan
     try:
         return numerals.real(field)
     except ValueError:
-        told = f"{place}: {name} must be a finite number, got {field!r}; correct it, or leave"
-        raise ValueError(f"{told} the model or the measure out") from None
+        raise ValueError(
+            f"{place}: {name} must be a finite number, got {field!r}; correct it, or leave "
+            "the model or the measure out"
+        ) from None

@@ -1,10 +1,10 @@
-"""Data sets, algorithms and runs whose scores follow from others: means, sums, copies.
+"""Data sets, algorithms and runs whose scores are computed from others: means, sums, copies.
 
-A mean of test sets that stands among them as one more ("avg") counts these again: Friedman's
-test then sees a block that is none. The same holds for a copy, for an error beside its
-accuracy, for a sum or a median, and for an algorithm that is the mean of others. Scores are
-compared to within their printed digits. Several scores agree by chance, too, so a name is
-given only where chance is too unlikely an explanation, or where the name itself says it.
+A column "avg" among test sets counts these sets twice: Friedman's test takes it as one more
+independent data set. The same holds for a copy, for an error rate next to its accuracy, for a
+sum or a median, and for an algorithm that is the mean of others. Scores are compared to within
+their printed digits. Because a few scores may agree by chance, a name is reported only if
+chance is a very unlikely explanation, or if the name itself suggests a summary.
 """
 
 import itertools
@@ -21,17 +21,21 @@ from jaxtyping import Bool, Float
 from jbias.report import tables
 from jbias.stats import score_table
 
-# Orders of magnitude by which chance must fail to explain an agreement.
+# Required evidence: minus log10 of the probability that an agreement is by chance.
 _EVIDENCE = 4.0
-_SUBSETS = 12  # Columns of which all subsets are tried.
-_RANGES = 120  # Columns of which the mean of all neighbours is tried.
-_WEIGHTED = 60  # Columns of which weighted means are tried.
-_FEW_ROWS = 8  # Rows that rule most groups out before all rows are compared.
-_MOST = 20  # Names that are given.
+_SUBSETS = 12  # Up to this number of columns, all subsets are tried.
+_RANGES = 120  # Up to this number of columns, all ranges of neighbours are tried.
+_WEIGHTED = 60  # Up to this number of columns, weighted means are tried.
+_FEW_ROWS = 8  # Rows of a first comparison, which excludes most groups.
+_MOST = 20  # Largest number of reported names.
 _DIGITS = 13
-_SLACK = 1e-9  # Of the numbers that are compared: what sums of them may lose.
-_OUTLYING = 1000  # Times the usual size: left out of what scores usually differ by.
-_IMAGES = np.arange(2, 2001)  # Numbers of images that accuracies may be counts over.
+_SLACK = 1e-9  # Relative rounding error of sums.
+_OUTLYING = (
+    1000  # Scores larger than the usual size by this factor are ignored in scales.
+)
+_IMAGES = np.arange(
+    2, 2001
+)  # Candidate numbers of images of which accuracies are shares.
 _SUMMARY = re.compile(
     r"(?<![a-z])(avg|average|averaged|mean|means|overall|total|sum|median|all)(?![a-z])"
 )
@@ -47,7 +51,7 @@ _LINEAR = {  # y = a + b x, as (a, b).
 
 
 class Derived(NamedTuple):
-    """A name whose scores follow from those of others."""
+    """A data set, algorithm or run whose scores are computed from those of others."""
 
     name: str
     relation: str  # "the mean of", "a copy of" ...
@@ -55,7 +59,7 @@ class Derived(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return what is so, "the mean of a, c, s and p"; of many, the first."""
+        """Return the relation, as "the mean of a, c, s and p"; at most 8 names are listed."""
         names = [*self.sources]
         if len(names) > 8:
             names = [*names[:6], f"{len(names) - 6} more"]
@@ -63,15 +67,15 @@ class Derived(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Scores with what is known of their digits."""
+    """Scores and the precision of each column."""
 
     values: Float[np.ndarray, "m n"]
-    units: Float[np.ndarray, "n"]  # The last printed digit; 0 if all are printed.
-    grids: Float[np.ndarray, "n"]  # The smallest difference that scores can have.
-    scale: float  # By how much a column differs from the mean of others, at random.
+    units: Float[np.ndarray, "n"]  # Last printed decimal place; 0 for full precision.
+    grids: Float[np.ndarray, "n"]  # Smallest possible difference of two scores.
+    scale: float  # Usual deviation of a column from the mean of the others.
 
 
-Mean = Callable[[np.ndarray], np.ndarray]  # Of the last axis.
+Mean = Callable[[np.ndarray], np.ndarray]  # A mean over the last axis.
 _MEANS: dict[str, Mean] = {
     "the mean of": lambda x: x.mean(axis=-1),
     "the median of": lambda x: np.median(x, axis=-1),
@@ -93,12 +97,12 @@ def find(
     copies: bool = True,
     weights: Float[np.ndarray, "n"] | None = None,
 ) -> list[Derived]:
-    """Return the columns that follow from the other columns in every row.
+    """Return the columns that are computed from other columns in every row.
 
-    values: a row a run of an algorithm, a column a data set (or the other way round).
-    units: the last printed digit of each column; if not given, as the scores say.
-    grids: the smallest difference that scores can have, such as 1 / images; likewise.
-    copies: whether a column that repeats another is named.
+    values: one row per run of an algorithm and one column per data set (or transposed).
+    units: last printed decimal place of each column; None estimates it from the scores.
+    grids: smallest possible difference of scores, such as 1 / images; None estimates it.
+    copies: also return columns that repeat another column.
     weights: known weights of the columns, such as their numbers of images.
     """
     m, n = values.shape
@@ -109,44 +113,49 @@ def find(
     if grids is None:
         grids = _grids(values)
     columns = _Columns(values=values, units=units, grids=grids, scale=_scale(values))
-    found = _linear(columns, names) if copies else {}
-    left = [i for i in range(n) if i not in found]
-    while len(left) > 2 and len(found) < _MOST:
-        part = _Columns(
-            values=values[:, left],
-            units=units[left],
-            grids=grids[left],
-            scale=_scale(values[:, left]),
+    derived_columns = _linear(columns, names) if copies else {}
+    remaining = [i for i in range(n) if i not in derived_columns]
+    while len(remaining) > 2 and len(derived_columns) < _MOST:
+        subset = _Columns(
+            values=values[:, remaining],
+            units=units[remaining],
+            grids=grids[remaining],
+            scale=_scale(values[:, remaining]),
         )
-        part_names = [names[i] for i in left]
-        part_weights = None if weights is None else weights[left]
-        place, derived = _first(part, part_names, part_weights)
+        subset_names = [names[i] for i in remaining]
+        subset_weights = None if weights is None else weights[remaining]
+        place, derived = _find_summary(subset, subset_names, subset_weights)
         if derived is None:
             break
-        found[left.pop(place)] = derived
-    return [found[place] for place in sorted(found)]
+        derived_columns[remaining.pop(place)] = derived
+    return [derived_columns[place] for place in sorted(derived_columns)]
 
 
-def _first(
+def _find_summary(
     columns: _Columns, names: Sequence[str], weights: np.ndarray | None
 ) -> tuple[int, Derived | None]:
-    """Return the place of one derived column and what it is, those with such names first."""
+    """Return (place, relation) of a column that summarises others; (0, None) without one.
+
+    Columns with names such as "avg" are tried first.
+    """
     hinted = [bool(_SUMMARY.search(name.lower())) for name in names]
     places = sorted(range(len(names)), key=lambda i: not hinted[i])
-    if len(names) > _RANGES:  # Others are not worth the time.
-        whole = set(_equal_to_the_others(columns).tolist())
-        places = [i for i in places if hinted[i] or i in whole]
+    if len(names) > _RANGES:  # The other columns would take too long.
+        near_all_others = set(_near_all_others(columns).tolist())
+        places = [i for i in places if hinted[i] or i in near_all_others]
     for place in places[: _RANGES + _MOST]:
-        if derived := _mean_of(columns, names, place, hinted, weights):
+        derived = _mean_of(columns, names, place, hinted=hinted, weights=weights)
+        if derived:
             return place, derived
     for place in places if len(names) <= _WEIGHTED else ():
-        if derived := _weighted(columns, names, place):
+        derived = _weighted(columns, names, place)
+        if derived:
             return place, derived
     return 0, None
 
 
-def _equal_to_the_others(columns: _Columns) -> np.ndarray:
-    """Return the columns that are near the mean, or the sum, of all others."""
+def _near_all_others(columns: _Columns) -> np.ndarray:
+    """Return the indices of columns that are near the mean, or the sum, of all others."""
     values, n = columns.values, columns.values.shape[1]
     sums = values.sum(axis=1, keepdims=True) - values
     slack = _SLACK * np.abs(values).max(axis=1, keepdims=True) + columns.units.max()
@@ -155,35 +164,41 @@ def _equal_to_the_others(columns: _Columns) -> np.ndarray:
 
 
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
-    """Return the columns that repeat another one, or are its complement.
+    """Return the columns, by index, that are linear functions of another, such as copies.
 
-    Of two such columns, named is the one with fewer digits; else the later one.
+    Of two such columns, the column with fewer digits is returned, else the later column.
     """
-    found: dict[int, Derived] = {}
+    derived: dict[int, Derived] = {}
     for (start, factor), relation in _LINEAR.items():
         for place, source in _pairs(columns, start, factor):
-            if place in found or source in found:
+            if place in derived or source in derived:
                 continue
             target = columns.values[:, place]
-            tolerance = _linear_tolerance(columns, place, [source], start, factor)
+            tolerance = _linear_tolerance(
+                columns, place, sources=[source], start=start, factor=factor
+            )
             usual_tolerance = float(np.median(tolerance))
             span = score_table.robust_span(target)
             grain = max(usual_tolerance, columns.grids[place], 1e-6 * span)
             rows = len(np.unique(target))
             evidence = rows * math.log10(max(span / grain, 1))
             if evidence >= _EVIDENCE + 2 * math.log10(len(names)):
-                found[place] = Derived(names[place], relation, (names[source],))
-    return dict(itertools.islice(found.items(), _MOST))
+                derived[place] = Derived(names[place], relation, (names[source],))
+    return dict(itertools.islice(derived.items(), _MOST))
 
 
 def _linear_tolerance(
     columns: _Columns,
     place: int,
+    *,
     sources: Sequence[int],
     start: float,
     factor: float,
 ) -> Float[np.ndarray, "m s"]:
-    """Return by how much rounding can part a column from start + factor * each source."""
+    """Return the largest difference by rounding of a column and start + factor * source.
+
+    place: index of the column. sources: indices of the s sources.
+    """
     target = columns.values[:, [place]]
     scaled = np.abs(factor * columns.values[:, sources])
     rounding = columns.units[place] + abs(factor) * columns.units[sources]
@@ -193,14 +208,14 @@ def _linear_tolerance(
 def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int, int]]:
     """Yield (column, source) with column = start + factor * source, up to rounding.
 
-    Where both have as many digits, the source is the earlier one.
+    If both have the same number of digits, the source is the earlier column.
     """
     values, units = columns.values, columns.units
     scaled_units = abs(factor) * units
     first_row = start + factor * values[0]
     order = np.argsort(first_row, kind="stable")
     ordered = first_row[order]
-    # How far apart the first row's numbers of a pair are at most.
+    # Largest difference of a pair in the first row.
     bounds = (units + scaled_units.max()) / 2 * 1.001
     bounds += 2 * _SLACK * (np.abs(values[0]) + abs(start)) + 1e-300
     lows = np.searchsorted(ordered, values[0] - bounds, side="left")
@@ -215,11 +230,13 @@ def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int
             if not len(sources):
                 break
             rows = slice(start_row, stop_row)
-            turned = start + factor * values[rows][:, sources]
+            transformed = start + factor * values[rows][:, sources]
             part = columns._replace(values=values[rows])
-            tolerance = _linear_tolerance(part, place, sources, start, factor)
-            apart = np.abs(turned - values[rows][:, [place]])
-            sources = sources[(apart <= tolerance).all(axis=0)]
+            tolerance = _linear_tolerance(
+                part, place, sources=sources, start=start, factor=factor
+            )
+            differences = np.abs(transformed - values[rows][:, [place]])
+            sources = sources[(differences <= tolerance).all(axis=0)]
         for source in sources.tolist():
             yield place, source
 
@@ -228,18 +245,30 @@ def _mean_of(
     columns: _Columns,
     names: Sequence[str],
     place: int,
+    *,
     hinted: Sequence[bool],
     weights: np.ndarray | None,
 ) -> Derived | None:
-    """Return what mean, sum, median ... of other columns a column is, if any."""
+    """Return the column as a mean, sum, median etc. of other columns; None if it is none.
+
+    place: index of the column. hinted: for each column, True if its name suggests a summary.
+    weights: known weights of the columns, or None.
+    """
     values = columns.values
     if not np.ptp(values):
         return None
     others = [i for i in range(len(names)) if i != place]
     plain = [i for i in others if not hinted[i]]
     if weights is not None and np.isfinite(weights[others]).all():
-        share = weights[others] / weights[others].sum()
-        if _agrees(columns, place, others, values[:, others] @ share, 1, hinted):
+        shares = weights[others] / weights[others].sum()
+        if _agrees(
+            columns,
+            place,
+            members=others,
+            summary=values[:, others] @ shares,
+            tried=1,
+            hinted=hinted,
+        ):
             return _derived(names, place, "the mean, weighted by images, of", others)
     groups = [others] if plain == others or len(plain) < 2 else [others, plain]
     tried = len(groups)
@@ -250,57 +279,80 @@ def _mean_of(
         part = values[:, members]
         for relation, mean in _MEANS.items():
             if relation in _ENDS and number > 0:
-                continue  # Ties with the end of a few are common.
+                continue  # Ties with the extreme of a few columns are common.
             count = len(members) if relation == "the sum of" else 1
             summary = mean(part)
-            if _agrees(columns, place, members, summary, tried, hinted, count):
+            if _agrees(
+                columns,
+                place,
+                members=members,
+                summary=summary,
+                tried=tried,
+                hinted=hinted,
+                count=count,
+            ):
                 return _derived(names, place, relation, members)
-    near, tried = _groups_near(columns, place, others, hinted[place])
-    for members in near:
+    groups, tried = _groups_near(columns, place, others, hinted=hinted[place])
+    for members in groups:
         summary = values[:, members].mean(axis=1)
-        if _agrees(columns, place, members, summary, tried, hinted):
+        if _agrees(
+            columns,
+            place,
+            members=members,
+            summary=summary,
+            tried=tried,
+            hinted=hinted,
+        ):
             return _derived(names, place, "the mean of", members)
     return None
 
 
-def _derived(names, place: int, relation: str, members: Sequence[int]) -> Derived:
+def _derived(
+    names: Sequence[str], place: int, relation: str, members: Sequence[int]
+) -> Derived:
+    """Return a `Derived` for columns given by index."""
     return Derived(names[place], relation, tuple(names[i] for i in members))
 
 
 def _ranges(place: int, n: int) -> Iterator[list[int]]:
-    """Yield neighbouring columns, at least two, on one side of a place."""
+    """Yield the ranges of at least two of n columns that do not contain `place`."""
     for start, stop in itertools.combinations(range(n + 1), 2):
         if stop - start > 1 and not start <= place < stop:
             yield [*range(start, stop)]
 
 
 def _groups_near(
-    columns: _Columns, place: int, others: list[int], hinted: bool
+    columns: _Columns, place: int, others: list[int], *, hinted: bool
 ) -> tuple[Iterator[list[int]], int]:
-    """Return groups whose mean agrees with a column on the first rows; and how many there are.
+    """Return (groups whose mean agrees with a column in the first rows, number of groups tried).
 
-    These are all subsets of few columns, and all neighbours of more.
+    Groups are all subsets if there are few columns, else all ranges of neighbours. hinted:
+    the name of the column suggests a summary.
     """
     values = columns.values[:_FEW_ROWS]
     rounding, target = _rounding(columns, place, others), values[:, [place]]
     if len(others) <= _SUBSETS:
-        bits = np.array([*itertools.product((0, 1), repeat=len(others))], float)
-        bits = bits[bits.sum(axis=1) >= 2]
-        means = values[:, others] @ (bits / bits.sum(axis=1, keepdims=True)).T
-        largest = (np.abs(values[:, None, others]) * bits).max(axis=2)
+        # One row per subset: 1 for members, 0 for other columns.
+        masks = np.array([*itertools.product((0, 1), repeat=len(others))], float)
+        masks = masks[masks.sum(axis=1) >= 2]
+        means = values[:, others] @ (masks / masks.sum(axis=1, keepdims=True)).T
+        largest = (np.abs(values[:, None, others]) * masks).max(axis=2)
         slack = 2 * (rounding + _SLACK * np.maximum(largest, np.abs(target)))
-        near = bits[(np.abs(means - target) <= slack).all(axis=0)]
-        members = ([i for i, bit in zip(others, row) if bit] for row in near)
-        return members, len(bits)
+        near_masks = masks[(np.abs(means - target) <= slack).all(axis=0)]
+        groups = (
+            [i for i, is_member in zip(others, mask) if is_member]
+            for mask in near_masks
+        )
+        return groups, len(masks)
     n = values.shape[1]
     if n > _RANGES and not hinted:
         return iter(()), 1
     starts, stops = np.triu_indices(n + 1, 2)
     if n > _RANGES:
-        beside = (stops == place) | (starts == place + 1)
-        starts, stops = starts[beside], stops[beside]
-    apart = (stops <= place) | (starts > place)
-    starts, stops = starts[apart], stops[apart]
+        is_adjacent = (stops == place) | (starts == place + 1)
+        starts, stops = starts[is_adjacent], stops[is_adjacent]
+    is_outside = (stops <= place) | (starts > place)
+    starts, stops = starts[is_outside], stops[is_outside]
     sums = np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
     means = (sums[:, stops] - sums[:, starts]) / (stops - starts)
     sizes = np.pad(np.cumsum(np.abs(values), axis=1), ((0, 0), (1, 0)))
@@ -311,7 +363,10 @@ def _groups_near(
 
 
 def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
-    """Return whose weighted mean a column is, where rows enough determine the weights."""
+    """Return the column as a weighted mean of others; None if it is none.
+
+    None also if there are too few rows to determine the weights.
+    """
     values = columns.values
     others = [i for i in range(len(names)) if i != place]
     m = len(values)
@@ -319,7 +374,7 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
         return None
     try:
         weights, _ = scipy.optimize.nnls(values[:, others], values[:, place])
-    except RuntimeError:  # It did not converge.
+    except RuntimeError:  # The solver did not converge.
         return None
     members = [i for i, weight in zip(others, weights) if weight > 0.02]
     if not 2 <= len(members) <= m - 2 or abs(weights.sum() - 1) > 0.02:
@@ -328,19 +383,19 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
     strengths = np.linalg.svd(part, compute_uv=False)
     tolerance = 1.5 * _tolerance(columns, place, members)
     if strengths[-1] < max(10 * np.median(tolerance), 1e-6 * strengths[0]):
-        return None  # Columns so alike that other weights fit, too.
-    missed = np.abs(values[:, others] @ weights - values[:, place])
-    if (missed > tolerance).any():
+        return None  # The columns are so similar that other weights fit as well.
+    errors = np.abs(values[:, others] @ weights - values[:, place])
+    if (errors > tolerance).any():
         return None
     finest = max(columns.units[place], columns.grids[place])
     usual = np.median(np.abs(values[:, [place, *members]]).max(axis=1))
-    grain = max(4 * float(missed.max()), finest, _SLACK * float(usual))
+    grain = max(4 * float(errors.max()), finest, _SLACK * float(usual))
     rows = m - len(members)
     evidence = rows * math.log10(max(columns.scale / grain, 1))
     if evidence < _EVIDENCE + 2 + math.log10(len(names)):
         return None
-    apart = np.abs(values[:, members].mean(axis=1) - values[:, place])
-    if (apart <= _tolerance(columns, place, members)).all():
+    differences = np.abs(values[:, members].mean(axis=1) - values[:, place])
+    if (differences <= _tolerance(columns, place, members)).all():
         return _derived(names, place, "the mean of", members)
     return _derived(names, place, "a weighted mean of", members)
 
@@ -348,16 +403,19 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
 def _agrees(
     columns: _Columns,
     place: int,
+    *,
     members: Sequence[int],
     summary: Float[np.ndarray, "m"],
     tried: int,
     hinted: Sequence[bool],
     count: int = 1,
 ) -> bool:
-    """Return whether a column is that summary, and not by chance.
+    """Return True if a column agrees with a summary of its members, and not by chance.
 
-    Each row agrees by chance with a probability of the tolerance over the usual difference
-    of a column from the mean of others; so does the level of the whole column.
+    The probability that a row agrees by chance is the tolerance divided by the usual deviation
+    of a column from the mean of the others; the same holds for the mean of the whole column.
+    tried: number of groups that were tried. hinted: for each column, True if its name suggests
+    a summary. count: number of members whose rounding errors add up.
     """
     values, target = columns.values, columns.values[:, place]
     tolerance = count * _tolerance(columns, place, members)
@@ -376,17 +434,17 @@ def _agrees(
 def _tolerance(
     columns: _Columns, place: int, members: Sequence[int]
 ) -> Float[np.ndarray, "m"]:
-    """Return by how much rounding can part a column from a mean of members, in each row.
+    """Return the largest difference by rounding of a column and a mean of members, per row.
 
-    Of printed digits, and of sums of the numbers that are compared: a huge score in another
-    row or column changes nothing.
+    It includes rounding to printed digits and of sums in the same row, so a huge score in
+    another row or column has no effect.
     """
     largest = np.abs(columns.values[:, [place, *members]]).max(axis=1)
     return _rounding(columns, place, members) + _SLACK * largest
 
 
 def _rounding(columns: _Columns, place: int, members: Sequence[int]) -> float:
-    """Return by how much rounding to printed digits can part a column from a mean."""
+    """Return the largest difference of a column and a mean by rounding to printed digits."""
     units = columns.units
     return float(1.001 * (units[place] + units[list(members)].mean()) / 2)
 
@@ -402,14 +460,15 @@ def _unit(column: Float[np.ndarray, "m"]) -> float:
 
 
 def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
-    """Return 1 / images, or 100 / images, where scores are counts of few images; else 0."""
+    """Return 1 / images, or 100 / images, for columns of shares of few images; else 0."""
     grids = np.zeros(values.shape[1])
     for i, column in enumerate(values[:50].T):
-        for whole in (1, 100):
-            counts = column[:, None] / whole * _IMAGES
-            near = (np.abs(counts - np.round(counts)) < 1e-7 * _IMAGES).all(axis=0)
-            if near.any() and np.ptp(column):
-                grids[i] = whole / _IMAGES[np.argmax(near)]
+        for maximum in (1, 100):
+            counts = column[:, None] / maximum * _IMAGES
+            errors = np.abs(counts - np.round(counts))
+            is_integer = (errors < 1e-7 * _IMAGES).all(axis=0)
+            if is_integer.any() and np.ptp(column):
+                grids[i] = maximum / _IMAGES[np.argmax(is_integer)]
                 break
     return grids
 
@@ -422,17 +481,20 @@ def _scale(values: Float[np.ndarray, "m n"]) -> float:
     values = _usual_values(values)
     present = np.isfinite(values)
     sums, counts = np.nansum(values, axis=1, keepdims=True), present.sum(axis=1)
-    others = np.where(present, sums - values, np.nan) / np.maximum(
-        counts[:, None] - 1, 1
-    )
-    rows = present & (counts[:, None] > 1)
-    apart = np.where(rows, values - others, np.nan)
-    deviations = [np.std(x[np.isfinite(x)]) for x in apart.T if np.isfinite(x).any()]
+    num_others = np.maximum(counts[:, None] - 1, 1)
+    means_of_others = np.where(present, sums - values, np.nan) / num_others
+    has_others = present & (counts[:, None] > 1)
+    differences = np.where(has_others, values - means_of_others, np.nan)
+    deviations = [
+        np.std(column[np.isfinite(column)])
+        for column in differences.T
+        if np.isfinite(column).any()
+    ]
     return float(np.median(deviations)) if deviations else 0.0
 
 
 def _usual_values(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
-    """Return scores with NaN for those over a thousand times as far out as usual ones."""
+    """Return scores with NaN for scores over 1000 times as far from the median as usual."""
     middle = np.median(values)
     usual = max(abs(middle), float(np.median(np.abs(values - middle))))
     if not usual:
@@ -441,42 +503,44 @@ def _usual_values(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
 
 
 def _nan_means(values: Float[np.ndarray, "m n"], axis: int) -> np.ndarray:
-    """Return means without NaN; NaN, and no warning, where nothing else is there."""
+    """Return means that ignore NaN; NaN, without a warning, for a slice of NaN."""
     counts = np.isfinite(values).sum(axis=axis)
     sums = np.nansum(values, axis=axis)
     return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
 
 
 def _harmonic(values: np.ndarray) -> np.ndarray:
+    """Return harmonic means over the last axis; NaN if a value is not positive."""
     if not (values > 0).all():
         return np.full(values.shape[:-1], math.nan)
     return values.shape[-1] / (1 / values).sum(axis=-1)
 
 
 def _geometric(values: np.ndarray) -> np.ndarray:
+    """Return geometric means over the last axis; NaN if a value is not positive."""
     if not (values > 0).all():
         return np.full(values.shape[:-1], math.nan)
     return np.exp(np.log(values).mean(axis=-1))
 
 
 def of_datasets(values: pd.DataFrame) -> list[Derived]:
-    """Return the data sets that follow from others in every run of every algorithm.
+    """Return the data sets that are computed from others in every run of every algorithm.
 
-    values: the columns algorithm, dataset, seed, value and, if known, n (images).
+    values: the columns algorithm, dataset, seed, value and, if known, n (number of images).
     """
     table = _wide(values, ["algorithm", "seed"], "dataset")
     images = pd.to_numeric(values["n"], errors="coerce") if "n" in values else None
     if images is None or not len(images) or images.isna().any():
-        return _found(table)
+        return _find_in_table(table)
     sizes = images.groupby(values["dataset"].astype(str)).max()
     weights = sizes.reindex(table.columns).to_numpy(float)
-    return _found(table, grids=1 / weights, weights=weights)
+    return _find_in_table(table, grids=1 / weights, weights=weights)
 
 
 def of_algorithms(values: pd.DataFrame) -> list[Derived]:
     """Return the algorithms that are the mean of others on every data set.
 
-    Algorithms with equal scores are named elsewhere.
+    Algorithms with equal scores are not included; `Analysis.twins` has these.
     """
     named = values[["algorithm", "dataset", "seed"]].astype(str)
     named = named.assign(value=values["value"].astype(float))
@@ -486,41 +550,50 @@ def of_algorithms(values: pd.DataFrame) -> list[Derived]:
         len(set(runs)) == 1
         and not named.duplicated(["algorithm", "dataset", "seed"]).any()
     ):
-        found = _found(_wide(named, ["dataset", "seed"], "algorithm"), copies=False)
-        if found:
-            return found
+        table = _wide(named, ["dataset", "seed"], "algorithm")
+        derived = _find_in_table(table, copies=False)
+        if derived:
+            return derived
     cells = named.groupby(["algorithm", "dataset"], sort=False)["value"]
     table = _wide(cells.mean().reset_index(), ["dataset"], "algorithm")
-    scores = {name: x.to_numpy() for name, x in named.groupby("algorithm")["value"]}
+    scores = {
+        name: group.to_numpy() for name, group in named.groupby("algorithm")["value"]
+    }
     columns = [scores[name] for name in table.columns]
     units = np.array([_unit(column) for column in columns])
     grids = np.array([_grids(column[:, None])[0] for column in columns])
     repeats = max(int(cells.size().max()), 1) if len(named) else 1
     grids = np.maximum(units, grids) / repeats
-    return _found(table, units=units, grids=grids, copies=False)
+    return _find_in_table(table, units=units, grids=grids, copies=False)
 
 
 def of_runs(values: pd.DataFrame) -> list[Derived]:
-    """Return the runs that are the mean of the algorithm's others, in every algorithm."""
+    """Return the runs that are the mean of the other runs in every algorithm."""
     names = values.groupby(values["algorithm"].astype(str))["seed"].agg(set)
     common = set.intersection(*names) if len(names) else set()
     if len(common) < 3 or any(seeds != common for seeds in names):
         return []
     table = _wide(values, ["algorithm", "dataset"], "seed")
-    return _found(table, copies=False)
+    return _find_in_table(table, copies=False)
 
 
 def _wide(values: pd.DataFrame, rows: list[str], column: str) -> pd.DataFrame:
+    """Return scores with one row per value of `rows` and one column per value of `column`."""
     plain = values[[*rows, column]].astype(str)
     plain = plain.assign(value=values["value"].astype(float))
     order = list(dict.fromkeys(plain[column]))
     return plain.pivot(index=rows, columns=column, values="value")[order]
 
 
-def _found(table: pd.DataFrame, copies: bool = True, **known) -> list[Derived]:
-    """Return what `find` does of the columns without missing scores; known: per column."""
-    whole: Bool[np.ndarray, n] = np.isfinite(table.to_numpy(float)).all(axis=0)
-    table = table.loc[:, whole]
-    known = {key: column[whole] for key, column in known.items()}
+def _find_in_table(
+    table: pd.DataFrame, copies: bool = True, **options
+) -> list[Derived]:
+    """Return `find` for the columns of a table that have no missing scores.
+
+    options: arguments of `find` with a value per column.
+    """
+    is_complete: Bool[np.ndarray, n] = np.isfinite(table.to_numpy(float)).all(axis=0)
+    table = table.loc[:, is_complete]
+    options = {key: column[is_complete] for key, column in options.items()}
     values = table.to_numpy(float)
-    return find(values, list(table.columns), copies=copies, **known)
+    return find(values, list(table.columns), copies=copies, **options)

@@ -20,7 +20,7 @@ def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}
     for run in study.runs:
-        methods.setdefault(run.called, {})[run.label] = run
+        methods.setdefault(run.base_label, {})[run.label] = run
     rows_by_setting: dict[str, list[tuple[str, str, str]]] = {}
     for name, runs in methods.items():
         settings_by_label = {label: run.identity for label, run in runs.items()}

@@ -1,9 +1,9 @@
-r"""A table as LaTeX that pdflatex compiles, whatever the names in it are.
+r"""Tables as LaTeX that pdflatex compiles, with any characters in names.
 
-Latin, Greek and mathematical letters become commands that need no package. What pdflatex
-cannot set, such as emoji, shows as its code, [U+1F600]. A table that is too wide is set
-smaller, and one wider than that comes in parts, each with the names of its rows. One with
-more rows than a page then holds breaks over pages.
+Latin, Greek and mathematical letters become commands that need no package. Characters that
+pdflatex cannot set, such as emoji, become codes, [U+1F600]. A table that is too wide is set in
+smaller type; an even wider table is split into parts, each with the names of its rows. A table
+with more rows than a page breaks over pages.
 """
 
 import re
@@ -11,14 +11,14 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 LONG = 40  # Rows that fit on a page.
-WIDE, WIDEST = 72, 150  # Letters that fit on a line, and on a line set smaller.
-WRAPPED = 44  # Letters of the widest column.
-TURNED = 14  # Letters of the longest head of numbers that is not upright.
+WIDE, WIDEST = 72, 150  # Letters that fit on a line, and on a line in smaller type.
+WRAPPED = 44  # Letters of a column above which its text is wrapped.
+TURNED = 14  # Letters of the head of a number column above which the head is rotated.
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Reads pairs of a letter and a command, each two spaces from the next."""
-    return dict(one.split(" ", 1) for one in text.split("  "))
+    """Return commands by letter from pairs "letter command", separated by two spaces."""
+    return dict(pair.split(" ", 1) for pair in text.split("  "))
 
 
 _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308", "`'^~=u.\""))
@@ -33,7 +33,8 @@ _TEXT = _pairs(
     r"  ł \l{}  Ł \L{}  ı \i{}"
 )
 _SPACES = dict.fromkeys("\n\r\t", " ") | dict.fromkeys("\u00a0\u202f", "~")
-_SPACES |= {"\u2009": r"\,", "\u200c": "{}"}  # The last: between two hyphens, a dash.
+# `escape` puts U+200C between two hyphens, which LaTeX would join to a dash.
+_SPACES |= {"\u2009": r"\,", "\u200c": "{}"}
 _MATHS = _pairs(
     "± pm  × times  ÷ div  · cdot  ≤ leq  ≥ geq  ≠ neq  ≈ approx  ≡ equiv  ∼ sim"
     "  ∞ infty  ∅ emptyset  ∈ in  ∂ partial  ∇ nabla  ∑ sum  ∏ prod  ∫ int  ∧ wedge"
@@ -56,12 +57,13 @@ _LATEX = {
 
 
 def escape(text: str) -> str:
-    """Gives text that LaTeX sets as it is."""
+    """Return text escaped for LaTeX."""
     text = unicodedata.normalize("NFC", str(text))
     return "".join(map(_letter, re.sub("-(?=-)", "-\u200c", text)))
 
 
 def _letter(letter: str) -> str:
+    """Return the LaTeX of a single letter."""
     if letter in _LATEX:
         return _LATEX[letter]
     if " " <= letter <= "~":
@@ -74,27 +76,37 @@ def _letter(letter: str) -> str:
 
 
 def table(table) -> str:
-    """Gives a `tables.Table` for \\input."""
-    # Set smaller, a table has more rows on a page.
+    """Return a `tables.Table` as LaTeX for \\input."""
+    # In smaller type, more rows fit on a page.
     narrowest = min(_width(table, part) for part in _parts(table, WIDEST))
-    long = len(table.rows) > LONG * max(1, narrowest / WIDE)
-    parts = list(_parts(table, WIDE if long else WIDEST))
-    small = not long and any(_width(table, columns) > WIDE for columns in parts)
-    turned = any(_turned(table, j) for j in range(len(table.head)))
-    needed = {"{booktabs}": True, "{longtable}": long, "{graphicx}": turned or small}
-    needed |= {"[table]{xcolor}": table.shade}
-    packages = [rf"\usepackage{name}" for name in needed if needed[name]]
+    is_long = len(table.rows) > LONG * max(1, narrowest / WIDE)
+    column_groups = list(_parts(table, WIDE if is_long else WIDEST))
+    is_small = not is_long and any(
+        _width(table, columns) > WIDE for columns in column_groups
+    )
+    has_rotated = any(_is_rotated(table, j) for j in range(len(table.head)))
+    is_needed = {
+        "{booktabs}": True,
+        "{longtable}": is_long,
+        "{graphicx}": has_rotated or is_small,
+        "[table]{xcolor}": table.shade,
+    }
+    packages = [rf"\usepackage{name}" for name in is_needed if is_needed[name]]
     lines = [f"% Needs {' '.join(packages)}"]
-    for i, columns in enumerate(parts):
-        part = f" Part {i + 1} of {len(parts)}." if len(parts) > 1 else ""
+    count = len(column_groups)
+    for i, columns in enumerate(column_groups):
+        part = f" Part {i + 1} of {count}." if count > 1 else ""
         label = f"tab:{table.name}{f'-{i + 1}' if i else ''}"
         caption = rf"\caption{{{escape(table.caption)}{part}}}", rf"\label{{{label}}}"
-        lines += (_long if long else _short)(table, columns, caption)
+        lines += (_long if is_long else _short)(table, columns, caption)
     return "\n".join([*lines, ""])
 
 
 def _parts(table, limit: int) -> Iterator[list[int]]:
-    """Gives the columns of each part; all begin with the columns of words."""
+    """Yield the column indices of each part of a table, at most `limit` letters wide.
+
+    Every part starts with the columns of words.
+    """
     fixed, part = list(range(table.texts)), []
     for j in range(table.texts, len(table.head)):
         if part and _width(table, [*fixed, *part, j]) > limit:
@@ -105,49 +117,54 @@ def _parts(table, limit: int) -> Iterator[list[int]]:
 
 
 def _width(table, columns: Sequence[int]) -> int:
+    """Return the width of columns in letters."""
     return sum(min(_letters(table, j), WRAPPED) + 2 for j in columns)
 
 
 def _letters(table, j: int) -> int:
+    """Return the width of column j in letters."""
     cells = table.letters[j]
-    return cells if _turned(table, j) else max(cells, len(table.head[j]))
+    return cells if _is_rotated(table, j) else max(cells, len(table.head[j]))
 
 
-def _turned(table, j: int) -> bool:
-    """Whether a head is so long over numbers that it stands upright."""
+def _is_rotated(table, j: int) -> bool:
+    """Return True if the head of number column j is long and therefore rotated."""
     return j >= table.texts and len(table.head[j]) > max(TURNED, table.letters[j])
 
 
 def _head(table, columns: Sequence[int]) -> list[str]:
+    """Return the lines of the head with its rules."""
     cells = []
     for j in columns:
         cell = escape(table.head[j])
         if len(table.head[j]) > 2 * TURNED:
             cell = rf"\parbox{{4cm}}{{\raggedright {cell}}}"
-        cells.append(rf"\rotatebox{{90}}{{{cell}}}" if _turned(table, j) else cell)
+        cells.append(rf"\rotatebox{{90}}{{{cell}}}" if _is_rotated(table, j) else cell)
     return [r"\toprule", _line(cells), r"\midrule"]
 
 
 def _short(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
-    box = _width(table, columns) > WIDE
+    """Return the lines of a table on one page, scaled down if wide."""
+    is_scaled = _width(table, columns) > WIDE
     return [
         r"\begin{table}",
         r"\centering",
         *caption,
-        *([r"\resizebox{\textwidth}{!}{%"] if box else []),
-        rf"\begin{{tabular}}{{{_kinds(table, columns)}}}",
+        *([r"\resizebox{\textwidth}{!}{%"] if is_scaled else []),
+        rf"\begin{{tabular}}{{{_alignments(table, columns)}}}",
         *_head(table, columns),
         *_rows(table, columns),
         r"\bottomrule",
-        r"\end{tabular}" + "}" * box,
+        r"\end{tabular}" + ("}" if is_scaled else ""),
         r"\end{table}",
     ]
 
 
 def _long(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
+    """Return the lines of a table that breaks over pages."""
     return [
         r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\begin{{longtable}}{{{_kinds(table, columns)}}}",
+        rf"\begin{{longtable}}{{{_alignments(table, columns)}}}",
         "".join(caption) + r" \\",
         *_head(table, columns),
         r"\endfirsthead",
@@ -161,7 +178,8 @@ def _long(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
     ]
 
 
-def _kinds(table, columns: Sequence[int]) -> str:
+def _alignments(table, columns: Sequence[int]) -> str:
+    """Return the column specification of tabular: l for words, r for numbers, p if wrapped."""
     return "".join(
         "p{7cm}" if _letters(table, j) > WRAPPED else "l" if j < table.texts else "r"
         for j in columns
@@ -169,6 +187,7 @@ def _kinds(table, columns: Sequence[int]) -> str:
 
 
 def _rows(table, columns: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of the rows."""
     for i, row in enumerate(table.rows):
         cells = []
         for j in columns:
@@ -176,13 +195,14 @@ def _rows(table, columns: Sequence[int]) -> Iterator[str]:
             cell = rf"\underline{{{cell}}}" if (i, j) in table.under else cell
             cell = rf"\textbf{{{cell}}}" if (i, j) in table.bold else cell
             if (i, j) in table.shade:
-                grey = 1 - 0.4 * table.shade[i, j]  # Black stays legible on it.
+                grey = 1 - 0.4 * table.shade[i, j]  # Light enough for black text.
                 cell = rf"\cellcolor[gray]{{{grey:.2f}}}{cell}"
             cells.append(cell)
         yield _line(cells)
 
 
 def _line(cells: list[str]) -> str:
-    # After the end of a row these two would be read as its options.
-    first = "{}" * cells[0].startswith(("[", "*")) + cells[0]
+    """Return the line of a row."""
+    # LaTeX reads "[" and "*" after the end of a row as options of the row end.
+    first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"

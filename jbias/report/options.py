@@ -1,4 +1,4 @@
-"""What one can ask of a report, and how a command that makes one runs."""
+"""Options of `jbias report`, and the common frame of commands that write a report."""
 
 import argparse
 import dataclasses
@@ -7,27 +7,33 @@ from collections.abc import Callable, Iterable, Sequence
 
 from jbias.runtime import cli, outputs
 
-# Which evaluation of a seed counts: rules of results.py.
-SELECTIONS = ("best_validation", "last_n", "at_epoch", "best_on")
-SELECTIONS += ("worst_class", "oracle")
+# Rules that select the evaluation of a seed.
+SELECTIONS = (
+    "best_validation",
+    "last_n",
+    "at_epoch",
+    "best_on",
+    "worst_class",
+    "oracle",
+)
 DROPS = ("datasets", "algorithms", "runs")
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The choices of the user of `jbias report`."""
+    """Options of `jbias report`, named as its flags."""
 
     selection: str = "best_validation"
     last: int | None = None  # Evaluations of last_n; None: 30 % of all.
     epoch: float | None = None  # Epoch of at_epoch; None: the last common one.
     best_on: str = ""  # The data set of best_on.
-    alpha: float = 0.05
-    datasets: tuple[str, ...] = ()  # () is all of them.
-    algorithms: tuple[str, ...] = ()  # () is all of them.
+    alpha: float = 0.05  # Significance level.
+    datasets: tuple[str, ...] = ()  # () for all.
+    algorithms: tuple[str, ...] = ()  # () for all.
     drop: str = ""  # Part to leave out if cells are missing; "": an error.
-    trained_on: str = ""  # A CSV file: algorithm, test set it was trained on.
-    strict: bool = False
-    # The smallest difference that matters, as scores are shown; None: 1, of fractions 0.01.
+    trained_on: str = ""  # A CSV file: algorithm, test set that it was trained on.
+    strict: bool = False  # Leave out test sets that some algorithm was trained on.
+    # The smallest difference that matters, in the unit shown; None: 1, or 0.01 for fractions.
     points: float | None = None
     metric: str = "accuracy"
     larger_is_better: bool = True
@@ -51,10 +57,11 @@ def run(
     spread: str = "",
     moved: str = "",
 ) -> int:
-    """Makes a report; returns 0, or 2 with one line on stderr if that is impossible.
+    """Parse flags and make a report. Return 0, or 2 with one line on stderr after an error.
 
-    spread: flags whose values a shell may have spread. moved: those that are now of the
-    command of this name in `jbias.papers`.
+    make: function that makes the report and returns the lines to print. spread: flags, in one
+    string, whose globs the shell may have expanded to several values. moved: flags, in one
+    string, that the command of this name in `jbias papers` has instead.
     """
     command = parser.prog.rpartition(" ")[2]
     argv = sys.argv[1:] if argv is None else argv
@@ -62,11 +69,13 @@ def run(
         argv = cli.split_values(argv, flag)
     for flag in (word.partition("=")[0] for word in argv):
         if flag in moved.split():
-            parser.error(f"{flag}: is a flag of jbias papers {command} now")
+            parser.error(
+                f"{flag}: this flag has moved; use `jbias papers {command}` instead"
+            )
     args = parser.parse_args(argv)
 
-    def checked() -> Iterable[str]:
+    def check_and_make() -> Iterable[str]:
         outputs.check_report_folder(args.out)
         return make(args)
 
-    return cli.print_lines(command, checked)
+    return cli.print_lines(command, check_and_make)

@@ -468,7 +468,9 @@ def tables_of(study: Correlations) -> document.Placed:
             tuple(matrix.statistic),
             np.argwhere(study.tested(matrix).to_numpy()),
         )
-        data = matrix.statistic.set_axis(tables.apart(names, ("measure",)), axis=1)
+        data = matrix.statistic.set_axis(
+            tables.distinct_keys(names, ("measure",)), axis=1
+        )
         among = tables.Table(
             name=f"among_{i}",
             caption=f"{sign} among measures; bold: {level} over {matrix.family} pairs.",

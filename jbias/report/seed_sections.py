@@ -1,12 +1,12 @@
-"""The answer for one or two data sets: tests over the seeds of each, and what they rest on.
+"""The report on one or two data sets: tests over the seeds of each data set.
 
-Ranks over data sets tell nothing apart there, so the answer, the table, the figure and the
-paragraph on methods are of `jbias.stats.compare_seeds`.
+Ranks over one or two data sets cannot separate algorithms, so the answer, the table, the figure
+and the paragraph on methods are from `jbias.stats.compare_seeds`.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,50 +17,59 @@ from jbias.report import document, plots, prose, tables
 from jbias.stats import seed_tests
 
 Analysis = analysis_lib.Analysis
-_CLAIMS = 4  # Of a data set that the answer names; all are in the table.
-_BARS = 40  # Pairs of the figure; all are in the table.
+_MAX_CLAIMS = (
+    4  # Significant pairs per data set in the answer; the table has all pairs.
+)
+_MAX_BARS = 40  # Pairs in the figure; the table has all pairs.
 
 
 def answer(analysis: Analysis) -> tuple[str, str] | None:
-    """Return the answer and what it rests on; None where there is no test over seeds."""
+    """Return (headline, basis) of the tests over seeds; None if ranks are tested instead."""
     result = analysis.by_seeds
     if result is None:
         return None
-    what = analysis.study.repeats
     if not result.family:
-        single = what.removesuffix("s")
-        where = f"on {_quoted(*result.datasets)}"
-        headline = (
-            f"Nothing was tested: {where} {_who_is_single(result)} a single {single}, so how far "
-            f"{what} differ is not known."
-        )
-        if analysis.study.is_of_means:
-            headline = f"Nothing was tested {where}: {analysis_lib.MEANS_ALONE}."
-        needed = f"A test needs the scores of at least 2 {what} of both algorithms, and 5 or more "
-        needed += "are advisable."
-        basis = [*_differences(analysis), needed, *_left_out(analysis)]
-        return headline, " ".join(basis)
-    parts = [_of_dataset(analysis, dataset) for dataset in result.datasets]
+        return _untested(analysis)
+    sentences = [_dataset_answer(analysis, dataset) for dataset in result.datasets]
+    names = _quoted(result.datasets)
     if len(result.datasets) == 1:
-        scope = f"This is about {_quoted(*result.datasets)} alone, not about other data sets."
+        scope = f"This is about {names} alone, not about other data sets."
     else:
-        scope = f"This is about {_quoted(*result.datasets)}, each by itself, not about "
-        scope += "other data sets."
-    return " ".join([*parts, scope]), " ".join(_basis(analysis))
+        scope = f"This is about {names}, each separately, not about other data sets."
+    return " ".join([*sentences, scope]), " ".join(_basis(analysis))
 
 
-def _quoted(*datasets: str) -> str:
-    """Return names of data sets in quotes: a file may be called one.csv."""
+def _untested(analysis: Analysis) -> tuple[str, str]:
+    """Return (headline, basis) if no pair of algorithms has several runs."""
+    result, repeats = analysis.by_seeds, analysis.study.repeats
+    where = f"on {_quoted(result.datasets)}"
+    if analysis.study.is_of_means:
+        headline = f"Nothing was tested {where}: {analysis_lib.MEANS_ALONE}."
+    else:
+        headline = (
+            f"Nothing was tested: {where} {_subject_with_single_run(result)} a single "
+            f"{repeats.removesuffix('s')}, so the spread over {repeats} is unknown."
+        )
+    requirement = (
+        f"A test needs the scores of at least 2 {repeats} of both algorithms, and 5 or more "
+        "are advisable."
+    )
+    basis = [*_differences(analysis), requirement, *_left_out(analysis)]
+    return headline, " ".join(basis)
+
+
+def _quoted(datasets: Sequence[str]) -> str:
+    """Return names of data sets in quotes, because a name may look like a file: 'one.csv'."""
     return tables.join([f"'{name}'" for name in datasets])
 
 
 def oriented(result: seed_tests.SeedTestsResult) -> list[seed_tests.SeedTest]:
-    """Return the tests with the better algorithm first; equal ones stay as they are."""
-    return [_turned(test) if test.difference < 0 else test for test in result.tests]
+    """Return the tests with the better algorithm first; pairs with equal means are unchanged."""
+    return [_swapped(test) if test.difference < 0 else test for test in result.tests]
 
 
-def _turned(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
-    """Return the same test, second algorithm first."""
+def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
+    """Return the test with its two algorithms exchanged."""
     return dataclasses.replace(
         test,
         first=test.second,
@@ -77,42 +86,47 @@ def _turned(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
     )
 
 
-def _made(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
-    """Return the tests that were made on a data set, the smallest p first."""
-    tests = [test for test in oriented(analysis.by_seeds) if test.dataset == dataset]
-    made = [test for test in tests if not test.why_not]
-    return sorted(made, key=lambda test: (test.adjusted, test.pvalue, -test.difference))
+def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
+    """Return the tests on a data set whose algorithms have several runs, smallest p first."""
+    tests = [
+        test
+        for test in oriented(analysis.by_seeds)
+        if test.dataset == dataset and not test.why_not
+    ]
+    return sorted(
+        tests, key=lambda test: (test.adjusted, test.pvalue, -test.difference)
+    )
 
 
-def _of_dataset(analysis: Analysis, dataset: str) -> str:
-    """Return the sentence on one data set; first that no claim follows, where none does."""
-    tests = _made(analysis, dataset)
-    void = [test for test in tests if _guessing(analysis.study, test)]
+def _dataset_answer(analysis: Analysis, dataset: str) -> str:
+    """Return the sentences on one data set, starting with algorithms at chance, if any."""
+    tests, study = _valid_tests(analysis, dataset), analysis.study
+    void = [test for test in tests if _names_at_chance(study, test)]
     if not void:
-        return _tested(analysis, dataset, tests)
+        return _test_sentence(analysis, dataset, tests)
     valid = [test for test in tests if test not in void]
-    names = sorted({name for test in void for name in _guessing(analysis.study, test)})
-    metric = analysis.study.options.metric.replace("_", " ")
-    named = tables.join(names) if len(names) <= _CLAIMS else tables.few(names)
-    whose = f" of {named}" if valid else ""
+    names = sorted({name for test in void for name in _names_at_chance(study, test)})
+    metric = study.options.metric.replace("_", " ")
+    names_text = tables.join(names) if len(names) <= _MAX_CLAIMS else tables.few(names)
+    whose = f" of {names_text}" if valid else ""
     headline = (
-        f"No claim about {metric}{whose} on {_quoted(dataset)}: decisions of "
-        f"{named} are at chance."
+        f"No claim about {metric}{whose} on {_quoted([dataset])}: decisions of "
+        f"{names_text} are at chance."
     )
     if valid:
-        return f"{headline} {_tested(analysis, dataset, valid)}"
-    sentence = _tested(analysis, dataset, tests)
+        return f"{headline} {_test_sentence(analysis, dataset, valid)}"
+    sentence = _test_sentence(analysis, dataset, tests)
     in_brackets = f"{sentence[0].lower()}{sentence[1:]}"
     return f"{headline} (Tests over {analysis.study.repeats}: {in_brackets})"
 
 
-def _guessing(
+def _names_at_chance(
     study: analysis_lib.BenchmarkScores, test: seed_tests.SeedTest
 ) -> list[str]:
-    """Return the names at chance of a pair of which no claim follows; empty if one may.
+    """Return the algorithms of a pair whose decisions at chance invalidate its test, or [].
 
-    A shape bias of guesses means nothing, also beside one of decisions. An accuracy at
-    chance may be below another's; of two at chance neither is.
+    A test of shape biases is invalid if one algorithm is at chance. A test of accuracies is
+    invalid if both are: an accuracy at chance may still be below another accuracy.
     """
     pair = test.first, test.second
     names = [name for name in pair if (name, test.dataset) in study.guessed]
@@ -120,12 +134,14 @@ def _guessing(
     return names if len(names) >= needed else []
 
 
-def _tested(analysis: Analysis, dataset: str, tests: list[seed_tests.SeedTest]) -> str:
-    """Return the sentence on tests of one data set, the smallest p first."""
+def _test_sentence(
+    analysis: Analysis, dataset: str, tests: Sequence[seed_tests.SeedTest]
+) -> str:
+    """Return the sentence on the tests of one data set. tests: the smallest p first."""
     alpha = analysis.alpha
     counts = {count for test in tests for count in test.runs}
-    what = analysis.study.repeats
-    where = f"On {_quoted(dataset)}, {tables.span(counts)} {what} each"
+    repeats = analysis.study.repeats
+    where = f"On {_quoted([dataset])}, {tables.span(counts)} {repeats} each"
     claims = [test for test in tests if test.adjusted <= alpha]
     if len(tests) == 1:
         (test,) = tests
@@ -142,15 +158,17 @@ def _tested(analysis: Analysis, dataset: str, tests: list[seed_tests.SeedTest]) 
             f"{where}: none of {len(tests)} pairs differs significantly at α = {alpha:g} "
             f"(smallest {_holm_words(analysis, tests[0])})."
         )
-    words = _p_words if len(claims) == 1 else _holm_words
-    said = [
-        f"{_advantage(analysis, x)} ({words(analysis, x)})" for x in claims[:_CLAIMS]
+    describe_p = _p_words if len(claims) == 1 else _holm_words
+    clauses = [
+        f"{_advantage(analysis, test)} ({describe_p(analysis, test)})"
+        for test in claims[:_MAX_CLAIMS]
     ]
-    rest = len(claims) - _CLAIMS
-    said += [f"and {rest} more in the table"] if rest > 0 else []
+    num_hidden = len(claims) - _MAX_CLAIMS
+    if num_hidden > 0:
+        clauses.append(f"and {num_hidden} more in the table")
     verb = "differs" if len(claims) == 1 else "differ"
     count = f"{len(claims)} of {len(tests)} pairs {verb} significantly at α = {alpha:g}"
-    return f"{where}: {count}: {'; '.join(said)}."
+    return f"{where}: {count}: {'; '.join(clauses)}."
 
 
 def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
@@ -161,7 +179,7 @@ def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
     """Return "A is better than B by 4.1 [1.2, 7.0]", in the unit shown.
 
-    Of a bias, "A has more shape bias than B by ...".
+    For a bias the text is "A has more shape bias than B by ...".
     """
     if test.difference == 0:
         return f"{test.first} and {test.second} have the same mean"
@@ -173,7 +191,7 @@ def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
-    """Return the digits that scores have, or more where a difference would be shown as 0."""
+    """Return the digits after the point: those of scores, more if a difference rounds to 0."""
     digits = analysis.study.unit.digits
     small = abs(test.difference)
     if not 0 < small < 10.0**-digits:
@@ -182,38 +200,41 @@ def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
 
 
 def _p_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return all p of a test, as "Welch p = 0.011, permutation p = 0.016"."""
+    """Return all p-values of a test, as "Welch p = 0.011, permutation p = 0.016"."""
     result = analysis.by_seeds
-    name = "paired t-test" if result.paired else "Welch"
-    said = [f"{name} {prose.p_equals(test.t_pvalue)}"]
-    if math.isnan(test.t_pvalue):
-        said = []
-    said.append(f"permutation {prose.p_equals(test.permutation_pvalue)}")
+    p_values = []
+    if not math.isnan(test.t_pvalue):
+        name = "paired t-test" if result.paired else "Welch"
+        p_values.append(f"{name} {prose.p_equals(test.t_pvalue)}")
+    p_values.append(f"permutation {prose.p_equals(test.permutation_pvalue)}")
     if result.family > 1:
-        pairs = "pairs" if len(result.datasets) == 1 else "tests"
-        said.append(
-            f"Holm over {result.family} {pairs}: {prose.p_equals(test.adjusted)}"
+        noun = "pairs" if len(result.datasets) == 1 else "tests"
+        p_values.append(
+            f"Holm over {result.family} {noun}: {prose.p_equals(test.adjusted)}"
         )
-    return ", ".join(said)
+    return ", ".join(p_values)
 
 
 def _basis(analysis: Analysis) -> Iterator[str]:
-    """Return the sentences on what the answer rests on, and what limits it."""
-    result, what = analysis.by_seeds, analysis.study.repeats
-    single = what.removesuffix("s")
+    """Yield the sentences on the tests behind the answer, and on their limits."""
+    result, repeats = analysis.by_seeds, analysis.study.repeats
     if result.paired:
         yield (
-            f"Student's t-test of the differences of equal {what} (--paired-seeds) decides at "
-            f"α = {result.alpha:g}; the permutation test beside it flips their signs."
+            f"Student's t-test of the differences of equal {repeats} (--paired-seeds) decides "
+            f"at α = {result.alpha:g}; the permutation test flips the signs of the differences."
         )
     else:
         yield (
-            f"Welch's t-test over {what} decides at α = {result.alpha:g}, unpaired; the "
-            "permutation test beside it is of the same t. (--paired-seeds compares equal "
-            f"{what} as pairs, for designs in which they share something, such as the split.)"
+            f"Welch's t-test over {repeats} decides at α = {result.alpha:g}, unpaired; the "
+            "permutation test uses the same t. (--paired-seeds compares equal "
+            f"{repeats} as pairs, for designs in which they share a source of noise, such as "
+            "the split.)"
         )
-    adjusted = ", not adjusted, while Holm's p is" if result.family > 1 else ""
-    yield f"Intervals are {_kind_of_interval(analysis)}s of a pair alone{adjusted}{_cut(analysis)}."
+    adjusted = ", not adjusted (Holm's p is)" if result.family > 1 else ""
+    yield (
+        f"Intervals are {_kind_of_interval(analysis)}s of a single pair{adjusted}"
+        f"{_cut(analysis)}."
+    )
     if result.family > 1:
         pairs = (
             f"each algorithm with {result.reference}"
@@ -224,45 +245,47 @@ def _basis(analysis: Analysis) -> Iterator[str]:
         yield f"Holm's adjustment counts {result.family} tests: {pairs}{sets}."
     if result.reference:
         yield (
-            f"That is right if {result.reference} was chosen as the control before the scores "
+            f"This is valid if {result.reference} was chosen as the control before the scores "
             "were seen."
         )
     yield from _limits_of_permutation(analysis)
     yield from _uneven(analysis)
     yield from _disagreements(analysis)
     yield from _power(analysis)
-    yield from _without_spread(analysis, single)
+    yield from _without_spread(analysis)
     yield from _left_out(analysis)
 
 
 def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
-    """Say where so few runs can give no small p by permutation."""
-    result, what = analysis.by_seeds, analysis.study.repeats
-    made = [test for test in result.tests if not test.why_not]
-    never = [test for test in made if test.least_permutation_pvalue > result.alpha]
+    """Yield a sentence if there are too few runs for a significant p by permutation."""
+    result, repeats = analysis.by_seeds, analysis.study.repeats
+    tests = [test for test in result.tests if not test.why_not]
+    never = [test for test in tests if test.least_permutation_pvalue > result.alpha]
     if never:
-        counts = tables.span({n for test in never for n in test.runs})
+        counts = tables.span({count for test in never for count in test.runs})
         least = min(test.least_permutation_pvalue for test in never)
-        kind = f"{counts} pairs" if result.paired else f"{counts} {what} each"
+        size = f"{counts} pairs" if result.paired else f"{counts} {repeats} each"
         yield (
-            f"With {kind} the permutation test cannot give a p below {least:.2g}, so it can "
-            "never be significant: a difference rests on the t-test alone, which assumes "
-            f"normal scores, and with so few {what} that cannot be checked."
+            f"With {size} the permutation test cannot give a p below {least:.2g}, so it can "
+            "never be significant: a difference depends on the t-test alone, which assumes "
+            f"normal scores, and with this number of {repeats} that cannot be checked."
         )
         return
-    exact = [test.least_permutation_pvalue for test in made if test.permutation_exact]
-    least = max(exact, default=0)
+    least_exact = [
+        test.least_permutation_pvalue for test in tests if test.permutation_exact
+    ]
+    least = max(least_exact, default=0)
     if result.family * least > result.alpha:
         yield (
-            f"By permutation p cannot be below {least:.2g} with these {what}, or "
-            f"{min(result.family * least, 1):.2g} once adjusted for {result.family} tests: "
-            "adjusted, only the t-test can be significant."
+            f"By permutation p cannot be below {least:.2g} with these {repeats}, or "
+            f"{min(result.family * least, 1):.2g} after adjustment for {result.family} tests: "
+            "after adjustment, only the t-test can be significant."
         )
 
 
 def _uneven(analysis: Analysis) -> Iterator[str]:
-    """Warn of two runs against more, where Welch's test is too liberal."""
-    result, what = analysis.by_seeds, analysis.study.repeats
+    """Yield a warning on two runs against more, for which Welch's test is too liberal."""
+    result, repeats = analysis.by_seeds, analysis.study.repeats
     counts = _counts(result)
     two = [
         name
@@ -272,29 +295,30 @@ def _uneven(analysis: Analysis) -> Iterator[str]:
     if two:
         verb = "has" if len(two) == 1 else "have"
         yield (
-            f"{tables.few(two)} {verb} 2 {what}: against more, Welch's test claims too much "
-            "(up to 11 % instead of 5 % where nothing differs, in simulations of 2 against 10)."
+            f"{tables.few(two)} {verb} 2 {repeats}: against more, Welch's test rejects too "
+            "often (up to 11 % instead of 5 % without any difference, in simulations of 2 "
+            "against 10)."
         )
 
 
 def _disagreements(analysis: Analysis) -> Iterator[str]:
-    """Name the claims for which the permutation test has a p above alpha."""
+    """Yield a sentence with the significant pairs whose p by permutation is above alpha."""
     result = analysis.by_seeds
     doubtful = [
-        f"{test.first} and {test.second} on {_quoted(test.dataset)}"
+        f"{test.first} and {test.second} on {_quoted([test.dataset])}"
         for test in oriented(result)
         if test.adjusted <= result.alpha < test.permutation_pvalue
         and test.least_permutation_pvalue <= result.alpha
     ]
     if doubtful:
         yield (
-            "The permutation test alone would not call these different: "
-            f"{tables.few(doubtful)}. Take them as open."
+            "By the permutation test alone these pairs do not differ significantly: "
+            f"{tables.few(doubtful)}. Treat them as undecided."
         )
 
 
 def _power(analysis: Analysis) -> Iterator[str]:
-    """Say what difference would have been found, where one was not."""
+    """Yield the sentence on the difference that the non-significant tests could have found."""
     result = analysis.by_seeds
     sizes = [
         test.detectable
@@ -314,95 +338,108 @@ def _power(analysis: Analysis) -> Iterator[str]:
     )
 
 
-def _without_spread(analysis: Analysis, single: str) -> Iterator[str]:
-    """Name the pairs of which no run differs from others of its algorithm."""
+def _without_spread(analysis: Analysis) -> Iterator[str]:
+    """Yield a sentence with the pairs whose runs all have equal scores within an algorithm."""
+    repeats = analysis.study.repeats
     pairs = [
-        f"{test.first} and {test.second} on {_quoted(test.dataset)}"
+        f"{test.first} and {test.second} on {_quoted([test.dataset])}"
         for test in oriented(analysis.by_seeds)
         if not test.why_not and math.isnan(test.t_pvalue)
     ]
     if pairs:
-        spread = "every difference" if analysis.by_seeds.paired else f"every {single}"
+        is_paired = analysis.by_seeds.paired
+        noun = "difference" if is_paired else repeats.removesuffix("s")
         yield (
-            f"For {tables.few(pairs)}, {spread} has the same score, so there is no t and the "
-            f"permutation test decides. It is right only if the {analysis.study.repeats} are "
-            "no copies of each other."
+            f"For {tables.few(pairs)}, every {noun} has the same score, so t is undefined and "
+            f"the permutation test decides. This is valid only if the {repeats} are not copies "
+            "of each other."
         )
 
 
 def _left_out(analysis: Analysis) -> Iterator[str]:
-    """Name the algorithms and runs that are in no test, and why."""
+    """Yield sentences with the algorithms and runs that are in no test."""
     result, study = analysis.by_seeds, analysis.study
-    what, single = study.repeats, study.repeats.removesuffix("s")
-    alone = _singles(result)
-    if alone and result.family:
-        yield f"Not tested, for a single {single}: {tables.few(alone, 8)}."
-    used = _counts(result)
-    fewer = [
-        f"{name} ({study.seeds.get(name, 0) - used.get(name, 0)})"
-        for name in analysis.algorithms
-        if used.get(name, 0) < study.seeds.get(name, 0)
-    ]
-    if fewer:
+    repeats = study.repeats
+    single = _with_single_run(result)
+    if single and result.family:
         yield (
-            f"In no test are {what} without a score on every data set: "
-            f"{tables.few(fewer, 8)}."
+            f"Not tested, because of a single {repeats.removesuffix('s')}: "
+            f"{tables.few(single, 8)}."
+        )
+    num_tested = _counts(result)
+    incomplete = [
+        f"{name} ({study.seeds.get(name, 0) - num_tested.get(name, 0)})"
+        for name in analysis.algorithms
+        if num_tested.get(name, 0) < study.seeds.get(name, 0)
+    ]
+    if incomplete:
+        yield (
+            f"Not tested, because of {repeats} without a score on every data set: "
+            f"{tables.few(incomplete, 8)}."
         )
 
 
 def _counts(result: seed_tests.SeedTestsResult) -> dict[str, int]:
-    """Return the runs of each algorithm in the tests."""
+    """Return the number of tested runs by algorithm."""
     counts: dict[str, int] = {}
     for test in result.tests:
         counts |= zip((test.first, test.second), test.runs, strict=True)
     return counts
 
 
-def _singles(result: seed_tests.SeedTestsResult) -> list[str]:
+def _with_single_run(result: seed_tests.SeedTestsResult) -> list[str]:
+    """Return the algorithms with fewer than two tested runs."""
     return [name for name, count in _counts(result).items() if count < 2]
 
 
-def _who_is_single(result: seed_tests.SeedTestsResult) -> str:
-    """Return the subject and verb of "... a single run"."""
-    counts, alone = _counts(result), _singles(result)
-    if len(alone) == len(counts):
+def _subject_with_single_run(result: seed_tests.SeedTestsResult) -> str:
+    """Return the subject and verb of "A and B have a single run"."""
+    names = _with_single_run(result)
+    if len(names) == len(_counts(result)):
         return "each algorithm has"
-    verb = "has" if len(alone) == 1 else "have"
-    return f"{tables.few(alone)} {verb}"
+    verb = "has" if len(names) == 1 else "have"
+    return f"{tables.few(names)} {verb}"
 
 
 def _differences(analysis: Analysis) -> Iterator[str]:
-    """Give the largest difference of each data set in words, where nothing was tested."""
+    """Yield a sentence on the largest difference on each data set, if nothing was tested."""
     for dataset in analysis.by_seeds.datasets:
-        tests = [x for x in oriented(analysis.by_seeds) if x.dataset == dataset]
+        tests = [
+            test for test in oriented(analysis.by_seeds) if test.dataset == dataset
+        ]
         largest = max(tests, key=lambda test: test.difference)
-        yield f"On {_quoted(dataset)}, {_advantage(analysis, largest)}; that may be chance."
+        yield f"On {_quoted([dataset])}, {_advantage(analysis, largest)}; this may be chance."
 
 
 def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
-    """Yield the table and the figure of the tests over seeds; nothing where there are none."""
+    """Yield the table and the figure of the tests over seeds; nothing without such tests."""
     if analysis.by_seeds is not None and analysis.by_seeds.family:
         yield table(analysis)
         yield figure(analysis)
 
 
 def frame(analysis: Analysis) -> pd.DataFrame:
-    """Return one row a test, the better algorithm first, by data set and p."""
+    """Return one row per test with the better algorithm first, sorted by data set and p."""
     result = analysis.by_seeds
-    place = {name: i for i, name in enumerate(result.datasets)}
-    ordered = sorted(
+    places = {name: i for i, name in enumerate(result.datasets)}
+    tests = sorted(
         oriented(result),
-        key=lambda test: (place[test.dataset], bool(test.why_not), test.pvalue),
+        key=lambda test: (places[test.dataset], bool(test.why_not), test.pvalue),
     )
-    turned = dataclasses.replace(result, tests=tuple(ordered))
-    names = {"first": "better", "second": "worse"}
-    for key in ("runs", "mean"):
-        names |= {f"first_{key}": f"better_{key}", f"second_{key}": f"worse_{key}"}
-    return turned.to_frame().rename(columns=names)
+    columns = {
+        "first": "better",
+        "second": "worse",
+        "first_runs": "better_runs",
+        "second_runs": "worse_runs",
+        "first_mean": "better_mean",
+        "second_mean": "worse_mean",
+    }
+    data = dataclasses.replace(result, tests=tuple(tests)).to_frame()
+    return data.rename(columns=columns)
 
 
 def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
-    """Return the heads of the difference, of the pair's first and of its second algorithm."""
+    """Return the column heads of the difference, the first and the second algorithm."""
     if study.has_better_side:
         return "advantage", *study.rank_words
     first, second = study.rank_words
@@ -413,7 +450,7 @@ def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
 def table(analysis: Analysis) -> tables.Table | None:
     """Return the table of all tests over seeds."""
     result, study = analysis.by_seeds, analysis.study
-    what, first, second = _heads(study)
+    difference_head, first, second = _heads(study)
     number = tables.digits(study.unit.digits)
     advantage = tables.interval(tables.digits(study.unit.digits, plus=True))
     columns = tables.columns(
@@ -427,7 +464,7 @@ def table(analysis: Analysis) -> tables.Table | None:
         permutation_pvalue="permutation",
         adjusted="Holm",
     )
-    columns["difference"] = what, advantage, "low", "high"
+    columns["difference"] = difference_head, advantage, "low", "high"
     signed = tables.interval(tables.digits(2, plus=True))
     columns["hedges_g"] = "Hedges' g", signed, "hedges_g_low", "hedges_g_high"
     columns["detectable"] = f"found with {result.target:g}", number
@@ -438,20 +475,19 @@ def table(analysis: Analysis) -> tables.Table | None:
             for a, b in zip(data["better_runs"], data["worse_runs"], strict=True)
         ],
     )
-    drawn = data["permutation_error"].max()
-    how = (
-        f"drawn, standard error up to {drawn:.2g}" if drawn > 0 else "all permutations"
-    )
+    error = data["permutation_error"].max()
+    permutations = "all permutations"
+    if error > 0:
+        permutations = f"drawn, standard error up to {error:.2g}"
     caption = (
-        f"Tests over the {study.repeats} of each data set, for these data sets alone. {what.capitalize()}: "
-        f"how much {first} the first is, "
-        f"in {study.unit.of_differences}, with the {_kind_of_interval(analysis)} of the pair "
-        f"alone{_unadjusted(result)}{_cut(analysis)}. p of the "
-        "t-test, by permutation "
-        f"({how}), and of the t-test adjusted by Holm for {_tests_in_words(result)}, in bold where "
+        f"Tests over the {study.repeats} of each data set, for these data sets alone. "
+        f"{difference_head.capitalize()}: difference of the means of the {first} and the "
+        f"{second} algorithm, in {study.unit.of_differences}, with the "
+        f"{_kind_of_interval(analysis)} of this pair{_unadjusted(result)}{_cut(analysis)}. p of "
+        f"the t-test, by permutation ({permutations}), and of the t-test adjusted by Holm for {_tests_in_words(result)}, in bold where "
         f"≤ {result.alpha:g}. Hedges' g: the difference in deviations over {study.repeats}. Found "
         f"with {result.target:g}: the true difference that the t-test at α / {result.family} "
-        "finds with this probability, if deviations are as here."
+        "finds with this probability, given the deviations in this study."
     )
     if len(result.datasets) > 1:
         caption += (
@@ -469,22 +505,23 @@ def table(analysis: Analysis) -> tables.Table | None:
 
 
 def _tests_in_words(result: seed_tests.SeedTestsResult) -> str:
+    """Return "1 test" or "all 6 tests"."""
     return "1 test" if result.family == 1 else f"all {result.family} tests"
 
 
 def _unadjusted(result: seed_tests.SeedTestsResult) -> str:
-    """Return what to add of an interval where p is adjusted, or ""."""
+    """Return the remark that intervals are not adjusted, or "" if there is a single test."""
     count = f", not adjusted for the {result.family} tests"
     return count if result.family > 1 else ""
 
 
 def _kind_of_interval(analysis: Analysis) -> str:
-    """Return "95% t interval"."""
+    """Return the name of the intervals, such as "95% t interval"."""
     return f"{100 * (1 - analysis.alpha):g}% t interval"
 
 
 def _cut(analysis: Analysis) -> str:
-    """Return what to add where an interval is cut at the largest possible difference."""
+    """Return the remark that intervals end at the largest possible difference, or ""."""
     scale = analysis.study.unit.scale
     ends = [
         abs(end) for test in analysis.by_seeds.tests for end in (test.low, test.high)
@@ -494,55 +531,55 @@ def _cut(analysis: Analysis) -> str:
 
 
 def _reading_of_intervals(result: seed_tests.SeedTestsResult) -> str:
-    """Return the sentence on what an interval that holds 0, or does not, says of its pair."""
+    """Return the sentence that explains intervals with and without 0."""
     if result.family == 1:
-        return "Where it holds 0, the pair is not told apart."
+        return "If the interval contains 0, the pair does not differ significantly."
     return (
-        "Where it holds 0, the pair is not told apart; where it does not, the p that Holm's "
-        "method adjusts, in the table, decides."
+        "If the interval contains 0, the pair does not differ significantly; otherwise p "
+        "adjusted by Holm's method, in the table, decides."
     )
 
 
 def figure(analysis: Analysis) -> document.Figure:
-    """Return the advantage of every pair with its interval."""
-    result, several = analysis.by_seeds, len(analysis.by_seeds.datasets) > 1
-    what, first, _ = _heads(analysis.study)
-    tests = [x for name in result.datasets for x in _made(analysis, name)][:_BARS]
+    """Return the figure of the difference of every pair with its interval."""
+    result = analysis.by_seeds
+    has_several_sets = len(result.datasets) > 1
+    difference_head, first, _ = _heads(analysis.study)
+    tests = [test for name in result.datasets for test in _valid_tests(analysis, name)][
+        :_MAX_BARS
+    ]
     names = [
-        f"{test.first} − {test.second}{f', {test.dataset}' if several else ''}"
+        f"{test.first} − {test.second}{f', {test.dataset}' if has_several_sets else ''}"
         for test in tests
     ]
-    point, low, high = (
-        np.array([getattr(test, key) for test in tests])
-        for key in ("difference", "low", "high")
-    )
-    drawn = plots.intervals(
+    intervals = plots.intervals(
         names,
-        point,
-        low,
-        high,
-        label=f"{what} in {analysis.study.unit.of_differences}",
+        np.array([test.difference for test in tests]),
+        np.array([test.low for test in tests]),
+        np.array([test.high for test in tests]),
+        label=f"{difference_head} in {analysis.study.unit.of_differences}",
         digits=analysis.study.unit.digits,
     )
-    drawn.axes[0].axvline(0, color=plots.INK, linewidth=0.8)
-    total = result.family
-    more = f" Drawn are {_BARS} of {total}." if total > _BARS else ""
+    intervals.axes[0].axvline(0, color=plots.INK, linewidth=0.8)
+    hidden = ""
+    if result.family > _MAX_BARS:
+        hidden = f" The figure shows {_MAX_BARS} of {result.family} pairs."
     caption = (
-        f"{what.capitalize()} of the {first} of each pair, with the {_kind_of_interval(analysis)} "
-        f"of that pair alone{_unadjusted(result)}{_cut(analysis)}. "
-        f"{_reading_of_intervals(result)}{more}"
+        f"{difference_head.capitalize()} of the {first} algorithm of each pair, with the "
+        f"{_kind_of_interval(analysis)} of this pair{_unadjusted(result)}{_cut(analysis)}. "
+        f"{_reading_of_intervals(result)}{hidden}"
     )
-    return document.Figure("seed_tests", caption, drawn)
+    return document.Figure("seed_tests", caption, intervals)
 
 
 def results(analysis: Analysis) -> Mapping[str, Any] | None:
-    """Return what results.json says of the tests over seeds; None where there are none."""
+    """Return the tests over seeds for results.json; None if ranks are tested instead."""
     result = analysis.by_seeds
     if result is None:
         return None
     data = frame(analysis)
-    is_claimed = data["adjusted"] <= result.alpha
-    claimed = data.loc[is_claimed, ["dataset", "better", "worse", "adjusted"]]
+    is_significant = data["adjusted"] <= result.alpha
+    significant = data.loc[is_significant, ["dataset", "better", "worse", "adjusted"]]
     return {
         "datasets": result.datasets,
         "algorithms": result.algorithms,
@@ -551,13 +588,13 @@ def results(analysis: Analysis) -> Mapping[str, Any] | None:
         "family": result.family,
         "target": result.target,
         "tests": data,
-        "significant": claimed.rename(columns={"adjusted": "p"}),
+        "significant": significant.rename(columns={"adjusted": "p"}),
     }
 
 
 def methods(analysis: Analysis) -> str:
-    """Return the sentences of a paper's paragraph; "" where there is no test over seeds."""
-    result, what = analysis.by_seeds, analysis.study.repeats
+    """Return the sentences on methods for a paper; "" without tests over seeds."""
+    result, repeats = analysis.by_seeds, analysis.study.repeats
     if result is None or not result.family:
         return ""
     if result.reference:
@@ -565,18 +602,22 @@ def methods(analysis: Analysis) -> str:
     else:
         pairs = "All pairs of algorithms are compared"
     if result.paired:
-        tests = "Student's t-test [student1908] of the differences of equal seeds, two-sided, "
-        tests += "and beside it a permutation test that flips their signs"
+        tests = (
+            "Student's t-test [student1908] of the differences of equal seeds, two-sided, and "
+            "a permutation test that flips their signs"
+        )
     else:
-        tests = f"Welch's t-test [welch1947] over {what}, two-sided, and beside it a permutation "
-        tests += "test [pitman1937] of the same statistic [janssen1997]"
-    drawn = not all(x.permutation_exact for x in result.tests if not x.why_not)
-    how = "drawn at random" if drawn else "enumerated"
-    held = f"{100 * (1 - result.alpha):g} %"
+        tests = (
+            f"Welch's t-test [welch1947] over {repeats}, two-sided, and a permutation test "
+            "[pitman1937] of the same statistic [janssen1997]"
+        )
+    is_exact = all(test.permutation_exact for test in result.tests if not test.why_not)
+    permutations = "enumerated" if is_exact else "drawn at random"
+    confidence = f"{100 * (1 - result.alpha):g} %"
     return (
-        f"{pairs} on each data set by {tests}, permutations {how}. p-values of the t-test are "
+        f"{pairs} on each data set by {tests}, with permutations {permutations}. p-values of the t-test are "
         f"adjusted by Holm's method [holm1979] for {_tests_in_words(result)} at the level "
-        f"{result.alpha:g}; intervals of differences are {held} intervals of the t-test, not "
-        f"adjusted. Effects are Hedges' g [hedges1981]. The results hold for these data sets; no "
-        "statement is made on others."
+        f"{result.alpha:g}; intervals of differences are {confidence} intervals of the t-test, not "
+        f"adjusted. Effects are Hedges' g [hedges1981]. The results hold for these data sets "
+        "only."
     )

@@ -61,7 +61,7 @@ def rows(patterns: Sequence[str]) -> list[RunStatus]:
     paths = dict.fromkeys(path for folder in folders for path in _find_workdirs(folder))
     if not paths:
         raise ValueError(
-            f"--runs: must hold workdirs of runs, got none: {' '.join(patterns)}"
+            f"--runs: no workdir of a run in {' '.join(patterns)}; check the path"
         )
     return [row(path) for path in paths]
 
@@ -83,7 +83,7 @@ def row(workdir: pathlib.Path) -> RunStatus:
         if seconds > max(patience, 20 * heartbeat.get("log_seconds", 10)):
             state = "stale"
             reason = (
-                "its process holds the lock and has told nothing for "
+                "its process holds the lock but has written nothing for "
                 f"{seconds / 60:.0f} minutes"
             )
     pace = heartbeat if (state, doing) == ("running", "stepping") else {}

@@ -88,32 +88,38 @@ class Table:
     @property
     def on_page(self) -> "Table":
         """Return the table for the page: transposed if too wide and if `corner` is set."""
-        whole = self._with_page_columns()
-        if not whole.corner or whole.print_width <= FITS:
-            return whole
-        turned = whole._turned()
-        return turned if turned.print_width < whole.print_width else whole
+        table = self._with_page_columns()
+        if not table.corner or table.print_width <= FITS:
+            return table
+        transposed = table._transposed()
+        return transposed if transposed.print_width < table.print_width else table
 
     def _with_page_columns(self) -> "Table":
+        """Return the table with `page_columns` as its last columns."""
         if not self.page_columns:
             return self
         cells = zip(self.rows, *self.page_columns.values(), strict=True)
         return dataclasses.replace(
             self,
             head=(*self.head, *self.page_columns),
-            rows=tuple((*row, *more) for row, *more in cells),
+            rows=tuple((*row, *page_cells) for row, *page_cells in cells),
             page_columns={},
         )
 
-    def _turned(self) -> "Table":
-        names, *columns = zip(*self.rows, strict=True)
-        places = lambda cells: {(j - 1, i + 1) for i, j in cells if j}
+    def _transposed(self) -> "Table":
+        """Return the table with rows and columns exchanged, and `corner` as first head."""
+        names, *other_columns = zip(*self.rows, strict=True)
+        transpose = lambda cells: {(j - 1, i + 1) for i, j in cells if j}
+        rows = [
+            (head, *column)
+            for head, column in zip(self.head[1:], other_columns, strict=True)
+        ]
         return dataclasses.replace(
             self,
             head=(self.corner, *names),
-            rows=tuple(zip(self.head[1:], *zip(*columns, strict=True), strict=True)),
-            bold=frozenset(places(self.bold)),
-            under=frozenset(places(self.under)),
+            rows=tuple(rows),
+            bold=frozenset(transpose(self.bold)),
+            under=frozenset(transpose(self.under)),
             shade={(j - 1, i + 1): x for (i, j), x in self.shade.items() if j},
             texts=1,
             corner="",
@@ -149,16 +155,19 @@ def columns(
     digits and +.2 two digits with a sign. A form followed by [] also shows the interval in the
     fields key + ends. heads: heads by key, before those of `HEADS`; default: the key.
     """
-    found = {}
+    columns_by_key: dict[str, Column] = {}
     for word in keys.split():
         key, _, form = word.partition(":")
         kind = form.removesuffix("[]")
         show = _FORMS.get(kind) or digits(int(kind[-1]), plus=kind[0] == "+")
-        found[key] = (HEADS | heads).get(key, key.replace("_", " ")), show
-        if form != kind:
-            both = (f"{key}{end}" for end in ends)
-            found[key] = found[key][0], interval(show), *both
-    return found
+        head = (HEADS | heads).get(key, key.replace("_", " "))
+        has_interval = form != kind
+        if has_interval:
+            end_keys = [f"{key}{end}" for end in ends]
+            columns_by_key[key] = head, interval(show), *end_keys
+        else:
+            columns_by_key[key] = head, show
+    return columns_by_key
 
 
 def from_rows(
@@ -169,15 +178,15 @@ def from_rows(
     *,
     bold: Callable[[Mapping], Collection[str]] = lambda row: (),
     most: int | None = None,
-    **more: Any,
+    **fields: Any,
 ) -> Table | None:
     """Return a table of rows given as mappings; None if there are no rows.
 
     columns: by key of the rows, as returned by `columns`. A missing value is shown as a dash;
     a column without any value is left out. bold: function from a row to its keys in bold.
     most: maximal number of rows on the page. CSV and Parquet have all rows and all keys,
-    except keys with a leading underscore. more: fields of `Table` that replace those computed
-    from the rows, such as `data`.
+    except keys with a leading underscore. fields: fields of `Table` that replace those
+    computed from the rows, such as `data`.
     """
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -185,19 +194,26 @@ def from_rows(
     frame = frame.dropna(axis=1, how="all")
     shown = {key: columns[key] for key in columns if key in frame}
     known = frame[:most].astype(object).where(frame.notna(), None).to_dict("records")
-    if rest := len(frame) - len(known):
-        caption += f" {rest:,} more rows are in the CSV file."
-    marked = [bold(row) for row in frame[:most].to_dict("records")]
+    num_hidden = len(frame) - len(known)
+    if num_hidden:
+        caption += f" {num_hidden:,} more rows are in the CSV file."
+    bold_keys = [bold(row) for row in frame[:most].to_dict("records")]
     head = [head for head, *_ in shown.values()]
-    words = [all(isinstance(row[key], str | None) for row in known) for key in shown]
+    are_words = [
+        all(isinstance(row[key], str | None) for row in known) for key in shown
+    ]
 
-    def cell(row: Mapping, key: str, form: Callable[..., str], *others: str) -> str:
+    def format_cell(row: Mapping, key: str) -> str:
         value = row[key]
-        return "–" if value is None else form(value, *map(row.get, others))
+        _, form, *argument_keys = shown[key]
+        return "–" if value is None else form(value, *map(row.get, argument_keys))
 
-    cells = [[cell(row, key, *of) for key, (_, *of) in shown.items()] for row in known]
+    cells = [[format_cell(row, key) for key in shown] for row in known]
     cells_in_bold = [
-        (i, j) for i, of in enumerate(marked) for j, x in enumerate(shown) if x in of
+        (i, j)
+        for i, keys in enumerate(bold_keys)
+        for j, key in enumerate(shown)
+        if key in keys
     ]
     table = Table(
         name=name,
@@ -206,9 +222,9 @@ def from_rows(
         rows=tuple(map(tuple, cells)),
         data=frame[[key for key in frame if str(key)[:1] != "_"]],
         bold=frozenset(cells_in_bold),
-        texts=[*words, False].index(False),
+        texts=[*are_words, False].index(False),
     )
-    return dataclasses.replace(table, **more)
+    return dataclasses.replace(table, **fields)
 
 
 def files(table: Table) -> Iterator[tuple[str, str | bytes]]:
@@ -260,9 +276,9 @@ def to_parquet(frame: pd.DataFrame) -> bytes:
     return out.getvalue()
 
 
-def apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Return names, with " (name)" added to those in `taken`, for use as column names."""
-    return [f"{name} (name)" if name in taken else name for name in names]
+def distinct_keys(names: Sequence[str], reserved: Sequence[str]) -> list[str]:
+    """Return names for use as column keys, with " (name)" added to those in `reserved`."""
+    return [f"{name} (name)" if name in reserved else name for name in names]
 
 
 def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:

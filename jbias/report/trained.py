@@ -1,31 +1,40 @@
-"""Which test sets an algorithm trained on: what the strict setting leaves out.
+"""Test sets that algorithms were trained on, which the strict setting leaves out.
 
-A comparison is strict (BiasBed, section 4.2) if no algorithm saw a test set's distribution in
-training while others did not. Runs say so themselves by their settings; a table of scores has
-a column `trained_on` or a file beside it.
+A comparison is strict (BiasBed, section 4.2) if no algorithm was trained on a test set's
+distribution while others were not. For runs, this follows from their settings; for a table of
+scores, from a column `trained_on` or from a separate file.
 """
 
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jbias.report import csv_rows, workdirs
 
-# Splits that are parts of one distribution; all others are distributions of their own.
-_PARTS = frozenset({"train", "valid", "validation", "val", "test"})
-# Options of a data set that make another distribution of it.
+# Splits of one distribution; every other split is a separate distribution.
+_COMMON_SPLITS = frozenset({"train", "valid", "validation", "val", "test"})
+# Options of a data set that change its distribution.
 _FORMS = ("correlation", "form", "style", "condition")
-# Readers that show class folders as they lie: with the same root they show the same.
-_FOLDERS = frozenset({"folder", "pacs", "deepaugment"})
-_FOLDERS |= {"imagenet", "stylized_imagenet", "tiny_imagenet"}
-# Images that differ from their source in one way: the input transform that makes them, and
-# the name, reader, split or folder of a set of them, as a pattern.
+# Readers of class folders: with the same root, they read the same images.
+_FOLDERS = frozenset(
+    {
+        "folder",
+        "pacs",
+        "deepaugment",
+        "imagenet",
+        "stylized_imagenet",
+        "tiny_imagenet",
+    }
+)
+# Kinds of modified images: (input transform that makes them, pattern that matches the name,
+# reader, split or folder of a data set of such images).
 _KINDS = {
     "stylised": ("stylize", r"styli[sz]ed"),
     "noise": ("gaussian_noise", r"corrupted|gaussian.?noise"),
     "blur": ("blur", r"corrupted|blur"),
-    "cae": ("", r"(?<![a-z])cae(?![a-z])"),  # Of DeepAugment, made before.
+    # DeepAugment, whose images are made before training.
+    "cae": ("", r"(?<![a-z])cae(?![a-z])"),
     "edsr": ("", r"(?<![a-z])edsr(?![a-z])"),
 }
 
@@ -33,27 +42,35 @@ Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 
 
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
-    """Gives the pairs where some but not all algorithms trained on the data set's kind.
+    """Return (algorithm, data set) for training on images like those of the data set.
 
-    A run without settings, or without settings of a test set, has no say about it.
+    A data set that all algorithms were trained on is not included. A run without settings, or
+    without settings of a test set, is ignored for this test set.
     """
-    saw, judged = set(), set()
+    trained, known = set(), set()
     for run in runs:
-        sources, tests = list(_sources(run.settings)), _part(run.settings, "tests")
+        sources, tests = list(_sources(run.settings)), _mapping(run.settings, "tests")
         for name in datasets:
-            if isinstance(test := tests.get(name), Mapping):
-                judged.add((run.label, name))
-                if any(
-                    clean and _alike(part, test) or kinds & _kinds_of(test, name)
-                    for part, kinds, clean in sources
-                ):
-                    saw.add((run.label, name))
-    some = {name for _, name in judged - saw}
-    return frozenset(pair for pair in saw if pair[1] in some)
+            test = tests.get(name)
+            if not isinstance(test, Mapping):
+                continue
+            known.add((run.label, name))
+            if any(
+                source.shows_originals
+                and _have_same_distribution(source.settings, test)
+                or source.kinds & _kinds_of(test, name)
+                for source in sources
+            ):
+                trained.add((run.label, name))
+    not_by_all = {name for _, name in known - trained}
+    return frozenset(pair for pair in trained if pair[1] in not_by_all)
 
 
 def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs:
-    """Reads a CSV file with the columns algorithm and dataset: one trained on the other."""
+    """Return the pairs of a CSV file with the columns algorithm and dataset.
+
+    Raises ValueError with file and line for a name that is not in `algorithms` or `datasets`.
+    """
     _, lines = csv_rows.read(path, ("algorithm", "dataset"))
     pairs = set()
     for place, row in lines:
@@ -61,62 +78,79 @@ def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs
         for name, known in zip(pair, (algorithms, datasets), strict=True):
             if name not in known:
                 raise ValueError(
-                    f"{place}: must be one of {', '.join(known)}, got {name!r}; correct or "
-                    "remove the line"
+                    f"{place}: there are no scores of {name!r}; use one of "
+                    f"{', '.join(known)}, or remove the line"
                 )
         pairs.add(pair)
     return frozenset(pairs)
 
 
-def _sources(config: Mapping[str, Any]) -> Iterator[tuple[Mapping, set[str], bool]]:
-    """All sets of all stages whose labels a run learned from.
+class _Source(NamedTuple):
+    """A training set of a run."""
 
-    With the kinds of their images, and whether these were shown as they are, too. A stage
-    has the settings that it does not name itself.
-    """
-    for changed in _parts(config, "stages") or [{}]:
+    settings: Mapping[str, Any]
+    kinds: set[str]  # Kinds of modified images that the run saw, keys of `_KINDS`.
+    shows_originals: bool  # The run also saw unmodified images.
+
+
+def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
+    """Yield the training sets of all stages of a run. config: the settings of the run."""
+    for changed in _mappings(config, "stages") or [{}]:
         stage = {**config, **changed}
-        train, algo = _part(stage, "train"), _part(stage, "algo")
+        train, algo = _mapping(stage, "train"), _mapping(stage, "algo")
         stylises = algo.get("transfer") or train.get("renders")
-        inside = {"stylised"} if stylises and algo.get("stylised", True) else set()
-        for part in (train, *_parts(train, "also")):
-            inputs = _parts(stage, "inputs") + _parts(part, "inputs")
-            acts = [(one.get("name"), one.get("p", 1)) for one in inputs]
-            names = {name for name, p in acts if p != 0}
-            drawn = {kind for kind, (made_by, _) in _KINDS.items() if made_by in names}
-            clean = ("stylize", 1) not in acts
-            yield part, drawn | inside | _kinds_of(part), clean
+        in_algorithm = set()
+        if stylises and algo.get("stylised", True):
+            in_algorithm = {"stylised"}
+        for settings in (train, *_mappings(train, "also")):
+            inputs = _mappings(stage, "inputs") + _mappings(settings, "inputs")
+            transforms = [(item.get("name"), item.get("p", 1)) for item in inputs]
+            active = {name for name, p in transforms if p != 0}
+            by_transform = {
+                kind for kind, (transform, _) in _KINDS.items() if transform in active
+            }
+            yield _Source(
+                settings,
+                by_transform | in_algorithm | _kinds_of(settings),
+                shows_originals=("stylize", 1) not in transforms,
+            )
 
 
-def _kinds_of(part: Mapping[str, Any], name: str = "") -> set[str]:
-    root = (part.get("root") or "") if part.get("data") in _FOLDERS else ""
-    folder = os.path.basename(os.path.normpath(root))  # As it was called, not resolved.
-    called = f"{name}/{part.get('data', '')}/{part.get('split', '')}/{folder}".lower()
-    return {kind for kind, (_, pattern) in _KINDS.items() if re.search(pattern, called)}
+def _kinds_of(settings: Mapping[str, Any], name: str = "") -> set[str]:
+    """Return the kinds of modified images of a data set, by its name and settings."""
+    root = (settings.get("root") or "") if settings.get("data") in _FOLDERS else ""
+    # The name in the settings: a symbolic link is not resolved.
+    folder = os.path.basename(os.path.normpath(root))
+    reader, split = settings.get("data", ""), settings.get("split", "")
+    names = f"{name}/{reader}/{split}/{folder}".lower()
+    return {kind for kind, (_, pattern) in _KINDS.items() if re.search(pattern, names)}
 
 
-def _alike(part: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
-    """Whether two sets are of one distribution, as far as their settings tell."""
-    readers = {part.get("data"), test.get("data")}
+def _have_same_distribution(train: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
+    """Return True if two data sets have the same distribution according to their settings."""
+    readers = {train.get("data"), test.get("data")}
     if len(readers) > 1 and not (readers <= _FOLDERS and test.get("root")):
         return False
-    same = all(part.get(key) == test[key] for key in _FORMS if key in test)
-    return same and _place(part) == _place(test)
+    has_same_form = all(train.get(key) == test[key] for key in _FORMS if key in test)
+    return has_same_form and _location(train) == _location(test)
 
 
-def _place(part: Mapping[str, Any]) -> tuple[str, str]:
-    """Where a set lies, and which of the distributions there it is."""
-    root, split = part.get("root"), str(part.get("split", "")).partition("[")[0]
-    return os.path.realpath(root) if root else "", "" if split in _PARTS else split
+def _location(settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (folder of a data set, split if it is a separate distribution)."""
+    root, split = settings.get("root"), str(settings.get("split", ""))
+    split = split.partition("[")[0]
+    folder = os.path.realpath(root) if root else ""
+    return folder, "" if split in _COMMON_SPLITS else split
 
 
-def _parts(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The mappings of a list; none where it is something else."""
+def _mappings(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the mappings in a list of settings; empty if the value is no list."""
     values = tree.get(key)
     values = values if isinstance(values, list | tuple) else []
-    return [one for one in values if isinstance(one, Mapping)]
+    return [value for value in values if isinstance(value, Mapping)]
 
 
-def _part(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _mapping(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a mapping in settings; empty if the value is no mapping."""
     value = tree.get(key)
     return value if isinstance(value, Mapping) else {}

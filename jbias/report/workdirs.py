@@ -78,8 +78,12 @@ class Run:
         """Settings and own code that must be equal for seeds to be pooled; None if unknown."""
         if self.config is None:
             return None
-        kept = {k: v for k, v in self.settings.items() if k not in _NO_IDENTITY}
-        settings = flatten(jc.without_places(kept))
+        identifying = {
+            key: value
+            for key, value in self.settings.items()
+            if key not in _NO_IDENTITY
+        }
+        settings = flatten(jc.without_places(identifying))
         if self.own_code:
             settings["own_code"] = self.own_code
         return settings
@@ -104,17 +108,17 @@ class Run:
         return [str(seed) for seed in listed if seed not in self.seeds]
 
     @property
-    def called(self) -> str:
-        """The label in the settings, else the name in papers."""
-        own = self.settings.get("label")
-        own = own.strip() if isinstance(own, str) else ""
-        return own or paper_name(self)
+    def base_label(self) -> str:
+        """The label in the settings, else the name in papers; without a suffix."""
+        label = self.settings.get("label")
+        label = label.strip() if isinstance(label, str) else ""
+        return label or paper_name(self)
 
     @property
     def alias(self) -> str:
         """The name by algorithm and variant, with the suffix of the label."""
         plain = f"{self.algorithm} ({self.variant})" if self.variant else self.algorithm
-        return plain + self.label.removeprefix(self.called)
+        return plain + self.label.removeprefix(self.base_label)
 
 
 def paper_name(run: Run) -> str:
@@ -128,15 +132,17 @@ def paper_name(run: Run) -> str:
 
 def method_name(algorithm: str, variant: str) -> str:
     """Return the name in papers of an algorithm with a variant such as "cae+edsr"."""
-    parts = variant.split("+") if variant else []
-    paper, taken = NAMES.get(algorithm, algorithm), set()
-    for name, of in NAMES.items():
-        known, _, named = name.removesuffix(")").partition(" (")
-        mine = set(named.split("+")) if named else set()
-        if known == algorithm and taken < mine <= set(parts):
-            paper, taken = of, mine
-    rest = [part for part in parts if part not in taken]
-    return f"{paper} ({'+'.join(rest)})" if rest else paper
+    variant_parts = variant.split("+") if variant else []
+    paper_name, named_parts = NAMES.get(algorithm, algorithm), set()
+    # The name with the most parts of the variant wins.
+    for key, name in NAMES.items():
+        key_algorithm, _, key_variant = key.removesuffix(")").partition(" (")
+        key_parts = set(key_variant.split("+")) if key_variant else set()
+        is_better = named_parts < key_parts <= set(variant_parts)
+        if key_algorithm == algorithm and is_better:
+            paper_name, named_parts = name, key_parts
+    unnamed = [part for part in variant_parts if part not in named_parts]
+    return f"{paper_name} ({'+'.join(unnamed)})" if unnamed else paper_name
 
 
 def _transforms(run: Run) -> list[str]:
@@ -167,7 +173,10 @@ def read(patterns: Sequence[str]) -> Records:
     full, empty = results.find_workdirs(patterns)
     if not full:
         names = " ".join(patterns)
-        raise ValueError(f"--runs: must match runs with evaluations, got none: {names}")
+        raise ValueError(
+            f"--runs: no run in {names} has an evaluation; check the paths, or wait for the "
+            "first evaluation"
+        )
     frame = results.read(full, compacts=True)
     return Records(frame, load(frame), empty)
 
@@ -225,7 +234,7 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
     """Return the runs with labels; equal names get the differing settings as a suffix."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(run.called, []).append(run)
+        groups.setdefault(run.base_label, []).append(run)
     labels, owners, bases = {}, {}, {}
     for base, group in groups.items():
         suffixes = _suffixes(group) if len(group) > 1 else [""]
@@ -233,8 +242,8 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
             labels[run.workdir] = label = f"{base} [{suffix}]" if suffix else base
             if bases.setdefault(label, base) != base:
                 raise ValueError(
-                    f"{run.workdir}: config.label must not be what another run is called, "
-                    f"got {label!r}; give it another"
+                    f"{run.workdir}: config.label must not be the name of another run, got "
+                    f"{label!r}; choose another label"
                 )
             for seed in run.seeds:
                 first = owners.setdefault((label, seed), run)
@@ -252,20 +261,28 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
     settings = [run.identity for run in group]
     if None in settings:
         return [run.name for run in group]
-    apart = {}  # One setting of many sets counts once.
+    # The same setting of several data sets, with the same values, counts once.
+    key_by_values: dict[tuple[str, tuple[str, ...]], str] = {}
     for key in differing(settings):
-        of = tuple(one.get(key, "default") for one in settings)
-        apart[key.rsplit(".", 1)[-1], of] = key
-    if len(apart) > 3:
-        # Runs that differ in seeds alone share the name of the first of them.
+        values = tuple(config.get(key, "default") for config in settings)
+        key_by_values[key.rsplit(".", 1)[-1], values] = key
+    if len(key_by_values) > 3:
+        # Runs that differ only in seeds share the name of the first run.
         names: dict[tuple, str] = {}
-        keys = [tuple(sorted(one.items())) for one in settings]
-        pairs = zip(keys, group, strict=True)
-        return [names.setdefault(key, run.name) for key, run in pairs]
-    shorts = [short for short, _ in apart]
-    each = apart.items()
-    shown = [(x if shorts.count(x) == 1 else key, of) for (x, of), key in each]
-    return [", ".join(f"{key}={of[i]}" for key, of in shown) for i in range(len(group))]
+        identities = [tuple(sorted(config.items())) for config in settings]
+        return [
+            names.setdefault(identity, run.name)
+            for identity, run in zip(identities, group, strict=True)
+        ]
+    last_words = [word for word, _ in key_by_values]
+    values_by_name = {
+        word if last_words.count(word) == 1 else key: values
+        for (word, values), key in key_by_values.items()
+    }
+    return [
+        ", ".join(f"{name}={values[i]}" for name, values in values_by_name.items())
+        for i in range(len(group))
+    ]
 
 
 def assumed(start: Mapping[str, Any]) -> str:
@@ -273,8 +290,8 @@ def assumed(start: Mapping[str, Any]) -> str:
     watts, emitted = start["watts"], start.get("intensity")
     power = f"{watts:g} W each ({start['source']})" if watts else "power not known"
     factor = f"{100 * start['share']:g} % of it in use, PUE {start['pue']:g}"
-    said = f"{start['devices']} × {start['device']}, {power}, {factor}"
-    return said + (f", {emitted:g} kg CO2e a kWh" if emitted else "")
+    text = f"{start['devices']} × {start['device']}, {power}, {factor}"
+    return text + (f", {emitted:g} kg CO2e per kWh" if emitted else "")
 
 
 def _costs(path: pathlib.Path) -> dict[str, Any]:
@@ -284,17 +301,22 @@ def _costs(path: pathlib.Path) -> dict[str, Any]:
         total, starts = costs.get("total", {}), costs.get("starts", [])
         numbers = [value for key, value in total.items() if key != "hours"]
         numbers += total.get("hours", {}).values()
-        for one in starts:
-            numbers += [one["watts"], one.get("intensity")]
+        for start in starts:
+            numbers += [start["watts"], start.get("intensity")]
         numbers = [number for number in numbers if number is not None]
-        numbers += [one[key] for one in starts for key in ("share", "pue")]
-        words = [one[k] for one in starts for k in ("source", "devices", "device")]
-        whole = all(type(x) in (int, float) and abs(x) < 1e300 for x in numbers)
-        whole = whole and all(isinstance(word, str | int) for word in words)
+        words = []
+        for start in starts:
+            numbers += [start["share"], start["pue"]]
+            words += [start["source"], start["devices"], start["device"]]
+        is_valid = all(
+            type(number) in (int, float) and abs(number) < 1e300 for number in numbers
+        ) and all(isinstance(word, str | int) for word in words)
     except (AttributeError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise ValueError(f"{path}: must be what a run cost; restore or remove it")
+        is_valid = False
+    if not is_valid:
+        raise ValueError(
+            f"{path}: must be the recorded costs of a run; restore or remove the file"
+        )
     return costs
 
 

@@ -138,9 +138,9 @@ def find_workdirs(
             pattern, is_path = os.path.join(glob.escape(pattern), "*"), False
         matches = [pattern] if is_path else sorted(glob.glob(pattern))
         if not matches or not os.path.exists(matches[0]):
-            raise ValueError(
-                f"{pattern}: must match a workdir, got none; check the path for mistakes"
-            )
+            is_glob = glob.has_magic(pattern)
+            problem = "no folder matches" if is_glob else "no such folder"
+            raise ValueError(f"{pattern}: {problem}; check the path of the runs")
         folders = map(branch_folders, map(pathlib.Path, matches))
         for path in itertools.chain.from_iterable(folders):
             has_evals = any((path / "evals").glob("*.jsonl"))

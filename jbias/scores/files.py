@@ -71,9 +71,9 @@ def _first_bytes(path: str) -> bytes:
         with opening.open_binary(path) as file:
             return file.read(4)
     except (FileNotFoundError, IsADirectoryError) as error:
-        reason = (error.strerror or "").lower()
+        reason = (error.strerror or "cannot be opened").lower()
         raise ValueError(
-            f"{path}: must be a file of scores, got {reason}; check the path"
+            f"{path}: {reason}; check the path of the file of scores"
         ) from None
 
 

@@ -326,7 +326,10 @@ def test_globs_that_the_shell_expands_are_workdirs(measured, tmp_path, form):
 @pytest.mark.slow
 def test_refuses_in_one_line(measured, tmp_path, capsys):
     for asked, told in (
-        ([f"--measured={measured}/*", "--kinds=no.csv"], "no.csv: must be a CSV file"),
+        (
+            [f"--measured={measured}/*", "--kinds=no.csv"],
+            "no.csv: no such file or directory",
+        ),
         ([f"--measured={measured}/pgd*", "--seed=-1"], "--seed: must be 0 or larger"),
         (
             [f"--measured={measured}/pgd1*"],
@@ -353,7 +356,7 @@ def test_what_is_about_the_published_study_is_another_command(flag, capsys):
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert f"{flag[:-2]}: is a flag of jbias papers biases" in error
+    assert f"{flag[:-2]}: this flag has moved; use `jbias papers biases`" in error
 
 
 def test_other_attacks_and_corruptions_are_told():

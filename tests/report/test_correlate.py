@@ -283,7 +283,7 @@ REFUSED = {
     "fields": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2", "have 6 fields"),
     "twice": (
         "n,training,shape,cb_bw,ID,Adversarial\na,b,1,2,3,4\na,b,1,2,3,4",
-        "must occur once, got 'a'",
+        "'a' occurs again, first in ",
     ),
     "kind": ("n,training,shape,cb_bw,ID,Adversarial\na,,1,2,3,4", "must not be empty"),
     "few": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2,3,4", "at least 4 models"),

@@ -321,7 +321,9 @@ def test_printed_numbers_are_of_another_command(capsys, flag):
         distortion.main([flag])
     error = capsys.readouterr().err
     assert ended.value.code == 2 and error.count("\n") == 1
-    assert "--printed: is a flag of jbias papers distortion now" in error
+    assert (
+        "--printed: this flag has moved; use `jbias papers distortion` instead" in error
+    )
 
 
 def test_a_seed_measured_twice_is_refused(measured, tmp_path):

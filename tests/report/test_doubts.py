@@ -197,7 +197,9 @@ def test_what_seeds_share_is_told(runs):
     path.write_text(json.dumps(config))
     notes = inputs.from_runs([f"{runs}/*"], options_lib.Options()).notes
     (told,) = [note for note in notes if "config.fix" in note]
-    assert told.startswith("All seeds of ERM have one init and order (config.fix): ±")
+    assert told.startswith(
+        "All seeds of ERM have the same init and order (config.fix): ±"
+    )
 
 
 def test_damaged_decisions_end_no_report(runs):

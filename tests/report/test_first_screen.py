@@ -250,7 +250,7 @@ def test_marks_show_their_values_on_hover():
     ],
 )
 def test_plain_training_with_a_method_of_inputs_has_the_name_of_that(more, name):
-    assert test_runs.bare_run(**more).called == name
+    assert test_runs.bare_run(**more).base_label == name
     assert workdirs.method_name("erm", "mixup") == "Mixup"
 
 

@@ -134,7 +134,7 @@ def test_means_that_differ_by_float_noise_only_are_ties(tmp_path):
 def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
     """There is a report, which says why nothing was tested."""
     for name, rows, why in [
-        ("one", ["a,x,1", "a,y,2"], "one needs 2 algorithms with scores"),
+        ("one", ["a,x,1", "a,y,2"], "a test needs 2 algorithms with scores"),
         ("set", ["a,x,1", "b,x,2"], "on 'x' each algorithm has a single run"),
         ("sets", ["a,x,1", "b,x,2", "a,y,1", "b,y,3"], "on 'x' and 'y' each algorithm"),
     ]:
@@ -160,7 +160,7 @@ def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
         ),
         (
             "algorithm,dataset,score\na,x,\n",
-            "got none for a on x; add them",
+            "got none for a on x; add these scores",
         ),
         ("algorithm,dataset,score\na,x,inf\n", ":2: score must be a finite number"),
         ("algorithm,dataset,score\na,x\n", ":2: must have 3 fields"),
@@ -168,7 +168,7 @@ def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
         ("algorithm,dataset,score\na,x,1\n\na,x,1\n", ":4: a score must occur once"),
         (
             "algorithm,dataset,score\na,x,1\na,y,1\nb,x,1\n",
-            "got none for b on y; add them, or leave out what lacks them: --drop=",
+            "got none for b on y; add these scores, or leave out incomplete parts with --drop=",
         ),
         ("algorithm,dataset,score\na,x,50_63\n", ":2: score must be a finite number"),
         (
@@ -191,10 +191,10 @@ def test_refuses_tables_that_do_not_fit(tmp_path, capsys, text, told):
 
 def test_refuses_what_is_not_there(tmp_path, capsys):
     out, table2 = tmp_path / "out", EXAMPLES / "biasbed_table2.csv"
-    assert "must be a file of scores, got no such file" in refused(
+    assert "no such file or directory; check the path of the file of scores" in refused(
         capsys, tmp_path / "none.csv", out
     )
-    assert "known are ImageNet1k" in refused(capsys, table2, out, "--datasets=edge")
+    assert "choose from ImageNet1k" in refused(capsys, table2, out, "--datasets=edge")
     message = refused(capsys, table2, out, "--reference=erm")
     assert "--reference: there is no algorithm 'erm'; choose one of ERM, " in message
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")

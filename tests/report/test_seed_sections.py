@@ -104,7 +104,7 @@ def test_two_data_sets_each_get_their_sentence_and_no_ranks(tmp_path):
     headline, basis = found.answer
     assert "On 'sketch', 5 runs each: SagNet is better than ERM" in headline
     assert "On 'photo', 5 runs each: no significant difference" in headline
-    assert "This is about 'sketch' and 'photo', each by itself" in headline
+    assert "This is about 'sketch' and 'photo', each separately" in headline
     assert "counts 2 tests: all pairs on both data sets" in basis
     assert found.results["friedman"] is None and found.results["nemenyi"] is None
     assert "with 2 data sets, no two mean ranks" in found.results["tested"]["why_not"]
@@ -189,8 +189,8 @@ def test_odd_runs_are_named(tmp_path):
     """An algorithm with one run, with two against five, and scores that never vary."""
     cells = {"ERM": SKETCH["ERM"], "one": [61.0], "two": [60.0, 61.5]}
     basis = made(tmp_path, {"sketch": cells}).answer[1]
-    assert "Not tested, for a single run: one." in basis
-    assert "two has 2 runs: against more, Welch's test claims too much" in basis
+    assert "Not tested, because of a single run: one." in basis
+    assert "two has 2 runs: against more, Welch's test rejects too often" in basis
     constant = {"a": [1.0] * 4, "b": [2.0] * 4}
     headline, basis = made(tmp_path, {"sketch": constant}).answer
     assert "b is better than a by 1.000 (permutation p = 0.029)" in headline

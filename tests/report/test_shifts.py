@@ -251,7 +251,7 @@ def test_realised_tables_are_shown_with_their_sums(tmp_path):
 @cases.each(
     ("args", "words"),
     [
-        (["--runs=nothing/*"], "must match a workdir, got none"),
+        (["--runs=nothing/*"], "nothing/*: no folder matches"),
         (["--runs={runs}/irm", "--reference=x"], "--reference: must be an algorithm"),
         (
             ["--runs={runs}/irm", "--selection=last_n", "--last=9"],
@@ -292,7 +292,7 @@ def test_what_the_paper_printed_is_of_another_command(asked, capsys):
     with pytest.raises(SystemExit):
         shifts.main(["--runs=x", *asked])
     err = capsys.readouterr().err
-    assert "--printed: is a flag of jbias papers shifts now" in err
+    assert "--printed: this flag has moved; use `jbias papers shifts` instead" in err
     assert err.count("\n") == 1
 
 

@@ -110,7 +110,7 @@ def test_every_run_has_its_state(folder):
     }
     assert rows["failed"].reason == "out of disk; make room"
     assert "evals/40.jsonl:1" in rows["broken"].reason
-    assert "has told nothing for 50 minutes" in rows["b/hung"].reason
+    assert "has written nothing for 50 minutes" in rows["b/hung"].reason
 
 
 def test_a_running_one_says_how_far_and_how_fast(folder):
@@ -169,7 +169,7 @@ def test_json_has_the_same_for_scripts(folder, capsys):
 def test_what_holds_no_runs_is_refused(tmp_path, capsys):
     for flag in (f"--runs={tmp_path}", f"--runs={tmp_path}/x*"):
         assert cli.main(["--status", flag]) == 2
-        assert "must hold workdirs of runs, got none" in capsys.readouterr().err
+        assert "--runs: no workdir of a run in " in capsys.readouterr().err
 
 
 @cases.each("arguments", [["--watch"], ["--json"], ["--status", "--out=x"], ["y"]])

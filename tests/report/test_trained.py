@@ -171,7 +171,7 @@ def test_reads_a_file(tmp_path):
     assert trained.read(path, ["A", "B"], ["x", "y"]) == {("A", "x"), ("B", "y")}
     path.write_text("algorithm,dataset\nA,x\nC,y\n")
     with pytest.raises(
-        ValueError, match=r"trained.csv:3: must be one of A, B, got 'C'"
+        ValueError, match=r"trained.csv:3: there are no scores of 'C'; use one of A, B"
     ):
         trained.read(path, ["A", "B"], ["x", "y"])
     path.write_text("algorithm\nA\n")
