@@ -316,14 +316,17 @@ class Analysis:
 
     @property
     def alpha(self) -> float:
+        """The significance level."""
         return self.study.options.alpha
 
     @property
     def algorithms(self) -> tuple[str, ...]:
+        """The tested algorithms."""
         return tuple(self.means.columns)
 
     @property
     def datasets(self) -> tuple[str, ...]:
+        """The tested data sets."""
         return tuple(self.means.index)
 
     @property
@@ -344,6 +347,7 @@ class Analysis:
 
     @property
     def critical_difference(self) -> float:
+        """The critical difference of mean ranks of Nemenyi's test at `alpha`."""
         return self.nemenyi.critical_difference(self.alpha)
 
     @functools.cached_property
@@ -374,6 +378,7 @@ class Analysis:
 
     @property
     def cliques(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of algorithms, as indices, that Nemenyi's test does not separate."""
         return posthoc.cliques(self.nemenyi.ranks, self.critical_difference)
 
     @property
@@ -859,21 +864,21 @@ def best_cells(
     stds = np.sqrt(np.maximum(variances, pooled[:, None]))
     for i, mean in enumerate(sign * runs.means):
         order = np.argsort(-mean, kind="stable")
-        best, others = order[0], order[1:]
+        best, following = order[0], order[1:]
         if not pooled[i]:
             continue
         p = scipy.stats.ttest_ind_from_stats(
             mean[best],
             stds[i, best],
             counts[best],
-            mean[others],
-            stds[i, others],
-            counts[others],
+            mean[following],
+            stds[i, following],
+            counts[following],
             equal_var=False,
         ).pvalue
         differs = p * k * (k - 1) / 2 <= alpha
         if differs.any():
-            close = others[: int(np.argmax(differs))]
+            close = following[: int(np.argmax(differs))]
             cells += [(int(j), i) for j in (best, *close)]
     return cells
 

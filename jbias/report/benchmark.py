@@ -110,7 +110,7 @@ def report(study: analysis_lib.BenchmarkScores) -> document.Report:
         ),
         results=_results(analysis, placed_tables, methods),
         files={
-            "methods.md": prose.markdown(methods.paragraph, methods.others),
+            "methods.md": prose.markdown(methods.paragraph, methods.other_sections),
             "methods.bib": bib,
         },
     )
@@ -181,10 +181,10 @@ def _texts(analysis: Analysis, methods: prose.Methods, bib: str) -> document.Pla
             title = f"All settings of {run.workdir}"
             yield "provenance", document.Folded(title, text)
     yield "methods", document.Text(methods.paragraph)
-    if methods.others:
+    if methods.other_sections:
         yield (
             "methods",
-            document.Folded("Methods of the other sections", methods.others),
+            document.Folded("Methods of the other sections", methods.other_sections),
         )
     yield "methods", document.Folded("Works cited, as BibTeX", bib)
 
@@ -298,7 +298,7 @@ def _results(
             {"kind": note.kind, **note.item._asdict()} for note in study.derived
         ],
         "methods": methods.paragraph,
-        "methods_of_other_sections": methods.others,
+        "methods_of_other_sections": methods.other_sections,
         "trained_on": sorted(study.trained),
         **{name: frames[name] for name in _TABLES_IN_RESULTS if name in frames},
     }

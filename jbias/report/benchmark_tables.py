@@ -867,12 +867,13 @@ def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of each run's device hours and energy; None if not recorded."""
-    rows, seen = [], set()
+    rows, seen_starts = [], set()
     for name, run in zip(_unique_names(study.runs), study.runs, strict=True):
         starts, total = run.costs.get("starts", ()), run.costs.get("total", {})
-        if not starts or str(starts) in seen:  # Branches of a run share one file.
+        # Branches of a run share one file.
+        if not starts or str(starts) in seen_starts:
             continue
-        seen.add(str(starts))
+        seen_starts.add(str(starts))
         assumed = "; ".join(dict.fromkeys(map(workdirs.assumed, starts)))
         row = {"run": name, "assumed": assumed, "starts": len(starts)}
         row |= total.get("hours", {})

@@ -81,10 +81,12 @@ class Figure:
 
     @functools.cached_property
     def drawn(self) -> plots.Figure:
+        """The figure, drawn on first use."""
         return self.source() if callable(self.source) else self.source
 
     @property
     def title(self) -> str:
+        """The name in words, for screen readers."""
         return self.name.replace("_", " ").capitalize()
 
 
@@ -294,11 +296,11 @@ def _without_controls(page: str) -> str:
 
 def _formats_in_words(formats: Sequence[str]) -> str:
     """Return words on the written file formats of figures and the flag for the others."""
-    others = [name for name in cli.FIGURES if name not in formats]
+    unwritten = [name for name in cli.FIGURES if name not in formats]
     text = f"as {tables.join([name.upper() for name in formats])}"
-    if others:
-        flag = f"--figures={','.join(others)}"
-        names = tables.join([name.upper() for name in others])
+    if unwritten:
+        flag = f"--figures={','.join(unwritten)}"
+        names = tables.join([name.upper() for name in unwritten])
         text += f" (the flag {flag} adds {names})"
     return text
 

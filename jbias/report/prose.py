@@ -99,7 +99,8 @@ def points(analysis: analysis_lib.Analysis) -> list[str]:
             "The test compares the algorithms over all data sets. To test one data set alone, "
             "choose the data set before you see its scores and use --datasets=NAME."
         )
-    if reference := analysis.study.options.reference:
+    reference = analysis.study.options.reference
+    if reference:
         sentences.append(_against(analysis, reference))
     return sentences
 
@@ -685,7 +686,9 @@ class Methods(NamedTuple):
     """Paragraphs on methods for a paper, with citations as [key]."""
 
     paragraph: str  # On the answer, the scores and their figure.
-    others: str  # On the tests and intervals of the other sections; may be empty.
+    other_sections: (
+        str  # On the tests and intervals of the other sections; may be empty.
+    )
     keys: list[str]  # Keys of the works cited, in the order of citation.
 
 
@@ -708,8 +711,8 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
         return Methods(text, "", _cited_keys(text) or ["kalischek2023"])
     software = f"{software}, after BiasBed [kalischek2023]."
     text = " ".join([compared, *_deciding_tests(analysis), software])
-    others = " ".join([*_other_tests(analysis), _spread(analysis)])
-    return Methods(text, others, _cited_keys(f"{text} {others}"))
+    other_sections = " ".join([*_other_tests(analysis), _spread(analysis)])
+    return Methods(text, other_sections, _cited_keys(f"{text} {other_sections}"))
 
 
 def _cited_keys(text: str) -> list[str]:

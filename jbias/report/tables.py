@@ -83,6 +83,7 @@ class Table:
 
     @property
     def title(self) -> str:
+        """The name in words, for screen readers."""
         return self.name.replace("_", " ").capitalize()
 
     @property
@@ -127,10 +128,12 @@ class Table:
 
     @property
     def is_wide(self) -> bool:
+        """Return True if the table is set in smaller type."""
         return len(self.head) > WIDE
 
     @property
     def is_tall(self) -> bool:
+        """Return True if the table scrolls under a fixed head."""
         return len(self.rows) > TALL
 
     @property

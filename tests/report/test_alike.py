@@ -45,13 +45,13 @@ def test_the_published_scores_have_their_blocks(tmp_path):
     assert "Test sets that are alike" in page and "until 4 are left" in page
     members = pd.DataFrame(tree["dataset_blocks"]).set_index("dataset")
     for by, method in (("scores", "spearman"), ("deviations", "deviations")):
-        found = stats.find_blocks(frame, blocks=4, method=method)
-        test = stats.friedman_blocked(frame, blocks=found.labels, **UP)
-        assert (1 + found.labels).tolist() == members.loc[frame.index, by].tolist()
+        blocks = stats.find_blocks(frame, blocks=4, method=method)
+        test = stats.friedman_blocked(frame, blocks=blocks.labels, **UP)
+        assert (1 + blocks.labels).tolist() == members.loc[frame.index, by].tolist()
         assert rows[by]["blocks"] == 4 and rows[by]["whole"] == test.pvalue
         assert rows[by]["f"] == pytest.approx(test.means.approximate.pvalue)
         assert rows[by]["means"] == test.means.pvalue
-        assert f"{found.participation_ratio:.2f}" in page
+        assert f"{blocks.participation_ratio:.2f}" in page
         assert (tmp_path / f"out/figures/alike_by_{by}.svg").exists()
 
 
@@ -66,18 +66,22 @@ def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):
     assert "blocks by scores" not in warnings
 
 
-def told(p, *, least=0.001, rejects=True):
-    found, test = types.SimpleNamespace(count=3), types.SimpleNamespace(pvalue=p)
-    test.least = least
-    asked = types.SimpleNamespace(alpha=0.05, rejects=rejects)
-    asked.dataset_blocks = {"scores": (found, test)}
-    return [*prose._changed_conclusions(asked, ["scores"])]
+def changed(p, *, least=0.001, rejects=True):
+    """Return the sentences on a changed conclusion for a p over three blocks."""
+    blocks = types.SimpleNamespace(count=3)
+    test = types.SimpleNamespace(pvalue=p, least=least)
+    analysed = types.SimpleNamespace(
+        alpha=0.05, rejects=rejects, dataset_blocks={"scores": (blocks, test)}
+    )
+    return [*prose._changed_conclusions(analysed, ["scores"])]
 
 
 def test_only_a_changed_conclusion_is_told():
-    assert told(0.06) and told(0.04, rejects=False)
-    assert not told(0.05) and not told(0.06, rejects=False)
-    assert not told(0.06, least=0.051)  # So few blocks could not have said otherwise.
+    assert changed(0.06) and changed(0.04, rejects=False)
+    assert not changed(0.05) and not changed(0.06, rejects=False)
+    assert not changed(
+        0.06, least=0.051
+    )  # So few blocks could not have said otherwise.
 
 
 @pytest.mark.slow

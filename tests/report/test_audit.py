@@ -35,7 +35,7 @@ def made(
     correct = rng.random((networks, N)) < np.where(agrees, 0.95, 0.4)
     correct[networks - dead :] = rng.random((dead, N)) < 0.25
     likelihood = np.where(correct, 0.7, 0.1) + 0.2 * rng.random(correct.shape)
-    found = {
+    measured = {
         name: attribute_reliance.measure(
             *(correct, label, column),
             names=(CLASSES, VALUES[name]),
@@ -44,8 +44,8 @@ def made(
         )
         for name, column in columns.items()
     }
-    ranked = attribute_audit.rank_candidates(correct, label, columns, found)
-    first = next(one for one in ranked if one.kind)
+    ranked = attribute_audit.rank_candidates(correct, label, columns, measured)
+    first = next(candidate for candidate in ranked if candidate.kind)
     side = attribute_audit.agreement(
         first.result, first.kind, label, columns[first.name]
     )
@@ -93,15 +93,15 @@ def written(planted, tmp_path_factory):
 
 def test_ranks_and_names_what_was_planted(planted):
     table = audit.ranked(planted)
-    told = table.data.set_index("attribute")
-    assert [*told.index] == ["hair", "hat", "sky & sea", "class"]
-    assert [*told["verdict"]] == ["bug", "goes with", "none", "untestable"]
-    assert told.loc["hair", "kind"] == "conditional"
-    assert told.loc["hat", "other"] == "hair"
-    assert told.loc["hair", "drop_low"] < told.loc["hair", "drop"]
-    assert told.loc["hair", "drop"] == told.loc["hair", "conditional_drop"]
-    within, outside = told.loc["hair", ["within", "outside"]]
-    assert within - outside == pytest.approx(told.loc["hair", "drop"])
+    rows = table.data.set_index("attribute")
+    assert [*rows.index] == ["hair", "hat", "sky & sea", "class"]
+    assert [*rows["verdict"]] == ["bug", "goes with", "none", "untestable"]
+    assert rows.loc["hair", "kind"] == "conditional"
+    assert rows.loc["hat", "other"] == "hair"
+    assert rows.loc["hair", "drop_low"] < rows.loc["hair", "drop"]
+    assert rows.loc["hair", "drop"] == rows.loc["hair", "conditional_drop"]
+    within, outside = rows.loc["hair", ["within", "outside"]]
+    assert within - outside == pytest.approx(rows.loc["hair", "drop"])
     assert table.rows[0][:4] == ("hair", "bug", "conditional", "4")
     assert table.rows[1][1] == "goes with hair"
     assert table.rows[3][2] == "–" and table.rows[3][4:] == ("–",) * 7
@@ -125,9 +125,9 @@ def test_says_which_values_go_with_which_classes(planted):
     first = audit.links(planted, hair, 1)
     value, _, name = first.partition(" (")[0].partition(" with ")
     assert (value in ("black", "blond")) == (name in ("cat", "dog"))
-    told = list(audit.findings(planted))
-    assert told[0].startswith("hair: conditional, networks use the value as a cue")
-    assert told[1].startswith("hat does not count as a bug: ")
+    findings = list(audit.findings(planted))
+    assert findings[0].startswith("hair: conditional, networks use the value as a cue")
+    assert findings[1].startswith("hat does not count as a bug: ")
 
 
 def test_answers_in_one_sentence(planted):
@@ -145,15 +145,15 @@ def test_answers_in_one_sentence(planted):
 
 def test_networks_that_differ_are_told_apart():
     """One of three has learned nothing: of others like these little is known."""
-    found = made(networks=3, dead=2)
-    first = found.candidates[0]
+    audited = made(networks=3, dead=2)
+    first = audited.candidates[0]
     assert (first.name, first.verdict) == ("hair", "some")
-    each = first.result.kinds[first.kind].each
-    assert each[0] > 0.4
-    assert max(map(abs, each[1:])) < 0.1
-    assert np.mean(each) == pytest.approx(first.drop)
-    assert "hurts some networks" in audit.answer(found)[0]
-    assert any("--apart" in line for line in audit.findings(found))
+    drops = first.result.kinds[first.kind].each
+    assert drops[0] > 0.4
+    assert max(map(abs, drops[1:])) < 0.1
+    assert np.mean(drops) == pytest.approx(first.drop)
+    assert "hurts some networks" in audit.answer(audited)[0]
+    assert any("--apart" in line for line in audit.findings(audited))
 
 
 @pytest.mark.slow
@@ -213,8 +213,8 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
 @pytest.mark.slow
 def test_kinds_can_be_chosen(tmp_path):
     """A family of tests for shortcuts alone: as many as attributes that can be tested."""
-    found = made(kinds=("conditional",))
-    list(audit.write([found], tmp_path))
+    audited = made(kinds=("conditional",))
+    list(audit.write([audited], tmp_path))
     ranked = pd.read_csv(tmp_path / "tables/ranked.csv")
     assert [*ranked["kind"].dropna()] == ["conditional"] * 3
     assert "marginal_drop" not in ranked
@@ -238,8 +238,8 @@ def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
     lines = list(audit.write(every, tmp_path))
     assert len(lines) == 3
     tree = json.loads((tmp_path / "results.json").read_text())
-    assert [one["bugs"] for one in tree["models"]] == [["hair"], []]
-    folders = [one["folder"] for one in tree["models"]]
+    assert [model["bugs"] for model in tree["models"]] == [["hair"], []]
+    folders = [model["folder"] for model in tree["models"]]
     assert folders == ["models/a-b-1", "models/a-b-2"]
     page = (tmp_path / "index.html").read_text()
     for folder in folders:
@@ -250,16 +250,16 @@ def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
 
 def guessing(networks=1, share=0.25):
     """The model where nothing is planted, right on so many images whatever they show."""
-    found = made(planted=False, networks=networks)
+    audited = made(planted=False, networks=networks)
     correct = np.random.default_rng(1).random((networks, N)) < share
-    return dataclasses.replace(found, correct=correct)
+    return dataclasses.replace(audited, correct=correct)
 
 
 def test_a_network_at_chance_is_said_to_guess_before_anything_else():
-    found = guessing()
-    test = found.chance
+    audited = guessing()
+    test = audited.chance
     assert test.verdict == "guesses"
-    answer, _ = audit.answer(found)
+    answer, _ = audit.answer(audited)
     numbers = rf"{100 * test.accuracy:.3g} %, chance is 25 %, 95 % interval \["
     assert re.match(
         rf"net: accuracy averaged over the classes is {numbers}.*\]: the network guesses; "
@@ -275,9 +275,9 @@ def test_classes_in_another_order_are_thought_of_below_chance():
 
 
 def test_an_accuracy_just_above_chance_says_little():
-    found = guessing(networks=20, share=0.28)
+    audited = guessing(networks=20, share=0.28)
     assert "less than 5.0 points above chance; the ranking below says little" in (
-        audit.chance_sentence(found)
+        audit.chance_sentence(audited)
     )
 
 
@@ -295,20 +295,20 @@ def test_a_network_that_follows_an_attribute_does_not_guess(planted):
 
 
 def test_networks_that_guess_beside_others_are_named():
-    found = made(networks=3, dead=2)
-    assert found.guessing == ["net-seed1", "net-seed2"]
-    sentence = audit.chance_sentence(found)
+    audited = made(networks=3, dead=2)
+    assert audited.guessing == ["net-seed1", "net-seed2"]
+    sentence = audit.chance_sentence(audited)
     assert sentence.startswith("2 of 3 networks guess (net-seed1, net-seed2)")
 
 
 def test_results_have_the_accuracy_beside_chance():
-    found = guessing()
-    results = audit.report(found, []).results
+    audited = guessing()
+    results = audit.report(audited, []).results
     assert results["chance"] == {
-        "accuracy": found.chance.accuracy,
+        "accuracy": audited.chance.accuracy,
         "chance": 0.25,
-        "low": found.chance.low,
-        "high": found.chance.high,
+        "low": audited.chance.low,
+        "high": audited.chance.high,
         "verdict": "guesses",
         "guessing": ["net-seed0"],
     }

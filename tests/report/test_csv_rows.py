@@ -21,16 +21,16 @@ def test_reads_what_spreadsheets_write(tmp_path, mark, start):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a,b,a\n1,2,3\n", ":1: must name every column once, got 'a' twice"),
         ("a,b\n1,2\n1,2,3\n", ":3: must have 2 fields as line 1, got 3"),
     ],
 )
-def test_refuses_by_line(tmp_path, text, told):
+def test_refuses_by_line(tmp_path, text, message):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=f"t.csv{told}"):
+    with pytest.raises(ValueError, match=f"t.csv{message}"):
         list(csv_rows.read(path)[1])
 
 

@@ -1,6 +1,7 @@
-"""What a report declares is on its page, and beside it."""
+"""The page and the files of a report have what the report declares."""
 
 import base64
+import dataclasses
 import hashlib
 import html
 import io
@@ -37,9 +38,18 @@ from tests import cases
 EXAMPLE = "examples/biasbed_table2.csv"
 
 
-def made(**more) -> document.Report:
-    given = dict(title="t", heading="h", subtitle="", answer=("yes", "of two"))
-    return document.Report(**given | dict(facts={}, sections=[], results={}) | more)
+def made(**fields) -> document.Report:
+    """Return an empty report with some fields replaced."""
+    report = document.Report(
+        title="t",
+        heading="h",
+        subtitle="",
+        answer=("yes", "of two"),
+        facts={},
+        sections=[],
+        results={},
+    )
+    return dataclasses.replace(report, **fields)
 
 
 def test_a_report_of_three_sections_takes_sixty_lines(tmp_path):
@@ -70,10 +80,10 @@ sys.modules["jax"] = sys
 assert document._Drawing(figures, forms).finish() == many
 print(*sorted(many))
 """
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == [
+    assert done.stdout.split() == [
         f"figures/{name}.{form}" for name in "fg" for form in ("pdf", "png", "svg")
     ]
 
@@ -94,10 +104,10 @@ try:
 except ValueError as error:
     print(error)
 """
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "no such colour"
+    assert done.stdout.strip() == "no such colour"
 
 
 def test_json_has_null_for_what_is_not_known():
@@ -252,8 +262,8 @@ def test_a_page_may_run_its_own_script_and_load_nothing():
     assert page.index("Content-Security-Policy") < page.index("<style")
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
-    hashes = [hashlib.sha256(one.encode()).digest() for one in scripts]
-    allowed = [f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes]
+    hashes = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    allowed = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes]
     assert len(scripts) == 1 and rules["script-src"].split() == allowed
     assert rules["default-src"] == "'none'" and rules["img-src"] == "data:"
     assert rules.keys() == {

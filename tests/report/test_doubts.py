@@ -61,14 +61,18 @@ def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
     if stored:
         decide(runs, other=0)
     tree = made(tmp_path)
-    same = "have the same accuracies and losses in every evaluation"
-    how = "made the same decisions on every image of every data set" if stored else same
-    told = f"ERM and pAdaIN {how}: did pAdaIN have any effect?"
-    assert told in tree["caveats"] and told in tree["warnings"]
+    equal_results = "have the same accuracies and losses in every evaluation"
+    reason = (
+        "made the same decisions on every image of every data set"
+        if stored
+        else equal_results
+    )
+    warning = f"ERM and pAdaIN {reason}: did pAdaIN have any effect?"
+    assert warning in tree["caveats"] and warning in tree["warnings"]
     page = (tmp_path / "out" / "index.html").read_text()
-    assert told in page.partition("</header>")[2].partition("<section")[0]
-    assert tree["twins"] == [{"names": ["ERM", "pAdaIN"], "why": how}]
-    assert not any("are they the same run" in one for one in tree["caveats"])
+    assert warning in page.partition("</header>")[2].partition("<section")[0]
+    assert tree["twins"] == [{"names": ["ERM", "pAdaIN"], "why": reason}]
+    assert not any("are they the same run" in text for text in tree["caveats"])
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -83,12 +87,13 @@ def test_runs_with_equal_accuracies_alone_are_not_the_same(runs, stored):
     assert inputs.from_runs([f"{runs}/*"], options).twins == ()
 
 
-def tell(runs, rule):
+def write_rule(runs, rule):
+    """Record a decision rule for all data sets of all runs."""
     for path in runs.glob("*/provenance.json"):
-        told = json.loads(path.read_text())
-        for one in told["data"].values():
-            one["decision"] = rule
-        path.write_text(json.dumps(told))
+        provenance = json.loads(path.read_text())
+        for dataset in provenance["data"].values():
+            dataset["decision"] = rule
+        path.write_text(json.dumps(provenance))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +109,14 @@ def tell(runs, rule):
     ],
 )
 def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, guessed):
-    tell(runs, rule)
-    found = inputs.from_runs([f"{runs}/*"], options_lib.Options()).at_chance
-    assert {f"{one['algorithm']} on {one['dataset']}" for one in found} == guessed
-    for one in found:
+    write_rule(runs, rule)
+    cells = inputs.from_runs([f"{runs}/*"], options_lib.Options()).at_chance
+    assert {f"{cell['algorithm']} on {cell['dataset']}" for cell in cells} == guessed
+    for cell in cells:
         low, high = scipy.stats.binomtest(
-            round(one["accuracy"] * 800), 800
+            round(cell["accuracy"] * 800), 800
         ).proportion_ci(method="wilson")
-        assert low <= 1 / one["classes"] <= high
+        assert low <= 1 / cell["classes"] <= high
 
 
 def test_the_headline_says_that_all_accuracies_are_at_chance(tmp_path):
@@ -130,8 +135,8 @@ def test_the_headline_says_that_all_accuracies_are_at_chance(tmp_path):
                 for record in records
             ],
         )
-    found = inputs.from_runs([f"{folder}/*"], options_lib.Options())
-    headline, _ = prose.answer(analysis.analyse(found))
+    scores = inputs.from_runs([f"{folder}/*"], options_lib.Options())
+    headline, _ = prose.answer(analysis.analyse(scores))
     assert headline.startswith(
         "No claim about accuracy: decisions of all algorithms are at chance on all data "
         "sets. (Tests of ranks: no significant difference "
@@ -139,7 +144,7 @@ def test_the_headline_says_that_all_accuracies_are_at_chance(tmp_path):
 
 
 def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
-    tell(runs, "argmax of sum over 6 classes, answered by 9 of the network's 10")
+    write_rule(runs, "argmax of sum over 6 classes, answered by 9 of the network's 10")
     every = inputs.from_runs([f"{runs}/*"], options_lib.Options())
     two = options_lib.Options(algorithms=("ERM", "pAdaIN"))
     for study, number in (
@@ -159,13 +164,19 @@ def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
 
 @pytest.mark.slow
 def test_of_what_is_at_chance_no_claim_follows(runs, tmp_path):
-    tell(runs, "argmax over the network's 4 classes")
+    write_rule(runs, "argmax over the network's 4 classes")
     tree = made(tmp_path)
-    (one,) = tree["at_chance"]
-    assert (one["algorithm"], one["dataset"], one["classes"]) == ("SagNet", "edge", 4)
-    told = "1 of 6 accuracies is at chance (25 %, one of 4 classes): SagNet on edge. "
-    assert any(told in line for line in tree["warnings"])
-    assert any(told in line for line in tree["caveats"])
+    (cell,) = tree["at_chance"]
+    assert (cell["algorithm"], cell["dataset"], cell["classes"]) == (
+        "SagNet",
+        "edge",
+        4,
+    )
+    warning = (
+        "1 of 6 accuracies is at chance (25 %, one of 4 classes): SagNet on edge. "
+    )
+    assert any(warning in line for line in tree["warnings"])
+    assert any(warning in line for line in tree["caveats"])
     page = (tmp_path / "out" / "index.html").read_text()
     assert page.count(" (chance)</td>") == 1
 
@@ -196,8 +207,8 @@ def test_what_seeds_share_is_told(runs):
     config = json.loads(path.read_text()) | {"fix": {"init": 0, "order": 3}}
     path.write_text(json.dumps(config))
     notes = inputs.from_runs([f"{runs}/*"], options_lib.Options()).notes
-    (told,) = [note for note in notes if "config.fix" in note]
-    assert told.startswith(
+    (shared_note,) = [note for note in notes if "config.fix" in note]
+    assert shared_note.startswith(
         "All seeds of ERM have the same init and order (config.fix): ±"
     )
 
@@ -206,5 +217,5 @@ def test_damaged_decisions_end_no_report(runs):
     decide(runs, other=0)
     path = runs / "erm" / "decisions" / "edge" / "100.parquet"
     path.write_bytes(path.read_bytes()[:100])
-    found = inputs.from_runs([f"{runs}/*"], options_lib.Options()).twins
-    assert [names for *names, _ in found] == [["ERM", "pAdaIN"]]
+    twins = inputs.from_runs([f"{runs}/*"], options_lib.Options()).twins
+    assert [names for *names, _ in twins] == [["ERM", "pAdaIN"]]

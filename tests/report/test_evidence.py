@@ -23,7 +23,7 @@ REFERENCE = test_scores.REFERENCE
 
 
 def seen() -> pd.DataFrame:
-    """Who trained on what; ImageNet itself stays, as in the study."""
+    """Return (algorithm, data set) of training, without ImageNet, as in the study."""
     pairs = pd.read_csv(EXAMPLES / "published" / "trained_on.csv")
     return pairs[pairs["dataset"] != "ImageNet1k"]
 
@@ -78,12 +78,14 @@ def test_the_strict_setting_is_beside_all_and_can_be_asked_for(tree, tmp_path):
     keys = zip(frame["algorithm"], frame["dataset"], strict=True)
     marks = ["yes" if key in pairs else "" for key in keys]
     frame.assign(trained_on=marks).to_csv(tmp_path / "scores.csv", index=False)
-    found = test_scores.run(tmp_path / "scores.csv", tmp_path / "out", "--strict")
-    assert found["friedman"]["F"] == both["strict"]["F"]
-    left = {one["name"]: one["reason"] for one in found["tested"]["left_out"]}
-    assert left["StylizedImageNet"] == "StylizedERM trained on it"
-    assert len(left) == 3
-    assert len(found["datasets"]) == 10
+    strict_tree = test_scores.run(tmp_path / "scores.csv", tmp_path / "out", "--strict")
+    assert strict_tree["friedman"]["F"] == both["strict"]["F"]
+    reasons = {
+        entry["name"]: entry["reason"] for entry in strict_tree["tested"]["left_out"]
+    }
+    assert reasons["StylizedImageNet"] == "StylizedERM trained on it"
+    assert len(reasons) == 3
+    assert len(strict_tree["datasets"]) == 10
 
 
 def test_who_trained_on_what_may_name_more_than_is_asked_for(tmp_path):
@@ -106,27 +108,27 @@ def test_what_an_algorithm_trained_on_is_underlined(out):
 @pytest.mark.slow
 def test_other_seeds_and_power_are_told(out, tree):
     page = html.unescape((out / "index.html").read_text())
-    assert "some pair of Nemenyi's test would" in page
+    assert "would decide otherwise on at least one pair" in page
     assert re.search(r"With 10 data sets and 9 to 10 runs, a difference of 2 is", page)
     rows = {row["algorithm"]: row for row in tree["stability"]}
     for row in rows.values():
         assert row["mean_rank_low"] <= row["mean_rank"] <= row["mean_rank_high"]
     ranks = tree["friedman"]["mean_ranks"]
     assert {a: r["mean_rank"] for a, r in rows.items()} == pytest.approx(ranks)
-    here = {r["test"]: r["power"] for r in tree["power"] if r["seeds"] == "here"}
-    assert set(here) == {"t", "wilcoxon", "nemenyi"}
-    assert here["wilcoxon"] == 0  # With 10 data sets and 28 pairs it cannot reject.
+    powers = {r["test"]: r["power"] for r in tree["power"] if r["seeds"] == "here"}
+    assert set(powers) == {"t", "wilcoxon", "nemenyi"}
+    assert powers["wilcoxon"] == 0  # With 10 data sets and 28 pairs it cannot reject.
     assert "it can never reject here" in page
 
 
 def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
     """Each row from the file itself, run by run; one algorithm lacks a run."""
     path, name = EXAMPLES / "biasbed_runs.csv", "ERM"
-    asked = options_lib.Options(reference=name)
-    found = analysis.analyse(inputs.from_scores(str(path), asked))
-    runs, _ = analysis.seeds_of(found)
-    found = dataclasses.replace(found, runs=runs)
-    table = benchmark_tables.outperforming(found)
+    options = options_lib.Options(reference=name)
+    analysed = analysis.analyse(inputs.from_scores(str(path), options))
+    runs, _ = analysis.seeds_of(analysed)
+    analysed = dataclasses.replace(analysed, runs=runs)
+    table = benchmark_tables.outperforming(analysed)
     file = pd.read_csv(path).set_index(["algorithm", "dataset", "run"])["score"]
     file = file.sort_index()
     assert len(table.rows) == 7 and len(table.data) == 70
@@ -135,8 +137,11 @@ def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
         both = pd.concat(
             [file[row["algorithm"], row["dataset"]], file[name, row["dataset"]]], axis=1
         )
-        one, other = both.dropna().to_numpy().T
-        assert row["pairs"] == len(one) and row["p"] == (one > other).mean()
+        scores, reference_scores = both.dropna().to_numpy().T
+        assert (
+            row["pairs"] == len(scores)
+            and row["p"] == (scores > reference_scores).mean()
+        )
         assert row["better"] == (row["p_low"] > 0.5 and row["p_high"] >= 0.75)
     means = table.data.groupby("algorithm", sort=False)["p"].mean()
     better = table.data.groupby("algorithm", sort=False)["better"].sum()
@@ -157,10 +162,10 @@ def test_seeds_of_others_part_no_pairs():
     values = pd.DataFrame(rows, columns=["algorithm", "run", "seed", "value"])
     values["seed"] = values["run"] + ":" + values["seed"].astype(str)
     study = types.SimpleNamespace(values=values.assign(dataset="test"))
-    found = types.SimpleNamespace(study=study, datasets=["test"])
-    one, other = analysis.shared_seeds(found, "A", "B")
-    assert (one - other).tolist() == [[1, 1, 1]]
-    assert analysis.shared_seeds(found, "A", "C")[0].size == 0
+    analysed = types.SimpleNamespace(study=study, datasets=["test"])
+    first, second = analysis.shared_seeds(analysed, "A", "B")
+    assert (first - second).tolist() == [[1, 1, 1]]
+    assert analysis.shared_seeds(analysed, "A", "C")[0].size == 0
 
 
 @pytest.mark.slow
@@ -173,9 +178,7 @@ def test_without_several_runs_nothing_is_said_of_seeds(tmp_path):
     tree = test_scores.run(EXAMPLES / "biasbed_table2.csv", tmp_path / "out")
     assert "stability" not in tree
     page = (tmp_path / "out" / "index.html").read_text()
-    assert (
-        "Nothing is said of other runs: there is a single run of each algorithm" in page
-    )
+    assert "The effect of other runs is unknown: there is a single run of each" in page
     assert "Power is not known: there is a single run" in page
     scores = page.split("</table>")[0]
     bold = re.findall(r'<td[^>]*class="[^"]*best[^"]*"[^>]*>(.*?)</td>', scores)
@@ -203,14 +206,14 @@ def test_cells_called_best_are_those_that_welch_leaves():
     values[0, 0] += 9  # One best.
     values[1, :2] += 9  # Two that are alike.
     table = score_table.read(values)
-    found = analysis.best_cells(table, larger_is_better=True, alpha=0.001)
-    assert sorted(found) == [(0, 0), (0, 1), (1, 1)]
+    best = analysis.best_cells(table, larger_is_better=True, alpha=0.001)
+    assert sorted(best) == [(0, 0), (0, 1), (1, 1)]
     p = [
         scipy.stats.ttest_ind(values[0, 0], values[0, j], equal_var=False) for j in (1,)
     ]
     assert p[0].pvalue < 0.001
-    turned = score_table.read(-values)
-    assert analysis.best_cells(turned, larger_is_better=False, alpha=0.001) == found
+    negated = score_table.read(-values)
+    assert analysis.best_cells(negated, larger_is_better=False, alpha=0.001) == best
 
 
 def test_few_data_sets_are_told_with_the_size_of_the_test(tmp_path):
@@ -221,8 +224,8 @@ def test_few_data_sets_are_told_with_the_size_of_the_test(tmp_path):
     path.write_text("\n".join(["algorithm,dataset,score", *lines]))
     tree = test_scores.run(path, tmp_path / "out")
     size = stats.type_1_error(5, 3)
-    told = f"it rejects in {100 * size.f:.1f} % of tables"
-    assert any(told in one for one in tree["caveats"])
+    sentence = f"it rejects in {100 * size.f:.1f} % of tables"
+    assert any(sentence in caveat for caveat in tree["caveats"])
 
 
 def table(tmp_path, lines, name="scores.csv"):
@@ -255,8 +258,10 @@ def test_equal_algorithms_and_runs_are_pointed_out(tmp_path):
     lines = [f"{a},{d},{r},{s}" for a in ("one", "two") for d, r, s in cells]
     lines += [f"three,{d},{r},{50 + i}" for i, d in enumerate("wxyz") for r in (1, 2)]
     tree = test_scores.run(table(tmp_path, lines), tmp_path / "out")
-    told = [one for one in tree["caveats"] if "same scores everywhere" in one]
-    assert [one.split(" have ")[0] for one in told] == [
+    sentences = [
+        text for text in tree["caveats"] if "identical scores on all data sets" in text
+    ]
+    assert [text.split(" have ")[0] for text in sentences] == [
         "one and two",
         "three run 1 and three run 2",
     ]
@@ -269,10 +274,12 @@ def test_few_runs_and_points_beyond_the_scores_are_told(tmp_path):
     lines = [f"{a},{d},{r},{rng.uniform(0.2, 0.9):.3f}" for a, d, r in cells]
     path = table(tmp_path, lines)
     tree = test_scores.run(path, tmp_path / "out")
-    assert any("with 3 runs, one called 95 % holds" in one for one in tree["caveats"])
+    assert any(
+        "with 3 runs, a 95 % interval contains" in text for text in tree["caveats"]
+    )
     assert "equivalence of 0.01" in tree["methods_of_other_sections"]
     tree = test_scores.run(path, tmp_path / "out", "--points=1")
-    assert any("--points=1 is more than the scores span" in x for x in tree["warnings"])
+    assert any("--points=1 is larger than the range" in x for x in tree["warnings"])
 
 
 def test_narrow_intervals_hold_what_is_said():
@@ -280,21 +287,21 @@ def test_narrow_intervals_hold_what_is_said():
     rng = np.random.default_rng(0)
     runs = rng.normal(size=(2000, 3))
     half = 1.96 * runs.std(axis=1) / np.sqrt(3)
-    held = np.mean(np.abs(runs.mean(axis=1)) <= half)
-    assert resampling.percentile_coverage(3) == pytest.approx(held, abs=0.03)
+    coverage = np.mean(np.abs(runs.mean(axis=1)) <= half)
+    assert resampling.percentile_coverage(3) == pytest.approx(coverage, abs=0.03)
     assert resampling.percentile_coverage(30) > 0.92
 
 
 def test_bold_is_as_rare_as_alpha_where_all_are_alike():
-    """Of many data sets of equal algorithms; the best of each is chosen by its scores."""
+    """With equal algorithms, at most about alpha of the data sets have a bold cell."""
     rng = np.random.default_rng(0)
     for k, r, step in [(8, 10, 0.0), (4, 2, 0.625)]:
         values = rng.normal(50, 0.6, size=(400, k, r))
         values = np.round(values / step) * step if step else values
-        found = analysis.best_cells(
+        best = analysis.best_cells(
             score_table.read(values), larger_is_better=True, alpha=0.05
         )
-        assert len({i for _, i in found}) / 400 < 0.07
+        assert len({i for _, i in best}) / 400 < 0.07
 
 
 def test_names_of_columns_may_be_names_of_sets_and_algorithms(tmp_path):
@@ -316,28 +323,28 @@ def test_names_of_columns_may_be_names_of_sets_and_algorithms(tmp_path):
 
 @pytest.mark.slow
 def test_tables_of_an_earlier_report_do_not_stay(out, tmp_path):
-    mine = tmp_path / "out"
-    test_scores.run(EXAMPLES / "biasbed_runs.csv", mine, "--reference=ERM")
-    (mine / "tables" / "notes.txt").write_text("mine")
-    assert (mine / "tables" / "control.tex").exists()
-    test_scores.run(EXAMPLES / "biasbed_table2.csv", mine)
-    assert not (mine / "tables" / "control.tex").exists()
-    assert not (mine / "figures" / "iqm.svg").exists()
-    assert (mine / "tables" / "notes.txt").exists()
+    out_folder = tmp_path / "out"
+    test_scores.run(EXAMPLES / "biasbed_runs.csv", out_folder, "--reference=ERM")
+    (out_folder / "tables" / "notes.txt").write_text("mine")
+    assert (out_folder / "tables" / "control.tex").exists()
+    test_scores.run(EXAMPLES / "biasbed_table2.csv", out_folder)
+    assert not (out_folder / "tables" / "control.tex").exists()
+    assert not (out_folder / "figures" / "iqm.svg").exists()
+    assert (out_folder / "tables" / "notes.txt").exists()
 
 
 @pytest.mark.slow
 def test_every_rule_of_selection_is_tested_in_the_same_setting(tmp_path):
     study = conftest.make_runs(tmp_path / "runs", sets=("edge", "sketch", "stylized"))
-    seen = tmp_path / "trained.csv"
-    seen.write_text("algorithm,dataset\nSagNet,stylized\n")
+    trained_on = tmp_path / "trained.csv"
+    trained_on.write_text("algorithm,dataset\nSagNet,stylized\n")
     flags = [f"--runs={study}/*", f"--out={tmp_path / 'out'}"]
-    assert report.main([*flags, "--strict", f"--trained-on={seen}"]) == 0
+    assert report.main([*flags, "--strict", f"--trained-on={trained_on}"]) == 0
     tree = json.loads((tmp_path / "out" / "results.json").read_text())
     rules = pd.read_csv(tmp_path / "out" / "tables" / "selection_tests.csv")
-    mine = rules[rules["selection"] == "best validation"]["p"].item()
+    p = rules[rules["selection"] == "best validation"]["p"].item()
     assert tree["tested"]["datasets"] == ["edge", "sketch"]
-    assert mine == pytest.approx(tree["friedman"]["p"], abs=1e-12)
+    assert p == pytest.approx(tree["friedman"]["p"], abs=1e-12)
 
 
 @cases.each(
@@ -366,12 +373,12 @@ def test_trained_on_in_parquet_is_read_as_in_csv(tmp_path):
     marks = np.where(frame["dataset"] == "Edge", "yes", "no")
     frame.assign(trained_on=marks).to_parquet(tmp_path / "scores.parquet")
     tree = test_scores.run(tmp_path / "scores.parquet", tmp_path / "out", "--strict")
-    assert [one["name"] for one in tree["tested"]["left_out"]] == ["Edge"]
+    assert [entry["name"] for entry in tree["tested"]["left_out"]] == ["Edge"]
 
 
 def test_small_p_values_of_pairs_are_shaded_by_their_order():
     p = np.array([[1, 0.0004, 0.2], [0.0004, 1, 0.04], [0.2, 0.04, 1]])
-    found = types.SimpleNamespace(
+    analysed = types.SimpleNamespace(
         algorithms=("a", "b", "c"),
         nemenyi=types.SimpleNamespace(pvalues=p, ranks=np.array([3.0, 1.0, 2.0])),
         order=np.array([1, 2, 0]),
@@ -379,7 +386,7 @@ def test_small_p_values_of_pairs_are_shaded_by_their_order():
         alpha=0.05,
         critical_difference=1.0,
     )
-    table = benchmark_tables.nemenyi(found)
+    table = benchmark_tables.nemenyi(analysed)
     assert [row[0] for row in table.rows] == ["b", "c", "a"]
     third = pytest.approx(1 / 3)
     assert table.shade == {(0, 4): 1, (2, 2): 1, (0, 3): third, (1, 2): third}

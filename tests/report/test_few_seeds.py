@@ -39,10 +39,10 @@ def study(tmp_path_factory):
 
 
 def scores(study, dataset):
-    of = study.values[study.values["dataset"] == dataset]
+    values = study.values[study.values["dataset"] == dataset]
     return {
         a: 100 * x.to_numpy()
-        for a, x in of.groupby("algorithm", observed=True)["value"]
+        for a, x in values.groupby("algorithm", observed=True)["value"]
     }
 
 
@@ -52,16 +52,16 @@ def test_numbers_are_those_of_the_statistic(study):
     assert len(frame) == 4 * 4 * 3  # Measures, numbers of seeds, algorithms.
     runs = scores(study, "edge")
     names = sorted(runs)
-    found = stats.few_seeds(
+    result = stats.few_seeds(
         [runs[name] for name in names], difference=10, larger_is_better=True
     )
     edge = frame[(frame["dataset"] == "edge") & (frame["metric"] == "accuracy")]
     three = edge[edge["seeds"] == 3].set_index("algorithm").loc[names]
-    assert three["apart"].to_numpy() == pytest.approx(found.apart[1])
-    assert three["lead"].to_numpy() == pytest.approx(found.lead[1])
-    pairs = np.nanmean(found.reversed[1], axis=1)
+    assert three["apart"].to_numpy() == pytest.approx(result.apart[1])
+    assert three["lead"].to_numpy() == pytest.approx(result.lead[1])
+    pairs = np.nanmean(result.reversed[1], axis=1)
     assert three["reversed"].to_numpy() == pytest.approx(pairs)
-    assert set(edge["needed"]) == {np.nanmedian(found.needed)}
+    assert set(edge["needed"]) == {np.nanmedian(result.needed)}
     assert (
         edge[edge["seeds"] == 10][["apart", "lead", "reversed"]].isna().all(axis=None)
     )
@@ -93,9 +93,11 @@ def test_how_far_apart_counts(tmp_path, points, largest, expected):
     frame.loc[:3, "score"] *= 0.9
     frame.to_csv(tmp_path / "scores.csv", index=False)
     options = options_lib.Options(points=points)
-    found = few_seeds.frame(inputs.from_scores(str(tmp_path / "scores.csv"), options))
-    assert set(found["difference"]) == {expected}
-    assert set(found["metric"]) == {"score"}
+    frame_of_file = few_seeds.frame(
+        inputs.from_scores(str(tmp_path / "scores.csv"), options)
+    )
+    assert set(frame_of_file["difference"]) == {expected}
+    assert set(frame_of_file["metric"]) == {"score"}
 
 
 def test_single_seeds_say_nothing(tmp_path):
@@ -123,11 +125,11 @@ def test_two_humps_are_shown_by_median_and_range(study):
     done = analysis.analyse(study)
     table = benchmark.benchmark_tables.scores(done)
     names = [head.partition(" (")[0] for head in table.head]
-    of = dict(zip(names, table.rows[0], strict=True))
-    mine = scores(study, "silhouette")[table.rows[0][0]]
-    ends = np.median(mine), mine.min(), mine.max()
-    assert of["silhouette"] == "{:.1f} [{:.1f}, {:.1f}]".format(*ends)
-    assert " ± " in of["edge"] and "[" not in of["edge"]
+    cells = dict(zip(names, table.rows[0], strict=True))
+    silhouette = scores(study, "silhouette")[table.rows[0][0]]
+    ends = np.median(silhouette), silhouette.min(), silhouette.max()
+    assert cells["silhouette"] == "{:.1f} [{:.1f}, {:.1f}]".format(*ends)
+    assert " ± " in cells["edge"] and "[" not in cells["edge"]
     assert analysis.RANGED in table.caption
     cell = done.cells[(done.cells["dataset"] == "silhouette")].iloc[0]
     assert 100 * cell["median"] == pytest.approx(ends[0])
@@ -136,15 +138,15 @@ def test_two_humps_are_shown_by_median_and_range(study):
 
 def test_curves_of_two_humps_have_a_dot_a_seed(study):
     drawn = benchmark._curves(analysis.analyse(study), "accuracy").drawn
-    axes = {one.get_title(loc="left"): one for one in drawn.axes}
+    axes = {panel.get_title(loc="left"): panel for panel in drawn.axes}
     dots = {
         name: [
             x
-            for line in one.lines
+            for line in panel.lines
             if line.get_linestyle() == "None"
             for x in line.get_ydata()
         ]
-        for name, one in axes.items()
+        for name, panel in axes.items()
     }
     assert dots["edge"] == []
     assert len(dots["silhouette"]) == 3 * 2 * len(SEEDS)
@@ -155,10 +157,14 @@ def test_curves_of_two_humps_have_a_dot_a_seed(study):
 
 def test_curves_of_two_humps_have_a_range_where_seeds_are_many(study, monkeypatch):
     monkeypatch.setattr(benchmark, "_MAX_DOTS", 3 * 2 * len(SEEDS) - 1)
-    found = benchmark._curves(analysis.analyse(study), "accuracy")
-    assert "medians and ranges" in found.caption
-    axes = {one.get_title(loc="left"): one for one in found.drawn.axes}["silhouette"]
+    figure = benchmark._curves(analysis.analyse(study), "accuracy")
+    assert "medians and ranges" in figure.caption
+    axes = {panel.get_title(loc="left"): panel for panel in figure.drawn.axes}[
+        "silhouette"
+    ]
     assert all(line.get_linestyle() != "None" for line in axes.lines)
     ends = [band.get_paths()[0].vertices[:, 1] for band in axes.collections]
-    mine = scores(study, "silhouette")["ERM"]
-    assert ends[0].min() <= mine.min() and ends[0].max() == pytest.approx(mine.max())
+    silhouette = scores(study, "silhouette")["ERM"]
+    assert ends[0].min() <= silhouette.min() and ends[0].max() == pytest.approx(
+        silhouette.max()
+    )

@@ -29,9 +29,9 @@ def boxes(fig):
     renderer = fig.canvas.get_renderer()
     fig.draw(renderer)
     beyond = set(_labels_beyond(fig))  # Matplotlib keeps them, and draws none.
-    found = [t for t in fig.findobj(text.Text) if t.get_text() and t.get_visible()]
-    found = [t for t in found if t not in beyond]
-    return [(t.get_text(), t.get_window_extent(renderer)) for t in found]
+    labels = [t for t in fig.findobj(text.Text) if t.get_text() and t.get_visible()]
+    labels = [t for t in labels if t not in beyond]
+    return [(t.get_text(), t.get_window_extent(renderer)) for t in labels]
 
 
 def _labels_beyond(fig):
@@ -43,8 +43,8 @@ def _labels_beyond(fig):
                 yield from (tick.label1, tick.label2)
 
 
-def overlapping(found):
-    for (a, box_a), (b, box_b) in itertools.combinations(found, 2):
+def overlapping(labels):
+    for (a, box_a), (b, box_b) in itertools.combinations(labels, 2):
         if box_a.padded(-1).overlaps(box_b.padded(-1)):
             yield a, b
 
@@ -69,15 +69,15 @@ def test_critical_difference_is_legible(case, difference):
         alpha=0.05,
         colours=[plots.style_of(i)["color"] for i in range(len(names))],
     )
-    found = boxes(fig)
-    assert {*names} <= {" ".join(told.split()) for told, _ in found}
-    assert list(overlapping(found)) == []
+    labels = boxes(fig)
+    assert {*names} <= {" ".join(label.split()) for label, _ in labels}
+    assert list(overlapping(labels)) == []
     assert fig.get_size_inches()[0] <= plots.PAGE
-    for told, box in found:
-        assert fig.bbox.x0 <= box.x0, told
-        assert box.x1 <= fig.bbox.x1, told
-        assert fig.bbox.y0 <= box.y0, told
-        assert box.y1 <= fig.bbox.y1, told
+    for label, box in labels:
+        assert fig.bbox.x0 <= box.x0, label
+        assert box.x1 <= fig.bbox.x1, label
+        assert fig.bbox.y0 <= box.y0, label
+        assert box.y1 <= fig.bbox.y1, label
 
 
 @pytest.mark.slow
@@ -100,13 +100,13 @@ def test_curves_are_legible(algorithms, panels):
 
 
 def test_no_global_state_is_left():
-    before = dict(mpl.rcParams)
+    params = dict(mpl.rcParams)
     fig = plots.critical_difference(
         ["a", "b"], np.array([1, 2]), (), 0.5, alpha=0.1, colours=plots.COLOURS[:2]
     )
     first, second = plots.to_svg(fig), plots.to_svg(fig)
     assert first == second
-    assert dict(mpl.rcParams) == before
+    assert dict(mpl.rcParams) == params
 
 
 def test_inline_svg_takes_the_colours_of_the_page():

@@ -1,5 +1,6 @@
 """The page opens with its answer, real warnings, scores and ranks; all else is folded."""
 
+import dataclasses
 import io
 import json
 import re
@@ -49,8 +50,9 @@ def study(folder, matrix, *, runs=1, names="abcdefgh", **options):
     return inputs.from_scores(str(path), options_lib.Options(**options))
 
 
-def analysed(asked):
-    return analysis.with_evidence(analysis.analyse(asked))
+def analysed(scores):
+    """Return all tests of `BenchmarkScores`."""
+    return analysis.with_evidence(analysis.analyse(scores))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ def page(tmp_path_factory):
 
 
 def test_the_headline_says_the_p_that_decides(tmp_path):
-    """Where the F distribution would reject and the permutation test does not."""
+    """The F distribution rejects here and the permutation test does not."""
     matrix = np.array(DISPUTED)
     f = stats.friedman(matrix, larger_is_better=True).pvalue
     exact = stats.friedman_permutation(matrix, larger_is_better=True).pvalue
@@ -82,27 +84,27 @@ def test_the_headline_says_the_p_that_decides(tmp_path):
 
 def test_where_no_difference_is_found_the_page_lists_what_that_rests_on(tmp_path):
     """Each item is a sentence or two; results.json keeps them as one paragraph."""
-    made = benchmark.report(study(tmp_path, DISPUTED, runs=3))
-    assert len(made.points) == 3
-    assert all(len(point) < 200 for point in made.points)
+    disputed = benchmark.report(study(tmp_path, DISPUTED, runs=3))
+    assert len(disputed.points) == 3
+    assert all(len(point) < 200 for point in disputed.points)
     p = prose.p_by_permutation(analysis.analyse(study(tmp_path, DISPUTED)).permutation)
-    assert f"{p} by permutation." in made.points[0]
-    document.write(made, tmp_path / "out")
+    assert f"{p} by permutation." in disputed.points[0]
+    document.write(disputed, tmp_path / "out")
     page = (tmp_path / "out" / "index.html").read_text()
     assert page.count("<li>", 0, page.index("<dl")) >= 3
     tree = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert (tree["headline"], tree["basis"]) == made.answer
+    assert (tree["headline"], tree["basis"]) == disputed.answer
     clear = benchmark.report(study(tmp_path, CLEAR))
     assert [*clear.points] == [clear.answer[1]]
 
 
 def test_a_p_of_random_permutations_that_none_reaches_is_a_bound(tmp_path):
     """p = (1 + hits) / (1 + draws): without a hit it says how many were drawn."""
-    many = [[*row, *(row[-1] + x for x in (10, 20, 30, 40))] for row in CLEAR]
-    found = analysis.analyse(study(tmp_path, many))
-    assert not found.permutation.exact
-    assert found.permutation.pvalue == 1 / (1 + found.permutation.permutations)
-    headline, basis = prose.answer(found)
+    matrix = [[*row, *(row[-1] + x for x in (10, 20, 30, 40))] for row in CLEAR]
+    result = analysis.analyse(study(tmp_path, matrix))
+    assert not result.permutation.exact
+    assert result.permutation.pvalue == 1 / (1 + result.permutation.permutations)
+    headline, basis = prose.answer(result)
     assert "(p ≤ 1.0e-4, " in headline and "p ≤ 1.0e-4 by permutation" in basis
 
 
@@ -128,16 +130,15 @@ def test_what_the_user_left_out_is_a_note_and_what_could_not_be_tested_a_warning
 ):
     pairs = tmp_path / "seen.csv"
     pairs.write_text("algorithm,dataset\na,set 0\n")
-    asked = dict(strict=True, trained_on=str(pairs))
-    found = analysed(study(tmp_path, CLEAR, **asked))
-    (told,) = [x for x in prose.caveats(found) if "is not in the tests" in x]
-    assert told == "set 0 is not in the tests: a trained on it."
-    assert told in prose.notes(found) and told not in prose.warnings(found)
-    asked = study(tmp_path, CLEAR)
-    object.__setattr__(asked, "unfit", (("set 1", "its fingerprint is not the same"),))
-    found = analysed(asked)
-    told = "set 1 is not in the tests: its fingerprint is not the same."
-    assert told in prose.warnings(found) and told not in prose.notes(found)
+    result = analysed(study(tmp_path, CLEAR, strict=True, trained_on=str(pairs)))
+    (note,) = [x for x in prose.caveats(result) if "is not in the tests" in x]
+    assert note == "set 0 is not in the tests: a trained on it."
+    assert note in prose.notes(result) and note not in prose.warnings(result)
+    unfit = (("set 1", "its fingerprint is not the same"),)
+    scores = dataclasses.replace(study(tmp_path, CLEAR), unfit=unfit)
+    result = analysed(scores)
+    warning = "set 1 is not in the tests: its fingerprint is not the same."
+    assert warning in prose.warnings(result) and warning not in prose.notes(result)
 
 
 def test_a_plain_table_has_no_warnings(tmp_path):
@@ -148,8 +149,8 @@ def test_a_wide_table_of_scores_has_its_data_sets_in_rows(tmp_path):
     """Cells and marks move together; what lies beside the page stays as it is."""
     rng = np.random.default_rng(1)
     matrix = np.round(rng.uniform(30, 60, size=(15, 1)) + [[0, 3, 6]], 1)
-    found = analysed(study(tmp_path, matrix, runs=3))
-    table = benchmark_tables.scores(found)
+    result = analysed(study(tmp_path, matrix, runs=3))
+    table = benchmark_tables.scores(result)
     shown = table.on_page
     assert shown.head == ("Data set", "a", "b", "c") and len(shown.rows) == 2 + 15
     for i, row in enumerate(table.rows):
@@ -221,7 +222,7 @@ def test_marks_show_their_values_on_hover():
     """As titles of SVG: no link, no script, and no name is obeyed."""
     name = 'a & <b> "q"'
     svg = plots.to_svg(diagram([name, "c"], [1.25, 1.75], [(0, 1)]))
-    titles = [one.text for one in ET.fromstring(svg).iter(f"{SVG}title")]
+    titles = [title.text for title in ET.fromstring(svg).iter(f"{SVG}title")]
     assert titles.count(f"{name}: mean rank 1.250") == 2  # The row and the dot.
     assert f"not significantly different: {name}, c" in titles
     assert "<a " not in svg and "hover:" not in svg
@@ -273,29 +274,29 @@ def guessing(runs, share, classes=16):
 
 @cases.each(("share", "is_doubted"), [(0.05, True), (0.125, True), (0.16, False)])
 def test_a_shape_bias_of_who_guesses_among_cues_is_doubted(tmp_path, share, is_doubted):
-    """Of 1,280 images and 16 classes Wilson's interval of 12.5 % reaches up to 14.4 %."""
+    """For 1,280 images and 16 classes, Wilson's interval of 12.5 % ends at 14.4 %."""
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
     guessing(folder, share)
     for metric in ("accuracy", "shape_bias"):
         options = options_lib.Options(metric=metric)
-        found = inputs.from_runs([f"{folder}/*"], options)
-        cues = [x for x in found.at_chance if x["metric"] == analysis.CUES]
+        scores = inputs.from_runs([f"{folder}/*"], options)
+        cues = [x for x in scores.at_chance if x["metric"] == analysis.CUES]
         named = [(x["algorithm"], x["dataset"], x["chance"]) for x in cues]
         assert named == [("SagNet", "cue_conflict", 0.125)] * is_doubted
-    told = [x for x in prose.warnings(analysis.analyse(found)) if "either cue" in x]
-    assert len(told) == is_doubted
+    doubts = [x for x in prose.warnings(analysis.analyse(scores)) if "either cue" in x]
+    assert len(doubts) == is_doubted
     start = "1 of 3 shares of decisions for either cue is at chance (12.5 %, two of 16 classes)"
-    assert all(words.startswith(f"{start}: SagNet on cue_") for words in told)
+    assert all(words.startswith(f"{start}: SagNet on cue_") for words in doubts)
 
 
 def test_the_headline_claims_no_shape_bias_of_guesses(tmp_path):
-    """Of three algorithms SagNet guesses: pairs without SagNet alone are claimed."""
+    """SagNet is one of three algorithms and guesses: only pairs without it are claimed."""
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
     guessing(folder, 0.05)
     options = {"metric": "shape_bias", "datasets": ("cue_conflict",)}
-    for names, start, rest in (
+    for names, start, remark in (
         ((), "of SagNet on 'cue_conflict': decisions of SagNet are at chance. On ", ""),
         (
             ("ERM", "SagNet"),
@@ -303,20 +304,20 @@ def test_the_headline_claims_no_shape_bias_of_guesses(tmp_path):
             "(Tests over seeds: on 'cue_conflict',",
         ),
     ):
-        asked = options_lib.Options(**options, algorithms=names)
-        found = analysis.analyse(inputs.from_runs([f"{folder}/*"], asked))
-        headline, _ = seed_sections.answer(found)
+        chosen_options = options_lib.Options(**options, algorithms=names)
+        result = analysis.analyse(inputs.from_runs([f"{folder}/*"], chosen_options))
+        headline, _ = seed_sections.answer(result)
         assert headline.startswith(f"No claim about shape bias {start}")
-        assert rest in headline and "better" not in headline
+        assert remark in headline and "better" not in headline
         if not names:
             assert "SagNet" not in headline.partition("at chance.")[2]
-        page = " ".join(block.caption for block in seed_sections.blocks(found))
+        page = " ".join(block.caption for block in seed_sections.blocks(result))
         assert "etter" not in page and "95% t interval" in page
     named = {"algorithms": ("ERM", "SagNet"), "datasets": ("edge",)}
-    found = analysis.analyse(
+    result = analysis.analyse(
         inputs.from_runs([f"{folder}/*"], options_lib.Options(**named))
     )
-    assert "No claim" not in seed_sections.answer(found)[0]
+    assert "No claim" not in seed_sections.answer(result)[0]
 
 
 @cases.each("larger", [True, False])
@@ -327,16 +328,16 @@ def test_of_a_bias_no_side_is_better(larger, tmp_path):
     options = options_lib.Options(
         metric="shape_bias", algorithms=("ERM", "SagNet"), larger_is_better=larger
     )
-    found = analysis.analyse(inputs.from_runs([f"{folder}/*"], options))
-    (test,) = found.by_seeds.tests
+    result = analysis.analyse(inputs.from_runs([f"{folder}/*"], options))
+    (test,) = result.by_seeds.tests
     names = (test.first, test.second)[:: 1 if test.difference > 0 else -1]
     verb = "more" if larger else "less"
-    told = f"{names[0]} has {verb} shape bias than {names[1]} by "
-    assert told in seed_sections.answer(found)[0]
+    claim = f"{names[0]} has {verb} shape bias than {names[1]} by "
+    assert claim in seed_sections.answer(result)[0]
     side = "larger" if larger else "smaller"
-    assert f"{side} ranks first." in prose.describe_scores(found)
-    assert f"the {side[:-1]}st of a" in prose.describe_bold(found, has_bold=True)
-    heads = seed_sections.table(found).head
+    assert f"{side} ranks first." in prose.describe_scores(result)
+    assert f"the {side[:-1]}st of a" in prose.describe_bold(result, has_bold=True)
+    heads = seed_sections.table(result).head
     assert ("higher" if larger else "lower") in str(heads[1])
 
 
@@ -350,9 +351,11 @@ def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp
     study = inputs.from_runs([f"{folder}/*"], options_lib.Options(metric=metric))
     placed = benchmark.curves(analysis.analyse(study))
     (figure,) = [x for _, x in placed if x and x.name == f"curves_{metric}"]
-    first, *others = [axes for axes in figure.drawn.axes if axes.get_title("left")]
-    assert first.get_ylabel() == label and not any(x.get_ylabel() for x in others[:2])
-    assert "epoch" in {axes.get_xlabel() for axes in [first, *others]}
+    first, *other_axes = [axes for axes in figure.drawn.axes if axes.get_title("left")]
+    assert first.get_ylabel() == label and not any(
+        x.get_ylabel() for x in other_axes[:2]
+    )
+    assert "epoch" in {axes.get_xlabel() for axes in [first, *other_axes]}
     assert all(tick % 1 == 0 for tick in first.get_xticks())
 
 
@@ -374,8 +377,10 @@ def test_epochs_are_full_where_no_seed_of_a_line_is_missing():
     ).assign(value=0.5)
     frame = frame.drop(index=[4, 20, 21]).astype({"panel": "category"})
     sizes = frame.value_counts(["panel", "line", "x"])
-    told = [sizes[tuple(row)] == 3 for row in frame[["panel", "line", "x"]].to_numpy()]
-    assert benchmark._has_all_seeds(frame).tolist() == told
+    expected = [
+        sizes[tuple(row)] == 3 for row in frame[["panel", "line", "x"]].to_numpy()
+    ]
+    assert benchmark._has_all_seeds(frame).tolist() == expected
 
 
 def test_the_help_lists_the_metrics_that_a_run_has(capsys):
@@ -400,19 +405,21 @@ def test_intervals_of_shares_are_cut_where_no_difference_can_be(tmp_path):
 
     test_runs.change(folder / "sagnet", edit)
     options = options_lib.Options(algorithms=("ERM", "SagNet"))
-    found = analysis.analyse(inputs.from_runs([f"{folder}/*"], options))
-    (test,) = found.by_seeds.tests
+    result = analysis.analyse(inputs.from_runs([f"{folder}/*"], options))
+    (test,) = result.by_seeds.tests
     assert -100 <= test.low <= test.difference <= test.high <= 100
     plain = scipy.stats.ttest_ind(
-        *analysis.seed_rows(found).groupby("algorithm")["score"].agg(list),
+        *analysis.seed_rows(result).groupby("algorithm")["score"].agg(list),
         equal_var=False,
     ).confidence_interval()
     ends = sorted(map(abs, (test.low, test.high)))
-    free = sorted(map(abs, plain))
-    assert ends == pytest.approx([min(end, 100) for end in free])
-    is_cut = "cut at ±100, as no difference is larger" in seed_sections.answer(found)[1]
-    assert is_cut == (free[1] > 100)
-    assert free[1] > 100
+    uncut_ends = sorted(map(abs, plain))
+    assert ends == pytest.approx([min(end, 100) for end in uncut_ends])
+    is_cut = (
+        "cut at ±100, as no difference is larger" in seed_sections.answer(result)[1]
+    )
+    assert is_cut == (uncut_ends[1] > 100)
+    assert uncut_ends[1] > 100
 
 
 @pytest.mark.slow

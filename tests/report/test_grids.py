@@ -24,11 +24,11 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("grid") / "runs"
     for name, rates in SCORES.items():
         for rate, (silhouette, valid) in rates.items():
-            run, told = f"{name}-{rate}", {"silhouette": silhouette, "valid": valid}
+            run, values = f"{name}-{rate}", {"silhouette": silhouette, "valid": valid}
             records = [
                 [
-                    r._replace(value=told[r.dataset], count=None)
-                    if r.metric == "accuracy" and r.dataset in told
+                    r._replace(value=values[r.dataset], count=None)
+                    if r.metric == "accuracy" and r.dataset in values
                     else r
                     for r in epoch
                 ]
@@ -60,11 +60,11 @@ def test_the_grid_is_the_setting_that_differs_alone(runs):
 def test_validation_chooses_and_ties_are_told(runs):
     study = study_of(runs)
     _, grid = grids.grid_of(study)
-    found = grids.frame(study, grid)
-    chosen = found[(found["metric"] == "accuracy") & found["chosen"]]
-    told = chosen.set_index("algorithm")["value"].to_dict()
-    assert told == {"ERM": "0.1", "pAdaIN": "0.05", "SagNet": "0.02"}
-    tied = found[(found["metric"] == "accuracy") & found["tied"]]
+    rows = grids.frame(study, grid)
+    chosen = rows[(rows["metric"] == "accuracy") & rows["chosen"]]
+    choices = chosen.set_index("algorithm")["value"].to_dict()
+    assert choices == {"ERM": "0.1", "pAdaIN": "0.05", "SagNet": "0.02"}
+    tied = rows[(rows["metric"] == "accuracy") & rows["tied"]]
     assert tied.groupby("algorithm").size().to_dict() == {
         "ERM": 1,
         "pAdaIN": 1,
@@ -75,15 +75,15 @@ def test_validation_chooses_and_ties_are_told(runs):
 def test_pairs_are_compared_at_every_combination(runs):
     study = study_of(runs)
     _, grid = grids.grid_of(study)
-    found = grids.frame(study, grid)
+    grid_rows = grids.frame(study, grid)
     # Silhouettes alone, whose scores are given above.
     scores = {"erm": "ERM", "padain": "pAdaIN", "sagnet": "SagNet"}
-    found = found[found["metric"] == "accuracy"].copy()
-    found["merit"] = [
+    grid_rows = grid_rows[grid_rows["metric"] == "accuracy"].copy()
+    grid_rows["merit"] = [
         next(SCORES[key][v][0] for key, name in scores.items() if name == a)
-        for a, v in zip(found["algorithm"], found["value"], strict=True)
+        for a, v in zip(grid_rows["algorithm"], grid_rows["value"], strict=True)
     ]
-    rows = grids.pairs(found).set_index(["better", "worse"])
+    rows = grids.pairs(grid_rows).set_index(["better", "worse"])
     # At their choices ERM has 0.5 and pAdaIN 0.4; ERM lies above in one of four, and never
     # where both have the same rate.
     assert rows.loc[("ERM", "pAdaIN"), "combinations"] == 0.25
@@ -97,29 +97,31 @@ def test_the_smallest_may_be_best_and_equal_scores_have_no_order(runs):
     options = options_lib.Options(larger_is_better=False)
     study = inputs.from_runs([f"{runs}/*"], options)
     _, grid = grids.grid_of(study)
-    found = grids.frame(study, grid)
+    down = grids.frame(study, grid)
     up = grids.frame(study_of(runs), grid)
-    assert (found["score"] == up["score"]).all()
-    one, other = (
-        grids.pairs(x).set_index("metric").loc["accuracy"] for x in (found, up)
+    assert (down["score"] == up["score"]).all()
+    down_pairs, up_pairs = (
+        grids.pairs(x).set_index("metric").loc["accuracy"] for x in (down, up)
     )
-    pairs = {*zip(one["better"], one["worse"])}
-    assert pairs == {*zip(other["worse"], other["better"])}
-    found["merit"] = 1.0
-    told = grids.pairs(found)
-    assert told[["combinations", "same_value"]].isna().all(axis=None)
-    assert len(told) == 6
+    pairs = {*zip(down_pairs["better"], down_pairs["worse"])}
+    assert pairs == {*zip(up_pairs["worse"], up_pairs["better"])}
+    down["merit"] = 1.0
+    tied_pairs = grids.pairs(down)
+    assert tied_pairs[["combinations", "same_value"]].isna().all(axis=None)
+    assert len(tied_pairs) == 6
 
 
 def test_a_run_without_a_score_is_no_zero(runs):
     study = study_of(runs)
     _, grid = grids.grid_of(study)
-    whole = grids.frame(study, grid)
-    lost = whole[(whole["algorithm"] == "ERM") & whole["chosen"]]["label"].iloc[0]
+    all_rows = grids.frame(study, grid)
+    lost = all_rows[(all_rows["algorithm"] == "ERM") & all_rows["chosen"]][
+        "label"
+    ].iloc[0]
     study.values.loc[study.values["algorithm"] == lost, "value"] = float("nan")
-    found = grids.frame(study, grid)
-    left = found[(found["metric"] == "accuracy") & (found["algorithm"] == "ERM")]
-    assert left["value"].tolist() == ["0.05"] and left["chosen"].all()
+    rows = grids.frame(study, grid)
+    remaining = rows[(rows["metric"] == "accuracy") & (rows["algorithm"] == "ERM")]
+    assert remaining["value"].tolist() == ["0.05"] and remaining["chosen"].all()
 
 
 def test_the_report_has_the_section(runs, tmp_path):

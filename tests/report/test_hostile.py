@@ -47,15 +47,15 @@ def written(tmp_path, names):
     for number, name in enumerate((first, second)):
         records = [
             [
-                one._replace(
+                record._replace(
                     algorithm=name,
                     model=model,
                     dataset={"edge": data, "sketch": more}.get(
-                        one.dataset, one.dataset
+                        record.dataset, record.dataset
                     ),
                 )
-                for one in epoch
-                if one.metric == "accuracy"
+                for record in epoch
+                if record.metric == "accuracy"
             ]
             for epoch in conftest.fake_records(
                 f"{name} {number}",
@@ -69,10 +69,10 @@ def written(tmp_path, names):
         config = conftest.fake_config(name, (0, 1))
         config["tests"] = {data: {"data": more, "split": note}}
         conftest.write_run(tmp_path / f"run{number}", config, records)
-        told = json.loads((tmp_path / f"run{number}/provenance.json").read_text())
-        told["data"][data] = {"cite": note, "note": more, "fingerprint": model}
-        told["packages"] = {note: model}
-        (tmp_path / f"run{number}/provenance.json").write_text(json.dumps(told))
+        provenance = json.loads((tmp_path / f"run{number}/provenance.json").read_text())
+        provenance["data"][data] = {"cite": note, "note": more, "fingerprint": model}
+        provenance["packages"] = {note: model}
+        (tmp_path / f"run{number}/provenance.json").write_text(json.dumps(provenance))
     out = tmp_path / "out"
     argv = [f"--runs={tmp_path}/run0", f"--runs={tmp_path}/run1", f"--out={out}"]
     assert report.main(argv) == 0
@@ -96,16 +96,16 @@ def out(both):
 
 @pytest.mark.slow
 def test_nothing_in_a_report_of_hostile_records_is_live(both):
-    page, expected = (Reader((one / "index.html").read_text()) for one in both)
+    page, expected = (Reader((folder / "index.html").read_text()) for folder in both)
     assert "alert(1)" in (both[0] / "index.html").read_text()  # They are shown.
     for tag in ("script", "style", "svg", "table", "a", "pre", "title"):
         assert page.tags.count(tag) == expected.tags.count(tag), tag
     assert not NEVER & set(page.tags) and not page.acting
     assert all(target.startswith("#") for target in page.targets)
     for path in (both[0] / "figures").glob("*.svg"):
-        found = Reader(path.read_text())
-        assert not {"script", "image", "foreignobject", *NEVER} & set(found.tags)
-        assert not found.acting
+        figure = Reader(path.read_text())
+        assert not {"script", "image", "foreignobject", *NEVER} & set(figure.tags)
+        assert not figure.acting
 
 
 def test_latex_and_markdown_obey_nothing(out):
@@ -125,8 +125,8 @@ def test_latex_and_markdown_obey_nothing(out):
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_names_lead_out_of_no_attribute(quote):
     name = f"x{quote} onfocus={quote}alert(1)"
-    made = tables.Table(name, "", ("run",), (("a",),), pd.DataFrame({"run": ["a"]}))
-    page = Reader(test_tables.page_of(made, document.Links({name: "page.html"})))
+    table = tables.Table(name, "", ("run",), (("a",),), pd.DataFrame({"run": ["a"]}))
+    page = Reader(test_tables.page_of(table, document.Links({name: "page.html"})))
     assert not page.acting
 
 
@@ -146,6 +146,6 @@ def test_names_with_nul_or_line_breaks_are_shown_on_one_line(tmp_path, capsys):
     (tmp_path / "run" / "evals").mkdir(parents=True)
     path.rename(tmp_path / "run" / "evals" / "1.jsonl")
     assert report.main([f"--runs={tmp_path}/run", f"--out={tmp_path}/out"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "\x1b" not in told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "\x1b" not in message
     assert "must have the fields" in str(refusal.value)

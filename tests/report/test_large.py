@@ -31,23 +31,23 @@ def test_ten_thousand_data_sets_are_read_in_seconds(tmp_path):
 def test_wide_tables_show_the_first_data_sets_and_their_files_have_all(tmp_path):
     path = write(tmp_path / "s.csv", 2, 70)
     study = inputs.from_scores(path, options.Options())
-    found = analysis.analyse(study)
-    for table in (benchmark_tables.scores(found), benchmark_tables.ranks(found)):
+    analysed = analysis.analyse(study)
+    for table in (benchmark_tables.scores(analysed), benchmark_tables.ranks(analysed)):
         heads = [head for head in table.head if head.startswith("D")]
         assert heads == [f"D{i}" for i in range(benchmark_tables.MAX_COLUMNS)]
         assert "10 more data sets are in the CSV file." in table.caption
-    assert set(benchmark_tables.scores(found).data["dataset"]) == set(study.datasets)
-    assert len([x for x in benchmark_tables.ranks(found).data if x[0] == "D"]) == 70
+    assert set(benchmark_tables.scores(analysed).data["dataset"]) == set(study.datasets)
+    assert len([x for x in benchmark_tables.ranks(analysed).data if x[0] == "D"]) == 70
 
 
 def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
     """The signed-rank posterior of many data sets needs no matrix; ties count half."""
     rng = np.random.default_rng(0)
     scores = np.round(50 + rng.normal(size=(60, 3)) + [0, 0.3, 0.6], 1)
-    asked = dict(rope=0.3, larger_is_better=True, draws=300)
-    matrix = bayes.bayesian_signed_rank(scores, **asked)
+    arguments = dict(rope=0.3, larger_is_better=True, draws=300)
+    matrix = bayes.bayesian_signed_rank(scores, **arguments)
     monkeypatch.setattr(bayes, "_MAX_MATRIX_DATASETS", 10)
-    ordered = bayes.bayesian_signed_rank(scores, **asked)
+    ordered = bayes.bayesian_signed_rank(scores, **arguments)
     assert ordered.better == pytest.approx(matrix.better, abs=1e-12)
     assert ordered.rope == pytest.approx(matrix.rope, abs=1e-12)
 

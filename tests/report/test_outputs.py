@@ -22,14 +22,14 @@ TABLE = test_scores.EXAMPLES / "biasbed_table2.csv"
 
 def listed(folder):
     """Return all files below a folder with their bytes, and where links lead."""
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = os.readlink(path)
+            contents[name] = os.readlink(path)
         elif path.is_file():
-            found[name] = path.read_bytes()
-    return found
+            contents[name] = path.read_bytes()
+    return contents
 
 
 def put(folder, kind):
@@ -61,10 +61,10 @@ def test_a_report_leaves_files_of_others_and_says_so_first(
     """Before scores are read; the command says which file."""
     out = tmp_path / kind.replace("/", "-")
     put(out, kind)
-    before = listed(out)
+    contents = listed(out)
     assert report_cli.main(["--scores=/nowhere.csv", f"--out={out}"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "remove it or name another folder" in told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "remove it or name another folder" in message
     table = ["--table=/nowhere.csv", "--x=a", "--y=b", "--category=c"]
     assert correlate.main([*table, f"--out={out}"]) == 2
     assert "remove it or name another folder" in capsys.readouterr().err
@@ -73,7 +73,7 @@ def test_a_report_leaves_files_of_others_and_says_so_first(
         files = document.render(page) | {"figures/iqm.svg": ""}
         with pytest.raises(ValueError, match="name another folder"):
             document.save(files, out)
-    assert listed(out) == before
+    assert listed(out) == contents
 
 
 def test_a_folder_with_files_of_other_names_takes_a_report(tmp_path):
@@ -185,9 +185,9 @@ def test_a_file_replaces_one_of_its_kind_alone(name, tmp_path, capsys):
 def test_prepare_refuses_before_it_computes(tmp_path, capsys):
     path = tmp_path / "w.npz"
     path.write_text("mine")
-    asked = ["style", "--data=nowhere", f"--out={path}", "--images=/nowhere"]
+    argv = ["style", "--data=nowhere", f"--out={path}", "--images=/nowhere"]
     args = next(
-        one for one in (asked, asked[:3]) if not _refused_as_arguments(one, capsys)
+        words for words in (argv, argv[:3]) if not _refused_as_arguments(words, capsys)
     )
     assert prepare.main(args) == 2
     assert "remove it or name another file" in capsys.readouterr().err

@@ -99,7 +99,7 @@ def test_links_inside_the_page_lead_somewhere(out):
 
 def test_the_page_says_what_its_numbers_are_made_of(out):
     words = "".join(Reader((out / "index.html").read_text()).words)
-    for told in (
+    for phrase in (
         "larger is better",
         "± std (n - 1) over 3 seeds",
         "the best validation accuracy of each seed",
@@ -115,7 +115,7 @@ def test_the_page_says_what_its_numbers_are_made_of(out):
         "algo.name",
         "Hermann & Lampinen",
     ):
-        assert told in words, told
+        assert phrase in words, phrase
 
 
 def test_figures_follow_light_and_dark(out):

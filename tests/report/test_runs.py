@@ -1,5 +1,6 @@
 """`--runs`: from records to numbers, and what is said where numbers are missing."""
 
+import dataclasses
 import json
 import shutil
 import types
@@ -39,9 +40,9 @@ def test_runs_may_be_named_one_after_the_other(runs, tmp_path):
 
 def refused(capsys, runs, out, *more):
     assert report.main([f"--runs={runs}/*", f"--out={out}", *more]) == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    return told.err
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    return captured.err
 
 
 def change(workdir, edit):
@@ -78,15 +79,15 @@ def copy(runs, source, target, *, seeds=0, algorithm=None):
 def test_the_table_is_made_of_selected_records(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
     selected = selection.best_validation(results.read(f"{runs}/*"))
-    mine = selected[
+    records = selected[
         (selected["algorithm"] == "pAdaIN") & (selected["dataset"] == "edge")
     ]
     cell = next(
         c for c in tree["table"] if (c["algorithm"], c["dataset"]) == ("pAdaIN", "edge")
     )
     assert cell["n"] == 3
-    assert cell["mean"] == pytest.approx(mine["value"].mean())
-    assert cell["std"] == pytest.approx(np.std(mine["value"], ddof=1))
+    assert cell["mean"] == pytest.approx(records["value"].mean())
+    assert cell["std"] == pytest.approx(np.std(records["value"], ddof=1))
     assert tree["selection"] == "best_validation"
     assert tree["algorithms"] == ["ERM", "pAdaIN", "SagNet"]
     order = ["silhouette", "edge", "sketch", "cue_conflict", "corrupted"]
@@ -111,17 +112,17 @@ def test_all_parts_are_written(runs, tmp_path):
 
 
 def test_the_worst_class_selects(runs, tmp_path, capsys):
-    """And its accuracy stands beside, with its images; without classes it is refused."""
-    told = refused(capsys, runs, tmp_path / "no", "--selection=worst_class")
-    assert "worst_class: every seed needs class_accuracy" in told
+    """The table also has its accuracy and images; runs without classes are refused."""
+    message = refused(capsys, runs, tmp_path / "no", "--selection=worst_class")
+    assert "worst_class: every seed needs class_accuracy" in message
 
     def add(records):
         """Class 1 is best at the first epoch, class 0 always good."""
         valid = [r for r in records if (r.dataset, r.metric) == ("valid", "accuracy")]
         for r in valid:
-            of = dict(metric="class_accuracy", count=None, n=30)
-            yield r._replace(condition="class=0", value=0.9, **of)
-            yield r._replace(condition="class=1", value=0.5 / r.epoch, **of | {"n": 20})
+            r = r._replace(metric="class_accuracy", count=None)
+            yield r._replace(condition="class=0", value=0.9, n=30)
+            yield r._replace(condition="class=1", value=0.5 / r.epoch, n=20)
         yield from records
 
     for workdir in runs.iterdir():
@@ -153,7 +154,7 @@ def test_selections(runs, tmp_path, selection, rule):
         wanted = means[cell["algorithm"], cell["dataset"]]
         assert cell["mean"] == pytest.approx(wanted)
     if selection == "oracle":
-        assert any("oracle looks at the test sets" in told for told in tree["caveats"])
+        assert any("oracle looks at the test sets" in text for text in tree["caveats"])
     assert ("a bound and not a result" in tree["headline"]) == (selection == "oracle")
 
 
@@ -199,24 +200,25 @@ def test_algorithms_may_be_chosen(runs, tmp_path):
 def test_shape_bias_has_its_counts(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
     selected = selection.best_validation(results.read(f"{runs}/*"))
-    mine = selected[(selected["metric"] == "shape_bias") & (selected["run"] == "erm")]
+    erm = selected[selected["run"] == "erm"]
+    biases = erm[erm["metric"] == "shape_bias"]
     row = tree["shape_bias"][0]
     assert (row["algorithm"], row["dataset"], row["seeds"]) == (
         "ERM",
         "cue_conflict",
         3,
     )
-    assert row["shape_decisions"] == mine["count"].sum()
-    assert row["texture_decisions"] == mine["n"].sum() - mine["count"].sum()
-    mine = selected[selected["metric"] == "fraction_neither"]
-    mine = mine[mine["run"] == "erm"]["value"]
-    assert row["fraction_neither"] == pytest.approx(mine.mean()) and len(mine) == 3
+    assert row["shape_decisions"] == biases["count"].sum()
+    assert row["texture_decisions"] == biases["n"].sum() - biases["count"].sum()
+    neither = erm[erm["metric"] == "fraction_neither"]["value"]
+    assert row["fraction_neither"] == pytest.approx(neither.mean())
+    assert len(neither) == 3
     assert "mrr_shape" not in row
 
 
 @pytest.mark.slow
 def test_shape_biases_are_on_the_first_screen(runs, tmp_path, capsys):
-    """In the list below the headline, in the table of scores, and on the terminal."""
+    """They are below the headline, in the table of scores, and on the terminal."""
     tree = run(runs, tmp_path / "out")
     names = {x["algorithm"]: x for x in tree["shape_bias"]}
     cells = ", ".join(
@@ -238,8 +240,8 @@ def test_shape_biases_are_on_the_first_screen(runs, tmp_path, capsys):
 def test_one_evaluation_is_said_as_one(runs, tmp_path):
     """With `--last=1` the table gives no deviation within a run and says why."""
     run(runs, tmp_path / "one", "--selection=last_n", "--last=1")
-    one = (tmp_path / "one" / "tables" / "variability.md").read_text()
-    assert one.startswith(
+    single = (tmp_path / "one" / "tables" / "variability.md").read_text()
+    assert single.startswith(
         "Standard deviation of scores between runs, at the last evaluation of each run."
     )
     run(runs, tmp_path / "two", "--selection=last_n", "--last=2")
@@ -286,16 +288,18 @@ def test_unknown_settings_are_never_averaged(runs, tmp_path):
     (other / "config.json").unlink()
     tree = run(runs, tmp_path / "out")
     assert {"ERM [erm]", "ERM [erm_other]"} <= set(tree["algorithms"])
-    assert any("its settings are not known" in told for told in tree["caveats"])
+    assert any(
+        "its settings and training data are unknown" in text for text in tree["caveats"]
+    )
 
 
 def test_seeds_of_two_versions_of_own_code_are_never_pooled(runs):
-    """The name of the file is the same, the digest of what it held is not."""
+    """The file has the same name but another digest."""
     configure(copy(runs, "erm", "erm_more", seeds=3), seeds=[3, 4, 5])
     for name, digest in (("erm", "0123456789abcdef"), ("erm_more", "fedcba9876543210")):
         path = runs / name / "provenance.json"
-        facts = json.loads(path.read_text())
-        path.write_text(json.dumps({**facts, "own_code": {"mine.py": digest}}))
+        provenance = json.loads(path.read_text())
+        path.write_text(json.dumps({**provenance, "own_code": {"mine.py": digest}}))
     labels = {f"ERM [own_code=mine.py {x}]" for x in ("0123456789abcdef", digest)}
     assert labels <= {*gathered(runs).algorithms}
 
@@ -317,20 +321,20 @@ def test_algorithms_bear_their_names_in_papers_or_their_own_label(runs):
         change(runs / name, lambda rs, named=named: [r._replace(**named) for r in rs])
     labels = ("DeepAugment (CAE) (biasbed)", "pAdaIN", "SagNet (wide)")
     assert gathered(runs).algorithms == labels
-    found = gathered(runs, algorithms=("padain",), reference="padain")
-    assert (found.algorithms, found.options.reference) == (("pAdaIN",), "pAdaIN")
+    study = gathered(runs, algorithms=("padain",), reference="padain")
+    assert (study.algorithms, study.options.reference) == (("pAdaIN",), "pAdaIN")
     configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
     configure(runs / "sagnet", label="Mine")
     labels = ("pAdaIN [p=default]", "pAdaIN [p=0.1]", "Mine")
     assert gathered(runs).algorithms == ("DeepAugment (CAE) (biasbed)", *labels)
     # As their records say, with what tells one from the other.
-    chosen = gathered(runs, algorithms=("padain [p=0.1]", "sagnet (wide)"))
-    assert chosen.algorithms == ("pAdaIN [p=0.1]", "Mine")
+    selected = gathered(runs, algorithms=("padain [p=0.1]", "sagnet (wide)"))
+    assert selected.algorithms == ("pAdaIN [p=0.1]", "Mine")
     (trained := runs / "trained.csv").write_text(
         "algorithm,dataset\npadain [p=0.1],edge\nMine,sketch\n"
     )
-    found = gathered(runs, trained_on=str(trained)).trained
-    assert {("pAdaIN [p=0.1]", "edge"), ("Mine", "sketch")} <= found
+    study = gathered(runs, trained_on=str(trained)).trained
+    assert {("pAdaIN [p=0.1]", "edge"), ("Mine", "sketch")} <= study
 
 
 @pytest.mark.parametrize(
@@ -348,10 +352,19 @@ def test_a_paper_name_is_that_of_most_parts_of_a_variant(variant, name):
     assert workdirs.paper_name(bare_run(variant=variant)) == name
 
 
-def bare_run(**more):
-    found = dict(workdir="w", name="n", algorithm="erm", variant="", seeds=(0,))
-    found |= dict(provenance={}, finished=True, settings={})
-    return workdirs.Run(**found | more)
+def bare_run(**fields):
+    """Return a run of ERM without settings, with some fields replaced."""
+    run = workdirs.Run(
+        workdir="w",
+        name="n",
+        algorithm="erm",
+        variant="",
+        seeds=(0,),
+        provenance={},
+        finished=True,
+        settings={},
+    )
+    return dataclasses.replace(run, **fields)
 
 
 def test_labels_that_meet_are_refused_and_blank_ones_are_none(runs):
@@ -417,10 +430,10 @@ def test_sets_that_differ_between_runs_are_not_tested(runs, tmp_path):
     )
     tree = run(runs, tmp_path / "out")
     for name in ("train", "valid"):
-        told = f"The data {name!r} (fingerprint) is not the same in all runs."
-        assert told in tree["caveats"]
+        note = f"The data {name!r} (fingerprint) is not the same in all runs."
+        assert note in tree["caveats"]
     left_out = tree["tested"]["left_out"]
-    reasons = {told["name"]: told["reason"] for told in left_out}
+    reasons = {note["name"]: note["reason"] for note in left_out}
     assert reasons == {
         "sketch": "it has different numbers of images: [400, 800]",
         "silhouette": "its fingerprint is not the same in all runs",
@@ -433,9 +446,9 @@ def diverge(records):
     bad = lost[0]._replace(
         **gone | {"dataset": "train", "metric": "diverged", "value": 7.0}
     )
-    kept = [r for r in records if r.seed != 2]
+    remaining = [r for r in records if r.seed != 2]
     lost = [r._replace(**gone) for r in lost if r.dataset != "train"]
-    return [*kept, *lost, bad]
+    return [*remaining, *lost, bad]
 
 
 @pytest.mark.slow
@@ -477,7 +490,7 @@ def test_conditions_are_averaged_and_that_is_said(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
     means = [c["mean"] for c in tree["table"] if c["dataset"] == "corrupted"]
     assert means == pytest.approx([0.4] * 3)
-    assert any("mean over conditions" in told for told in tree["caveats"])
+    assert any("mean over conditions" in text for text in tree["caveats"])
     change(runs / "erm", lambda rs: [r for r in rs if r.condition != "blur"])
     tree = run(runs, tmp_path / "again")
     assert tree["tested"]["left_out"][0]["name"] == "corrupted"
@@ -562,7 +575,7 @@ def gathered(runs, **options):
 
 
 def conditions(*names):
-    """Gives "corrupted" under conditions in place of its own number."""
+    """Return a function that replaces the records of "corrupted" by one per condition."""
 
     def edit(records):
         for r in records:
@@ -611,7 +624,7 @@ def test_the_epoch_compared_is_one_that_all_seeds_have(runs):
     lose("padain", 3)
     with pytest.raises(ValueError, match="no epoch was evaluated in all seeds"):
         rule()
-    (note,) = [told for told in gathered(runs).notes if "at_epoch" in told]
+    (note,) = [text for text in gathered(runs).notes if "at_epoch" in text]
     assert note.startswith("One selection is not compared: at_epoch: ")
 
 
@@ -641,11 +654,11 @@ def test_what_is_not_asked_for_does_not_shorten_the_last_evaluations(
     for name in ("erm", "padain", "sagnet"):
         change(runs / name, rarely)
     assert gathered(runs, selection="last_n").rule.startswith("the mean of the last 1 ")
-    found = gathered(runs, selection="last_n", datasets=("edge",))
-    assert found.rule.startswith("the mean of the last 2 ")
-    assert set(found.values["dataset"]) == {"edge"}
-    assert "sketch" not in set(found.selected["dataset"])
-    assert results.VALID in set(found.selected["dataset"])
+    study = gathered(runs, selection="last_n", datasets=("edge",))
+    assert study.rule.startswith("the mean of the last 2 ")
+    assert set(study.values["dataset"]) == {"edge"}
+    assert "sketch" not in set(study.selected["dataset"])
+    assert results.VALID in set(study.selected["dataset"])
     with pytest.raises(ValueError, match="got 1 of data set 'sketch'"):
         gathered(runs, selection="last_n", last=2)
 
@@ -667,23 +680,23 @@ def test_constant_sets_are_ranked_with_ties_and_named(runs):
         change(runs / name, constant)
     study = gathered(runs)
     assert study.unfit == ()
-    found = analysis.analyse(study)
-    assert set(found.ranks.loc["edge"]) == {2.0}
+    analysed = analysis.analyse(study)
+    assert set(analysed.ranks.loc["edge"]) == {2.0}
     (note,) = score_notes.of_constants(study.values)
     assert "data set edge (0)" in note
 
 
 def test_a_data_set_of_records_that_is_the_mean_of_others_is_named(runs):
     def with_mean(records):
-        parts = {}
+        records_by_step = {}
         for r in records:
             if r.dataset in ("edge", "sketch") and r.metric == "accuracy":
-                parts.setdefault((r.seed, r.step), []).append(r)
+                records_by_step.setdefault((r.seed, r.step), []).append(r)
         means = [
             both[0]._replace(
                 dataset="mean", value=sum(r.value for r in both) / 2, count=None, n=None
             )
-            for both in parts.values()
+            for both in records_by_step.values()
         ]
         return [*records, *means]
 
@@ -708,10 +721,10 @@ def test_unknown_settings_have_no_say_in_the_strict_setting(runs):
     configure(runs / "sagnet", tests=tests, train=shapes)
     assert {d for _, d in gathered(runs).trained} == {"corrupted"}
     (runs / "sagnet" / "config.json").unlink()
-    found = gathered(runs)
-    assert found.trained == set()
+    study = gathered(runs)
+    assert study.trained == set()
     assert any(
-        "sagnet" in told and "training data are unknown" in told for told in found.notes
+        "sagnet" in note and "training data are unknown" in note for note in study.notes
     )
 
 
@@ -724,8 +737,8 @@ def spend(workdir, *devices):
         costs.of_start(str(i), SPENT, costs.Devices(kind, count), energy, 7)
         for i, (kind, count) in enumerate(devices)
     ]
-    told = {"starts": starts, "total": costs.total(starts)}
-    (workdir / "costs.json").write_text(json.dumps(told))
+    recorded = {"starts": starts, "total": costs.total(starts)}
+    (workdir / "costs.json").write_text(json.dumps(recorded))
 
 
 def test_runs_with_costs_have_a_row_each(tmp_path):

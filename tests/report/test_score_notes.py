@@ -52,8 +52,8 @@ def frame(scores, **more):
     return pd.DataFrame(rows, columns=["algorithm", "dataset", "seed", "value"])
 
 
-def texts(found):
-    return [(item.name, item.text) for item in found]
+def texts(items):
+    return [(item.name, item.text) for item in items]
 
 
 @cases.each(
@@ -76,8 +76,8 @@ def test_a_data_set_made_of_others_is_named(name, make, text):
     """By its numbers, whatever its name; also rounded to the printed digits."""
     digits = 3 if name in ("fraction", "error rate") else 1
     for rounded in (make, lambda x: round(float(make(x)), digits)):
-        found = derived.of_datasets(frame(drawn(5, 4, 3), **{name: rounded}))
-        assert texts(found) == [(name, text)]
+        items = derived.of_datasets(frame(drawn(5, 4, 3), **{name: rounded}))
+        assert texts(items) == [(name, text)]
 
 
 @cases.each(
@@ -100,8 +100,8 @@ def test_a_rounded_copy_is_named_before_and_after_the_exact_one(make, text, firs
 def test_a_weighted_mean_is_named_where_rows_determine_its_weights():
     weights = np.array([0.1, 0.2, 0.3, 0.4])
     table = frame(drawn(8, 4, 3), pooled=lambda x: round(float(x @ weights), 1))
-    found = derived.of_datasets(table)
-    assert texts(found) == [("pooled", "a weighted mean of D0, D1, D2 and D3")]
+    items = derived.of_datasets(table)
+    assert texts(items) == [("pooled", "a weighted mean of D0, D1, D2 and D3")]
     images = np.array([100, 200, 300, 400])
     few = frame(drawn(3, 4, 1, digits=6), pooled=lambda x: x @ weights)
     few["n"] = few["dataset"].map({f"D{i}": n for i, n in enumerate(images)})
@@ -123,8 +123,8 @@ def test_two_means_in_one_table_are_both_named():
 def test_a_name_that_says_so_needs_little_evidence():
     """Two algorithms with a single run each; by another name it may be chance."""
     scores = drawn(2, 4, 1)
-    found = derived.of_datasets(frame(scores, Avg=lambda x: round(x.mean(), 1)))
-    assert [item.name for item in found] == ["Avg"]
+    items = derived.of_datasets(frame(scores, Avg=lambda x: round(x.mean(), 1)))
+    assert [item.name for item in items] == ["Avg"]
     assert not derived.of_datasets(frame(scores, E=lambda x: round(x.mean(), 1)))
     assert not derived.of_datasets(frame(scores, Avg=lambda x: x.mean() + 1))
 
@@ -132,11 +132,11 @@ def test_a_name_that_says_so_needs_little_evidence():
 def test_an_algorithm_or_a_run_that_is_the_mean_of_others_is_named():
     scores = drawn(4, 6, 3, digits=2)
     more = scores[:3].mean(axis=0, keepdims=True).round(2)
-    found = derived.of_algorithms(frame(np.concatenate([scores, more])))
-    assert texts(found) == [("A4", "the mean of A0, A1 and A2")]
+    items = derived.of_algorithms(frame(np.concatenate([scores, more])))
+    assert texts(items) == [("A4", "the mean of A0, A1 and A2")]
     one_run = np.concatenate([scores, more])[:, :, :1]
-    found = derived.of_algorithms(frame(one_run))
-    assert texts(found) == [("A4", "the mean of A0, A1 and A2")]
+    items = derived.of_algorithms(frame(one_run))
+    assert texts(items) == [("A4", "the mean of A0, A1 and A2")]
     runs = np.concatenate([scores, scores.mean(axis=2, keepdims=True)], axis=2)
     assert texts(derived.of_runs(frame(runs))) == [("3", "the mean of 0, 1 and 2")]
     assert not derived.of_runs(frame(scores))
@@ -159,8 +159,8 @@ def test_ordinary_tables_raise_no_alarm():
         table = frame(drawn(k, n, runs, digits=digits, seed=seed))
         if seed % 4 == 0:  # Accuracies over few images.
             table["value"] = (table["value"].clip(1, 99) * 0.48).round() / 48
-        found = derived.of_datasets(table) + derived.of_algorithms(table)
-        assert not found + derived.of_runs(table), (seed, k, n, runs, digits)
+        items = derived.of_datasets(table) + derived.of_algorithms(table)
+        assert not items + derived.of_runs(table), (seed, k, n, runs, digits)
 
 
 @cases.each("huge", [1e10, 1e12, -1e15])
@@ -168,22 +168,24 @@ def test_a_huge_score_invents_no_relation_and_hides_none(huge):
     """Slack for rounding is of the numbers that are compared."""
     for seed in range(5):
         scores = drawn(5, 4, 3, seed=seed)
-        made = frame(scores, avg=lambda x: round(x.mean(), 1), copy=lambda x: x[1])
-        expected = texts(derived.of_datasets(made))
+        with_derived = frame(
+            scores, avg=lambda x: round(x.mean(), 1), copy=lambda x: x[1]
+        )
+        expected = texts(derived.of_datasets(with_derived))
         plain = frame(scores)
         assert [name for name, _ in expected] == ["avg", "copy"]
-        for table, texts_of_datasets in ((made, expected), (plain, [])):
+        for table, texts_of_datasets in ((with_derived, expected), (plain, [])):
             table.loc[table.index[0], "value"] = huge  # A0 on D0: no mean any more.
-            found = texts(derived.of_datasets(table))
-            assert found == [x for x in texts_of_datasets if x[0] == "copy"]
+            relations = texts(derived.of_datasets(table))
+            assert relations == [x for x in texts_of_datasets if x[0] == "copy"]
             assert not derived.of_algorithms(table) + derived.of_runs(table)
-        beside = frame(
+        with_cost = frame(
             scores,
             avg=lambda x: round(x.mean(), 1),
             cost=lambda x: huge * (1 + x.sum() % 1),
         )
-        found = dict(texts(derived.of_datasets(beside)))
-        assert found == {"avg": "the mean of D0, D1, D2 and D3"}
+        relations = dict(texts(derived.of_datasets(with_cost)))
+        assert relations == {"avg": "the mean of D0, D1, D2 and D3"}
 
 
 def write(path, table):
@@ -198,9 +200,9 @@ def test_the_command_and_the_page_name_a_mean_and_the_flag(tmp_path, capsys):
     path = write(tmp_path / "s.csv", frame(scores, avg=np.mean))
     tree = test_scores.run(path, tmp_path / "out")
     line = "avg is the mean of D0, D1, D2 and D3 in every run"
-    told = [x for x in capsys.readouterr().out.splitlines() if x.startswith("note: ")]
-    assert len(told) == 1 and line in told[0]
-    assert told[0].endswith("leave it out: --datasets=D0,D1,D2,D3")
+    notes = [x for x in capsys.readouterr().out.splitlines() if x.startswith("note: ")]
+    assert len(notes) == 1 and line in notes[0]
+    assert notes[0].endswith("leave it out: --datasets=D0,D1,D2,D3")
     assert line in (tmp_path / "out" / "index.html").read_text()
     assert line in tree["caveats"][0]
     assert tree["derived"][0]["sources"] == ["D0", "D1", "D2", "D3"]
@@ -246,11 +248,11 @@ def test_equal_scores_are_a_note_and_no_refusal(kind, tmp_path):
     means = scores.mean(axis=2).round(12)
     ranks = scipy.stats.rankdata(-means, axis=0).mean(axis=1)
     assert [*tree["friedman"]["mean_ranks"].values()] == pytest.approx(ranks)
-    told = " ".join(tree["caveats"])
-    assert ("All scores are equal of the data set" in told) == (
+    caveats = " ".join(tree["caveats"])
+    assert ("All scores are equal of the data set" in caveats) == (
         kind in ("dataset", "both", "all")
     )
-    assert ("All scores are equal of the algorithm" in told) == (
+    assert ("All scores are equal of the algorithm" in caveats) == (
         kind in ("algorithm", "both", "all")
     )
 
@@ -305,12 +307,12 @@ def test_a_score_far_from_all_others_is_named(score, shown):
     scores[2, 0, 0] = score
     low, high = np.sort(scores[:2, 0, 0])
     (text,) = score_notes.of_outliers(frame(scores))
-    told = f"A2 on D0: {shown}, while the other scores of D0 are between {low:g} and {high:g}; "
-    assert text.startswith(told)
+    start = f"A2 on D0: {shown}, while the other scores of D0 are between {low:g} and {high:g}; "
+    assert text.startswith(start)
 
 
 def test_scores_of_other_sizes_are_no_outliers():
-    """Of all algorithms, of one everywhere, and of percentages under attack."""
+    """A data set, an algorithm or a whole table may have another scale."""
     scores = drawn(4, 5, 2)
     scores[:, 0] *= 1000
     assert not [*score_notes.of_outliers(frame(scores))]

@@ -30,12 +30,12 @@ def run(path, out, *more):
 
 
 def refused(capsys, path, out, *more):
-    """Gives the one line on stderr of a refusal that wrote nothing."""
+    """Return the one line on stderr of a command that fails and writes nothing."""
     assert report.main([f"--scores={path}", f"--out={out}", *more]) == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
     assert not out.exists()
-    return told.err
+    return captured.err
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_no_pair_is_claimed_without_friedman(tmp_path):
     )
     assert "does not show that the algorithms are equal" in tree["basis"]
     assert tree["nemenyi"]["significant"] == []
-    assert any("no pair can differ" in told for told in tree["caveats"])
+    assert any("no pair can differ" in caveat for caveat in tree["caveats"])
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
 
 
 @cases.each(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", ":1: the first line must name the columns"),
         ("name,score\na,1\n", "'name' may name algorithms on one data set"),
@@ -181,12 +181,12 @@ def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
         ),
     ],
 )
-def test_refuses_tables_that_do_not_fit(tmp_path, capsys, text, told):
+def test_refuses_tables_that_do_not_fit(tmp_path, capsys, text, message):
     path = tmp_path / "scores.csv"
     path.write_text(text)
     line = refused(capsys, path, tmp_path / "out")
     assert line.startswith(f"report: {path}")
-    assert told in line
+    assert message in line
 
 
 def test_refuses_what_is_not_there(tmp_path, capsys):
@@ -241,9 +241,9 @@ def test_what_lacks_cells_is_left_out_if_asked(tmp_path, drop, algorithms, datas
     tree = run(path, tmp_path / "out", f"--drop={drop}")
     assert (tree["algorithms"], tree["datasets"]) == (algorithms, datasets)
     gone = {"datasets": "y", "algorithms": "b, b run 1, b run 2", "runs": "b run 2"}
-    told = f"(--drop={drop}): {gone[drop]}."
-    assert sum(told in line for line in tree["caveats"]) == 1
-    assert not any(told in line for line in tree["warnings"])  # It was asked for.
+    note = f"(--drop={drop}): {gone[drop]}."
+    assert sum(note in line for line in tree["caveats"]) == 1
+    assert not any(note in line for line in tree["warnings"])  # It was asked for.
 
 
 @pytest.mark.slow
@@ -251,8 +251,8 @@ def test_parquet_is_read_like_csv(tmp_path):
     path = EXAMPLES / "biasbed_runs.csv"
     pd.read_csv(path).to_parquet(tmp_path / "scores.parquet")
     trees = [
-        run(one, tmp_path / one.suffix[1:])
-        for one in (path, tmp_path / "scores.parquet")
+        run(table, tmp_path / table.suffix[1:])
+        for table in (path, tmp_path / "scores.parquet")
     ]
     assert trees[0]["friedman"] == trees[1]["friedman"]
     frame = pd.DataFrame({"algorithm": ["a"], "dataset": ["x"], "score": [math.nan]})
@@ -265,16 +265,16 @@ def test_unused_columns_are_named(tmp_path):
     path = tmp_path / "scores.csv"
     path.write_text("algorithm,dataset,score,lr\na,x,1,0\nb,x,2,0\na,y,1,0\nb,y,2,0\n")
     assert any(
-        "not used: lr" in told for told in run(path, tmp_path / "out")["caveats"]
+        "not used: lr" in caveat for caveat in run(path, tmp_path / "out")["caveats"]
     )
 
 
 def test_a_locale_of_few_letters_gets_their_codes(tmp_path, monkeypatch):
     """A page is made, and told of, whatever the terminal can show."""
-    told = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, "ascii"))
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, "ascii"))
     assert cli.print_lines("report", lambda: ["α = 0.05"]) == 0
-    assert told.getvalue() == b"\\u03b1 = 0.05\n"
+    assert output.getvalue() == b"\\u03b1 = 0.05\n"
 
 
 def test_the_first_line_comes_before_what_is_slow_to_import():
@@ -348,15 +348,15 @@ def test_runs_with_deviations_of_their_own_stay_runs(tmp_path):
     path.write_text("\n".join(["method,fold,acc", *rows]))
     study = inputs.from_scores(str(path), options.Options())
     assert not study.is_of_means
-    told = "2 runs each, from column 'fold'; the spread beside each score is not used"
-    assert study.layout_notes[1] == told
+    note = "2 runs each, from column 'fold'; the spread beside each score is not used"
+    assert study.layout_notes[1] == note
 
 
 def test_a_null_result_says_what_is_known_of_single_data_sets(tmp_path):
     """By bold scores where there are runs; else that none is tested. Nothing new is tested."""
     rows = [("a", 0), ("b", 1)]
     values = {"x": (1, 5), "y": (9, 2), "z": (4, 6)}
-    for num_runs, told in ((1, "not tested over runs"), (3, "in the table of scores")):
+    for num_runs, words in ((1, "not tested over runs"), (3, "in the table of scores")):
         lines = [
             f"{name},{dataset},{run},{cells[i] + run / 8}"
             for name, i in rows
@@ -367,6 +367,6 @@ def test_a_null_result_says_what_is_known_of_single_data_sets(tmp_path):
         path.write_text("\n".join(["algorithm,dataset,run,score", *lines]))
         tree = run(path, tmp_path / f"out{num_runs}")
         assert tree["headline"].startswith("No significant difference")
-        assert told in tree["basis"] and tree["seed_tests"] is None
+        assert words in tree["basis"] and tree["seed_tests"] is None
     assert "bold marks the best of each" in tree["basis"]
     assert "jbias.stats.compare_seeds tests all pairs on all data sets" in tree["basis"]

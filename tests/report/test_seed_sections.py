@@ -78,8 +78,8 @@ def test_train_on_photo_test_on_sketch_five_seeds(tmp_path, capsys):
 
 
 def test_three_algorithms_are_adjusted_for_three_pairs(tmp_path):
-    found = made(tmp_path, {"sketch": SKETCH})
-    headline, basis = found.answer
+    report = made(tmp_path, {"sketch": SKETCH})
+    headline, basis = report.answer
     result = analysis_of(tmp_path).by_seeds
     claims = [test for test in result.tests if test.adjusted <= 0.05]
     assert f"{len(claims)} of 3 pairs differ" in headline
@@ -87,7 +87,7 @@ def test_three_algorithms_are_adjusted_for_three_pairs(tmp_path):
         assert f"Holm p = {test.adjusted:.3f}" in headline, test
     assert "SagNet is better than ERM" in headline
     assert "Holm's adjustment counts 3 tests: all pairs." in basis
-    significant = found.results["seed_tests"]["significant"]
+    significant = report.results["seed_tests"]["significant"]
     assert len(significant) == len(claims) < 3
     assert "a true difference of" in basis
 
@@ -100,27 +100,27 @@ def analysis_of(folder):
 
 def test_two_data_sets_each_get_their_sentence_and_no_ranks(tmp_path):
     tables = {"sketch": some(SKETCH, algorithms=2), "photo": PHOTO}
-    found = made(tmp_path, tables)
-    headline, basis = found.answer
+    report = made(tmp_path, tables)
+    headline, basis = report.answer
     assert "On 'sketch', 5 runs each: SagNet is better than ERM" in headline
     assert "On 'photo', 5 runs each: no significant difference" in headline
     assert "This is about 'sketch' and 'photo', each separately" in headline
     assert "counts 2 tests: all pairs on both data sets" in basis
-    assert found.results["friedman"] is None and found.results["nemenyi"] is None
-    assert "with 2 data sets, no two mean ranks" in found.results["tested"]["why_not"]
-    assert found.results["seed_tests"]["datasets"] == ("sketch", "photo")
+    assert report.results["friedman"] is None and report.results["nemenyi"] is None
+    assert "with 2 data sets, no two mean ranks" in report.results["tested"]["why_not"]
+    assert report.results["seed_tests"]["datasets"] == ("sketch", "photo")
 
 
 def test_three_data_sets_are_ranked_as_before(tmp_path):
     tables = {name: some(SKETCH, runs=2) for name in ("x", "y", "z")}
-    found = made(tmp_path, tables)
-    assert found.results["seed_tests"] is None
-    assert found.results["friedman"] is not None
-    assert "Friedman" in found.answer[1]
+    report = made(tmp_path, tables)
+    assert report.results["seed_tests"] is None
+    assert report.results["friedman"] is not None
+    assert "Friedman" in report.answer[1]
 
 
 @cases.each(
-    ("runs", "told"),
+    ("runs", "sentence"),
     [
         (1, "Nothing was tested: on 'sketch' each algorithm has a single run"),
         (2, "With 2 runs each the permutation test cannot give a p below 0.33"),
@@ -130,59 +130,59 @@ def test_three_data_sets_are_ranked_as_before(tmp_path):
         ),
         (
             4,
-            "cannot be below 0.029 with these runs, or 0.086 once adjusted for 3 tests",
+            "cannot be below 0.029 with these runs, or 0.086 after adjustment for 3 tests",
         ),
     ],
 )
-def test_what_so_few_runs_cannot_show_is_said(tmp_path, runs, told):
-    found = made(tmp_path, {"sketch": some(SKETCH, runs=runs)})
-    assert told in " ".join(found.answer)
+def test_what_so_few_runs_cannot_show_is_said(tmp_path, runs, sentence):
+    report = made(tmp_path, {"sketch": some(SKETCH, runs=runs)})
+    assert sentence in " ".join(report.answer)
 
 
 def test_pairs_of_seeds_only_if_asked_for(tmp_path):
-    """As scipy's paired test; without the flag as Welch's, and the basis says which."""
+    """The p-values are those of scipy: paired with the flag, else of Welch's test."""
     tables = {"sketch": some(SKETCH, algorithms=2)}
     scores = SKETCH["SagNet"], SKETCH["ERM"]
     for is_paired, theirs, words in [
         (True, scipy.stats.ttest_rel(*scores), "equal runs (--paired-seeds) decides"),
         (False, scipy.stats.ttest_ind(*scores, equal_var=False), "unpaired"),
     ]:
-        found = made(tmp_path, tables, paired_seeds=is_paired)
-        assert found.results["seed_tests"]["paired"] is is_paired
-        tests = found.results["seed_tests"]["tests"]
+        report = made(tmp_path, tables, paired_seeds=is_paired)
+        assert report.results["seed_tests"]["paired"] is is_paired
+        tests = report.results["seed_tests"]["tests"]
         assert tests["t_pvalue"].tolist() == pytest.approx([theirs.pvalue])
-        assert words in found.answer[1]
+        assert words in report.answer[1]
 
 
 def test_refuses_pairs_that_are_none(tmp_path, capsys):
     uneven = {"ERM": SKETCH["ERM"], "SagNet": SKETCH["SagNet"][:4]}
     path, flag = write(tmp_path, sketch=uneven), "--paired-seeds"
-    told = test_scores.refused(capsys, path, tmp_path / "out", flag)
+    message = test_scores.refused(capsys, path, tmp_path / "out", flag)
     assert (
         "--paired-seeds: ERM and SagNet must have the same runs, got none called 4"
-        in told
+        in message
     )
     path = write(tmp_path, **{name: some(SKETCH) for name in "xyz"})
-    told = test_scores.refused(capsys, path, tmp_path / "out", flag)
-    assert "--paired-seeds: needs one or two data sets, got 3" in told
+    message = test_scores.refused(capsys, path, tmp_path / "out", flag)
+    assert "--paired-seeds: needs one or two data sets, got 3" in message
 
 
 def test_a_reference_is_compared_with_each(tmp_path):
-    found = made(tmp_path, {"sketch": SKETCH}, reference="ERM")
-    tests = found.results["seed_tests"]["tests"]
-    assert len(tests) == found.results["seed_tests"]["family"] == 2
+    report = made(tmp_path, {"sketch": SKETCH}, reference="ERM")
+    tests = report.results["seed_tests"]["tests"]
+    assert len(tests) == report.results["seed_tests"]["family"] == 2
     assert (
-        "ERM" in found.answer[0]
-        and "pAdaIN is better than SagNet" not in found.answer[0]
+        "ERM" in report.answer[0]
+        and "pAdaIN is better than SagNet" not in report.answer[0]
     )
-    assert "2 tests: each algorithm with ERM" in found.answer[1]
-    assert "Each algorithm is compared with ERM" in found.results["methods"]
+    assert "2 tests: each algorithm with ERM" in report.answer[1]
+    assert "Each algorithm is compared with ERM" in report.results["methods"]
 
 
 def test_smaller_may_be_better(tmp_path):
     tables = {"sketch": some(SKETCH, algorithms=2)}
-    found = made(tmp_path, tables, larger_is_better=False)
-    assert "ERM is better than SagNet by 3.8" in found.answer[0]
+    report = made(tmp_path, tables, larger_is_better=False)
+    assert "ERM is better than SagNet by 3.8" in report.answer[0]
 
 
 def test_odd_runs_are_named(tmp_path):
@@ -254,8 +254,8 @@ def test_a_data_set_called_by_its_file_is_named_in_quotes(tmp_path):
         for run, score in enumerate(scores)
     ]
     path.write_text("\n".join(["method,seed,acc", *rows]))
-    found = benchmark.report(inputs.from_scores(str(path), options.Options()))
-    headline, basis = found.answer
+    report = benchmark.report(inputs.from_scores(str(path), options.Options()))
+    headline, basis = report.answer
     assert headline.startswith("On 'one', 5 runs each: ")
     assert headline.endswith("This is about 'one' alone, not about other data sets.")
     assert "on one" not in f"{headline} {basis}".lower()
@@ -263,27 +263,27 @@ def test_a_data_set_called_by_its_file_is_named_in_quotes(tmp_path):
 
 @cases.each(("algorithms", "is_said"), [(2, False), (3, True)])
 def test_captions_say_that_intervals_are_not_adjusted(tmp_path, algorithms, is_said):
-    """Of several tests; the p that is adjusted is named. One test needs no adjustment."""
-    found = made(tmp_path, {"sketch": some(SKETCH, algorithms=algorithms)})
+    """With several tests the caption names the adjusted p; one test needs none."""
+    report = made(tmp_path, {"sketch": some(SKETCH, algorithms=algorithms)})
     captions = [
         block.caption
-        for section in found.sections
+        for section in report.sections
         for block in section.blocks
         if getattr(block, "name", "") == "seed_tests"
     ]
     assert len(captions) == 2
-    for caption in (*captions, found.answer[1]):
+    for caption in (*captions, report.answer[1]):
         assert ("not adjusted" in caption) == is_said, caption
-    assert ("the p that Holm's method adjusts" in captions[1]) == is_said
+    assert ("p adjusted by Holm's method" in captions[1]) == is_said
 
 
 @cases.each("datasets", ["sketch", "sketch photo"])
 def test_without_ranks_the_scores_have_no_column_of_mean_ranks(tmp_path, datasets):
     tables = {name: some(SKETCH) for name in datasets.split()}
-    found = made(tmp_path, tables)
+    report = made(tmp_path, tables)
     (scores,) = [
         block
-        for section in found.sections
+        for section in report.sections
         for block in section.blocks
         if getattr(block, "name", "") == "scores"
     ]

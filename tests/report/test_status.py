@@ -31,15 +31,15 @@ LOST = RECORD._replace(seed=1, value=None, count=None, status="diverged")
 CONFIG = {"seeds": [0, 1], "valid": {"data": "shapes", "split": "valid"}}
 
 
-def made(workdir, *lines, old=0.0, **told):
-    """A run's folder: its log, config and sign of life, last changed so long ago."""
+def made(workdir, *lines, old=0.0, **heartbeat):
+    """Make the folder of a run with log, config and heartbeat, `old` seconds ago."""
     workdir.mkdir(parents=True)
     (workdir / "lock").touch()
     (workdir / "config.json").write_text(json.dumps(CONFIG))
     (workdir / "log.txt").write_text("".join(f"{line}\n" for line in lines))
-    if told:
+    if heartbeat:
         sign = status.Heartbeat(workdir, pytest.fail)
-        sign.update(**{"step": 42, "total": 100, "log_seconds": 10.0, **told})
+        sign.update(**{"step": 42, "total": 100, "log_seconds": 10.0, **heartbeat})
     when = time.time() - old
     for path in workdir.iterdir():
         os.utime(path, (when, when))
@@ -98,7 +98,7 @@ def by_name(folder):
 
 def test_every_run_has_its_state(folder):
     rows = by_name(folder)
-    assert {name: (one.state, one.doing) for name, one in rows.items()} == {
+    assert {name: (row.state, row.doing) for name, row in rows.items()} == {
         "a/one": ("running", "stepping"),
         "a/two": ("running", "compiling"),
         "b/hung": ("stale", "stepping"),
@@ -114,11 +114,11 @@ def test_every_run_has_its_state(folder):
 
 
 def test_a_running_one_says_how_far_and_how_fast(folder):
-    one = by_name(folder)["a/one"]
-    assert (one.step, one.total, one.rate, one.images_rate) == (42, 100, 2.0, 256.0)
-    assert 20 < one.eta_seconds <= 29 and one.age_seconds < 9
-    assert (one.accuracy, one.accuracy_on, one.evaluated) == (0.5, "shapes/valid", 40)
-    assert (one.seeds, one.diverged, one.devices) == (2, (1,), "4 x H200")
+    row = by_name(folder)["a/one"]
+    assert (row.step, row.total, row.rate, row.images_rate) == (42, 100, 2.0, 256.0)
+    assert 20 < row.eta_seconds <= 29 and row.age_seconds < 9
+    assert (row.accuracy, row.accuracy_on, row.evaluated) == (0.5, "shapes/valid", 40)
+    assert (row.seeds, row.diverged, row.devices) == (2, (1,), "4 x H200")
     done = by_name(folder)["b/deep/est/done"]
     assert (done.accuracy, done.rate, done.eta_seconds) == (0.75, None, None)
 
@@ -131,8 +131,13 @@ def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
     (run / status.HEARTBEAT_FILE).write_text(content)
     (run / "config.json").write_text('{"seeds": 3, "valid": []}')
     held(run)
-    one = report_status.row(run)
-    assert (one.state, one.doing, one.step, one.total) == ("running", "", 40, 100)
+    state = report_status.row(run)
+    assert (state.state, state.doing, state.step, state.total) == (
+        "running",
+        "",
+        40,
+        100,
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -145,24 +150,24 @@ def test_the_table_fits_the_terminal(folder, width):
 
 def test_the_table_says_what_a_person_looks_for(folder):
     text = report_status.as_text(report_status.rows([str(folder / "a")]), 80)
-    *head, _, names, one, two = text.splitlines()
+    *head, _, names, first, second = text.splitlines()
     assert " ".join(head).replace(" ", "").endswith("2running")
     assert names == names.rstrip() and names.split("  ")[0] == "run"
     for name in ("state", "step", "%", "steps/s", "ETA", "valid %", "lost", "age"):
         assert name in names
-    assert one.split()[:5] == ["one", "running", "42/100", "42", "2"]
-    assert "50.0" in one and "1/2" in one
-    assert two.split()[:2] == ["two", "compiling"]
+    assert first.split()[:5] == ["one", "running", "42/100", "42", "2"]
+    assert "50.0" in first and "1/2" in first
+    assert second.split()[:2] == ["two", "compiling"]
 
 
 def test_json_has_the_same_for_scripts(folder, capsys):
     assert cli.main(["--status", "--json", f"--runs={folder}"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["counts"]["running"] == 2 and len(told["runs"]) == 8
-    rows = [one._asdict() for one in report_status.rows([str(folder)])]
-    same = ("workdir", "state", "step", "accuracy", "reason")
-    assert [[one[key] for key in same] for one in told["runs"]] == [
-        [one[key] for key in same] for one in rows
+    tree = json.loads(capsys.readouterr().out)
+    assert tree["counts"]["running"] == 2 and len(tree["runs"]) == 8
+    rows = [entry._asdict() for entry in report_status.rows([str(folder)])]
+    keys = ("workdir", "state", "step", "accuracy", "reason")
+    assert [[entry[key] for key in keys] for entry in tree["runs"]] == [
+        [entry[key] for key in keys] for entry in rows
     ]
 
 
@@ -222,8 +227,8 @@ def test_names_that_are_cut_still_differ():
 
 def test_the_cores_of_a_cpu_are_called_so():
     rows = [
-        report_status.RunStatus("/runs/a", "done", devices=one)
-        for one in ("16 x cpu", "2 x H200")
+        report_status.RunStatus("/runs/a", "done", devices=devices_text)
+        for devices_text in ("16 x cpu", "2 x H200")
     ]
     text = report_status.as_text(rows, 120)
     assert "hardware" in text and "devices" not in text

@@ -30,8 +30,8 @@ NAMES = (
 
 
 def test_per_cents_have_the_signs_of_all_numbers():
-    found = [tables.percent(x) for x in (-0.0512, -0.0001, 0.5, float("nan"))]
-    assert found == ["−5.1", "0.0", "50.0", "–"]
+    texts = [tables.percent(x) for x in (-0.0512, -0.0001, 0.5, float("nan"))]
+    assert texts == ["−5.1", "0.0", "50.0", "–"]
 
 
 def table(names=NAMES, columns=2, **marks) -> tables.Table:
@@ -65,13 +65,13 @@ def test_html_has_the_marks_and_escapes_all():
     marked = table(
         bold=frozenset({(0, 1)}), under=frozenset({(0, 1)}), shade={(1, 2): 0.5}
     )
-    found = page_of(marked)
-    assert '<td class="best under">−1.2' in found
-    assert '<td class="shade" style="--depth:0.5">' in found
-    assert "<b>" not in found
-    assert "&lt;b&gt;bold&lt;/b&gt;" in found
+    page = page_of(marked)
+    assert '<td class="best under">−1.2' in page
+    assert '<td class="shade" style="--depth:0.5">' in page
+    assert "<b>" not in page
+    assert "&lt;b&gt;bold&lt;/b&gt;" in page
     assert re.search(
-        r'tabindex="0" role="region" aria-label="Table: Nasty names"', found
+        r'tabindex="0" role="region" aria-label="Table: Nasty names"', page
     )
 
 
@@ -85,8 +85,8 @@ def test_csv_and_parquet_give_names_and_numbers_back():
 
 
 def test_a_row_of_markdown_is_a_line():
-    told = tables.to_markdown(table(bold=frozenset({(0, 1)})))
-    lines = told.strip().split("\n")
+    markdown = tables.to_markdown(table(bold=frozenset({(0, 1)})))
+    lines = markdown.strip().split("\n")
     assert len(lines) == 2 + 2 + len(NAMES)
     for line in lines[2:]:
         assert len(re.findall(r"(?<!\\)\|", line)) == 4
@@ -95,7 +95,7 @@ def test_a_row_of_markdown_is_a_line():
 
 
 @cases.each(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("é", r"\'{e}"),
         ("e\u0301", r"\'{e}"),
@@ -111,8 +111,8 @@ def test_a_row_of_markdown_is_a_line():
         ("\x07", "[U+0007]"),
     ],
 )
-def test_letters_become_commands_or_codes(text, told):
-    assert latex.escape(text) == told
+def test_letters_become_commands_or_codes(text, expected):
+    assert latex.escape(text) == expected
 
 
 def test_latex_is_ascii():
@@ -120,17 +120,17 @@ def test_latex_is_ascii():
 
 
 def test_latex_says_what_it_needs():
-    many = tuple(f"name {i}" for i in range(50))
+    names = tuple(f"name {i}" for i in range(50))
     assert r"\begin{table}" in latex.table(table())
-    long = latex.table(table(many, 2, shade={(0, 1): 1.0}))
+    long = latex.table(table(names, 2, shade={(0, 1): 1.0}))
     assert r"\begin{longtable}{lrr}" in long
     assert r"\usepackage{longtable}" in long.splitlines()[0]
     assert r"\usepackage[table]{xcolor}" in long.splitlines()[0]
-    wide = latex.table(table(many[:5], 10))
+    wide = latex.table(table(names[:5], 10))
     assert r"\resizebox{\textwidth}" in wide
-    parts = latex.table(table(many[:5], 40))
-    assert parts.count(r"\begin{table}") == parts.count("Part ") > 1
-    heads = re.findall(r"name \d+ \d+", parts.replace("Part", ""))
+    split = latex.table(table(names[:5], 40))
+    assert split.count(r"\begin{table}") == split.count("Part ") > 1
+    heads = re.findall(r"name \d+ \d+", split.replace("Part", ""))
     assert len(heads) == 40
 
 
@@ -141,13 +141,13 @@ def test_latex_compiles(tmp_path: pathlib.Path):
         "under": frozenset({(0, 1)}),
         "shade": {(1, 1): 0.3, (0, 1): 1.0},
     }
-    many = tuple(f"{NAMES[i % len(NAMES)]} {i}" for i in range(50))
-    all_tables = (table(**marks), table(columns=30, **marks), table(many, 30, **marks))
-    parts = [latex.table(one) for one in all_tables]
+    names = tuple(f"{NAMES[i % len(NAMES)]} {i}" for i in range(50))
+    all_tables = (table(**marks), table(columns=30, **marks), table(names, 30, **marks))
+    sources = [latex.table(each_table) for each_table in all_tables]
     (tmp_path / "all.tex").write_text(
         r"\documentclass{article}\usepackage{booktabs,longtable,graphicx}"
         r"\usepackage[table]{xcolor}\begin{document}"
-        + "\\clearpage\n".join(parts)
+        + "\\clearpage\n".join(sources)
         + r"\end{document}",
         encoding="ascii",
     )
@@ -167,8 +167,8 @@ def test_smaller_tables_hold_more_rows(columns, long):
     """48 rows are more than a page, unless the table is set smaller for its width."""
     head = ("name", *(f"column {j}" for j in range(columns)))
     rows = tuple((f"row {i}", *["0.123"] * columns) for i in range(48))
-    made = tables.Table("t", "c", head, rows, pd.DataFrame())
-    assert ("longtable" in latex.table(made)) is long
+    long_table = tables.Table("t", "c", head, rows, pd.DataFrame())
+    assert ("longtable" in latex.table(long_table)) is long
 
 
 def test_an_undefined_number_is_shown_without_an_interval():

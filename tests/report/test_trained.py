@@ -136,12 +136,12 @@ def test_a_reader_of_its_own_shows_other_images():
 def test_a_link_is_the_folder_that_it_leads_to(tmp_path):
     (tmp_path / "disc").mkdir()
     (tmp_path / "cae").symlink_to(tmp_path / "disc")
-    made = {"data": "folder", "root": f"{tmp_path}/cae", "split": "train"}
+    train = {"data": "folder", "root": f"{tmp_path}/cae", "split": "train"}
     tests = {
         "same": {"data": "folder", "root": f"{tmp_path}/disc", "split": "val"},
         "released": {"data": "deepaugment", "root": "/d/da", "split": "cae"},
     }
-    runs = [run("erm", tests=tests), run("cae", tests=tests, train=made)]
+    runs = [run("erm", tests=tests), run("cae", tests=tests, train=train)]
     assert trained.of_runs(runs, list(tests)) == {("cae", "same"), ("cae", "released")}
 
 
@@ -161,8 +161,8 @@ def test_what_all_trained_on_is_a_test_for_all():
 
 def test_other_correlations_are_other_distributions():
     other = run("other", train={**SHAPES, "correlation": 0.5})
-    found = trained.of_runs([run("erm"), other], list(TESTS))
-    assert found == {("erm", "test")}
+    pairs = trained.of_runs([run("erm"), other], list(TESTS))
+    assert pairs == {("erm", "test")}
 
 
 def test_reads_a_file(tmp_path):
