@@ -332,7 +332,7 @@ def _power(analysis: Analysis) -> Iterator[str]:
     level = f"α = {result.alpha:g}"
     level += f" shared by {result.family} tests" if result.family > 1 else ""
     yield (
-        "No significant difference does not show that algorithms are equal: with these "
+        "The lack of a significant difference does not show that algorithms are equal: with these "
         f"{analysis.study.repeats} and their spread, a true difference of {' to '.join(ends)} "
         f"would have been found with probability {result.target:g} at {level}."
     )

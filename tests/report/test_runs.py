@@ -513,7 +513,7 @@ def test_unfinished_runs_and_lost_seeds_are_named(runs, tmp_path):
     configure(runs / "padain", seeds=[0, 1, 2, 3])
     caveats = "\n".join(run(runs, tmp_path / "out")["caveats"])
     assert "erm is not finished" in caveats
-    assert "started matches the pattern and holds no evaluation" in caveats
+    assert "started matches the pattern but has no evaluation" in caveats
     assert "padain has no record of seed 3" in caveats
 
 
@@ -542,7 +542,8 @@ def test_refuses_damage_in_one_line(runs, tmp_path, capsys):
     assert "config.json: must be a JSON object" in refused(
         capsys, runs, tmp_path / "out"
     )
-    assert "got none" in refused(capsys, tmp_path / "nowhere", tmp_path / "out")
+    message = refused(capsys, tmp_path / "nowhere", tmp_path / "out")
+    assert "no folder matches" in message
 
 
 def test_refuses_a_folder_that_cannot_be_made(runs, tmp_path, capsys):

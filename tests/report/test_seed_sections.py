@@ -194,7 +194,7 @@ def test_odd_runs_are_named(tmp_path):
     constant = {"a": [1.0] * 4, "b": [2.0] * 4}
     headline, basis = made(tmp_path, {"sketch": constant}).answer
     assert "b is better than a by 1.000 (permutation p = 0.029)" in headline
-    assert "every run has the same score, so there is no t" in basis
+    assert "every run has the same score, so t is undefined" in basis
     equal = {"a": [1.0] * 4, "b": [1.0] * 4}
     headline, _ = made(tmp_path, {"sketch": equal}).answer
     assert "no significant difference" in headline and "have the same mean" in headline
