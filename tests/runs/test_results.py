@@ -157,10 +157,17 @@ def test_globs_and_paths_find_each_workdir_once(tmp_path):
     assert len(results.read([f"{tmp_path}/*", tmp_path / "a"])) == 2
 
 
-@cases.each("name", ["absent", "abs*nt", "started"])
-def test_refuses_workdirs_without_evaluations(tmp_path, name):
+@cases.each(
+    ("name", "problem"),
+    [
+        ("absent", "no such folder; check the path"),
+        ("abs*nt", "no folder matches; check the path"),
+        ("started", "must hold evals/.*, got none"),
+    ],
+)
+def test_refuses_workdirs_without_evaluations(tmp_path, name, problem):
     (tmp_path / "started").mkdir()
-    with pytest.raises(ValueError, match=rf"{name[:3]}.*must .*got none"):
+    with pytest.raises(ValueError, match=rf"{name[:3]}.*: {problem}"):
         results.read(f"{tmp_path}/{name}")
 
 
