@@ -369,7 +369,7 @@ def answer(audited: Audited) -> tuple[str, str]:
 
 
 def _after_chance(audited: Audited, headline: str) -> str:
-    """Return the headline, preceded by the sentence on chance if there is one."""
+    """Return the headline, after the sentence on chance, if any."""
     sentence = chance_sentence(audited)
     return f"{audited.model}: {sentence} {headline}" if sentence else headline
 

@@ -30,18 +30,18 @@ _MAX_DOTS = 20_000  # Dots of single seeds; more dots hide the curves.
 _SECTIONS = {
     "scores": "Scores",
     "tests": "What is significant",
-    "alike": "Test sets that are alike",
-    "seeds": "How stable",
-    "few_seeds": "Would few seeds have lied?",
-    "grid": "Does it hold at every value?",
-    "power": "How much power",
+    "alike": "Similar test sets",
+    "seeds": "Stability",
+    "few_seeds": "Results with fewer seeds",
+    "grid": "Methods at every value of a setting",
+    "power": "Power",
     "caveats": "What to keep in mind",
     "shape_bias": "Shape bias",
     "selection": "Selection",
     "curves": "Over epochs",
     "runs": "Single runs",
     "provenance": "What was run",
-    "methods": "Methods, to paste",
+    "methods": "Methods, for a paper",
 }
 
 

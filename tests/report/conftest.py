@@ -1,4 +1,4 @@
-"""Runs that were never trained: records, config and provenance as training writes them."""
+"""Fake runs: records, config and provenance as training writes them."""
 
 import json
 
@@ -56,7 +56,7 @@ def fake_provenance(config):
 
 
 def fake_records(run, algorithm, lift, seeds, *, epochs=5, sets=SETS, variant=""):
-    """One list of records an epoch; scores rise and flatten, `lift` is what it gains."""
+    """Yield the records of each epoch; scores rise to a limit that grows with `lift`."""
     for epoch in range(1, epochs + 1):
         records = []
         for seed in seeds:
@@ -121,12 +121,12 @@ def make_runs(folder, *, seeds=(0, 1, 2), epochs=5, sets=SETS, names=tuple(ALGOR
 
 @pytest.fixture
 def runs(tmp_path):
-    """Three algorithms, three seeds, five test sets and validation, three epochs."""
+    """Return a folder of runs: 3 algorithms, 3 seeds, 5 test sets, 3 epochs."""
     sets = ("silhouette", "edge", "sketch", "cue_conflict", "corrupted")
     return make_runs(tmp_path / "runs", epochs=3, sets=sets)
 
 
 @pytest.fixture(scope="session")
 def many_runs(tmp_path_factory):
-    """Three algorithms, three seeds, seven test sets and validation, five epochs."""
+    """Return a folder of runs: 3 algorithms, 3 seeds, 7 test sets, 5 epochs."""
     return make_runs(tmp_path_factory.mktemp("many") / "runs")

@@ -1,4 +1,4 @@
-"""One measure in a workdir, as `jbias evaluate --suite` leaves it."""
+"""Writer of a measure in a workdir, as `jbias evaluate --suite` writes it."""
 
 import json
 
@@ -7,9 +7,10 @@ from jbias.runs import results
 
 
 def write(folder, fields, measure, dataset, numbers, told, by):
-    """Writes records of these fields and numbers, how they were made, and decisions.
+    """Write the records, the description and the decisions of a measure.
 
-    by: what was decided, by condition; None where nothing is kept.
+    fields: fields of all records. numbers: values with conditions. told: description of the
+    measure. by: decisions by condition; None for no decisions.
     """
     prefix = "" if measure == "accuracy" else measure
     records = [

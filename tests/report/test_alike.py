@@ -1,4 +1,4 @@
-"""Test sets that are alike: how many they amount to, tests over blocks, and what is said."""
+"""Similar test sets: participation ratio, tests over blocks, and sentences."""
 
 import re
 import types
@@ -25,7 +25,7 @@ def write(path, scores):
 
 
 def repeated(effect=0.0):
-    """Ten data sets that repeat two, for nine algorithms."""
+    """Return scores of nine algorithms on ten data sets that repeat two."""
     rng = np.random.default_rng(2)
     scores = np.repeat(rng.normal(size=(2, 9)), [8, 2], axis=0)
     return 50 + 10 * scores + rng.normal(size=(10, 9)) + effect * np.arange(9)
@@ -42,7 +42,7 @@ def test_the_published_scores_have_their_blocks(tmp_path):
     assert rows["each data set"]["f"] == tree["friedman"]["p"]
     assert rows["each data set"]["whole"] == tree["permutation"]["p"]
     page = (tmp_path / "out/index.html").read_text()
-    assert "Test sets that are alike" in page and "until 4 are left" in page
+    assert "Similar test sets" in page and "until 4 are left" in page
     members = pd.DataFrame(tree["dataset_blocks"]).set_index("dataset")
     for by, method in (("scores", "spearman"), ("deviations", "deviations")):
         blocks = stats.find_blocks(frame, blocks=4, method=method)
@@ -134,5 +134,5 @@ def test_cells_have_a_minus_before_what_is_below_zero_alone():
 def test_of_three_algorithms_no_correlation_is_told(tmp_path):
     path = write(tmp_path / "a.csv", repeated()[:, :3])
     tree = test_scores.run(path, tmp_path / "out")
-    assert "Test sets that are alike" not in (tmp_path / "out/index.html").read_text()
+    assert "Similar test sets" not in (tmp_path / "out/index.html").read_text()
     assert "blocked" not in tree and "friedman" in tree

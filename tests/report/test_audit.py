@@ -1,4 +1,4 @@
-"""The page of an audit says what was planted, with its numbers, in every file."""
+"""The page of an audit reports the planted attributes, with numbers, in every file."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ VALUES = {
 def made(
     planted=True, networks=1, dead=0, model="net", kinds=shifts.KINDS, beside=False
 ):
-    """A model that takes black and blond for cat and dog; "class" is the class."""
+    """Return the audit of a model that uses black and blond as cues to cat and dog."""
     rng = np.random.default_rng(0)
     label, hair = rng.integers(0, K, N), rng.integers(0, 4, N)
     hat = np.where(rng.random(N) < 0.15, rng.integers(0, 2, N), hair < 2).astype(int)
@@ -108,7 +108,7 @@ def test_ranks_and_names_what_was_planted(planted):
 
 
 def test_bugs_alone_are_bold(planted):
-    """Also where one that goes with another stands between them."""
+    """This holds also if an attribute related to a bug is ranked between bugs."""
     hair, hat, sky, _ = planted.candidates
     three = [hair, hat, sky._replace(verdict="bug")]
     table = audit.ranked(dataclasses.replace(planted, candidates=three))
@@ -144,7 +144,7 @@ def test_answers_in_one_sentence(planted):
 
 
 def test_networks_that_differ_are_told_apart():
-    """One of three has learned nothing: of others like these little is known."""
+    """Two of three networks guess, so the results vary between networks."""
     audited = made(networks=3, dead=2)
     first = audited.candidates[0]
     assert (first.name, first.verdict) == ("hair", "some")
@@ -212,7 +212,7 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
 
 @pytest.mark.slow
 def test_kinds_can_be_chosen(tmp_path):
-    """A family of tests for shortcuts alone: as many as attributes that can be tested."""
+    """With one kind, Holm counts as many tests as testable attributes."""
     audited = made(kinds=("conditional",))
     list(audit.write([audited], tmp_path))
     ranked = pd.read_csv(tmp_path / "tables/ranked.csv")
@@ -249,7 +249,7 @@ def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
 
 
 def guessing(networks=1, share=0.25):
-    """The model where nothing is planted, right on so many images whatever they show."""
+    """Return the audit of a model that is right on a random share of images."""
     audited = made(planted=False, networks=networks)
     correct = np.random.default_rng(1).random((networks, N)) < share
     return dataclasses.replace(audited, correct=correct)
@@ -287,7 +287,7 @@ def test_a_network_above_chance_gets_no_sentence_on_chance(planted):
 
 
 def test_a_network_that_follows_an_attribute_does_not_guess(planted):
-    """It may be right no more often than by chance, as where textures and shapes disagree."""
+    """Its accuracy may be at chance, as if textures and shapes disagree."""
     led = dataclasses.replace(planted, correct=guessing().correct)
     answer, _ = audit.answer(led)
     assert "no more often than by chance, but does not guess: it follows hair" in answer

@@ -1,4 +1,4 @@
-"""Rows of CSV files: whatever separates them, with their lines."""
+"""Rows of CSV files with any separator, and their line numbers."""
 
 import pytest
 

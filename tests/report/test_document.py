@@ -69,7 +69,7 @@ def test_a_report_of_three_sections_takes_sixty_lines(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_several_processes_draw_what_one_draws():
-    """In a process without JAX, which forks; this one does not."""
+    """A process without JAX forks and draws the same figures."""
     code = """
 import sys
 from jbias.report import document, plots
@@ -90,7 +90,7 @@ print(*sorted(many))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_a_figure_that_cannot_be_drawn_says_why():
-    """Whichever process meets it, the error is raised in the one that writes the report."""
+    """The error is raised in the process that writes the report."""
     code = """
 from jbias.report import document, plots
 def fail():
@@ -164,7 +164,7 @@ def test_what_an_earlier_report_had_goes_and_what_others_put_there_stays(tmp_pat
 
 
 def test_a_figure_is_drawn_where_its_files_are_made():
-    """Not where it is declared; once for all forms."""
+    """It is drawn once for all formats, when files are written."""
     calls = []
 
     def draw():
@@ -177,7 +177,7 @@ def test_a_figure_is_drawn_where_its_files_are_made():
 
 
 def test_figures_have_the_forms_that_are_asked_for_and_the_page_says_the_flag(tmp_path):
-    """SVG is always written; what an earlier report had beside it goes."""
+    """SVG is always written; files of an earlier report are removed."""
     figure = document.Figure("f", "", plots.blank(1, 1))
     report = made(sections=[document.Section("a", "A", [figure])])
 
@@ -254,7 +254,7 @@ def test_rows_make_a_table():
 
 
 def test_a_page_may_run_its_own_script_and_load_nothing():
-    """The policy's hash is that of the script as a browser sees it: all of the element."""
+    """The policy has the hash of the whole script element, as browsers compute it."""
     page = document.render(made())["index.html"]
     policy = html.unescape(
         re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]

@@ -1,4 +1,4 @@
-"""What a report says of runs that did the same, of guessing, and of two seeds."""
+"""The report's warnings on identical runs, scores at chance, and two seeds."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def made(folder, *flags):
 
 @pytest.fixture
 def runs(tmp_path):
-    """ERM, pAdaIN with the records of ERM, and SagNet, two seeds each."""
+    """Return runs of ERM, pAdaIN with the records of ERM, and SagNet, two seeds each."""
     names = ("erm", "sagnet")
     folder = conftest.make_runs(
         tmp_path / "runs", seeds=(0, 1), epochs=1, sets=SETS, names=names
@@ -32,7 +32,7 @@ def runs(tmp_path):
 
 
 def decide(runs, other):
-    """Stores decisions, of which pAdaIN's seed 1 differs from ERM's by `other` images."""
+    """Store decisions; those of pAdaIN's seed 1 differ from ERM's on `other` images."""
     for name in ("erm", "padain"):
         for dataset in SETS:
             by_seed = {}
@@ -77,7 +77,7 @@ def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_runs_with_equal_accuracies_alone_are_not_the_same(runs, stored):
-    """Losses tell them apart, or one decision."""
+    """Runs with different losses, or one different decision, are no twins."""
     if stored:
         decide(runs, other=1)
     else:
@@ -120,7 +120,7 @@ def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, gues
 
 
 def test_the_headline_says_that_all_accuracies_are_at_chance(tmp_path):
-    """No claim of ranks follows from guesses, whatever the tests of ranks say."""
+    """The headline makes no claim if all accuracies are at chance."""
     folder = conftest.make_runs(tmp_path / "runs", epochs=1)
     for path in folder.glob("*/provenance.json"):
         rule = '"decision": "argmax over 4 classes", "n"'

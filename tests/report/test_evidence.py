@@ -1,4 +1,4 @@
-"""What a report says beside Friedman and Nemenyi: other tests, seeds, power, methods."""
+"""The report's other tests, seeds, power and methods, besides Friedman and Nemenyi."""
 
 import dataclasses
 import html
@@ -30,7 +30,7 @@ def seen() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """The published runs, who trained on what, ERM as the reference."""
+    """Return the report folder of the published runs, with ERM as the reference."""
     out = tmp_path_factory.mktemp("evidence") / "out"
     scores = EXAMPLES / "biasbed_runs.csv"
     trained = out.with_name("trained_on.csv")
@@ -122,7 +122,7 @@ def test_other_seeds_and_power_are_told(out, tree):
 
 
 def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
-    """Each row from the file itself, run by run; one algorithm lacks a run."""
+    """Each row agrees with numbers computed from the file; one algorithm lacks a run."""
     path, name = EXAMPLES / "biasbed_runs.csv", "ERM"
     options = options_lib.Options(reference=name)
     analysed = analysis.analyse(inputs.from_scores(str(path), options))
@@ -152,7 +152,7 @@ def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
 
 
 def test_seeds_of_others_part_no_pairs():
-    """A third algorithm that has two runs of a seed."""
+    """A third algorithm with two runs of a seed does not change the pairs of the others."""
     rows = [
         (name, run, seed, seed + (name == "A"))
         for name, runs in {"A": "a", "B": "b", "C": "cd"}.items()

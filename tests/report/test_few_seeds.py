@@ -1,4 +1,4 @@
-"""Would few seeds have lied: the section's numbers, dashes and words, and honest spreads."""
+"""The section on few seeds: numbers, dashes and sentences; medians and ranges."""
 
 import json
 
@@ -17,7 +17,7 @@ SEEDS, SETS = range(10), ("silhouette", "edge", "cue_conflict")
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """Ten seeds, of which two of every algorithm see shapes on silhouettes."""
+    """Return scores of ten seeds, two of which are good on silhouettes in each algorithm."""
     folder = tmp_path_factory.mktemp("few") / "runs"
     for name, (algorithm, lift) in conftest.ALGORITHMS.items():
         records = [
@@ -117,11 +117,11 @@ def test_it_stands_on_the_page_and_in_results(runs, tmp_path):
     assert {row["seeds"] for row in tree["few_seeds"]} == {1, 3, 5, 10}
     assert {"median", "lowest", "highest"} < tree["table"][0].keys()
     page = (tmp_path / "out/index.html").read_text()
-    assert "Would few seeds have lied?" in page
+    assert "Results with fewer seeds" in page
 
 
 def test_two_humps_are_shown_by_median_and_range(study):
-    """Silhouettes, whose mean - std is below zero; the other columns as they were."""
+    """Silhouettes, with mean - std below zero, show ranges; other columns do not."""
     done = analysis.analyse(study)
     table = benchmark.benchmark_tables.scores(done)
     names = [head.partition(" (")[0] for head in table.head]

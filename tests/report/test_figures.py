@@ -1,4 +1,4 @@
-"""Figures: nothing overlaps or is cut, names are no formulas, no global state."""
+"""Figures have no overlapping or cut labels, no formulas in names, no global state."""
 
 import itertools
 
@@ -35,7 +35,7 @@ def boxes(fig):
 
 
 def _labels_beyond(fig):
-    """The labels of ticks outside of what axes show."""
+    """Return the tick labels outside the limits of the axes."""
     for axis in (axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)):
         low, high = sorted(axis.get_view_interval())
         for tick in axis.get_major_ticks():
@@ -50,7 +50,7 @@ def overlapping(labels):
 
 
 def assert_whole(fig):
-    """Nothing is cut at the edge."""
+    """Fail if a label is cut at the edge of the figure."""
     tight = fig.get_tightbbox(fig.canvas.get_renderer())  # In inches.
     width, height = fig.get_size_inches()
     assert min(tight.x0, tight.y0, width - tight.x1, height - tight.y1) > -0.02
@@ -129,7 +129,7 @@ def many(k):
 
 
 def drawn(names):
-    """Every kind of figure, of numbers that are not all finite."""
+    """Yield a figure of every kind, of numbers that are not all finite."""
     k, rng = len(names), np.random.default_rng(0)
     point = rng.normal(size=k)
     yield plots.intervals(names, point, point - 2, point + 1, label="x")

@@ -1,4 +1,4 @@
-"""The page opens with its answer, real warnings, scores and ranks; all else is folded."""
+"""The page starts with answer, warnings, scores and ranks; other sections are folded."""
 
 import dataclasses
 import io
@@ -99,7 +99,7 @@ def test_where_no_difference_is_found_the_page_lists_what_that_rests_on(tmp_path
 
 
 def test_a_p_of_random_permutations_that_none_reaches_is_a_bound(tmp_path):
-    """p = (1 + hits) / (1 + draws): without a hit it says how many were drawn."""
+    """p = (1 + hits) / (1 + draws): without a hit p is only a bound."""
     matrix = [[*row, *(row[-1] + x for x in (10, 20, 30, 40))] for row in CLEAR]
     result = analysis.analyse(study(tmp_path, matrix))
     assert not result.permutation.exact
@@ -146,7 +146,7 @@ def test_a_plain_table_has_no_warnings(tmp_path):
 
 
 def test_a_wide_table_of_scores_has_its_data_sets_in_rows(tmp_path):
-    """Cells and marks move together; what lies beside the page stays as it is."""
+    """On the page the table is transposed with its marks; its files are not."""
     rng = np.random.default_rng(1)
     matrix = np.round(rng.uniform(30, 60, size=(15, 1)) + [[0, 3, 6]], 1)
     result = analysed(study(tmp_path, matrix, runs=3))
@@ -204,7 +204,7 @@ def diagram(names, ranks, cliques=(), difference=1.0):
 
 
 def test_the_diagram_of_ranks_is_horizontal_with_the_best_on_the_left():
-    """Names of the better half are left of the axis, the best on top; then the others."""
+    """Names of the better half are left of the axis, the best on top; others are right."""
     fig = diagram(["w", "x", "y", "z"], [3.5, 1.25, 2.0, 3.25], [(2, 3)])
     places = {t.get_text(): t.get_position() for t in fig.findobj(text.Text)}
     left, right = places["1"][0], places["4"][0]
@@ -219,7 +219,7 @@ def test_the_diagram_of_ranks_is_horizontal_with_the_best_on_the_left():
 
 
 def test_marks_show_their_values_on_hover():
-    """As titles of SVG: no link, no script, and no name is obeyed."""
+    """The texts are titles of SVG; names are escaped, and there is no link or script."""
     name = 'a & <b> "q"'
     svg = plots.to_svg(diagram([name, "c"], [1.25, 1.75], [(0, 1)]))
     titles = [title.text for title in ET.fromstring(svg).iter(f"{SVG}title")]
@@ -256,7 +256,7 @@ def test_plain_training_with_a_method_of_inputs_has_the_name_of_that(more, name)
 
 
 def guessing(runs, share, classes=16):
-    """Let SagNet decide for a cue in a share of images, and say among how many classes."""
+    """Let SagNet decide for a cue in a share of images, and record the number of classes."""
 
     def edit(records):
         return [
@@ -322,7 +322,7 @@ def test_the_headline_claims_no_shape_bias_of_guesses(tmp_path):
 
 @cases.each("larger", [True, False])
 def test_of_a_bias_no_side_is_better(larger, tmp_path):
-    """The algorithm that has more is named first, or with --lower-is-better that with less."""
+    """The algorithm with more bias is named first, or with less by --lower-is-better."""
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
     options = options_lib.Options(
@@ -392,7 +392,7 @@ def test_the_help_lists_the_metrics_that_a_run_has(capsys):
 
 
 def test_intervals_of_shares_are_cut_where_no_difference_can_be(tmp_path):
-    """Two seeds far apart give a t interval beyond 100 points; its true part is kept."""
+    """Two very different seeds give a t interval beyond 100 points, which is cut at 100."""
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=("edge",))
 
     def edit(records):

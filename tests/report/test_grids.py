@@ -1,4 +1,4 @@
-"""Methods over a grid of rates: what is chosen, what ties, which pairs keep their order."""
+"""Methods over a grid of rates: chosen runs, ties, and the order of pairs."""
 
 import json
 
@@ -127,7 +127,7 @@ def test_a_run_without_a_score_is_no_zero(runs):
 def test_the_report_has_the_section(runs, tmp_path):
     assert report.main([f"--runs={runs}/*", f"--out={tmp_path}"]) == 0
     page = (tmp_path / "index.html").read_text()
-    assert "Does it hold at every value?" in page
+    assert "Methods at every value of a setting" in page
     assert "at all equal values in" in page and "0.02 = 0.05" in page
     rows = pd.read_csv(tmp_path / "tables/grid_pairs.csv")
     assert len(rows) == 6 and set(rows["metric"]) == {"accuracy", "shape_bias"}

@@ -1,4 +1,4 @@
-"""Names that HTML, LaTeX, Markdown, a shell or a spreadsheet would obey are shown."""
+"""Names with markup of HTML, LaTeX, Markdown, shells or spreadsheets are escaped."""
 
 import html.parser
 import json
@@ -25,7 +25,7 @@ NEVER = {"img", "iframe", "object", "embed", "link", "form", "base", "audio", "v
 
 
 class Reader(html.parser.HTMLParser):
-    """Counts elements, and notes attributes that act."""
+    """A parser that counts elements and collects attributes that run code."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -42,7 +42,7 @@ class Reader(html.parser.HTMLParser):
 
 
 def written(tmp_path, names):
-    """A report of runs whose every word is one of the names."""
+    """Return the report of runs whose texts are the given names."""
     first, second, data, more, note, model = names
     for number, name in enumerate((first, second)):
         records = [
@@ -81,7 +81,7 @@ def written(tmp_path, names):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """A report of hostile names, and one of plain names."""
+    """Return the reports of hostile and of plain names."""
     plain = ("a1", "b1", "c1", "d1", "e1", "f1")
     return [
         written(tmp_path_factory.mktemp("report") / "in", names)

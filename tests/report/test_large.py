@@ -1,4 +1,4 @@
-"""Tables with thousands of rows: read and shown in time that grows with their size."""
+"""Tables with thousands of rows are read and shown in linear time."""
 
 import itertools
 import time
@@ -19,7 +19,7 @@ def write(path, k, n):
 
 
 def test_ten_thousand_data_sets_are_read_in_seconds(tmp_path):
-    """Twelve times as long, and more, where each name is looked up among all."""
+    """A search of each name among all names would take over twelve times as long."""
     path = write(tmp_path / "s.csv", 3, 10_000)
     start = time.process_time()
     study = inputs.from_scores(path, options.Options())
@@ -53,7 +53,7 @@ def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
 
 
 def test_the_signed_rank_limit_of_many_data_sets_is_near_the_exact_one(monkeypatch):
-    """The normal distribution at 300 data sets, to a thousandth."""
+    """With 300 data sets it agrees with the normal distribution to 0.001."""
     exact = power._wilcoxon_critical(300, 0.05)
     monkeypatch.setattr(power, "_MAX_EXACT", 10)
     assert power._wilcoxon_critical(300, 0.05) == pytest.approx(exact, rel=1e-3)

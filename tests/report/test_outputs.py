@@ -1,4 +1,4 @@
-"""Commands replace files that jbias wrote, and leave all others as they are."""
+"""Commands replace files that jbias wrote and no others."""
 
 import json
 import os
@@ -21,7 +21,7 @@ TABLE = test_scores.EXAMPLES / "biasbed_table2.csv"
 
 
 def listed(folder):
-    """Return all files below a folder with their bytes, and where links lead."""
+    """Return bytes of files and targets of links in a folder, by path."""
     contents = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -58,7 +58,7 @@ KINDS += ("figures/iqm.svg", "link", "dangling", "folder", "tables")
 def test_a_report_leaves_files_of_others_and_says_so_first(
     kind, tmp_path, capsys, monkeypatch
 ):
-    """Before scores are read; the command says which file."""
+    """The command names the file and fails before it reads scores."""
     out = tmp_path / kind.replace("/", "-")
     put(out, kind)
     contents = listed(out)
@@ -114,7 +114,7 @@ def test_a_report_that_was_cut_short_is_known_and_written_again(tmp_path, monkey
 
 
 def test_what_a_report_removes_lies_in_its_folder(tmp_path):
-    """A list of files that leads elsewhere, or through a link, removes nothing."""
+    """Paths outside the folder, or through a link, are not removed."""
     document.write(test_document.made(), tmp_path / "out")
     victim = tmp_path / "victim" / "a.csv"
     victim.parent.mkdir()

@@ -1,4 +1,4 @@
-"""The page works offline, is well formed, escapes what it shows, and says what it is."""
+"""The page works offline, is well formed, escapes text and explains its numbers."""
 
 import html.parser
 import json
@@ -17,7 +17,7 @@ NASTY = ["<script>alert(1)</script>", 'a & b_{x}^2 "q"', r"50% of $x$ #1 ~\n"]
 
 
 class Reader(html.parser.HTMLParser):
-    """Notes tags, their nesting, their ids, what they load, and the words."""
+    """A parser that collects tags, nesting, ids, loaded files and words of a page."""
 
     VOID = frozenset({"meta", "link", "img", "br"})
 
@@ -60,9 +60,9 @@ def out(many_runs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nasty(tmp_path_factory):
-    """A report of algorithms with names that HTML, LaTeX or matplotlib would obey.
+    """Return the report of algorithms with markup of HTML, LaTeX or matplotlib in names.
 
-    Beside each is one of its name without markup, so that the name keeps its markup.
+    For each there is an algorithm with the same name without markup.
     """
     folder = tmp_path_factory.mktemp("nasty")
     rows = ["algorithm,dataset,score"]

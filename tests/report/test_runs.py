@@ -1,4 +1,4 @@
-"""`--runs`: from records to numbers, and what is said where numbers are missing."""
+"""`--runs`: numbers of the report from records, and messages on missing numbers."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ def run(runs, out, *more):
 
 
 def scored(record, value):
-    """The record with another value, or the nearest that its n has a count for."""
+    """Return a record with another value, rounded to a count of its n."""
     if record.count is None:
         return record._replace(value=value)
     count = round(value * record.n)
@@ -46,7 +46,7 @@ def refused(capsys, runs, out, *more):
 
 
 def change(workdir, edit):
-    """Replaces every file of records by `edit` of its records."""
+    """Replace the records of every file of a workdir by `edit(records)`."""
     for path in (workdir / "evals").glob("*.jsonl"):
         results.write(path, edit(results.loads(path.read_text())))
 
@@ -57,7 +57,7 @@ def configure(workdir, **changes):
 
 
 def copy(runs, source, target, *, seeds=0, algorithm=None):
-    """Copies a run under another name, its seeds moved up by `seeds`."""
+    """Copy a run under another name and add `seeds` to its seed numbers."""
     new = runs / target
     (new / "evals").mkdir(parents=True)
     for path in (runs / source).rglob("*.json*"):

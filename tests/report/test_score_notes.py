@@ -1,4 +1,4 @@
-"""Scores that count twice, that are equal everywhere, of two units, or far from others."""
+"""Notes on scores that count twice, are constant, have two units, or are outliers."""
 
 import itertools
 import json
@@ -35,14 +35,14 @@ wine,.957,.978,.946,.970
 
 
 def drawn(k, n, runs, *, digits=1, seed=0):
-    """Return scores (algorithms, data sets, runs) that differ by all three, rounded."""
+    """Return random scores (algorithms, data sets, runs), rounded."""
     rng = np.random.default_rng(seed)
     scores = 60 + rng.normal(0, 12, (1, n, 1)) + rng.normal(0, 2, (k, 1, 1))
     return np.round(scores + rng.normal(0, 3, (k, n, runs)), digits)
 
 
 def frame(scores, **more):
-    """Return a tidy frame of scores, and of more data sets made of them."""
+    """Return a tidy frame of scores and of data sets that are computed from the scores."""
     k, n, runs = scores.shape
     rows = []
     for a, r in itertools.product(range(k), range(runs)):
@@ -73,7 +73,7 @@ def texts(items):
     ],
 )
 def test_a_data_set_made_of_others_is_named(name, make, text):
-    """By its numbers, whatever its name; also rounded to the printed digits."""
+    """Its numbers decide, not its name; the numbers may be rounded."""
     digits = 3 if name in ("fraction", "error rate") else 1
     for rounded in (make, lambda x: round(float(make(x)), digits)):
         items = derived.of_datasets(frame(drawn(5, 4, 3), **{name: rounded}))
@@ -121,7 +121,7 @@ def test_two_means_in_one_table_are_both_named():
 
 
 def test_a_name_that_says_so_needs_little_evidence():
-    """Two algorithms with a single run each; by another name it may be chance."""
+    """With two single runs, only a name such as Avg is enough; else it may be chance."""
     scores = drawn(2, 4, 1)
     items = derived.of_datasets(frame(scores, Avg=lambda x: round(x.mean(), 1)))
     assert [item.name for item in items] == ["Avg"]
@@ -143,7 +143,7 @@ def test_an_algorithm_or_a_run_that_is_the_mean_of_others_is_named():
 
 
 def test_ordinary_tables_raise_no_alarm():
-    """Published ones, and random ones of all sizes, digits and numbers of images."""
+    """Published and random tables of many sizes and precisions give no note."""
     for path in EXAMPLES.glob("*.csv"):
         table = pd.read_csv(path).dropna(subset="score")
         table = table.rename(columns={"score": "value"})
@@ -165,7 +165,7 @@ def test_ordinary_tables_raise_no_alarm():
 
 @cases.each("huge", [1e10, 1e12, -1e15])
 def test_a_huge_score_invents_no_relation_and_hides_none(huge):
-    """Slack for rounding is of the numbers that are compared."""
+    """The tolerance for rounding depends only on the compared numbers."""
     for seed in range(5):
         scores = drawn(5, 4, 3, seed=seed)
         with_derived = frame(
@@ -195,7 +195,7 @@ def write(path, table):
 
 
 def test_the_command_and_the_page_name_a_mean_and_the_flag(tmp_path, capsys):
-    """Left out, the p of a fifth block is gone: (1 / 3!)^3, and not (1 / 3!)^4."""
+    """Without the mean, p has one factor 1 / 3! less."""
     scores = drawn(1, 4, 3) + np.array([0, -1.3, 0.4])[:, None, None]
     path = write(tmp_path / "s.csv", frame(scores, avg=np.mean))
     tree = test_scores.run(path, tmp_path / "out")
@@ -258,7 +258,7 @@ def test_equal_scores_are_a_note_and_no_refusal(kind, tmp_path):
 
 
 def test_small_percentages_beside_large_ones_are_ranked(tmp_path, capsys):
-    """Under attack an undefended network keeps next to nothing."""
+    """Under attack the accuracy of an undefended network is almost 0 %."""
     names = ("Undefended", "AT", "TRADES", "MART")
     rows = [(0.3, 53.1, 56.2, 56.3), (0.1, 69.2, 71.0, 70.4), (0.0, 26.9, 28.1, 27.7)]
     rows.append((0.2, 34.9, 30.1, 31.0))
@@ -271,7 +271,7 @@ def test_small_percentages_beside_large_ones_are_ranked(tmp_path, capsys):
 
 
 def test_what_is_certainly_of_two_units_is_refused(tmp_path):
-    """A run, or two of three, among other runs of its algorithm."""
+    """One run, or two of three runs, may have another unit than the others."""
     scores = drawn(3, 4, 3)
     for runs in ([1], [0, 2]):
         mixed = scores.copy()
@@ -285,7 +285,7 @@ def test_what_is_certainly_of_two_units_is_refused(tmp_path):
 
 
 def test_small_percentages_like_fractions_need_their_unit(tmp_path, capsys):
-    """0.6 to 0.9 % in three runs beside 60 to 90 %: once said, ranks are those of scipy."""
+    """0.6 to 0.9 % among 60 to 90 %: with --unit the ranks agree with scipy."""
     rng = np.random.default_rng(0)
     scores = np.round(rng.uniform(60, 90, (4, 5, 3)), 1)
     scores[1] = np.round(rng.uniform(0.6, 0.9, (5, 3)), 2)
@@ -323,7 +323,7 @@ def test_scores_of_other_sizes_are_no_outliers():
 
 
 def test_signed_scores_near_zero_are_no_outliers():
-    """Gains over a baseline: -0.4 points, and 0.02, beside 2 to 12."""
+    """Gains over a baseline of -0.4 and 0.02 points among gains of 2 to 12."""
     rng = np.random.default_rng(0)
     scores = np.round(rng.uniform(2, 12, (4, 5, 1)), 1)
     scores[0, 0], scores[1, 1], scores[2, 1] = -0.4, -3.0, 0.02

@@ -132,7 +132,7 @@ def test_means_that_differ_by_float_noise_only_are_ties(tmp_path):
 
 
 def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
-    """There is a report, which says why nothing was tested."""
+    """The report says why nothing was tested."""
     for name, rows, why in [
         ("one", ["a,x,1", "a,y,2"], "a test needs 2 algorithms with scores"),
         ("set", ["a,x,1", "b,x,2"], "on 'x' each algorithm has a single run"),
@@ -270,7 +270,7 @@ def test_unused_columns_are_named(tmp_path):
 
 
 def test_a_locale_of_few_letters_gets_their_codes(tmp_path, monkeypatch):
-    """A page is made, and told of, whatever the terminal can show."""
+    """Letters that the terminal cannot show are printed as codes."""
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, "ascii"))
     assert cli.print_lines("report", lambda: ["α = 0.05"]) == 0
@@ -294,7 +294,7 @@ def test_the_first_line_comes_before_what_is_slow_to_import():
     ],
 )
 def test_pages_quote_what_the_command_says(table, page):
-    """Up to the dots at the end of a quoted line."""
+    """Quoted lines of pages agree with the output, up to final dots."""
     study = inputs.from_scores(str(EXAMPLES / table), options.Options())
     analysed = analysis.analyse(study)
     headline, _ = prose.answer(analysed, seed_sections.answer(analysed))
@@ -314,7 +314,7 @@ pAdaIN,74.8 ± 0.5,73.1 ± 0.3,62.1
 
 
 def test_means_with_deviations_are_called_so_and_show_them(tmp_path):
-    """No word of "1 run each"; the deviations are in the cells, and nothing tests them."""
+    """Deviations are in the cells and not tested; "1 run each" does not occur."""
     path = tmp_path / "means.csv"
     path.write_text(MEANS)
     tree = run(path, tmp_path / "out")
@@ -353,7 +353,7 @@ def test_runs_with_deviations_of_their_own_stay_runs(tmp_path):
 
 
 def test_a_null_result_says_what_is_known_of_single_data_sets(tmp_path):
-    """By bold scores where there are runs; else that none is tested. Nothing new is tested."""
+    """With runs it refers to bold scores; without runs it says that none is tested."""
     rows = [("a", 0), ("b", 1)]
     values = {"x": (1, 5), "y": (9, 2), "z": (4, 6)}
     for num_runs, words in ((1, "not tested over runs"), (3, "in the table of scores")):

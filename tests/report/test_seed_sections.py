@@ -1,4 +1,4 @@
-"""The report of one or two data sets: its answer is of tests over seeds, for these alone."""
+"""The report on one or two data sets: its answer is from tests over seeds."""
 
 import html
 import json
@@ -26,7 +26,7 @@ PHOTO = {
 
 
 def write(folder, **tables):
-    """Return the path of a CSV file of scores by data set and algorithm, a column a run."""
+    """Write scores to a CSV file with one column per run; return its path."""
     rows = [
         f"{algorithm},{dataset},{run},{score}"
         for dataset, cells in tables.items()
@@ -44,13 +44,13 @@ def some(cells, *, algorithms=3, runs=5):
 
 
 def made(folder, tables, **wanted):
-    """Return the report of such scores, which is not written."""
+    """Return the report of scores without writing its files."""
     study = inputs.from_scores(str(write(folder, **tables)), options.Options(**wanted))
     return benchmark.report(study)
 
 
 def test_train_on_photo_test_on_sketch_five_seeds(tmp_path, capsys):
-    """One CSV file gets its answer, with scipy's numbers, and says what it is about."""
+    """The answer for one CSV file has scipy's numbers and names the data set."""
     path = write(tmp_path, sketch=some(SKETCH, algorithms=2))
     tree = test_scores.run(path, tmp_path / "out")
     theirs = scipy.stats.ttest_ind(SKETCH["SagNet"], SKETCH["ERM"], equal_var=False)
@@ -186,7 +186,7 @@ def test_smaller_may_be_better(tmp_path):
 
 
 def test_odd_runs_are_named(tmp_path):
-    """An algorithm with one run, with two against five, and scores that never vary."""
+    """Algorithms with one run, two runs against five, and constant scores are named."""
     cells = {"ERM": SKETCH["ERM"], "one": [61.0], "two": [60.0, 61.5]}
     basis = made(tmp_path, {"sketch": cells}).answer[1]
     assert "Not tested, because of a single run: one." in basis

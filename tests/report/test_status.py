@@ -1,4 +1,4 @@
-"""The status view: a row for each run, whatever state it is in, and in 80 columns."""
+"""The status of runs: a row for each run in any state, within 80 columns."""
 
 import fcntl
 import json
@@ -52,7 +52,7 @@ def evaluated(workdir, *records):
 
 @pytest.fixture
 def held():
-    """Holds a run's lock as its process does."""
+    """Return a function that holds the lock of a run as the process of a run does."""
     files = []
 
     def hold(workdir):

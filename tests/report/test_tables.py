@@ -1,4 +1,4 @@
-"""One table in every form: nothing in a name is obeyed, marks and numbers stay."""
+"""A table in all file formats: names are escaped, marks and numbers are kept."""
 
 import csv
 import io
@@ -48,7 +48,7 @@ def table(names=NAMES, columns=2, **marks) -> tables.Table:
 
 
 def page_of(*blocks: document.Block) -> str:
-    """A page of one section."""
+    """Return the HTML of a page with one section."""
     report = document.Report(
         title="title",
         heading="heading",
@@ -164,7 +164,7 @@ def test_latex_compiles(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize(("columns", "long"), [(2, True), (12, False)])
 def test_smaller_tables_hold_more_rows(columns, long):
-    """48 rows are more than a page, unless the table is set smaller for its width."""
+    """48 rows exceed a page, unless a wide table is set in smaller type."""
     head = ("name", *(f"column {j}" for j in range(columns)))
     rows = tuple((f"row {i}", *["0.123"] * columns) for i in range(48))
     long_table = tables.Table("t", "c", head, rows, pd.DataFrame())

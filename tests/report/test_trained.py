@@ -1,4 +1,4 @@
-"""What algorithms trained on: from settings, from a file."""
+"""Data sets that algorithms were trained on, from settings and from a file."""
 
 import dataclasses
 import importlib
@@ -60,7 +60,7 @@ def test_settings_tell_what_an_algorithm_trained_on():
 
 
 def of_config(name, arg="", label=None, **tests):
-    """A run as its config file says, tested on `tests` too."""
+    """Return a run by its config file, with test sets `tests`."""
     config = importlib.import_module(f"jbias.configs.{name}").get_config(arg)
     settings = json.loads(json.dumps(config.to_dict()))
     return run(label or name, **settings | {"tests": settings["tests"] | tests})
