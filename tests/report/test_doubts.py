@@ -198,7 +198,7 @@ def test_two_seeds_give_no_interval(tmp_path):
     bare += [r["seeds_high"] for r in tree["differences"]]
     assert set(bare) == {None}
     assert all(row["both_low"] is not None for row in tree["differences"])
-    assert "no intervals (two give none)" in page
+    assert "no intervals (two runs give none)" in page
     assert not set(re.findall(r"\bnan\b|\[–, –\]", page))
 
 

@@ -458,7 +458,10 @@ def test_diverged_seeds_are_counted_and_named(runs, tmp_path):
     named = [(d["run"], d["seed"], d["step"]) for d in tree["diverged"]]
     assert named == [("sagnet", 2, 7)]
     assert {c["n"] for c in tree["table"] if c["algorithm"] == "SagNet"} == {2}
-    assert "Seed 2 of SagNet diverged at step 7: it is in no mean." in tree["caveats"]
+    assert (
+        "Seed 2 of SagNet diverged at step 7 and is left out of all means."
+        in tree["caveats"]
+    )
 
 
 @pytest.mark.slow
