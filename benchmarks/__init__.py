@@ -1,1 +1,1 @@
-"""What is measured against what; each file is a command, each result says where."""
+"""Benchmarks: each module is a command that writes its results with their conditions."""

@@ -122,25 +122,25 @@ class Bench:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often an unbroken run passes each point, and its "seconds"."""
+        """Numbers of times that an unbroken run passes each point, and its "seconds"."""
         return json.loads((self.folder / "counts.json").read_text())
 
     def start(
         self,
-        before: Callable[[], None] = lambda: None,
+        hook: Callable[[], None] = lambda: None,
         *flags: str,
         compare: bool = True,
     ) -> Child:
         """Fork a run in the trial's workdir and return it.
 
-        before: is called in the forked process before the run. flags: of the command line.
+        hook: called in the forked process before the run. flags: of the command line.
         compare: exit with OTHER_BITS if the run differs from the unbroken run.
         """
         config = self.folder / "config.py"
         argv = ["jbias", f"--config={config}", f"--workdir={self.workdir}", *flags]
 
         def work() -> int:
-            before()
+            hook()
             code = _main(argv)
             os.environ[chaos_hooks.OVER] = "1"
             if code or not compare:
@@ -153,9 +153,9 @@ class Bench:
 
         return fork_run(work)
 
-    def run(self, before: Callable[[], None] = lambda: None) -> Ended:
-        """Fork a run, wait for its end and return it."""
-        return self.start(before).wait()
+    def run(self, hook: Callable[[], None] = lambda: None) -> Ended:
+        """Fork a run, wait for its end and return it; hook: as of `start`."""
+        return self.start(hook).wait()
 
     def copy_broken_run(self, rng: random.Random) -> None:
         """Copy a run that was killed at one of several steps into the workdir."""

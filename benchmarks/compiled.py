@@ -190,8 +190,8 @@ def report(
             name = compiled_step.results_name(target, "compiled-goals")
             goals = compiled_goals.compare(by_row)
             ratios = {
-                what: goal["most"] / goal["now"]
-                for what, goal in goals.items()
+                goal_name: goal["most"] / goal["now"]
+                for goal_name, goal in goals.items()
                 if goal["now"]
             }
             measured.write(name, goals, goals_text, ratios=ratios, out=out)

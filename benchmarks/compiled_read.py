@@ -93,7 +93,7 @@ def sum_costs(
     times: runs of the program in a step. seeds: seeds in the program.
     """
     operations = hlo.operations(text, branch_probability=branch_chance, seeds=seeds)
-    parts = {part: times * n for part, n in hlo.by_part(operations).items()}
+    cycles_by_part = {part: times * n for part, n in hlo.by_part(operations).items()}
     moved = collectives.collective_outputs(text)
     kernels = [
         operation for operation in operations if operation.code not in _NO_KERNELS
@@ -105,8 +105,8 @@ def sum_costs(
     ]
     by_cycles = sorted(operations, key=lambda operation: -operation.total)
     return {
-        "cycles": sum(parts.values()),
-        "parts": parts,
+        "cycles": sum(cycles_by_part.values()),
+        "parts": cycles_by_part,
         "unestimated": hlo.unestimated(operations),
         "touched": times
         * sum(operation.bytes * operation.runs for operation in operations),

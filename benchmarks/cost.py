@@ -1,12 +1,12 @@
-"""What each method costs: its step against ERM's, beside what it should cost.
+"""Measure the cost of each method's training step, relative to ERM's, and its prediction.
 
     python -m benchmarks.cost [--methods=sagnet,pgd] [--steps=4] [--rounds=7] [--large]
 
-Every config of configs/ at its default on the embedded set, one seed; with --large as
-ResNet-50 on 224 pixels, in batches of 8. In every round
-ERM and the method take turns at the same number of steps; the ratio is the median over
-rounds. `predicted` counts passes through the network, forward one, backward two, over
-ERM's three. Writes benchmarks/results/cost-<backend>.json and .md, or cost-large-...
+Trains every config of configs/ as it is on the embedded set, with one seed; with --large as
+ResNet-50 on images of 224 pixels, in batches of 8. In every round ERM and the method take
+turns at the same number of steps; the ratio is the median over rounds. `predicted` counts
+passes through the network (a forward pass as one, a backward pass as two), divided by ERM's
+three. Writes benchmarks/results/cost-<backend>.json and .md, or cost-large-...
 """
 
 import argparse
@@ -20,7 +20,7 @@ from benchmarks.settings import Setting
 
 ROOT = pathlib.Path(__file__).parents[1]
 LARGE = Setting("resnet50", 64, "imagenet", 224, 8)
-# Lowest and highest; what is beside 1 is a range of the published descriptions.
+# Lowest and highest cost by method; default: 1. Ranges follow the published descriptions.
 PREDICTED = {
     "sagnet": (1.9, 2.5),
     "padain": (1.0, 1.5),
@@ -36,14 +36,17 @@ SLACK = 1.25
 
 
 def compare(name: str, plain: common.Trainer, setting: Setting | None, options) -> dict:
-    """The method's time over ERM's, over several rounds."""
+    """Return the ratio of a method's time to ERM's, and its prediction.
+
+    name: config of the method. plain: trainer of ERM. setting: None means the config's.
+    """
     method = common.Trainer(common.stage_of(name, setting))
-    ways = {"plain": plain.run, "method": method.run}
-    # Two warm rounds compile the other sizes, too, where there are some.
-    seconds = measured.in_turns(
-        {key: common.repeated(run, options.steps) for key, run in ways.items()},
-        options.rounds,
-    )
+    variants = {
+        "plain": common.repeated(plain.run, options.steps),
+        "method": common.repeated(method.run, options.steps),
+    }
+    # The warm-up rounds also compile programs for further image sizes.
+    seconds = measured.in_turns(variants, options.rounds)
     ratios = [b / a for a, b in zip(seconds["plain"], seconds["method"], strict=True)]
     low, high = PREDICTED.get(name, (1.0, 1.0))
     ratio = statistics.median(ratios)
@@ -57,27 +60,41 @@ def compare(name: str, plain: common.Trainer, setting: Setting | None, options) 
 
 
 def table(results: dict) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     rows = []
     for name, r in results.items():
         low, high = r["predicted"]
-        said = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+        predicted = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
         mark = "" if r["within"] else " (above 1.25)"
-        rows.append((name, f"{r['ratio']:.2f}", said, f"{r['over']:.2f}{mark}"))
+        rows.append((name, f"{r['ratio']:.2f}", predicted, f"{r['over']:.2f}{mark}"))
     return measured.markdown(("method", "cost", "predicted", "cost / predicted"), rows)
 
 
 def main() -> None:
-    """Measures all methods and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--methods", default="")
-    parser.add_argument("--large", action="store_true")
-    parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
+    """Measure all methods, and write the results."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--steps", type=int, default=4, help="steps in a turn (default: %(default)s)")
+    add("--rounds", type=int, default=7, help="timed rounds (default: %(default)s)")
+    add("--methods", default="", help="configs to measure, with commas (default: all)")
+    add(
+        "--large",
+        action="store_true",
+        help="ResNet-50, 224 pixels, batches of 8 (default: as in the configs)",
+    )
+    add(
+        "--out",
+        type=pathlib.Path,
+        metavar="DIR",
+        default=measured.RESULTS,
+        help="folder for the results (default: benchmarks/results)",
+    )
     args = parser.parse_args()
     known = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
-    without = {
+    # ERM itself, and files that are no config or need other data.
+    not_measured = {
         "__init__",
         "colored_mnist",
         "common",
@@ -86,8 +103,8 @@ def main() -> None:
         "deepaugment",
         "dfr",
         "sin_in",
-    }  # ERM's step, or no config.
-    names = args.methods.split(",") if args.methods else set(known) - without
+    }
+    names = args.methods.split(",") if args.methods else set(known) - not_measured
     setting = LARGE if args.large else None
     plain = common.Trainer(common.stage_of("erm", setting))
     results = {}

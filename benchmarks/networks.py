@@ -1,8 +1,8 @@
-"""No benchmark of speed: the table of networks in docs/models.md, from the networks.
+"""Print the table of networks in docs/models.md, computed from the networks.
 
     python -m benchmarks.networks
 
-Multiplications are those of convolutions and matrix products, as in roofline.py.
+This is not a benchmark of speed. Multiplications are those of convolutions and matrix products, as in roofline.py.
 """
 
 import types
@@ -21,17 +21,22 @@ _TORCHVISION = "torchvision, timm"
 
 
 class Family(NamedTuple):
-    """What a file of networks has in common."""
+    """Facts about the networks of a module.
 
-    source: str  # As a link; empty where it is our own.
-    files: tuple[str, ...]  # Whose, one for each system of names that is read.
+    source: link to the paper; "" for our own network. files: origins of weight files that
+    jbias reads, one for each naming scheme.
+    """
+
+    source: str
+    files: tuple[str, ...]
 
 
 def _arxiv(text: str, number: str) -> str:
+    """Return a link to a paper."""
     return f"[{text}](https://arxiv.org/abs/{number})"
 
 
-# By the name of the file.
+# By the name of the module.
 FAMILIES: Mapping[str, Family] = types.MappingProxyType(
     {
         "cnn": Family("", ()),
@@ -77,31 +82,33 @@ HEAD = (
 
 
 def family(name: str) -> Family:
-    """What is said of the file that a network is in."""
+    """Return the facts about the module of network `name`."""
     module = type(models.MODELS[name](CLASSES)).__module__
-    found = FAMILIES[module.rpartition(".")[2]]
-    return found._replace(source=_RESNEXT) if name.startswith("resnext") else found
+    facts_of_module = FAMILIES[module.rpartition(".")[2]]
+    if name.startswith("resnext"):
+        return facts_of_module._replace(source=_RESNEXT)
+    return facts_of_module
 
 
 def row(name: str) -> str:
-    """A network's line: at 1000 classes, for images of the side that it is made for."""
+    """Return a network's row: at 1000 classes, for images of its usual side."""
     net, side = models.MODELS[name](CLASSES), _SIDES.get(name, 224)
     flops, _, parameters = roofline.forward(net, side)
-    about, sites = family(name), taps.sites(net, side)
-    assert len(about.files) == len(registry.dialects(name)), name
+    network_family, sites = family(name), taps.sites(net, side)
+    assert len(network_family.files) == len(registry.dialects(name)), name
     cells = (
         f"`{name}`",
-        about.source or "our own",
+        network_family.source or "our own",
         f"{parameters:,}",
         f"{flops / 2e9:.3g}",
         f"{taps.abbreviate(sites)}",
-        "; ".join(about.files) or "none",
+        "; ".join(network_family.files) or "none",
     )
     return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     jax.config.update("jax_platforms", "cpu")
     print("\n".join((*HEAD, *map(row, models.MODELS))))
 

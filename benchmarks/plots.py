@@ -1,11 +1,12 @@
-"""Draws what docs/performance.md, scaling.md and results.md show, from results kept here.
+"""Draw the figures of docs/performance.md, docs/scaling.md and docs/results.md.
 
     python -m benchmarks.plots [--results=benchmarks/results] [--out=docs]
 
-Writes an SVG for each: performance-seeds-<...>.svg, images a second of all seeds together over one
-seed alone by their number, a line a strategy, from each seeds-*.json with several
-numbers; scaling-pod.svg, the modelled efficiency of pods, from scaling-imagenet-*.json;
-results-seeds.svg, the shape bias of each seed, from docs/results/shapes.
+Reads stored results, and writes SVG files. performance-seeds-<...>.svg: images per second
+of all seeds together, divided by those of one seed alone, by number of seeds, with a line
+per strategy, from each seeds-*.json with several numbers of seeds. scaling-pod.svg: the
+modelled efficiency of pods, from scaling-imagenet-*.json. results-seeds.svg: the shape bias
+of each seed, from docs/results/shapes.
 """
 
 import argparse
@@ -27,41 +28,48 @@ from benchmarks import all_results, measured, scaling
 ALONE = "alone"
 
 
-def lines(results: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, ...]]]:
-    """Ratios to one seed alone of plain training: strategy, seeds, (median, low, high)."""
-    found = {}
-    for name, ways in results.items():
+def ratios_by_strategy(
+    results: Mapping[str, Any],
+) -> dict[str, dict[int, tuple[float, float, float]]]:
+    """Return ERM's ratios to one seed alone: (median, lowest, highest).
+
+    Keys: strategy, then number of seeds. results: those of benchmarks.seeds.
+    """
+    ratios = {}
+    for name, variants in results.items():
         algorithm, _, number = name.removesuffix(" seeds").partition(", ")
         if algorithm != "erm":
             continue
-        for way, r in ways.items():
-            if way != ALONE:
-                at = found.setdefault(way, {})
-                at[int(number)] = (r["ratio"], r["lowest"], r["highest"])
-    return found
+        for variant, r in variants.items():
+            if variant != ALONE:
+                by_number = ratios.setdefault(variant, {})
+                by_number[int(number)] = (r["ratio"], r["lowest"], r["highest"])
+    return ratios
 
 
-def seeds(results: Mapping[str, Any], title: str, path: pathlib.Path) -> bool:
-    """Draws a line a strategy; nothing where there is one number of seeds alone."""
-    found = lines(results)
-    if max((len(points) for points in found.values()), default=0) < 2:
+def draw_seeds(results: Mapping[str, Any], title: str, path: pathlib.Path) -> bool:
+    """Draw a line per strategy; return False, and draw nothing, for one number of seeds."""
+    strategies = ratios_by_strategy(results)
+    if max((len(points) for points in strategies.values()), default=0) < 2:
         return False
     figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
     ends = []
-    for way, points in found.items():
+    for strategy, points in strategies.items():
         numbers = sorted(points)
         ratios = [points[n] for n in numbers]
-        middle = [r for r, _, _ in ratios]
-        errors = [[r - low for r, low, _ in ratios], [top - r for r, _, top in ratios]]
-        errors = [[max(0, e) for e in side] for side in errors]
-        line = axes.errorbar(numbers, middle, errors, marker="o", capsize=3, lw=1.5)
-        ends.append((middle[-1], numbers[-1], way, line[0].get_color()))
+        medians = [r for r, _, _ in ratios]
+        lower = [max(0, r - low) for r, low, _ in ratios]
+        upper = [max(0, high - r) for r, _, high in ratios]
+        line = axes.errorbar(
+            numbers, medians, [lower, upper], marker="o", capsize=3, lw=1.5
+        )
+        ends.append((medians[-1], numbers[-1], strategy, line[0].get_color()))
     axes.axhline(1, color="0.6", lw=1, zorder=0)
     axes.set_xscale("log", base=2)
-    ticks = sorted({n for points in found.values() for n in points})
+    ticks = sorted({n for points in strategies.values() for n in points})
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.set_xlim(right=max(ticks) * 1.9)
-    _apart(axes, ends)
+    _label_lines(axes, ends)
     axes.set_xlabel("seeds trained together")
     axes.set_ylabel("images a second of all, over one seed alone")
     axes.set_title(title, fontsize=10)
@@ -71,31 +79,34 @@ def seeds(results: Mapping[str, Any], title: str, path: pathlib.Path) -> bool:
     return True
 
 
-def _apart(axes, ends: list[tuple[float, int, str, str]]) -> None:
-    """Names each line at its end, none over another."""
+def _label_lines(axes, ends: list[tuple[float, int, str, str]]) -> None:
+    """Write the name of each line at its end, without overlap.
+
+    ends: y, x, name and colour of each line.
+    """
     low, high = axes.get_ylim()
-    last, gap = -1e9, (high - low) / 18
+    label_y, gap = -1e9, (high - low) / 18
     for y, x, name, colour in sorted(ends):
-        last = max(y, last + gap)
-        axes.annotate(name, (x * 1.12, last), color=colour, fontsize=8, va="center")
+        label_y = max(y, label_y + gap)
+        axes.annotate(name, (x * 1.12, label_y), color=colour, fontsize=8, va="center")
 
 
-def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
-    """Draws the modelled efficiency by link, without overlap."""
+def draw_pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
+    """Draw the modelled efficiency by link, without overlap; return False if unknown."""
     if not results["pod"]:
         return False
     figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
     ends = []
     for link, by_chips in results["pod"].items():
         chips = sorted(map(int, by_chips))
-        found = [by_chips[str(n)][0] for n in chips]
-        (line,) = axes.plot(chips, found, marker="o")
-        ends.append((found[-1], chips[-1], link, line.get_color()))
+        efficiencies = [by_chips[str(n)][0] for n in chips]
+        (line,) = axes.plot(chips, efficiencies, marker="o")
+        ends.append((efficiencies[-1], chips[-1], link, line.get_color()))
     axes.set_xscale("log", base=2)
     axes.set_xticks(scaling.CHIPS, [str(n) for n in scaling.CHIPS])
     axes.set_xlim(right=max(scaling.CHIPS) * 10)
     axes.set_ylim(min(0.9, *(y for y, *_ in ends)), 1.01)
-    _apart(axes, ends)
+    _label_lines(axes, ends)
     axes.set_xlabel("chips")
     axes.set_ylabel("efficiency if nothing overlaps")
     axes.spines[["top", "right"]].set_visible(False)
@@ -104,8 +115,11 @@ def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
     return True
 
 
-def shape_biases(rows: pd.DataFrame, path: pathlib.Path) -> None:
-    """Draws a dot a seed and a line at the median, a row a method."""
+def draw_shape_biases(rows: pd.DataFrame, path: pathlib.Path) -> None:
+    """Draw a row per method, with a dot per seed and a line at the median.
+
+    rows: columns algorithm, variant and value, a row per seed.
+    """
     raw = all_results.methods(rows)
     rows = rows.assign(method=[all_results.NAMES.get(name, name) for name in raw])
     medians = rows.groupby("method")["value"].median().sort_values()
@@ -125,13 +139,23 @@ def shape_biases(rows: pd.DataFrame, path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """Draws all that there are results for."""
+    """Draw every figure whose results exist."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=pathlib.Path, default=measured.RESULTS)
     parser.add_argument(
-        "--out", type=pathlib.Path, default=measured.RESULTS.parents[1] / "docs"
+        "--results",
+        type=pathlib.Path,
+        default=measured.RESULTS,
+        metavar="DIR",
+        help="folder of the results (default: benchmarks/results)",
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=measured.RESULTS.parents[1] / "docs",
+        metavar="DIR",
+        help="folder for the figures (default: docs)",
     )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -147,16 +171,16 @@ def main() -> None:
             f"{device['kind']}"
         )
         path = options.out / f"performance-{source.stem}.svg"
-        if seeds(written["results"], title, path):
+        if draw_seeds(written["results"], title, path):
             print(path)
     for source in sorted(options.results.glob("scaling-imagenet*.json")):
         path = options.out / "scaling-pod.svg"
-        if pod(json.loads(source.read_text())["results"], path):
+        if draw_pod(json.loads(source.read_text())["results"], path):
             print(path)
     seed_table = options.out / "results/shapes/tables/seeds.csv"
     if seed_table.exists():
         path = options.out / "results-seeds.svg"
-        shape_biases(pd.read_csv(seed_table, keep_default_na=False), path)
+        draw_shape_biases(pd.read_csv(seed_table, keep_default_na=False), path)
         print(path)
 
 

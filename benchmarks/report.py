@@ -95,11 +95,13 @@ def time_stages(folder: pathlib.Path, out: pathlib.Path) -> dict[str, float]:
 
     patterns, options = [f"{folder}/run_*"], options_lib.Options()
     frame = timed("read the records", results.read, patterns)
-    kept = timed("leave out what does not count", selection.evaluations, frame)
-    timed("best validation", selection.best_validation, kept)
-    timed("last 30", selection.last_n, kept, min(30, kept["step"].nunique()))
-    timed("oracle", selection.oracle, kept)
-    del frame, kept
+    evaluations = timed("leave out what does not count", selection.evaluations, frame)
+    timed("best validation", selection.best_validation, evaluations)
+    timed(
+        "last 30", selection.last_n, evaluations, min(30, evaluations["step"].nunique())
+    )
+    timed("oracle", selection.oracle, evaluations)
+    del frame, evaluations
     study = timed("gather: all of the above", inputs.from_runs, patterns, options)
     timed("test", analysis.analyse, study)
     report = timed("the same, with tables and figures", benchmark.report, study)

@@ -24,12 +24,12 @@ _GRACE_SECONDS = 5.0  # Between the request to stop and the end by force.
 
 
 class Outcome(NamedTuple):
-    """How a case ended."""
+    """The end of a case."""
 
     is_right: bool
-    reason: str  # "" where it is right.
+    reason: str  # "" if the case is right.
     seconds: float
-    last_line: str  # Of what the script printed.
+    last_line: str  # Of the script's output.
 
 
 def find(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -131,20 +131,6 @@ def model_pod(seconds: float, num_bytes: int) -> dict[str, dict[str, list[float]
     return efficiencies
 
 
-def pod(seconds: float, size: int) -> dict[str, dict[str, list[float]]]:
-    """Efficiency by link and number of chips: without overlap, and with."""
-    found = {}
-    for link, rate in LINKS.items():
-        found[link] = {}
-        for chips in CHIPS:
-            moving = 2 * (chips - 1) / chips * size / rate
-            found[link][str(chips)] = [
-                seconds / (seconds + moving),
-                seconds / max(seconds, moving),
-            ]
-    return found
-
-
 def tables(results: Mapping[str, Any]) -> str:
     """Return all results as Markdown."""
     names = ("bytes", "gradients", "of_gradients", "norm", "scalars", "collectives")

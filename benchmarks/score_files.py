@@ -1,14 +1,14 @@
-"""What readers of score tables make of the same files: jbias, autorank and scikit-posthocs.
+"""Compare how jbias, autorank and scikit-posthocs read the same files of scores.
 
     pip install autorank scikit-posthocs
     python -m benchmarks.score_files --out=benchmarks/results/score-files.md
 
-Each file of tests/scores has expected scores, made without a look at any reader. jbias gets
-the path. autorank and scikit-posthocs read no files; they get what their examples give them,
-the frame of `pandas.read_csv(path, index_col=0)` (or read_excel, read_parquet) and a table
-whose columns are populations and whose rows are samples. An answer is right where the
-populations are the file's algorithms and the samples its data sets, or data sets and runs;
-wrong where something else was tested without a word. It takes half a minute.
+Each file of tests/scores has expected scores, written down without running any reader. jbias
+gets the path. autorank and scikit-posthocs read no files; they get the input of their own
+examples: the frame of `pandas.read_csv(path, index_col=0)` (or read_excel, read_parquet),
+whose columns are populations and whose rows are samples. An answer is right if the
+populations are the file's algorithms and the samples are its data sets, or its data sets and
+runs. It is wrong if something else was tested without a message. Takes half a minute.
 """
 
 import argparse
@@ -32,8 +32,13 @@ PEERS = ("autorank", "scikit-posthocs")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", required=True, help="the Markdown file to write")
+    """Read all files with each tool, and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="FILE", help="Markdown file to write"
+    )
     args = parser.parse_args()
     expected = [
         {**entry, "file": f"{name}/{entry['file']}"}
@@ -76,34 +81,45 @@ KINDS = ("right", "refused rightly", "refused:", "wrong")
 
 
 def answers(entry: dict) -> list[str]:
-    """Return what each tool makes of a file, in a few words."""
+    """Return the judgement on each tool's answer for a file, in a few words."""
     path = FOLDER / entry["file"]
     is_readable = entry["outcome"] in ("read", "summary")
-    found = [judge_jbias(path, entry, is_readable)]
+    judgements = [judge_jbias(path, entry, is_readable)]
     for peer in (ask_autorank, ask_posthocs):
-        found.append(judge_peer(peer, path, entry, is_readable))
-    return found
+        judgements.append(judge_peer(peer, path, entry, is_readable))
+    return judgements
 
 
 def judge_jbias(path: pathlib.Path, entry: dict, is_readable: bool) -> str:
+    """Return "right", "wrong", or how jbias refused a file.
+
+    entry: the expected scores. is_readable: True if the file should be read.
+    """
     try:
         tidy = scores.read(path).tidy
     except ValueError:
         return "refused: readable" if is_readable else "refused rightly"
     if not is_readable:
         return "wrong"
-    found = tidy[["algorithm", "dataset", "run", "score"]].itertuples(
+    rows = tidy[["algorithm", "dataset", "run", "score"]].itertuples(
         index=False, name=None
     )
-    right = {(a, d, str(r), rounded(s)) for a, d, r, s, _ in entry["scores"]}
-    return "right" if {(*k, rounded(s)) for *k, s in found} == right else "wrong"
+    scores_read = {(a, d, r, rounded(s)) for a, d, r, s in rows}
+    expected = {(a, d, str(r), rounded(s)) for a, d, r, s, _ in entry["scores"]}
+    return "right" if scores_read == expected else "wrong"
 
 
 def rounded(score: float | None) -> float | None:
+    """Return a score with nine decimals, or None for a missing score."""
     return None if score is None or math.isnan(score) else round(score, 9)
 
 
 def judge_peer(ask, path: pathlib.Path, entry: dict, is_readable: bool) -> str:
+    """Return "right", or how a peer refused a file or what it tested instead.
+
+    ask: maps a frame to the populations and the number of samples that the peer tests.
+    entry, is_readable: as of `judge_jbias`.
+    """
     try:
         with (
             warnings.catch_warnings(),
@@ -112,7 +128,7 @@ def judge_peer(ask, path: pathlib.Path, entry: dict, is_readable: bool) -> str:
         ):
             warnings.simplefilter("ignore")
             populations, samples = ask(frame_of(path))
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises
+    except Exception as error:  # noqa: BLE001 - peers raise any type
         reason = " ".join(str(error).split())[:40].replace("|", "/")
         kind = "refused:" if is_readable else "refused rightly:"
         return f"{kind} {type(error).__name__} {reason}"
@@ -132,7 +148,7 @@ def judge_peer(ask, path: pathlib.Path, entry: dict, is_readable: bool) -> str:
 
 
 def frame_of(path: pathlib.Path) -> pd.DataFrame:
-    """Return what a user's first line makes of a file."""
+    """Return the frame that pandas reads from a file, with the first column as index."""
     if path.suffix == ".parquet":
         return pd.read_parquet(path).pipe(
             lambda frame: frame.set_index(frame.columns[0])
@@ -143,6 +159,7 @@ def frame_of(path: pathlib.Path) -> pd.DataFrame:
 
 
 def ask_autorank(frame: pd.DataFrame) -> tuple[list[str], int]:
+    """Return the populations and the number of samples that autorank tests."""
     import autorank
 
     result = autorank.autorank(frame, alpha=0.05, verbose=False)
@@ -150,6 +167,7 @@ def ask_autorank(frame: pd.DataFrame) -> tuple[list[str], int]:
 
 
 def ask_posthocs(frame: pd.DataFrame) -> tuple[list[str], int]:
+    """Return the populations and the number of samples that scikit-posthocs tests."""
     import scikit_posthocs
 
     result = scikit_posthocs.posthoc_nemenyi_friedman(frame)

@@ -1,13 +1,13 @@
-"""From a command to its first step, and what importing costs.
+"""Measure the time from a command to its first training step, and the cost of imports.
 
     python -m benchmarks.startup [--config=configs/erm.py] [--rounds=3]
 
-Starts the run of a config in a new workdir and ends it once it says that its first steps
-are done: cold, with nothing kept from before, and warm, with what the cold start kept
-(the drawn set and compiled programs). `--help` of the commands: seconds until they end,
-and whether jax was imported for it. Ratios are to `import jax` alone, which takes its
-turn with all. Files that Python reads may lie in the system's memory in every round but
-the first. Writes benchmarks/results/startup-<backend>.json and .md.
+Starts the run of a config in a new workdir and ends it when its first steps are done: cold,
+with an empty cache, and warm, with the cache of the cold start (the drawn set and compiled
+programs). For `--help` of the commands: seconds until they end, and whether jax was
+imported. Ratios are to `import jax` alone, which is timed in each round. In all rounds but
+the first, Python's files may be cached by the system. Writes
+benchmarks/results/startup-<backend>.json and .md.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from benchmarks import measured
 ROOT = pathlib.Path(__file__).parents[1]
 DONE, BASE = "first steps done", "import jax"
 COMMANDS = ("jbias.main", "jbias.report", "jbias.prepare")
-# Runs a module as `python -m` does, and says whether jax is there when it ends.
+# Runs a module as `python -m` does, and prints whether jax was imported.
 HELP = """
 import runpy, sys
 sys.argv = [sys.argv[1], "--help"]
@@ -39,9 +39,12 @@ finally:
 
 
 def first_step(config: str, cache: pathlib.Path) -> float:
-    """Seconds until a new run has made its first steps."""
+    """Return the seconds until a new run has taken its first steps.
+
+    cache: folder of JBIAS_CACHE.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        start = time.perf_counter()
         run = subprocess.Popen(
             [
                 sys.executable,
@@ -57,35 +60,35 @@ def first_step(config: str, cache: pathlib.Path) -> float:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        said = []
+        output = []
         for line in run.stdout:
-            said.append(line)
+            output.append(line)
             if DONE in line:
                 break
         else:
-            raise SystemExit(f"benchmarks.startup: no first step: {''.join(said)}")
-        seconds = time.perf_counter() - began
+            raise SystemExit(f"benchmarks.startup: no first step: {''.join(output)}")
+        seconds = time.perf_counter() - start
         run.send_signal(signal.SIGTERM)
         run.communicate()
     return seconds
 
 
 def without_cache() -> dict[str, str]:
-    """The environment, without a cache of compiled programs of its own."""
+    """Return the environment without the variables that name caches."""
     unset = ("JAX_COMPILATION_CACHE_DIR", "JBIAS_CACHE")
     return {key: value for key, value in os.environ.items() if key not in unset}
 
 
 def import_jax() -> float:
-    """Seconds of what no start of ours can be faster than."""
-    began = time.perf_counter()
+    """Return the seconds of `import jax`, a lower bound of every start."""
+    start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], check=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def helped(command: str) -> tuple[float, bool]:
-    """Seconds of `--help`, and whether jax was imported."""
-    began = time.perf_counter()
+def time_help(command: str) -> tuple[float, bool]:
+    """Return the seconds of `--help`, and True if jax was imported."""
+    start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", HELP, command],
         cwd=ROOT,
@@ -93,29 +96,41 @@ def helped(command: str) -> tuple[float, bool]:
         text=True,
         check=False,
     )
-    return time.perf_counter() - began, done.stderr.splitlines()[-1] == "True"
+    imports_jax = done.stderr.splitlines()[-1] == "True"
+    return time.perf_counter() - start, imports_jax
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default="configs/erm.py")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
+    add = parser.add_argument
+    add(
+        "--config",
+        default="configs/erm.py",
+        help="config to start (default: %(default)s)",
+    )
+    add("--rounds", type=int, default=3, help="timed rounds (default: %(default)s)")
+    add(
+        "--out",
+        type=pathlib.Path,
+        metavar="DIR",
+        default=measured.RESULTS,
+        help="folder for the results (default: benchmarks/results)",
+    )
     options = parser.parse_args()
     seconds = {name: [] for name in (BASE, "cold", "warm", *COMMANDS)}
     with_jax = {}
     for _ in range(options.rounds):
         seconds[BASE].append(import_jax())
         with tempfile.TemporaryDirectory() as cache:
-            for start in ("cold", "warm"):
-                seconds[start].append(first_step(options.config, pathlib.Path(cache)))
+            for kind in ("cold", "warm"):
+                seconds[kind].append(first_step(options.config, pathlib.Path(cache)))
         for name in COMMANDS:
-            took, with_jax[name] = helped(name)
-            seconds[name].append(took)
-    median = {name: statistics.median(each) for name, each in seconds.items()}
+            help_seconds, with_jax[name] = time_help(name)
+            seconds[name].append(help_seconds)
+    median = {name: statistics.median(turns) for name, turns in seconds.items()}
     rows = [
         (f"{options.config}, first steps, {name}", f"{median[name]:.1f}", "")
         for name in ("cold", "warm")
@@ -132,8 +147,8 @@ def main() -> None:
             ("from the command to its end", "seconds", "imports jax"), rows
         ),
         ratios={
-            f"{BASE} / {name}": median[BASE] / took
-            for name, took in median.items()
+            f"{BASE} / {name}": median[BASE] / second
+            for name, second in median.items()
             if name != BASE
         },
         out=options.out,

@@ -1,4 +1,4 @@
-"""What strategies of seeds cost by compilers: the tables of docs/performance.md.
+"""Write the tables of docs/performance.md: cost of seed strategies as compilers predict it.
 
     python -m benchmarks.strategies
 
@@ -20,14 +20,14 @@ METHODS = {
 
 
 def read(target: str) -> dict[str, dict]:
-    """The rows that were compiled for a target, by name."""
+    """Return the rows that were compiled for a target, by name."""
     path = measured.RESULTS / f"compiled-{target}.json"
     rows = json.loads(path.read_text())["results"]
     return {row["row"]: row for row in rows}
 
 
 def cycles(rows: dict[str, dict], width: int, method: str, seeds: int) -> str:
-    """Mcycles of all seeds, vmapped, and of those of as many looped."""
+    """Return the Mcycles of all seeds vmapped, and their ratio to the same seeds looped."""
     alone = rows.get(f"cifar{width}/{method}")
     if alone is None:
         return "–"

@@ -1,12 +1,12 @@
-"""All seeds in one run against the same seeds in runs one after another, by the clock.
+"""Measure the wall time of all seeds in one run, against a run per seed.
 
     python -m benchmarks.together [--config=configs/erm.py:epochs=2] [--seeds=4]
         [--rounds=3]
 
-Each way is `python -m jbias.main` as a user starts it, from the command to its end with
-all evaluations and checkpoints: one run of all seeds, or a run for each seed after that of
-the one before. Programs and drawn images are kept from a run of each that does not count.
-A ratio is the clock of the runs one after another over that of the one run. Writes
+Each variant runs `jbias train` as a user does, from the command to its end with all
+evaluations and checkpoints: one run of all seeds, or a run for each seed, one after the
+other. Compiled programs and drawn images are cached in a first round that does not count. A
+ratio is the time of the separate runs divided by that of the one run. Writes
 benchmarks/results/together-<backend>.json and .md.
 """
 
@@ -27,7 +27,7 @@ ONE, EACH = "one run of all", "a run for each"
 
 
 def run(config: str, seeds: tuple[int, ...], cache: str) -> None:
-    """Trains these seeds in a process and a workdir of their own."""
+    """Train seeds in a new process and workdir; cache: folder of JBIAS_CACHE."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [
@@ -49,37 +49,48 @@ def run(config: str, seeds: tuple[int, ...], cache: str) -> None:
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default="configs/erm.py:epochs=2")
-    parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
-    parser.add_argument("--name")
+    add = parser.add_argument
+    add(
+        "--config",
+        default="configs/erm.py:epochs=2",
+        help="config to train (default: %(default)s)",
+    )
+    add("--seeds", type=int, default=4, help="number of seeds (default: %(default)s)")
+    add("--rounds", type=int, default=3, help="timed rounds (default: %(default)s)")
+    add(
+        "--out",
+        type=pathlib.Path,
+        metavar="DIR",
+        default=measured.RESULTS,
+        help="folder for the results (default: benchmarks/results)",
+    )
+    add("--name", help="name of the results (default: together-<backend>)")
     options = parser.parse_args()
-    which = tuple(range(options.seeds))
+    seeds = tuple(range(options.seeds))
     with tempfile.TemporaryDirectory() as cache:
 
         def together() -> None:
-            run(options.config, which, cache)
+            run(options.config, seeds, cache)
 
         def one_by_one() -> None:
-            for seed in which:
+            for seed in seeds:
                 run(options.config, (seed,), cache)
 
-        ways = {EACH: one_by_one, ONE: together}
-        seconds = measured.in_turns(ways, options.rounds, warm=1)
-    found = measured.against(seconds, EACH, dict.fromkeys(seconds, options.seeds))
+        variants = {EACH: one_by_one, ONE: together}
+        seconds = measured.in_turns(variants, options.rounds, warm=1)
+    comparison = measured.against(seconds, EACH, dict.fromkeys(seconds, options.seeds))
     rows = [
         (
             name,
             f"{statistics.median(seconds[name]):.1f}",
-            f"{one['ratio']:.2f}",
-            f"{one['lowest']:.2f} to {one['highest']:.2f}",
+            f"{rate['ratio']:.2f}",
+            f"{rate['lowest']:.2f} to {rate['highest']:.2f}",
         )
-        for name, one in found.items()
+        for name, rate in comparison.items()
     ]
     head = (
         f"{options.seeds} seeds, {options.config}",
@@ -89,9 +100,9 @@ def main() -> None:
     )
     measured.write(
         options.name or f"together-{jax.default_backend()}",
-        {"seconds": seconds, "against": found},
+        {"seconds": seconds, "against": comparison},
         measured.markdown(head, rows),
-        ratios={f"{EACH} / {ONE}": found[ONE]["ratio"]},
+        ratios={f"{EACH} / {ONE}": comparison[ONE]["ratio"]},
         out=options.out,
     )
 

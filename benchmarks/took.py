@@ -1,11 +1,11 @@
-"""How long each measure of networks that were measured took, and of how many images.
+"""List the seconds and numbers of images of every measure in finished measurements.
 
     python -m benchmarks.took --measured='measured/*' --name=whole-suite-cpu [--out=DIR]
 
-Reads what `python -m jbias.evaluate --suite` wrote beside its records: seconds from the
-set's images to the kept numbers, decoding and compilation among them. A measure that
-shares another's decisions has no time of its own. Writes benchmarks/results/<name>.json
-and .md.
+Reads the timings that `jbias evaluate --suite` writes next to its records: seconds from a
+set's images to the written results, including decoding and compilation. A measure that
+reuses another measure's decisions has no time of its own. Writes
+benchmarks/results/<name>.json and .md.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from benchmarks import measured
 
 
 def main() -> None:
-    """Reads, prints and writes."""
+    """Read the timings, print and write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -25,48 +25,63 @@ def main() -> None:
         "--measured",
         required=True,
         action="append",
-        help="folders of networks, a glob; may be given again",
+        metavar="PATTERN",
+        help="output folders of `jbias evaluate`; may be repeated",
     )
-    parser.add_argument("--name", required=True, help="of the files")
-    parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
+    parser.add_argument("--name", required=True, help="name of the results")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        metavar="DIR",
+        default=measured.RESULTS,
+        help="folder for the results (default: benchmarks/results)",
+    )
     options = parser.parse_args()
-    found = {
-        _name(folder): _read(pathlib.Path(folder))
-        for pattern in options.measured
-        for folder in sorted(glob.glob(pattern))
-    }
-    found = {name: rows for name, rows in found.items() if rows}
-    if not found:
+    rows_by_network = {}
+    for pattern in options.measured:
+        for folder in sorted(glob.glob(pattern)):
+            rows = _read_timings(pathlib.Path(folder))
+            if rows:
+                rows_by_network[_network_name(folder)] = rows
+    if not rows_by_network:
         parser.error(f"--measured: no measured network in {options.measured!r}")
     head = ("network", "measure", "set", "stimuli", "seconds", "stimuli/s")
     lines = []
-    for name, rows in found.items():
+    for name, rows in rows_by_network.items():
         lines += [(name, *_cells(row)) for row in rows]
         total = sum(row["seconds"] or 0 for row in rows)
-        shown = sum(row["images"] for row in rows if row["seconds"])
-        lines.append((name, "all", "", f"{shown:,}", f"{total:,.1f}", ""))
+        num_images = sum(row["images"] for row in rows if row["seconds"])
+        lines.append((name, "all", "", f"{num_images:,}", f"{total:,.1f}", ""))
     text = measured.markdown(head, lines)
-    measured.write(options.name, {"networks": found}, text, ratios={}, out=options.out)
+    results = {"networks": rows_by_network}
+    measured.write(options.name, results, text, ratios={}, out=options.out)
 
 
-def _name(folder: str) -> str:
+def _network_name(folder: str) -> str:
+    """Return the last two components of a path."""
     path = pathlib.Path(folder)
     return f"{path.parent.name}/{path.name}"
 
 
-def _read(folder: pathlib.Path) -> list[dict]:
+def _read_timings(folder: pathlib.Path) -> list[dict]:
+    """Return measure, set, images, seconds and precision of every measure of a network."""
     rows = []
     for path in sorted((folder / "measures").glob("*.json")):
-        told = json.loads(path.read_text())
+        timing = json.loads(path.read_text())
         measure, _, dataset = path.stem.partition("@")
-        row = {"measure": measure, "set": dataset}
-        rows.append(
-            row | {key: told[key] for key in ("images", "seconds", "precision")}
-        )
+        row = {
+            "measure": measure,
+            "set": dataset,
+            "images": timing["images"],
+            "seconds": timing["seconds"],
+            "precision": timing["precision"],
+        }
+        rows.append(row)
     return rows
 
 
 def _cells(row: dict) -> tuple[str, ...]:
+    """Return the cells of a measure's row: measure, set, stimuli, seconds and rate."""
     if row["seconds"] is None:
         return row["measure"], row["set"], f"{row['images']:,}", "decided before", ""
     rate = row["images"] / max(row["seconds"], 1e-9)

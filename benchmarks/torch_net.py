@@ -12,7 +12,7 @@ DEPTHS = {
 }
 
 
-# A class of the module: torch.compile compiles once for all networks of one class.
+# Not nested in a function: torch.compile compiles once for all networks of one class.
 class Residual(nn.Module):
     """A residual block of two 3x3 convolutions, or a 1x1, 3x3, 1x1 bottleneck."""
 
@@ -36,16 +36,19 @@ class Residual(nn.Module):
 
 
 def _conv(fan_in: int, fan_out: int, side: int, stride: int) -> nn.Module:
+    """Return a convolution without bias; side: of the kernel, in pixels."""
     return nn.Conv2d(fan_in, fan_out, side, stride, side // 2, bias=False)
 
 
 def network(setting: Setting) -> nn.Module:
-    """The network of a setting."""
+    """Return the network of a setting."""
     bottleneck, c = setting.model == "resnet50", setting.width
-    large = setting.stem == "imagenet"
-    layers = [_conv(3, c, 7 if large else 3, 2 if large else 1)]
+    has_large_stem = setting.stem == "imagenet"
+    stem_side, stem_stride = (7, 2) if has_large_stem else (3, 1)
+    layers = [_conv(3, c, stem_side, stem_stride)]
     layers += [nn.BatchNorm2d(c), nn.ReLU(inplace=True)]
-    layers += [nn.MaxPool2d(3, 2, 1)] * large
+    if has_large_stem:
+        layers.append(nn.MaxPool2d(3, 2, 1))
     for stage, depth in enumerate(DEPTHS[setting.model]):
         for block in range(depth):
             stride = 2 if stage and not block else 1

@@ -7,6 +7,6 @@ from jbias.configs import common
 
 
 def get_config(arg=""):
-    """The options named here can be changed on the command line."""
+    """Return the config; the command line can change its options, such as algo.strength."""
     algo = dict(name="examples/own_algorithm.py:make", strength=0.1)
     return common.experiment(arg, algo)

@@ -1,4 +1,4 @@
-"""Parts of your own: images, a network, a transform, a measure, and a config of them.
+"""A data set, a network, a transform and a measure of your own, and a config that uses them.
 
 jbias train --config=examples/own_parts.py:smoke
 """
@@ -14,20 +14,19 @@ from jbias.configs import common
 from jbias.evals import decisions
 from jbias.models import taps
 
-HERE = "examples/own_parts.py"
+FILE = "examples/own_parts.py"
 
 
 def get_config(arg=""):
     """Return a config: ERM with all parts of this file."""
     c = common.experiment(arg, dict(name="erm"))
     with c.unlocked():
-        c.model = dict(name=f"{HERE}:Net", width=8)
-        c.inputs = (dict(name=f"{HERE}:dimmed", most=0.5),)
-        mine = dict(data=f"{HERE}:discs", n=160)
-        c.train = dict(split="train[:80%]", batch=32, **mine)
-        c.valid = dict(split="train[80%:]", **mine)
-        measures = ("accuracy", f"{HERE}:called_red")
-        c.tests = {"far": dict(split="far", measures=measures, **mine)}
+        c.model = dict(name=f"{FILE}:Net", width=8)
+        c.inputs = (dict(name=f"{FILE}:dimmed", most=0.5),)
+        discs_name, measures = f"{FILE}:discs", ("accuracy", f"{FILE}:called_red")
+        c.train = dict(data=discs_name, split="train[:80%]", n=160, batch=32)
+        c.valid = dict(data=discs_name, split="train[80%:]", n=160)
+        c.tests = {"far": dict(data=discs_name, split="far", n=160, measures=measures)}
     return c
 
 
@@ -35,9 +34,9 @@ def discs(split, *, size=32, n=160):
     """Return images of red and green discs: central, or in "far" near the border."""
     rng = np.random.default_rng(1 if split == "far" else 0)
     images, labels = np.zeros((n, size, size, 3), np.uint8), np.arange(n) % 2
-    far = size // 3 if split == "far" else 0
+    offset = size // 3 if split == "far" else 0
     centres = (
-        size // 2 + far * rng.choice((-1, 1), (n, 2)) + rng.integers(-2, 3, (n, 2))
+        size // 2 + offset * rng.choice((-1, 1), (n, 2)) + rng.integers(-2, 3, (n, 2))
     )
     rows, columns = np.mgrid[:size, :size]
     for image, label, (y, x) in zip(images, labels, centres, strict=True):

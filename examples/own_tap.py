@@ -1,4 +1,4 @@
-"""Style noise: scales what the first stages see at random, and asks for the same answer."""
+"""Style noise: scale the features of early stages at random, and penalise changed logits."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,13 @@ from jbias.algos import base
 
 
 def make(net, *, strength=0.5, weight=1.0, sites=("stage1", "stage2")):
-    """The class loss of clean images + weight * how far noise moves their logits."""
+    """Return an algorithm with loss: class loss without noise + weight * squared change of
+    the logits by noise. strength: standard deviation of the noise.
+    """
 
-    def tap(x, site, key):  # In training alone: x is a feature map (b, h, w, c).
+    def tap(x, site, key):  # Called in training only; x is a feature map (b, h, w, c).
         if site not in sites:
-            return x  # The very same: here nothing is done.
+            return x  # Returning x itself marks this site as unused.
         mean = jnp.mean(x, (1, 2), keepdims=True)
         noise = jax.random.normal(key, mean.shape, x.dtype)  # The key is this site's.
         return mean + (1 + strength * noise) * (x - mean)
@@ -19,11 +21,12 @@ def make(net, *, strength=0.5, weight=1.0, sites=("stage1", "stage2")):
     noisy = net.clone(tap=tap)
 
     def losses(params, stats, batch, key, static=None):
-        given = params["net"], stats["net"], batch["image"], key
-        logits, seen = base.forward(net, *given)
-        moved, _ = base.forward(noisy, *given)
-        apart = base.weighted_mean(jnp.mean((moved - logits) ** 2, axis=-1), batch)
-        named = {"class": base.objective(logits, batch), "apart": weight * apart}
-        return named, base.Aux({**stats, "net": seen}, {"moved": apart})
+        weights, image = params["net"], batch["image"]
+        logits, net_stats = base.forward(net, weights, stats["net"], image, key)
+        noisy_logits, _ = base.forward(noisy, weights, stats["net"], image, key)
+        change = jnp.mean((noisy_logits - logits) ** 2, axis=-1)
+        apart = base.weighted_mean(change, batch)
+        named_losses = {"class": base.objective(logits, batch), "apart": weight * apart}
+        return named_losses, base.Aux({**stats, "net": net_stats}, {"moved": apart})
 
     return base.Algo(noisy, losses, (base.Update("class", plus="apart"),))

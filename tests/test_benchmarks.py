@@ -1,4 +1,4 @@
-"""The benchmarks take turns, count what must be counted, and compare ratios alone."""
+"""Benchmarks take turns, count correctly, and compare ratios only."""
 
 import json
 import shutil
@@ -23,38 +23,38 @@ from jbias.runs import results as records
 from tests import cases, smoke_runs
 
 
-def test_everything_takes_its_turn_and_begins_some_round():
-    seen = []
-    ways = {name: lambda name=name: seen.append(name) for name in "abc"}
+def test_each_variant_takes_a_turn_per_round_and_starts_one_round():
+    calls = []
+    variants = {name: lambda name=name: calls.append(name) for name in "abc"}
     ticks = iter(range(100))
-    seconds = measured.in_turns(ways, 3, warm=1, clock=lambda: next(ticks))
+    seconds = measured.in_turns(variants, 3, warm=1, clock=lambda: next(ticks))
     assert seconds == {name: [1, 1, 1] for name in "abc"}
-    rounds = ["".join(seen[i : i + 3]) for i in range(0, 12, 3)]
+    rounds = ["".join(calls[i : i + 3]) for i in range(0, 12, 3)]
     assert sorted(rounds[1:]) == ["abc", "bca", "cab"]
-    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
 
 
 def test_ratios_are_those_of_medians():
     seconds = {"base": [1.0, 2.0, 9.0], "other": [0.5, 1.0, 1.0]}
-    found = measured.against(seconds, "base", {"base": 10, "other": 10})
-    assert found["other"]["ratio"] == 2
-    assert (found["other"]["lowest"], found["other"]["highest"]) == (2, 9)
-    assert found["base"]["images_per_second"] == 5
+    comparison = measured.against(seconds, "base", {"base": 10, "other": 10})
+    assert comparison["other"]["ratio"] == 2
+    assert (comparison["other"]["lowest"], comparison["other"]["highest"]) == (2, 9)
+    assert comparison["base"]["images_per_second"] == 5
 
 
-def test_work_is_what_is_published():
-    """4.09 thousand million multiplications, 25.56 million parameters, 11.1 outputs."""
+def test_the_work_of_resnet50_equals_published_counts():
+    """4.09e9 multiplications, 25.56e6 parameters, 11.1e6 outputs of convolutions."""
     net = models.MODELS["resnet50"](1000, dtype=jnp.bfloat16)
     work = roofline.training(net, 224, 2)
     assert work.flops == pytest.approx(2 * 3 * 2 * 4.089e9, rel=1e-3)
     activations, weights = 5 * 2 * 11.114e6 * 2, 20 * 25.557e6
     assert work.bytes == pytest.approx(activations + weights, rel=2e-3)
-    told = work.utilisation(0.1, "NVIDIA H200")
-    assert told["share_of_flops"] == pytest.approx(work.flops / 0.1 / 989e12)
+    utilisation = work.utilisation(0.1, "NVIDIA H200")
+    assert utilisation["share_of_flops"] == pytest.approx(work.flops / 0.1 / 989e12)
     assert "share_of_flops" not in work.utilisation(0.1, "cpu")
 
 
-def test_a_projection_is_the_protocol_s_images_over_the_rates():
+def test_a_projection_divides_the_protocols_images_by_the_rates():
     """Five seeds, 200 epochs of 382 batches; 40 times 1,000 and 10,000 images."""
     config = configs_distortion.get_config("data=cifar10,root=nowhere").to_dict()
     rates = {
@@ -75,8 +75,12 @@ def test_a_projection_is_the_protocol_s_images_over_the_rates():
 
 
 DISTORTION = (
-    *("--setting=tiny", "--share=0.002", "--steps=1", "--rounds=1"),
-    *("--seeds=2", "--strategies=looped"),
+    "--setting=tiny",
+    "--share=0.002",
+    "--steps=1",
+    "--rounds=1",
+    "--seeds=2",
+    "--strategies=looped",
 )
 TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
 
@@ -100,29 +104,31 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("gpu", ("--tiny", "--torch=no", "--only=evaluation")),
     ],
 )
-def test_each_is_one_command(name, options, tmp_path):
+def test_each_benchmark_is_one_command(name, options, tmp_path):
     subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *options, f"--out={tmp_path}"],
         cwd=smoke_runs.ROOT,
         check=True,
     )
-    (found,) = tmp_path.glob(f"{name}*.json")
-    found = json.loads(found.read_text())
-    ratios = found["evaluation"]["found"] if name == "gpu" else found
-    assert ratios["ratios"]
-    assert all(ratio > 0 for ratio in ratios["ratios"].values())
+    (path,) = tmp_path.glob(f"{name}*.json")
+    written = json.loads(path.read_text())
+    if name == "gpu":
+        written = written["evaluation"]["found"]
+    assert written["ratios"]
+    assert all(ratio > 0 for ratio in written["ratios"].values())
     assert next(tmp_path.glob(f"{name}*.md")).read_text().startswith(("| ", "## "))
 
 
-def results(folder, **changes):
+def write_result(folder, **changes):
+    """Write train.json with two ratios and these changes; return the folder."""
     folder.mkdir()
-    found = {
+    result = {
         "device": {"kind": "cpu"},
         "setting": {"batch": 8},
         "ratios": {"a / b": 2.0, "c / b": 1.0},
         "seconds": [1.0],
     }
-    (folder / "train.json").write_text(json.dumps({**found, **changes}))
+    (folder / "train.json").write_text(json.dumps({**result, **changes}))
     return folder
 
 
@@ -138,8 +144,8 @@ def results(folder, **changes):
     ],
 )
 def test_ratios_are_checked_and_times_are_not(tmp_path, capsys, changes, code):
-    earlier = results(tmp_path / "earlier")
-    later = results(tmp_path / "later", **changes)
+    earlier = write_result(tmp_path / "earlier")
+    later = write_result(tmp_path / "later", **changes)
     assert check.main([str(earlier), str(later)]) == code
     files = [str(folder / "train.json") for folder in (earlier, later)]
     assert check.main(files) == code
@@ -149,8 +155,7 @@ def test_ratios_are_checked_and_times_are_not(tmp_path, capsys, changes, code):
 
 
 @pytest.mark.parametrize("name", ["tiny", "imagenet"])
-def test_the_peer_has_our_networks_size(name):
-    """Counted where PyTorch is installed."""
+def test_pytorchs_networks_have_as_many_parameters_as_ours(name):
     pytest.importorskip("torch")
     from benchmarks import settings, torch_net
 
@@ -183,7 +188,7 @@ def test_the_headline_has_medians_and_ranges(tmp_path):
     ]
 
 
-def test_a_rate_is_chosen_by_the_mean_of_this_call_s_seeds(tmp_path, monkeypatch):
+def test_a_rate_is_chosen_by_the_mean_of_this_calls_seeds(tmp_path, monkeypatch):
     """Runs of other calls are ignored, and without `extend` no further rates are tried."""
     accuracy = {"0.02": (0.5, 0.75), "0.05": (1.0, None), "0.1": (0.75, 0.75)}
 
@@ -232,9 +237,9 @@ def test_a_rate_is_chosen_by_the_mean_of_this_call_s_seeds(tmp_path, monkeypatch
 
 
 def test_growth_of_memory_is_of_medians_after_warm_up():
-    found = [9.0] * memory_over_time.WARM + [100.0, 300.0, 100.0] + [150.0] * 24
-    found += [110.0, 90.0, 110.0]
-    told = memory_over_time.summary(found)
-    assert told["growth"] == pytest.approx(0.1)
-    assert (told["lowest"], told["highest"]) == (90, 300)
+    mib = [9.0] * memory_over_time.WARM + [100.0, 300.0, 100.0] + [150.0] * 24
+    mib += [110.0, 90.0, 110.0]
+    summary = memory_over_time.summary(mib)
+    assert summary["growth"] == pytest.approx(0.1)
+    assert (summary["lowest"], summary["highest"]) == (90, 300)
     assert memory_over_time.get_config("8").epochs == 2

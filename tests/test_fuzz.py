@@ -29,8 +29,8 @@ COUNTS = {
 
 
 @pytest.fixture(autouse=True)
-def hushed(monkeypatch):
-    """The commands hush what the fuzzer must not."""
+def keep_warnings(monkeypatch):
+    """Restore the hook that the commands replace to silence warnings."""
     import sys
 
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
@@ -41,39 +41,40 @@ def hushed(monkeypatch):
 @pytest.mark.parametrize("name", list(fuzz.KINDS))
 def test_malformed_input_is_refused_or_read(name, monkeypatch):
     monkeypatch.chdir(pathlib.Path(__file__).parents[1])
-    found = list(fuzz.outcomes(fuzz.KINDS[name], COUNTS[name], seed=7))
-    failed = [one for one in found if one.failed]
+    outcomes = list(fuzz.outcomes(fuzz.KINDS[name], COUNTS[name], seed=7))
+    failed = [outcome for outcome in outcomes if outcome.failed]
     assert not failed, failed[0]
-    verdict = "read" if name == "status" else "refused"  # Of what is damaged it tells.
-    assert any(one.verdict == verdict for one in found)
+    verdict = "read" if name == "status" else "refused"  # A status lists damaged runs.
+    assert any(outcome.verdict == verdict for outcome in outcomes)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 @pytest.mark.parametrize("text", ["1+" * 3_000 + "1", "-" * 9_000 + "1", "[" * 9_000])
-def test_a_value_that_is_nested_deeply_is_refused(text, tmp_path, monkeypatch, capsys):
+def test_a_deeply_nested_value_is_refused(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(pathlib.Path(__file__).parents[1])
     argv = ("--config=configs/erm.py:smoke", f"--config.optim={text}")
     with pytest.raises(SystemExit) as ended:
         commands.training((*argv, f"--workdir={tmp_path}/run"))
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and "config" in said and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "config" in message and message.count("\n") == 1
 
 
 def harmful(argv: tuple[str, ...]) -> int:
-    """A command with a fault of each kind."""
-    what, folder = argv
-    if what == "raises":
+    """Behave as a command with the fault that argv names."""
+    fault, folder = argv
+    if fault == "raises":
         raise TypeError("x")
-    if what == "overwrites":
+    if fault == "overwrites":
         (pathlib.Path(folder) / "other").write_text("new")
-    if what == "is late":
+    if fault == "is late":
         while True:
             pass
-    return {"says nothing": 2, "reads": 0}.get(what, 0)
+    return {"says nothing": 2, "reads": 0}.get(fault, 0)
 
 
 @pytest.mark.parametrize(
-    ("what", "verdict"),
+    ("fault", "verdict"),
     [
         ("raises", "traceback"),
         ("overwrites", "overwritten"),
@@ -82,11 +83,13 @@ def harmful(argv: tuple[str, ...]) -> int:
         ("reads", "wrong"),
     ],
 )
-def test_the_harness_sees_what_it_is_for(what, verdict, tmp_path, monkeypatch):
+def test_the_harness_detects_each_kind_of_failure(
+    fault, verdict, tmp_path, monkeypatch
+):
     monkeypatch.setattr(attempts, "SECONDS", 1)
     for name in ("file", "other"):
         (tmp_path / name).write_text(name)
-    case = attempts.Case(what, (what, str(tmp_path)), "file", b"malformed")
+    case = attempts.Case(fault, (fault, str(tmp_path)), "file", b"malformed")
     outcome = attempts.attempt(case, harmful, tmp_path, lambda case: "it is not that")
     assert (outcome.verdict, outcome.failed) == (verdict, True)
     assert (tmp_path / "file").read_text() == "file"

@@ -1,4 +1,4 @@
-"""The page of six measures holds the numbers of the committed tables, recomputed here."""
+"""The page on six measures has the numbers of the committed tables."""
 
 import itertools
 import pathlib
@@ -20,33 +20,36 @@ WORDS = " ".join(PAGE.split())
 
 
 def shown(value):
+    """Return a number as the page prints it."""
     return f"{value:.2f}".replace("-", "−")
 
 
 def cells(first):
-    """Of the first row of that name."""
+    """Return the other cells of the page's first table row that starts with `first`."""
     line = next(x for x in PAGE.splitlines() if x.startswith(f"| {first} |"))
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
-def test_rank_correlations_are_those_of_scipy_and_partial_ones_of_least_squares():
-    both = six_measures.rank_correlations(NETWORKS)
+def test_rank_correlations_equal_scipys_and_partial_ones_equal_least_squares():
+    correlations = six_measures.rank_correlations(NETWORKS)
     for i, j in itertools.combinations(range(len(six_measures.ALL)), 2):
         x, y = (NETWORKS[six_measures.ALL[k]] for k in (i, j))
         expected = [scipy.stats.spearmanr(x, y).statistic, np.nan]
         if y.name != "accuracy":
-            of = dict(covariates=[NETWORKS["accuracy"]], resamples=100)
-            expected[1] = correlation.bootstrap_interval(x, y, **of).statistic
-        np.testing.assert_allclose(both[:, i, j], expected, atol=1e-9)
+            partial = correlation.bootstrap_interval(
+                x, y, covariates=[NETWORKS["accuracy"]], resamples=100
+            )
+            expected[1] = partial.statistic
+        np.testing.assert_allclose(correlations[:, i, j], expected, atol=1e-9)
         row = AGREEMENT[AGREEMENT["x"].eq(x.name) & AGREEMENT["y"].eq(y.name)].iloc[0]
-        told = row["rho"], row["given_accuracy"]
-        np.testing.assert_allclose(told, expected, atol=1e-6)
+        committed = row["rho"], row["given_accuracy"]
+        np.testing.assert_allclose(committed, expected, atol=1e-6)
 
 
 def test_intervals_are_over_methods():
-    found = six_measures.agreement(NETWORKS)
+    computed = six_measures.agreement(NETWORKS)
     numbers = AGREEMENT.select_dtypes("number").columns
-    np.testing.assert_allclose(found[numbers], AGREEMENT[numbers], atol=2e-6)
+    np.testing.assert_allclose(computed[numbers], AGREEMENT[numbers], atol=2e-6)
     pairs = NETWORKS.groupby("method").size()
     assert (pairs == 2).all() and len(pairs) == 13
 
@@ -54,11 +57,11 @@ def test_intervals_are_over_methods():
 @pytest.mark.parametrize("other", six_measures.ALL[1:])
 def test_the_page_has_shape_bias_with_each_other(other):
     row = AGREEMENT[AGREEMENT["x"].eq("shape bias") & AGREEMENT["y"].eq(other)].iloc[0]
-    told = [
-        f"{shown(row[of])} [{shown(row[f'{of}_low'])}, {shown(row[f'{of}_high'])}]"
-        for of in ("rho", "given_accuracy")
-    ]
-    assert cells(other)[:2] == (told if other != "accuracy" else [told[0], "–"])
+    rho, given_accuracy = (
+        f"{shown(row[name])} [{shown(row[f'{name}_low'])}, {shown(row[f'{name}_high'])}]"
+        for name in ("rho", "given_accuracy")
+    )
+    assert cells(other)[:2] == [rho, given_accuracy if other != "accuracy" else "–"]
 
 
 def test_the_page_says_how_the_networks_agree():

@@ -1,4 +1,4 @@
-"""The table of all results: its rows are whole, the reports', and the page's."""
+"""The table of all results is valid, and agrees with the reports and the page."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ from tests import cases
 RESULTS = pathlib.Path(__file__).parents[1] / "docs/results"
 
 
-def test_the_table_is_whole_and_the_page_has_it():
+def test_the_table_is_valid_and_the_page_contains_it():
     rows = standing.read(RESULTS / "all.csv")
     text = (RESULTS / "all.csv").read_text(encoding="utf-8")
     assert '"' not in text and f">{text}</script>" in (RESULTS / "all.html").read_text()
@@ -20,28 +20,30 @@ def test_the_table_is_whole_and_the_page_has_it():
         assert [*(RESULTS / study / "configs").glob("*.json")], study
 
 
-def test_scores_of_reports_stand_in_the_table():
+def test_the_table_contains_the_scores_of_all_reports():
     rows = standing.read(RESULTS / "all.csv")
-    parts = standing.reports(RESULTS)
-    assert {"shapes", "longer", "variants"} <= {*parts}
-    for study, made in parts.items():
-        kept = rows[rows["study"] == study]
+    reports = standing.reports(RESULTS)
+    assert {"shapes", "longer", "variants"} <= {*reports}
+    for study, report_rows in reports.items():
+        table_rows = rows[rows["study"] == study]
         key = ["method", "set", "metric", "seed"]
-        both = made.merge(kept, on=key, validate="1:1", suffixes=("", "_kept"))
-        assert len(both) == len(made) == len(kept)
-        assert (both["score"] - both["score_kept"]).abs().max() < 1e-6
+        merged = report_rows.merge(
+            table_rows, on=key, validate="1:1", suffixes=("", "_table")
+        )
+        assert len(merged) == len(report_rows) == len(table_rows)
+        assert (merged["score"] - merged["score_table"]).abs().max() < 1e-6
         for name in ("rate", "epochs", "commit"):
-            assert (both[name] == both[f"{name}_kept"]).all()
+            assert (merged[name] == merged[f"{name}_table"]).all()
 
 
-def test_means_of_the_table_are_the_reports():
+def test_means_of_the_table_equal_the_reports():
     rows = standing.read(RESULTS / "all.csv")
     rows = rows[(rows["study"] == "shapes") & (rows["metric"] == "accuracy")]
     means = rows.groupby(["method", "set"])["score"].mean()
     scores = pd.read_csv(RESULTS / "shapes/tables/scores.csv")
     scores = scores.rename(columns={"algorithm": "method", "dataset": "set"})
-    told = scores.set_index(["method", "set"])["mean"]
-    assert len(means) == len(told) and (means - told).abs().max() < 1e-6
+    expected = scores.set_index(["method", "set"])["mean"]
+    assert len(means) == len(expected) and (means - expected).abs().max() < 1e-6
 
 
 @cases.each(
@@ -55,7 +57,7 @@ def test_means_of_the_table_are_the_reports():
         ("method", "", "a study, a method and a set"),
     ],
 )
-def test_a_row_that_is_wrong_is_refused_by_its_line(tmp_path, name, value, words):
+def test_an_invalid_row_is_refused_with_its_line(tmp_path, name, value, words):
     rows = pd.read_csv(RESULTS / "all.csv", keep_default_na=False).head(5)
     rows[name] = rows[name].astype(object)
     rows.loc[3, name] = value
@@ -64,37 +66,39 @@ def test_a_row_that_is_wrong_is_refused_by_its_line(tmp_path, name, value, words
         standing.read(tmp_path / "a.csv")
 
 
-def test_a_row_twice_is_refused(tmp_path):
+def test_a_repeated_row_is_refused(tmp_path):
     rows = pd.read_csv(RESULTS / "all.csv").head(3)
     pd.concat([rows, rows.tail(1)]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(ValueError, match="line 5: must have no row twice"):
         standing.read(tmp_path / "a.csv")
 
 
-def test_runs_come_in_beside_the_others_and_replace_their_own(tmp_path, capsys):
+def test_rows_of_runs_are_added_and_replace_earlier_rows_of_their_study(
+    tmp_path, capsys
+):
     for path in ("all.csv", "all.html"):
         (tmp_path / path).write_text((RESULTS / path).read_text())
-    before = standing.read(tmp_path / "all.csv")
+    old_rows = standing.read(tmp_path / "all.csv")
     report.make(tmp_path / "runs", runs=4, seeds=2, algorithms=2, epochs=3, sets=3)
     for run in (tmp_path / "runs").iterdir():
         config = json.loads((run / "config.json").read_text())
         config |= {"optim": {"rate": 0.05}, "stages": []}
         (run / "config.json").write_text(json.dumps(config))
-    asked = [f"--runs={tmp_path}/runs/*", "--study=mine", f"--out={tmp_path}"]
+    argv = [f"--runs={tmp_path}/runs/*", "--study=mine", f"--out={tmp_path}"]
     for _ in range(2):
-        assert standing.main(asked) == 0
+        assert standing.main(argv) == 0
         rows = standing.read(tmp_path / "all.csv")
-        mine = rows[rows["study"] == "mine"]
-        assert len(mine) == 2 * 4 and len(rows) == len(before) + len(mine)
-        assert {*mine["set"]} == {"data_set_1", "data_set_2"}
-        assert {*mine["rate"]} == {0.05} and {*mine["epochs"]} == {3}
-    one = next(run for run in (tmp_path / "runs").iterdir())
+        study_rows = rows[rows["study"] == "mine"]
+        assert len(study_rows) == 2 * 4 and len(rows) == len(old_rows) + len(study_rows)
+        assert {*study_rows["set"]} == {"data_set_1", "data_set_2"}
+        assert {*study_rows["rate"]} == {0.05} and {*study_rows["epochs"]} == {3}
+    single_run = next(run for run in (tmp_path / "runs").iterdir())
     with pytest.raises(SystemExit):
-        standing.main([f"--runs={one}", "--study=mine", f"--out={tmp_path}"])
+        standing.main([f"--runs={single_run}", "--study=mine", f"--out={tmp_path}"])
     assert "which would be lost" in capsys.readouterr().err
     assert len(standing.read(tmp_path / "all.csv")) == len(rows)
-    rest = rows[rows["study"] != "mine"].reset_index(drop=True)
+    other_rows = rows[rows["study"] != "mine"].reset_index(drop=True)
     pd.testing.assert_frame_equal(
-        rest.sort_values(standing.KEY, ignore_index=True),
-        before.sort_values(standing.KEY, ignore_index=True),
+        other_rows.sort_values(standing.KEY, ignore_index=True),
+        old_rows.sort_values(standing.KEY, ignore_index=True),
     )

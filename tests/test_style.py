@@ -44,8 +44,8 @@ LIMITS = {
     "jbias/untrusted": {"opening": 0, "vague name": 0, "splat": 1, "**dict(": 0},
     "configs": {"opening": 0, "vague name": 6, "splat": 0, "**dict(": 0},
     "launch": {"opening": 0, "vague name": 0, "splat": 2, "**dict(": 0},
-    "benchmarks": {"opening": 73, "vague name": 326, "splat": 37, "**dict(": 6},
-    "examples": {"opening": 1, "vague name": 6, "splat": 2, "**dict(": 0},
+    "benchmarks": {"opening": 4, "vague name": 24, "splat": 19, "**dict(": 0},
+    "examples": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "tests": {"opening": 109, "vague name": 1293, "splat": 233, "**dict(": 5},
 }
 
