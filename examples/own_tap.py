@@ -7,8 +7,9 @@ from jbias.algos import base
 
 
 def make(net, *, strength=0.5, weight=1.0, sites=("stage1", "stage2")):
-    """Return an algorithm with loss: class loss without noise + weight * squared change of
-    the logits by noise. strength: standard deviation of the noise.
+    """Return an algorithm: class loss + weight * squared change of the logits by noise.
+
+    strength: standard deviation of the noise.
     """
 
     def tap(x, site, key):  # Called in training only; x is a feature map (b, h, w, c).
