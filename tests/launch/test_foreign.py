@@ -134,7 +134,8 @@ def test_an_error_leaves_no_run_behind(tmp_path, monkeypatch):
 def test_code_that_a_change_names_is_not_run_either(tmp_path, capsys, value):
     """A package config whose algorithm is another user's file is refused."""
     (tmp_path / ".sweep").mkdir()
-    (evil := tmp_path / "evil.py").write_text("raise SystemExit\n")
+    evil = tmp_path / "evil.py"
+    evil.write_text("raise SystemExit\n")
     text = value.format(evil=evil, stem=evil.with_suffix(""))
     changes = [f"--config.algo.name={text}"]
     search = {"config": ["jbias:erm:smoke"], "changes": changes}

@@ -277,7 +277,8 @@ def test_skypilot_gets_a_task_that_its_schema_allows(todo, pool, tmp_path):
     assert yaml.safe_load(text) == task
     assert text.startswith(f"# sky jobs launch --num-jobs={len(todo)}")
     for rank, trial in enumerate(todo):
-        (folder := tmp_path / str(rank)).mkdir(exist_ok=True)
+        folder = tmp_path / str(rank)
+        folder.mkdir(exist_ok=True)
         env = {**os.environ, "SKYPILOT_JOB_RANK": str(rank)}
         calls = run(task["run"], folder, env=env, python="")
         assert calls == [words("sky", trial, "python", "/runs")[1:]]

@@ -147,7 +147,8 @@ def test_what_tpe_has_drawn_is_known_to_the_next_start(tmp_path):
     assert first.num_undrawn == 4
     names = []
     for ended in (True, False):
-        names.append((trial := first.next_trial()).name)
+        trial = first.next_trial()
+        names.append(trial.name)
         evaluate(trial, {1: 0.5}, "finished" if ended else "")
     first.finish(trials.read_status(first.trials[names[0]]))
     for keep in (False, True):
@@ -226,9 +227,11 @@ def test_few_completed_trials_and_the_grace_stop_none(more, tmp_path):
         search(axis, kind="grid", stop="median", **more), tmp_path, keep=True
     )
     for known in CURVES:
-        evaluate(trial := search_ledger.next_trial(), known, "finished")
+        trial = search_ledger.next_trial()
+        evaluate(trial, known, "finished")
         search_ledger.finish(trials.read_status(trial))
-    evaluate(trial := search_ledger.next_trial(), {1: 0.0})
+    trial = search_ledger.next_trial()
+    evaluate(trial, {1: 0.0})
     assert not search_ledger.report(trials.read_status(trial))
 
 
@@ -238,17 +241,15 @@ def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
     search_ledger = ledger(
         search(axis, kind="grid", stop="median", fewest=1), tmp_path, keep=True
     )
-    evaluate(
-        damaged := search_ledger.next_trial(),
-        {1: 1.0},
-        "" if "stop" in name else "finished",
-    )
+    damaged = search_ledger.next_trial()
+    evaluate(damaged, {1: 1.0}, "" if "stop" in name else "finished")
     (damaged.workdir / name).write_bytes(b"\xff")
     look = trials.read_status(damaged)
     assert look.state.phase == "damaged"
     assert str(damaged.workdir / name) in look.state.reason
     search_ledger.finish(look)
-    evaluate(trial := search_ledger.next_trial(), {1: 0.0})
+    trial = search_ledger.next_trial()
+    evaluate(trial, {1: 0.0})
     assert not search_ledger.report(trials.read_status(trial))
 
 
@@ -293,7 +294,8 @@ def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
 def test_a_study_that_is_lost_or_half_written_loses_no_trial(tmp_path):
     settings = search("optim.rate=[0.1, 0.2, 0.3]", kind="grid")
     first = ledger(settings, tmp_path, keep=True)
-    evaluate(trial := first.next_trial(), {1: 0.5}, "finished")
+    trial = first.next_trial()
+    evaluate(trial, {1: 0.5}, "finished")
     first.finish(trials.read_status(trial))
     second = first.next_trial()
     path = tmp_path / ".sweep/study.log"
@@ -337,7 +339,8 @@ def test_a_study_may_lie_elsewhere(storage, tmp_path, monkeypatch):
     named = storage.format(tmp_path) if "://" in storage else str(tmp_path / storage)
     settings = search("optim.rate=[0.1, 0.2]", kind="grid", storage=named)
     first = ledger(settings, tmp_path / "runs", keep=True)
-    evaluate(trial := first.next_trial(), {1: 0.5}, "finished")
+    trial = first.next_trial()
+    evaluate(trial, {1: 0.5}, "finished")
     first.finish(trials.read_status(trial))
     (again,) = iter(ledger(settings, tmp_path / "runs", keep=True).next_trial, None)
     assert again.name != trial.name

@@ -272,8 +272,9 @@ def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
 
 def test_a_dry_run_runs_no_code_of_a_part(tmp_path, capsys):
     """A dry run requires the file of the user's algorithm, but does not run it."""
-    (own := tmp_path / "own.py").write_text("raise SystemExit\n")
-    change = f"--config.algo.name={own}:make"
+    algorithm = tmp_path / "own.py"
+    algorithm.write_text("raise SystemExit\n")
+    change = f"--config.algo.name={algorithm}:make"
     words = ["run", SMOKE, change, f"--workdir={tmp_path}/x", "--dry-run"]
     assert sweep.main(words) == 0
     assert change in capsys.readouterr().out
