@@ -1,1 +1,1 @@
-"""Malformed input for every command, and what comes of it."""
+"""Fuzzing: malformed input for every command."""

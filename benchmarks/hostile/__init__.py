@@ -1,1 +1,1 @@
-"""Inputs made to harm who reads them, and what comes of each."""
+"""Hostile input for every command: inputs that are made to do harm."""
