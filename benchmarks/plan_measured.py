@@ -10,9 +10,9 @@ whole process, with the strategies that `auto` tried. Workdirs stay below --runs
 second command goes on. Writes benchmarks/results/plan_measured-<backend>.json and .md.
 
 --known trains nothing and needs no GPU: the same runs are planned anew, beside what the
-results say was measured of them, and so are the rates of benchmarks/results/gpu-h100.md. All
-of these were measured with the CUDA graphs that XLA makes by itself, so their programs are
-compiled with these (`FLAGS`), not with the graphs of whole steps that jbias asks for now.
+results say was measured of them, and so are the rates of benchmarks/results/gpu-h100.md and
+gpu-h200.md. Those of the H100 were measured with the CUDA graphs that XLA makes by itself, so
+their programs are compiled with these (`FLAGS`); those of the H200 are graphs of whole steps.
 """
 
 import argparse
@@ -100,7 +100,7 @@ FLAGS = gpu.FLAGS["default"]
 
 
 class Rate(NamedTuple):
-    """Training images a second in benchmarks/results/gpu-h100.md, and what was trained."""
+    """Training images a second in benchmarks/results/gpu-<device>.md, and what was trained."""
 
     images_per_second: float
     run: str  # A key of `RUNS`: its network and images.
@@ -108,11 +108,16 @@ class Rate(NamedTuple):
     strategy: str
     precision: str = "bfloat16"
     fitted: bool = False  # A constant of the estimate comes from it.
+    device: str = "h100"
+    in_graphs: bool = (
+        False  # Each step is one CUDA graph, not those that XLA makes by itself.
+    )
 
 
+_DEEP_RUN = "ResNet-50, 224 pixels, ERM"
 _W16, _W64 = "ResNet-18, width 16, ERM", "ResNet-18, width 64, ERM"
 RATES = (
-    Rate(5_871.5, "ResNet-50, 224 pixels, ERM", 1, "looped"),
+    Rate(5_871.5, _DEEP_RUN, 1, "looped"),
     Rate(29_421.7, _W16, 1, "looped", fitted=True),
     Rate(24_851.2, _W16, 10, "looped"),
     Rate(57_516.1, _W16, 10, "vmapped"),
@@ -124,11 +129,21 @@ RATES = (
     # "evaluation": its training, the median of 64 steps of four seeds.
     Rate(64 * 128 * 4 / 0.963, _W64, 4, "looped"),
     Rate(22_118.9, _W64, 1, "looped", precision="float32"),
+    Rate(7_159, _DEEP_RUN, 1, "looped", device="h200", in_graphs=True),
+    Rate(64_517, _W16, 1, "looped", device="h200", in_graphs=True),
+    Rate(100_181, _W16, 10, "unrolled_convolutions", device="h200", in_graphs=True),
 )
 
 
-def plan_known(run: str, *changes: str, seeds: int, strategy: str) -> dict[str, Any]:
-    """Return the plan of a run for an H100, its programs compiled with `FLAGS`."""
+def plan_known(
+    run: str,
+    *changes: str,
+    seeds: int,
+    strategy: str,
+    device: str = "h100",
+    in_graphs: bool = False,
+) -> dict[str, Any]:
+    """Return the plan of a run for a device; its programs have `FLAGS` unless in graphs."""
     config, *options = RUNS[run]
     name, _, arguments = config.partition(":")
     arguments = arguments.replace("seeds=10", f"seeds={seeds}")
@@ -138,14 +153,19 @@ def plan_known(run: str, *changes: str, seeds: int, strategy: str) -> dict[str, 
         "jbias.plan",
         f"--config=configs/{name}:{arguments}",
     ]
-    command += [*options, *changes, f"--config.run.strategy={strategy}", "--on=h100"]
+    command += [
+        *options,
+        *changes,
+        f"--config.run.strategy={strategy}",
+        f"--on={device}",
+    ]
     print(f"{run}, {seeds} seed(s), {strategy}: planning", file=sys.stderr, flush=True)
     ended = subprocess.run(
         [*command, "--json"],
         check=False,
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        env={**os.environ, "XLA_FLAGS": FLAGS},
+        env={**os.environ, "XLA_FLAGS": "" if in_graphs else FLAGS},
     )
     if ended.returncode not in (0, 1):
         raise SystemExit(f"benchmarks: the plan of {run} ended badly")
@@ -153,7 +173,7 @@ def plan_known(run: str, *changes: str, seeds: int, strategy: str) -> dict[str, 
 
 
 HEAD_KNOWN = (
-    *("measured on an H100", "seeds", "strategy", "kernels, ms", "launches, ms"),
+    *("measured", "seeds", "strategy", "kernels, ms", "launches, ms"),
     *("planned, ms", "measured, ms", "of the plan"),
 )
 
@@ -172,7 +192,14 @@ def plan_rates() -> dict[str, dict[str, Any]]:
     plans = {}
     for rate in RATES:
         precision = f"--config.precision={rate.precision}"
-        told = plan_known(rate.run, precision, seeds=rate.seeds, strategy=rate.strategy)
+        told = plan_known(
+            rate.run,
+            precision,
+            seeds=rate.seeds,
+            strategy=rate.strategy,
+            device=rate.device,
+            in_graphs=rate.in_graphs,
+        )
         # As many images as the plan's step has.
         images = told["images_per_second"] * told["step_ms"] / 1000
         told["measured"] = {"step_ms": 1000 * images / rate.images_per_second}
@@ -181,6 +208,7 @@ def plan_rates() -> dict[str, dict[str, Any]]:
             rate.precision != "bfloat16"
         )
         name += " (fitted)" * rate.fitted
+        name += f", {rate.device.upper()}, one graph" * rate.in_graphs
         plans[f"{name} / {rate.seeds} {rate.strategy}"] = told
     return plans
 
@@ -202,7 +230,7 @@ def write_known(out: pathlib.Path) -> None:
         f"by itself; planned here with the same, `XLA_FLAGS='{FLAGS}'`.\n\n"
     )
     text += measured.markdown(HEAD, (_cells(*item) for item in runs.items()))
-    text += "\nOf the same runs, and of the rates in gpu-h100.md:\n\n"
+    text += "\nOf the same runs, and of the rates in gpu-h100.md and gpu-h200.md:\n\n"
     named = [
         *runs.items(),
         *((key.split(" / ")[0], told) for key, told in rates.items()),
@@ -211,9 +239,10 @@ def write_known(out: pathlib.Path) -> None:
     text += (
         f"\nThe launch of a graph ({1e6 * gpu_time.GRAPH_SECONDS:.0f} us) and of a "
         f"convolution ({1e6 * gpu_time.CONVOLUTION_SECONDS:.0f} us) are solved from the two "
-        "rows called fitted; the other four constants are assumed "
-        "(jbias/training/gpu_time.py), and no constant from the other rows. The run of "
-        "width 16 is a second measurement of a fitted row's program.\n"
+        "rows called fitted, a convolution's least time and the gap between kernels are "
+        "from the profiles behind the last three rows, and the other four constants are "
+        "assumed (jbias/training/gpu_time.py). The run of width 16 is a second measurement "
+        "of a fitted row's program.\n"
     )
     results = {**runs, **rates}
     measured.write("plan_measured-gpu", results, text, ratios={}, out=out)

@@ -1,10 +1,10 @@
 """Estimate the time of a compiled step on a GPU from its kernels and launches.
 
 XLA's compiler for GPUs estimates no times. The time of a kernel is that of its bytes or its
-products at the rates below, at least the time of a small kernel. A launch is a CUDA graph, a
-call of cuDNN or a single kernel that the host starts. Times of kernels and launches are
-added, as if the device waited for each launch; the sum is too large if it does not wait.
-Grouped convolutions are slower than estimated.
+products at the rates below, at least the time of a small kernel, and a gap follows. A launch
+is a CUDA graph, a call of cuDNN or a single kernel that the host starts. Times of kernels and
+launches are added, as if the device waited for each launch; the sum is too large if it does
+not wait. Grouped convolutions are slower than estimated.
 """
 
 import collections
@@ -29,17 +29,21 @@ PRODUCT_SHARE = 0.45
 # Shortest time of a kernel, and time of starting a kernel outside a CUDA graph.
 KERNEL_SECONDS = 2.5e-6
 LAUNCH_SECONDS = 5e-6
+# The least time of a convolution, and the time between two kernels of a CUDA graph, both as
+# profiled on an H200 (benchmarks/results/gpu-h200.md): the mean of the convolutions of a
+# ResNet-18 of width 16, and the step's time without its kernels, by kernel.
+CONVOLUTION_KERNEL_SECONDS = 12e-6
+GAP_SECONDS = 1.5e-6
 # Solved from two measured figures, an H100 with XLA's default graphs: steps of one seed and
 # of ten seeds (`unrolled_convolutions`), ResNet-18 of width 16, in
 # benchmarks/results/gpu-h100.md. They include the host's work to start a step.
-GRAPH_SECONDS = 56e-6
-CONVOLUTION_SECONDS = 23e-6
+GRAPH_SECONDS = 39e-6
+CONVOLUTION_SECONDS = 13e-6
 
 # Accuracy of the estimate; benchmarks/results/plan_measured-gpu.md has all figures.
 MEASURED = (
-    "steps measured on an H100 took 0.7 to 1.2 of the planned time "
-    "(docs/plan.md#planned-and-measured); steps that are one CUDA graph are not yet measured, "
-    "and may take 1.4 times as long as planned"
+    "steps measured on an H100 and an H200 took 0.7 to 1.2 of the planned time "
+    "(docs/plan.md#planned-and-measured)"
 )
 UNCOUNTED = (
     "launches are not counted, as this version of XLA does not write them: a step of a small "
@@ -106,16 +110,19 @@ def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, floa
 
 
 def kernel_seconds(operation: hlo.Operation, kind: targets.DeviceKind) -> float:
-    """Return the seconds of all runs of an operation; 0 if it touches no memory.
+    """Return the seconds of all runs of an operation and of the gaps after them.
 
-    Products of float32 run as TF32, at half the peak of bfloat16.
+    The seconds are 0 if the operation touches no memory. Products of float32 run as TF32,
+    at half the peak of bfloat16.
     """
     if not operation.bytes:
         return 0.0
     slowdown = max(1.0, operation.factor_bytes / 2)
     products = slowdown * operation.flops / (PRODUCT_SHARE * kind.flops)
     moving = operation.bytes / (BANDWIDTH_SHARE * kind.bytes)
-    return operation.runs * max(products, moving, KERNEL_SECONDS)
+    is_convolution = operation.target.startswith("__cudnn$conv")
+    least = CONVOLUTION_KERNEL_SECONDS if is_convolution else KERNEL_SECONDS
+    return operation.runs * (max(products, moving, least) + GAP_SECONDS)
 
 
 def launch_seconds(launches: Mapping[str, float]) -> float:

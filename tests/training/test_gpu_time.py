@@ -108,7 +108,7 @@ def test_matrix_products_are_counted_in_calls_and_fusions(name):
         (2_000_000_000, 0, 0, 2e9 / (0.87 * 3352e9)),
         (4, 10**12, 2, 1e12 / (0.45 * 989e12)),
         (4, 10**12, 4, 1e12 / (0.45 * 494.5e12)),
-        (4, 0, 0, 2.5e-6),
+        (4, 0, 0, 12e-6),
         (0, 0, 0, 0.0),
     ],
 )
@@ -118,7 +118,10 @@ def test_a_kernels_time_is_that_of_bytes_products_or_the_minimum(
     operation = operations_by_name()["conv.1"]._replace(
         bytes=bytes_moved, flops=flops, factor_bytes=factor_bytes, times=3.0
     )
-    assert gpu_time.kernel_seconds(operation, KIND) == pytest.approx(3 * seconds)
+    expected = 3 * (seconds + 1.5e-6) if bytes_moved else 0
+    assert gpu_time.kernel_seconds(operation, KIND) == pytest.approx(expected)
+    other = operation._replace(bytes=4, flops=0, target="__cublas$gemm")
+    assert gpu_time.kernel_seconds(other, KIND) == pytest.approx(3 * 4e-6)
 
 
 def test_a_plan_adds_kernels_and_launches():
@@ -129,9 +132,9 @@ def test_a_plan_adds_kernels_and_launches():
     launches = {"kCommandBuffer": 2.0, "kConvolution": 3.0, "kCustomKernel": 4.0}
     program = run_estimates.Program(Compiled(), memory.Need(0, 0), 0.0, launches)
     cost = run_estimates.program_cost(program, KIND, 1)
-    assert cost.parts["launches"] == pytest.approx((2 * 56 + 3 * 23 + 4 * 5) * 1e-6)
+    assert cost.parts["launches"] == pytest.approx((2 * 39 + 3 * 13 + 4 * 5) * 1e-6)
     kernels = cost.seconds - cost.parts["launches"]
-    assert kernels == pytest.approx(5 * 2.5e-6)  # All are small.
+    assert kernels == pytest.approx((3 * 13.5 + 2 * 4) * 1e-6)  # All are small.
     assert cost.notes == [gpu_time.MEASURED]
     uncounted = run_estimates.program_cost(program._replace(launches={}), KIND, 1)
     assert uncounted.notes == [gpu_time.UNCOUNTED]
