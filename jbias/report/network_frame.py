@@ -350,9 +350,9 @@ def _cell_key(
 def _attack_key(
     cells: Cells, measurements_by_probe: MeasurementsByProbe
 ) -> CellKey | None:
-    """Return the key of accuracy under PGD: the published attack, else the only one, or None.
+    """Return the key of accuracy under PGD, or None if there is no clear choice.
 
-    Of several other attacks, the only one in the norm linf is the only one.
+    The published attack comes first, else the only attack in the norm linf, else the only attack.
     """
     attacks: list[CellKey] = []
     for measurement in measurements_by_probe.get("pgd", ()):
@@ -487,9 +487,10 @@ def build_models(
     absent = [TITLES.get(x, x) for x in (*BIASES, *expected) if x not in frame]
     all_notes = [*counting_notes, *notes]
     if absent:
-        all_notes += [
-            f"Not measured, or undefined for every model: {', '.join(absent)}."
-        ]
+        all_notes.append(
+            f"Not measured, or undefined for every model: {', '.join(absent)}. Measure these "
+            "with jbias evaluate --suite=..."
+        )
     all_notes += _lacking(frame[[*sum(members.values(), ()), *biases]])
     all_notes += few_decisions(frame.get("shape_n", {}))
     return ModelTable(

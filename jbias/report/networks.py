@@ -325,7 +325,10 @@ def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
             is_measured = True
         if section.probes and not is_measured:
             probes = " or ".join(section.probes)
-            yield f"{section.title}: not measured (probe {probes})"
+            yield (
+                f"{section.title}: not measured; add the probe {probes} to the suite of "
+                "jbias evaluate to measure this"
+            )
 
 
 def _differing(network: MeasuredNetwork) -> Iterator[str]:

@@ -69,7 +69,7 @@ class Correlations:
 
     source: str
     options: CorrelationOptions
-    frame: pd.DataFrame  # One row a model.
+    frame: pd.DataFrame  # One row per model.
     families: dict[str, Matrix]  # By name of the subset of models.
     pairs: pd.DataFrame  # One row for each subset, x and y.
     influential: pd.DataFrame  # Models without which a correlation changes most.
@@ -77,7 +77,7 @@ class Correlations:
     given: "Correlations | None" = None  # Partial correlations of the same pairs.
 
     def tested(self, family: Matrix) -> pd.DataFrame:
-        """Return which cells are significant at the level alpha."""
+        """Return True for each cell that is significant at the level alpha."""
         return getattr(family, TESTED[self.options.adjust]) <= self.options.alpha
 
     @property
@@ -255,7 +255,7 @@ def _influential(
 
 def report(study: Correlations) -> document.Report:
     """Return the page of a study."""
-    (x, y), models = (study.options.x, study.options.y), len(study.frame)
+    x, y, models = study.options.x, study.options.y, len(study.frame)
     caveat_blocks = [("caveats", document.Text(caveats(study)))]
     return document.Report(
         title="jbias correlations",
@@ -273,17 +273,18 @@ def report(study: Correlations) -> document.Report:
 
 def results(study: Correlations) -> dict[str, object]:
     """Return the content of results.json besides the answer."""
-    attainable, families, among = study.attainable.items(), study.families, study.among
     return {
         "source": study.source,
         "options": dataclasses.asdict(study.options),
-        "attainable": {name: p for name, p in attainable if name in families},
+        "attainable": {
+            name: p for name, p in study.attainable.items() if name in study.families
+        },
         "correlations": study.pairs,
         **({"given": study.given.pairs} if study.given else {}),
         "influential": study.influential,
         "among": [
             {key: getattr(matrix, key).to_dict("index") for key in NUMBERS}
-            for matrix in among
+            for matrix in study.among
         ],
         "caveats": caveats(study),
     }
@@ -380,8 +381,8 @@ def caveats(study: Correlations) -> list[str]:
             f"that effect is removed; if x and another variable both act on {names}, the two "
             f"correlate among models with equal {names}."
         )
-        lines += _nothing_left(study.given.pairs, names)
-        lines += _nothing_taken(study.given.pairs, names)
+        lines += _fully_explained(study.given.pairs, names)
+        lines += _unexplained(study.given.pairs, names)
     families = {name: matrix.statistic for name, matrix in study.families.items()}
     for name, matrix in study.given.families.items() if study.given else ():
         families[f"{name} given {tables.join(options.given)}"] = matrix.statistic
@@ -390,16 +391,21 @@ def caveats(study: Correlations) -> list[str]:
         for name, matrix in families.items()
         if matrix.isna().any(axis=None)
     }
-    if unknown := [
-        f"{_unknown(matrix)} in {name}" for name, matrix in incomplete.items()
-    ]:
-        reason = f"fewer than {correlation.MIN_MODELS} models have both"
-        undefined_reason = f"Undefined because a measure is constant or {reason}"
-        lines.append(f"{undefined_reason}: {'; '.join(unknown)}.")
-    level, attainable = f"{options.alpha:g} {WORDS[options.adjust]}", study.attainable
-    if hopeless := [name for name, p in attainable.items() if p > options.alpha]:
-        reason = "With so few models or orders, no p could be as small as"
-        lines.append(f"{reason} {level} in: {', '.join(hopeless)}.")
+    undefined = [
+        f"{_undefined_pairs(matrix)} in {name}" for name, matrix in incomplete.items()
+    ]
+    if undefined:
+        lines.append(
+            "Undefined because a measure is constant or fewer than "
+            f"{correlation.MIN_MODELS} models have both: {'; '.join(undefined)}."
+        )
+    unattainable = [name for name, p in study.attainable.items() if p > options.alpha]
+    if unattainable:
+        level = f"{options.alpha:g} {WORDS[options.adjust]}"
+        lines.append(
+            f"With so few models or orders, no p could be as small as {level} in: "
+            f"{', '.join(unattainable)}."
+        )
     if len(study.influential):
         lines.append(
             "Some correlations depend on single models: see the table of influential models."
@@ -407,7 +413,7 @@ def caveats(study: Correlations) -> list[str]:
     return lines
 
 
-def _nothing_left(pairs: pd.DataFrame, names: str) -> list[str]:
+def _fully_explained(pairs: pd.DataFrame, names: str) -> list[str]:
     """Return a caveat on measures that the given measures explain almost fully, if any."""
     unexplained = {}
     for side in "xy":
@@ -421,7 +427,7 @@ def _nothing_left(pairs: pd.DataFrame, names: str) -> list[str]:
     return [line] if unexplained else []
 
 
-def _nothing_taken(pairs: pd.DataFrame, names: str) -> list[str]:
+def _unexplained(pairs: pd.DataFrame, names: str) -> list[str]:
     """Return a caveat on subsets of models where the given measures explain nothing, if any."""
     left = pairs.reindex(columns=["x_left", "y_left"]).min(axis=1)
     least = left.groupby(pairs["models"], sort=False).min()
@@ -436,7 +442,7 @@ def _nothing_taken(pairs: pd.DataFrame, names: str) -> list[str]:
     ]
 
 
-def _unknown(statistic: pd.DataFrame) -> str:
+def _undefined_pairs(statistic: pd.DataFrame) -> str:
     """Return the names of measures without any correlation, and of other undefined pairs."""
     undefined = statistic.isna()
     rows = undefined.index[undefined.all(axis=1)]
@@ -449,11 +455,8 @@ def _unknown(statistic: pd.DataFrame) -> str:
 
 def tables_of(study: Correlations) -> document.Placed:
     """Yield tables of correlations of pairs, among measures, and of influential models."""
-    options, format_number, sign = (
-        study.options,
-        tables.digits(2),
-        SIGN[study.options.method],
-    )
+    options, sign = study.options, SIGN[study.options.method]
+    format_number = tables.digits(2)
     level = f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
     caption = f"Correlations; bold: {level}."
     yield "tables", _pairs_table("correlations", caption, study, options.category)
@@ -464,10 +467,8 @@ def tables_of(study: Correlations) -> document.Placed:
         controls = f"{names} and {options.category}"
         yield "tables", _pairs_table("given", caption, study.given, controls)
     for i, matrix in enumerate(study.among, start=1):
-        names, bold = (
-            tuple(matrix.statistic),
-            np.argwhere(study.tested(matrix).to_numpy()),
-        )
+        names = tuple(matrix.statistic)
+        bold = np.argwhere(study.tested(matrix).to_numpy())
         data = matrix.statistic.set_axis(
             tables.distinct_keys(names, ("measure",)), axis=1
         )
@@ -550,10 +551,8 @@ def figures(study: Correlations) -> document.Placed:
         )
         yield "figures", document.Figure("given", caption, plain_and_partial(study))
     for i, matrix in enumerate(study.among, start=1):
-        caption, drawn = (
-            f"{sign} among measures {i}. {hatch_note}",
-            heat(study, {"": matrix}),
-        )
+        caption = f"{sign} among measures {i}. {hatch_note}"
+        drawn = heat(study, {"": matrix})
         yield "figures", document.Figure(f"among_{i}", caption, drawn)
     caption = "Models, one marker per model, coloured by category."
     if options.size:
@@ -615,17 +614,18 @@ def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
     sizes = {name: f"n = {family.n}" for name, family in families.items()}
     titles = [f"{name} ({n})" if name else n for name, n in sizes.items()]
     first, count = next(iter(families.values())).statistic, len(families)
-    (rows, columns), cell = first.shape, 0.5
-    row_length, column_length = (max(map(len, names)) for names in (first.index, first))
-    label_width = 0.052 * column_length - 0.2  # Slanted, beside the last column.
+    rows, columns = first.shape
+    cell = 0.5  # Inches.
+    row_length, column_length = max(map(len, first.index)), max(map(len, first))
+    label_width = (
+        0.052 * column_length - 0.2
+    )  # Of the slanted label of the last column.
     step = max(
         columns * cell + max(label_width, 0.2),
         *(0.071 * len(text) for text in titles),
     )
-    wide, tall = (
-        step + 0.075 * row_length / count,
-        0.75 + 0.05 * column_length + rows * cell,
-    )
+    wide = step + 0.075 * row_length / count
+    tall = 0.75 + 0.05 * column_length + rows * cell
     fig, (all_axes,) = plots.grid(
         count, across=count, cell=(wide, tall), alone=wide + 0.2, sharey=True
     )

@@ -1,4 +1,4 @@
-"""The page of measured networks tells what was measured, and what was not."""
+"""The page of measured networks: sections, numbers, warnings, and notes on missing measures."""
 
 import dataclasses
 import itertools
@@ -51,7 +51,7 @@ SITES = ("stem", "stage1", "stage2")
 
 
 def decided(rng, accuracy, **columns):
-    """Answers of which about so many are right, as a probe keeps them."""
+    """Return stored decisions with about this share of correct ones."""
     label = np.arange(N) % K
     wrong = (label + 1 + rng.integers(K - 1, size=N)) % K
     prediction = np.where(rng.random(N) < accuracy, label, wrong)
@@ -61,7 +61,10 @@ def decided(rng, accuracy, **columns):
 
 
 def band(rng):
-    """Noise in the two middle octaves does harm from 0.04 on, elsewhere only at its strongest."""
+    """Return numbers of a network that noise in the two middle octaves harms from 0.04 on.
+
+    Noise in the other octaves harms only at the largest strength.
+    """
     lowest, *middle, highest = critical_band.octave_frequencies(32)
     weakest_harmful = dict.fromkeys((lowest, highest), 0.16)
     weakest_harmful |= dict.fromkeys(middle, 0.04)
@@ -84,7 +87,7 @@ def filtered(rng):
 
 
 def suppressed(rng):
-    """Without local shape little is left, and less by the number of tiles."""
+    """Return numbers of a network whose accuracy falls with the number of shuffled tiles."""
     every = itertools.chain(*suppression.FAMILIES.values())
     shares = {name: 0.9 for name in ("", *every)}
     for condition in shares:
@@ -121,7 +124,7 @@ def fields():
 
 
 def everything(seed, people):
-    """Numbers and decisions by (measure, probe, set), of one network."""
+    """Return numbers and decisions of one network by (measure, probe, set)."""
     rng = np.random.default_rng(seed)
     plain = decided(rng, 0.75)
     conflict = decided(rng, 0.3, texture=(np.arange(N) * 7 + 3) % K)
@@ -170,7 +173,7 @@ def everything(seed, people):
 
 
 def write(folder, run, found, root="", missing=(), **about):
-    """A workdir as `jbias evaluate --suite` leaves it."""
+    """Write a workdir like those of `jbias evaluate --suite`."""
     fields = dict(run=run, algorithm=run, variant="", model="resnet50", seed=0)
     fields |= dict(train_data="imagenet", stage=0, step=0, epoch=0.0) | about
     asked = {}
@@ -200,7 +203,7 @@ def write(folder, run, found, root="", missing=(), **about):
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    """Answers of two people to the cue conflicts."""
+    """Return a folder with decisions of two people on the cue conflicts."""
     folder = tmp_path_factory.mktemp("people") / "cue-conflict"
     folder.mkdir()
     rng = np.random.default_rng(9)
@@ -218,7 +221,7 @@ def raw(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def workdirs(tmp_path_factory, raw):
-    """Two networks with everything, and one with its accuracy alone."""
+    """Return a folder of two networks with all measures, and one with accuracy only."""
     folder = tmp_path_factory.mktemp("measured")
     people = trials.people(str(raw), "cue-conflict")
     for seed, run in enumerate(("resnet50", "sin_only")):
@@ -306,7 +309,7 @@ def test_ids_of_imagenet_are_given_words():
 
 
 def test_confusions_of_many_images_go_before_those_of_one():
-    """Of eleven classes with one image each, all wrong, and one with 6 of 9 wrong."""
+    """11 classes have one image, which is wrong; in one class, 6 of 9 images are wrong."""
     label = np.array([*range(11), *[11] * 9])
     response = np.array([*np.roll(range(11), 1), *[11] * 3, *[0] * 6])
     by = {"": decisions.Decisions(response, {"label": label})}
@@ -325,8 +328,8 @@ def test_confusions_of_many_images_go_before_those_of_one():
     assert table.data["low"].is_monotonic_decreasing
 
 
-def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
-    """Of two measures that share a condition each has its own; so has every set."""
+def test_corruptions_are_separate_by_set_and_measure(tmp_path, raw):
+    """Each data set has its own figure; so have two measures that share a condition."""
     found = everything(0, trials.people(str(raw), "cue-conflict"))
     once = {
         f"{name}-3": decisions.Decisions(np.arange(4) // 2, {"label": np.arange(4)})
@@ -393,7 +396,7 @@ def test_tables_have_the_numbers_of_the_records(made, workdirs):
 
 
 @pytest.mark.slow
-def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
+def test_people_are_shown_and_averaged_over_sets(workdirs, made):
     found = network_records.read([f"{workdirs}/*"])
     notes = []
     figures = drawn(found, notes)
@@ -409,7 +412,7 @@ def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
     assert mean["error_consistency"].iloc[0] == pytest.approx(own)
 
 
-def test_degrees_of_distortion_are_told(tmp_path):
+def test_accuracies_by_degree_of_distortion(tmp_path):
     """Images 0 to 7 under c50, the rest under c10; the network is right in the first."""
     label = np.arange(N) % K
     degree = (np.arange(N) >= 8).astype(int)
@@ -436,7 +439,7 @@ def test_degrees_of_distortion_are_told(tmp_path):
     assert set(cells["human_accuracy"]) == {1}
 
 
-def test_what_is_left_without_a_cue_stands_beside_people(tmp_path):
+def test_accuracy_without_cues_is_shown_with_people(tmp_path):
     """People and published networks, if images are of the 16 classes that people saw."""
     numbers = suppressed(np.random.default_rng(0)), None
     for dataset in ("imagenet16", "test"):
@@ -481,7 +484,7 @@ def test_what_is_left_without_a_cue_stands_beside_people(tmp_path):
     assert len(table.rows) == 1 and "Published" not in table.caption
 
 
-def test_a_shape_bias_of_who_guesses_is_doubted(tmp_path):
+def test_shape_bias_of_networks_at_chance_has_a_note(tmp_path):
     """Wilson's interval reaches 1/16 up to 1.96 sqrt(64 15/256) = 3.8 above 64/16."""
     conflict = decided(np.random.default_rng(3), 0.3, texture=np.arange(N) * 7 % K)
     biased = cue_conflict.numbers({"": conflict}, classes=NAMES), None
@@ -499,7 +502,7 @@ def test_a_shape_bias_of_who_guesses_is_doubted(tmp_path):
     assert [*networks.chance_notes(found[3:])] == []
 
 
-def test_in_short_explains_the_columns_that_it_has(workdirs):
+def test_overview_explains_its_columns(workdirs):
     def caption(name):
         (one,) = network_records.read([str(workdirs / name)])
         shown = networks.section_blocks([one], [])
@@ -513,7 +516,7 @@ def test_in_short_explains_the_columns_that_it_has(workdirs):
     )
 
 
-def test_axes_say_of_which_side_pixels_are():
+def test_axis_labels_name_the_image_size():
     numbers = {("s", "test"): suppressed(np.random.default_rng(0))}
     labels = {}
     for options in ({}, {"reference": 64}):
@@ -535,9 +538,10 @@ def test_axes_say_of_which_side_pixels_are():
     assert labels[64]["shuffle"] == labels[None]["shuffle"] == "tiles per side"
 
 
-def test_what_is_missing_is_said(made):
+def test_missing_measures_are_listed(made):
     told = json.loads((made / "results.json").read_text())
-    assert "Attacks: not measured (probe pgd or fgsm): zero." in told["missing"]
+    attacks = "Attacks: not measured; add the probe pgd or fgsm to the suite of "
+    assert f"{attacks}jbias evaluate to measure this: zero." in told["missing"]
     assert "Edge was missing (no folder)." in told["missing"]
     lost = "Part of the suite but not measured: classes on val"
     assert f"{lost}: resnet50, sin_only." in told["missing"]
@@ -554,7 +558,7 @@ def test_what_is_missing_is_said(made):
 
 
 def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
-    """Two networks that answer something else nearly always, and one that does not."""
+    """Two networks rarely decide for a cue, the third always does."""
     label, texture = np.arange(N) % K, (np.arange(N) * 7 + 3) % K
     other = (label + np.where((label + 1) % K == texture, 2, 1)) % K
     sizes = (("a", 4), ("b", 9), ("c", N))
@@ -607,8 +611,8 @@ def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
     assert {path.name for path in tmp_path.glob("figures/*.svg")} == {"accuracy.svg"}
 
 
-def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
-    """A copy under another name, of which less was measured, is told and left out."""
+def test_duplicate_networks_are_left_out_with_a_note(workdirs, tmp_path, capsys):
+    """A copy with fewer measures under another name is left out, with a note."""
     for run, digest in (("zero", "same"), ("resnet50", "same"), ("other", "others")):
         folder = tmp_path / f"of-{run}"
         least = {
@@ -657,7 +661,7 @@ def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
 def test_names_of_trained_networks_are_words_where_they_can_be(
     trained, names, tmp_path
 ):
-    """And not hashes, which tell apart what is alike in model, method and seed."""
+    """Hashes appear only in names of runs with the same model, method and seed."""
     least = {
         ("accuracy", "plain", "imagenet"): ([Number("accuracy", 0.5, 32, N)], None)
     }
@@ -674,7 +678,7 @@ def test_names_of_trained_networks_are_words_where_they_can_be(
 
 
 def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
-    """As a glob does; one that holds none is refused with what it must hold."""
+    """A folder of workdirs equals a glob; a folder without workdirs is an error."""
     shutil.copytree(workdirs, tmp_path / "all")
     (tmp_path / "all" / "empty").mkdir()
     found = [
@@ -696,7 +700,7 @@ def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
     assert len(results.find_workdirs(str(folder))[1]) == 1
 
 
-def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):
+def test_headline_has_the_number_of_images_under_pgd(workdirs):
     (one,) = network_records.read([str(workdirs / "resnet50")])
     assert (
         f"{100 * 9 / N:.1f} % of {N} images right under PGD (imagenet, linf 0.5/255)"
@@ -704,7 +708,21 @@ def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):
     )
 
 
-def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
+def test_headline_warns_of_chance_and_of_few_images(tmp_path):
+    """A network at chance with 64 images gets both warnings, 640 correct ones none."""
+    for name, correct, n in (("chance", 4, N), ("good", 600, 640)):
+        number = Number("accuracy", correct / n, correct, n)
+        write(tmp_path / name, name, {("accuracy", "plain", "test"): ([number], None)})
+    bad, good = network_records.read([f"{tmp_path}/*"])
+    answer, _ = networks.headline([bad, good])
+    assert answer.endswith(
+        " Caution: accuracy is no better than chance (chance on test); accuracy is from "
+        "fewer than 100 images (chance: 64 of test)."
+    )
+    assert "Caution" not in networks.headline([good])[0]
+
+
+def test_many_networks_get_tables_without_figures(workdirs, tmp_path):
     found, notes = network_records.read([f"{workdirs}/*"]) * 3, []
     many = [dataclasses.replace(one, name=f"net {i}") for i, one in enumerate(found)]
     shown = [*networks.section_blocks(many, notes)]
@@ -714,7 +732,7 @@ def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
 
 
 @pytest.mark.slow
-def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
+def test_missing_decisions_have_notes(workdirs, tmp_path):
     (one, *_) = network_records.read([f"{workdirs}/resnet50"])
     bare = network_records.MeasuredNetwork(
         one.name, tmp_path, one.records, one.measures, one.config, one.provenance
@@ -809,7 +827,7 @@ def test_a_file_in_the_place_of_a_report_is_told_at_once(of, tmp_path, capsys):
 
 
 def test_attacks_on_two_sets_are_told_apart(tmp_path):
-    """One measure on two sets has a row for each of them."""
+    """One measure on two sets has a row for each set."""
     found = {
         ("pgd", "pgd", on): (
             [Number("pgd_accuracy", right / N, right, N, "linf 1/255")],
@@ -832,7 +850,7 @@ def test_attacks_on_two_sets_are_told_apart(tmp_path):
 
 
 def test_a_mean_over_severities_is_of_all_or_none(tmp_path):
-    """A network that lacks a severity has no mean beside one that has them all."""
+    """A network without one of the severities has no mean, and a note says so."""
     answer = decisions.Decisions(np.arange(4) // 2, {"label": np.arange(4)})
     for run, severities in (("all", (3, 5)), ("some", (3,))):
         numbers = corruption_error.numbers({f"fog-{x}": answer for x in severities})
