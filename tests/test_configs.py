@@ -1,4 +1,4 @@
-"""Every config is understood: what it names exists, and one step of it can be traced."""
+"""All presets are valid: the names exist and a step can be traced."""
 
 import importlib
 import json
@@ -23,12 +23,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 
 
-def config_of(name: str, arg: str) -> dict:
+def make_config(name: str, arg: str) -> dict:
     module = importlib.import_module(f"jbias.configs.{name}")
     if name == "colored_mnist" and "data=" not in arg:
-        arg += ",data=shapes"  # Its own has to be got.
+        arg += ",data=shapes"  # Colored MNIST must be downloaded.
     c = module.get_config(arg)
-    if name in TIES:  # Their images are made first, by another command.
+    if name in TIES:  # Another command makes the images of these presets first.
         c.train.also = tuple(
             dict(data="shapes", split="valid", n=64) for _ in c.train.also
         )
@@ -37,29 +37,29 @@ def config_of(name: str, arg: str) -> dict:
 
 
 def without_download(config: dict) -> dict:
-    """The config with the style network that comes with the package."""
+    """Return the config with the style network that is part of the package."""
     return json.loads(
         json.dumps(config).replace('{"name": "vgg"}', '{"name": "small"}')
     )
 
 
 def trace(config: dict) -> None:
-    """Builds all stages and traces a step of each seed, without compiling it."""
+    """Build all stages and trace a step of each seed without compilation."""
     spec = run_spec.RunSpec.from_config(config)
     setup.check_names(spec)
     trained = setup.open_train_sets(spec)
     images = {
         key: loader.decode_all(source, workers=1)
-        for number, one in enumerate(trained)
-        for key, source in one.named(number).items()
+        for number, train_set in enumerate(trained)
+        for key, source in train_set.named(number).items()
     }
-    before = None
+    previous_nets = None
     plans = input_plan.plan_stages(spec.stages, trained)
     for stage in stages.build_stages(spec, plans, images, mesh.make(1)):
         index = stage.batch(0, stage.first)
-        state = jax.eval_shape(stage.program.draw, prng.key(0), before)
+        state = jax.eval_shape(stage.program.draw, prng.key(0), previous_nets)
         for static in {stage.static(stage.first + step) for step in range(8)}:
-            new, metrics = jax.eval_shape(
+            new_state, metrics = jax.eval_shape(
                 lambda state, static=static, stage=stage, index=index: (
                     stage.program.step(
                         state, (prng.key(0), index), stage.shared(stage.first), static
@@ -67,11 +67,11 @@ def trace(config: dict) -> None:
                 ),
                 state,
             )
-            assert jax.tree.map(lambda x: (x.shape, x.dtype), new) == jax.tree.map(
-                lambda x: (x.shape, x.dtype), state
-            )
+            assert jax.tree.map(
+                lambda x: (x.shape, x.dtype), new_state
+            ) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
             assert all(value.shape == () for value in metrics.values())
-        before = {"params": state.params["net"], "stats": state.stats["net"]}
+        previous_nets = {"params": state.params["net"], "stats": state.stats["net"]}
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def trace(config: dict) -> None:
     ),
 )
 def test_a_step_of_the_embedded_recipe_can_be_traced(name):
-    trace(config_of(name, "smoke,seeds=1"))
+    trace(make_config(name, "smoke,seeds=1"))
 
 
 @pytest.mark.slow
@@ -100,23 +100,25 @@ def test_a_step_of_the_embedded_recipe_can_be_traced(name):
     quick=("deepaugment",),
 )
 def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
-    """Its algorithm, inputs and optimiser, on small images and batches of our own."""
-    config = config_of(name, f"data=imagenet,root={tmp_path},seeds=1")
+    """The algorithm, inputs and optimiser are those of the preset; images are small."""
+    config = make_config(name, f"data=imagenet,root={tmp_path},seeds=1")
     config["size"] = 64
     shapes = dict(data="shapes", split="train", n=128)
-    beside = {k: v for k, v in config["train"].items() if k in ("other", "shares")}
+    other_entries = {
+        k: v for k, v in config["train"].items() if k in ("other", "shares")
+    }
     also = [dict(shapes, split="valid", n=64) for _ in config["train"].get("also", ())]
-    config["train"] = dict(shapes, batch=64, also=also, **beside)
-    for part in config["stages"]:
-        assert "train" not in part or name == "dfr"
-        if "train" in part:
-            kept = {k: part["train"][k] for k in ("balance", "portion")}
-            part["train"] = dict(shapes, batch=16, **kept)
+    config["train"] = dict(shapes, batch=64, also=also, **other_entries)
+    for stage in config["stages"]:
+        assert "train" not in stage or name == "dfr"
+        if "train" in stage:
+            stage_entries = {k: stage["train"][k] for k in ("balance", "portion")}
+            stage["train"] = dict(shapes, batch=16, **stage_entries)
     trace(without_download(config))
 
 
 @cases.each("name", NAMES)
-def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
+def test_a_docstring_names_the_file_the_paper_and_the_cost(name):
     text = importlib.import_module(f"jbias.configs.{name}").__doc__
     assert f"configs/{name.replace('.', '/')}.py" in text
     if "biasbed" not in name:
@@ -135,8 +137,10 @@ def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
         ("data=pacs,root=x,weights=y", {"name": "vgg", "weights": "y"}, False),
     ],
 )
-def test_style_transfers_go_by_the_data_or_by_name(name, arg, transfer, renders):
-    config = config_of(name, arg)
+def test_style_transfers_depend_on_the_data_and_the_argument(
+    name, arg, transfer, renders
+):
+    config = make_config(name, arg)
     options = config["algo"] if name == "debiased" else config["inputs"][-1]
     assert options["transfer"] == transfer
     assert config["train"].get("renders", False) == renders
@@ -176,7 +180,7 @@ IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first dr
 )
 def test_the_recipes_are_the_published_ones(name):
     epochs, batch, rate, drop = IMAGENET[name]
-    c = config_of(name, "data=imagenet,root=x")
+    c = make_config(name, "data=imagenet,root=x")
     assert (c["epochs"], c["train"]["batch"]) == (epochs, batch)
     plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
     options = {key: plain.get(key, value) for key, value in c["optim"].items()}
@@ -204,10 +208,10 @@ def test_the_recipes_are_the_published_ones(name):
 def test_the_rate_of_a_pods_recipe_follows_its_batch(
     arg, epochs, batch, rate, norm_group
 ):
-    """LARS's two are MLPerf's reference's, SGD's two Goyal et al.'s."""
-    c = config_of("recipe", f"recipe=pod,data=imagenet,root=x{arg}")
-    found = c["epochs"], c["train"]["batch"], c["model"]["norm_group"]
-    assert found == (epochs, batch, norm_group)
+    """The rates of LARS are MLPerf's, those of SGD are Goyal et al.'s."""
+    c = make_config("recipe", f"recipe=pod,data=imagenet,root=x{arg}")
+    settings = c["epochs"], c["train"]["batch"], c["model"]["norm_group"]
+    assert settings == (epochs, batch, norm_group)
     plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
     options = {key: plain.get(key, value) for key, value in c["optim"].items()}
     tx = optim.from_options(options, base.Update("class"), 10 * epochs, 10)
@@ -220,16 +224,16 @@ def test_the_rate_of_a_pods_recipe_follows_its_batch(
 @pytest.mark.slow
 @cases.each("optimiser", ["lars", "sgd"])
 def test_a_step_of_a_pods_recipe_can_be_traced(optimiser):
-    trace(config_of("recipe", f"recipe=pod,optimiser={optimiser},smoke,seeds=1"))
+    trace(make_config("recipe", f"recipe=pod,optimiser={optimiser},smoke,seeds=1"))
 
 
 def test_refuses_a_batch_of_a_recipe_whose_rate_does_not_follow():
     with pytest.raises(ValueError, match="'batch' is not used with recipe=a3"):
-        config_of("recipe", "recipe=a3,batch=512")
+        make_config("recipe", "recipe=a3,batch=512")
 
 
 def rates_of(tx, steps: int) -> list[float]:
-    """The rate of each step: how far a gradient of 1 moves a weight."""
+    """Return the rate of each step: the change of a weight by a gradient of 1."""
     w, state, rates = jnp.float32(0), tx.init(jnp.float32(0)), []
     update = jax.jit(tx.update)
     for _ in range(steps):
@@ -240,23 +244,23 @@ def rates_of(tx, steps: int) -> list[float]:
 
 @cases.each("name", [n for n in NAMES if n.startswith("biasbed.")])
 def test_the_benchmarks_protocol_has_its_variants(name):
-    c = config_of(name, "data=imagenet,root=x")
+    c = make_config(name, "data=imagenet,root=x")
     assert c["variant"].startswith("biasbed")
     assert c["aggregate"] == "mean_logit"
     assert c["algo"].get("variant", "biasbed") == "biasbed"
     assert not c["optim"]["nesterov"] and not c["stages"]
     assert not c["algo"].get("multi_grid") and not c["algo"].get("dropout")
     assert c["inputs"][0]["aspect"] == [0.8, 1.0]
-    short = config_of(name, "data=imagenet,root=x,epochs=2,size=64")
+    short = make_config(name, "data=imagenet,root=x,epochs=2,size=64")
     assert (short["epochs"], short["size"]) == (2, 64)
-    assert not config_of(name, "data=imagenet,root=x,inputs=mixup")["stages"]
-    small, demo = config_of(name, "small"), config_of(name, "demo")
+    assert not make_config(name, "data=imagenet,root=x,inputs=mixup")["stages"]
+    small, demo = make_config(name, "small"), make_config(name, "demo")
     assert (small["epochs"], small["train"]["batch"]) == (5, 32)
     assert (demo["epochs"], demo["train"]["batch"]) == (6, 32)
 
 
 def documented_presets() -> list[tuple[str, ...]]:
-    """Cells of the table of presets in docs/configs.md, a row each."""
+    """Return the cells of the table of presets in docs/configs.md, by row."""
     text = (ROOT / "docs/configs.md").read_text(encoding="utf-8")
     table = text.partition("| Word |")[2].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
@@ -277,22 +281,22 @@ def test_the_page_of_configs_says_what_the_presets_are():
             "1 epoch" if cadence == "every epoch" else cadence.removeprefix("every ")
         )
         assert c.eval_every == every, word
-        opened = (
+        test_sources = (
             splits.open_test_source(f"config.tests.{name}", test.to_dict(), c.size)
             for name, test in c.tests.items()
         )
-        assert {len(source) for source in opened} == {int(tested)}, word
+        assert {len(source) for source in test_sources} == {int(tested)}, word
 
 
-def test_only_one_word_chooses_how_much_is_trained():
+def test_presets_of_size_exclude_each_other():
     for words in ("demo,small", "small,smoke", "demo,smoke"):
         with pytest.raises(ValueError, match="take one of demo, small and smoke"):
             erm.get_config(words)
 
 
 def test_inputs_are_added_after_the_recipes():
-    config = config_of("mixup", "inputs=flip+smooth_labels,smoke")
-    assert [one["name"] for one in config["inputs"]] == [
+    config = make_config("mixup", "inputs=flip+smooth_labels,smoke")
+    assert [input_config["name"] for input_config in config["inputs"]] == [
         "mixup",
         "flip",
         "smooth_labels",
@@ -309,9 +313,12 @@ def test_inputs_are_added_after_the_recipes():
         ("data=folder,root=x,train=mine", "mine", "names"),
     ],
 )
-def test_deepaugments_sets_lie_where_the_command_puts_them(arg, split, space):
+def test_deepaugments_sets_are_in_the_folders_of_the_prepare_command(arg, split, space):
     config = importlib.import_module("jbias.configs.deepaugment").get_config(arg)
-    also = [(one["root"], one["split"], one["space"]) for one in config.train.also]
+    also = [
+        (set_config["root"], set_config["split"], set_config["space"])
+        for set_config in config.train.also
+    ]
     assert also == [(f"prepared/{net}", split, space) for net in ("cae", "edsr")]
 
 
@@ -324,8 +331,8 @@ def test_epochs_are_those_of_the_first_stage(name):
 
 
 @cases.each("data", ["", "data=pacs,root=x,"])
-def test_inputs_by_name_have_what_they_need(data):
-    config = config_of("erm", f"{data}inputs=stylize+pixmix")
+def test_inputs_by_name_have_their_transfers_and_sets(data):
+    config = make_config("erm", f"{data}inputs=stylize+pixmix")
     stylize, pixmix = config["inputs"][-2:]
     assert stylize["transfer"] == {"name": "small" if data else "render"}
     assert bool(data) != config["train"].get("renders", False)
@@ -334,10 +341,10 @@ def test_inputs_by_name_have_what_they_need(data):
 
 @cases.each("name", ["sagnet", "infodrop", "debiased"])
 def test_the_released_variant_is_labelled(name):
-    config = config_of(name, "variant=biasbed,smoke")
+    config = make_config(name, "variant=biasbed,smoke")
     assert config["variant"] == config["algo"]["variant"] == "biasbed"
     assert config["aggregate"] == "mean_logit"
-    ours = config_of(name, "smoke")
+    ours = make_config(name, "smoke")
     assert (ours["variant"], ours["algo"]["variant"]) == ("", "")
     assert ours["aggregate"] == "mean_prob"
 
@@ -350,19 +357,19 @@ def test_takes_any_network_by_name(name, data):
     )
     net = build.network(config.to_dict(), 5)
     assert net.classes == 5
-    # Presets say how wide a net is that has a width.
+    # Presets set the width of networks that have one.
     assert not hasattr(net, "width") or net.width == config.model.width
 
 
-def distortion(arg: str) -> dict:
+def make_distortion(arg: str) -> dict:
     return jc.to_dict(
         importlib.import_module("jbias.configs.distortion").get_config(arg)
     )
 
 
 @cases.each("data", ["cifar10", "cifar100", "fashion_mnist"])
-def test_distortions_protocol_is_the_papers(data):
-    c = distortion(f"method=cutmix,data={data},root=x")
+def test_the_distortion_protocol_is_the_papers(data):
+    c = make_distortion(f"method=cutmix,data={data},root=x")
     assert (c["epochs"], c["train"]["batch"], c["seeds"]) == (200, 128, [*range(5)])
     assert c["optim"]["decay"] == 1e-4 and c["optim"]["momentum"] == 0.9
     assert c["model"]["name"] == "preact_resnet18" and c["model"]["width"] == 64
@@ -376,18 +383,20 @@ def test_distortions_protocol_is_the_papers(data):
 
 
 @cases.each(
-    ("data", "moves"),
+    ("data", "expected"),
     [
         ("cifar10", [("pad_crop", 4), ("flip", None)]),
         ("cifar100", [("pad_crop", 4), ("flip", None)]),
         ("fashion_mnist", [("pad_crop", 4), ("flip", None)]),
-        ("mnist", [("pad_crop", 4)]),  # A mirrored digit is none.
+        ("mnist", [("pad_crop", 4)]),  # A mirrored digit is no digit.
         ("tiny_imagenet", [("flip", None)]),
     ],
 )
-def test_distortions_images_are_moved_as_published(data, moves):
-    found = distortion(f"data={data},root=x")["inputs"]
-    assert [(one["name"], one.get("pad")) for one in found] == moves
+def test_distortion_images_are_augmented_as_published(data, expected):
+    inputs = make_distortion(f"data={data},root=x")["inputs"]
+    assert [
+        (input_config["name"], input_config.get("pad")) for input_config in inputs
+    ] == expected
 
 
 @cases.each(
@@ -399,36 +408,40 @@ def test_distortions_images_are_moved_as_published(data, moves):
         ("rm", dict(name="random_masks", count=3, decay=3, spectrum="isotropic")),
     ],
 )
-def test_distortions_mix_as_published(method, mix):
-    """Shares of Beta(1, 1), partners from the whole batch, labels mixed."""
-    *_, found = distortion(f"method={method},data=cifar10,root=x")["inputs"]
-    assert found == dict(mix, alpha=1.0, mix_group=128)
+def test_distortion_methods_mix_as_published(method, mix):
+    """Shares have the distribution Beta(1, 1), partners the whole batch; labels are mixed."""
+    *_, mix_config = make_distortion(f"method={method},data=cifar10,root=x")["inputs"]
+    assert mix_config == dict(mix, alpha=1.0, mix_group=128)
 
 
 @cases.each("method", ["mixup", "cutmix", "fmix", "rm"])
-def test_labels_stay_with_images_of_the_same_set_as_partners(method):
-    *_, plain = distortion(f"method={method},data=cifar10,root=x")["inputs"]
-    *_, same = distortion(f"method={method},data=cifar10,root=x,partner=same")["inputs"]
-    assert same == dict(plain, reformulated=True)
+def test_labels_are_not_mixed_with_partners_of_the_same_set(method):
+    *_, plain = make_distortion(f"method={method},data=cifar10,root=x")["inputs"]
+    *_, partner_of_same_set = make_distortion(
+        f"method={method},data=cifar10,root=x,partner=same"
+    )["inputs"]
+    assert partner_of_same_set == dict(plain, reformulated=True)
 
 
 @pytest.mark.slow
 @cases.each("spectrum", ["isotropic", "released"], quick=("released",))
 def test_a_run_of_rm_has_three_masks_of_its_spectrum(spectrum):
-    """Released ones have one cosine along a row, which changes twice at most."""
-    c = distortion(f"method=rm,spectrum={spectrum},data=cifar10,root=x")
+    """Released masks have one cosine along a row, so at most two changes."""
+    c = make_distortion(f"method=rm,spectrum={spectrum},data=cifar10,root=x")
     (mix,) = build.transforms("inputs", c["inputs"][-1:])
     batch = {"target": jnp.eye(128), "once": jax.random.key(2)}
     shade = jnp.arange(128.0)[:, None, None, None] * jnp.ones((1, 16, 16, 3))
-    shown = jax.jit(lambda key: mix.apply({**batch, "image": shade}, key)["image"])
-    masks = np.array([shown(jax.random.key(i))[7, ..., 0] == 7 for i in range(24)])
+    mix_images = jax.jit(lambda key: mix.apply({**batch, "image": shade}, key)["image"])
+    masks = np.array([mix_images(jax.random.key(i))[7, ..., 0] == 7 for i in range(24)])
     assert len({mask.tobytes() for mask in masks}) == 3
     changes = (masks != np.roll(masks, 1, 2)).sum(2).max()
     assert (changes <= 2) == (spectrum == "released")
 
 
 def test_fmix_takes_its_spectrum():
-    *_, mix = distortion("method=fmix,spectrum=released,data=cifar10,root=x")["inputs"]
+    *_, mix = make_distortion("method=fmix,spectrum=released,data=cifar10,root=x")[
+        "inputs"
+    ]
     assert mix["spectrum"] == "released"
 
 
@@ -446,13 +459,13 @@ def test_fmix_takes_its_spectrum():
         (",keep=y.npy", *[{"keep": "y.npy"}] * 2, {"keep": None}),
     ],
 )
-def test_on_what_distortions_train_validate_and_test(arg, train, valid, test):
-    c = distortion(f"data=cifar10,root=x{arg}")
+def test_sets_of_distortion_are_parts_of_the_data_set(arg, train, valid, test):
+    c = make_distortion(f"data=cifar10,root=x{arg}")
     assert [*c["tests"]] == ["test"]
-    for found, expected in zip(
+    for set_config, expected in zip(
         (c["train"], c["valid"], c["tests"]["test"]), (train, valid, test)
     ):
-        assert {key: found.get(key) for key in expected} == expected
+        assert {key: set_config.get(key) for key in expected} == expected
 
 
 @cases.each(
@@ -463,8 +476,8 @@ def test_on_what_distortions_train_validate_and_test(arg, train, valid, test):
         ("small,seeds=3,epochs=4", (3, 4.0, 16)),
     ],
 )
-def test_distortions_in_small(arg, expected):
-    c = distortion(f"data=cifar10,root=x,{arg}")
+def test_small_and_smoke_shrink_distortion(arg, expected):
+    c = make_distortion(f"data=cifar10,root=x,{arg}")
     assert (len(c["seeds"]), c["epochs"], c["model"]["width"]) == expected
 
 
@@ -477,10 +490,10 @@ def test_distortions_in_small(arg, expected):
         ("data=cifar10,root=x,model=vgg16_bn", 32, None),
     ],
 )
-def test_distortions_of_28_pixels_get_a_frame_where_a_network_needs_32(arg, size, pad):
-    c = distortion(arg)
-    shown = (c["train"], c["valid"], *c["tests"].values())
-    assert c["size"] == size and {one.get("pad") for one in shown} == {pad}
+def test_images_of_28_pixels_are_padded_for_networks_that_need_32(arg, size, pad):
+    c = make_distortion(arg)
+    sets = (c["train"], c["valid"], *c["tests"].values())
+    assert c["size"] == size and {set_config.get("pad") for set_config in sets} == {pad}
     if c["model"]["name"] == "vgg16_bn":
         net = build.network(c, 10)
         shapes = jax.eval_shape(
@@ -506,33 +519,40 @@ def test_distortions_of_28_pixels_get_a_frame_where_a_network_needs_32(arg, size
         ("method=fmix,spectrum=released,data=cifar10,root=x", "fmix-released"),
     ],
 )
-def test_a_distortions_variant_tells_what_was_trained(arg, variant):
-    assert distortion(arg)["variant"] == variant
+def test_the_variant_of_distortion_names_the_method_and_the_data(arg, variant):
+    assert make_distortion(arg)["variant"] == variant
 
 
-def test_a_partner_comes_normalised_by_its_own_constants():
-    """What the network makes of an image of the second set, by its first layer."""
-    c = distortion("method=fmix,data=cifar10,root=x,partner=mnist,partner_root=y")
+def test_a_partner_is_normalised_by_its_own_constants():
+    """The network's normalisation of an image of the second set uses that set's constants."""
+    c = make_distortion("method=fmix,data=cifar10,root=x,partner=mnist,partner_root=y")
     assert c["inputs"][-1]["partner"] == "other" and c["inputs"][-1]["reformulated"]
     assert c["train"]["other"]["pad"] == 2
     *_, last = build.transforms("inputs", c["train"]["other"]["inputs"])
     image = jax.random.uniform(jax.random.key(0), (2, 4, 4, 3))
-    moved = last.apply({"image": image}, jax.random.key(1))["image"]
-    seen = (moved - jnp.array(c["model"]["mean"])[None, None, None]) / jnp.array(
-        c["model"]["std"]
-    )[None, None, None]
-    np.testing.assert_allclose(seen, (image - 0.1307) / 0.3081, atol=1e-5)
-    near = distortion("method=fmix,data=cifar10,root=x,partner=cifar100,partner_root=y")
-    names = [one["name"] for one in near["train"]["other"]["inputs"]]
-    assert names == ["pad_crop", "flip"] and "pad" not in near["train"]["other"]
+    image_of_partner = last.apply({"image": image}, jax.random.key(1))["image"]
+    normalized = (
+        image_of_partner - jnp.array(c["model"]["mean"])[None, None, None]
+    ) / jnp.array(c["model"]["std"])[None, None, None]
+    np.testing.assert_allclose(normalized, (image - 0.1307) / 0.3081, atol=1e-5)
+    similar_partner = make_distortion(
+        "method=fmix,data=cifar10,root=x,partner=cifar100,partner_root=y"
+    )
+    names = [
+        input_config["name"]
+        for input_config in similar_partner["train"]["other"]["inputs"]
+    ]
+    assert (
+        names == ["pad_crop", "flip"] and "pad" not in similar_partner["train"]["other"]
+    )
 
 
 @pytest.mark.slow
 @cases.each("method", ["basic", "fmix", "rm"], quick=("rm",))
-def test_on_stacked_images_a_method_mixes_digits_alone(method):
-    c = distortion(f"method={method},data=stacked,root=x,digits=y,smoke")
+def test_methods_mix_only_the_digits_of_stacked_images(method):
+    c = make_distortion(f"method={method},data=stacked,root=x,digits=y,smoke")
     *halves, last = c["inputs"]
-    assert [one["which"] for one in halves[:2]] == ["bottom", "bottom"]
+    assert [transform["which"] for transform in halves[:2]] == ["bottom", "bottom"]
     assert last["which"] == "top" and {*c["tests"]} == {
         "stacked_cifar",
         "stacked_mnist",
@@ -542,15 +562,15 @@ def test_on_stacked_images_a_method_mixes_digits_alone(method):
     batch = {"image": image, "target": target, "once": jax.random.key(2)}
     batch["other"] = {"image": jnp.zeros((128, 8, 8, 3))}
     if method == "basic":
-        for one in build.transforms("inputs", c["inputs"]):
-            batch = one.apply(batch, jax.random.key(1))
+        for transform in build.transforms("inputs", c["inputs"]):
+            batch = transform.apply(batch, jax.random.key(1))
         assert not batch["image"][:, :8].any() and batch["image"][:, 8:].any()
         return
     (mix,) = build.transforms("inputs", [last])
-    found = mix.apply(batch, jax.random.key(1))
-    np.testing.assert_array_equal(found["target"], target)
-    np.testing.assert_array_equal(found["image"][:, 8:], image[:, 8:])
-    assert (found["image"][:, :8] != image[:, :8]).any()
+    mixed = mix.apply(batch, jax.random.key(1))
+    np.testing.assert_array_equal(mixed["target"], target)
+    np.testing.assert_array_equal(mixed["image"][:, 8:], image[:, 8:])
+    assert (mixed["image"][:, :8] != image[:, :8]).any()
 
 
 @cases.each(
@@ -574,78 +594,87 @@ def test_on_stacked_images_a_method_mixes_digits_alone(method):
         ("data=stacked,root=x", "needs digits="),
     ],
 )
-def test_distortions_that_mean_nothing_are_refused(arg, message):
+def test_invalid_arguments_of_distortion_are_refused(arg, message):
     with pytest.raises(ValueError, match=f"^config argument: .*{message}"):
-        distortion(arg)
+        make_distortion(arg)
 
 
 def test_a_shift_makes_four_parts_of_the_whole_split():
-    c = config_of("erm", "data=colored_mnist,root=x,shift=C6,images=600,shift_seed=3")
-    parts = {"train": c["train"], "valid": c["valid"], **c["tests"]}
-    assert {name: one["shift"]["part"] for name, one in parts.items()} == {
-        name: name for name in ("train", "valid", "id", "ood")
-    }
-    for one in parts.values():
-        assert one["split"] == "train"
-        assert one["form"] == "uniform"
-        assert one["shift"]["level"] == "C6"
-        assert (one["shift"]["images"], one["shift"]["seed"]) == (600, 3)
+    c = make_config("erm", "data=colored_mnist,root=x,shift=C6,images=600,shift_seed=3")
+    set_configs = {"train": c["train"], "valid": c["valid"], **c["tests"]}
+    assert {
+        name: part_config["shift"]["part"] for name, part_config in set_configs.items()
+    } == {name: name for name in ("train", "valid", "id", "ood")}
+    for part_config in set_configs.values():
+        assert part_config["split"] == "train"
+        assert part_config["form"] == "uniform"
+        assert part_config["shift"]["level"] == "C6"
+        assert (part_config["shift"]["images"], part_config["shift"]["seed"]) == (
+            600,
+            3,
+        )
     assert "batch" not in c["valid"]
-    single = config_of("erm", "data=colored_mnist,root=x,shift=only-red")
+    single = make_config("erm", "data=colored_mnist,root=x,shift=only-red")
     assert {*single["tests"]} == {"id", "ood-yellow", "ood-green", "ood-blue"}
 
 
 def test_attributes_of_faces_and_tables_are_chosen():
-    faces = config_of("erm", "data=celeba,root=x,label=Male,attribute=Bald+Bangs")
-    parts = [faces["train"], faces["valid"], faces["tests"]["test"]]
-    assert [one["split"] for one in parts] == ["train", "valid", "test"]
-    assert {(one["label"], one["attribute"]) for one in parts} == {
+    faces = make_config("erm", "data=celeba,root=x,label=Male,attribute=Bald+Bangs")
+    set_configs = [faces["train"], faces["valid"], faces["tests"]["test"]]
+    assert [first["split"] for first in set_configs] == ["train", "valid", "test"]
+    assert {(first["label"], first["attribute"]) for first in set_configs} == {
         ("Male", "Bald+Bangs")
     }
     assert faces["size"] == 64
-    plain = config_of("erm", "data=celeba,root=x")["train"]
+    plain = make_config("erm", "data=celeba,root=x")["train"]
     assert not {"label", "attribute"} & {*plain}
-    mine = config_of("erm", "data=attributed,root=x,label=kind,attribute=sky,tests=b+c")
-    assert {*mine["tests"]} == {"b", "c"}
-    parts = [mine["train"], mine["valid"], *mine["tests"].values()]
-    assert {(one["data"], one["label"], one["attribute"]) for one in parts} == {
-        ("attributed", "kind", "sky")
-    }
-    # Recipes under shifts of several attributes differ in nothing else.
-    for of in ("attributed", "celeba"):
-        one, other = (
-            config_of("erm", f"data={of},root=x,label=kind,attribute={name},shift=C6")
+    table = make_config(
+        "erm", "data=attributed,root=x,label=kind,attribute=sky,tests=b+c"
+    )
+    assert {*table["tests"]} == {"b", "c"}
+    set_configs = [table["train"], table["valid"], *table["tests"].values()]
+    assert {
+        (first["data"], first["label"], first["attribute"]) for first in set_configs
+    } == {("attributed", "kind", "sky")}
+    # Recipes under shifts of different attributes are otherwise equal.
+    for dataset in ("attributed", "celeba"):
+        first, second = (
+            make_config(
+                "erm", f"data={dataset},root=x,label=kind,attribute={name},shift=C6"
+            )
             for name in ("sky", "sea")
         )
-        assert one["train"]["shift"].pop("attribute") == "sky"
-        assert other["train"]["shift"].pop("attribute") == "sea"
-        assert one["train"] == other["train"] and one["train"]["label"] == "kind"
-        assert "attribute" not in one["train"]
-    hair = config_of("erm", "data=celeba,root=x,attribute=Bald+Bangs,shift=C6")["train"]
+        assert first["train"]["shift"].pop("attribute") == "sky"
+        assert second["train"]["shift"].pop("attribute") == "sea"
+        assert first["train"] == second["train"] and first["train"]["label"] == "kind"
+        assert "attribute" not in first["train"]
+    hair = make_config("erm", "data=celeba,root=x,attribute=Bald+Bangs,shift=C6")[
+        "train"
+    ]
     assert hair["attribute"] == hair["shift"]["attribute"] == "Bald+Bangs"
 
 
-def test_factors_of_shapes_are_had_where_one_is_shifted():
-    c = config_of("erm", "shift=C6,attribute=background")
+def test_shapes_have_factors_if_an_attribute_is_shifted():
+    c = make_config("erm", "shift=C6,attribute=background")
     assert c["train"]["factors"] and c["tests"]["ood"]["factors"]
     assert c["train"]["shift"]["attribute"] == "background"
     assert c["train"]["correlation"] == 0.99
-    assert "factors" not in config_of("erm", "shift=C6")["train"]
-    single = config_of("erm", "shift=only-dark,attribute=background")
+    assert "factors" not in make_config("erm", "shift=C6")["train"]
+    single = make_config("erm", "shift=only-dark,attribute=background")
     assert {*single["tests"]} == {"id", "ood-light"}
 
 
 def test_columns_of_a_file_are_those_of_the_training_split():
-    c = config_of("erm", "data=pacs,root=x,columns=a.csv")
+    c = make_config("erm", "data=pacs,root=x,columns=a.csv")
     assert c["train"]["columns"] == c["valid"]["columns"] == "a.csv"
-    assert not any("columns" in one for one in c["tests"].values())
-    assert "columns" not in config_of("erm", "columns=a.csv")["valid"]
+    assert not any("columns" in test_set for test_set in c["tests"].values())
+    assert "columns" not in make_config("erm", "columns=a.csv")["valid"]
     faces = "data=celeba,root=x,columns=a.csv,attribute=cluster,shift=only-D1"
-    c = config_of("erm", faces)
+    c = make_config("erm", faces)
     assert "attribute" not in c["train"]
     for part in (c["train"], c["valid"], *c["tests"].values()):
         assert part["columns"] == "a.csv" and part["shift"]["attribute"] == "cluster"
-    assert {*c["tests"]} == {"id", "ood"}  # There is no such file to tell more.
+    assert {*c["tests"]} == {"id", "ood"}  # The file that lists the values is absent.
 
 
 @cases.each(
@@ -657,6 +686,6 @@ def test_columns_of_a_file_are_those_of_the_training_split():
         ("shift=C6,attribute=backgrund", "did you mean 'background'"),
     ],
 )
-def test_arguments_of_no_use_to_a_shift_are_refused(arg, message):
+def test_arguments_without_effect_on_a_shift_are_refused(arg, message):
     with pytest.raises(ValueError, match=message):
-        config_of("erm", arg)
+        make_config("erm", arg)

@@ -1,4 +1,4 @@
-"""What is planned is what would run; devices and images need not be there."""
+"""Plans: times and memory of a run, also for devices and images that are absent."""
 
 import importlib.util
 import json
@@ -31,98 +31,121 @@ needs_gpu_compiler = pytest.mark.skipif(
 )
 needs_no_gpu = pytest.mark.skipif(
     not NO_CUDA,
-    reason="asks what is said where jax's CUDA plugin is missing",
+    reason="needs an environment without jax's CUDA plugin",
 )
 KEYS = {
-    *("target", "devices", "fits", "seeds_at_once", "memory_gib", "capacity_gib"),
-    *("step_ms", "images_per_second", "epoch_s", "run_device_hours", "by_part"),
+    "target",
+    "devices",
+    "fits",
+    "seeds_at_once",
+    "memory_gib",
+    "capacity_gib",
+    "step_ms",
+    "images_per_second",
+    "epoch_s",
+    "run_device_hours",
+    "by_part",
 }
 PARTS = {
-    *("data", "inputs", "convolutions", "normalisation", "algorithm", "optimiser"),
+    "data",
+    "inputs",
+    "convolutions",
+    "normalisation",
+    "algorithm",
+    "optimiser",
     "guard",
 }
 
 
-def planned(capsys, *arguments: str, code: int = 0) -> dict:
+def plan_as_json(capsys, *arguments: str, code: int = 0) -> dict:
     assert plan.main([*arguments, "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
-def refused(capsys, *arguments: str) -> str:
-    """The one line that it ends with."""
+def refusal_of(capsys, *arguments: str) -> str:
+    """Return the only line that a refused plan prints."""
     try:
         code = plan.main(arguments)
-    except SystemExit as ended:
-        code = ended.code
+    except SystemExit as error:
+        code = error.code
     assert code == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     return line
 
 
-def consistent(told: dict) -> None:
-    """All numbers of a plan follow from its step, its parts and its memory."""
-    assert KEYS <= set(told) and PARTS <= set(told["by_part"])
-    assert told["predicted"] is True and told["fits"] is True
-    assert sum(told["by_part"].values()) == pytest.approx(told["step_ms"])
-    parts = told["memory_by_part_gib"].values()
-    assert sum(parts) == pytest.approx(told["memory_gib"])
-    assert told["memory_gib"] <= told["usable_gib"] < told["capacity_gib"]
-    images = 1000 * 64 * told["seeds"] / told["step_ms"]
-    assert told["images_per_second"] == pytest.approx(images)
-    trained = told["steps"] * told["step_ms"] / 1000
-    evaluated = told["evaluations"] * told["evaluation_s"]
-    assert told["run_hours"] == pytest.approx((trained + evaluated) / 3600)
+def check_plan(result: dict) -> None:
+    """Assert that all numbers of a plan follow from its step, its parts and its memory."""
+    assert KEYS <= set(result) and PARTS <= set(result["by_part"])
+    assert result["predicted"] is True and result["fits"] is True
+    assert sum(result["by_part"].values()) == pytest.approx(result["step_ms"])
+    memory_parts = result["memory_by_part_gib"].values()
+    assert sum(memory_parts) == pytest.approx(result["memory_gib"])
+    assert result["memory_gib"] <= result["usable_gib"] < result["capacity_gib"]
+    images = 1000 * 64 * result["seeds"] / result["step_ms"]
+    assert result["images_per_second"] == pytest.approx(images)
+    training_seconds = result["steps"] * result["step_ms"] / 1000
+    evaluation_seconds = result["evaluations"] * result["evaluation_s"]
+    assert result["run_hours"] == pytest.approx(
+        (training_seconds + evaluation_seconds) / 3600
+    )
     cores = len(os.sched_getaffinity(0))  # As costs.json bills a CPU.
-    hours = told["run_hours"] * (cores if told["target"] == "cpu" else told["devices"])
-    assert told["run_device_hours"] == pytest.approx(hours)
+    hours = result["run_hours"] * (
+        cores if result["target"] == "cpu" else result["devices"]
+    )
+    assert result["run_device_hours"] == pytest.approx(hours)
 
 
 @pytest.mark.slow
-def test_on_this_machine(capsys):
-    told = planned(capsys, TINY, "--on=cpu", "--price=2")
-    consistent(told)
-    assert told["target"] == "cpu" and told["estimate"] == "roofline"
-    assert told["seeds_at_once"] == told["seeds"] == 2
-    assert told["money"] == 2 * told["run_device_hours"]
+def test_a_plan_for_the_cpu_of_this_machine(capsys):
+    result = plan_as_json(capsys, TINY, "--on=cpu", "--price=2")
+    check_plan(result)
+    assert result["target"] == "cpu" and result["estimate"] == "roofline"
+    assert result["seeds_at_once"] == result["seeds"] == 2
+    assert result["money"] == 2 * result["run_device_hours"]
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_says_what_it_would_need(capsys):
-    small = ("--config.run.memory=0.00001", "--no-remedies")
-    assert plan.main([TINY, "--on=cpu", *small]) == 1
+def test_a_plan_that_does_not_fit_has_the_needed_memory(capsys):
+    small_memory = ("--config.run.memory=0.00001", "--no-remedies")
+    assert plan.main([TINY, "--on=cpu", *small_memory]) == 1
     assert re.search(r"fits +no  ", capsys.readouterr().out)
-    told = planned(capsys, TINY, "--on=cpu", *small, code=1)
-    assert told["seeds_at_once"] == 0 and "remedy" not in told
-    assert told["memory_gib"] > told["usable_gib"]
+    result = plan_as_json(capsys, TINY, "--on=cpu", *small_memory, code=1)
+    assert result["seeds_at_once"] == 0 and "remedy" not in result
+    assert result["memory_gib"] > result["usable_gib"]
 
 
 @pytest.mark.slow
 @needs_tpu
-def test_on_devices_that_are_not_here(capsys):
-    told = planned(capsys, TINY, "--on=v5e:2x2", "--config.run.devices=0")
-    consistent(told)
-    assert (told["devices"], told["spread"], told["estimate"]) == (4, 2, "cycles")
-    assert told["step_ms"] > 0 and told["by_part"]["convolutions"] > 0
-    assert told["moved_bytes_per_step"] > 0  # Two devices share a seed's batch.
+def test_a_plan_for_devices_that_are_not_attached(capsys):
+    result = plan_as_json(capsys, TINY, "--on=v5e:2x2", "--config.run.devices=0")
+    check_plan(result)
+    assert (result["devices"], result["spread"], result["estimate"]) == (4, 2, "cycles")
+    assert result["step_ms"] > 0 and result["by_part"]["convolutions"] > 0
+    assert result["moved_bytes_per_step"] > 0  # Two devices share a seed's batch.
 
 
 @pytest.mark.slow
 @needs_gpu_compiler
 def test_a_gpu_takes_longer_without_a_graph_of_the_whole_step(capsys, monkeypatch):
-    """One launch as jbias compiles it; more with the graphs that XLA makes by itself."""
-    asked = (TINY, "--on=h100", "--config.run.strategy=looped")
-    whole = planned(capsys, *asked)
-    consistent(whole)
-    assert whole["estimate"] == "kernels" and gpu_time.MEASURED in whole["notes"]
-    launching = 1000 * whole["seeds"] * gpu_time.GRAPH_SECONDS
-    assert whole["by_part"]["launches"] == pytest.approx(launching)
+    """A step compiled by jbias has one launch; with XLA's own graphs it has more."""
+    arguments = (TINY, "--on=h100", "--config.run.strategy=looped")
+    one_graph = plan_as_json(capsys, *arguments)
+    check_plan(one_graph)
+    assert (
+        one_graph["estimate"] == "kernels" and gpu_time.MEASURED in one_graph["notes"]
+    )
+    launching = 1000 * one_graph["seeds"] * gpu_time.GRAPH_SECONDS
+    assert one_graph["by_part"]["launches"] == pytest.approx(launching)
     flags = "--xla_gpu_enable_command_buffer=+FUSION --xla_gpu_graph_min_graph_size=5"
     monkeypatch.setenv("XLA_FLAGS", flags)
-    told = planned(capsys, *asked)
-    # The calls of cuDNN alone: three convolutions and their gradients.
-    calls = 1000 * told["seeds"] * gpu_time.CONVOLUTION_SECONDS
-    assert told["by_part"]["launches"] > launching + 5 * calls
-    kernels = [one["step_ms"] - one["by_part"]["launches"] for one in (whole, told)]
+    many_graphs = plan_as_json(capsys, *arguments)
+    # cuDNN has separate calls: three convolutions and their gradients.
+    calls = 1000 * many_graphs["seeds"] * gpu_time.CONVOLUTION_SECONDS
+    assert many_graphs["by_part"]["launches"] > launching + 5 * calls
+    kernels = [
+        result["step_ms"] - result["by_part"]["launches"]
+        for result in (one_graph, many_graphs)
+    ]
     assert kernels[0] == pytest.approx(kernels[1])
 
 
@@ -137,7 +160,7 @@ def test_a_gpu_takes_longer_without_a_graph_of_the_whole_step(capsys, monkeypatc
 def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
     platform, strategy, is_noted, monkeypatch
 ):
-    """Nothing but the usual one is compiled."""
+    """Only the default strategy is compiled."""
     compiled = []
 
     def compile_with(request, name, *, devices, built_stages, free):
@@ -160,9 +183,9 @@ def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
     request = run_estimates.PlanRequest(
         spec, target, jax.devices("cpu")[:1], train_sets, tests, print
     )
-    made = run_estimates.compile_stages(request)
+    compiled_stages = run_estimates.compile_stages(request)
     assert len(compiled) == 1
-    notes = run_estimates._note_not_compared(made)
+    notes = run_estimates._note_not_compared(compiled_stages)
     assert len(notes) == is_noted
     if is_noted:
         assert "--config.run.strategy=unrolled_convolutions plans that" in notes[0]
@@ -170,40 +193,48 @@ def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
 
 @pytest.mark.slow
 @needs_tpu
-def test_seeds_of_one_device_are_computed_as_costs_least(capsys, monkeypatch):
-    """The looped program is compiled of one seed, the vmapped one of both."""
-    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)  # A run of four compares nothing.
+def test_the_plan_has_the_fastest_strategy(capsys, monkeypatch):
+    """The looped program is compiled for one seed, the vmapped program for both."""
+    # By default a run of four steps does not compare strategies.
+    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
     # With 64 images the compiler takes over half an hour.
-    asked = (TINY, "--on=v5e:2x2", "--config.run.devices=1", "--config.train.batch=4")
-    told = planned(capsys, *asked)
-    by_name = {}
+    arguments = (
+        TINY,
+        "--on=v5e:2x2",
+        "--config.run.devices=1",
+        "--config.train.batch=4",
+    )
+    result = plan_as_json(capsys, *arguments)
+    step_ms_by_strategy = {}
     for name in ("looped", "vmapped"):
-        given = (*asked, f"--config.run.strategy={name}")
-        by_name[name] = planned(capsys, *given)["step_ms"]
-    assert told["strategy"] == min(by_name, key=by_name.get)
-    assert told["step_ms"] == pytest.approx(min(by_name.values()))
+        strategy_arguments = (*arguments, f"--config.run.strategy={name}")
+        step_ms_by_strategy[name] = plan_as_json(capsys, *strategy_arguments)["step_ms"]
+    assert result["strategy"] == min(step_ms_by_strategy, key=step_ms_by_strategy.get)
+    assert result["step_ms"] == pytest.approx(min(step_ms_by_strategy.values()))
 
 
 @pytest.mark.slow
-def test_images_need_not_be_there(capsys):
+def test_a_plan_needs_no_images(capsys):
     config = "--config=jbias:erm:data=cifar10,root=/nowhere,model=cnn,seeds=1"
-    told = planned(capsys, config, "--on=cpu")
-    assert told["steps"] == 30 * (45_000 // 128)  # Nine tenths train.
-    assert told["memory_by_part_gib"]["sets"] > 45_000 * 32 * 32 * 3 / 2**30
-    assert any("45,000 images are assumed" in note for note in told["notes"])
+    result = plan_as_json(capsys, config, "--on=cpu")
+    assert result["steps"] == 30 * (
+        45_000 // 128
+    )  # 90 % of the images are for training.
+    assert result["memory_by_part_gib"]["sets"] > 45_000 * 32 * 32 * 3 / 2**30
+    assert any("45,000 images are assumed" in note for note in result["notes"])
 
 
-def test_unknown_sets_want_to_be_described(capsys):
+def test_unknown_sets_need_a_number_of_images_and_classes(capsys):
     config = "--config=jbias:erm:data=folder,root=/nowhere,train=a,valid=b,tests=b"
-    line = refused(capsys, config, "--on=cpu")
+    line = refusal_of(capsys, config, "--on=cpu")
     assert "config.train" in line and "--images=N and --classes=K" in line
 
 
-def test_sets_that_are_not_known_are_as_large_as_is_said():
+def test_unknown_sets_have_the_assumed_size():
     options = dict(data="folder", split="train[:50%]", root="/nowhere")
-    given = run_estimates.AssumedSize(1000, 7)
-    found = run_estimates.open_source("config.train", options, 48, given)
-    assert (len(found), len(found.classes), found.shape) == (500, 7, (48, 48))
+    assumed = run_estimates.AssumedSize(1000, 7)
+    source = run_estimates.open_source("config.train", options, 48, assumed)
+    assert (len(source), len(source.classes), source.shape) == (500, 7, (48, 48))
 
 
 def test_streamed_sets_have_the_shapes_of_a_run():
@@ -218,38 +249,38 @@ def test_streamed_sets_have_the_shapes_of_a_run():
         assert any("1,255,544 images are assumed" in note for note in notes)
         (plans,) = input_plan.plan_stages(spec.stages, train)
         shapes[crop] = run_estimates.pipeline_shapes(plans["train"]).shapes()
-    taken, held = shapes["host"]
-    assert taken["image"].shape == (256, 224, 224, 3) and not held
-    taken, held = shapes["device"]
-    assert taken.shape == (256,) and held["image"].shape == (256, 256, 3)
-    assert "aspect" in held
+    batch_shapes, host_shapes = shapes["host"]
+    assert batch_shapes["image"].shape == (256, 224, 224, 3) and not host_shapes
+    batch_shapes, host_shapes = shapes["device"]
+    assert batch_shapes.shape == (256,) and host_shapes["image"].shape == (256, 256, 3)
+    assert "aspect" in host_shapes
 
 
-def test_a_device_that_is_too_small_for_the_compiler_is_no_traceback(monkeypatch):
-    def full(*_):
+def test_running_out_of_memory_in_the_compiler_does_not_fit(monkeypatch):
+    def raise_out_of_memory(*_):
         raise jax.errors.JaxRuntimeError(
             "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required "
             "for HLO temporaries (33.50G) exceeds available HBM (15.75G)."
         )
 
-    monkeypatch.setattr(memory, "program_need", full)
+    monkeypatch.setattr(memory, "program_need", raise_out_of_memory)
     config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
-    told = run_estimates.plan(
+    result = run_estimates.plan(
         config, targets.parse("cpu"), lambda line: None, remedies=False
     )
-    assert not told["fits"] or told["step_ms"] is None
-    assert told["memory_by_part_gib"]["work"] == pytest.approx(33.5)
-    assert told["by_part"] is None
+    assert not result["fits"] or result["step_ms"] is None
+    assert result["memory_by_part_gib"]["work"] == pytest.approx(33.5)
+    assert result["by_part"] is None
 
 
-def test_several_targets_are_a_table(capsys):
+def test_an_invalid_target_among_several_is_refused(capsys):
     compared = (TINY, "--compare=cpu,v5e:9x9x9")
-    assert refused(capsys, *compared).endswith("got 'v5e:9x9x9'")
+    assert refusal_of(capsys, *compared).endswith("got 'v5e:9x9x9'")
 
 
 @needs_no_gpu
 def test_a_target_without_a_compiler_says_what_brings_it(capsys):
-    assert "pip install 'jbias[plan]'" in refused(capsys, TINY, "--on=h100")
+    assert "pip install 'jbias[plan]'" in refusal_of(capsys, TINY, "--on=h100")
     assert plan.main([TINY, "--compare=cpu,h100"]) == 0
     head, cpu, gpu, *legend = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in legend if line] == head.split()
@@ -258,7 +289,7 @@ def test_a_target_without_a_compiler_says_what_brings_it(capsys):
 
 
 @cases.each(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "one of --config and --runs"),
         ((TINY,), "one of --on and --compare"),
@@ -270,8 +301,8 @@ def test_a_target_without_a_compiler_says_what_brings_it(capsys):
         (("--config=jbias:ermm", "--on=cpu"), "did you mean 'erm'"),
     ],
 )
-def test_wrong_arguments_are_one_line(capsys, arguments, told):
-    assert told in refused(capsys, *arguments)
+def test_invalid_arguments_are_refused_in_one_line(capsys, arguments, message):
+    assert message in refusal_of(capsys, *arguments)
 
 
 def _start(at: str, step: int, kind: str, stepping: float, **more) -> dict:
@@ -281,37 +312,37 @@ def _start(at: str, step: int, kind: str, stepping: float, **more) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "begun_on", "strategy"),
+    ("other_target", "first_device", "strategy"),
     [
         (None, "NVIDIA H100 80GB HBM3", "unrolled_convolutions"),
         ("v5e:2x2", "NVIDIA H100 80GB HBM3", "auto"),
         (None, "cpu", "auto"),
     ],
 )
-def test_what_was_measured_is_of_the_last_devices(
-    tmp_path, elsewhere, begun_on, strategy
+def test_measured_times_are_those_on_the_last_device(
+    tmp_path, other_target, first_device, strategy
 ):
-    """Steps that compiled have no time; the strategy is that of the device."""
+    """Steps that compiled do not count; the strategy is the one chosen for the device."""
     config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
     (tmp_path / "config.json").write_text(json.dumps(config))
     chosen = {"strategy": "unrolled_convolutions"}
-    facts = {"device": {"kind": begun_on}, "chosen": chosen, "data": {}}
-    (tmp_path / "provenance.json").write_text(json.dumps(facts))
+    provenance = {"device": {"kind": first_device}, "chosen": chosen, "data": {}}
+    (tmp_path / "provenance.json").write_text(json.dumps(provenance))
     gpu = "NVIDIA H100 80GB HBM3"
     starts = [
         _start("a", 100, "cpu", 50.0, stepped=92),
         _start("b", 208, gpu, 2.0, stepped=92, peak_gib=3.0),
-        _start("c", 316, gpu, 2.0, peak_gib=2.0),  # As before this was counted.
+        _start("c", 316, gpu, 2.0, peak_gib=2.0),  # Older files have no `stepped`.
     ]
     (tmp_path / "costs.json").write_text(json.dumps({"starts": starts, "total": {}}))
-    config, on, told = plan._measured(str(tmp_path), elsewhere)
-    assert on == "h100x1" and config["run"]["strategy"] == strategy
-    assert told["measured"]["steps"] == 216
-    assert told["measured"]["step_ms"] == 1000 * 4 / 200
-    assert told["measured"]["memory_gib"] == 3.0
+    config, target, result = plan._measured(str(tmp_path), other_target)
+    assert target == "h100x1" and config["run"]["strategy"] == strategy
+    assert result["measured"]["steps"] == 216
+    assert result["measured"]["step_ms"] == 1000 * 4 / 200
+    assert result["measured"]["memory_gib"] == 3.0
 
 
-def test_a_gpu_offers_what_jax_takes_of_it(monkeypatch):
+def test_the_usable_memory_of_a_gpu_is_the_share_that_jax_reserves(monkeypatch):
     old, new = run_estimates._GPU_SHARE_VARIABLES[::-1]
     for name in (old, new):
         monkeypatch.delenv(name, raising=False)
@@ -321,22 +352,22 @@ def test_a_gpu_offers_what_jax_takes_of_it(monkeypatch):
     monkeypatch.setenv(old, "")
     monkeypatch.setenv(new, ".95")
     assert run_estimates._gpu_share() == 0.95
-    for wrong in ("most", "nan", "1.5"):
-        monkeypatch.setenv(new, wrong)
+    for invalid in ("most", "nan", "1.5"):
+        monkeypatch.setenv(new, invalid)
         with pytest.raises(
-            ValueError, match=f"^{new}: must be a share .*, got '{wrong}'$"
+            ValueError, match=f"^{new}: must be a share .*, got '{invalid}'$"
         ):
             run_estimates._gpu_share()
 
 
 @pytest.mark.slow
-def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
+def test_a_plan_of_a_run_has_its_measured_times(capsys, tmp_path):
     config = jc.load(TINY.removeprefix("--config="), flag="config")
     train.run(config, tmp_path / "run")
-    told = planned(capsys, f"--runs={tmp_path / 'run'}")
-    consistent(told)
-    measured = told["measured"]
-    assert measured["device"] == "cpu" and measured["steps"] == told["steps"]
+    result = plan_as_json(capsys, f"--runs={tmp_path / 'run'}")
+    check_plan(result)
+    measured = result["measured"]
+    assert measured["device"] == "cpu" and measured["steps"] == result["steps"]
     assert measured["step_ms"] > 0 and measured["run_device_hours"] > 0
     assert plan.main([f"--runs={tmp_path / 'run'}"]) == 0
     assert "measured step_ms" in capsys.readouterr().out
@@ -344,9 +375,9 @@ def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
 
 @pytest.mark.parametrize("strategy", seed_axis.STRATEGIES)
 @pytest.mark.parametrize("estimate", ["cycles", "kernels", "roofline"])
-def test_every_line_of_a_plan_says_what_it_means(strategy, estimate):
-    """Whatever a plan has: parts of a step, what was measured, what it would cost."""
-    told = {
+def test_every_line_of_a_plan_has_an_explanation(strategy, estimate):
+    """This holds for the parts of a step, measured values, and costs."""
+    result = {
         "run": "erm-shapes-0",
         "target": "cpu",
         "devices": 1,
@@ -377,12 +408,12 @@ def test_every_line_of_a_plan_says_what_it_means(strategy, estimate):
         },
         "notes": ["a note"],
     }
-    rows = plan._page(told)
+    rows = plan._page(result)
     assert {len(row) for row in rows} == {3}
     assert all(len(row[2]) > 10 and "{}" not in row[2] for row in rows)
     assert {row[0].strip() for row in rows} == plan._MEANINGS.keys()
     assert ("money", "0.0012 at 1.2 per device hour") in [row[:2] for row in rows]
-    text = plan._page_text(told)
+    text = plan._page_text(result)
     assert text[-1] == "note: a note" and max(map(len, text)) < 145
 
 

@@ -63,28 +63,30 @@ def test_interval_covers():
     random = np.random.default_rng(2)
     common, n = 0.3, 400
     # With this share of images the second copies the first: kappa is that share.
-    held = 0
+    num_covered = 0
     for i in range(200):
         a, b = random.random((2, n)) < 0.6
         b = np.where(random.random(n) < common, a, b)
         _, low, high = consistency.mean_kappa(
             np.stack([a, b]), ((0, 1),), draws=300, seed=i
         )
-        held += low <= common <= high
-    assert 0.90 <= held / 200 <= 0.99
+        num_covered += low <= common <= high
+    assert 0.90 <= num_covered / 200 <= 0.99
 
 
-def test_conditions_count_the_same():
+def test_conditions_have_equal_weights():
     """The value is the mean over conditions, independent of their numbers of images."""
     random = np.random.default_rng(3)
     correct = random.random((2, 90)) < 0.5
     names = np.array(["a"] * 60 + ["b"] * 30)
-    each = [evals.error_consistency(*correct[:, names == name]).kappa for name in "ab"]
+    kappas = [
+        evals.error_consistency(*correct[:, names == name]).kappa for name in "ab"
+    ]
     value, _, _ = consistency.mean_kappa(correct, ((0, 1),), names.tolist(), draws=10)
-    assert value == pytest.approx(np.mean(each), abs=1e-12)
+    assert value == pytest.approx(np.mean(kappas), abs=1e-12)
 
 
-def test_refuses():
+def test_invalid_answers_are_refused():
     with pytest.raises(ValueError, match=r"got shapes \(3,\) and \(2,\)"):
         evals.error_consistency(np.ones(3, bool), np.ones(2, bool))
     with pytest.raises(ValueError, match=r"got shapes \(0,\) and \(0,\)"):
@@ -111,36 +113,47 @@ def test_bounds():
     assert consistency.kappa_bounds(0.8, 0.6) == pytest.approx((-0.3636364, 0.5454545))
     for other in (0.75, 0.9642857):
         assert consistency.kappa_bounds(0.9, other)[1] == pytest.approx(0.5)
-    # Reached by those who err on as many of the same images as they can, and as few.
-    a, others = np.arange(10) < 8, (np.arange(10) < 6, np.arange(10) >= 4)
-    ends = [evals.error_consistency(a, b).kappa for b in others]
+    # The bounds are reached if as many, or as few, errors as possible are shared.
+    a, two_answers = np.arange(10) < 8, (np.arange(10) < 6, np.arange(10) >= 4)
+    ends = [evals.error_consistency(a, b).kappa for b in two_answers]
     assert ends[::-1] == pytest.approx(consistency.kappa_bounds(0.8, 0.6))
 
 
 def exact_p(a, b, prior, reaches):
     """Return the p of independence, summed over the possible numbers of right answers."""
-    n, seen = len(a), abs(evals.error_consistency(a, b).kappa)
+    n, observed = len(a), abs(evals.error_consistency(a, b).kappa)
     count, p = np.arange(n + 1), 0.0
-    laws = [
+    distributions = [
         scipy.stats.betabinom(n, x.sum() + prior, n - x.sum() + prior).pmf(count)
         for x in (a, b)
     ]
     for i, j in itertools.product(count, count):
         both = np.arange(max(0, i + j - n), min(i, j) + 1)
-        same, chance = (n - i - j + 2 * both) / n, (i * j + (n - i) * (n - j)) / n**2
+        agreement, chance = (
+            (n - i - j + 2 * both) / n,
+            (i * j + (n - i) * (n - j)) / n**2,
+        )
         with np.errstate(invalid="ignore"):
-            kappa = np.where(same == 1, 1, (same - chance) / (1 - chance))
-        law = scipy.stats.hypergeom(n, i, j).pmf(both)
-        p += laws[0][i] * laws[1][j] * law[reaches(np.abs(kappa), seen)].sum()
+            kappa = np.where(agreement == 1, 1, (agreement - chance) / (1 - chance))
+        distribution = scipy.stats.hypergeom(n, i, j).pmf(both)
+        p += (
+            distributions[0][i]
+            * distributions[1][j]
+            * distribution[reaches(np.abs(kappa), observed)].sum()
+        )
     return p
 
 
 def test_independence_is_the_exact_sum():
     """p equals the exact sum; its variant without 1/2 and ties equals the authors' p."""
-    # Theirs is NaN, and no hit, where both have all right: 0.008 of the draws.
-    theirs = exact_p(SEVEN, FOUR, 0, lambda kappa, seen: (kappa > seen) & (kappa < 1))
+    # If both have everything right, the authors' kappa is NaN and never counts: 0.8 %.
+    theirs = exact_p(
+        SEVEN, FOUR, 0, lambda kappa, observed: (kappa > observed) & (kappa < 1)
+    )
     assert theirs == pytest.approx(0.193, abs=0.01)
-    expected = exact_p(SEVEN, FOUR, 0.5, lambda kappa, seen: kappa >= seen - 1e-12)
+    expected = exact_p(
+        SEVEN, FOUR, 0.5, lambda kappa, observed: kappa >= observed - 1e-12
+    )
     result = consistency.independence_test(SEVEN, FOUR, draws=100_000)
     assert result == pytest.approx(expected, abs=0.005)
 
@@ -155,11 +168,11 @@ def test_independence_is_symmetric_and_always_defined():
 
 
 def test_independence_has_its_size():
-    random, wrong = np.random.default_rng(1), 0
+    random, num_rejected = np.random.default_rng(1), 0
     for i in range(400):
         a, b = random.random((2, 80)) < [[0.7], [0.6]]
-        wrong += consistency.independence_test(a, b, draws=199, seed=i) <= 0.05
-    assert wrong / 400 == pytest.approx(0.05, abs=0.035)
+        num_rejected += consistency.independence_test(a, b, draws=199, seed=i) <= 0.05
+    assert num_rejected / 400 == pytest.approx(0.05, abs=0.035)
 
 
 def answers(n=120, seed=0):
@@ -185,8 +198,8 @@ def literal(experiment, draws):
     for _ in range(draws):
         rows = random.integers(n, size=n)
         swap, people = random.random(n) < 0.5, experiment.people[:, rows]
-        own = a[rows], b[rows]
-        pairs = own, (np.where(swap, *own), np.where(swap, *own[::-1]))
+        redrawn = a[rows], b[rows]
+        pairs = redrawn, (np.where(swap, *redrawn), np.where(swap, *redrawn[::-1]))
         result.append(
             [with_people(x, people) - with_people(y, people) for x, y in pairs]
         )
@@ -233,21 +246,21 @@ def test_comparison_is_antisymmetric_and_of_identical_ones_nothing():
 def test_comparison_averages_conditions_then_experiments():
     """Weights do not depend on the numbers of images, people and conditions."""
     large, small = answers(60), answers(30, seed=1)
-    two = [
+    joined = [
         np.concatenate(x, axis=1)
         for x in zip(*((x.networks, x.people) for x in (large, small)))
     ]
     names = ["a"] * 60 + ["b"] * 30
-    several = consistency.Experiment(*two, names)
-    alone = dataclasses.replace(
+    several = consistency.Experiment(*joined, names)
+    one_condition = dataclasses.replace(
         answers(50, seed=2), people=answers(50, seed=2).people[:2]
     )
-    each = [
+    kappas = [
         consistency.compare_networks([x], draws=10).kappas
-        for x in (large, small, alone)
+        for x in (large, small, one_condition)
     ]
-    result = consistency.compare_networks([several, alone], draws=10).kappas
-    expected = (np.mean(each[:2], axis=0) + each[2]) / 2
+    result = consistency.compare_networks([several, one_condition], draws=10).kappas
+    expected = (np.mean(kappas[:2], axis=0) + kappas[2]) / 2
     assert result == pytest.approx(expected, abs=1e-12)
 
 
@@ -258,10 +271,10 @@ def test_copy_model_of_the_authors():
 
 
 @cases.each("kappa", [-0.2, 0, 0.3, 0.55])
-def test_copies_have_the_kappa_and_accuracies_asked_for(kappa):
+def test_copies_have_the_requested_kappa_and_accuracies(kappa):
     model = consistency.copy_model(kappa, 0.65, 0.75)
-    drawn = model.kappas(100_000, 200, np.random.default_rng(0))
-    assert drawn.mean() == pytest.approx(kappa, abs=0.002)
+    kappas = model.kappas(100_000, 200, np.random.default_rng(0))
+    assert kappas.mean() == pytest.approx(kappa, abs=0.002)
     share = abs(model.copied)
     source = model.accuracy if model.copied > 0 else 1 - model.accuracy
     assert share * source + (1 - share) * model.latent == pytest.approx(0.65)
@@ -284,22 +297,22 @@ WIDTHS = {
 }
 
 
-@cases.each("of", list(WIDTHS))
-def test_trials_needed(of):
+@cases.each("setting", list(WIDTHS))
+def test_trials_needed(setting):
     """Widths equal those of the authors' code with 2,000 runs, within 0.02."""
-    kappa, accuracy = of
+    kappa, accuracy = setting
     model = consistency.copy_model(kappa, accuracy, accuracy)
-    for n, width in zip((100, 200, 400, 800, 1600), WIDTHS[of], strict=True):
-        drawn = model.kappas(n, 10_000, np.random.default_rng(n))
-        assert np.ptp(np.quantile(drawn, (0.025, 0.975))) == pytest.approx(
+    for n, width in zip((100, 200, 400, 800, 1600), WIDTHS[setting], strict=True):
+        kappas = model.kappas(n, 10_000, np.random.default_rng(n))
+        assert np.ptp(np.quantile(kappas, (0.025, 0.975))) == pytest.approx(
             width, abs=0.025
         )
     options = dict(kappa=kappa, accuracies=(accuracy, accuracy))
-    n = consistency.trials_needed(WIDTHS[of][2], **options)
+    n = consistency.trials_needed(WIDTHS[setting][2], **options)
     assert 300 < n < 520
-    assert consistency.trials_needed(WIDTHS[of][2] / 2, **options) == pytest.approx(
-        4 * n, rel=0.15
-    )
+    assert consistency.trials_needed(
+        WIDTHS[setting][2] / 2, **options
+    ) == pytest.approx(4 * n, rel=0.15)
 
 
 @cases.each("width", [0.1, 0.2])

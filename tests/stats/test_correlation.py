@@ -231,21 +231,23 @@ def test_partial_fits_the_covariate_to_every_order():
 def test_partial_holds_its_level_with_a_covariate():
     """Both measures follow the covariate: 5 % of 200 are rejected, within 4 standard errors."""
     rng = np.random.default_rng(0)
-    found = []
+    is_rejected = []
     for i in range(200):
         z = rng.normal(size=20)
         x, y = rng.normal(size=(2, 20)) + z
         result = stats.partial(x, y, covariates=[z], permutations=199, seed=i)
-        found.append(result.pvalue <= 0.05)
-    assert abs(np.mean(found) - 0.05) < 4 * np.sqrt(0.0475 / 200)
+        is_rejected.append(result.pvalue <= 0.05)
+    assert abs(np.mean(is_rejected) - 0.05) < 4 * np.sqrt(0.0475 / 200)
 
 
 def test_influence_is_what_leaving_out_changes():
     x, y = drawn(12, 2, seed=1).T
     result = stats.influence(x, y)
     for i in range(12):
-        rest = scipy.stats.spearmanr(np.delete(x, i), np.delete(y, i)).statistic
-        assert result.without[i] == pytest.approx(rest, abs=1e-12)
+        without_model = scipy.stats.spearmanr(
+            np.delete(x, i), np.delete(y, i)
+        ).statistic
+        assert result.without[i] == pytest.approx(without_model, abs=1e-12)
     np.testing.assert_allclose(result.influence, result.statistic - result.without)
 
 
@@ -259,7 +261,7 @@ def test_influence_flags_by_the_rule(low):
     assert 0 < result.flagged.sum() < 5
 
 
-def test_influence_flags_who_goes_against_and_not_who_is_far_out():
+def test_influence_flags_models_against_the_trend_and_not_outliers_along_it():
     x = np.arange(20.0)
     y = x + np.random.default_rng(0).normal(size=20)
     x, y = np.append(x, [100, 19.5]), np.append(y, [100, -5])
@@ -342,16 +344,16 @@ def test_unexplained_is_what_scipys_regression_leaves():
     assert correlation.unexplained(x, [np.ones(30)]) == pytest.approx(1)
 
 
-def test_interval_holds_the_truth():
+def test_intervals_cover_the_true_correlation():
     """95 % intervals contain rho in at least 88 % of 200 samples of a normal pair."""
     rng = np.random.default_rng(0)
     truth = 6 / np.pi * np.arcsin(0.6 / 2)
-    held = 0
+    num_covered = 0
     for i in range(200):
         x, y = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=40).T
         interval = correlation.bootstrap_interval(x, y, resamples=200, seed=i)
-        held += interval.low <= truth <= interval.high
-    assert 0.88 <= held / 200 <= 0.99
+        num_covered += interval.low <= truth <= interval.high
+    assert 0.88 <= num_covered / 200 <= 0.99
 
 
 def test_interval_counts_resamples_without_rho():
@@ -390,7 +392,7 @@ REFUSED = {
 
 
 @cases.each("name", REFUSED)
-def test_refuses(name):
+def test_invalid_arguments_are_refused(name):
     call, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         call()
@@ -400,11 +402,11 @@ def test_refuses(name):
 @cases.each("name", METHODS)
 def test_no_p_is_below_the_least(name):
     """No order of few models has a smaller p, with or without ties; without ties it is reached."""
-    ours, _ = METHODS[name]
+    test, _ = METHODS[name]
     for permutations in (9, 99):
         least = correlation.smallest_pvalue(4, permutations)
         for x in ([1, 2, 3, 4], [1, 1, 2, 3], [1, 1, 2, 2], [1, 1, 1, 2]):
             for y in itertools.product((1, 2, 3), repeat=4):
                 if len(set(y)) > 1:
-                    assert ours(x, y, permutations=permutations).pvalue >= least
-    assert ours([1, 2, 3, 4], [1, 2, 3, 4], permutations=99).pvalue == least
+                    assert test(x, y, permutations=permutations).pvalue >= least
+    assert test([1, 2, 3, 4], [1, 2, 3, 4], permutations=99).pvalue == least

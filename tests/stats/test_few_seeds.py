@@ -31,7 +31,7 @@ def test_groups_of_four_seeds_by_hand():
     )
     assert result.apart[:, 0] == pytest.approx([0.5, 1, math.nan], nan_ok=True)
     assert result.apart[:2, 1].tolist() == [0, 0]
-    # The first has the larger mean, 10, and its groups without the 40 lie behind.
+    # The first has the larger mean, 10, but groups without the 40 have a smaller one.
     assert result.reversed[:, 0, 1] == pytest.approx([3 / 4, 1 / 2, 1 / 4])
     assert (result.reversed[:, 0, 1] == result.reversed[:, 1, 0]).all()
     assert np.isnan(result.reversed[:, [0, 1], [0, 1]]).all()
@@ -41,12 +41,12 @@ def test_groups_of_four_seeds_by_hand():
     assert np.isnan(result.lead[2]).all()
 
 
-def test_a_difference_of_just_so_much_is_none_and_a_tie_is_a_reversal():
+def test_a_difference_equal_to_the_limit_does_not_count_and_a_tie_is_a_reversal():
     result = stats.few_seeds([[0.1, 0.4], [0.4, 0.4]], **UP | {"difference": 0.3})
     assert result.apart[0].tolist() == [0, 0]
     assert result.reversed[0, 0, 1] == 0.5
-    alike = stats.few_seeds([[1.0, 3.0], [2.0, 2.0]], **UP)
-    assert np.isnan(alike.reversed).all() and alike.needed[0, 1] == math.inf
+    equal_means = stats.few_seeds([[1.0, 3.0], [2.0, 2.0]], **UP)
+    assert np.isnan(equal_means.reversed).all() and equal_means.needed[0, 1] == math.inf
 
 
 @cases.each(("n", "s"), [(10, 3), (40, 5)])
@@ -85,8 +85,10 @@ def test_normal_scores_have_closed_forms(s):
 @cases.each(
     ("difference", "target", "expected"),
     [
-        *[(1, 0.8, 16.71477), (0.5, 0.8, 63.76576)],
-        *[(0.2, 0.8, 393.4057), (1, 0.9, 22.02110)],
+        (1, 0.8, 16.71477),
+        (0.5, 0.8, 63.76576),
+        (0.2, 0.8, 393.4057),
+        (1, 0.9, 22.02110),
     ],
 )
 def test_seeds_for_t_are_those_of_power_t_test(difference, target, expected):
@@ -111,11 +113,14 @@ def test_seeds_for_t_are_the_fewest():
 @pytest.fixture(scope="module")
 def biasbed():
     runs = stats.score_table.read(pd.read_csv(ROOT / "examples/biasbed_runs.csv"))
-    each = [
+    runs_of_data_sets = [
         [row[np.isfinite(row)] for row in runs.values[i]]
         for i in range(len(runs.datasets))
     ]
-    result = [stats.few_seeds(one, **UP, seeds=(1, 3, 5)) for one in each]
+    result = [
+        stats.few_seeds(data_set_runs, **UP, seeds=(1, 3, 5))
+        for data_set_runs in runs_of_data_sets
+    ]
     return runs, result
 
 
@@ -134,11 +139,12 @@ def test_reversals_are_those_of_a_plain_count(biasbed):
     x, y = (runs.runs(name)[0] for name in ("SagNet", "pAdaIN"))
     i, j = (runs.algorithms.index(name) for name in ("SagNet", "pAdaIN"))
     means = [
-        [np.mean(group) for group in itertools.combinations(one, 3)] for one in (x, y)
+        [np.mean(group) for group in itertools.combinations(method_runs, 3)]
+        for method_runs in (x, y)
     ]
     sign = np.sign(x.mean() - y.mean())
-    same = [sign * (a - b) > 1e-9 for a, b in itertools.product(*means)]
-    assert result[0].reversed[1, i, j] == pytest.approx(1 - np.mean(same))
+    is_same_order = [sign * (a - b) > 1e-9 for a, b in itertools.product(*means)]
+    assert result[0].reversed[1, i, j] == pytest.approx(1 - np.mean(is_same_order))
 
 
 def test_three_seeds_of_the_study_here():
@@ -151,6 +157,6 @@ def test_three_seeds_of_the_study_here():
 
 
 @cases.each("scores", [[], [[1.0]], [[1.0, math.nan]], [[[1.0, 2.0]]]])
-def test_refuses_what_has_no_spread(scores):
+def test_scores_without_a_spread_are_refused(scores):
     with pytest.raises(ValueError, match="scores: every method must have two finite"):
         stats.few_seeds(scores, **UP)

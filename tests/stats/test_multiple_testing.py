@@ -39,18 +39,18 @@ def partitions(items):
     if not items:
         yield []
         return
-    first, *rest = items
-    for parts in partitions(rest):
-        yield [[first], *parts]
-        for i in range(len(parts)):
-            yield [*parts[:i], [first, *parts[i]], *parts[i + 1 :]]
+    first, *remaining_items = items
+    for partition in partitions(remaining_items):
+        yield [[first], *partition]
+        for i in range(len(partition)):
+            yield [*partition[:i], [first, *partition[i]], *partition[i + 1 :]]
 
 
 @cases.each("k", [1, 2, 3, 4, 5, 6, 7])
-def test_how_many_pairs_may_be_alike(k):
+def test_numbers_of_possibly_true_pairs_are_those_of_all_partitions(k):
     counts = {
-        sum(len(group) * (len(group) - 1) // 2 for group in parts)
-        for parts in partitions(list(range(k)))
+        sum(len(group) * (len(group) - 1) // 2 for group in partition)
+        for partition in partitions(list(range(k)))
     }
     assert multiple_testing.possible_true_pairs(k) == tuple(sorted(counts))
 
@@ -65,7 +65,7 @@ def test_order_of_strength():
     rng = np.random.default_rng(1)
     for _ in range(100):
         p = rng.random(10) ** 3
-        made = {name: stats.adjust(p, name) for name in multiple_testing.METHODS}
+        adjusted = {name: stats.adjust(p, name) for name in multiple_testing.METHODS}
         for weak, strong in [
             ("bonferroni", "holm"),
             ("holm", "shaffer"),
@@ -75,7 +75,7 @@ def test_order_of_strength():
             ("by", "bh"),
             ("bh", "none"),
         ]:
-            assert (made[strong] <= made[weak] + 1e-12).all(), (strong, weak)
+            assert (adjusted[strong] <= adjusted[weak] + 1e-12).all(), (strong, weak)
 
 
 @cases.each("method", multiple_testing.METHODS)

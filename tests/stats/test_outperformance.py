@@ -22,11 +22,13 @@ def test_pairs_share_seeds_and_ties_are_no_wins():
         outperforming.mean.value == outperforming.share.value == 0.8
         and outperforming.pairs == 5
     )
-    # All pairs of runs, whatever their seeds, are another number: scipy's U.
+    # The share over all pairs of runs with any seeds differs: scipy's U.
     u = scipy.stats.mannwhitneyu(A, B).statistic
     assert u / 25 == 0.82
-    alike = stats.probability_of_outperforming(A, A, **MORE)
-    assert alike.share.value == alike.share.low == 0 and not alike.significant
+    identical = stats.probability_of_outperforming(A, A, **MORE)
+    assert (
+        identical.share.value == identical.share.low == 0 and not identical.significant
+    )
     errors = stats.probability_of_outperforming(
         1 - np.array(A), 1 - np.array(B), larger_is_better=False
     )
@@ -35,16 +37,16 @@ def test_pairs_share_seeds_and_ties_are_no_wins():
     assert stats.probability_of_outperforming(rounded, A, **MORE).share.value == 0
 
 
-def test_independent_pairs_estimate_what_mann_and_whitney_do():
-    """Over shuffled pairs, the mean of P(A > B) is U / nm."""
+def test_independent_pairs_estimate_mann_and_whitneys_probability():
+    """The mean of P(A > B) over shuffled pairs is U / nm."""
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.5, size=(2, 12)) * [[1], [2]]
     u = scipy.stats.mannwhitneyu(a, b).statistic / 144
-    many = [
+    results = [
         stats.probability_of_outperforming(a, np.roll(b, i), draws=100, **MORE)
-        for i in range(12)  # Each run meets each once.
+        for i in range(12)  # All pairs of runs occur once.
     ]
-    assert np.mean([one.share.value for one in many]) == pytest.approx(u)
+    assert np.mean([result.share.value for result in results]) == pytest.approx(u)
 
 
 def of_wins(wins: int, pairs: int, **options):
@@ -64,13 +66,13 @@ def test_intervals_are_those_of_a_binomial():
 
 
 @cases.each("pairs", [2, 3, 5, 6, 10, 29])
-def test_equal_algorithms_are_seldom_told_apart(pairs):
-    """Over all 2^r outcomes; winning five of five is not significant at 95 %."""
-    wins = [of_wins(k, pairs, draws=100) for k in range(pairs + 1)]
+def test_equal_algorithms_are_rarely_significantly_different(pairs):
+    """The rate is over all 2^r outcomes; winning five of five is not significant at 95 %."""
+    results = [of_wins(k, pairs, draws=100) for k in range(pairs + 1)]
     chances = scipy.stats.binom.pmf(range(pairs + 1), pairs, 0.5)
-    rate = chances[[one.significant[0] for one in wins]].sum()
+    rate = chances[[result.significant[0] for result in results]].sum()
     assert rate <= 0.025 and (rate > 0) == (pairs > 5)
-    assert np.isfinite(wins[-1].mean.low) == (pairs > 5)
+    assert np.isfinite(results[-1].mean.low) == (pairs > 5)
 
 
 @cases.each("runs", [3, 10, 50])
@@ -83,11 +85,11 @@ def test_almost_stochastic_order_is_no_test_at_its_level(runs):
 
 
 @cases.each(
-    ("won", "significant", "better"),
+    ("wins", "significant", "better"),
     [(20, False, False), (29, True, True), (100, True, True)],
 )
-def test_better_is_significant_and_meaningful(won, significant, better):
-    first = (np.arange(40) < won * 40 / 40).astype(float)
+def test_better_is_significant_and_meaningful(wins, significant, better):
+    first = (np.arange(40) < wins * 40 / 40).astype(float)
     outperforming = stats.probability_of_outperforming(first, np.full(40, 0.5), **MORE)
     assert (outperforming.significant[0], outperforming.better[0]) == (
         significant,
@@ -111,8 +113,8 @@ def test_data_sets_are_redrawn_together():
     """Seeds are the same on all data sets, so equal rows do not narrow the interval."""
     first, second = np.tile(A * 2, (3, 1)), np.tile(B * 2, (3, 1))
     outperforming = stats.probability_of_outperforming(first, second, **MORE)
-    alone = stats.probability_of_outperforming(A * 2, B * 2, **MORE).mean
-    ends = float(alone.low), float(alone.high)
+    one_data_set = stats.probability_of_outperforming(A * 2, B * 2, **MORE).mean
+    ends = float(one_data_set.low), float(one_data_set.high)
     assert (outperforming.mean.low, outperforming.mean.high) == pytest.approx(ends)
 
 
@@ -136,8 +138,8 @@ def test_violations_of_both_directions_sum_to_one():
     rng = np.random.default_rng(0)
     for r, s in ((5, 5), (7, 4), (30, 30)):
         a, b = rng.normal(size=r), rng.normal(size=s)
-        both = order(a, b)[0] + order(b, a)[0]
-        assert both == pytest.approx(1)
+        total = order(a, b)[0] + order(b, a)[0]
+        assert total == pytest.approx(1)
         assert order(-a, -b, larger_is_better=False)[0] == pytest.approx(order(a, b)[0])
     assert order(A, A) == (0.5, 1)
 
@@ -155,29 +157,37 @@ def test_the_integral_is_what_a_fine_grid_comes_to(sizes):
 
 def exact_deviation() -> float:
     """Return the deviation of the violation over all 126 x 126 resamples of five runs each."""
-    ways = list(itertools.combinations_with_replacement(range(5), 5))
+    resamples = list(itertools.combinations_with_replacement(range(5), 5))
     weights = []
-    for way in ways:
-        counts = np.bincount(way, minlength=5)
+    for resample in resamples:
+        counts = np.bincount(resample, minlength=5)
         weights.append(math.factorial(5) / np.prod([math.factorial(c) for c in counts]))
     weights = np.outer(weights, weights) / 5**10
-    f, g = (np.sort(np.array(x)[np.array(ways)], axis=1) for x in (A, B))
+    f, g = (np.sort(np.array(x)[np.array(resamples)], axis=1) for x in (A, B))
     gap = g[None] - f[:, None]
-    whole = (gap**2).sum(-1)
-    part = (np.maximum(gap, 0) ** 2).sum(-1)
-    violation = np.where(whole > 0, part / np.where(whole > 0, whole, 1), 0.5)
+    squares = (gap**2).sum(-1)
+    violations = (np.maximum(gap, 0) ** 2).sum(-1)
+    violation = np.where(
+        squares > 0, violations / np.where(squares > 0, squares, 1), 0.5
+    )
     mean = (weights * violation).sum()
     return math.sqrt((weights * (violation - mean) ** 2).sum())
 
 
 def test_the_bound_is_that_of_all_resamples():
-    """And near that of deep-significance's 1,000 draws with seed 1234: 0.135."""
+    """The bound is also near that of deep-significance, with 1,000 draws and seed 1234: 0.135."""
     z, deviation = scipy.stats.norm.ppf(0.95), exact_deviation()
     assert order(A, B, draws=100_000)[1] == pytest.approx(z * deviation, rel=0.02)
     assert z * deviation == pytest.approx(0.135, abs=0.02)
     # A fair division: 10 comparisons at 0.95 are one at 0.995.
-    ten, one = order(A, B, comparisons=10)[1], order(A, B, confidence=0.995)[1]
-    assert ten == pytest.approx(one) and ten > order(A, B)[1]
+    ten_comparisons, one_comparison = (
+        order(A, B, comparisons=10)[1],
+        order(A, B, confidence=0.995)[1],
+    )
+    assert (
+        ten_comparisons == pytest.approx(one_comparison)
+        and ten_comparisons > order(A, B)[1]
+    )
 
 
 def test_almost_is_between_better_and_not():
@@ -196,7 +206,7 @@ def test_almost_is_between_better_and_not():
         (A, [*B[:4], np.nan], True),
     ],
 )
-def test_what_cannot_be_compared_is_refused(first, second, paired):
+def test_invalid_scores_are_refused(first, second, paired):
     tests = [stats.probability_of_outperforming]
     tests += [] if paired and len(second) == 4 else [stats.almost_stochastic_order]
     for test in tests:
@@ -215,9 +225,9 @@ def test_frames_are_read_by_the_names_of_their_axes():
         expected, result = test(a, b, **options), test(*frames, **options)
         for name in ("share", "violation"):
             if hasattr(expected, name):
-                pick = lambda x, name=name: getattr(x, name)
-                first, other = pick(expected), pick(result)
-                first, other = (getattr(x, "value", x) for x in (first, other))
+                first, other = getattr(expected, name), getattr(result, name)
+                if name == "share":
+                    first, other = first.value, other.value
                 np.testing.assert_array_equal(first, other)
     several = pd.DataFrame(a.T).rename_axis(index="method", columns="dataset")
     with pytest.raises(ValueError, match="scores of one algorithm each"):
@@ -246,8 +256,8 @@ def test_frames_are_paired_by_their_labels():
             pairs(first, other, **options).share.value, shares
         )
         np.testing.assert_allclose(order(first, other, **options).violation, violations)
-    one = pairs(first.loc["a"], second.loc["a"].iloc[::-1], **options)
-    assert one.share.value == shares[0]
+    one_row = pairs(first.loc["a"], second.loc["a"].iloc[::-1], **options)
+    assert one_row.share.value == shares[0]
     other_sets = second.rename(index={"a": "x"})
     other_runs = second.rename(columns={0: 77})
     for test in (pairs, order):

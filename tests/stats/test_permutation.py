@@ -29,9 +29,9 @@ TABLES = [
 def test_exact_is_every_table_by_hand(scores):
     ranked = scipy.stats.rankdata(-scores, axis=1)
     sums = every_table(ranked)
-    seen = np.sum(ranked.sum(axis=0) ** 2)
+    observed = np.sum(ranked.sum(axis=0) ** 2)
     result = stats.friedman_permutation(scores, larger_is_better=True)
-    expected = np.mean(np.sum(sums**2, axis=1) >= seen - 1e-9)
+    expected = np.mean(np.sum(sums**2, axis=1) >= observed - 1e-9)
     assert result.exact
     assert result.pvalue == pytest.approx(expected, rel=1e-12)
     assert (result.standard_error, result.permutations) == (0, 0)
@@ -44,10 +44,10 @@ def test_max_t_is_every_table_by_hand(scores):
     pairs = list(itertools.combinations(range(scores.shape[1]), 2))
     sums = every_table(ranked)
     tables = np.abs([[s[i] - s[j] for i, j in pairs] for s in sums])
-    seen = np.abs([ranked[:, i].sum() - ranked[:, j].sum() for i, j in pairs])
+    observed = np.abs([ranked[:, i].sum() - ranked[:, j].sum() for i, j in pairs])
     result = stats.max_t(scores, larger_is_better=True)
     assert (result.exact, result.permutations) == (True, 0)
-    order, last = np.argsort(-seen, kind="stable"), 0.0
+    order, last = np.argsort(-observed, kind="stable"), 0.0
     for at, m in enumerate(order):
         i, j = pairs[m]
         alone = np.mean(tables[:, m] >= seen[m] - 1e-9)
@@ -79,9 +79,9 @@ def test_draws_near_all():
     scores = np.round(rng.normal(size=(7, 4)) + [0, 0.5, 0.5, 1], 1)
     twice = np.rint(2 * scipy.stats.rankdata(-scores, axis=1)).astype(int)
     sums = np.concatenate([*permutation.draw_rank_sums(twice, 20_000, 0)])
-    seen = np.sum(twice.sum(axis=0) ** 2)
+    observed = np.sum(twice.sum(axis=0) ** 2)
     exact = stats.friedman_permutation(scores, larger_is_better=True).pvalue
-    drawn = np.mean(np.sum(sums**2, axis=1) >= seen)
+    drawn = np.mean(np.sum(sums**2, axis=1) >= observed)
     assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact / 20_000))
 
 
@@ -170,9 +170,9 @@ def test_approximation_is_the_rate_of_rejection():
             for draw in rng.random((1500, n, k))
         ]
         for rate, p in [(error_rates.f, "pvalue"), (error_rates.chi2, "chi2_pvalue")]:
-            found = np.mean([getattr(result, p) <= 0.05 for result in results])
+            rejection_rate = np.mean([getattr(result, p) <= 0.05 for result in results])
             error = math.sqrt(rate * (1 - rate) / 1500) + error_rates.standard_error
-            assert found == pytest.approx(rate, abs=4 * error + 1e-12)
+            assert rejection_rate == pytest.approx(rate, abs=4 * error + 1e-12)
 
 
 def test_more_algorithms_than_a_factorial_of_floats_holds():

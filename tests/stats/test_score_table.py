@@ -23,17 +23,17 @@ def tidy(array, algorithms="abc", datasets="vwxyz"):
     return pd.DataFrame(rows, columns=["algorithm", "dataset", "run", "score"])
 
 
-def test_every_form_gives_the_same(array):
+def test_all_forms_give_the_same_table(array):
     frame = tidy(array).sample(frac=1, random_state=1)
-    found = score_table.read(frame).only(datasets="vwxyz", algorithms="abc")
-    np.testing.assert_allclose(found.means, array.mean(axis=2), rtol=1e-12)
-    np.testing.assert_allclose(found.stds, array.std(axis=2, ddof=1), rtol=1e-12)
-    assert found.counts.tolist() == [R] * K
+    table = score_table.read(frame).only(datasets="vwxyz", algorithms="abc")
+    np.testing.assert_allclose(table.means, array.mean(axis=2), rtol=1e-12)
+    np.testing.assert_allclose(table.stds, array.std(axis=2, ddof=1), rtol=1e-12)
+    assert table.counts.tolist() == [R] * K
     means = array.mean(axis=2)
     named = pd.DataFrame(means, index=list("vwxyz"), columns=list("abc"))
-    for given, axis in [(means, 1), (means.T, 0), (named, 1), (named.T, 0)]:
-        np.testing.assert_array_equal(score_table.read(given, axis=axis).means, means)
-        read = score_table.read(given, axis=axis)
+    for matrix, axis in [(means, 1), (means.T, 0), (named, 1), (named.T, 0)]:
+        np.testing.assert_array_equal(score_table.read(matrix, axis=axis).means, means)
+        read = score_table.read(matrix, axis=axis)
         result = stats.friedman(read, larger_is_better=True)
         expected = stats.friedman(frame, larger_is_better=True)
         assert result.pvalue == pytest.approx(expected.pvalue)
@@ -51,37 +51,41 @@ def test_algorithms_may_have_different_numbers_of_runs(array):
 
 def test_missing_cells_are_listed_and_dropped_only_if_asked(array):
     frame = tidy(array)
-    hole = (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
+    is_missing = (
+        (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
+    )
     with pytest.raises(ValueError, match="got none for b on x; fill the cells or"):
-        score_table.read(frame[~hole])
+        score_table.read(frame[~is_missing])
     for drop, shape in [
         ("datasets", (N - 1, K, R)),
         ("algorithms", (N, K - 1, R)),
         ("runs", (N, K, R)),
     ]:
-        left = score_table.read(score_table.drop_incomplete(frame[~hole], drop=drop))
+        left = score_table.read(
+            score_table.drop_incomplete(frame[~is_missing], drop=drop)
+        )
         assert left.values.shape == shape
     assert left.counts.tolist() == [R, R - 1, R]
     with pytest.raises(ValueError, match="drop: must be"):
         score_table.drop_incomplete(frame, drop="cells")
 
 
-def test_a_run_that_is_nowhere_is_no_hole(array):
+def test_runs_may_have_no_names(array):
     frame = tidy(array[:, :, :1]).drop(columns="run")
     assert score_table.read(frame).values.shape == (N, K, 1)
-    whole = (frame["algorithm"] == "b") & (frame["dataset"] != "x")
+    is_missing = (frame["algorithm"] == "b") & (frame["dataset"] != "x")
     with pytest.raises(
         ValueError, match="got none for b on v; b on w; b on y; b on z;"
     ):
-        score_table.read(frame[~whole])
+        score_table.read(frame[~is_missing])
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_refuses_what_is_not_finite(array, bad):
-    array[2, 1, 0] = bad
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_scores_that_are_not_finite_are_refused(array, value):
+    array[2, 1, 0] = value
     with pytest.raises(ValueError, match="scores: .* finite"):
         score_table.read(tidy(array))
-    if np.isnan(bad):
+    if np.isnan(value):
         with pytest.raises(ValueError, match="none for 1 on 2"):
             score_table.read(array[:, :, 0])
 
@@ -126,8 +130,8 @@ def test_a_matrix_whose_axes_are_named_the_other_way_round_is_refused(array, axi
         message = f"scores: with axis={axis} .*{methods or sets}.*; give .*read.scores, axis={1 - axis}"
         with pytest.raises(ValueError, match=message):
             score_table.read(wrong, axis=axis)
-    other = means.rename_axis(index="picture", columns="network")
-    assert score_table.read(other).algorithms == ("a", "b", "c")
+    unknown_names = means.rename_axis(index="picture", columns="network")
+    assert score_table.read(unknown_names).algorithms == ("a", "b", "c")
 
 
 @cases.each(
@@ -145,7 +149,7 @@ def test_a_tidy_frame_with_other_names_is_read_as_one(array, names):
     assert (renamed.datasets, renamed.algorithms) == (plain.datasets, plain.algorithms)
 
 
-def test_a_column_that_may_be_anything_is_asked_about(array):
+def test_a_column_with_an_unknown_name_is_refused(array):
     with pytest.raises(ValueError, match="must name the algorithms, got who, dataset"):
         score_table.read(tidy(array).rename(columns={"algorithm": "who"}))
 
@@ -158,15 +162,15 @@ def test_a_matrix_with_its_data_sets_in_a_column_is_read(array):
 
 
 @cases.each("value", ["71 %", 1j, {"erm": [1, 2]}, [[1, 2], [3]]])
-def test_what_is_no_number_is_told_as_a_score(value):
+def test_scores_that_are_no_numbers_are_refused(value):
     frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
-    given = frame.assign(score=value) if isinstance(value, str | complex) else value
+    scores = frame.assign(score=value) if isinstance(value, str | complex) else value
     with pytest.raises(ValueError, match="^scores: a score must be a real number"):
-        score_table.read(given)
+        score_table.read(scores)
 
 
 @pytest.mark.parametrize("name", ["algorithm", "dataset"])
-def test_a_row_without_a_name_is_told(name):
+def test_a_row_without_a_name_is_refused(name):
     frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
     with pytest.raises(ValueError, match=f"{name} must be named in every row"):
         score_table.read(frame.assign(**{name: [None, "a", "b", "c"]}))
@@ -224,7 +228,7 @@ def test_a_frame_with_levels_is_read_by_their_names(form):
         dict(rows=["seed", "fold"]),
     ],
 )
-def test_a_frame_whose_levels_say_too_little_is_refused(names):
+def test_a_frame_with_ambiguous_levels_is_refused(names):
     with pytest.raises(ValueError, match="must call them algorithm, dataset and run"):
         score_table.read(frame_of_levels(**names))
 
@@ -236,7 +240,7 @@ def test_a_masked_score_is_a_missing_one():
 
 
 @cases.each("value", [True, "50_63", "high", 1j, np.datetime64("2020-01-01")])
-def test_what_is_no_number_is_no_score(value):
+def test_matrices_with_other_values_than_real_numbers_are_refused(value):
     frame = pd.DataFrame({"A": [50.0, 51.0], "B": [value, value]}, dtype=object)
     with pytest.raises(ValueError, match="must be a (finite|real) number|may be"):
         score_table.read(frame)
@@ -262,7 +266,7 @@ def test_a_column_of_numbers_that_are_no_scores_is_no_algorithm(name):
     ],
 )
 def test_whole_numbers_with_a_name_of_bookkeeping_are_no_scores(name, values):
-    """As a column and as a row, next to scores with one decimal."""
+    """This holds for columns and rows next to scores with one decimal."""
     frame = pd.DataFrame({"A": [61.3, 72.4, 58.9], name: values, "B": [60.2, 70.0, 59]})
     for matrix in (frame, frame.T):
         with pytest.raises(
@@ -287,13 +291,13 @@ def test_scores_may_have_a_name_of_bookkeeping(name):
 
 
 @cases.each("name", ["score", "data", "accuracy"])
-def test_a_data_set_may_be_called_as_it_likes(name):
+def test_a_data_set_may_have_the_name_of_a_column(name):
     frame = pd.DataFrame({"A": [1.0, 2], "B": [2.0, 1]}, index=[name, "photo"])
     assert score_table.read(frame).datasets == (name, "photo")
 
 
 @cases.each("names", [["A", "A "], [1, "1"], ["A", None], ["A", np.nan], ["A", ""]])
-def test_names_that_cannot_be_told_apart_are_refused(names):
+def test_indistinguishable_names_are_refused(names):
     frame = pd.DataFrame([[1.0, 2], [2, 1]], index=["photo", "edge"], columns=names)
     with pytest.raises(ValueError, match="must occur once|must be named"):
         score_table.read(frame)
@@ -334,7 +338,7 @@ def test_a_frame_with_runs_may_lack_runs_but_no_data_set_and_no_algorithm(column
 
 
 def test_runs_are_paired_by_name_in_any_order_of_rows(array):
-    """Run r of every algorithm is the run of one name; the paired test is of these."""
+    """Run r of all algorithms has the same name; the paired test pairs these runs."""
     frame = tidy(array)
     options = dict(larger_is_better=True, rope=0.1, paired=True)
     expected = stats.correlated_t(frame, **options).better
@@ -352,12 +356,14 @@ def test_runs_are_paired_by_name_in_any_order_of_rows(array):
 def test_runs_to_drop_are_found_in_any_order_of_rows(array):
     """The cell of run 2 of b is missing: only that run is dropped."""
     frame = tidy(array)
-    hole = (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
-    run = (frame["algorithm"] == "b") & (frame["run"] == 2)
+    is_missing = (
+        (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
+    )
+    is_run = (frame["algorithm"] == "b") & (frame["run"] == 2)
     for seed in range(4):
-        shuffled = frame[~hole].sample(frac=1, random_state=seed)
-        left = score_table.drop_incomplete(shuffled, drop="runs")
-        pd.testing.assert_frame_equal(left.sort_index(), frame[~run])
+        shuffled = frame[~is_missing].sample(frac=1, random_state=seed)
+        remaining = score_table.drop_incomplete(shuffled, drop="runs")
+        pd.testing.assert_frame_equal(remaining.sort_index(), frame[~is_run])
 
 
 SCALARS = {
@@ -455,17 +461,17 @@ def test_two_metrics_in_one_frame_are_refused():
 
 
 def test_runs_keep_their_names_in_the_order_of_their_scores():
-    """Rows of one algorithm come in another order: names go with their scores."""
+    """The rows of one algorithm are in another order; names stay with their scores."""
     frame = as_tidy()
-    turned = pd.concat([frame[frame["algorithm"] != "RSC"], frame[::-1]])
-    table = score_table.read(turned.drop_duplicates(["algorithm", "dataset", "run"]))
+    reordered = pd.concat([frame[frame["algorithm"] != "RSC"], frame[::-1]])
+    table = score_table.read(reordered.drop_duplicates(["algorithm", "dataset", "run"]))
     for j, algorithm in enumerate(table.algorithms):
         for r, run in enumerate(table.run_names[j]):
             cells = frame[
                 (frame["algorithm"] == algorithm) & (frame["run"] == int(run))
             ]
-            right = cells.set_index("dataset")["score"][list(table.datasets)]
-            np.testing.assert_array_equal(table.values[:, j, r], right)
+            expected = cells.set_index("dataset")["score"][list(table.datasets)]
+            np.testing.assert_array_equal(table.values[:, j, r], expected)
 
 
 def test_tests_over_data_sets_refuse_a_table_of_one():

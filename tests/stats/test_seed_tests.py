@@ -63,7 +63,7 @@ def test_paired_t_interval_and_p_are_scipys(n):
 
 @cases.each("sizes", [(3, 3), (5, 5), (3, 6)])
 def test_p_by_permutation_is_the_share_of_all_splits(sizes):
-    """The Welch t of each split is that of scipy."""
+    """The oracle computes scipy's Welch t for each split."""
     first, second = normal(*sizes, seed=1)
     pooled, n = np.concatenate([first, second]), sum(sizes)
 
@@ -73,11 +73,13 @@ def test_p_by_permutation_is_the_share_of_all_splits(sizes):
             scipy.stats.ttest_ind(pooled[list(chosen)], remaining, equal_var=False)[0]
         )
 
-    seen = size(range(sizes[0]))
-    every = [size(c) for c in itertools.combinations(range(n), sizes[0])]
+    observed = size(range(sizes[0]))
+    statistics = [size(c) for c in itertools.combinations(range(n), sizes[0])]
     test = compare(first, second)
     assert test.permutation_exact and test.permutation_error == 0
-    assert test.permutation_pvalue == np.mean(np.array(every) >= seen * (1 - 1e-9))
+    assert test.permutation_pvalue == np.mean(
+        np.array(statistics) >= observed * (1 - 1e-9)
+    )
 
 
 @cases.each(
@@ -99,20 +101,20 @@ def test_p_by_permutation_is_exact_with_ties(first, second):
 
     def square(a, b):
         means = [sum(x) / len(x) for x in (a, b)]
-        apart = (means[0] - means[1]) ** 2
+        squared_difference = (means[0] - means[1]) ** 2
         error = sum(
             sum((v - m) ** 2 for v in x) / (len(x) - 1) / len(x)
             for x, m in zip((a, b), means, strict=True)
         )
-        return apart / error if error else math.inf
+        return squared_difference / error if error else math.inf
 
-    pooled, seen = [*first, *second], square(first, second)
-    every = []
+    pooled, observed = [*first, *second], square(first, second)
+    is_as_large = []
     for chosen in itertools.combinations(range(len(pooled)), len(first)):
         remaining = [x for i, x in enumerate(pooled) if i not in chosen]
-        every.append(square([pooled[i] for i in chosen], remaining) >= seen)
+        is_as_large.append(square([pooled[i] for i in chosen], remaining) >= observed)
     test = compare(list(map(float, first)), list(map(float, second)))
-    assert test.permutation_pvalue == pytest.approx(np.mean(every))
+    assert test.permutation_pvalue == pytest.approx(np.mean(is_as_large))
 
 
 @cases.each("n", [2, 5, 8])
@@ -136,11 +138,11 @@ def test_drawn_p_is_the_exact_one_within_its_error(paired):
     exact = compare(first, second, paired=paired)
     drawn = compare(first, second, paired=paired, most=1, draws=4000)
     assert not drawn.permutation_exact and drawn.permutation_error > 0
-    apart = abs(drawn.permutation_pvalue - exact.permutation_pvalue)
-    assert apart < 4 * drawn.permutation_error
+    error = abs(drawn.permutation_pvalue - exact.permutation_pvalue)
+    assert error < 4 * drawn.permutation_error
     assert drawn.least_permutation_pvalue == 1 / 4001
-    again = compare(first, second, paired=paired, most=1, draws=4000)
-    assert again == drawn
+    drawn_again = compare(first, second, paired=paired, most=1, draws=4000)
+    assert drawn_again == drawn
 
 
 @cases.each(
@@ -190,28 +192,32 @@ def test_single_runs_are_not_tested_and_in_no_family():
             assert math.isnan(test.low) and math.isfinite(test.difference)
         else:
             assert not test.why_not and test.adjusted == test.pvalue
-    nothing = stats.compare_seeds([[1, 2, 3]], larger_is_better=True)
-    assert nothing.family == 0 and "0 Welch tests" in repr(nothing)
+    one_method = stats.compare_seeds([[1, 2, 3]], larger_is_better=True)
+    assert one_method.family == 0 and "0 Welch tests" in repr(one_method)
 
 
-def test_runs_that_never_differ():
-    """Both: permutation decides; one: Welch still has a t; all equal: p is 1."""
-    both = compare([1, 1, 1, 1], [2, 2, 2, 2])
-    assert math.isnan(both.t_pvalue) and math.isnan(both.low)
-    assert both.pvalue == both.permutation_pvalue == pytest.approx(2 / 70)
-    assert both.hedges_g == -math.inf
-    single = compare([1, 1, 1, 1], [2, 2.5, 3, 2])
+def test_runs_without_spread():
+    """No spread in both: p by permutation; in one: Welch's t; all scores equal: p is 1."""
+    without_spread = compare([1, 1, 1, 1], [2, 2, 2, 2])
+    assert math.isnan(without_spread.t_pvalue) and math.isnan(without_spread.low)
+    assert (
+        without_spread.pvalue
+        == without_spread.permutation_pvalue
+        == pytest.approx(2 / 70)
+    )
+    assert without_spread.hedges_g == -math.inf
+    one_without_spread = compare([1, 1, 1, 1], [2, 2.5, 3, 2])
     deviation = np.std([2, 2.5, 3, 2], ddof=1)
     theirs = scipy.stats.ttest_ind_from_stats(
         1, 0, 4, 2.375, deviation, 4, equal_var=False
     )
-    assert single.pvalue == pytest.approx(theirs.pvalue)
+    assert one_without_spread.pvalue == pytest.approx(theirs.pvalue)
     equal = compare([0.1 + 0.2] * 3, [0.3] * 3)
     assert (equal.difference, equal.pvalue, equal.hedges_g) == (0, 1, 0)
     shifted = compare([1, 2, 3], [0.5, 1.5, 2.5], paired=True)
     assert math.isnan(shifted.t_pvalue) and shifted.pvalue == 2 / 8
-    same = compare([1, 2, 3], [1, 2, 3], paired=True)
-    assert (same.difference, same.pvalue) == (0, 1)
+    identical = compare([1, 2, 3], [1, 2, 3], paired=True)
+    assert (identical.difference, identical.pvalue) == (0, 1)
 
 
 def test_rounding_moves_no_p():
@@ -223,7 +229,7 @@ def test_rounding_moves_no_p():
 
 
 @cases.each("paired", [False, True])
-def test_only_differences_in_deviations_matter(paired):
+def test_p_and_g_do_not_depend_on_unit_and_offset(paired):
     """Scaling and shifting change neither p nor g; smaller-is-better turns the signs."""
     first, second = normal(4, 4, seed=5)
     plain = compare(first, second, paired=paired)
@@ -248,8 +254,10 @@ def test_holm_counts_all_tests_and_those_of_a_data_set():
         stats.adjust(frame["pvalue"].to_numpy(), "holm")
     )
     for _, rows in frame.groupby("dataset"):
-        own = stats.adjust(rows["pvalue"].to_numpy(), "holm")
-        assert rows["adjusted_in_dataset"].to_numpy() == pytest.approx(own)
+        adjusted_in_dataset = stats.adjust(rows["pvalue"].to_numpy(), "holm")
+        assert rows["adjusted_in_dataset"].to_numpy() == pytest.approx(
+            adjusted_in_dataset
+        )
     against = stats.compare_seeds(table, larger_is_better=True, reference="1")
     assert [(test.first, test.second) for test in against.tests] == 2 * [
         ("0", "1"),

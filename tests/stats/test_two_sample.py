@@ -14,13 +14,13 @@ def test_exchange_is_scipys_permutation_test(sizes):
     first, second = (rng.normal(0.5 * i, 1, n) for i, n in enumerate(sizes))
     exchange = two_sample.exchange(first, second)
     for alternative, p in (("greater", exchange.greater), ("less", exchange.less)):
-        theirs = scipy.stats.permutation_test(
+        expected = scipy.stats.permutation_test(
             (first, second),
             lambda a, b: np.mean(a) - np.mean(b),
             alternative=alternative,
             n_resamples=np.inf,
         )
-        assert p == pytest.approx(theirs.pvalue)
+        assert p == pytest.approx(expected.pvalue)
     assert exchange.exact and exchange.least == pytest.approx(
         1 / scipy.special.comb(sum(sizes), sizes[0])
     )
@@ -28,10 +28,10 @@ def test_exchange_is_scipys_permutation_test(sizes):
 
 
 def test_exchange_is_exact_under_the_null():
-    """Of all ways to label eight values, exactly k of 70 have p <= k / 70."""
+    """Exactly k of the 70 splits of eight values have p <= k / 70."""
     values = np.random.default_rng(0).normal(size=8)
-    ways = [np.array(c) for c in two_sample.itertools.combinations(range(8), 4)]
-    p = [two_sample.exchange(values[c], np.delete(values, c)).greater for c in ways]
+    splits = [np.array(c) for c in two_sample.itertools.combinations(range(8), 4)]
+    p = [two_sample.exchange(values[c], np.delete(values, c)).greater for c in splits]
     assert sorted(p) == pytest.approx(np.arange(1, 71) / 70)
 
 
@@ -69,13 +69,13 @@ def test_welch_is_that_of_the_runs():
     rng = np.random.default_rng(2)
     first, second = rng.normal(1, 1, 5), rng.normal(0, 3, 7)
     summaries = [(x.mean(), x.std(ddof=1), len(x)) for x in (first, second)]
-    theirs = scipy.stats.ttest_ind(
+    expected = scipy.stats.ttest_ind(
         first, second, equal_var=False, alternative="greater"
     )
     greater, less = two_sample.welch(*summaries)
-    assert greater == pytest.approx(theirs.pvalue) and greater + less == 1
-    nothing = two_sample.welch((1, 0, 5), (2, 0, 5))
-    assert np.isnan(nothing).all()
+    assert greater == pytest.approx(expected.pvalue) and greater + less == 1
+    without_spread = two_sample.welch((1, 0, 5), (2, 0, 5))
+    assert np.isnan(without_spread).all()
 
 
 def test_nothing_to_exchange_is_refused():
@@ -96,9 +96,9 @@ def test_the_unit_of_the_scores_changes_no_p(unit):
         expected = two_sample.exchange(first, second, statistic)
         exchange = two_sample.exchange(first * unit, second * unit, statistic)
         assert (exchange.greater, exchange.less) == (expected.greater, expected.less)
-    # Ways of equal sums, which 0.1 + 0.2 and 0.3 are up to rounding, count: 6 of 6.
+    # Splits with equal sums count; 0.1 + 0.2 equals 0.3 up to rounding: 4 of 6.
     tied = two_sample.exchange(np.array([0.1, 0.2]) * unit, np.array([0.3, 0.0]) * unit)
     assert tied.greater == pytest.approx(4 / 6)
-    # Exchanged means that are next to nothing beside their units.
+    # Means that are tiny compared with the values.
     units = np.array([1e8, -1e8, 0.1, 0.2]) * unit, np.array([0.3, 0.0, 1, 1]) * unit
     assert two_sample.exchange(*units).less < 1

@@ -547,11 +547,10 @@ def _to_integers(where: str, path: str, chunks: list) -> np.ndarray:
         if len(fractions):
             got = f"got {numbers[fractions[0]]:g} in row {fractions[0]} of {path!r}"
             raise ValueError(f"{must}, {got}; number the classes from 0")
-    # Too large numbers, which are refused later, must not wrap around here.
-    is_large = numbers >= limits.MAX_CLASSES
-    numbers = np.where(is_large, 0, numbers).astype(np.int64)
-    numbers = np.where(is_large, limits.MAX_CLASSES, numbers)
-    return np.where(is_missing, _NO_LABEL, numbers)
+    if numbers.dtype == np.uint64:
+        # Too large numbers, which are refused later, must not wrap around here.
+        numbers = np.minimum(numbers, np.uint64(np.iinfo(np.int64).max))
+    return np.where(is_missing, _NO_LABEL, numbers.astype(np.int64))
 
 
 def _open_parquet(where: str, path: str):
