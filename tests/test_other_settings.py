@@ -36,11 +36,11 @@ RATES = {"ERM": 0.05, "SagNet": 0.02, "MixStyle": 0.02, "Stylized ERM": 0.02}
 
 
 def scores(study, name, dataset=None, rate=None, metric=None):
-    """In %, in the order of seeds: shape bias, or accuracy on a set."""
-    of = NAMES[name]
+    """Return the shape bias, or the accuracy on a set, in %, in the order of seeds."""
+    method = NAMES[name]
     if study == "tiny-imagenet" and name == "Stylized ERM":
-        of = "erm (stylize+small)"
-    rows = ALL[(ALL["study"] == study) & (ALL["method"] == of)]
+        method = "erm (stylize+small)"
+    rows = ALL[(ALL["study"] == study) & (ALL["method"] == method)]
     metric = metric or ("accuracy" if dataset else "shape_bias")
     rows = rows[rows["metric"] == metric]
     rows = rows[rows["set"] == dataset] if dataset else rows
@@ -49,7 +49,7 @@ def scores(study, name, dataset=None, rate=None, metric=None):
     return 100 * rows.sort_values("seed")["score"].to_numpy()
 
 
-def stands(words):
+def assert_on_page(words):
     assert words in PAGE, words
 
 
@@ -57,7 +57,7 @@ def cell(x):
     return f"{np.median(x):.0f} [{min(x):.0f}, {max(x):.0f}]"
 
 
-def told(p):
+def format_p(p):
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1g}"
 
 
@@ -69,20 +69,25 @@ def holm(p):
 
 def tables():
     path = ROOT / "benchmarks/results/other-settings.md"
-    parts = path.read_text(encoding="utf-8").strip().split("\n\n")
-    assert all(part in TEXT for part in parts)
+    table_texts = path.read_text(encoding="utf-8").strip().split("\n\n")
+    assert all(table_text in TEXT for table_text in table_texts)
     return [
-        [[x.strip() for x in line.strip("|").split("|")] for line in part.split("\n")]
-        for part in parts
+        [
+            [x.strip() for x in line.strip("|").split("|")]
+            for line in table_text.split("\n")
+        ]
+        for table_text in table_texts
     ]
 
 
 def epochs(method, schedule):
-    """Epochs x sets of each seed, in %."""
+    """Return a frame (epochs, sets) of accuracies and shape biases in % for each seed."""
     rows = EPOCHS[(EPOCHS["method"] == method) & (EPOCHS["schedule"] == schedule)]
-    of = [seed.sort_values("epoch") for _, seed in rows.groupby("seed")]
-    assert len(of) == 5 and all([*x["epoch"]] == [*range(1, 31)] for x in of)
-    return [100 * x.drop(columns=["method", "schedule", "seed", "epoch"]) for x in of]
+    seeds = [seed.sort_values("epoch") for _, seed in rows.groupby("seed")]
+    assert len(seeds) == 5 and all([*x["epoch"]] == [*range(1, 31)] for x in seeds)
+    return [
+        100 * x.drop(columns=["method", "schedule", "seed", "epoch"]) for x in seeds
+    ]
 
 
 def trained(study, name):
@@ -103,8 +108,12 @@ def test_the_configs_are_those_of_the_rows(study, names):
     for name in names:
         file = FILES.get(name, NAMES[name])
         config, photographs = trained(study, file), study == "tiny-imagenet"
-        of = "erm (stylize+small)" if photographs and file == "stylized_erm" else None
-        rows = ALL[(ALL["study"] == study) & (ALL["method"] == (of or NAMES[name]))]
+        other_name = (
+            "erm (stylize+small)" if photographs and file == "stylized_erm" else None
+        )
+        rows = ALL[
+            (ALL["study"] == study) & (ALL["method"] == (other_name or NAMES[name]))
+        ]
         variant = f" ({config['variant']})" if config["variant"] else ""
         assert {*rows["method"]} == {f"{config['algo']['name']}{variant}"}
         assert {*rows["rate"]} == {config["optim"]["rate"]}
@@ -120,12 +129,12 @@ def test_the_configs_are_those_of_the_rows(study, names):
 
 
 def test_the_configs_of_a_hundred_seeds():
-    own = [trained("hundred-seeds", f"erm-{k}") for k in range(4)]
-    assert [seed for one in own for seed in one["seeds"]] == [*range(100)]
-    for one in own:
-        del one["seeds"]
-        assert one == own[0] and one["optim"]["rate"] == 0.1
-        assert (one["algo"]["name"], one["epochs"]) == ("erm", 5)
+    configs = [trained("hundred-seeds", f"erm-{k}") for k in range(4)]
+    assert [seed for config in configs for seed in config["seeds"]] == [*range(100)]
+    for config in configs:
+        del config["seeds"]
+        assert config == configs[0] and config["optim"]["rate"] == 0.1
+        assert (config["algo"]["name"], config["epochs"]) == ("erm", 5)
 
 
 def test_the_table_of_thirty_epochs():
@@ -144,58 +153,80 @@ def test_the_table_of_thirty_epochs():
         assert late == f"{max(np.abs(x[5:] - x[4]).max() for x in shape):.0f}"
         sets = [s for s in seeds[0] if s not in ("shape_bias", "valid")]
         assert len(sets) == 10
-        over = {
+        oracle_gain = {
             s: np.mean([x[s].max() - x[s].iloc[at] for x, at in zip(seeds, best)])
             for s in sets
         }
-        most = max(over, key=over.get)
-        assert gap == f"{np.mean([*over.values()]):.1f}; {over[most]:.1f} ({most})"
+        largest = max(oracle_gain, key=oracle_gain.get)
+        assert (
+            gap
+            == f"{np.mean([*oracle_gain.values()]):.1f}; {oracle_gain[largest]:.1f} ({largest})"
+        )
         swing = {
             s: np.mean([np.abs(np.diff(x[s]))[9:].mean() for x in seeds])
             for s in (*sets, "valid")
         }
         assert valid == f"{swing.pop('valid'):.1f}"
         del swing["test"]
-        most = max(swing, key=swing.get)
-        middle = np.mean([*swing.values()])
-        assert outside == f"{middle:.1f}; {swing[most]:.1f} ({most})"
+        largest = max(swing, key=swing.get)
+        mean_swing = np.mean([*swing.values()])
+        assert outside == f"{mean_swing:.1f}; {swing[largest]:.1f} ({largest})"
 
 
-def test_what_is_said_of_thirty_epochs():
+def test_the_text_on_thirty_epochs():
     _, _, *rows = tables()[0]
-    by = {row[0]: row[1:] for row in rows}
-    gap = {name: float(row[2].split("; ")[1].split()[0]) for name, row in by.items()}
-    of = {name: gap[f"{name}, constant"] for name in ("SagNet", "Stylized ERM", "ERM")}
-    assert all("(edge)" in by[f"{name}, constant"][2] for name in [*of][:2])
-    stands(
+    cells_by_name = {row[0]: row[1:] for row in rows}
+    gap = {
+        name: float(row[2].split("; ")[1].split()[0])
+        for name, row in cells_by_name.items()
+    }
+    gap_by_method = {
+        name: gap[f"{name}, constant"] for name in ("SagNet", "Stylized ERM", "ERM")
+    }
+    assert all(
+        "(edge)" in cells_by_name[f"{name}, constant"][2]
+        for name in [*gap_by_method][:2]
+    )
+    assert_on_page(
         "At a constant rate an oracle is up to {SagNet} points better for SagNet and "
-        "{Stylized ERM} for Stylized ERM, both on edges, and {ERM} for ERM".format(**of)
+        "{Stylized ERM} for Stylized ERM, both on edges, and {ERM} for ERM".format(
+            **gap_by_method
+        )
     )
     cosine = max(value for name, value in gap.items() if name.endswith("cosine"))
     swing = {
         schedule: sorted(
             float(row[4].split(";")[0])
-            for name, row in by.items()
+            for name, row in cells_by_name.items()
             if name.endswith(schedule)
         )
         for schedule in ("constant", "cosine")
     }
     first, second = (f"{x[0]} to {x[-1]}" for x in (swing["cosine"], swing["constant"]))
-    stands(
+    assert_on_page(
         f"which ends at zero, the gap is {cosine} at most, and test sets swing by {first} "
         f"points per epoch instead of {second}."
     )
-    moved = {s: max(int(by[name][1]) for name in by if name.endswith(s)) for s in swing}
-    stands(
-        f"cosine no seed moves by more than {moved['cosine']} points after the fifth"
+    largest_move = {
+        s: max(
+            int(cells_by_name[name][1]) for name in cells_by_name if name.endswith(s)
+        )
+        for s in swing
+    }
+    assert_on_page(
+        f"cosine no seed moves by more than {largest_move['cosine']} points after the fifth"
     )
-    stands(f"rate shape bias keeps rising, by up to {moved['constant']} points.")
+    assert_on_page(
+        f"rate shape bias keeps rising, by up to {largest_move['constant']} points."
+    )
     rho = []
     for method, schedule in itertools.product(("ERM", "SagNet"), swing):
         shape = [x["shape_bias"].to_numpy() for x in epochs(method, schedule)]
         first, last = [x[4] for x in shape], [x[29] for x in shape]
         rho.append(scipy.stats.spearmanr(first, last).statistic)
-    stands(f"(rank correlations {min(rho):.1g} to {max(rho):.1g}, of five seeds)")
+    assert_on_page(
+        f"(rank correlations {min(rho):.1g} to {max(rho):.1g}, of five seeds)"
+    )
     names = ("ERM", "SagNet", "Stylized ERM")
     five = {name: scores("every-rate", name, rate=RATES[name]) for name in names}
     thirty = {
@@ -208,83 +239,114 @@ def test_what_is_said_of_thirty_epochs():
     m = {key: f"{np.median(x):.0f}" for key, x in (thirty | five).items()}
     for name in names:
         cells = [f"{m[name, s]} (p = {p[name, s]})" for s in ("constant", "cosine")]
-        stands(f"| {name} | {m[name]} | {cells[0]} | {cells[1]} |")
+        assert_on_page(f"| {name} | {m[name]} | {cells[0]} | {cells[1]} |")
 
 
 def test_the_table_of_pixels():
     _, _, *rows = tables()[1]
     assert {row[0] for row in rows} == {*RATES}
-    found = {}
+    results_by_method = {}
     for name, rate in RATES.items():
         small = scores("every-rate", name, rate=rate)
         large = scores("64-pixels", name, rate=rate)
         assert (len(small), len(large)) == (10, 5)
-        found[name] = small, large, scipy.stats.mannwhitneyu(small, large).pvalue
-    p = dict(zip(found, holm([x[2] for x in found.values()]), strict=True))
+        results_by_method[name] = (
+            small,
+            large,
+            scipy.stats.mannwhitneyu(small, large).pvalue,
+        )
+    p = dict(
+        zip(
+            results_by_method,
+            holm([x[2] for x in results_by_method.values()]),
+            strict=True,
+        )
+    )
     for name, *cells in rows:
-        small, large, _ = found[name]
-        asked = f"{RATES[name]:g}", cell(small), cell(large), told(p[name])
-        before = scores("every-rate", name, "test", rate=RATES[name])
-        assert cells == [*asked, cell(before), cell(scores("64-pixels", name, "test"))]
-    below = [found[name][1].max() for name in ("ERM", "SagNet", "MixStyle")]
-    stands(f"ERM, SagNet and MixStyle all have {max(below):.0f} % or less**")
-    stands(f"Stylized ERM stays near {np.median(found['Stylized ERM'][1]):.0f} %")
+        small, large, _ = results_by_method[name]
+        expected_cells = f"{RATES[name]:g}", cell(small), cell(large), format_p(p[name])
+        accuracies_at_32 = scores("every-rate", name, "test", rate=RATES[name])
+        assert cells == [
+            *expected_cells,
+            cell(accuracies_at_32),
+            cell(scores("64-pixels", name, "test")),
+        ]
+    below = [results_by_method[name][1].max() for name in ("ERM", "SagNet", "MixStyle")]
+    assert_on_page(f"ERM, SagNet and MixStyle all have {max(below):.0f} % or less**")
+    assert_on_page(
+        f"Stylized ERM stays near {np.median(results_by_method['Stylized ERM'][1]):.0f} %"
+    )
 
 
 def test_the_table_of_photographs():
     _, _, *rows = tables()[2]
     assert {row[0] for row in rows} == {*NAMES}
     shape = {name: scores("tiny-imagenet", name) for name in NAMES}
-    others = [name for name in NAMES if name != "ERM"]
-    # Another draw of the same integral.
+    other_methods = [name for name in NAMES if name != "ERM"]
+    # Dunnett's p is an integral computed by random draws.
     p = scipy.stats.dunnett(
-        *(shape[name] for name in others), control=shape["ERM"], rng=7
+        *(shape[name] for name in other_methods), control=shape["ERM"], rng=7
     ).pvalue
-    p = dict(zip(others, p, strict=True))
+    p = dict(zip(other_methods, p, strict=True))
     sets = ("val", "cue-conflict", "edge", "silhouette")
-    middle = {
+    median_accuracies = {
         name: [np.median(scores("tiny-imagenet", name, x)) for x in sets]
         for name in NAMES
     }
-    asked = dict(metric="fraction_neither")
+    fraction_options = dict(metric="fraction_neither")
     neither = {
-        name: np.median(scores("tiny-imagenet", name, **asked)) for name in NAMES
+        name: np.median(scores("tiny-imagenet", name, **fraction_options))
+        for name in NAMES
     }
-    for name, bias, adjusted, *right in rows:
+    for name, bias, adjusted, *printed_accuracies in rows:
         assert bias == cell(shape[name])
-        assert right == [f"{x:.0f}" for x in (neither[name], *middle[name])]
+        assert printed_accuracies == [
+            f"{x:.0f}" for x in (neither[name], *median_accuracies[name])
+        ]
         if name != "ERM":
             small = adjusted == "< 0.001"
             assert p[name] < 0.001 if small else abs(float(adjusted) - p[name]) < 0.005
-    differ = {name for name in others if p[name] < 0.05}
+    differ = {name for name in other_methods if p[name] < 0.05}
     assert differ == {"RandConv", "Stylized ERM", "MixStyle"}
-    ranks = [scipy.stats.mannwhitneyu(shape[x], shape["ERM"]).pvalue for x in others]
-    ranks = dict(zip(others, holm(ranks), strict=True))
-    assert {name for name in others if f"{ranks[name]:.3f}" == "0.056"} == differ
-    assert f"{min(ranks.values()):.3f}" == "0.056"
-    stands("cannot give p below 0.056 after Holm over seven; the three with small p")
-    welch = [
-        scipy.stats.ttest_ind(shape[x], shape["ERM"], equal_var=False) for x in others
+    ranks = [
+        scipy.stats.mannwhitneyu(shape[x], shape["ERM"]).pvalue for x in other_methods
     ]
-    welch = dict(zip(others, holm([x.pvalue for x in welch]), strict=True))
-    assert {name for name in others if welch[name] < 0.05} == differ
-    lead = {name: np.median(shape[name]) - np.median(shape["ERM"]) for name in differ}
-    share = {name: 100 * middle[name][0] / middle["ERM"][0] for name in differ}
-    stands(
-        "by {RandConv:.0f} and {Stylized ERM:.0f} points, at ".format(**lead)
+    ranks = dict(zip(other_methods, holm(ranks), strict=True))
+    assert {name for name in other_methods if f"{ranks[name]:.3f}" == "0.056"} == differ
+    assert f"{min(ranks.values()):.3f}" == "0.056"
+    assert_on_page(
+        "cannot give p below 0.056 after Holm over seven; the three with small p"
+    )
+    welch = [
+        scipy.stats.ttest_ind(shape[x], shape["ERM"], equal_var=False)
+        for x in other_methods
+    ]
+    welch = dict(zip(other_methods, holm([x.pvalue for x in welch]), strict=True))
+    assert {name for name in other_methods if welch[name] < 0.05} == differ
+    difference = {
+        name: np.median(shape[name]) - np.median(shape["ERM"]) for name in differ
+    }
+    share = {
+        name: 100 * median_accuracies[name][0] / median_accuracies["ERM"][0]
+        for name in differ
+    }
+    assert_on_page(
+        "by {RandConv:.0f} and {Stylized ERM:.0f} points, at ".format(**difference)
         + "{RandConv:.0f} and {Stylized ERM:.0f} % of ERM's accuracy.".format(**share)
     )
-    stands(f"lowers it by {-lead['MixStyle']:.0f}; for four no difference is found.")
-    assert len(others) - len(differ) == 4
+    assert_on_page(
+        f"lowers it by {-difference['MixStyle']:.0f}; for four no difference is found."
+    )
+    assert len(other_methods) - len(differ) == 4
 
 
-def test_what_is_said_of_photographs():
+def test_the_text_on_photographs():
     shape = {name: scores("tiny-imagenet", name) for name in NAMES}
-    most = np.ceil(max(np.ptp(x) for x in shape.values()))
-    stands(f"Seeds differ by {most:.0f} points at most")
+    largest_range = np.ceil(max(np.ptp(x) for x in shape.values()))
+    assert_on_page(f"Seeds differ by {largest_range:.0f} points at most")
     neither = np.median(scores("tiny-imagenet", "ERM", metric="fraction_neither"))
-    own = f"is at {np.median(shape['ERM']):.0f} and {neither:.0f} %,"
-    stands(f"82 % for neither. ERM {own}")
+    medians = f"is at {np.median(shape['ERM']):.0f} and {neither:.0f} %,"
+    assert_on_page(f"82 % for neither. ERM {medians}")
     assert round(100 * (1 - 2 / 11)) == 82
     for dataset, n in (("cue-conflict", 880), ("edge", 110), ("val", 1300)):
         counts = scores("tiny-imagenet", "ERM", dataset) * n / 100
@@ -296,35 +358,43 @@ def test_what_is_said_of_photographs():
         share = scores("tiny-imagenet", name, metric="fraction_neither") / 100
         counts = 550 * (1 - share)
         np.testing.assert_allclose(counts, counts.round(), atol=1e-6)
-        right = shape[name] / 100 * counts
-        np.testing.assert_allclose(right, right.round(), atol=1e-6)
+        shape_decisions = shape[name] / 100 * counts
+        np.testing.assert_allclose(shape_decisions, shape_decisions.round(), atol=1e-6)
         decisions += [*counts]
     assert abs(np.mean(decisions) - 195) < 5
     deviation = 100 * np.sqrt(0.25 / 190)
-    stands(
+    assert_on_page(
         f"about 190 decisions per seed alone give a standard deviation of {deviation:.1f}."
     )
-    both = [name for name in NAMES if name not in ("ERM", "EFDMix")]
-    both.append("ERM")
-    assert len(both) == 7
-    here = [np.median(shape[name]) for name in both]
+    common_methods = [name for name in NAMES if name not in ("ERM", "EFDMix")]
+    common_methods.append("ERM")
+    assert len(common_methods) == 7
+    biases = [np.median(shape[name]) for name in common_methods]
     rho = [
         scipy.stats.spearmanr(
-            here, [np.median(scores("every-rate", name, rate=rate)) for name in both]
+            biases,
+            [
+                np.median(scores("every-rate", name, rate=rate))
+                for name in common_methods
+            ],
         ).statistic
         for rate in (0.02, 0.05, 0.1)
     ]
-    stands(f"rank correlations of {min(rho):.2f} to {max(rho):.2f} with those at the")
+    assert_on_page(
+        f"rank correlations of {min(rho):.2f} to {max(rho):.2f} with those at the"
+    )
     for name in ("RandConv", "Stylized ERM", "Gaussian noise", "SagNet", "MixStyle"):
         for rate in (0.02, 0.05, 0.1):
-            there = scores("every-rate", name, rate=rate)
-            assert np.median(there) > np.median(scores("every-rate", "ERM", rate=rate))
+            biases_of_drawn = scores("every-rate", name, rate=rate)
+            assert np.median(biases_of_drawn) > np.median(
+                scores("every-rate", "ERM", rate=rate)
+            )
 
 
 def test_a_hundred_seeds():
     rows = ALL[(ALL["study"] == "hundred-seeds") & (ALL["method"] == "erm")]
     shape = rows[rows["metric"] == "shape_bias"].set_index("seed")["score"] * 100
-    right = rows[rows["set"] == "test"].set_index("seed")["score"]
+    accuracy = rows[rows["set"] == "test"].set_index("seed")["score"]
     assert sorted(shape.index) == [*range(100)] and {*rows["rate"]} == {0.1}
     text = (ROOT / "docs/few-seeds.md").read_text(encoding="utf-8")
     page = " ".join(text.split())
@@ -332,50 +402,54 @@ def test_a_hundred_seeds():
         int(sum(shape > 50)),
         scipy.stats.binomtest(int(sum(shape > 50)), 100),
     )
-    low, high = (100 * x for x in exact.proportion_ci())
+    is_low, high = (100 * x for x in exact.proportion_ci())
     words = (
-        f"{above} have more than 50 % shape bias (exact 95 % interval: {low:.0f} to "
+        f"{above} have more than 50 % shape bias (exact 95 % interval: {is_low:.0f} to "
         f"{high:.0f} %), {sum(shape > 90)} more than 90, and {sum(shape < 10)} less"
     )
     assert words in page and f"whose mean is {shape.mean():.0f} %" in page
     assert f"hundred seeds](#a-hundred-seeds) {above} have more than 50 %" in page
     questions = (ROOT / "docs/faq.md").read_text(encoding="utf-8")
     assert f"(few-seeds.md#a-hundred-seeds), {above} exceed 50 %" in questions
-    assert f"#a-hundred-seeds) {above} ({low:.0f} to {high:.0f} %)" in PAGE
+    assert f"#a-hundred-seeds) {above} ({is_low:.0f} to {high:.0f} %)" in PAGE
     figure = (
         f"{sum(shape < 10)} of a hundred seeds are below 10 %, {sum(shape > 90)} ab"
     )
     assert figure in page
-    right = right[shape.index]
-    rho = scipy.stats.spearmanr(shape, right)
+    accuracy = accuracy[shape.index]
+    rho = scipy.stats.spearmanr(shape, accuracy)
     words = f"no rank correlation with shape bias ({rho.statistic:.2f}, p = "
     assert f"{words}{rho.pvalue:.2f})" in page
-    low, hardly = right < 0.9, right < 0.5
-    assert (sum(low), sum(shape[low] > 50), sum(hardly)) == (9, 7, 3)
+    is_low, is_hardly_trained = accuracy < 0.9, accuracy < 0.5
+    assert (sum(is_low), sum(shape[is_low] > 50), sum(is_hardly_trained)) == (9, 7, 3)
     assert "seven of the nine seeds below 90 % are above 50 % shape bias" in page
-    ends = [f"{100 * x:.0f}" for x in (right.min(), right[hardly].max())]
-    rest = f"{sum(shape[~hardly] > 50)} of {sum(~hardly)}."
-    assert f"({' to '.join(ends)} % on `test`); without them it is {rest}" in page
+    ends = [
+        f"{100 * x:.0f}" for x in (accuracy.min(), accuracy[is_hardly_trained].max())
+    ]
+    remaining = f"{sum(shape[~is_hardly_trained] > 50)} of {sum(~is_hardly_trained)}."
+    assert f"({' to '.join(ends)} % on `test`); without them it is {remaining}" in page
     assert not (shape[:10] > 50).any() and "the same ten have none here" in page
     chance = [100 * scipy.stats.binom.pmf(k, 10, above / 100) for k in (0, 1, 3)]
     words = "{:.0f} % of studies of ten have none, {:.0f} % have one and {:.0f} % have"
     assert words.format(*chance) in page
-    told = (ROOT / "benchmarks/results/few-seeds.md").read_text(encoding="utf-8")
-    _, _, apart, report = told.strip().split("\n\n")[-1].split("\n")
+    table_text = (ROOT / "benchmarks/results/few-seeds.md").read_text(encoding="utf-8")
+    _, _, shares_apart, report = table_text.strip().split("\n\n")[-1].split("\n")
     counts = (1, 3, 5, 10, 20, 50)
-    apart = [int(x.strip(" %")) for x in apart.strip("|").split("|")[1:]]
+    shares_apart = [int(x.strip(" %")) for x in shares_apart.strip("|").split("|")[1:]]
     report = [[*map(int, x.split(" to "))] for x in report.strip("|").split("|")[1:]]
     values, rng = shape.to_numpy(), np.random.default_rng(11)
-    for s, share, ends in zip(counts, apart, report, strict=True):
+    for s, share, ends in zip(counts, shares_apart, report, strict=True):
         orders = rng.random((40_000, 100)).argsort(axis=1)[:, : 2 * s]
-        one, other = values[orders[:, :s]].mean(1), values[orders[:, s:]].mean(1)
-        assert abs(100 * np.mean(abs(one - other) > 10) - share) < 1
+        first, second = values[orders[:, :s]].mean(1), values[orders[:, s:]].mean(1)
+        assert abs(100 * np.mean(abs(first - second) > 10) - share) < 1
         if s >= 20:  # Nearly normal, a little skewed.
             half = 1.96 * values.std() / np.sqrt(s)
             expected = values.mean() - half, values.mean() + half
             np.testing.assert_allclose(ends, expected, atol=1.5)
-    words = f"points in {apart[1]} % of cases, with five in {apart[2]}, with"
-    assert f"{words} twenty in {apart[4]}." in page
+    words = (
+        f"points in {shares_apart[1]} % of cases, with five in {shares_apart[2]}, with"
+    )
+    assert f"{words} twenty in {shares_apart[4]}." in page
     assert f"may report {report[3][0]} or {report[3][1]} %." in page
 
 
@@ -390,13 +464,17 @@ def test_epochs_of_runs_are_their_records(tmp_path):
         lines += [
             json.loads(x) for file in files for x in file.read_text().split("\n") if x
         ]
-    found = other_settings.read_epochs([str(run) for run in sorted(tmp_path.iterdir())])
-    assert found.index.names == ["method", "schedule", "seed", "epoch"]
-    kinds = ("accuracy", "shape_bias")
-    wanted = [x for x in lines if x["metric"] in kinds and x["dataset"] != "train"]
-    assert len(wanted) == found.notna().to_numpy().sum() > 0
-    for one in wanted:
-        name = all_results.NAMES.get(one["algorithm"], one["algorithm"])
-        row = found.loc[(name, "cosine", one["seed"], round(one["epoch"]))]
-        shape = one["metric"] == "shape_bias"
-        assert row["shape_bias" if shape else one["dataset"]] == one["value"]
+    epochs_read = other_settings.read_epochs(
+        [str(run) for run in sorted(tmp_path.iterdir())]
+    )
+    assert epochs_read.index.names == ["method", "schedule", "seed", "epoch"]
+    metrics = ("accuracy", "shape_bias")
+    expected_records = [
+        x for x in lines if x["metric"] in metrics and x["dataset"] != "train"
+    ]
+    assert len(expected_records) == epochs_read.notna().to_numpy().sum() > 0
+    for record in expected_records:
+        name = all_results.NAMES.get(record["algorithm"], record["algorithm"])
+        row = epochs_read.loc[(name, "cosine", record["seed"], round(record["epoch"]))]
+        shape = record["metric"] == "shape_bias"
+        assert row["shape_bias" if shape else record["dataset"]] == record["value"]
