@@ -1,4 +1,4 @@
-"""What users add by file or by package: it is found, named with its line, and told apart."""
+"""Parts added by users in files or packages: they are loaded, and errors name their line."""
 
 import contextlib
 import importlib
@@ -26,36 +26,36 @@ HEAD = "import numpy as np\nfrom jbias import data\nfrom flax import linen as nn
 SHAPES = {"image": jnp.zeros((2, 8, 8, 3))}
 
 
-def measured(name):
+def run_measure(name):
     decided = decisions.Decisions(np.zeros(4, int), {"label": np.arange(4)})
     return evals.find_measure(name)(decided)
 
 
-def transformed(name):
-    (one,) = build.transforms("config.inputs", [{"name": name}])
-    return one.apply(SHAPES, jax.random.key(0))
+def run_transform(name):
+    (transform,) = build.transforms("config.inputs", [{"name": name}])
+    return transform.apply(SHAPES, jax.random.key(0))
 
 
-def network(name):
+def init_network(name):
     config = {"model": {"name": name}, "precision": "float32"}
     net = build.network(config, 2)
     with extensions.naming_files(config):
         return jax.eval_shape(net.init, jax.random.key(0), SHAPES["image"])
 
 
-def probed(name):
-    one = suites.read_measure("mine", {"probe": name, "sets": ["a"]}, {"a": {}})
-    return suites.build_probe(one, {}).numbers({})
+def run_probe(name):
+    measure = suites.read_measure("mine", {"probe": name, "sets": ["a"]}, {"a": {}})
+    return suites.build_probe(measure, {}).numbers({})
 
 
 USES = {
     "data": lambda name: data.load(name, "train"),
-    "measure": measured,
-    "network": network,
-    "probe": probed,
-    "transform": transformed,
+    "measure": run_measure,
+    "network": init_network,
+    "probe": run_probe,
+    "transform": run_transform,
 }
-# Of each: the text after HEAD, the line and what is told.
+# Invalid parts: kind of part, text after HEAD, line of the error, and message.
 WRONG = {
     "data: a key": ("data", "def make(split):\n    return {}[split]\n", 5, "KeyError"),
     "data: a shape": (
@@ -137,26 +137,26 @@ WRONG = {
 
 
 @cases.each("kind", WRONG)
-def test_what_is_wrong_in_ones_own_part_names_its_line(kind, tmp_path):
-    use, text, line, told = WRONG[kind]
+def test_an_error_in_a_users_part_names_its_file_and_line(kind, tmp_path):
+    use, text, line, message = WRONG[kind]
     path = tmp_path / "mine.py"
     path.write_text(HEAD + text)
-    with pytest.raises(messages.UserCodeError, match=told) as error:
+    with pytest.raises(messages.UserCodeError, match=message) as error:
         USES[use](f"{path}:make")
     assert str(error.value).startswith(f"error in {path}:{line}")
     assert "\n" not in str(error.value)
 
 
 @cases.each("use", USES)
-def test_a_part_that_is_not_there_is_refused(use, tmp_path):
+def test_an_absent_part_is_refused(use, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("def make():\n    pass\n")
-    for name, told in (
+    for name, message in (
         (f"{path}:maek", "has no function 'maek'; did you mean 'make'"),
         (f"{tmp_path}/none.py:make", "no file '.*none.py'; give path/to/file.py:make"),
         ("nothing_of_that_name", "nothing_of_that_name'"),
     ):
-        with pytest.raises(ValueError, match=told) as error:
+        with pytest.raises(ValueError, match=message) as error:
             USES[use](name)
         assert not isinstance(error.value, messages.UserCodeError)
 
@@ -172,13 +172,13 @@ def test_a_file_that_calls_sys_exit_is_named_with_its_line_and_entry(tmp_path):
 
 
 def test_a_package_offers_parts_by_name(monkeypatch):
-    asked, dist = [], types.SimpleNamespace(name="other-package", version="1.2")
-    few = [decisions.share("few", 1, 4)]
-    offered = [
+    groups_asked, dist = [], types.SimpleNamespace(name="other-package", version="1.2")
+    few_numbers = [decisions.share("few", 1, 4)]
+    entry_points_offered = [
         types.SimpleNamespace(group=group, name=name, dist=dist, value="x", load=load)
         for group, name, load in (
             ("jbias.algorithms", "theirs", lambda: erm.make),
-            ("jbias.measures", "few", lambda: lambda decided: few),
+            ("jbias.measures", "few", lambda: lambda decided: few_numbers),
             ("jbias.measures", "twice", lambda: None),
             ("jbias.measures", "twice", lambda: None),
             ("jbias.measures", "broken", lambda: importlib.import_module("no_such")),
@@ -187,24 +187,24 @@ def test_a_package_offers_parts_by_name(monkeypatch):
     ]
 
     def entry_points(group=None, name=None):
-        asked.append(group)
+        groups_asked.append(group)
         return [
-            one
-            for one in offered
-            if group in (None, one.group) and name in (None, one.name)
+            entry_point
+            for entry_point in entry_points_offered
+            if group in (None, entry_point.group) and name in (None, entry_point.name)
         ]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    assert measured("accuracy")[0].count == 1
-    assert asked == []  # Of a known name none is asked for.
-    assert measured("few") == [decisions.Number("few", 0.25, 1, 4)]
-    for name, told in (
+    assert run_measure("accuracy")[0].count == 1
+    assert groups_asked == []  # Known names need no entry points.
+    assert run_measure("few") == [decisions.Number("few", 0.25, 1, 4)]
+    for name, message in (
         ("twice", "must be provided by one package"),
         ("broken", "error in x:1: ModuleNotFoundError: No module named 'no_such'"),
         ("small", "measures: unknown 'small'"),
     ):
-        with pytest.raises(ValueError, match=told):
-            measured(name)
+        with pytest.raises(ValueError, match=message):
+            run_measure(name)
     net = build.network({"model": {"name": "cnn"}, "precision": "float32"}, 2)
     assert build.algorithm({"name": "theirs"}, net).net == net
     config = smoke_runs.small(algo={"name": "theirs"})
@@ -215,102 +215,109 @@ def test_a_package_offers_parts_by_name(monkeypatch):
         build.algorithm({"name": "their"}, net)
 
 
-def test_a_part_of_ones_own_set_is_one_of_every_class():
+def test_a_part_of_a_users_set_has_the_same_share_of_all_classes():
     name = f"{PARTS}:discs"
-    whole = data.load(name, "train", n=40)
-    parts = [data.load(name, f"train{part}", n=40) for part in ("[:75%]", "[75%:]")]
-    assert [np.bincount(x.columns["label"]).tolist() for x in parts] == [
+    all_images = data.load(name, "train", n=40)
+    splits = [data.load(name, f"train{part}", n=40) for part in ("[:75%]", "[75%:]")]
+    assert [np.bincount(x.columns["label"]).tolist() for x in splits] == [
         [15] * 2,
         [5] * 2,
     ]
-    assert len({one.fingerprint for one in (whole, *parts)}) == 3
-    rows = np.concatenate([one.images for one in parts])
-    assert sorted(map(bytes, rows)) == sorted(map(bytes, whole.images))
+    assert len({split.fingerprint for split in (all_images, *splits)}) == 3
+    rows = np.concatenate([split.images for split in splits])
+    assert sorted(map(bytes, rows)) == sorted(map(bytes, all_images.images))
 
 
-def test_columns_of_arrays_tell_a_set_from_others():
+def test_columns_of_arrays_are_part_of_the_fingerprint():
     images = np.zeros((2, 8, 8, 3), np.uint8)
-    told = [
+    sets = [
         data.from_arrays("x", images, [0, 1], ("a", "b"), columns={"attribute": column})
         for column in ([0, 1], [1, 0])
     ]
-    assert told[0].fingerprint != told[1].fingerprint
+    assert sets[0].fingerprint != sets[1].fingerprint
 
 
-def test_files_of_a_config_are_told_apart_and_not_trusted(tmp_path):
+def test_files_of_a_config_have_digests_and_are_not_trusted(tmp_path):
     path = tmp_path / "mine.py"
     config = smoke_runs.small().to_dict()
     for place in ("model", "valid", "inputs", "tests"):
-        one = {**config}
-        mine = {"name": f"{path}:make"} if place in ("model", "inputs") else {}
-        one[place] = {
-            "model": mine,
-            "inputs": [mine],
+        changed_config = {**config}
+        own_part = {"name": f"{path}:make"} if place in ("model", "inputs") else {}
+        changed_config[place] = {
+            "model": own_part,
+            "inputs": [own_part],
             "valid": {**config["valid"], "data": f"{path}:make"},
             "tests": {"a": {**config["valid"], "measures": [f"{path}:make"]}},
         }[place]
-        found = []
+        digests = []
         for content in ("one", "two"):
             path.write_text(content)
-            found.append(build.user_file_digests(one)[str(path)])
-        assert found[0] != found[1]
+            digests.append(build.user_file_digests(changed_config)[str(path)])
+        assert digests[0] != digests[1]
         with pytest.raises(ValueError, match="mine.py:make', a file that would be run"):
-            run_spec.check_trusted(jc.to_dict(one), "runs/x")
+            run_spec.check_trusted(jc.to_dict(changed_config), "runs/x")
 
 
-def test_tables_call_a_part_by_its_file():
+def test_tables_name_a_part_by_its_file():
     names = ("resnet18", "a/mine.py:make", "mine.py:wide")
     assert [jc.plain_name(name) for name in names] == ["resnet18", "mine", "mine-wide"]
 
 
 @pytest.fixture
 def flax_file(tmp_path):
-    """Variables of the example's network, a file of their classes, and flags for both."""
+    """Return the example's network, its variables, their file, and flags of jbias evaluate."""
     net = build.network({"model": {"name": f"{PARTS}:Net"}, "precision": "float32"}, 2)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
     path = tmp_path / "net.msgpack"
     path.write_bytes(serialization.to_bytes(variables))
     (tmp_path / "names.txt").write_text("red\ngreen\n")
     flags = dict(model=f"{PARTS}:Net", classes=f"{tmp_path}/names.txt", zoo="")
-    others = ("mean", "std", "trained", "method", "step")
-    return net, variables, path, types.SimpleNamespace(**flags, **dict.fromkeys(others))
+    other_flags = ("mean", "std", "trained", "method", "step")
+    return (
+        net,
+        variables,
+        path,
+        types.SimpleNamespace(**flags, **dict.fromkeys(other_flags)),
+    )
 
 
-def test_a_flax_module_of_ones_own_answers_with_its_gradients(flax_file):
+def test_a_users_flax_module_has_answers_gradients_and_sites(flax_file):
     net, variables, path, flags = flax_file
     flags.checkpoint = [str(path)]
     assert networks.check_arguments(flags, str(path.parent / "out"), {}) == [str(path)]
-    (found,) = networks.open_networks([str(path)], flags, print, pytest.fail)
-    assert (found.classes, found.fields["model"]) == (("red", "green"), "Net")
-    bound = found.bind(jnp.float32, mesh.make(1))
+    (opened,) = networks.open_networks([str(path)], flags, print, pytest.fail)
+    assert (opened.classes, opened.fields["model"]) == (("red", "green"), "Net")
+    bound = opened.bind(jnp.float32, mesh.make(1))
     image = jax.random.uniform(jax.random.key(1), (2, 8, 8, 3))
     expected = net.apply(variables, image)
     np.testing.assert_array_equal(bound.predict(image, None), expected)
     gradient = jax.grad(lambda x: bound.apply(bound.variables, x).sum())(image)
     assert np.abs(gradient).max() > 0
     assert taps.sites(bound.net, 8) == ("conv",)
-    seen, slope = bound.at(bound.variables, image, "conv")
-    assert seen.shape == slope.shape == (2, 4, 4, 8)
+    activations, gradients = bound.at(bound.variables, image, "conv")
+    assert activations.shape == gradients.shape == (2, 4, 4, 8)
 
 
 @cases.each(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"\xc1", "must be what flax"),
         (serialization.to_bytes({}), "KeyError: 'params'"),
     ],
 )
-def test_another_file_is_no_flax_modules(content, told, flax_file):
+def test_a_file_without_the_modules_variables_is_refused(content, message, flax_file):
     *_, path, flags = flax_file
     path.write_bytes(content)
-    why = []
+    reasons = []
     assert not list(
-        networks.open_networks([str(path)], flags, print, lambda _, w: why.append(w))
+        networks.open_networks(
+            [str(path)], flags, print, lambda _, w: reasons.append(w)
+        )
     )
-    assert len(why) == 1 and str(path) in why[0] and told in why[0]
+    assert len(reasons) == 1 and str(path) in reasons[0] and message in reasons[0]
 
 
-def test_a_module_without_sites_or_modes_is_measured_all_the_same(tmp_path):
+def test_a_module_without_sites_or_a_train_argument_is_measured(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from flax import linen as nn\n"
@@ -325,18 +332,18 @@ def test_a_module_without_sites_or_modes_is_measured_all_the_same(tmp_path):
     image = jnp.ones((1, 8, 8, 3))
     variables = net.init(jax.random.key(0), image)
     names = ("red", "green")
-    one = networks.FlaxNetwork("x", names, "names", "", {}, {}, net, variables)
-    bound = one.bind(jnp.bfloat16, mesh.make(1))
-    assert bound.at is None and bound.net is None and one.preprocessing == {}
-    assert one.dtype(jnp.bfloat16) == jnp.float32
+    flax_network = networks.FlaxNetwork("x", names, "names", "", {}, {}, net, variables)
+    bound = flax_network.bind(jnp.bfloat16, mesh.make(1))
+    assert bound.at is None and bound.net is None and flax_network.preprocessing == {}
+    assert flax_network.dtype(jnp.bfloat16) == jnp.float32
     np.testing.assert_array_equal(
         bound.predict(image, None), net.apply(variables, image)
     )
 
 
 @pytest.mark.slow
-def test_a_run_of_ones_own_parts_is_measured(tmp_path, monkeypatch):
-    """Trains the example, and measures it by its own measure, set and probe."""
+def test_a_run_of_a_users_parts_is_measured(tmp_path, monkeypatch):
+    """Train the example, and evaluate it with its own measure and data set."""
     from jbias import evaluate, train
     from jbias.runs import results
 
@@ -364,35 +371,38 @@ def test_a_run_of_ones_own_parts_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("JBIAS_OWN_CODE", "1")
     with contextlib.chdir(ROOT):
         assert evaluate.main([f"--checkpoint={tmp_path}/run", *flags]) in (0, 1)
-    found = results.read(f"{tmp_path}/out/*")
-    assert {"accuracy", "called_red"} <= set(found["metric"])
-    share = found[found["metric"] == "called_red"].iloc[0]
+    measured = results.read(f"{tmp_path}/out/*")
+    assert {"accuracy", "called_red"} <= set(measured["metric"])
+    share = measured[measured["metric"] == "called_red"].iloc[0]
     last = shares[shares["step"] == share["step"]].iloc[0]
     assert 0 <= share["count"] <= share["n"] == 40 and last["n"] == 160
 
 
-def test_files_that_own_files_import_are_known_by_their_content(tmp_path, monkeypatch):
-    """Beside the file or in the working directory, through others, and packages whole."""
-    folder, here = tmp_path / "code", tmp_path / "here"
+def test_files_imported_by_users_files_have_digests(tmp_path, monkeypatch):
+    """Imports are followed next to the file, in the working directory, and into packages."""
+    folder, working_directory = tmp_path / "code", tmp_path / "here"
     for path, text in {
         folder / "mine.py": "import numpy, beside\nfrom package.inner import f\n",
         folder / "beside.py": "def g():\n    import in_here\n",
         folder / "other.py": "import beside\n",
         folder / "package" / "__init__.py": "",
         folder / "package" / "inner.py": "f = 1\n",
-        here / "in_here.py": "import beside\n",
+        working_directory / "in_here.py": "import beside\n",
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (folder / "package" / ".#inner.py").symlink_to("an-editor-has-it-open")
-    monkeypatch.chdir(here)
+    monkeypatch.chdir(working_directory)
     config = {"algo": {"name": f"{folder / 'mine.py'}:make"}}
     digests = extensions.import_digests(config)
     assert {pathlib.Path(path).name for path in digests} == {
-        *("beside.py", "__init__.py", "inner.py", "in_here.py")
+        "beside.py",
+        "__init__.py",
+        "inner.py",
+        "in_here.py",
     }
     (folder / "package" / "inner.py").write_text("f = 2\n")
-    again = extensions.import_digests(config)
-    changed = [path for path in digests if again[path] != digests[path]]
+    digests_again = extensions.import_digests(config)
+    changed = [path for path in digests if digests_again[path] != digests[path]]
     assert [pathlib.Path(path).name for path in changed] == ["inner.py"]
     assert extensions.import_digests({"algo": {"name": "erm"}}) == {}
