@@ -1,4 +1,4 @@
-"""A step moves its gradients between devices and little else; and it lowers for TPUs."""
+"""Collectives: a step moves its gradients between devices and little else."""
 
 import functools
 
@@ -39,11 +39,11 @@ backend_config={"known_trip_count":{"n":"10"}}
 
 
 def test_every_collective_counts_as_often_as_it_runs():
-    found = [
-        (one.kind, one.shape, one.bytes, one.times, one.role)
-        for one in collectives.collective_outputs(TEXT)
+    outputs = [
+        (output.kind, output.shape, output.bytes, output.times, output.role)
+        for output in collectives.collective_outputs(TEXT)
     ]
-    assert found == [
+    assert outputs == [
         ("all-reduce", (8,), 320, 10, "norm"),
         ("all-reduce", (), 1, None, "scalars"),
         ("all-gather", (16, 4), 128, 1, "other"),
@@ -55,31 +55,32 @@ def test_every_collective_counts_as_often_as_it_runs():
 
 QUICK = ("erm", "padain", "sagnet")
 GROUPED = ("erm,norm_group=8", "erm,norm_group=16", "erm,accumulate=2,norm_group=4")
-# Of the gradients' bytes. Debiased: a CPU sums the gradients of its two passes over the
-# network one by one; XLA for GPUs first adds, then sums (AllReduceReassociate).
-# SimCLR: each image meets the projections of all, which every device must have. CORAL:
-# a covariance of 64 features in each of two environments. DFR: two moments of the
-# features that its one layer reads.
+# Allowed bytes, as a multiple of the gradients' bytes. Debiased: on CPUs XLA sums the
+# gradients of its two passes separately; on GPUs it adds them first (AllReduceReassociate).
+# SimCLR: each device needs the projections of all images. CORAL: a covariance of 64
+# features for each of two environments. DFR: two moments of the features of its layer.
 BUDGETS = {"coral": 1.15, "debiased": 2.1, "dfr": 1.5, "simclr": 1.2}
 
 
 @functools.cache
-def compiled(*names: str) -> dict:
-    """What each algorithm's step moves among eight devices."""
+def compile_programs(*names: str) -> dict:
+    """Return the collectives of the algorithms' steps on eight devices, by name."""
     return smoke_runs.on_eight("tests.programs", *names)
 
 
-def within_budget(found: dict, budget: float) -> None:
-    moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
-    by_role = collectives.by_role(moved)
-    largest = sorted(moved, key=lambda one: -one.bytes)[:5]
-    assert by_role["other"] <= budget * found["gradients"], largest
-    # Nothing was overlooked.
-    assert by_role["other"] + by_role["norm"] >= found["gradients"]
-    # Two floats a channel forwards, and two backwards from each loss.
-    assert by_role["norm"] <= (1 + found["losses"]) * found["statistics"], by_role
+def check_budget(program: dict, budget: float) -> None:
+    """Assert that a step moves at most `budget` times the bytes of its gradients."""
+    outputs = [collectives.CollectiveOutput(*row) for row in program["moved"]]
+    by_role = collectives.by_role(outputs)
+    largest = sorted(outputs, key=lambda output: -output.bytes)[:5]
+    assert by_role["other"] <= budget * program["gradients"], largest
+    # All gradients are moved.
+    assert by_role["other"] + by_role["norm"] >= program["gradients"]
+    # Two floats per channel forwards, and two backwards for each loss.
+    assert by_role["norm"] <= (1 + program["losses"]) * program["statistics"], by_role
     assert by_role["scalars"] <= 100, by_role
-    assert all(one.times or one.role == "scalars" for one in moved), largest
+    is_counted = [output.times or output.role == "scalars" for output in outputs]
+    assert all(is_counted), largest
 
 
 @pytest.mark.slow
@@ -91,23 +92,23 @@ def within_budget(found: dict, budget: float) -> None:
         "padain",
     ),
 )
-def test_a_step_moves_its_gradients(name):
-    within_budget(compiled(*QUICK)[name], 1.05)
+def test_a_step_moves_only_its_gradients(name):
+    check_budget(compile_programs(*QUICK)[name], 1.05)
 
 
-@cases.each(("name", "times"), [*zip(GROUPED, (1, 1, 2))], quick=GROUPED[1:2])
-def test_groups_and_micro_batches_move_no_activation(name, times):
-    """Groups inside a device, over two, and micro-batches, whose gradients each move."""
-    found = compiled(name)[name]
-    moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
-    assert {one.kind for one in moved} == {"all-reduce"}
-    by_role = collectives.by_role(moved)
-    budget = times * (found["gradients"] + found["statistics"])
-    assert found["gradients"] < by_role["other"] + by_role["norm"] <= 1.02 * budget
+@cases.each(("name", "num_sums"), [*zip(GROUPED, (1, 1, 2))], quick=GROUPED[1:2])
+def test_groups_and_micro_batches_move_no_activation(name, num_sums):
+    """Cases: norm groups within a device, over two devices, and with micro-batches."""
+    program = compile_programs(name)[name]
+    outputs = [collectives.CollectiveOutput(*output) for output in program["moved"]]
+    assert {output.kind for output in outputs} == {"all-reduce"}
+    by_role = collectives.by_role(outputs)
+    budget = num_sums * (program["gradients"] + program["statistics"])
+    assert program["gradients"] < by_role["other"] + by_role["norm"] <= 1.02 * budget
     forwards = [
-        one.name
-        for one in moved
-        if one.shape and "/jvp(" in one.name and "_remember/" not in one.name
+        output.name
+        for output in outputs
+        if output.shape and "/jvp(" in output.name and "_remember/" not in output.name
     ]
     # With groups inside a device no layer waits for another device.
     assert bool(forwards) == (name == "erm,norm_group=16"), forwards[:3]
@@ -115,21 +116,23 @@ def test_groups_and_micro_batches_move_no_activation(name, times):
 
 @pytest.mark.slow
 def test_on_tpus_micro_batches_sum_their_gradients_once():
-    """In the loop the sums of batch norms alone move; XLA for GPUs has the same pass."""
+    """In the loop only sums of batch norms move; XLA for GPUs has the same pass."""
     pytest.importorskip("libtpu")
-    found = compiled("tpu", "sagnet,accumulate=2")["sagnet,accumulate=2"]
-    moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
-    behind, inside = ([one for one in moved if one.times == n] for n in (1, None))
-    assert collectives.by_role(inside)["other"] == 0
-    assert collectives.by_role(behind)["other"] <= 1.05 * found["gradients"]
-    assert len(behind) + len(inside) == len(moved)
+    program = compile_programs("tpu", "sagnet,accumulate=2")["sagnet,accumulate=2"]
+    outputs = [collectives.CollectiveOutput(*output) for output in program["moved"]]
+    after_loop, in_loop = (
+        [output for output in outputs if output.times == n] for n in (1, None)
+    )
+    assert collectives.by_role(in_loop)["other"] == 0
+    assert collectives.by_role(after_loop)["other"] <= 1.05 * program["gradients"]
+    assert len(after_loop) + len(in_loop) == len(outputs)
 
 
 @pytest.mark.slow
 @cases.each("name", sorted(set(algos.ALGOS) - set(QUICK)))
-def test_every_other_step_does_too(name):
-    others = sorted(set(algos.ALGOS) - set(QUICK))
-    within_budget(compiled(*others)[name], BUDGETS.get(name, 1.05))
+def test_steps_of_all_other_algorithms_move_only_their_gradients(name):
+    other_algorithms = sorted(set(algos.ALGOS) - set(QUICK))
+    check_budget(compile_programs(*other_algorithms)[name], BUDGETS.get(name, 1.05))
 
 
 @pytest.mark.slow
