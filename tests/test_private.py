@@ -1,6 +1,6 @@
-"""What other packages keep to themselves, and is used all the same.
+"""Private names of other packages that jbias uses, as no public name does the same.
 
-Nothing public does it. Each such name has a test that names the version that took it away.
+Each of these names has a test, whose message says which version removed the name.
 """
 
 import ast
@@ -18,111 +18,118 @@ from jbias.runtime import processes
 from tests import source_files
 
 KNOWN = {
-    "orbax.checkpoint._src",  # test_orbax_asks_tensorstore_at_one_place
-    # Which cluster this is: test_jax_detects_clusters. Settings of the process and of the
-    # thread: test_jax_tells_settings_apart.
+    "orbax.checkpoint._src",  # test_orbax_calls_tensorstore_in_one_place
+    # Detection of clusters: test_jax_detects_clusters. Settings of process and thread:
+    # test_jax_separates_settings_of_thread_and_process.
     "jax._src",
     "submitit.slurm.slurm._make_sbatch_string",  # test_submitit_writes_scripts
-    "submitit.core._submit",  # Likewise.
-    "gcsfs.core.GCSFileSystem._request",  # test_gcsfs_asks_at_one_place
+    "submitit.core._submit",  # test_submitit_writes_scripts
+    "gcsfs.core.GCSFileSystem._request",  # test_gcsfs_sends_requests_in_one_place
     "os._exit",  # Documented.
 }
 
 
-def private(name: str) -> bool:
+def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def imported(tree: ast.Module) -> dict[str, str]:
-    """What the names of a file that other packages' modules have mean, in full."""
-    found = {}
+def list_imports(tree: ast.Module) -> dict[str, str]:
+    """Return the full name of each imported name of a file, except jbias's own."""
+    full_names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {
-                one.asname or one.name.split(".")[0]: one.name for one in node.names
+            full_names |= {
+                alias.asname or alias.name.split(".")[0]: alias.name
+                for alias in node.names
             }
         if isinstance(node, ast.ImportFrom):
             names = {
-                one.asname or one.name: f"{node.module}.{one.name}"
-                for one in node.names
+                alias.asname or alias.name: f"{node.module}.{alias.name}"
+                for alias in node.names
             }
-            found |= names
+            full_names |= names
     return {
-        name: whole for name, whole in found.items() if not whole.startswith("jbias")
+        name: full_name
+        for name, full_name in full_names.items()
+        if not full_name.startswith("jbias")
     }
 
 
-def used(text: str) -> set[str]:
-    """The private names of other packages, up to the first that is."""
+def find_private_names(text: str) -> set[str]:
+    """Return the private names of other packages in a file, cut after the private part."""
     tree = ast.parse(text)
-    modules, found = imported(tree), [*imported(tree).values()]
+    modules, names = list_imports(tree), [*list_imports(tree).values()]
     for node in ast.walk(tree):
-        chain, at = [], node
-        while isinstance(at, ast.Attribute):
-            chain, at = [at.attr, *chain], at.value
-        if chain and isinstance(at, ast.Name) and at.id in modules:
-            found.append(".".join([modules[at.id], *chain]))
+        chain, inner = [], node
+        while isinstance(inner, ast.Attribute):
+            chain, inner = [inner.attr, *chain], inner.value
+        if chain and isinstance(inner, ast.Name) and inner.id in modules:
+            names.append(".".join([modules[inner.id], *chain]))
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found += node.value.split() if " -m " in f" {node.value}" else []
-    cut = set()
-    for name in found:
-        parts = name.split(".")
-        first = next((i for i, part in enumerate(parts) if private(part)), None)
-        cut |= {".".join(parts[: first + 1])} if first else set()
-    return cut
+            names += node.value.split() if " -m " in f" {node.value}" else []
+    private_names = set()
+    for name in names:
+        words = name.split(".")
+        first = next((i for i, word in enumerate(words) if is_private(word)), None)
+        private_names |= {".".join(words[: first + 1])} if first else set()
+    return private_names
 
 
 def test_private_names_are_seen():
-    assert used("from a.b._src import x") == {"a.b._src"}
-    assert used("import a as b\nb.C._d.e()") == {"a.C._d"}
-    assert used("def f():\n    from a import b\n    b._d(self._e, b.__name__)") == {
-        "a.b._d"
-    }
-    assert used("run = '-u -m a.core._d'") == {"a.core._d"}
+    assert find_private_names("from a.b._src import x") == {"a.b._src"}
+    assert find_private_names("import a as b\nb.C._d.e()") == {"a.C._d"}
+    assert find_private_names(
+        "def f():\n    from a import b\n    b._d(self._e, b.__name__)"
+    ) == {"a.b._d"}
+    assert find_private_names("run = '-u -m a.core._d'") == {"a.core._d"}
 
 
-def test_no_private_name_is_used_that_no_test_knows():
-    found = set()
+def test_every_private_name_in_use_has_a_test():
+    names = set()
     for path in source_files.PYTHON:
-        found |= used(path.read_text("utf-8"))
-    assert found == KNOWN
+        names |= find_private_names(path.read_text("utf-8"))
+    assert names == KNOWN
 
 
-def broken(package: str, what: str) -> str:
+def broken_message(package: str, feature: str) -> str:
     return (
-        f"{package} {metadata.version(package)} has no {what} any more: cap {package} in "
+        f"{package} {metadata.version(package)} has no {feature} any more: cap {package} in "
         "setup.cfg, or find another way"
     )
 
 
-def test_jax_tells_settings_apart():
-    message = broken("jax", "config.config_states with get_global, as contexts")
+def test_jax_separates_settings_of_thread_and_process():
+    message = broken_message("jax", "config.config_states with get_global, as contexts")
     from jax._src import config
 
-    known = getattr(config, "config_states", {})
-    assert "jax_enable_x64" in known, message
-    with known["jax_enable_x64"](True):
-        assert (known["jax_enable_x64"].value, jax.config.jax_enable_x64) == (
+    states = getattr(config, "config_states", {})
+    assert "jax_enable_x64" in states, message
+    with states["jax_enable_x64"](True):
+        assert (states["jax_enable_x64"].value, jax.config.jax_enable_x64) == (
             True,
             True,
         )
-        assert known["jax_enable_x64"].get_global() is False, message
+        assert states["jax_enable_x64"].get_global() is False, message
 
 
 def test_jax_detects_clusters():
-    message = broken("jax", "clusters.ClusterEnv.auto_detect_unset_distributed_params")
+    message = broken_message(
+        "jax", "clusters.ClusterEnv.auto_detect_unset_distributed_params"
+    )
     try:
         from jax._src import clusters
 
         detect = clusters.ClusterEnv.auto_detect_unset_distributed_params
     except (ImportError, AttributeError):
         pytest.fail(message)
-    asked = {*processes._DETECTED, "initialization_timeout"}
-    assert inspect.signature(detect).parameters.keys() == asked, message
+    expected = {*processes._DETECTED, "initialization_timeout"}
+    assert inspect.signature(detect).parameters.keys() == expected, message
 
 
-def test_orbax_asks_tensorstore_at_one_place():
-    message = broken("orbax-checkpoint", "tensorstore_utils.ts, whose JSON leaks")
+def test_orbax_calls_tensorstore_in_one_place():
+    message = broken_message(
+        "orbax-checkpoint", "tensorstore_utils.ts, whose JSON leaks"
+    )
     try:
         from orbax.checkpoint._src.serialization import tensorstore_utils
 
@@ -133,39 +140,45 @@ def test_orbax_asks_tensorstore_at_one_place():
 
 
 def test_submitit_writes_scripts():
-    message = broken("submitit", "slurm._make_sbatch_string as it was")
-    from submitit.slurm import slurm as theirs
+    message = broken_message("submitit", "slurm._make_sbatch_string as it was")
+    from submitit.slurm import slurm as submitit_slurm
 
-    write = getattr(theirs, "_make_sbatch_string", None)
+    write = getattr(submitit_slurm, "_make_sbatch_string", None)
     assert write, message
-    asked = {"command", "folder", "map_count", *slurm._parameters(slurm.OPTIONS)}
-    assert asked <= inspect.signature(write).parameters.keys(), message
-    message = broken("submitit", "module core._submit, which jobs run")
+    needed = {"command", "folder", "map_count", *slurm._parameters(slurm.OPTIONS)}
+    assert needed <= inspect.signature(write).parameters.keys(), message
+    message = broken_message("submitit", "module core._submit, which jobs run")
     assert importlib.util.find_spec("submitit.core._submit"), message
 
 
-def test_optuna_takes_a_trial_up_by_its_id():
-    """Of a study that another process has asked: `_trial_id` of what lists it."""
-    made = optuna.create_study()
-    asked = made.ask()
-    asked.suggest_float("x", 0, 1)
-    (known,) = made.get_trials(states=(optuna.trial.TrialState.RUNNING,))
-    message = broken("optuna", "FrozenTrial._trial_id that Trial(study, id) takes")
+def test_optuna_resumes_a_trial_by_its_id():
+    """The id is the `_trial_id` of a trial that another process has started."""
+    study = optuna.create_study()
+    trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    (frozen,) = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+    message = broken_message(
+        "optuna", "FrozenTrial._trial_id that Trial(study, id) takes"
+    )
     try:
-        again = optuna.Trial(made, known._trial_id)
+        resumed = optuna.Trial(study, frozen._trial_id)
     except (AttributeError, TypeError):
         pytest.fail(message)
-    assert (again.number, again.params) == (asked.number, asked.params), message
+    assert (resumed.number, resumed.params) == (trial.number, trial.params), message
 
 
-def test_gcsfs_asks_at_one_place():
+def test_gcsfs_sends_requests_in_one_place():
     from gcsfs import core
 
     files = core.GCSFileSystem
     for name in ("_call", "_request", "_mkdir", "_makedirs"):
-        told = broken("gcsfs", f"coroutine GCSFileSystem.{name}, which is replaced")
-        assert inspect.iscoroutinefunction(getattr(files, name, None)), told
-    once = broken("gcsfs", "GCSFileSystem._request.__wrapped__, which asks once")
+        message = broken_message(
+            "gcsfs", f"coroutine GCSFileSystem.{name}, which is replaced"
+        )
+        assert inspect.iscoroutinefunction(getattr(files, name, None)), message
+    message_of_request = broken_message(
+        "gcsfs", "GCSFileSystem._request.__wrapped__, which asks once"
+    )
     assert inspect.iscoroutinefunction(getattr(files._request, "__wrapped__", None)), (
-        once
+        message_of_request
     )

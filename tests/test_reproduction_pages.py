@@ -1,4 +1,4 @@
-"""The four papers' claims: what their pages quote is what the files hold."""
+"""The pages on four papers have the numbers of the stored files."""
 
 import pathlib
 import re
@@ -26,7 +26,7 @@ TEXTS = {
 
 
 class Claim(NamedTuple):
-    """A line of a page's table of claims."""
+    """A row of a page's table of claims."""
 
     name: str
     words: str
@@ -38,26 +38,26 @@ class Claim(NamedTuple):
 
 
 def claims(page: str) -> dict[str, Claim]:
-    """Reads the table of claims."""
+    """Return the claims of a page by name."""
     lines = re.findall(r"(?m)^\| ([A-Z]\d+ \|.*) \|$", TEXTS[page])
     cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
-    return {found[0]: Claim(*found) for found in cells}
+    return {row[0]: Claim(*row) for row in cells}
 
 
 CLAIMS = {name: claim for page in PAGES for name, claim in claims(page).items()}
 
 
-def read(name: str, **chosen: str) -> pd.DataFrame:
-    """Lines of a table among the files, chosen by columns."""
+def read(name: str, **filters: str) -> pd.DataFrame:
+    """Return the rows of a stored table with the given values of columns."""
     (path,) = (place / name for place in PLACES if (place / name).exists())
     frame = pd.read_csv(path)
-    for column, value in chosen.items():
+    for column, value in filters.items():
         frame = frame[frame[column] == value]
     return frame
 
 
 def quoted(*values: float, digits: int = 2) -> list[str]:
-    """Numbers as the pages print them."""
+    """Return the numbers as the pages print them."""
     return [f"{value:.{digits}f}".replace("-", "−") for value in values]
 
 
@@ -70,8 +70,8 @@ def test_pages_have_one_form():
     ]
     for text in TEXTS.values():
         heads = re.findall(r"(?m)^## (.*)", text)
-        kept = [head for head in heads if head != "What small networks show"]
-        assert kept == ["Claims", "What differs", "In full"]
+        own_heads = [head for head in heads if head != "What small networks show"]
+        assert own_heads == ["Claims", "What differs", "In full"]
     for claim in CLAIMS.values():
         assert re.split("[;:,]| among ", claim.verdict)[0] in VERDICTS, claim
         assert claim.ours or claim.verdict.startswith("not tested"), claim
@@ -88,13 +88,16 @@ def test_biasbed():
         agree = len(frame) - frame["beyond"].sum()
         assert CLAIMS[name].ours == f"{agree} of {len(frame)} cells"
     for name, setting, pairs in (("B4", "all", "B6"), ("B5", "strict", "B7")):
-        listed, papers = (
-            biasbed.iman_davenport(biasbed.inputs()[of], biasbed.settings()[setting])
-            for of in ("means of the runs of C.2", "the paper's configuration")
+        listed, of_paper = (
+            biasbed.iman_davenport(
+                biasbed.inputs()[input_name], biasbed.settings()[setting]
+            )
+            for input_name in ("means of the runs of C.2", "the paper's configuration")
         )
-        told = CLAIMS[name].ours
+        ours = CLAIMS[name].ours
         assert (
-            f"F {listed.f:.3f}, p {listed.p:.1e}" in told and f"{papers.f:.3f}" in told
+            f"F {listed.f:.3f}, p {listed.p:.1e}" in ours
+            and f"{of_paper.f:.3f}" in ours
         )
         theirs = f"F {biasbed.PRINTED_F[setting]}, p {biasbed.PRINTED_P[setting]}"
         assert CLAIMS[name].theirs == theirs
@@ -112,11 +115,11 @@ def test_biases():
     assert CLAIMS["G1"].ours == f"{frame['agrees'].sum()} of {len(frame)} cells"
     tables = (DOCS / "reproduction-biases-tables.md").read_text(encoding="utf-8")
     figures = re.findall(r"\| Figure \d+, .* \| (\d+) \| (\d+) \|", tables)
-    there, agree = (sum(map(int, column)) for column in zip(*figures, strict=True))
-    assert CLAIMS["G7"].ours == f"{agree} of {there}"
+    num_read, agree = (sum(map(int, column)) for column in zip(*figures, strict=True))
+    assert CLAIMS["G7"].ours == f"{agree} of {num_read}"
     frame = cells[cells["table"] == 2]
     assert CLAIMS["G2"].ours == f"{frame['agrees'].sum()} of {len(frame)} cells"
-    kept = read("correlations.csv").set_index(["models", "x", "y"])
+    correlations = read("correlations.csv").set_index(["models", "x", "y"])
     quoted_rho = {
         "G3": [("all", "shape bias", "ID", True)],
         "G4": [
@@ -132,17 +135,17 @@ def test_biases():
     }
     for name, rows in quoted_rho.items():
         for *key, interval in rows:
-            row = kept.loc[tuple(key)]
+            row = correlations.loc[tuple(key)]
             rho, low, high = quoted(row["statistic"], row["low"], row["high"])
             expected = f"{rho} [{low}, {high}]" if interval else rho
             assert expected in CLAIMS[name].ours, name
             assert rho in CLAIMS[name].theirs or CLAIMS[name].theirs == "n.s."
-    every = kept.loc["all"]
-    p, holm = ((every[column] <= 0.05).sum() for column in ("pvalue", "holm"))
-    assert CLAIMS["G8"].ours == f"{p} of {len(every)}; after Holm {holm}"
+    all_models = correlations.loc["all"]
+    p, holm = ((all_models[column] <= 0.05).sum() for column in ("pvalue", "holm"))
+    assert CLAIMS["G8"].ours == f"{p} of {len(all_models)}; after Holm {holm}"
 
 
-# Of what a row quotes: its file, and the lines, each by a column more.
+# Printed numbers by claim: the file, its rows, and a column with the values of each number.
 QUOTED = {
     "D1": (
         "distortion_table1.csv",
@@ -195,15 +198,15 @@ COLUMNS = ("drop_pct", "ood_acc_avg", "di_index_mean", "accuracy_mean", "mean")
 
 
 @cases.each("name", QUOTED)
-def test_what_was_printed(name):
-    file, lines, more = QUOTED[name]
-    column, values = more.split("=")
-    found = []
+def test_printed_numbers_are_those_of_the_tables(name):
+    file, filters, selection = QUOTED[name]
+    column, values = selection.split("=")
+    printed = []
     for value in values.split(","):
-        (row,) = read(file, **lines, **{column: value}).to_dict("records")
-        found += quoted(next(row[c] for c in COLUMNS if c in row))
+        (row,) = read(file, **filters, **{column: value}).to_dict("records")
+        printed += quoted(next(row[c] for c in COLUMNS if c in row))
     numbers = re.findall(r"−?\d+\.\d+", CLAIMS[name].theirs)
-    assert numbers == found
+    assert numbers == printed
 
 
 def test_kinds_of_shift():
@@ -223,28 +226,31 @@ def test_kinds_of_shift():
         wide = frame.pivot(index="model", columns=kind, values=drop)
         assert (wide["joint"] > wide["marginal"]).sum() == len(wide) == 5
     rows = kinds[kinds["model"] == "resnet18"].set_index("kind")
-    told = [
+    intervals = [
         "{} [{}, {}]".format(
             *quoted(*rows.loc[kind, ["drop_percent", "low", "high"]], digits=0)
         )
         for kind in ("joint", "marginal")
     ]
-    assert " and ".join(told) in CLAIMS["S2"].ours
+    assert " and ".join(intervals) in CLAIMS["S2"].ours
 
 
 def test_ranks_levels_and_clusters():
     ranks = read("ranks.csv")
     for name, kind in (("S4", "conditional"), ("S5", "marginal"), ("S6", "joint")):
-        here = ranks[(ranks["whose"] == "here") & (ranks["kind"] == kind)].iloc[0]
+        our_ranks = ranks[(ranks["whose"] == "here") & (ranks["kind"] == kind)].iloc[0]
         celeba = ranks[(ranks["data"] == "CelebA") & (ranks["kind"] == kind)].iloc[0]
-        for told, row in ((CLAIMS[name].ours, here), (CLAIMS[name].theirs, celeba)):
-            assert told.startswith(
+        for text, row in (
+            (CLAIMS[name].ours, our_ranks),
+            (CLAIMS[name].theirs, celeba),
+        ):
+            assert text.startswith(
                 "τ {}, p {}".format(*quoted(row["tau"], row["tau_p"]))
             )
-        if name != "S6":  # p of six networks, but an interval that holds nearly all.
-            assert "τ is {} to {}".format(*quoted(here["low"], here["high"])) in (
-                CLAIMS[name].verdict
-            )
+        if name != "S6":  # The interval of S6 is nearly [-1, 1].
+            assert "τ is {} to {}".format(
+                *quoted(our_ranks["low"], our_ranks["high"])
+            ) in (CLAIMS[name].verdict)
     levels = read("levels.csv").set_index("level")["drop"]
     assert (
         CLAIMS["S7"].ours
@@ -268,16 +274,18 @@ def test_ranks_levels_and_clusters():
 
 def test_single_colours():
     ours, theirs = read("table2_single_values.csv"), read("ood_table2_drops.csv")
-    others = ours[ours["value"] != ours["tested"]].assign(few=ours["images"] < 1500)
-    others = others.groupby(["model", "few"])["accuracy"].mean()
+    other_colours = ours[ours["value"] != ours["tested"]].assign(
+        few=ours["images"] < 1500
+    )
+    other_colours = other_colours.groupby(["model", "few"])["accuracy"].mean()
     printed = theirs.groupby(["model", "train_size"])["mean_ood_acc"].mean()
-    for name, here, there in (
+    for name, model, printed_model in (
         ("S9", "resnet18", "ResNet18"),
         ("S10", "cnn", "2-layer CNN"),
     ):
-        few, all_ = others[here, True], others[here, False]
+        few, all_ = other_colours[model, True], other_colours[model, False]
         assert CLAIMS[name].ours == " to ".join(quoted(few, all_, digits=1)) + " %"
-        few, all_ = printed[there, "1K"], printed[there, "Full"]
+        few, all_ = printed[printed_model, "1K"], printed[printed_model, "Full"]
         assert CLAIMS[name].theirs == " to ".join(quoted(few, all_)) + " %"
 
 
@@ -293,10 +301,10 @@ def test_hours_are_what_the_command_prints():
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-def test_configs_for_the_full_runs_are_whole(monkeypatch):
+def test_configs_for_the_full_runs_are_valid(monkeypatch):
     monkeypatch.chdir(ROOT)
-    parts = [text.split("## In full")[1] for text in TEXTS.values()]
-    named = re.findall(r"--config=(\S+)", "\n".join(parts))
+    sections = [text.split("## In full")[1] for text in TEXTS.values()]
+    named = re.findall(r"--config=(\S+)", "\n".join(sections))
     assert sum(name.startswith("configs/biasbed/") for name in named) == 8
     for name in named:
         setup.check_names(

@@ -1,4 +1,4 @@
-"""The results pages quote what the committed reports hold."""
+"""The results pages have the numbers of the stored reports."""
 
 import json
 import pathlib
@@ -14,9 +14,15 @@ from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-WITHOUT_REPORT = (  # Rows of all.csv.
-    *("every-rate", "one-init", "one-order", "hundred-seeds"),
-    *("thirty-epochs-constant", "thirty-epochs-cosine", "64-pixels", "tiny-imagenet"),
+WITHOUT_REPORT = (  # These studies only have rows in all.csv.
+    "every-rate",
+    "one-init",
+    "one-order",
+    "hundred-seeds",
+    "thirty-epochs-constant",
+    "thirty-epochs-cosine",
+    "64-pixels",
+    "tiny-imagenet",
 )
 FOLDERS = sorted(
     path
@@ -28,7 +34,7 @@ PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
 @cases.each("folder", FOLDERS)
-def test_a_report_is_whole_and_names_no_machine(folder):
+def test_a_report_is_complete_and_has_no_path_of_a_machine(folder):
     for name in ("index.html", "results.json", "rates.json", "headline.md"):
         assert (folder / name).stat().st_size
     assert {path.suffix for path in folder.glob("tables/*")} == {".csv"}
@@ -41,7 +47,7 @@ def test_a_report_is_whole_and_names_no_machine(folder):
 
 
 @cases.each("folder", FOLDERS)
-def test_its_headline_stands_on_the_page(folder):
+def test_the_page_has_the_headline_of_each_report(folder):
     assert (folder / "headline.md").read_text(encoding="utf-8") in PAGE
 
 
@@ -53,20 +59,22 @@ def test_the_page_quotes_the_tests(name):
     pairs = pd.read_csv(RESULTS / name / "tables/posthoc.csv")
     differ = pairs[pairs["nemenyi"] < 0.05]
     differ = differ if float(counts["p"]) < 0.05 else differ.head(0)
-    told = f"{len(differ)} of {len(pairs)} pairs" if len(differ) else "No pair differs"
-    assert told in PAGE
+    sentence = (
+        f"{len(differ)} of {len(pairs)} pairs" if len(differ) else "No pair differs"
+    )
+    assert sentence in PAGE
 
 
 @cases.each("folder", FOLDERS)
 def test_the_rate_of_each_run_is_the_best_in_validation(folder):
-    """And lies between others that were tried."""
+    """The best rate lies between other rates that were tried."""
     rates = json.loads((folder / "rates.json").read_text())
     configs = {path.stem: path for path in folder.glob("configs/*.json")}
-    for name, told in rates.items():
+    for name, tuning in rates.items():
         config = configs[name.replace(":", "-").replace("=", "-")]
         chosen = json.loads(config.read_text())["optim"]["rate"]
-        assert told["chosen"] == chosen
-        tried = {float(rate): valid for rate, valid in told["valid"].items()}
+        assert tuning["chosen"] == chosen
+        tried = {float(rate): valid for rate, valid in tuning["valid"].items()}
         if None not in tried.values():
             assert tried[chosen] == max(tried.values())
             assert min(tried) < chosen < max(tried)
@@ -80,22 +88,24 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
         f"information of about {stats.participation_ratio(table):.1f} independent ones"
         in page
     )
-    for method, count, told in (
+    for method, count, printed in (
         ("deviations", 4, "(p = 2e-4, by permutation"),
         ("spearman", 2, "(p = 0.089)"),
     ):
         labels = stats.find_blocks(table, method=method).labels
-        assert len({*labels}) == count and told in page
-        asked = dict(larger_is_better=True)
-        found = stats.friedman_blocked(table, blocks=labels, **asked).means
-        number = float(told.removeprefix("(p = ").split(",")[0].rstrip(")"))
-        assert abs(found.pvalue - number) < max(2 * found.standard_error, number / 20)
-        pairs = stats.nemenyi(table.groupby(labels).mean(), **asked)
+        assert len({*labels}) == count and printed in page
+        options = dict(larger_is_better=True)
+        means_test = stats.friedman_blocked(table, blocks=labels, **options).means
+        number = float(printed.removeprefix("(p = ").split(",")[0].rstrip(")"))
+        assert abs(means_test.pvalue - number) < max(
+            2 * means_test.standard_error, number / 20
+        )
+        pairs = stats.nemenyi(table.groupby(labels).mean(), **options)
         differ = int((np.asarray(pairs.pvalues) < 0.05).sum()) // 2
         assert differ == {4: 3, 2: 0}[count]
     assert "but only 3 of 105 pairs" in page
     left_out = ["uncorrelated", "corrupted_uncorrelated", "cue_conflict", "stylized"]
-    pairs = stats.nemenyi(table.drop(left_out), **asked)
+    pairs = stats.nemenyi(table.drop(left_out), **options)
     place = pairs.algorithms.index
     differ = int((pairs.pvalues < 0.05).sum()) // 2
     p = pairs.pvalues[place("erm (cae)"), place("erm")]
@@ -105,26 +115,31 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
     assert f"differ; DeepAugment (CAE) and ERM do not (p = {p:.2f})" in page
 
 
-def test_claims_stand_on_the_page_as_its_command_wrote_them():
-    told = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
-    assert told in PAGE
+def test_the_page_has_the_claims_that_the_command_wrote():
+    claims_text = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
+    assert claims_text in PAGE
     scores = pd.read_csv(RESULTS / "shapes/tables/scores.csv")
     table = scores.pivot(index="dataset", columns="algorithm", values="mean")
     pairs = stats.nemenyi(table, larger_is_better=True)
     place = pairs.algorithms.index
     p = pairs.pvalues[place("erm (cae)"), place("erm")]
-    assert f"| DeepAugment (CAE) ranks above ERM | {p:.3f} |" in told
+    assert f"| DeepAugment (CAE) ranks above ERM | {p:.3f} |" in claims_text
     eight = ["padain", "mixstyle", "sagnet", "erm"]
     eight += [
-        f"erm ({one})" for one in ("cae", "stylize", "rand_conv", "gaussian_noise")
+        f"erm ({variant})"
+        for variant in ("cae", "stylize", "rand_conv", "gaussian_noise")
     ]
     pairs = stats.nemenyi(table[eight], larger_is_better=True)
     control = stats.bonferroni_dunn(
         table[eight], control="erm", adjust="holm", larger_is_better=True
     )
-    alone = dict(zip(control.algorithms, control.adjusted, strict=True))
-    numbers = [pairs.pvalues[4, 3], alone["erm (cae)"], alone["erm (stylize)"]]
-    first, second, third = (f"{one:.3f}" for one in numbers)
+    p_by_method = dict(zip(control.algorithms, control.adjusted, strict=True))
+    numbers = [
+        pairs.pvalues[4, 3],
+        p_by_method["erm (cae)"],
+        p_by_method["erm (stylize)"],
+    ]
+    first, second, third = (f"{variant:.3f}" for variant in numbers)
     words = (
         f"p is {first} for DeepAugment (CAE) among all pairs of the eight; with ERM as a "
         f"control, {second} for DeepAugment (CAE) and {third} for Stylized ERM."
@@ -133,14 +148,14 @@ def test_claims_stand_on_the_page_as_its_command_wrote_them():
 
 
 def test_shares_of_redrawn_seeds_are_those_of_single_tables():
-    """Each draw is decided as `jbias.stats` decides its table, and the README quotes it."""
+    """Each draw has the p of `jbias.stats` for its table; the README has the share."""
     scores = claims.study_scores("shapes", "accuracy")
     methods, up = list(scores), dict(larger_is_better=True)
     (ranks,) = claims.redrawn_ranks(scores, draws=20)
     pair = claims.Above("erm (cae)", "erm")
     control = claims.Above("erm (edsr)", "erm", control=True)
     i, j = map(methods.index, ("erm (cae)", "erm"))
-    for drawn, *told in zip(
+    for drawn, *pvalues in zip(
         ranks,
         claims.Differ().pvalues(ranks, methods),
         pair.pvalues(ranks, methods),
@@ -157,10 +172,10 @@ def test_shares_of_redrawn_seeds_are_those_of_single_tables():
             dunn.adjusted[dunn.algorithms.index("erm (edsr)")],
         ]
         expected[2] = expected[2] if ahead[methods.index("erm (edsr)")] > 0 else 1
-        np.testing.assert_allclose(told, expected, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(pvalues, expected, rtol=1e-6, atol=1e-12)
     share = claims.share_significant(pair, scores, draws=8000)
-    told = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
-    quoted = int(re.search(r"CAE\) ranks above ERM \| 0.021 \| (\d+) %", told)[1])
+    pvalues = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
+    quoted = int(re.search(r"CAE\) ranks above ERM \| 0.021 \| (\d+) %", pvalues)[1])
     assert (
         abs(100 * share - quoted) < 0.5 + 4 * 0.61
     )  # Digit, and error of 8,000 draws.
@@ -174,25 +189,30 @@ def test_pairs_of_seeds_are_tested_as_scipy_tests_them():
     rng = np.random.default_rng(0)
     differences = rng.normal(0.4, 1, (30, 9))
     differences[10:] = np.round(differences[10:] * 2) / 2  # Ties and zeros.
-    told = claims.wilcoxon_pvalues(differences)
-    for row, p in zip(differences[:10], told, strict=False):
+    pvalues = claims.wilcoxon_pvalues(differences)
+    for row, p in zip(differences[:10], pvalues, strict=False):
         expected = scipy.stats.wilcoxon(row).pvalue if np.median(row) > 0 else 1
         assert abs(p - expected) < 1e-12
     signs = scipy.stats.PermutationMethod(n_resamples=np.inf)
-    for row, p in zip(differences[10:14], told[10:14], strict=True):
-        kept = row[row != 0]
-        exact = scipy.stats.wilcoxon(kept, method=signs).pvalue
+    for row, p in zip(differences[10:14], pvalues[10:14], strict=True):
+        nonzero = row[row != 0]
+        exact = scipy.stats.wilcoxon(nonzero, method=signs).pvalue
         assert abs(p - (exact if np.median(row) > 0 else 1)) < 1e-9
 
 
-PLAIN = {  # The baseline, ways to combine, and plain augmentation.
-    *("ERM", "Recipes", "One of several"),
-    *("Random crop", "Colour jitter", "Blur", "Lighting"),
+PLAIN = {  # The baseline, combinations, and plain augmentation.
+    "ERM",
+    "Recipes",
+    "One of several",
+    "Random crop",
+    "Colour jitter",
+    "Blur",
+    "Lighting",
 }
 
 
-def test_the_readme_counts_what_there_is():
-    """Methods and pairs of the benchmark in small, published networks, algorithms."""
+def test_the_readme_has_the_right_counts():
+    """The counts are those of the small benchmark, published networks, and algorithms."""
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     rows = all_results.rows_of("shapes", "accuracy")
@@ -208,7 +228,7 @@ def test_the_readme_counts_what_there_is():
     page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", page, re.MULTILINE)
     assert {name for name, _ in table} == {*models.MODELS}
-    count = sum(files != "none" for _, files in table)  # Others' files of weights.
+    count = sum(files != "none" for _, files in table)  # Networks with published files.
     assert f"[{count} published ones](docs/models.md)" in readme
     page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
     methods = {*re.findall(r"^\*\*([^*]+)\*\* \(`", page, re.MULTILINE)}
@@ -217,15 +237,15 @@ def test_the_readme_counts_what_there_is():
     assert "[some thirty](docs/algorithms.md)" in readme
 
 
-def test_strategies_stand_on_the_page_of_performance():
-    told = (ROOT / "benchmarks/results/strategies.md").read_text(encoding="utf-8")
+def test_the_page_of_performance_has_the_strategies():
+    strategies = (ROOT / "benchmarks/results/strategies.md").read_text(encoding="utf-8")
     page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
-    assert all(table in page for table in told.strip().split("\n\n"))
+    assert all(table in page for table in strategies.strip().split("\n\n"))
 
 
 @cases.each("path", PLANS)
-def test_plans_stand_on_the_pages_of_their_devices(path):
-    told = path.read_text(encoding="utf-8").splitlines()
-    table = "\n".join(line for line in told if line.startswith("|"))
+def test_the_pages_of_devices_have_their_plans(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    table = "\n".join(line for line in lines if line.startswith("|"))
     page = "tpus" if path.stem.startswith("planned-v") else "gpus"
     assert table in (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
