@@ -1,4 +1,4 @@
-"""From attributes to networks: given, drawn and found ones under a shift, end to end."""
+"""Shifts of attributes end to end: annotated, drawn, and found by clustering."""
 
 import json
 
@@ -11,46 +11,46 @@ from jbias.configs import erm
 from tests import cases, smoke_runs
 
 HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair", "Gray_Hair")
-EACH = 30  # Images of each gender and hair, in training.
+PER_CELL = 30  # Images of each gender and hair, in training.
 
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory):
-    """CelebA in its file formats: the colour is the hair's, the brightness the gender's."""
+    """Write a small CelebA: the colour encodes the hair, the brightness the gender."""
     root, rng = tmp_path_factory.mktemp("celeba"), np.random.default_rng(0)
-    flags, parts = [], []
-    for part, count in ((0, EACH), (1, 4), (2, 4)):
+    flags, partition_lines = [], []
+    for partition, count in ((0, PER_CELL), (1, 4), (2, 4)):
         for male in (0, 1):
             for hair in range(-1, 4):
-                # Of the first kind one in three, with two colours of hair.
+                # hair = -1 means two colours of hair; these images are rarer.
                 for _ in range(count if hair >= 0 else 2):
                     name = f"{len(flags) + 1:06}.jpg"
-                    held = [male, *(hair in (-1, i) for i in range(4)), 1]
-                    signs = "  ".join("1" if one else "-1" for one in held)
+                    row = [male, *(hair in (-1, i) for i in range(4)), 1]
+                    signs = "  ".join("1" if flag else "-1" for flag in row)
                     flags.append(f"{name} {signs}")
-                    parts.append(f"{name} {part}")
+                    partition_lines.append(f"{name} {partition}")
                     pixels = rng.integers(0, 60, (22, 18, 3)) + 120 * male
                     pixels[..., max(hair, 0) % 3] += 60
                     path = root / "img_align_celeba" / name
                     path.parent.mkdir(exist_ok=True)
                     Image.fromarray(pixels.astype(np.uint8)).save(path)
     header = " ".join(("Male", *HAIR, "Young"))
-    table = [str(len(flags)), header, *flags]
-    (root / "list_attr_celeba.txt").write_text("\n".join(table) + "\n")
-    (root / "list_eval_partition.txt").write_text("\n".join(parts) + "\n")
+    count_cells = [str(len(flags)), header, *flags]
+    (root / "list_attr_celeba.txt").write_text("\n".join(count_cells) + "\n")
+    (root / "list_eval_partition.txt").write_text("\n".join(partition_lines) + "\n")
     return root
 
 
-def of_faces(root, level: str, part: str):
+def load_faces(root, level: str, part: str):
     shift = dict(level=level, part=part)
     options = dict(root=str(root), size=8, label="Male", attribute="+".join(HAIR))
     return data.load("celeba", "train", shift=shift, **options)
 
 
-def table(source) -> np.ndarray:
-    found = np.zeros((2, 4), int)
-    np.add.at(found, (source.columns["label"], source.columns["attribute"]), 1)
-    return found
+def count_cells(source) -> np.ndarray:
+    counts = np.zeros((2, 4), int)
+    np.add.at(counts, (source.columns["label"], source.columns["attribute"]), 1)
+    return counts
 
 
 @cases.each(
@@ -63,20 +63,23 @@ def table(source) -> np.ndarray:
     ],
 )
 def test_hair_of_faces_is_shifted(faces, level, training, outside):
-    parts = {p: of_faces(faces, level, p) for p in ("train", "valid", "id", "ood")}
-    for part, source in parts.items():
-        wanted = np.array(outside if part == "ood" else training)
-        held = table(source)
+    sources = {p: load_faces(faces, level, p) for p in ("train", "valid", "id", "ood")}
+    for part_name, source in sources.items():
+        expected_cells = np.array(outside if part_name == "ood" else training)
+        counts = count_cells(source)
         assert source.classes == ("not Male", "Male")
         assert source.values["attribute"] == HAIR
-        assert held.sum(1)[0] == held.sum(1)[1]
-        np.testing.assert_array_equal(held > 0, wanted > 0)
-        share = held / held.sum(1, keepdims=True)
-        assert abs(share - wanted / wanted.sum(1, keepdims=True)).max() < 0.2
-    files = [name for source in parts.values() for name in source.files]
+        assert counts.sum(1)[0] == counts.sum(1)[1]
+        np.testing.assert_array_equal(counts > 0, expected_cells > 0)
+        share = counts / counts.sum(1, keepdims=True)
+        assert (
+            abs(share - expected_cells / expected_cells.sum(1, keepdims=True)).max()
+            < 0.2
+        )
+    files = [name for source in sources.values() for name in source.files]
     assert len(files) == len({*files})
-    only = of_faces(faces, "only-Gray_Hair", "train")
-    assert table(only)[:, :3].sum() == 0 < table(only)[:, 3].min()
+    only = load_faces(faces, "only-Gray_Hair", "train")
+    assert count_cells(only)[:, :3].sum() == 0 < count_cells(only)[:, 3].min()
 
 
 def test_every_flag_of_faces_may_be_shifted(faces):
@@ -84,13 +87,13 @@ def test_every_flag_of_faces_may_be_shifted(faces):
     options = dict(root=str(faces), size=8, label="Male", flags="all", shift=shift)
     source = data.load("celeba", "train", **options)
     assert {*source.values} == {"attribute", *HAIR, "Young"}
-    found = np.zeros((2, 2), int)
-    np.add.at(found, (source.columns["label"], source.columns["attribute"]), 1)
-    assert found[0, 1] == found[1, 0] == 0 < found[0, 0]
-    assert abs(found[0, 0] - found[1, 1]) <= 1
+    counts = np.zeros((2, 2), int)
+    np.add.at(counts, (source.columns["label"], source.columns["attribute"]), 1)
+    assert counts[0, 1] == counts[1, 0] == 0 < counts[0, 0]
+    assert abs(counts[0, 0] - counts[1, 1]) <= 1
 
 
-def tiny(argument: str):
+def small_config(argument: str):
     c = erm.get_config(f"{argument},model=cnn,smoke,seeds=1")
     with c.unlocked():
         c.size, c.model.width, c.train.batch, c.epochs = 32, 4, 32, 1.0
@@ -99,43 +102,43 @@ def tiny(argument: str):
     return c
 
 
-def finished(config, workdir) -> tuple[dict, dict]:
-    """Records by set of the last step, and what provenance says of each set."""
+def train_and_read(config, workdir) -> tuple[dict, dict]:
+    """Train a run; return the last accuracy record and the provenance of each set."""
     assert train.run(config, workdir)
     rows = [r for r in smoke_runs.records(workdir) if r["metric"] == "accuracy"]
     last = max(r["step"] for r in rows)
-    told = json.loads((workdir / "provenance.json").read_text())["data"]
-    return {r["dataset"]: r for r in rows if r["step"] == last}, told
+    set_facts = json.loads((workdir / "provenance.json").read_text())["data"]
+    return {r["dataset"]: r for r in rows if r["step"] == last}, set_facts
 
 
 def test_the_preset_of_faces_trains_under_a_shift(faces, tmp_path):
     hair = "+".join(HAIR)
-    c = tiny(f"data=celeba,root={faces},label=Male,attribute={hair},shift=C6")
-    found, told = finished(c, tmp_path / "run")
-    assert {*found} >= {"valid", "id", "ood"}
-    assert told["train/0"]["values"]["attribute"] == [*HAIR]
+    c = small_config(f"data=celeba,root={faces},label=Male,attribute={hair},shift=C6")
+    records, facts_of_sets = train_and_read(c, tmp_path / "run")
+    assert {*records} >= {"valid", "id", "ood"}
+    assert facts_of_sets["train/0"]["values"]["attribute"] == [*HAIR]
     assert c.train.shift.attribute == hair and c.train.flags == "all"
-    (first, second) = np.array(told["train/0"]["tables"]["attribute"])
+    (first, second) = np.array(facts_of_sets["train/0"]["tables"]["attribute"])
     assert not first[2:].any() and not second[:2].any()
 
 
 @pytest.mark.slow
-def test_found_clusters_are_trained_on_one_by_one(tmp_path):
-    """A run's own features give the attribute of the next."""
-    first = tiny("shift=C6,attribute=background")
-    found, told = finished(first, tmp_path / "first")
-    assert {*found} >= {"valid", "id", "ood"}
-    assert told["train/0"]["values"]["background"] == ["dark", "light"]
+def test_clusters_of_features_become_the_attribute_of_another_run(tmp_path):
+    """The features of the first run give the attribute of the second."""
+    first = small_config("shift=C6,attribute=background")
+    records, facts_of_sets = train_and_read(first, tmp_path / "first")
+    assert {*records} >= {"valid", "id", "ood"}
+    assert facts_of_sets["train/0"]["values"]["background"] == ["dark", "light"]
     out = tmp_path / "clusters"
     arguments = ["--data=shapes", "--n=512", f"--out={out}", "--k=3", "--shown=0"]
     network = f"--checkpoint={tmp_path / 'first'}"
     assert prepare.main(["clusters", network, *arguments, "--balanced"]) == 0
-    of = f"columns={out / 'train.csv'},attribute=cluster"
-    second = tiny(f"shift=only-D1,{of}")
+    cluster_arguments = f"columns={out / 'train.csv'},attribute=cluster"
+    second = small_config(f"shift=only-D1,{cluster_arguments}")
     assert {*second.tests} == {"id", "ood-D2", "ood-D3"}
-    found, told = finished(second, tmp_path / "second")
-    assert told["train/0"]["values"]["cluster"] == ["D1", "D2", "D3"]
-    counts = np.array(told["train/0"]["tables"]["attribute"])
+    records, facts_of_sets = train_and_read(second, tmp_path / "second")
+    assert facts_of_sets["train/0"]["values"]["cluster"] == ["D1", "D2", "D3"]
+    counts = np.array(facts_of_sets["train/0"]["tables"]["attribute"])
     assert counts[:, 0].all() and not counts[:, 1:].any()
-    sizes = [found[name]["n"] for name in ("ood-D2", "ood-D3")]
-    assert sum(sizes) + told["train/0"]["n"] + 2 * found["id"]["n"] == 512
+    sizes = [records[name]["n"] for name in ("ood-D2", "ood-D3")]
+    assert sum(sizes) + facts_of_sets["train/0"]["n"] + 2 * records["id"]["n"] == 512

@@ -1,4 +1,4 @@
-"""The device law: 1, 2 or 8 devices give the same numbers, up to the order of sums."""
+"""1, 2 or 8 devices give the same numbers, up to the order of sums."""
 
 import json
 
@@ -11,81 +11,88 @@ from jbias.runtime import mesh
 from jbias.training import seed_axis
 from tests import cases, smoke_runs
 
-# On the seed axis alone, on both axes, and on that of the examples alone.
-WAYS = (("looped", 1), ("looped", 2), ("looped", 8))
-# One device again, each weight moved by a unit of rounding: three draws of their signs.
+# Strategy and number of devices per seed: devices on the seed axis, on both, on the data axis.
+MESHES = (("looped", 1), ("looped", 2), ("looped", 8))
+# One device with each weight moved by a unit of rounding: three draws of the signs.
 ROUNDED = tuple(("looped", 1, draw) for draw in (1, 2, 3))
 
 
-def losses(preset: str, count: int, ways, change=(), **more) -> list[dict]:
-    """What `tests.strategy_runs` found on eight devices of a CPU."""
-    ways = [*map(list, ways)]
-    asked = {"preset": preset, "seeds": count, "ways": ways, "change": dict(change)}
-    asked |= more
-    return smoke_runs.on_eight("tests.strategy_runs", json.dumps(asked))
+def run_on_devices(preset: str, count: int, meshes, change=(), **options) -> list[dict]:
+    """Return the output of `tests.strategy_runs` on eight devices of a CPU."""
+    meshes = [*map(list, meshes)]
+    request = {"preset": preset, "seeds": count, "ways": meshes, "change": dict(change)}
+    request |= options
+    return smoke_runs.on_eight("tests.strategy_runs", json.dumps(request))
 
 
-def apart(one: dict, other: dict, step: int):
-    """By how much each number of each seed differs, of the other."""
-    for a, b in zip(one["losses"][step], other["losses"][step], strict=True):
+def relative_differences(actual: dict, expected: dict, step: int):
+    """Yield the name and relative difference of each number of each seed."""
+    for a, b in zip(actual["losses"][step], expected["losses"][step], strict=True):
         for name, value in b.items():
             yield name, 0 if a[name] == value else abs(a[name] / (value or 1e-9) - 1)
 
 
-def check_alike(preset: str, count: int, ways, change=()) -> list[dict]:
-    """The meshes of all ways, whose numbers are the first's but for the order of sums.
+def check_equal(preset: str, count: int, meshes, change=()) -> list[dict]:
+    """Assert that all meshes give the numbers of the first; return the mesh shapes.
 
-    That moves them by no more than a unit of rounding in the weights does, which can be much:
-    where two values tie, it decides which of them has the gradient.
+    The order of sums may change a number as much as a unit of rounding in the weights does.
+    That can be much: if two values tie, rounding decides which of them has the gradient.
     """
-    found = losses(preset, count, [*ways, *ROUNDED], change)
-    (one, *others), rounded = found[: len(ways)], found[len(ways) :]
-    for step, least in enumerate((1e-5, 1e-3)):
-        bounds: dict[str, float] = {}  # Of any seed: the tie may be another's.
-        for draw in rounded:
-            for name, off in apart(draw, one, step):
-                bounds[name] = max(bounds.get(name, least), off)
-        for way, other in zip(ways[1:], others, strict=True):
-            for name, off in apart(other, one, step):
-                most = 1e-3 if name.startswith("loss") else 0.1  # Whatever ties.
-                assert off <= min(bounds[name], most), (way, step, name)
-    return [of["mesh"] for of in found[: len(ways)]]
+    outputs = run_on_devices(preset, count, [*meshes, *ROUNDED], change)
+    first_output, *other_outputs = outputs[: len(meshes)]
+    rounded_outputs = outputs[len(meshes) :]
+    for step, smallest in enumerate((1e-5, 1e-3)):
+        bounds: dict[str, float] = {}  # Over all seeds: any of them may have a tie.
+        for draw in rounded_outputs:
+            for name, difference in relative_differences(draw, first_output, step):
+                bounds[name] = max(bounds.get(name, smallest), difference)
+        for mesh_setting, other in zip(meshes[1:], other_outputs, strict=True):
+            for name, difference in relative_differences(other, first_output, step):
+                largest = 1e-3 if name.startswith("loss") else 0.1  # Even with ties.
+                assert difference <= min(bounds[name], largest), (
+                    mesh_setting,
+                    step,
+                    name,
+                )
+    return [output["mesh"] for output in outputs[: len(meshes)]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "preset", ["padain", pytest.param("sagnet", marks=pytest.mark.slow)]
 )
-def test_devices_give_what_one_gives(preset):
-    _, *meshes = check_alike(preset, 2, WAYS)
+def test_several_devices_give_the_numbers_of_one(preset):
+    _, *meshes = check_equal(preset, 2, MESHES)
     assert meshes == [{"seed": 2, "data": 1}, {"seed": 2, "data": 4}]
 
 
 @pytest.mark.slow
 @cases.each(("preset", "count"), [("erm", 1), ("erm", 4), ("padain", 4)])
-def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
+def test_all_strategies_give_the_numbers_of_one_device(preset, count):
     names = [name for name in seed_axis.STRATEGIES if name != "threaded"]
-    ways = [("looped", 1), *((name, n) for name in names for n in (1, 2, 8))]
-    for way, found in zip(ways, check_alike(preset, count, ways), strict=True):
-        assert found["seed"] == min(count, way[1]), way
+    meshes = [("looped", 1), *((name, n) for name in names for n in (1, 2, 8))]
+    for mesh_setting, mesh_shape in zip(
+        meshes, check_equal(preset, count, meshes), strict=True
+    ):
+        assert mesh_shape["seed"] == min(count, mesh_setting[1]), mesh_setting
 
 
 @pytest.mark.slow
 def test_seeds_on_devices_of_their_own_move_nothing():
-    assert losses("erm", 8, [("looped", 8)], moved=True) == []
+    assert run_on_devices("erm", 8, [("looped", 8)], moved=True) == []
 
 
 @pytest.mark.slow
-def test_a_device_holds_its_own_seed_alone():
-    """Besides, the first draws them, one after the other."""
-    first, *others = losses("erm", 8, [], held=True)
-    assert others == [4] * 7
+def test_a_device_holds_only_its_own_seed():
+    """The first device also draws the states of all seeds, one after the other."""
+    first, *other_counts = run_on_devices("erm", 8, [], held=True)
+    assert other_counts == [4] * 7
     assert first <= 3 * 4
 
 
 @pytest.mark.slow
 def test_seeds_on_two_devices_each_move_their_gradients():
-    moved = losses("erm", 4, [("looped", 8)], moved=True)
+    moved = run_on_devices("erm", 4, [("looped", 8)], moved=True)
     assert {kind for kind, *_ in moved} == {"all-reduce"}
 
 
@@ -104,13 +111,13 @@ def test_fewer_seeds_together_than_shares_are_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("norm_group", [4, 16])
 def test_groups_and_micro_batches_are_the_same_on_any_number(norm_group):
-    """Groups of 16 span two of eight devices, and the batch is not cut then."""
+    """Groups of 16 span two of eight devices; then there are no micro-batches."""
     change = {
         "algo.mix_group": 4,
         "train.accumulate": 2 if norm_group == 4 else 1,
         "model.norm_group": norm_group,
     }
-    assert check_alike("sagnet", 1, WAYS, change)[-1] == {"seed": 1, "data": 8}
+    assert check_equal("sagnet", 1, MESHES, change)[-1] == {"seed": 1, "data": 8}
 
 
 def emulated(devices: int) -> jax.sharding.AbstractMesh:
@@ -123,10 +130,12 @@ def test_norm_groups_lie_in_a_share_or_span_whole_ones(norm_group):
 
 
 @cases.each(
-    ("norm_group", "near"), [(8, "6 or 12"), (32, "24 or 48"), (36, "24 or 48")]
+    ("norm_group", "suggestion"), [(8, "6 or 12"), (32, "24 or 48"), (36, "24 or 48")]
 )
-def test_refuses_norm_groups_that_cut_a_share(norm_group, near):
-    with pytest.raises(ValueError, match=f"norm_group: .*, 12, got .*; try {near}$"):
+def test_refuses_norm_groups_that_cut_a_share(norm_group, suggestion):
+    with pytest.raises(
+        ValueError, match=f"norm_group: .*, 12, got .*; try {suggestion}$"
+    ):
         mesh.check_batch(96, 4, emulated(8), norm_group=norm_group)
 
 
@@ -135,8 +144,8 @@ def test_a_norm_group_counts_images_whatever_the_views():
     assert build.network(config, 5).norm_group == 0
     config["model"]["norm_group"] = 8
     assert build.network(config, 5, 3).norm_group == 24
-    (made,) = build.transforms("inputs", [{"name": "augmix"}])
-    assert made.views == 3
+    (transform,) = build.transforms("inputs", [{"name": "augmix"}])
+    assert transform.views == 3
     stage = smoke_runs.stage({**config, "inputs": [{"name": "views", "views": 2}]})
     assert stage.algo.net.norm_group == 16
 

@@ -1,4 +1,4 @@
-"""The suite of what distortion does: what it asks for, of which sets, and what it refuses."""
+"""The suite of distortion: its measures, their sets and options, and invalid arguments."""
 
 import inspect
 import types
@@ -14,7 +14,7 @@ from jbias.evals import decisions, networks, probe_registry, runner, suites
 from jbias.runs import results
 from tests import cases
 
-ASKED = [
+ARGUMENTS = [
     "",
     "smoke",
     "other=cifar10,other_root=a",
@@ -29,22 +29,22 @@ ASKED = [
 ]
 
 
-@cases.each("text", ASKED)
-def test_measures_are_of_sets_that_are_there_and_options_that_are_taken(text):
+@cases.each("text", ARGUMENTS)
+def test_measures_have_sets_of_the_suite_and_valid_options(text):
     c = distortion.get_config(text)
     for name, options in c.measures.items():
-        one = suites.read_measure(name, options.to_dict(), c.sets)
-        make = probe_registry.PROBES[one.probe]
-        assert {*one.options} <= {*inspect.signature(make).parameters}
-        assert one.datasets and "other" not in one.datasets
-        hides = one.probe in ("cut_occlusion", "occlusion")
-        assert (one.others == "other") == (hides and "other" in c.sets)
+        measure = suites.read_measure(name, options.to_dict(), c.sets)
+        make = probe_registry.PROBES[measure.probe]
+        assert {*measure.options} <= {*inspect.signature(make).parameters}
+        assert measure.datasets and "other" not in measure.datasets
+        is_occlusion = measure.probe in ("cut_occlusion", "occlusion")
+        assert (measure.others == "other") == (is_occlusion and "other" in c.sets)
 
 
-TWO = "other=cifar100,other_root=b"
+OTHER_SET = "other=cifar100,other_root=b"
 
 
-def measures(text: str) -> dict:
+def measure_configs(text: str) -> dict:
     return distortion.get_config(text).measures.to_dict()
 
 
@@ -52,7 +52,7 @@ def measures(text: str) -> dict:
     ("measure", "expected"),
     [
         ("grid_shuffle", dict(grids=(2, 4, 8), sets=("test",))),
-        # Beta(2, 1) anywhere; other fills on the same boxes.
+        # Areas have the distribution Beta(2, 1); all fills have the same boxes.
         (
             "cut_occlusion",
             dict(
@@ -62,9 +62,9 @@ def measures(text: str) -> dict:
                 sets=("test",),
             ),
         ),
-        # The appendix: any area as likely, inside the image.
+        # The appendix: uniform areas inside the image.
         ("cut_occlusion_uniform", dict(area="uniform", placement="restricted")),
-        # Table 4: 30 % by another data set's images, inside.
+        # Table 4: 30 % hidden by images of another data set, inside the image.
         (
             "cut_occlusion_other",
             dict(area=0.3, placement="restricted", fills=("other",), sets=("test",)),
@@ -92,10 +92,10 @@ def measures(text: str) -> dict:
     ],
 )
 def test_measures_are_those_of_the_paper(measure, expected):
-    found = measures(f"data=cifar10,root=a,{TWO}")[measure]
-    assert {key: found[key] for key in expected} == expected
+    measure_config = measure_configs(f"data=cifar10,root=a,{OTHER_SET}")[measure]
+    assert {key: measure_config[key] for key in expected} == expected
     if measure == "mixing":
-        assert "crop" not in found and "mirror" not in found
+        assert "crop" not in measure_config and "mirror" not in measure_config
 
 
 @cases.each(
@@ -109,17 +109,19 @@ def test_measures_are_those_of_the_paper(measure, expected):
         ("imagenet", (0.485, 0.456, 0.406)),
     ],
 )
-def test_the_mean_colour_is_the_set_s_wherever_something_is_hidden(data, colour):
-    hiding = [
-        one
-        for name, one in measures(f"data={data},root=a,{TWO}").items()
+def test_occlusion_measures_have_the_mean_colour_of_the_set(data, colour):
+    occlusion_measures = [
+        options
+        for name, options in measure_configs(f"data={data},root=a,{OTHER_SET}").items()
         if "occlusion" in name
     ]
-    assert len(hiding) == 5 and all(one["mean"] == colour for one in hiding)
+    assert len(occlusion_measures) == 5 and all(
+        options["mean"] == colour for options in occlusion_measures
+    )
 
 
 @cases.each(
-    ("text", "where", "expected"),
+    ("text", "set_name", "expected"),
     [
         ("data=cifar10,root=a", "train", dict(split="train[:98%]")),
         ("data=cifar10,root=a,train=train", "train", dict(split="train")),
@@ -129,10 +131,10 @@ def test_the_mean_colour_is_the_set_s_wherever_something_is_hidden(data, colour)
         ("data=cifar10,root=a,drop=truck", "test", dict(drop="truck")),
         ("data=cifar10,root=a,keep=b.npy", "train", dict(keep="b.npy")),
         ("data=cifar10,root=a,keep=b.npy", "test", dict(keep=None)),
-        # Of 28 pixels beside 32: 2 more on each side.
+        # Images of 28 pixels are padded by 2 pixels to 32.
         ("data=cifar10,root=a,other=mnist,other_root=b", "other", dict(pad=2)),
         ("data=cifar10,root=a,other=fashion_mnist,other_root=b", "other", dict(pad=2)),
-        (f"data=cifar10,root=a,{TWO}", "other", dict(pad=None, split="train")),
+        (f"data=cifar10,root=a,{OTHER_SET}", "other", dict(pad=None, split="train")),
         (
             "data=fashion_mnist,root=a,other=mnist,other_root=b",
             "other",
@@ -141,49 +143,49 @@ def test_the_mean_colour_is_the_set_s_wherever_something_is_hidden(data, colour)
         ("data=fashion_mnist,root=a,size=32", "test", dict(pad=2)),
         ("data=fashion_mnist,root=a,size=32", "train", dict(pad=2)),
         ("data=fashion_mnist,root=a", "test", dict(pad=None)),
-        # Table 2: enlarged to 256 pixels, and of these the middle 224.
+        # Table 2: images are resized to 256 pixels and cropped to 224.
         ("data=imagenet,root=a,stimuli=b", "cue-conflict", dict(resize=256)),
         ("data=imagenet,root=a,stimuli=b,size=64", "edge", dict(resize=None)),
         ("data=tiny_imagenet,root=a,stimuli=b", "cue-conflict", dict(resize=None)),
     ],
 )
-def test_sets_are_what_the_networks_saw(text, where, expected):
-    found = distortion.get_config(text).sets[where]
-    assert {key: found.get(key) for key in expected} == expected
+def test_sets_are_those_of_training(text, set_name, expected):
+    set_config = distortion.get_config(text).sets[set_name]
+    assert {key: set_config.get(key) for key in expected} == expected
 
 
-def test_of_a_million_training_images_fifty_thousand_are_shown():
-    full = measures("data=imagenet,root=a")
-    assert {one["images"] for one in full.values()} == {50_000}
-    assert measures("data=imagenet,root=a,images=9")["occlusion"]["images"] == 9
-    assert measures("data=cifar10,root=a")["occlusion"]["images"] == 0
+def test_imagenet_is_limited_to_fifty_thousand_images():
+    full = measure_configs("data=imagenet,root=a")
+    assert {options["images"] for options in full.values()} == {50_000}
+    assert measure_configs("data=imagenet,root=a,images=9")["occlusion"]["images"] == 9
+    assert measure_configs("data=cifar10,root=a")["occlusion"]["images"] == 0
 
 
-def test_what_else_differs_by_data():
+def test_other_options_that_depend_on_the_data():
     assert distortion.get_config().run.step == "latest"
-    tiny = measures("data=tiny_imagenet,root=a,stimuli=b")
+    tiny = measure_configs("data=tiny_imagenet,root=a,stimuli=b")
     assert tiny["mixing_train"]["crop"] == 0 and tiny["mixing_train"]["mirror"]
     assert tiny["shape_bias"]["sets"] == ("cue-conflict",)
-    stacked = measures("data=stacked,root=a,digits=b")
+    stacked = measure_configs("data=stacked,root=a,digits=b")
     assert list(stacked) == ["accuracy"]
     assert stacked["accuracy"]["sets"] == ("stacked_cifar", "stacked_mnist")
 
 
 @cases.each(
-    ("name", "hidden"),
+    ("name", "fill_options"),
     [("cut_occlusion", dict(fills=("other",))), ("occlusion", dict(fill="other"))],
 )
-def test_other_images_without_a_set_of_them_are_refused(name, hidden):
-    """They would be images of the shown set itself."""
+def test_other_images_without_a_set_of_them_are_refused(name, fill_options):
+    """Without a set they would come from the shown set itself."""
     c = distortion.get_config("smoke").to_dict()
-    c["measures"] = {name: {**c["measures"][name], **hidden, "others": ""}}
-    said = f"^{name}: fill 'other' needs images.* name a set of the suite by others="
-    with pytest.raises(ValueError, match=said):
+    c["measures"] = {name: {**c["measures"][name], **fill_options, "others": ""}}
+    message = f"^{name}: fill 'other' needs images.* name a set of the suite by others="
+    with pytest.raises(ValueError, match=message):
         suites.open_suite(c, lambda line: None)
 
 
 @cases.each(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("data=cifar", "unknown data 'cifar'.*cifar10"),
         ("data=cifar10", "data=cifar10 needs root="),
@@ -209,39 +211,39 @@ def test_other_images_without_a_set_of_them_are_refused(name, hidden):
         ("data=mnist,root=a,other_root=b", "not used without other"),
     ],
 )
-def test_what_is_refused(text, said):
-    with pytest.raises(ValueError, match=said):
+def test_invalid_arguments_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
         distortion.get_config(text)
 
 
 def test_sets_of_other_images_are_opened_without_any_data():
-    """All of the embedded suite, and options that its probes take."""
-    opened = suites.open_suite(distortion.get_config("smoke"), lambda line: None)
-    assert not opened.missing and set(opened.sources) == {"test", "train", "other"}
+    """All sets of the smoke suite are embedded."""
+    suite = suites.open_suite(distortion.get_config("smoke"), lambda line: None)
+    assert not suite.missing and set(suite.sources) == {"test", "train", "other"}
 
 
 def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
     parse = evaluate.parser().parse_args
     args = parse(["--runs=a", "--checkpoint=b"])
     assert args.checkpoint == ["a", "b"] and not args.step
-    asked, given = [], ("--runs=a", "--only=accuracy", "--out=measured")
+    steps_asked, arguments = [], ("--runs=a", "--only=accuracy", "--out=measured")
     monkeypatch.setattr(networks, "is_trained", lambda path: True)
     monkeypatch.setattr(
-        networks, "from_run", lambda path, *, step: asked.append(step) or []
+        networks, "from_run", lambda path, *, step: steps_asked.append(step) or []
     )
     monkeypatch.setattr(networks, "find_checkpoints", lambda paths, **_: paths)
-    for step, said in (("", "latest"), ("best", "best"), ("12", "12")):
-        evaluate.measure(parse([*given, f"--step={step}", SUITE]), [])
-        assert asked.pop() == said
+    for step, expected_step in (("", "latest"), ("best", "best"), ("12", "12")):
+        evaluate.measure(parse([*arguments, f"--step={step}", SUITE]), [])
+        assert steps_asked.pop() == expected_step
     evaluate.measure(
-        parse([*given, SUITE.replace("distortion", "biases")]),
+        parse([*arguments, SUITE.replace("distortion", "biases")]),
         [],
     )
-    assert asked == ["best"]
+    assert steps_asked == ["best"]
 
 
 @cases.each(
-    ("own", "said"),
+    ("train_changes", "message"),
     [
         ({}, ""),
         ({"root": "elsewhere", "batch": 1}, ""),
@@ -249,26 +251,30 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
         ({"drop": "truck"}, "drop 'truck', shown ''"),
         ({"keep": "mine.txt"}, "keep 'mine.txt', shown ''"),
         ({"data": "cifar100"}, "data 'cifar100', shown 'cifar10'"),
-        (None, ""),  # A file: nobody knows.
+        (None, ""),  # The training images of a file are unknown.
     ],
 )
-def test_other_training_images_than_a_run_had_are_told(own, said):
+def test_a_difference_to_the_training_images_is_reported(train_changes, message):
     sets = distortion.get_config("data=cifar10,root=a").sets.to_dict()
-    asked = types.SimpleNamespace(config={"sets": sets})
-    about = {} if own is None else {"config": {"train": {**sets["train"], **own}}}
+    suite = types.SimpleNamespace(config={"sets": sets})
+    about = (
+        {}
+        if train_changes is None
+        else {"config": {"train": {**sets["train"], **train_changes}}}
+    )
     network = types.SimpleNamespace(name="net", about=about)
     line = runner.NetworkEvaluation(
-        network, asked, None, print
+        network, suite, None, print
     ).describe_train_difference()
-    assert line == (f"trained on {said}" if said else "")
+    assert line == (f"trained on {message}" if message else "")
 
 
 SUITE = "--suite=configs/suites/distortion.py:smoke"
 
 
 @pytest.mark.slow  # Half a minute of compiling.
-def test_all_of_it_on_the_embedded_set(tmp_path):
-    """Each measure has its numbers, which are counted again from the decisions kept."""
+def test_the_suite_runs_on_the_embedded_set(tmp_path):
+    """All numbers are recomputed from the stored decisions."""
     net = models.MODELS["preact_resnet18"](16, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     models.save_run(tmp_path / "saved", net, variables)
@@ -277,31 +283,45 @@ def test_all_of_it_on_the_embedded_set(tmp_path):
     args = [f"--checkpoint={tmp_path / 'saved'}", f"--classes={names}", SUITE]
     assert evaluate.main([*args, f"--out={tmp_path / 'out'}"]) == 0
     (folder,) = (tmp_path / "out").iterdir()
-    found = results.read(folder)
-    found = found.set_index(["dataset", "condition", "metric"])["value"]
+    values = results.read(folder)
+    values = values.set_index(["dataset", "condition", "metric"])["value"]
     for name, options in distortion.get_config("smoke").measures.items():
         for dataset in options.sets:
-            kept = folder / f"decisions/{dataset}/{name}.parquet"
-            by = decisions.read_conditions(kept)
-            for condition in set(by) - {""} if name.startswith(INTERFERING) else ():
-                told = found[dataset, f"{name}/{condition}", "di_index"]
-                assert told == pytest.approx(di_of_one(by[""], by[condition]))
-            shown = found[dataset, "" if name == "accuracy" else name, "accuracy"]
-            assert shown == (by[""].prediction == by[""].columns["label"]).mean()
-            for condition in set(by) - {""} if name.startswith("occlusion") else ():
-                one = by[condition]
-                told = found[dataset, f"{name}/{condition}", "accuracy"]
-                assert told == (one.prediction == one.columns["label"]).mean()
+            decisions_file = folder / f"decisions/{dataset}/{name}.parquet"
+            decided = decisions.read_conditions(decisions_file)
+            for condition in (
+                set(decided) - {""} if name.startswith(INTERFERING) else ()
+            ):
+                recorded = values[dataset, f"{name}/{condition}", "di_index"]
+                assert recorded == pytest.approx(
+                    di_of_one(decided[""], decided[condition])
+                )
+            recorded_accuracy = values[
+                dataset, "" if name == "accuracy" else name, "accuracy"
+            ]
+            assert (
+                recorded_accuracy
+                == (decided[""].prediction == decided[""].columns["label"]).mean()
+            )
+            for condition in (
+                set(decided) - {""} if name.startswith("occlusion") else ()
+            ):
+                occluded = decided[condition]
+                recorded = values[dataset, f"{name}/{condition}", "accuracy"]
+                assert (
+                    recorded
+                    == (occluded.prediction == occluded.columns["label"]).mean()
+                )
 
 
 INTERFERING = ("grid", "cut", "occlusion")
 
 
 def di_of_one(clean, distorted) -> float:
-    """The index in per cent of one network, by the formula."""
+    """Return the index of one network in per cent, by the formula."""
     shares = []
-    for one in (clean, distorted):
-        wrong = one.prediction[one.prediction != one.columns["label"]]
+    for decided in (clean, distorted):
+        wrong = decided.prediction[decided.prediction != decided.columns["label"]]
         shares.append(np.bincount(wrong, minlength=16) / len(wrong))
-    grown = np.maximum(shares[1] - shares[0], 0) * 16
-    return grown.max() ** 2 / grown.sum() if grown.any() else 0.0
+    increase = np.maximum(shares[1] - shares[0], 0) * 16
+    return increase.max() ** 2 / increase.sum() if increase.any() else 0.0

@@ -1,4 +1,4 @@
-"""The import rules between rooms: who may know whom, and what stays light."""
+"""The import rules between rooms, and packages that must not be imported at start."""
 
 import ast
 import functools
@@ -11,7 +11,7 @@ from tests import source_files
 
 FILES, inside = source_files.PYTHON, source_files.inside
 
-# From the ground up: a room imports rooms of floors below its own.
+# From the ground up: a room may import only rooms of lower floors.
 FLOORS = (
     ("numerals", "signatures"),
     ("runtime",),
@@ -38,21 +38,42 @@ FLOORS = (
     ("main", "study", "plan", "papers", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-# Whole rooms, and modules, that commands without JAX import.
+# Rooms and modules that commands without JAX import.
 WITHOUT_JAX = (
-    *("data", "stats", "scores", "report", "papers", "untrusted", "config", "run_spec"),
+    "data",
+    "stats",
+    "scores",
+    "report",
+    "papers",
+    "untrusted",
+    "config",
+    "run_spec",
     "seals",
     "extensions",
-    *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),
-    *("runs/loggers", "runs/tensorboard", "runs/wandb", "runs/mlflow"),
-    *("runtime/messages", "runtime/files"),
+    "runs/costs",
+    "runs/status",
+    "runs/results",
+    "runs/selection",
+    "runs/checksums",
+    "runs/loggers",
+    "runs/tensorboard",
+    "runs/wandb",
+    "runs/mlflow",
+    "runtime/messages",
+    "runtime/files",
 )
-LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}
-LAZY |= {"huggingface_hub"}
+LAZY = {
+    "grain",
+    "tensorflow_datasets",
+    "tensorflow",
+    "torch",
+    "transformers",
+    "huggingface_hub",
+}
 
 
 def module(path: pathlib.Path) -> str:
-    """A file's dotted name in the package: "evals.human", or "evals"."""
+    """Return a file's dotted name in the package: "evals.human", or "evals"."""
     return ".".join(inside(path).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -62,7 +83,7 @@ MODULES = {
 
 
 def imports(path: pathlib.Path, *, top: bool = False) -> set[str]:
-    """Dotted names of all imported modules, or of those at a file's top level."""
+    """Return the dotted names of a file's imports; top: only of those at the top level."""
     tree = _tree(path)
     nodes = ast.iter_child_nodes(tree) if top else ast.walk(tree)
     names = set()
@@ -80,94 +101,114 @@ def _tree(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def ours(path: pathlib.Path) -> set[str]:
-    """The modules of the package that a file imports, by their names in it."""
-    found = set()
+def imported_modules(path: pathlib.Path) -> set[str]:
+    """Return the names in the package of the modules of jbias that a file imports."""
+    module_names = set()
     for name in imports(path):
         name = name.removeprefix("jbias.")
         while name and name not in MODULES:
             name = name.rpartition(".")[0]
-        found |= {name} - {""}
-    return found - {module(path)}
+        module_names |= {name} - {""}
+    return module_names - {module(path)}
 
 
 def room(name: str) -> str:
     return name.partition(".")[0]
 
 
-def test_every_room_has_a_floor_and_every_floor_is_lived_on():
+def test_every_room_has_a_floor_and_every_floor_has_a_room():
     assert {room(name) for name in MODULES} == set(FLOOR)
 
 
 def test_no_file_imports_from_its_own_floor_or_upwards():
-    wrong = [
+    wrong_imports = [
         f"{name} imports {other}"
         for name, path in MODULES.items()
-        for other in sorted(ours(path))
+        for other in sorted(imported_modules(path))
         if room(other) != room(name) and FLOOR[room(other)] >= FLOOR[room(name)]
     ]
-    assert not wrong
+    assert not wrong_imports
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    waiting = {name: ours(path) for name, path in MODULES.items()}
-    # A package's __init__ lists what is in it, which may know one another.
+    waiting = {name: imported_modules(path) for name, path in MODULES.items()}
+    # Modules that import no waiting module are removed until none remains.
     while free := {
-        name for name, others in waiting.items() if not others & waiting.keys()
+        name for name, imported in waiting.items() if not imported & waiting.keys()
     }:
-        waiting = {name: others for name, others in waiting.items() if name not in free}
+        waiting = {
+            name: imported for name, imported in waiting.items() if name not in free
+        }
     assert not waiting
 
 
-def test_rooms_of_data_and_numbers_know_no_jax():
-    light = {
+def test_rooms_of_data_and_numbers_do_not_import_jax():
+    light_files = {
         name: path
         for name, path in MODULES.items()
         if {room(name), name.replace(".", "/")} & {*WITHOUT_JAX}
     }
-    assert {one.replace("/", ".") for one in WITHOUT_JAX} <= {
-        *light,
-        *map(room, light),
+    assert {entry.replace("/", ".") for entry in WITHOUT_JAX} <= {
+        *light_files,
+        *map(room, light_files),
     }
-    heavy = {"jax", "flax", "optax", "orbax"}
-    wrong = {
-        name: heavy & {one.partition(".")[0] for one in imports(path)}
-        for name, path in light.items()
+    heavy_packages = {"jax", "flax", "optax", "orbax"}
+    heavy_imports = {
+        name: heavy_packages & {entry.partition(".")[0] for entry in imports(path)}
+        for name, path in light_files.items()
     }
-    assert not {name: found for name, found in wrong.items() if found}
+    assert not {name: packages for name, packages in heavy_imports.items() if packages}
 
 
 def test_heavy_readers_are_imported_where_used():
-    wrong = {
-        name: LAZY & {one.partition(".")[0] for one in imports(path, top=True)}
+    top_level_imports = {
+        name: LAZY
+        & {import_name.partition(".")[0] for import_name in imports(path, top=True)}
         for name, path in MODULES.items()
-        if name != "torch"  # It is imported by those who have it.
+        if name != "torch"  # Only users with PyTorch import it.
     }
-    assert not {name: found for name, found in wrong.items() if found}
+    assert not {
+        name: packages for name, packages in top_level_imports.items() if packages
+    }
 
 
 COMMANDS = [
-    *(
-        "measuring",
-        "evaluate",
-        "export_stimuli",
-        "look",
-        "audit",
-        "plan",
-        "study",
-        "launch.sweep",
-        "prepare",
-        "report",
-    ),
-    *("report.correlate", "report.biases", "report.shifts", "report.distortion"),
-    *("report.measured", "papers.biases", "papers.distortion", "papers.shifts"),
-    "main",  # The last: absl's flags are its own, and ml_collections reads some.
+    "measuring",
+    "evaluate",
+    "export_stimuli",
+    "look",
+    "audit",
+    "plan",
+    "study",
+    "launch.sweep",
+    "prepare",
+    "report",
+    "report.correlate",
+    "report.biases",
+    "report.shifts",
+    "report.distortion",
+    "report.measured",
+    "papers.biases",
+    "papers.distortion",
+    "papers.shifts",
+    "main",  # Last, as its flags need absl and ml_collections.
 ]
 SLOW = {
-    *("absl", "asyncio", "etils", "grain", "importlib.metadata", "jax", "matplotlib"),
-    *("ml_collections", "numpy", "pandas", "scipy", "tqdm", "unittest"),
+    "absl",
+    "asyncio",
+    "etils",
+    "grain",
+    "importlib.metadata",
+    "jax",
+    "matplotlib",
+    "ml_collections",
+    "numpy",
+    "pandas",
+    "scipy",
+    "tqdm",
+    "unittest",
 }
-# Answers for each command, in one process, and says what it has imported by then.
+# Runs --help of each command in one process, and prints the slow imports so far.
 HELP = """
 import contextlib, io, runpy, sys
 for name in sys.argv[1:]:
@@ -182,37 +223,41 @@ for name in sys.argv[1:]:
 """
 
 
-def test_help_waits_for_nothing():
-    """It answers before anything slow is imported: in a tenth of a second or two."""
+def test_help_imports_nothing_slow():
+    """Therefore --help takes a tenth or two of a second."""
     code = HELP.replace("SLOW", repr(sorted(SLOW)))
     names = [f"jbias.{name}" for name in COMMANDS]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *names],
         check=True,
         capture_output=True,
         text=True,
     )
-    found = [line.split() for line in done.stdout.splitlines()]
-    assert [name for name, *_ in found] == names
-    assert not [line for line in found[:-1] if line[1:]]
-    assert {*found[-1][1:]} <= {"absl", "ml_collections"}
+    lines = [line.split() for line in process.stdout.splitlines()]
+    assert [name for name, *_ in lines] == names
+    assert not [line for line in lines[:-1] if line[1:]]
+    assert {*lines[-1][1:]} <= {"absl", "ml_collections"}
 
 
 def test_training_starts_without_statistics():
     code = "import sys, jbias.train; print(*{'scipy.stats', 'scipy.optimize'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert not done.stdout.split()
+    process = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True
+    )
+    assert not process.stdout.split()
 
 
-def test_every_command_is_asked_for_help():
-    asked = {module for module, _ in command.COMMANDS.values()} - {"jbias.papers"}
-    for name, more in command.GROUPS.items():
-        asked |= {f"{command.COMMANDS[name][0]}.{one}" for one in more}
-    assert asked == {f"jbias.{name}" for name in COMMANDS}
+def test_help_is_tested_for_every_command():
+    commands = {module for module, _ in command.COMMANDS.values()} - {"jbias.papers"}
+    for name, subcommands in command.GROUPS.items():
+        commands |= {
+            f"{command.COMMANDS[name][0]}.{subcommand}" for subcommand in subcommands
+        }
+    assert commands == {f"jbias.{name}" for name in COMMANDS}
 
 
 def test_report_starts_without_jax():
-    """What `report` imports, directly or through others, holds no jax."""
+    """No import of `report`, direct or indirect, is jax."""
     code = (
         "import sys, jbias.report.__main__, jbias.evals; sys.exit('jax' in sys.modules)"
     )

@@ -1,4 +1,4 @@
-"""What asks a run to stop, and errors that nobody foresaw, lose nothing."""
+"""Stop signals and unexpected errors lose no completed step."""
 
 import contextlib
 import os
@@ -18,10 +18,10 @@ from jbias.runtime import console, messages, signals
 from jbias.training import divergence, evaluator, seed_axis, setup, stages, telemetry
 from tests import cases, smoke_runs, test_resume
 
-MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
+OWN_ALGORITHM = pathlib.Path(__file__).parent / "own_algorithm.py"
 
 
-def asked(**entries):
+def make_config(**entries):
     config = smoke_runs.small(**entries)
     config.run.steps_per_dispatch = 1
     config.tests, config.model = {}, dict(name="cnn", width=2, norm_group=0)
@@ -31,17 +31,17 @@ def asked(**entries):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("finished") / "run"
-    assert train.run(asked(), workdir)
+    assert train.run(make_config(), workdir)
     return workdir
 
 
-def before(function, act, *, at: int = 0):
-    """The function, which does something before its call of that number."""
-    left = [at]
+def run_before(function, act, *, at: int = 0):
+    """Return a function that calls `act` before its call number `at`, counted from 0."""
+    calls_left = [at]
 
     def called(*args, **options):
-        left[0] -= 1
-        if left[0] == -1:
+        calls_left[0] -= 1
+        if calls_left[0] == -1:
             act()
         return function(*args, **options)
 
@@ -56,52 +56,52 @@ def stop(name: str = "SIGTERM") -> None:
 def test_while_data_are_opened_there_is_nothing_to_save(
     tmp_path, monkeypatch, request, name
 ):
-    # A shell's jobs in the background ignore SIGINT and SIGQUIT, which would be respected.
+    # Background jobs of a shell ignore SIGINT and SIGQUIT, so handlers are set here.
     plain = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
     earlier = signal.signal(signal.Signals[name], plain)
     request.addfinalizer(lambda: signal.signal(signal.Signals[name], earlier))
     handlers = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
-    job = before(setup.open_run, lambda: stop(name))
-    monkeypatch.setattr(setup, "open_run", job)
+    stopping_open_run = run_before(setup.open_run, lambda: stop(name))
+    monkeypatch.setattr(setup, "open_run", stopping_open_run)
     with pytest.raises(signals.Interrupted, match=f"{name} before a step") as stopped:
-        train.run(asked(), tmp_path / "run")
+        train.run(make_config(), tmp_path / "run")
     assert signals.exit_code(stopped.value) == (130 if name == "SIGINT" else 143)
     assert not (tmp_path / "run").exists()
     assert handlers == [signal.getsignal(number) for number in signals.STOP_SIGNALS]
 
 
 def test_a_stop_while_the_config_is_read_has_its_code(tmp_path):
-    """Before this package's handlers SIGUSR1 would end Python with another."""
+    """Without the package's handlers SIGUSR1 would end Python with another exit code."""
     (path := tmp_path / "config.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"
     )
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "jbias.main", f"--config={path}"],
         check=False,
         cwd=smoke_runs.ROOT,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert ended.returncode == 143, ended.stderr
-    assert ended.stderr.startswith("jbias: SIGUSR1 before a step was taken")
-    assert ended.stderr.count("\n") == 1
+    assert process.returncode == 143, process.stderr
+    assert process.stderr.startswith("jbias: SIGUSR1 before a step was taken")
+    assert process.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatch):
-    real = setup.open_run
+def test_a_stop_signal_that_other_code_suppresses_is_not_lost(tmp_path, monkeypatch):
+    open_run = setup.open_run
 
-    def deaf(*args, **options):
+    def open_run_and_suppress(*args, **options):
         with contextlib.suppress(BaseException):
             stop()
         with pytest.raises(signals.Interrupted), contextlib.suppress(Exception):
             raise signals.Interrupted
-        stop()  # Twice does no harm.
-        return real(*args, **options)
+        stop()  # A second signal changes nothing.
+        return open_run(*args, **options)
 
-    monkeypatch.setattr(setup, "open_run", deaf)
+    monkeypatch.setattr(setup, "open_run", open_run_and_suppress)
     with pytest.raises(signals.Interrupted, match="SIGTERM at step 0: saved"):
-        train.run(asked(), tmp_path / "run")
+        train.run(make_config(), tmp_path / "run")
 
 
 @cases.each(
@@ -115,16 +115,16 @@ def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatc
 def test_a_stop_is_saved_and_the_same_command_ends_the_same(
     finished, tmp_path, monkeypatch, module, name, saved
 ):
-    """After an evaluation, while the step is compiled, and before all."""
+    """The stop comes after an evaluation, while the step is compiled, or at the start."""
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(module, name, before(getattr(module, name), stop))
+        patch.setattr(module, name, run_before(getattr(module, name), stop))
         with pytest.raises(
             signals.Interrupted, match=f"SIGTERM at step {saved}: saved"
         ):
-            train.run(asked(), workdir)
+            train.run(make_config(), workdir)
     assert checkpoints.steps(workdir / "checkpoints")[-1] == saved
-    assert train.run(asked(), workdir)
+    assert train.run(make_config(), workdir)
     test_resume.assert_same_end(finished, workdir)
 
 
@@ -133,72 +133,71 @@ def test_a_stop_while_the_last_checkpoint_is_written_changes_nothing(
     finished, tmp_path, monkeypatch
 ):
     store = checkpoints.CheckpointStore
-    monkeypatch.setattr(store, "close", before(store.close, stop))
-    assert train.run(asked(), tmp_path / "run")
+    monkeypatch.setattr(store, "close", run_before(store.close, stop))
+    assert train.run(make_config(), tmp_path / "run")
     test_resume.assert_same_end(finished, tmp_path / "run")
 
 
-def test_no_other_run_of_a_study_is_begun_then(monkeypatch, tmp_path, capsys):
-    begun = []
+def test_a_study_starts_no_other_run_after_a_stop(monkeypatch, tmp_path, capsys):
+    started = []
 
-    def finishes(config, workdir, *, stop_signal):
+    def stop_and_finish(config, workdir, *, stop_signal):
         stop_signal.job = types.SimpleNamespace(stop="")
-        begun.append(workdir)
+        started.append(workdir)
         stop("SIGUSR1")
         return True
 
-    monkeypatch.setattr(train, "run", finishes)
+    monkeypatch.setattr(train, "run", stop_and_finish)
     planned = [study.ShiftRun(None, tmp_path / name) for name in "ab"]
     monkeypatch.setattr(study, "plan_runs", lambda *_: (planned, []))
     args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
     assert study.run(args, ()) == 143
-    assert begun == [tmp_path / "a"]
+    assert started == [tmp_path / "a"]
     assert "the remaining runs have not started" in capsys.readouterr().err
 
 
-def fail() -> None:
+def raise_bug() -> None:
     raise RuntimeError("a bug")
 
 
-def test_an_error_is_told_and_what_was_trained_is_saved(
+def test_an_unexpected_error_is_reported_and_the_last_step_is_saved(
     finished, tmp_path, monkeypatch
 ):
     workdir = tmp_path / "run"
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError) as failed:
-        update = before(console.Progress.update, fail, at=2)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError) as error_info:
+        update = run_before(console.Progress.update, raise_bug, at=2)
         patch.setattr(console.Progress, "update", update)
-        train.run(asked(), workdir)
+        train.run(make_config(), workdir)
     assert checkpoints.steps(workdir / "checkpoints") == [3]
-    said = messages.describe_crash(failed.value)
-    assert said.startswith("RuntimeError: a bug (")
-    assert "test_preemption.py" in said
-    assert "step 3 is saved" in said
-    assert "in fail" in (workdir / "traceback.txt").read_text()
-    assert train.run(asked(), workdir)
+    message = messages.describe_crash(error_info.value)
+    assert message.startswith("RuntimeError: a bug (")
+    assert "test_preemption.py" in message
+    assert "step 3 is saved" in message
+    assert "in raise_bug" in (workdir / "traceback.txt").read_text()
+    assert train.run(make_config(), workdir)
     test_resume.assert_same_end(finished, workdir)
 
 
 @pytest.mark.slow
-def test_states_that_are_gone_do_not_become_a_checkpoint(
-    finished, tmp_path, monkeypatch
-):
-    workdir, stepper = tmp_path / "run", seed_axis.multi_step
+def test_deleted_states_are_not_saved(finished, tmp_path, monkeypatch):
+    workdir, multi_step = tmp_path / "run", seed_axis.multi_step
 
-    def gone(*args):
-        def advance(states, *rest):
+    def make_failing_step(*args, **options):
+        def delete_states_and_fail(states, *args):
             jax.tree.map(lambda x: x.delete(), states)
-            fail()
+            raise_bug()
 
-        whole = stepper(*args)
-        calls = iter([whole] * 6 + [advance])
+        advance = multi_step(*args, **options)
+        calls = iter([advance] * 6 + [delete_states_and_fail])
         return lambda *args: next(calls)(*args)
 
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError) as failed:
-        patch.setattr(seed_axis, "multi_step", gone)
-        train.run(asked(), workdir)
-    assert "the error came during a step" in messages.describe_error(failed.value)
-    assert "the latest checkpoint is of step 4" in messages.describe_error(failed.value)
-    assert train.run(asked(), workdir)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError) as error_info:
+        patch.setattr(seed_axis, "multi_step", make_failing_step)
+        train.run(make_config(), workdir)
+    message = messages.describe_error(error_info.value)
+    assert "the error came during a step" in message
+    assert "the latest checkpoint is of step 4" in message
+    assert train.run(make_config(), workdir)
     test_resume.assert_same_end(finished, workdir)
 
 
@@ -206,29 +205,29 @@ def test_states_that_are_gone_do_not_become_a_checkpoint(
 def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
     tmp_path, monkeypatch
 ):
-    """Its records say where it failed, where it went, and with what rate."""
-    config = asked(
-        algo={"name": f"{MINE}:make", "chance": 0.15},
+    """Records name the step of the failure, the step rolled back to, and the rate."""
+    config = make_config(
+        algo={"name": f"{OWN_ALGORITHM}:make", "chance": 0.15},
         rollback=dict(times=2, factor=0.5, every="3 steps"),
         save_every="4 steps",
         epochs=3.0,
     )
     config.seeds = (0, 1, 2)
     assert train.run(config, tmp_path / "whole")
-    told = [
+    rollbacks = [
         r
         for r in smoke_runs.records(tmp_path / "whole")
         if r["metric"] == "rolled_back"
     ]
-    assert told
-    assert {r["status"] for r in told} == {"ok"}
-    first = min(told, key=lambda r: r["step"])
+    assert rollbacks
+    assert {r["status"] for r in rollbacks} == {"ok"}
+    first = min(rollbacks, key=lambda r: r["step"])
     words = first["condition"].split()  # at step 7 to step 6
     failed, target = int(words[2]), int(words[5])
     assert target == (failed - 1) // 3 * 3
     for at in (failed - 1, 0, 0):
         with monkeypatch.context() as patch:
-            update = before(console.Progress.update, stop, at=at)
+            update = run_before(console.Progress.update, stop, at=at)
             patch.setattr(console.Progress, "update", update)
             with pytest.raises(signals.Interrupted):
                 train.run(config, tmp_path / "run")
@@ -240,14 +239,14 @@ def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
 
 
 @pytest.mark.slow
-def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
+def test_a_stopped_run_whose_seeds_all_diverge_ends_as_one_never_stopped(
     tmp_path, monkeypatch
 ):
-    config = asked(seeds=(0,))
+    config = make_config(seeds=(0,))
     config.optim.rate = 1e30
     assert not train.run(config, tmp_path / "unbroken")
     with monkeypatch.context() as patch:
-        batches = before(stages.Stage.batches, stop, at=3)
+        batches = run_before(stages.Stage.batches, stop, at=3)
         patch.setattr(stages.Stage, "batches", batches)
         with pytest.raises(signals.Interrupted):
             train.run(config, tmp_path / "run")
@@ -263,9 +262,9 @@ def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
 
 
 def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
-    """XLA's threads may be at work still: the process ends without them."""
+    """The process ends even if threads of XLA still compile."""
 
-    class Left(BaseException):
+    class ProcessLeft(BaseException):
         pass
 
     def run(work, *, flags_parser):
@@ -275,23 +274,23 @@ def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
         raise SystemExit(130)
 
     def leave(code):
-        raise Left(code)
+        raise ProcessLeft(code)
 
     monkeypatch.setattr(main.app, "run", run)
     monkeypatch.setattr(main.os, "_exit", leave)
-    with pytest.raises(Left, match="130"):
+    with pytest.raises(ProcessLeft, match="130"):
         main.command()
 
 
 def test_hangups_that_nohup_ignores_stay_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    earlier_handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with signals.listen() as stop_signal:
             signal.raise_signal(signal.SIGHUP)
             assert stop_signal.name == ""
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, earlier_handler)
 
 
 @cases.each(
@@ -301,29 +300,29 @@ def test_hangups_that_nohup_ignores_stay_ignored():
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB"), "a device has too"),
     ],
 )
-def test_want_of_memory_is_one_line_with_what_to_do(
+def test_running_out_of_memory_gives_one_line_with_the_remedy(
     finished, tmp_path, monkeypatch, error, word
 ):
-    """What is saved stays, and is said; the same command goes on."""
+    """The message names the checkpoint, and the same command resumes."""
     workdir, add = tmp_path / "run", divergence.Monitor.add
 
-    def lacking(self, step, *args):
+    def raise_at_step_7(self, step, *args):
         if step == 7:
             raise error
         return add(self, step, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", lacking)
-        with pytest.raises(OSError, match=f"memory: {word}.*accumulate") as refused:
-            train.run(asked(), workdir)
-    line = messages.describe_error(refused.value)
+        patch.setattr(divergence.Monitor, "add", raise_at_step_7)
+        with pytest.raises(OSError, match=f"memory: {word}.*accumulate") as error_info:
+            train.run(make_config(), workdir)
+    line = messages.describe_error(error_info.value)
     assert "\n" not in line and "checkpoint" in line
-    assert train.run(asked(), workdir)
+    assert train.run(make_config(), workdir)
     test_resume.assert_same_end(finished, workdir)
 
 
-def test_streams_that_nobody_reads_any_more_end_no_program():
-    """Python would end with exit code 120 in place of the run's own."""
+def test_a_closed_output_stream_does_not_change_the_exit_code():
+    """Otherwise Python would exit with code 120."""
     code = (
         "import sys; from jbias.runtime import console; sys.stdout.write('x'); "
         "console.flush_streams(); sys.exit(3)"
@@ -332,6 +331,6 @@ def test_streams_that_nobody_reads_any_more_end_no_program():
     os.close(read)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", code]
-    ended = subprocess.run(command, check=False, stdout=write, env=environment)
+    process = subprocess.run(command, check=False, stdout=write, env=environment)
     os.close(write)
-    assert ended.returncode == 3
+    assert process.returncode == 3
