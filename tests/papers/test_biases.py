@@ -95,7 +95,7 @@ def hide_what_is_not_drawn(fig):
 @pytest.mark.slow
 def test_figures_are_legible(page, vit):
     """No text overlaps another text or is cut off."""
-    study = bias_study.titled(bias_study.analyse(vit, permutations=20))
+    study = bias_study.with_titles(bias_study.analyse(vit, permutations=20))
     names = (*study.options.x, *study.options.y, *study.options.among[0])
     blocks = [block for section in page.sections for block in section.blocks]
     figures = [block for block in blocks if isinstance(block, document.Figure)]
