@@ -74,8 +74,8 @@ def test_devices_change_no_number(name):
     """
     config = config_of(name)
     config.train.batch = 64
-    ways = [*test_devices.WAYS, *test_devices.ROUNDED]
-    found = test_devices.losses("", 1, ways, config=jc.to_dict(config))
+    ways = [*test_devices.MESHES, *test_devices.ROUNDED]
+    found = test_devices.run_on_devices("", 1, ways, config=jc.to_dict(config))
     (one, *others), rounded = found[:3], found[3:]
     assert {len(of["losses"]) for of in found} == {2}
     for of in others:
@@ -84,9 +84,11 @@ def test_devices_change_no_number(name):
     # A sign of an attack's gradient, or a place that is drawn, turns on the order of sums.
     first, second = (1e-3, 2e-2) if name in ("pgd", "infodrop") else (1e-4, 5e-3)
     for step, rel in enumerate((first, second)):
-        draws = [dict(test_devices.apart(draw, one, step)) for draw in rounded]
+        draws = [
+            dict(test_devices.relative_differences(draw, one, step)) for draw in rounded
+        ]
         for other in others:
-            for metric, off in test_devices.apart(other, one, step):
+            for metric, off in test_devices.relative_differences(other, one, step):
                 ties = min(2 * max(draw[metric] for draw in draws), 0.5)
                 most = max(rel, ties) if metric.startswith("gradient_norm") else rel
                 assert off <= most, (metric, step)

@@ -1372,7 +1372,9 @@ def test_cue_conflict_results_have_the_ranks_of_both_cues_among_the_logits(
         np.testing.assert_array_equal(columns[f"rank_{name}"], ranks)
         mrr[name] = (1 / ranks[differ]).mean()
     assert mrr["shape"] != mrr["texture"]
-    blocks = networks_report.blocks(network_records.read([f"{tmp_path}/small.one"]), [])
+    blocks = networks_report.section_blocks(
+        network_records.read([f"{tmp_path}/small.one"]), []
+    )
     tables_shown = [b for _, b in blocks if hasattr(b, "head")]
     (table,) = [table for table in tables_shown if table.name == "shape_bias"]
     for cue, value in mrr.items():
