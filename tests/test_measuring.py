@@ -52,7 +52,7 @@ def photos(tmp_path_factory):
 
 
 def by_channel(channel, count=16):
-    """Return a function of images that decides by what a channel says."""
+    """Return a function of images that decides by the level of a channel."""
 
     def predict(images):
         levels = images[:, 0, 0, channel] * 255 / 16
@@ -65,17 +65,17 @@ def by_channel(channel, count=16):
 def test_shape_bias_needs_stimuli_alone(stimuli, tmp_path, capfd):
     """A function that answers by shape has shape bias 1, one by texture 0."""
     for name, channel, bias in (("shape", 0, 1.0), ("texture", 1, 0.0)):
-        found = jbias.measure(
+        measurement = jbias.measure(
             by_channel(channel), stimuli=stimuli, size=SIZE, name=name, out=tmp_path
         )
-        assert found.shape_bias == bias and found.shape_bias.n == 32
-        assert found.accuracy_shape.n == 48
+        assert measurement.shape_bias == bias and measurement.shape_bias.n == 32
+        assert measurement.accuracy_shape.n == 48
         # Each third image agrees, and counts for both.
-        assert found.accuracy_shape == pytest.approx((1 + 2 * bias) / 3)
-        assert found.accuracy_texture == pytest.approx((3 - 2 * bias) / 3)
-        lower, upper = found.shape_bias.lower, found.shape_bias.upper
+        assert measurement.accuracy_shape == pytest.approx((1 + 2 * bias) / 3)
+        assert measurement.accuracy_texture == pytest.approx((3 - 2 * bias) / 3)
+        lower, upper = measurement.shape_bias.lower, measurement.shape_bias.upper
         assert lower <= bias <= upper and upper - lower < 0.2
-        people, photographs = found.left_out
+        people, photographs = measurement.left_out
         assert people.startswith("consistency with people: give --humans=DIR")
         assert (
             "--imagenet=DIR or --data=DIR (in Python: imagenet=, data=)" in photographs
@@ -84,31 +84,34 @@ def test_shape_bias_needs_stimuli_alone(stimuli, tmp_path, capfd):
     assert "taken for Geirhos' 16, in alphabetical order" in printed
     assert "accuracy on photographs" in printed and "--imagenet=DIR" in printed
     with pytest.raises(AttributeError, match="accuracy: was not measured; there are"):
-        _ = found.accuracy
-    text = repr(found)
+        _ = measurement.accuracy
+    text = repr(measurement)
     assert len(text.splitlines()) == 6 and "95 %" in text
     assert "n = 32 decisions for either cue" in text
     assert text.count("n = 48 images, also those whose cues agree") == 2
     assert text.count("  not measured: ") == 2
 
 
-def test_a_network_that_guesses_has_a_doubt_beside_its_shape_bias(stimuli, tmp_path):
-    """One that answers all images alike decides for either cue as often as guessing."""
+def test_a_network_that_guesses_has_a_warning_next_to_its_shape_bias(stimuli, tmp_path):
+    """A constant answer decides for either cue as often as guessing."""
     options = dict(stimuli=stimuli, size=SIZE, out=tmp_path)
     one_class = np.eye(16)[3]
-    found = jbias.measure(
+    measurement = jbias.measure(
         lambda images: np.tile(one_class, (len(images), 1)), name="constant", **options
     )
-    line, constant = found.doubts()
+    line, constant = measurement.doubts()
     assert line.startswith("decisions for either cue on cue-conflict are no more than")
-    assert "2 of 16 classes" in line and f"  doubt: {line}" in repr(found).splitlines()
+    assert (
+        "2 of 16 classes" in line
+        and f"  doubt: {line}" in repr(measurement).splitlines()
+    )
     assert constant.startswith("every image of cue-conflict is called ")
-    found = jbias.measure(by_channel(1), name="texture", **options)
-    assert found.accuracy_shape < 0.5 and found.doubts() == []
+    measurement = jbias.measure(by_channel(1), name="texture", **options)
+    assert measurement.accuracy_shape < 0.5 and measurement.doubts() == []
 
 
 def test_one_answer_to_all_corrupted_images_is_no_doubt(tmp_path):
-    """A line on answers that are all alike is about the images as they are."""
+    """The warning about constant answers is only for unchanged images."""
     (tmp_path / "suite.py").write_text(
         "import ml_collections\n"
         "def get_config(text=''):\n"
@@ -127,10 +130,10 @@ def test_one_answer_to_all_corrupted_images_is_no_doubt(tmp_path):
         return np.where(has_contrast[:, None], rows, np.eye(16)[0])
 
     classes = jbias.data.load("shapes", "edge", size=32, n=48).classes
-    found = jbias.measure(
+    measurement = jbias.measure(
         predict, f"{tmp_path}/suite.py", classes=classes, out=tmp_path / "out"
     )
-    assert not found.left_out and found.doubts() == []
+    assert not measurement.left_out and measurement.doubts() == []
 
 
 def test_accuracy_at_chance_on_labelled_images_is_a_doubt_of_shape_bias():
@@ -159,9 +162,9 @@ def test_accuracy_on_edges_is_not_the_accuracy_of_a_model():
         ("cue-conflict", "shape_bias", "shape_bias", 0.2, 18, 90),
     ]
     columns = ["dataset", "condition", "metric", "value", "count", "n"]
-    found = measured.Measured(None, pd.DataFrame(rows, columns=columns))
+    measurement = measured.Measured(None, pd.DataFrame(rows, columns=columns))
     with pytest.raises(AttributeError, match="there are shape_bias, and all numbers"):
-        _ = found.accuracy
+        _ = measurement.accuracy
 
 
 @pytest.mark.parametrize("folder", ["stimuli", "imagenet", "data", "humans"])
@@ -174,9 +177,9 @@ def test_the_same_call_resumes(stimuli, tmp_path, capfd):
     options = dict(stimuli=stimuli, size=SIZE, name="net", out=tmp_path)
     first = jbias.measure(by_channel(0), **options)
     capfd.readouterr()
-    again = jbias.measure(by_channel(0), **options)
+    resumed = jbias.measure(by_channel(0), **options)
     assert "2 measures are there already" in capfd.readouterr().err
-    pd.testing.assert_frame_equal(first.numbers, again.numbers)
+    pd.testing.assert_frame_equal(first.numbers, resumed.numbers)
 
 
 def test_another_network_of_the_same_name_is_refused_with_both_ways_out(
@@ -184,7 +187,7 @@ def test_another_network_of_the_same_name_is_refused_with_both_ways_out(
 ):
     monkeypatch.chdir(tmp_path)
     code = "import numpy as np\ndef predict(images):\n    return np.eye(16)[{}]\n"
-    given = ["mine.py", f"--stimuli={stimuli}", f"--size={SIZE}"]
+    arguments_given = ["mine.py", f"--stimuli={stimuli}", f"--size={SIZE}"]
     for chosen, name, exit_code in (
         ("[0] * len(images)", "", 0),
         ("[1] * len(images)", "", 2),
@@ -192,7 +195,7 @@ def test_another_network_of_the_same_name_is_refused_with_both_ways_out(
     ):
         (tmp_path / "mine.py").write_text(code.format(chosen))
         names = [f"--name={name}"] if name else []
-        assert cli.main([*given, *names]) == exit_code
+        assert cli.main([*arguments_given, *names]) == exit_code
         printed = capfd.readouterr().err
         is_refused = "holds measures of another network" in printed
         assert is_refused == (exit_code == 2)
@@ -228,16 +231,18 @@ def test_outputs_that_mean_no_class_of_the_stimuli_are_named(stimuli, tmp_path, 
     assert (
         "'deer', 'frog', 'horse'," in line and "no output answers bear, bicycle" in line
     )
-    mapped = {name: "" for name in names}
-    mapped |= {"dog": "dog", "automobile": "car", "ship": "boat"}
-    jbias.measure(by_channel(0, 10), classes=mapped, name="dictionary", **options)
+    class_mapping = {name: "" for name in names}
+    class_mapping |= {"dog": "dog", "automobile": "car", "ship": "boat"}
+    jbias.measure(
+        by_channel(0, 10), classes=class_mapping, name="dictionary", **options
+    )
     assert "answer no class" not in capfd.readouterr().err
 
 
 def test_images_of_classes_that_the_model_lacks_are_named_with_the_measures(
     stimuli, tmp_path, capfd
 ):
-    """Accuracy leaves them out, and shape bias is over all; one line of each."""
+    """Accuracy leaves these images out, shape bias counts them; one line per measure."""
     jbias.measure(
         by_channel(0, 4),
         classes=["car", "cat", "dog", "fish"],
@@ -257,7 +262,7 @@ def test_images_of_classes_that_the_model_lacks_are_named_with_the_measures(
 
 
 def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capfd):
-    found = jbias.measure(
+    measurement = jbias.measure(
         by_channel(0, count=3),
         data=photos,
         size=SIZE,
@@ -265,8 +270,8 @@ def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capf
         out=tmp_path,
         name="net",
     )
-    assert found.accuracy == 1 and found.accuracy.n == 6
-    assert [x.dataset for _, x in found.headlines()] == ["test", "sketches"]
+    assert measurement.accuracy == 1 and measurement.accuracy.n == 6
+    assert [x.dataset for _, x in measurement.headlines()] == ["test", "sketches"]
     printed = capfd.readouterr().err
     assert "taken for the folders of --data, in alphabetical order" in printed
 
@@ -333,15 +338,15 @@ def test_a_file_of_classes_must_list_all_outputs(photos, tmp_path):
         assert remedy in message and "trial images" not in message
 
 
-def test_messages_and_help_have_one_list_of_what_classes_may_be(capsys):
+def test_messages_and_help_have_the_same_list_of_classes(capsys):
     for read in (labels.resolve_outputs, networks.list_classes):
         with pytest.raises(ValueError, match="got 'cifar10'") as error:
             read("cifar10")
         for word in ("imagenet", "geirhos16", "folders", "train_class"):
             assert word in str(error.value) and word in cli.parser().format_help()
         assert tuple(read("geirhos16")) == CLASSES
-    own = networks.read_classes("geirhos16", 16)
-    assert own == labels.of_outputs(CLASSES)
+    own_classes = networks.read_classes("geirhos16", 16)
+    assert own_classes == labels.of_outputs(CLASSES)
 
 
 def test_a_csv_file_of_classes_names_each_output_once(tmp_path):
@@ -354,8 +359,8 @@ def test_a_csv_file_of_classes_names_each_output_once(tmp_path):
 
 
 def test_a_folder_of_classes_is_a_set(photos):
-    whole = sets.find_images(str(photos / "test"))
-    assert whole == sets.OwnImages(str(photos), ("test",), ("a", "b", "c"))
+    test_set = sets.find_images(str(photos / "test"))
+    assert test_set == sets.OwnImages(str(photos), ("test",), ("a", "b", "c"))
     split = sets.find_images(str(photos))
     assert split == sets.OwnImages(str(photos), ("sketches", "test"), ("a", "b", "c"))
 
@@ -366,10 +371,10 @@ def test_outputs_with_two_readings_are_refused_with_both(stimuli, tmp_path):
     options = dict(stimuli=stimuli, data=tmp_path / "own", size=SIZE, out=tmp_path)
     with pytest.raises(ValueError, match="--classes=folders.*--classes=geirhos16"):
         jbias.measure(by_channel(0), **options)
-    found = jbias.measure(
+    measurement = jbias.measure(
         by_channel(0), classes="geirhos16", only=("shape_bias",), **options
     )
-    assert found.shape_bias == 1
+    assert measurement.shape_bias == 1
 
 
 def test_outputs_without_a_reading_are_refused(stimuli, tmp_path):
@@ -422,8 +427,13 @@ def test_a_table_of_decisions_is_measured_on_the_images_that_it_has(
 ):
     """A column `set` is not needed, and the exit code is that of success."""
     table = write_decisions(stimuli, tmp_path / "mine.csv", count=30)
-    given = [table, f"--stimuli={stimuli}", f"--size={SIZE}", f"--out={tmp_path}/out"]
-    assert cli.main(given) == 0
+    arguments_given = [
+        table,
+        f"--stimuli={stimuli}",
+        f"--size={SIZE}",
+        f"--out={tmp_path}/out",
+    ]
+    assert cli.main(arguments_given) == 0
     printed = capfd.readouterr()
     assert "18 of the 48 images of cue-conflict have no decision" in printed.err
     assert "n = 30 images" in printed.out and "n = 20 decisions" in printed.out
@@ -437,23 +447,25 @@ def test_sets_without_decisions_are_named_and_no_failure(stimuli, tmp_path, capf
     ):
         save(folder / split / name / f"{name}1.png", number)
     table = write_decisions(stimuli, tmp_path / "mine.csv")
-    given = [table, f"--stimuli={folder}", f"--size={SIZE}"]
-    assert cli.main([*given, f"--out={tmp_path}/out"]) == 0
+    arguments_given = [table, f"--stimuli={folder}", f"--size={SIZE}"]
+    assert cli.main([*arguments_given, f"--out={tmp_path}/out"]) == 0
     line = (
         "accuracy on edge and silhouette: no decisions on these images; add them to the "
         "table"
     )
     printed = capfd.readouterr()
     assert f"not measured: table: {line}" in printed.err and line in printed.out
-    found = jbias.measure(table, stimuli=folder, size=SIZE, out=tmp_path / "python")
-    assert found.left_out == (line,) and found.shape_bias == 1
+    measurement = jbias.measure(
+        table, stimuli=folder, size=SIZE, out=tmp_path / "python"
+    )
+    assert measurement.left_out == (line,) and measurement.shape_bias == 1
 
 
 def test_images_that_are_not_in_the_folder_are_counted(stimuli, tmp_path):
     table = write_decisions(stimuli, tmp_path / "mine.csv")
     folder = tmp_path / "few"
     shutil.copytree(stimuli, folder)
-    for name in CLASSES:  # Of the three images of each class one is left.
+    for name in CLASSES:  # One of the three images of each class remains.
         for path in sorted((folder / name).iterdir())[1:]:
             path.unlink()
     with pytest.raises(ValueError, match="32 of the file's 48 images are not") as error:
@@ -520,7 +532,7 @@ def test_every_argument_that_messages_name_is_one_of_measure():
 def test_a_model_without_images_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def predict(images):\n    return images\n")
-    for given, words in {
+    for arguments_given, words in {
         ("mine.py",): "nothing to measure with; give --stimuli=DIR",
         ("mine.py", "--stimuli=nowhere"): "--stimuli: must be a folder, got 'nowhere'",
         ("mine.py", "--stimuli=."): "a folder for each of Geirhos' 16 classes",
@@ -528,12 +540,14 @@ def test_a_model_without_images_is_refused_in_one_line(tmp_path, monkeypatch, ca
         ("mine.py:other", "--data=."): "other",
         ("mine.py", "--data=.", "--humans=."): "--humans: people are compared",
     }.items():
-        assert cli.main([*given]) == 2, given
+        assert cli.main([*arguments_given]) == 2, arguments_given
         printed = capfd.readouterr().err
-        assert words in printed and len(printed.splitlines()) == 1, given
+        assert words in printed and len(printed.splitlines()) == 1, arguments_given
 
 
-def test_a_function_is_not_asked_for_gradients(photos, tmp_path, monkeypatch, capfd):
+def test_measures_that_need_gradients_are_left_out_for_a_function(
+    photos, tmp_path, monkeypatch, capfd
+):
     """Attacks are named as not measured, and the exit code is that of success."""
     plan = sets.plan(
         sets.Folders(data=str(photos)),
@@ -545,8 +559,10 @@ def test_a_function_is_not_asked_for_gradients(photos, tmp_path, monkeypatch, ca
     removed = sets.remove_impossible(plan.config, has_gradients=False, has_sites=False)
     assert removed == "pgd, pgd_l2, fgsm, receptive_field"
     assert not {"pgd", "fgsm", "receptive_field"} & {*plan.config.measures}
-    kept = sets.remove_impossible(plan.config, has_gradients=True, has_sites=True)
-    assert kept == "" and "spectral" in plan.config.measures
+    not_removed = sets.remove_impossible(
+        plan.config, has_gradients=True, has_sites=True
+    )
+    assert not_removed == "" and "spectral" in plan.config.measures
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -557,7 +573,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "OSError", "ImportError"])
 def test_a_broken_package_is_refused_in_one_line(kind, tmp_path, monkeypatch, capfd):
-    """As torchvision raises an error where its build does not fit torch's."""
+    """For example, torchvision raises such an error if its build does not fit torch."""
     (tmp_path / "timm.py").write_text(f"raise {kind}('operator nms\\nis missing')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
@@ -578,7 +594,7 @@ def test_other_options_of_timm_are_refused_with_the_file_to_write():
     assert line in str(error.value)
 
 
-def test_timms_random_weights_are_asked_for_and_the_same_each_time():
+def test_timms_random_weights_are_used_on_request_and_reproducible():
     pytest.importorskip("timm")
     (first, name), (second, _) = (
         models._make_timm("timm:resnet18?pretrained=false", is_random=False)
@@ -602,11 +618,11 @@ def test_a_module_is_wrapped_by_itself(stimuli, tmp_path):
         torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(12, 16)
     )
     options = dict(stimuli=stimuli, size=SIZE, out=tmp_path)
-    own = jbias.measure(net, name="own", **options)
+    unwrapped = jbias.measure(net, name="own", **options)
     wrapped = jbias.measure(
         wrapping.wrap(net, name="wrapped", classes=CLASSES), **options
     )
-    pd.testing.assert_series_equal(own.numbers["value"], wrapped.numbers["value"])
+    pd.testing.assert_series_equal(unwrapped.numbers["value"], wrapped.numbers["value"])
 
 
 def test_an_estimate_is_a_float_that_says_its_interval():
