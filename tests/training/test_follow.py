@@ -286,7 +286,7 @@ def test_a_follower_uses_its_own_number_of_devices(run_here, elsewhere, monkeypa
 @pytest.mark.slow
 def test_too_many_devices_are_refused(elsewhere, capsys):
     assert evaluate.main([f"--follow={elsewhere}", "--once", "--devices=999"]) == 2
-    assert "the devices run_here, got 999" in capsys.readouterr().err
+    assert "the devices here, got 999" in capsys.readouterr().err
 
 
 @pytest.mark.slow
