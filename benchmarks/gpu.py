@@ -1,14 +1,14 @@
-"""What a GPU must say, in one call and one folder, in less than ten minutes.
+"""Measure training, evaluation and launches on a GPU, in less than ten minutes.
 
     python -m benchmarks.gpu --out=DIR [--torch=PYTHON|no] [--only=A,B] [--tiny]
 
-Each part is a benchmark of its own process with a time limit, most important first; what
-one has found is written when it ends, and a part that fails or takes too long stops none.
-DIR/gpu.json says of each what came of it, with the results of all and the turns of those
-that were stopped, and DIR/gpu.md shows their tables. --only names others than the usual
-parts: seeds16, seeds64, evaluation (370 s together), probe16-concurrent,
+Each part is a benchmark in a process of its own with a time limit, the most important first.
+Its results are written when it ends; a part that fails or takes too long does not stop the
+others. DIR/gpu.json has the outcome and the results of each part, and the log of a part that
+failed; DIR/gpu.md has the tables. --only names parts, in place of the usual ones: also
+seeds16, seeds64, evaluation (370 s together), probe16-serial, probe64-default,
 probe-imagenet-default, probe-imagenet-fused, float32, forward, suite, distortion-train,
-distortion-iocclusion. --tiny tries parts with the smallest setting, on any device.
+distortion-iocclusion. --tiny runs the parts with the smallest setting, on any device.
 """
 
 import argparse
@@ -26,17 +26,17 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1")
 
 
 class Part(NamedTuple):
-    """A benchmark, its options, and for how long it may run."""
+    """A benchmark to run: module, command-line options, and time limit in seconds."""
 
     module: str
     options: tuple[str, ...]
     seconds: int
-    tiny: tuple[str, ...] = ()  # Replaces options.
-    flags: str = ""  # Of XLA, before those of the environment.
+    tiny: tuple[str, ...] = ()  # Options in place of `options` under --tiny.
+    flags: str = ""  # XLA_FLAGS, before those of the environment.
 
 
 def seeds(width: int, number: int, seconds: int) -> Part:
-    """A CIFAR ResNet-18 with that many seeds by each strategy."""
+    """Return a part that trains seeds of a CIFAR ResNet-18 of a width by each strategy."""
     strategies = "looped,vmapped,unrolled_convolutions"
     options = ("--algorithms=erm", f"--strategies={strategies}")
     return Part(
@@ -51,7 +51,7 @@ def seeds(width: int, number: int, seconds: int) -> Part:
 
 
 def distortion(part: str, seconds: int) -> Part:
-    """A part of what the study of data distortion takes."""
+    """Return a part that times a step of the study of data distortion."""
     # One program of all seeds compiles longest: should time run out, it is the last.
     strategies = "--strategies=looped,vmapped,unrolled_convolutions,unrolled"
     options = (f"--only={part}", "--steps=32", "--rounds=5", strategies)
@@ -61,13 +61,13 @@ def distortion(part: str, seconds: int) -> Part:
 
 
 STEPS = ("--steps=10", "--rounds=5")
-# Which parts of a step are CUDA graphs: as jbias has it, as XLA does by itself, none; seeds
-# side by side in a graph; convolutions fused with what is near them.
+# XLA's flags about CUDA graphs: those of jbias, XLA's default, no graphs, graphs whose
+# operations run one after another, and convolutions fused with the operations around them.
 FLAGS = {
     "whole": "",
     "default": "--xla_gpu_enable_command_buffer=+FUSION --xla_gpu_graph_min_graph_size=5",
     "off": "--xla_gpu_enable_command_buffer=",
-    "concurrent": "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT",
+    "serial": "--xla_gpu_command_buffer_scheduling_mode=LHS",
     "fused": "--xla_gpu_experimental_enable_conv_fusion=true",
 }
 
@@ -87,10 +87,13 @@ def probe(setting: str, ways: str, seconds: int, *, graphs: str = "whole") -> Pa
 _WAYS = "alone,uc10,alone+scan8,uc10+scan8"
 PARTS = {
     "probe16": probe("cifar16", _WAYS, 150),
+    # The same programs from the compilation cache: they must be captured, too.
+    "probe16-cached": probe("cifar16", _WAYS, 60),
     "probe16-default": probe("cifar16", _WAYS, 150, graphs="default"),
     "probe16-off": probe("cifar16", "alone,uc10", 90, graphs="off"),
-    "probe16-concurrent": probe("cifar16", "uc10", 60, graphs="concurrent"),
+    "probe16-serial": probe("cifar16", "uc10,uc10+scan8", 60, graphs="serial"),
     "probe64": probe("cifar64", "uc10,uc10+scan8", 120),
+    "probe64-default": probe("cifar64", "uc10,uc10+scan8", 120, graphs="default"),
     "probe-imagenet": probe("imagenet", "alone,alone+scan8", 150),
     "probe-imagenet-default": probe("imagenet", "alone", 100, graphs="default"),
     "probe-imagenet-fused": probe("imagenet", "alone", 100, graphs="fused"),
@@ -132,20 +135,23 @@ PARTS = {
 }
 # All parts together would be longer than one call.
 FIRST = (
-    *("probe16", "probe16-default", "probe16-off", "probe64", "probe-imagenet"),
-    *("resnet50",),
+    "probe16",
+    "probe16-cached",
+    "probe64",
+    "probe-imagenet",
+    "resnet50",
 )
-ALONE = ("suite", "distortion")  # Modules with settings of their own, and no peer.
+OWN_SETTINGS = ("suite", "distortion")  # Modules without --setting and --torch.
 
 
 def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:
-    """Runs a part; returns what came of it and its results, if there are any."""
-    alone = part.module in ALONE
-    tiny = part.tiny if alone else (*part.tiny, *TINY)
-    asked = tiny if options.tiny else part.options
-    command = [sys.executable, "-m", f"benchmarks.{part.module}", *asked]
+    """Run a part; return its outcome, its seconds, and its results or the end of its log."""
+    has_own_settings = part.module in OWN_SETTINGS
+    tiny = part.tiny if has_own_settings else (*part.tiny, *TINY)
+    arguments = tiny if options.tiny else part.options
+    command = [sys.executable, "-m", f"benchmarks.{part.module}", *arguments]
     command += [f"--out={options.out.resolve()}", f"--name={name}"]
-    if options.torch and not alone:
+    if options.torch and not has_own_settings:
         command.append(f"--torch={options.torch}")
     began, log = time.monotonic(), options.out / f"{name}.log"
     # Two frameworks take turns on one GPU: neither may take all of its memory.
@@ -162,40 +168,54 @@ def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:
             start_new_session=True,
         )
         try:
-            fate = f"exit code {process.wait(part.seconds)}"
+            outcome = f"exit code {process.wait(part.seconds)}"
         except subprocess.TimeoutExpired:
-            fate = f"stopped after {part.seconds} s"
+            outcome = f"stopped after {part.seconds} s"
             os.killpg(process.pid, 9)  # With its PyTorch.
             process.wait()
-    found = {"fate": fate, "seconds": round(time.monotonic() - began, 1)}
+    entry = {"outcome": outcome, "seconds": round(time.monotonic() - began, 1)}
     path = options.out / f"{name}.json"
-    if fate == "exit code 0":
-        return found | {"found": json.loads(path.read_text())}
-    return found | {"log": log.read_text()[-4000:]}
+    if outcome == "exit code 0":
+        return {**entry, "results": json.loads(path.read_text())}
+    return {**entry, "log": log.read_text()[-4000:]}
 
 
 def main() -> int:
-    """Runs all parts; the exit code is 0 where each has ended well."""
+    """Run the parts; return 0 if all of them ended without an error, else 1."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--torch", help="the Python that has PyTorch; no: none")
-    parser.add_argument("--only", default=",".join(FIRST))
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument(
+        "--out", type=pathlib.Path, required=True, help="the folder for the results"
+    )
+    parser.add_argument(
+        "--torch",
+        help="a Python interpreter with PyTorch, to compare with; no: do not compare; "
+        "default: this one, if it has PyTorch",
+    )
+    parser.add_argument(
+        "--only",
+        default=",".join(FIRST),
+        help="comma-separated names of parts; default: %(default)s",
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="use the smallest setting, to try the parts"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    told, text = {}, ""
+    entries, text = {}, ""
     with tempfile.TemporaryDirectory() as cache:
         for name in options.only.split(","):
-            told[name] = one = run(name, PARTS[name], options, cache)
-            print(f"{name}: {one['fate']}, {one['seconds']} s", flush=True)
-            text += f"## {name}\n\n{one['fate']}, {one['seconds']} s\n\n"
-            if "found" in one:
+            entry = run(name, PARTS[name], options, cache)
+            entries[name] = entry
+            summary = f"{entry['outcome']}, {entry['seconds']} s"
+            print(f"{name}: {summary}", flush=True)
+            text += f"## {name}\n\n{summary}\n\n"
+            if "results" in entry:
                 text += (options.out / f"{name}.md").read_text() + "\n"
-            (options.out / "gpu.json").write_text(json.dumps(told, indent=1) + "\n")
+            (options.out / "gpu.json").write_text(json.dumps(entries, indent=1) + "\n")
             (options.out / "gpu.md").write_text(text)
-    return int(any("found" not in one for one in told.values()))
+    return int(any("results" not in entry for entry in entries.values()))
 
 
 if __name__ == "__main__":

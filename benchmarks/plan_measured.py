@@ -1,18 +1,18 @@
-"""Short runs on the device at hand, each beside its plan.
+"""Train short runs on the device at hand and compare each with its plan.
 
     python -m benchmarks.plan_measured [RUN ...] [--runs=DIR] [--tiny]
     python -m benchmarks.plan_measured --known
 
-Trains each by `jbias.main`, all of its own choice, on the embedded set at the size that it
-names, and asks `jbias.plan --runs` what it would have said. A step is one of all seeds, as
-costs.json counts it, with what the host does between steps; the peak of memory is that of the
-whole process, with the strategies that `auto` tried. Workdirs stay below --runs, where a
-second command goes on. Writes benchmarks/results/plan_measured-<backend>.json and .md.
+Each run trains by `jbias.main` on the embedded set at the size that its name gives, with the
+strategy that `auto` chooses, and is planned by `jbias plan --runs`. A step is one of all seeds,
+as costs.json counts it, with the host's work between steps; the peak of memory is that of the
+whole process, including the strategies that `auto` tried. Workdirs are kept in --runs, where a
+second command resumes. Writes benchmarks/results/plan_measured-<backend>.json and .md.
 
---known trains nothing and needs no GPU: the same runs are planned anew, beside what the
-results say was measured of them, and so are the rates of benchmarks/results/gpu-h100.md and
-gpu-h200.md. Those of the H100 were measured with the CUDA graphs that XLA makes by itself, so
-their programs are compiled with these (`FLAGS`); those of the H200 are graphs of whole steps.
+--known needs no GPU and trains nothing: it plans the same runs anew, beside their measured
+times in these results, and also the rates of benchmarks/results/gpu-h100.md and gpu-h200.md.
+Those of the H100 were measured with XLA's default graphs, so their programs are compiled with
+these (`FLAGS`); those of the H200 are graphs of whole steps. Takes about 15 minutes on two cores.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import gpu, measured
@@ -30,24 +30,43 @@ from jbias.training import gpu_time
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def _of(config: str, *changes: str, batch: int, steps: int) -> tuple[str, ...]:
-    """The argument of --config, and changes to it; evaluated once, at the end."""
-    epoch = min(steps, 4)
-    sizes = {"train.batch": batch, "train.n": batch * epoch, "epochs": steps / epoch}
-    sizes |= {"eval_every": "100 %", "save_every": "100 %", "tests": "{}"}
-    return (config, *changes, *(f"--config.{key}={one}" for key, one in sizes.items()))
+def _run_arguments(
+    config: str, *changes: str, batch: int, steps: int
+) -> tuple[str, ...]:
+    """Return the config and changes of a run of so many steps, evaluated once, at the end."""
+    steps_per_epoch = min(steps, 4)
+    return (
+        config,
+        *changes,
+        f"--config.train.batch={batch}",
+        f"--config.train.n={batch * steps_per_epoch}",
+        f"--config.epochs={steps / steps_per_epoch}",
+        "--config.eval_every=100 %",
+        "--config.save_every=100 %",
+        "--config.tests={}",
+    )
 
 
 def _cifar(width: int) -> tuple[str, ...]:
-    """Ten seeds of a ResNet-18 at 32 pixels, so long that `auto` compares on an H100."""
-    net = ("--config.model.stem=small", f"--config.model.width={width}")
-    return _of("erm.py:seeds=10", *net, batch=128, steps=2400)
+    """Return the run of ten ResNet-18s at 32 pixels, long enough for `auto` to compare."""
+    return _run_arguments(
+        "erm.py:seeds=10",
+        "--config.model.stem=small",
+        f"--config.model.width={width}",
+        batch=128,
+        steps=2400,
+    )
 
 
 _DEEP = "erm.py:seeds=1,model=resnet50,size=224"
-_STEM = ("--config.model.stem=imagenet", "--config.model.width=64")
 RUNS: Mapping[str, tuple[str, ...]] = {
-    "ResNet-50, 224 pixels, ERM": _of(_DEEP, *_STEM, batch=256, steps=100),
+    "ResNet-50, 224 pixels, ERM": _run_arguments(
+        _DEEP,
+        "--config.model.stem=imagenet",
+        "--config.model.width=64",
+        batch=256,
+        steps=100,
+    ),
     "ResNet-18, width 64, ERM": _cifar(64),
     "ResNet-18, width 16, ERM": _cifar(16),
     "the main job": ("sagnet.py",),
@@ -55,7 +74,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
 
 
 def train(name: str, workdir: pathlib.Path, extra: Sequence[str]) -> None:
-    """Trains a run, or goes on with it."""
+    """Train the run with a key of `RUNS` in a workdir, or resume it."""
     config, *changes = RUNS[name]
     command = [
         sys.executable,
@@ -69,33 +88,47 @@ def train(name: str, workdir: pathlib.Path, extra: Sequence[str]) -> None:
     subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
 
 
-def plan(workdir: pathlib.Path) -> dict[str, Any]:
-    """What the plan says, and what was measured."""
+def plan_run(workdir: pathlib.Path) -> dict[str, Any]:
+    """Return the plan of a trained run, with its measured times under "measured"."""
     command = [sys.executable, "-m", "jbias.plan", f"--runs={workdir}", "--json"]
-    ended = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.PIPE)
-    if ended.returncode not in (0, 1):
-        raise SystemExit(f"benchmarks: the plan of {workdir.name} ended badly")
-    return json.loads(ended.stdout)
+    process = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.PIPE)
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"benchmarks: the plan of {workdir.name} failed")
+    return json.loads(process.stdout)
 
 
 HEAD = (
-    *("run", "seeds", "strategy", "planned, ms", "measured, ms", "of the plan"),
-    *("images/s", "planned GiB", "peak GiB"),
+    "run",
+    "seeds",
+    "strategy",
+    "planned, ms",
+    "measured, ms",
+    "of the plan",
+    "images/s",
+    "planned GiB",
+    "peak GiB",
 )
 
 
-def _cells(name: str, told: Mapping[str, Any]) -> Iterator[str]:
-    seen, planned = told["measured"], told["step_ms"]
-    yield from (name, str(told["seeds"]), told["strategy"])
-    yield from (f"{planned:.4g}", f"{seen['step_ms']:.4g}")
-    yield f"{seen['step_ms'] / planned:.2f}"
-    images = told["images_per_second"] * planned / seen["step_ms"]
-    yield f"{images:,.0f}"
-    yield f"{told['memory_gib']:.3g}"
-    yield f"{seen['memory_gib']:.3g}" if "memory_gib" in seen else "–"
+def _cells(name: str, plan: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a run's row under `HEAD`."""
+    planned_ms, measured_ms = plan["step_ms"], plan["measured"]["step_ms"]
+    images = plan["images_per_second"] * planned_ms / measured_ms
+    peak = plan["measured"].get("memory_gib")
+    return [
+        name,
+        str(plan["seeds"]),
+        plan["strategy"],
+        f"{planned_ms:.4g}",
+        f"{measured_ms:.4g}",
+        f"{measured_ms / planned_ms:.2f}",
+        f"{images:,.0f}",
+        f"{plan['memory_gib']:.3g}",
+        "–" if peak is None else f"{peak:.3g}",
+    ]
 
 
-# With which the known runs and rates were measured.
+# XLA's flags with which the runs and rates of the H100 were measured.
 FLAGS = gpu.FLAGS["default"]
 
 
@@ -109,9 +142,7 @@ class Rate(NamedTuple):
     precision: str = "bfloat16"
     fitted: bool = False  # A constant of the estimate comes from it.
     device: str = "h100"
-    in_graphs: bool = (
-        False  # Each step is one CUDA graph, not those that XLA makes by itself.
-    )
+    in_graphs: bool = False  # True: a step is one graph; False: XLA's default.
 
 
 _DEEP_RUN = "ResNet-50, 224 pixels, ERM"
@@ -160,31 +191,44 @@ def plan_known(
         f"--on={device}",
     ]
     print(f"{run}, {seeds} seed(s), {strategy}: planning", file=sys.stderr, flush=True)
-    ended = subprocess.run(
+    process = subprocess.run(
         [*command, "--json"],
         check=False,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         env={**os.environ, "XLA_FLAGS": "" if in_graphs else FLAGS},
     )
-    if ended.returncode not in (0, 1):
-        raise SystemExit(f"benchmarks: the plan of {run} ended badly")
-    return json.loads(ended.stdout)
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"benchmarks: the plan of {run} failed")
+    return json.loads(process.stdout)
 
 
 HEAD_KNOWN = (
-    *("measured", "seeds", "strategy", "kernels, ms", "launches, ms"),
-    *("planned, ms", "measured, ms", "of the plan"),
+    "measured",
+    "seeds",
+    "strategy",
+    "kernels, ms",
+    "launches, ms",
+    "planned, ms",
+    "measured, ms",
+    "of the plan",
 )
 
 
-def _known_cells(name: str, told: Mapping[str, Any]) -> Iterator[str]:
-    """Return a row of the second table."""
-    step, launching = told["step_ms"], told["by_part"]["launches"]
-    yield from (name, str(told["seeds"]), told["strategy"])
-    yield from (f"{step - launching:.4g}", f"{launching:.4g}", f"{step:.4g}")
-    yield f"{told['measured']['step_ms']:.4g}"
-    yield f"{told['measured']['step_ms'] / step:.2f}"
+def _known_cells(name: str, plan: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a row under `HEAD_KNOWN`."""
+    planned_ms, measured_ms = plan["step_ms"], plan["measured"]["step_ms"]
+    launches_ms = plan["by_part"]["launches"]
+    return [
+        name,
+        str(plan["seeds"]),
+        plan["strategy"],
+        f"{planned_ms - launches_ms:.4g}",
+        f"{launches_ms:.4g}",
+        f"{planned_ms:.4g}",
+        f"{measured_ms:.4g}",
+        f"{measured_ms / planned_ms:.2f}",
+    ]
 
 
 def plan_rates() -> dict[str, dict[str, Any]]:
@@ -192,7 +236,7 @@ def plan_rates() -> dict[str, dict[str, Any]]:
     plans = {}
     for rate in RATES:
         precision = f"--config.precision={rate.precision}"
-        told = plan_known(
+        plan = plan_known(
             rate.run,
             precision,
             seeds=rate.seeds,
@@ -200,42 +244,44 @@ def plan_rates() -> dict[str, dict[str, Any]]:
             device=rate.device,
             in_graphs=rate.in_graphs,
         )
-        # As many images as the plan's step has.
-        images = told["images_per_second"] * told["step_ms"] / 1000
-        told["measured"] = {"step_ms": 1000 * images / rate.images_per_second}
-        told["fitted"] = rate.fitted
-        name = rate.run.removesuffix(", ERM") + ", float32" * (
-            rate.precision != "bfloat16"
-        )
-        name += " (fitted)" * rate.fitted
-        name += f", {rate.device.upper()}, one graph" * rate.in_graphs
-        plans[f"{name} / {rate.seeds} {rate.strategy}"] = told
+        images_per_step = plan["images_per_second"] * plan["step_ms"] / 1000
+        plan["measured"] = {"step_ms": 1000 * images_per_step / rate.images_per_second}
+        plan["fitted"] = rate.fitted
+        name = rate.run.removesuffix(", ERM")
+        if rate.precision != "bfloat16":
+            name += f", {rate.precision}"
+        if rate.fitted:
+            name += " (fitted)"
+        if rate.in_graphs:
+            name += f", {rate.device.upper()}, one graph"
+        plans[f"{name} / {rate.seeds} {rate.strategy}"] = plan
     return plans
 
 
 def write_known(out: pathlib.Path) -> None:
-    """Plan what is known to be measured, and write both tables."""
+    """Plan the runs and rates whose measured times are known, and write both tables."""
     path = measured.RESULTS / "plan_measured-gpu.json"
     earlier = json.loads(path.read_text())["results"]
-    runs, kept = {}, ("measured", "chosen", "device", "packages")
+    runs = {}
     for name, known in earlier.items():
         if name in RUNS:
-            of_run = {"seeds": known["seeds"], "strategy": known["chosen"]["strategy"]}
-            told = plan_known(name, **of_run)
-            runs[name] = {**told, **{key: known[key] for key in kept}}
+            plan = plan_known(
+                name, seeds=known["seeds"], strategy=known["chosen"]["strategy"]
+            )
+            for key in ("measured", "chosen", "device", "packages"):
+                plan[key] = known[key]
+            runs[name] = plan
     rates = plan_rates()
     versions = next(iter(runs.values()))["packages"]
     text = (
         f"Measured on one H100 with jax {versions['jax']} and the CUDA graphs that XLA makes "
         f"by itself; planned here with the same, `XLA_FLAGS='{FLAGS}'`.\n\n"
     )
-    text += measured.markdown(HEAD, (_cells(*item) for item in runs.items()))
+    text += measured.markdown(HEAD, (_cells(name, plan) for name, plan in runs.items()))
     text += "\nOf the same runs, and of the rates in gpu-h100.md and gpu-h200.md:\n\n"
-    named = [
-        *runs.items(),
-        *((key.split(" / ")[0], told) for key, told in rates.items()),
-    ]
-    text += measured.markdown(HEAD_KNOWN, (_known_cells(*item) for item in named))
+    rows = [_known_cells(name, plan) for name, plan in runs.items()]
+    rows += [_known_cells(key.split(" / ")[0], plan) for key, plan in rates.items()]
+    text += measured.markdown(HEAD_KNOWN, rows)
     text += (
         f"\nThe launch of a graph ({1e6 * gpu_time.GRAPH_SECONDS:.0f} us) and of a "
         f"convolution ({1e6 * gpu_time.CONVOLUTION_SECONDS:.0f} us) are solved from the two "
@@ -249,22 +295,39 @@ def write_known(out: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """Trains, plans, and writes the results."""
+    """Train and plan the runs, and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("names", nargs="*", metavar="RUN", choices=[[], *RUNS])
-    add("--runs", type=pathlib.Path, default=ROOT / "build" / "plan_measured")
-    add("--tiny", action="store_true", help="tries each with the smallest network")
-    add("--trained", action="store_true", help="plans what is trained already")
-    add("--known", action="store_true", help="plans what the results say was measured")
-    add("--no-plan", dest="planned", action="store_false", help="trains alone")
-    add("--out", type=pathlib.Path, default=measured.RESULTS)
-    args, found = parser.parse_args(), {}
+    add(
+        "names",
+        nargs="*",
+        metavar="RUN",
+        choices=[[], *RUNS],
+        help="the runs to train; default: all",
+    )
+    add(
+        "--runs",
+        type=pathlib.Path,
+        default=ROOT / "build" / "plan_measured",
+        help="the folder of the workdirs; default: build/plan_measured",
+    )
+    add("--tiny", action="store_true", help="train the smallest network, to try it")
+    add("--trained", action="store_true", help="plan the runs that are trained already")
+    add("--known", action="store_true", help="plan the runs of the committed results")
+    add("--no-plan", dest="planned", action="store_false", help="train and do not plan")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=measured.RESULTS,
+        help="the folder of the results; default: benchmarks/results",
+    )
+    args = parser.parse_args()
     if args.known:
         write_known(args.out)
         return
+    plans = {}
     small = ("--config.model.width=4", "--config.size=32", "--config.train.batch=8")
     for name in args.names or RUNS:
         workdir = args.runs.resolve() / name.replace(" ", "-").replace(",", "")
@@ -272,14 +335,21 @@ def main() -> None:
             train(name, workdir, (*small, "--config.train.n=64") if args.tiny else ())
         if args.planned:
             provenance = json.loads((workdir / "provenance.json").read_text())
-            kept = {key: provenance[key] for key in ("chosen", "device", "packages")}
-            found[name] = {**plan(workdir), **kept}
-    if found:
-        kind = found[name]["device"]["platform"]
-        seen, versions = found[name]["measured"], found[name]["packages"]
-        text = f"Measured on {seen['device']} with jax {versions['jax']}; planned here:\n\n"
-        text += measured.markdown(HEAD, (_cells(*one) for one in found.items()))
-        measured.write(f"plan_measured-{kind}", found, text, ratios={}, out=args.out)
+            plans[name] = plan_run(workdir)
+            for key in ("chosen", "device", "packages"):
+                plans[name][key] = provenance[key]
+    if plans:
+        last_plan = plans[name]
+        device, jax_version = (
+            last_plan["measured"]["device"],
+            last_plan["packages"]["jax"],
+        )
+        text = f"Measured on {device} with jax {jax_version}; planned here:\n\n"
+        text += measured.markdown(
+            HEAD, (_cells(name, plan) for name, plan in plans.items())
+        )
+        backend = last_plan["device"]["platform"]
+        measured.write(f"plan_measured-{backend}", plans, text, ratios={}, out=args.out)
 
 
 if __name__ == "__main__":

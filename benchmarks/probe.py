@@ -1,14 +1,14 @@
-"""Where a step's time goes, the host or the device, by seeds, strategy and scanned steps.
+"""Time training steps on host and device, by seeds, strategy and scanned steps.
 
     python -m benchmarks.probe --setting=cifar16 --ways=alone,uc10,alone+scan8,uc10+scan8
         [--batch=N] [--precision=bfloat16] [--steps=32] [--rounds=5] [--out=DIR --name=NAME]
 
-A way is `alone` (one seed), or a strategy and seeds: ucN (unrolled_convolutions), vmN
-(vmapped), loN (looped), unN (unrolled). +scanK makes K steps one program. Printed for each:
-milliseconds a step until the last dispatch has returned (host) and until all is computed
-(step), medians of rounds that take turns, and images a second of all seeds. Where host is
-near step, the host's launches bound it. XLA_FLAGS are taken as they are. Takes a minute or
-two a way, most of it compiling.
+A way is `alone` (one seed), or a strategy and a number of seeds: ucN (unrolled_convolutions),
+vmN (vmapped), loN (looped), unN (unrolled). +scanK makes K steps one program. Printed for
+each way: milliseconds per step until the last dispatch has returned (host) and until all is
+computed (step), and images per second of all seeds; medians of rounds that take turns. If
+host is close to step, the host limits the rate. XLA_FLAGS are used as they are. Takes one or
+two minutes per way, most of it compilation.
 """
 
 import argparse
@@ -34,7 +34,7 @@ DISPATCHED = 8  # Steps a dispatch, as runs have it by default.
 
 
 class Way(NamedTuple):
-    """How seeds are trained: their number, a strategy, and steps that are one program."""
+    """A way to train: number of seeds, strategy, and steps in one program (0: no loop)."""
 
     name: str
     seeds: int
@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 
 def parse_way(text: str) -> Way:
-    """Return the way of a name such as alone+scan8 or uc10; ValueError for another."""
+    """Return the way with a name such as alone+scan8 or uc10; ValueError if it has none."""
     head, _, scan = text.partition("+scan")
     try:
         if head == "alone":
@@ -57,29 +57,35 @@ def parse_way(text: str) -> Way:
 
 
 class Probe:
-    """Trains the seeds of a way, and times it."""
+    """A training run of ERM by one way, with the times of its rounds.
+
+    seconds: per round, the seconds until the last dispatch and until all is computed.
+    """
 
     def __init__(self, way: Way, setting: settings.Setting, precision: str):
-        self.way, which = way, tuple(range(way.seeds))
-        stage = common.stage_of("erm", setting, which=which, precision=precision)
+        self.way = way
+        seeds = tuple(range(way.seeds))
+        stage = common.stage_of("erm", setting, which=seeds, precision=precision)
         self.stage = stages.fit_to_devices(
-            common.with_seeds(stage, which),
+            common.with_seeds(stage, seeds),
             mesh.make(1),
             strategy=way.strategy,
             scanned=way.scanned,
         )
-        self.states, self.step = self.stage.start(), 0
-        self.seconds: list[tuple[float, float]] = []  # A round: host, and all.
+        self.states = self.stage.start()
+        self.step = 0
+        self.seconds: list[tuple[float, float]] = []
 
     def run(self, steps: int) -> tuple[float, float]:
-        """Take steps; return the seconds of the host's dispatches, and until all is done."""
-        stage, at_once = self.stage, self.way.scanned or DISPATCHED
+        """Take steps; return the seconds until the last dispatch, and until all is computed."""
+        stage = self.stage
+        steps_per_dispatch = self.way.scanned or DISPATCHED
         began = time.perf_counter()
         last = self.step + steps
-        for step in range(self.step, last, at_once):
-            args = stage.batches(step, min(at_once, last - step))
-            held, static = stage.shared(step), stage.static(step)
-            self.states, _ = stage.advance(self.states, args, held, static)
+        for step in range(self.step, last, steps_per_dispatch):
+            args = stage.batches(step, min(steps_per_dispatch, last - step))
+            shared, static = stage.shared(step), stage.static(step)
+            self.states, _ = stage.advance(self.states, args, shared, static)
         dispatched = time.perf_counter() - began
         jax.block_until_ready(self.states)
         self.step += steps
@@ -87,10 +93,10 @@ class Probe:
 
 
 def describe(probe: Probe, steps: int, batch: int) -> dict[str, float | str]:
-    """Return the medians of a probe's rounds, in milliseconds a step."""
-    host, step = (
-        1e3 * statistics.median(x) / steps for x in zip(*probe.seconds, strict=True)
-    )
+    """Return the medians of a probe's rounds, in milliseconds per step."""
+    host_seconds, all_seconds = zip(*probe.seconds, strict=True)
+    host = 1e3 * statistics.median(host_seconds) / steps
+    step = 1e3 * statistics.median(all_seconds) / steps
     return {
         "way": probe.way.name,
         "host_ms": round(host, 3),
@@ -132,11 +138,9 @@ def main() -> None:
     for _ in range(args.rounds):
         for probe in probes:
             probe.seconds.append(probe.run(args.steps))
-    found = [describe(probe, args.steps, setting.batch) for probe in probes]
-    table = measured.markdown(
-        tuple(found[0]), (map(str, row.values()) for row in found)
-    )
-    measured.write(args.name, found, table, ratios={}, out=args.out)
+    rows = [describe(probe, args.steps, setting.batch) for probe in probes]
+    table = measured.markdown(tuple(rows[0]), (map(str, row.values()) for row in rows))
+    measured.write(args.name, rows, table, ratios={}, out=args.out)
 
 
 if __name__ == "__main__":

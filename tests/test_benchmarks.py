@@ -113,7 +113,7 @@ def test_each_benchmark_is_one_command(name, options, tmp_path):
     (path,) = tmp_path.glob(f"{name}*.json")
     written = json.loads(path.read_text())
     if name == "gpu":
-        written = written["evaluation"]["found"]
+        written = written["evaluation"]["results"]
     assert written["ratios"]
     assert all(ratio > 0 for ratio in written["ratios"].values())
     assert next(tmp_path.glob(f"{name}*.md")).read_text().startswith(("| ", "## "))
