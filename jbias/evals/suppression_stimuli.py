@@ -8,6 +8,7 @@ bytes to bytes.
 Deviations: filters are those that OpenCV documents, without the fixed-point numbers that its
 blur (errors up to 1.7), non-local means (0.5) and resizing use. Random draws depend on the
 image's number and on the step, so that the same tiles are moved with and without colours.
+Bytes differ from OpenCV's by at most one level, in few pixels.
 Lengths in pixels are for sides of 224 pixels, and are scaled to other sides, to at least one
 pixel; for sides of `reference` pixels they are as published.
 """
