@@ -4,7 +4,8 @@ Evaluation (`decode` with a `Preprocess`) is equal to torchvision's transforms o
 to the bit. Training crops (`cropped`, `canvas`) of grey and coloured JPEG files take a faster
 path: libjpeg-turbo without Pillow's copies, no rows below the window, a smaller inverse DCT
 where the window is much larger than the crop, and a vectorised resize. All other files go to
-Pillow, which also decides which files are refused.
+Pillow, which also decides which files are refused. Crops are within one level of 255 of
+torchvision's, except windows at least four times as large as the crop (at least 44 decibels).
 
 TurboJPEG 3, where that library is available, decodes a part of a file: its cropping region
 skips the inverse DCT outside the window. Python packages do not expose this, so the library
