@@ -1,10 +1,28 @@
-"""Write the tables and figures of docs/few-seeds.md on studies with few seeds.
+r"""Write the tables and figures of docs/few-seeds.md on studies with few seeds.
 
     python -m benchmarks.few_seeds [--out=docs]
 
 From the shape bias of each seed in docs/results/all.csv (studies `shapes` and
 `hundred-seeds`), and the runs of the BiasBed paper in examples/biasbed_runs.csv. Writes
 benchmarks/results/few-seeds.md, few-seeds.svg and hundred-seeds.svg.
+
+The runs of the studies `one-init`, `one-order` and `hundred-seeds` (the last is one of four
+runs: the others have seeds 25 to 49, 50 to 74 and 75 to 99):
+
+    OPTIONS="--config.optim.rate=0.1 --config.precision=float32 --config.run.strategy=vmapped"
+    jbias train --config=configs/erm.py:small,more,seeds=10 $OPTIONS \
+        --config.save_every='1000 epochs' --config.fix.init=0 --workdir=runs/one-init
+    jbias train --config=configs/erm.py:small,more,seeds=10 $OPTIONS \
+        --config.save_every='1000 epochs' --config.fix.order=0 --config.fix.augment=0 \
+        --config.fix.algorithm=0 --workdir=runs/one-order
+    jbias train --config=configs/erm.py:small,more --config.seeds="(0, 1, ..., 24)" $OPTIONS \
+        --config.save_every='1000 epochs' --workdir=runs/hundred-seeds/0
+    for study in one-init one-order; do
+        python -m benchmarks.standing --runs=runs/$study --study=$study; done
+    python -m benchmarks.standing --runs='runs/hundred-seeds/*' --study=hundred-seeds
+
+Of the hundred seeds, seven of the nine seeds below 90 % are above 50 % shape bias. Three of
+these hardly learned (20 to 34 % on `test`); without them it is 21 of 97.
 """
 
 import argparse
