@@ -1,150 +1,212 @@
-"""Chooses what the strategy "auto" is, by a compiler's estimate or by timing first steps."""
+"""Choice of the strategy of a run under "auto": by estimated cycles or timed first steps."""
 
 import contextlib
 import hashlib
 import json
 import math
 import os
+import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 
-from jbias.runtime import cuda_graphs, files, xla
+from jbias.runtime import cuda_graphs, files, messages, xla
 from jbias.training import hlo, memory, seed_axis, stages
 
-_MIN_STEPS = 500  # Steps of a run that is worth a comparison.
-_MAX_SECONDS = 20.0  # For everything that the run does not need anyway.
+_MIN_STEPS = 500  # Shorter runs compare nothing.
+_MAX_SECONDS = 20.0  # The budget of a comparison, apart from the default strategy.
 _MAX_SAVING = 0.5  # The largest share of a run's time that another strategy has saved.
-_TIMED_SECONDS = 3.0  # After which no further dispatch is timed.
-_MOST_STEPS = "most_steps"  # Of the runs for which a cached comparison holds.
-_STEPS = 2  # Per timed dispatch, where no steps are scanned.
-_TIMED = 3  # Dispatches, at most, after those that compile.
+_TIMED_SECONDS = 3.0  # After so many seconds no further dispatch is timed.
+# Key in a cached comparison: the most steps of the runs that may reuse it.
+_MOST_STEPS = "most_steps"
+_STEPS = 2  # Steps per timed dispatch, if no steps are in one compiled loop.
+_TIMED = 3  # The largest number of timed dispatches.
 
 
 def candidates(
     strategy: str, devices: jax.sharding.Mesh, count: int, steps: int
 ) -> tuple[str, ...]:
-    """What may compute `count` seeds; the first is what it is if nothing is known.
+    """Return the strategies that may compute `count` seeds, the default first.
 
-    All processes of a run must say the same, so several compare nothing.
+    strategy: config.run.strategy. steps: length of the run. Without "auto", in a run of
+    several processes, and in a short run, a single strategy is returned: all processes must
+    choose the same.
     """
     if strategy != "auto":
         return (strategy,)
     platform = xla.platform()
-    usual = seed_axis.default_strategy(platform, devices.size)
-    several = count > devices.shape["seed"] and steps >= _MIN_STEPS
-    several = several and len({x.process_index for x in devices.devices.flat}) == 1
-    several = several and (platform != "cpu" or devices.size == 1)
-    others = seed_axis.AUTO_CANDIDATES[platform] if several else ()
-    return (usual, *(name for name in others if name != usual))
+    default = seed_axis.default_strategy(platform, devices.size)
+    has_one_process = len({x.process_index for x in devices.devices.flat}) == 1
+    is_compared = (
+        count > devices.shape["seed"]
+        and steps >= _MIN_STEPS
+        and has_one_process
+        and (platform != "cpu" or devices.size == 1)
+    )
+    names = seed_axis.AUTO_CANDIDATES[platform] if is_compared else ()
+    return (default, *(name for name in names if name != default))
 
 
-def gate_probability(part: Mapping[str, Any]) -> float:
-    """How often the gates of a stage's algorithm are open, as far as its config says."""
-    p = part["algo"].get("p")
+def gate_probability(stage_config: Mapping[str, Any]) -> float:
+    """Return the probability that a gate of a stage's algorithm is open: `algo.p`, else 0.5."""
+    p = stage_config["algo"].get("p")
     return float(p) if isinstance(p, int | float) else 0.5
 
 
 def choose_strategy(
-    placed: memory.Placement, kept: Any, say: Callable[[str], None]
+    placed: memory.Placement, earlier: Any, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The strategy of a run, and what was found of each candidate if there are several.
+    """Return {"strategy": name}, and the cost of each candidate if several were compared.
 
-    That is the cost of a step of one seed in the first stage: cycles where TPUs'
-    compiler estimates them, else seconds of the first steps, whose results are dropped.
-    What was found once of a program is cached, and holds while a seed of each stage fits
-    with it; `kept` is what the run had before. Nothing is compared where seeds are crowded.
-    The first candidate is what the run takes without a comparison; another is looked at
-    only if that probably ends within `_MAX_SECONDS` and takes less time than it can save.
+    The costs are {"cycles": {name: cost}} on TPUs, whose compiler estimates cycles, else
+    {"seconds": {name: cost}}: of a step of one seed in the first stage. The states of timed
+    steps are dropped.
+
+    placed: the stages and the memory that they need. earlier: what this function returned when
+    the run was first started, or None; its strategy is kept. say: prints a line.
+
+    Nothing is compared if not all seeds fit into memory at once. The default strategy is looked
+    at first; others only while their time probably stays below `_MAX_SECONDS` in all and below
+    the time that they can save. Results are cached by program, and reused if all stages
+    still fit.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     count, steps = len(stage.members), placed.stages[-1].last
-    several = candidates(run["strategy"], devices, count, steps)
-    if placed.crowded or len(several) == 1:
-        return {"strategy": run["strategy"] if placed.crowded else several[0]}
-    before = kept.get("strategy", "auto") if isinstance(kept, dict) else None
-    before = several[0] if before == "auto" else before  # Nothing was compared.
-    if before in several:
-        return {"strategy": before}
-    unit = "cycles" if xla.platform() == "tpu" else "seconds"
-    looped, device = seed_axis.STRATEGIES["looped"], devices.devices.flat[0]
-    program = stage.program.step, looped, stage.shapes, devices, 1
-    text = memory.lower_step(*program).as_text()
-    about = (device.device_kind, device.client.platform_version, devices.shape)
-    about += (count, several, run["together"], run["memory"], jax.__version__)
-    about += (run["steps_per_dispatch"], len(os.sched_getaffinity(0)))
-    path = files.cache_path("strategies")
-    path /= f"{hashlib.sha256(f'{text}{about}'.encode()).hexdigest()}.json"
+    names = candidates(run["strategy"], devices, count, steps)
+    if placed.crowded:
+        return {"strategy": run["strategy"]}
+    if len(names) == 1:
+        return {"strategy": names[0]}
+    earlier_name = (
+        earlier.get("strategy", "auto") if isinstance(earlier, dict) else None
+    )
+    if earlier_name == "auto":  # The run began before strategies were compared.
+        earlier_name = names[0]
+    if earlier_name in names:
+        return {"strategy": earlier_name}
+    path = _cache_path(placed, names)
     with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
         cached = files.read_json(path, dict, "delete it")
-        name = cached.get("strategy")
-        fits = name in several and all(one.count for one in placed.fits_by(name))
-        # A comparison that left a candidate out holds for runs of as many steps.
-        if fits and steps <= cached.pop(_MOST_STEPS, steps):
+        cached_name = cached.get("strategy")
+        does_fit = cached_name in names and all(
+            fit.count for fit in placed.fits_by(cached_name)
+        )
+        # An incomplete comparison is reused only by runs with at most as many steps.
+        if does_fit and steps <= cached.pop(_MOST_STEPS, steps):
             return cached
-    say(f"auto: comparing {', '.join(several)} ...")
+    say(f"auto: comparing {', '.join(names)} ...")
+    unit = "cycles" if xla.platform() == "tpu" else "seconds"
+    costs = _compare(placed, names, unit, say)
+    finite_costs = {name: cost for name, cost in costs.items() if cost < math.inf}
+    choice = {"strategy": min(costs, key=costs.get), unit: finite_costs}
+    costs_text = ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
+    say(f"auto: {choice['strategy']}; {unit} of a seed's step: {costs_text}")
+    # A candidate that needed too much memory may fit another time, so nothing is cached.
+    if len(finite_costs) == len(costs):
+        limits = {} if len(costs) == len(names) else {_MOST_STEPS: steps}
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.save(path, json.dumps({**choice, **limits}))
+    return choice
+
+
+def _cache_path(placed: memory.Placement, names: tuple[str, ...]) -> pathlib.Path:
+    """Return the file of a comparison: by program, device, versions and options."""
+    run, devices, stage = placed.run, placed.devices, placed.stages[0]
+    program = memory.lower_step(
+        stage.program.step,
+        seed_axis.STRATEGIES["looped"],
+        stage.shapes,
+        devices,
+        1,
+    )
+    device = devices.devices.flat[0]
+    environment = (
+        device.device_kind,
+        device.client.platform_version,
+        devices.shape,
+        len(stage.members),
+        names,
+        run["together"],
+        run["memory"],
+        jax.__version__,
+        run["steps_per_dispatch"],
+        len(os.sched_getaffinity(0)),
+    )
+    key = f"{program.as_text()}{environment}"
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    return files.cache_path("strategies") / f"{digest}.json"
+
+
+def _compare(
+    placed: memory.Placement,
+    names: tuple[str, ...],
+    unit: str,
+    say: Callable[[str], None],
+) -> dict[str, float]:
+    """Return the cost of a seed's step by strategy; infinite if it does not fit or fails.
+
+    names: the default first. unit: "cycles" or "seconds". Strategies that would take too long
+    to compare are left out, and `say` prints a line about each.
+    """
+    count, steps = len(placed.stages[0].members), placed.stages[-1].last
     costs: dict[str, float] = {}
-    allowed, spent = _MAX_SECONDS, 0.0
-    # Seconds that a program of one seed's size took to compile and to time.
-    per_program = 0.0
-    for name in several:
-        predicted = per_program * _relative_size(name, count)
-        if costs and min(costs.values()) < math.inf and spent + predicted > allowed:
+    budget, spent = _MAX_SECONDS, 0.0
+    # Seconds to compile and time a program of the size of one seed's.
+    seconds_per_size = 0.0
+    for name in names:
+        predicted = seconds_per_size * _relative_size(name, count)
+        has_choice = costs and min(costs.values()) < math.inf
+        if has_choice and spent + predicted > budget:
             say(
-                f"auto: {name} left out: looking at it takes about {predicted:.0f} s, of "
-                f"{allowed - spent:.0f} s that are worth it; --config.run.strategy={name} "
-                "takes it"
+                f"auto: {name} left out: timing it would take about {predicted:.0f} s, and "
+                f"{budget - spent:.0f} s are left; --config.run.strategy={name} takes it"
             )
             continue
         began = time.perf_counter()
         try:
-            costs[name] = _cost(placed, name, unit, is_first=name == several[0])
+            costs[name] = _cost(placed, name, unit, is_first=name == names[0])
         except jax.errors.JaxRuntimeError as error:
-            costs[name] = math.inf  # Mostly larger than the device.
-            say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
+            costs[name] = math.inf  # Mostly because it needs too much memory.
+            say(f"auto: {name}: {messages.shorten(error)}")
         seconds = time.perf_counter() - began
-        if name == several[0]:
-            per_program = seconds / _relative_size(name, count)
+        if name == names[0]:
+            seconds_per_size = seconds / _relative_size(name, count)
         else:
             spent += seconds
         if unit == "seconds" and costs[name] < math.inf:
-            saving = _MAX_SAVING * steps * count * costs[name]
-            allowed = min(allowed, saving)
-    fitting = {name: one for name, one in costs.items() if one < math.inf}
-    found = {"strategy": min(costs, key=costs.get), unit: fitting}
-    each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
-    say(f"auto: {found['strategy']}; {unit} of a seed's step: {each}")
-    # What did not fit may fit another time, and a longer run has time to look at more.
-    if list(fitting) == list(costs):
-        is_whole = list(costs) == list(several)
-        limits = {} if is_whole else {_MOST_STEPS: steps}
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files.save(path, json.dumps({**found, **limits}))
-    return found
+            largest_saving = _MAX_SAVING * steps * count * costs[name]
+            budget = min(budget, largest_saving)
+    return costs
 
 
 def _cost(placed: memory.Placement, name: str, unit: str, *, is_first: bool) -> float:
-    """Return the cost of one seed's step in the first stage; infinite if a stage needs
-    more memory than there is.
+    """Return the cost of one seed's step in the first stage; infinite if a stage does not fit.
 
-    is_first: the strategy is that of a run without a comparison.
+    name: the strategy. unit: "cycles" or "seconds". is_first: the strategy is the default.
     """
-    programs, run = {}, {**placed.run, "strategy": name}
-    stages, devices = placed.stages, placed.devices
-    free = placed.free or 2**62  # Where nobody says.
+    compiled_programs: dict[int, jax.stages.Compiled] = {}
+    run = {**placed.run, "strategy": name}
+    devices = placed.devices
+    free = placed.free or 2**62  # No limit, if the free memory is unknown.
 
-    def compiled(*of_step) -> memory.Need:
-        *_, given, _, count = of_step
-        programs[count] = memory.lower_step(*of_step).compile()
-        return memory.program_need(programs[count], given.state, count)
+    def compile_and_keep(
+        step: seed_axis.SeedFunction,
+        strategy: seed_axis.Strategy,
+        shapes: stages.StepShapes,
+        devices: jax.sharding.Mesh,
+        count: int,
+    ) -> memory.Need:
+        program = memory.lower_step(step, strategy, shapes, devices, count).compile()
+        compiled_programs[count] = program
+        return memory.program_need(program, shapes.state, count)
 
-    first, *others = stages
-    count = memory.fit(stages, first, devices, run, free, compiled).count
-    fits = (memory.fit(stages, one, devices, run, free) for one in others)
-    if not count or not all(one.count for one in fits):
+    first, *others = placed.stages
+    count = memory.fit(placed.stages, first, devices, run, free, compile_and_keep).count
+    other_fits = (memory.fit(placed.stages, x, devices, run, free) for x in others)
+    if not count or not all(fit.count for fit in other_fits):
         return math.inf
     if unit == "seconds":
         return measured_seconds(
@@ -155,27 +217,31 @@ def _cost(placed: memory.Placement, name: str, unit: str, *, is_first: bool) -> 
             scanned=memory.scanned_steps(run),
             may_stop=is_first,
         )
-    stacked = seed_axis.STRATEGIES[name].stacked
-    rows = count // devices.shape["seed"] if stacked else 1
-    return estimated_cycles(programs[rows], first, rows)
+    is_stacked = seed_axis.STRATEGIES[name].stacked
+    seeds_per_program = count // devices.shape["seed"] if is_stacked else 1
+    return estimated_cycles(
+        compiled_programs[seeds_per_program], first, seeds_per_program
+    )
 
 
 def estimated_cycles(
-    program: jax.stages.Compiled, stage: stages.Stage, rows: int
+    program: jax.stages.Compiled, stage: stages.Stage, num_seeds: int
 ) -> float:
-    """Estimated cycles of one of the seeds that a program of a stage computes."""
-    found = hlo.operations(program.as_text(), gate_probability(stage.spec.config), rows)
-    return sum(one.total for one in found) / rows
+    """Return the estimated cycles per seed of a TPU's program of `num_seeds` seeds."""
+    probability = gate_probability(stage.spec.config)
+    operations = hlo.operations(program.as_text(), probability, num_seeds)
+    return sum(operation.total for operation in operations) / num_seeds
 
 
 def _relative_size(name: str, count: int) -> int:
-    """Return about how many times as long as one seed's step a strategy's compiles.
+    """Return the size of the program of a strategy, in programs of one seed.
 
-    Ten seeds unrolled took four to five times as long on TPUs and GPUs as one.
+    name: the strategy. count: seeds. The compilation of ten unrolled seeds took four to five
+    times as long on TPUs and GPUs as that of one.
     """
     strategy = seed_axis.STRATEGIES[name]
-    unrolled = "unrolled" in (strategy.dispatch, strategy.convolutions)
-    return 1 + count // 2 if unrolled else 1
+    is_unrolled = "unrolled" in (strategy.dispatch, strategy.convolutions)
+    return 1 + count // 2 if is_unrolled else 1
 
 
 def measured_seconds(
@@ -187,18 +253,18 @@ def measured_seconds(
     scanned: int = 0,
     may_stop: bool = False,
 ) -> float:
-    """Return the seconds of one seed's step: of the fastest of some first dispatches.
+    """Return the seconds of one seed's step: the fastest of at most `_TIMED` dispatches.
 
-    scanned: the number of steps that are one program in the run, 0: none are. may_stop:
-    stop after a first dispatch of more than `_MAX_SECONDS`, which includes compilation, as
-    nothing is compared with it then.
+    name: the strategy. count: seeds at once. scanned: the steps in one compiled loop; 0: no
+    loop. may_stop: stop after a first dispatch, compilation included, of more than
+    `_MAX_SECONDS`; no other strategy is compared then.
     """
     laid = stages.fit_to_devices(
         stage, devices, strategy=name, together=count, scanned=scanned
     )
     seconds = []
     num_warm_up = _num_warm_up()
-    for number, elapsed in enumerate(_dispatch_first_steps(laid, scanned)):
+    for elapsed in _dispatch_first_steps(laid, scanned):
         seconds.append(elapsed)
         is_over_limit = may_stop and seconds[0] > _MAX_SECONDS
         timed = seconds[num_warm_up:]

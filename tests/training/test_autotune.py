@@ -115,7 +115,7 @@ def test_a_run_that_ends_soon_compares_nothing_more(timed, monkeypatch, tmp_path
     found = chosen(config, stage, said=said)
     assert found == {"strategy": usual, "seconds": {usual: costs[usual]}}
     assert said[1] == (
-        f"auto: {other} left out: looking at it takes about 1 s, of 0 s that are worth it; "
+        f"auto: {other} left out: timing it would take about 1 s, and 0 s are left; "
         f"--config.run.strategy={other} takes it"
     )
     seconds[usual] = 0.2
