@@ -1,6 +1,8 @@
 """The level of the tests of claims in the data-distortion study.
 
-The figures of docs/distortion.md on the level of the tests are of the simulations here.
+Of 100 simulated studies without a difference, 3 to 5 (interference) and 3 to 8 (iOcclusion)
+reject at 5 % per side. Brackets of the index of interference contain the true index in 65 to 85
+of 100 if one class gathers errors, and in none if no class is preferred.
 """
 
 import itertools
