@@ -22,7 +22,7 @@ Each line of the output ends with an explanation. All numbers are estimates:
   time on TPUs    the compiler's estimate of cycles
   time on GPUs    the time of each kernel, from its bytes or its products, plus the time of
                   each launch (CUDA graphs, calls of cuDNN, single kernels); steps measured on
-                  an H100 took 0.7 to 1.2 of the estimate
+                  an H100 and an H200 took 0.7 to 1.2 of the estimate
   time on CPUs    a lower bound, from the highest rates of this machine (the roofline)
 Compiling, saving and reading files are left out; on TPUs, so is the time in which the host
 starts each step. --runs plans an existing run for the devices that it used last, and prints
