@@ -13,7 +13,7 @@ import jax
 
 from benchmarks import roofline
 from jbias import models
-from jbias.models import registry, taps
+from jbias.models import registry
 
 CLASSES = 1000
 _SIDES = {"cnn": 28, "preact_resnet18": 32}
@@ -76,8 +76,8 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
 )
 _RESNEXT = _arxiv("Xie et al., 2017", "1611.05431")
 HEAD = (
-    "| Name | Source | Parameters | GMACs | Sites | Files |",
-    "| --- | --- | --- | --- | --- | --- |",
+    "| Name | Source | Parameters | GMACs | Files |",
+    "| --- | --- | --- | --- | --- |",
 )
 
 
@@ -94,14 +94,13 @@ def row(name: str) -> str:
     """Return a network's row: at 1000 classes, for images of its usual side."""
     net, side = models.MODELS[name](CLASSES), _SIDES.get(name, 224)
     flops, _, parameters = roofline.forward(net, side)
-    network_family, sites = family(name), taps.sites(net, side)
+    network_family = family(name)
     assert len(network_family.files) == len(registry.dialects(name)), name
     cells = (
         f"`{name}`",
         network_family.source or "our own",
         f"{parameters:,}",
         f"{flops / 2e9:.3g}",
-        f"{taps.abbreviate(sites)}",
         "; ".join(network_family.files) or "none",
     )
     return f"| {' | '.join(cells)} |"

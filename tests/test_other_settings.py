@@ -432,10 +432,10 @@ def test_a_hundred_seeds():
         f"({' to '.join(ends)} % on `test`); without them it is {remaining}"
         in docstring
     )
-    assert not (shape[:10] > 50).any() and "the same ten have none here" in page
+    assert not (shape[:10] > 50).any() and "the same ten have none here" in docstring
     chance = [100 * scipy.stats.binom.pmf(k, 10, above / 100) for k in (0, 1, 3)]
     words = "{:.0f} % of studies of ten have none, {:.0f} % have one and {:.0f} % have"
-    assert words.format(*chance) in page
+    assert words.format(*chance) in docstring
     table_text = (ROOT / "benchmarks/results/few-seeds.md").read_text(encoding="utf-8")
     _, _, shares_apart, report = table_text.strip().split("\n\n")[-1].split("\n")
     counts = (1, 3, 5, 10, 20, 50)
