@@ -80,6 +80,13 @@ def probability_of_outperforming(
     their data sets and seeds.
     Raise ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
     finite.
+
+    >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
+    >>> won = stats.probability_of_outperforming(debiased, plain, larger_is_better=True)
+    >>> f"{won.mean.value:.2f} [{won.mean.low:.2f}, {won.mean.high:.2f}]"
+    '0.95 [0.92, 0.98]'
+    >>> [d for d, is_better in zip(runs.datasets, won.better) if not is_better]
+    ['Silhouette', 'Edge']
     """
     score_table.check_share("gamma", gamma)
     score_table.check_count("draws", draws, 100)
@@ -155,6 +162,13 @@ def almost_stochastic_order(
     first, second: scores with a row per data set and a column per run, or of a single data
     set; runs need not share seeds. Rows of two frames are paired by their labels. Raise
     ValueError for other shapes or data sets, fewer than 2 runs and scores that are not finite.
+
+    >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
+    >>> order = stats.almost_stochastic_order(
+    ...     debiased, plain, larger_is_better=True, comparisons=10
+    ... )
+    >>> int(order.better.sum()), len(order.better)
+    (9, 10)
     """
     score_table.check_share("confidence", confidence)
     score_table.check_count("comparisons", comparisons)
