@@ -33,7 +33,7 @@ mean over environments if all have equal shares of the batch; all environments p
 the network together, and batch norm uses the statistics of all. The reference processes
 them one by one, which is equivalent there: its ResNets keep their pretraining statistics,
 and its small network has group norm. Only its code since July 2024 can use separate
-statistics per environment, which makes the penalty smaller (docs/algorithms.md).
+statistics per environment, which makes the penalty smaller.
 """
 
 import jax

@@ -16,7 +16,8 @@ Deviations: the decoder reads only normalised features, and the tiles are fixed 
 frame, because a decoder this small draws no texture otherwise. `jbias prepare style` trains
 the weights on drawn pictures with the sixteen textures of the embedded set, at two scales:
 a photograph gets the most similar of these textures, not its own. For photographs `vgg` is
-better.
+better. Small shapes become blurred: networks that recognise the embedded set recognise the
+shape in 88.0 % of its stylised images (98.2 % for `render`).
 
 `render`: the same scene rendered with another texture, for data sets with renders, such as
 data.load("shapes", renders=True). It is exact and has no artefacts of a network, but cannot
