@@ -7,6 +7,17 @@ https://github.com/wichmann-lab/error_consistency at e5a777c. Deviations: kappa 
 both observers are always right, or both always wrong (the reference returns NaN); p-values
 are (1 + hits) / (1 + draws) with ties among the hits, so that a network does not differ from
 itself; and the copy model itself sorts the observers by accuracy.
+
+>>> random = np.random.default_rng(0)
+>>> networks, people = random.random((2, 400)) < 0.8, random.random((5, 400)) < 0.9
+>>> consistency.independence_test(networks[0], people[0])  # p of kappa = 0.
+0.7518
+>>> experiment = consistency.Experiment(networks, people)
+>>> result = consistency.compare_networks([experiment])  # Which errs more like people?
+>>> round(result.pvalue, 2)
+0.68
+>>> consistency.trials_needed(0.2, kappa=0.25, accuracies=(0.75, 0.75))  # Images.
+367
 """
 
 import dataclasses
