@@ -454,7 +454,7 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
     frame = frame[wanted].reset_index(drop=True)
     frame, notes = _complete(frame, path, options.drop, reading.unfinished)
     _check_sizes(frame.rename(columns={"score": "value"}), path)
-    units.check(frame, where=path, unit=options.unit)
+    units.check(frame, source=path, unit=options.unit)
     if reading.unfinished:
         notes.append(f"Left out: {reading.unfinished}.")
     if reading.unused:

@@ -1,9 +1,9 @@
-"""Any table of scores, from a file or a pandas frame, as a tidy one.
+"""Readers of score tables, from a file or a pandas frame, that return a tidy frame.
 
     frame = jbias.read_scores("table.csv")
     jbias.stats.friedman(frame, larger_is_better=True)
 
-What a table may look like, and what decides where it has several readings: docs/own-table.md.
+docs/own-table.md lists the accepted layouts, and the options for tables with several readings.
 """
 
 import os
@@ -37,18 +37,21 @@ def read(
     margins: str = "",
     unit: str = "",
 ) -> score_layout.Reading:
-    """Return the scores of a file or a frame, with what was understood of them.
+    """Return the scores of a file or a frame as a tidy frame, with a description of the table.
 
-    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, JSON, Excel or
-    Parquet, or a pandas frame. columns: "algorithm=method,score=acc", or a mapping; roles
-    are those of `ROLES`. rows: what the rows of a wide table are, "algorithms" or
-    "datasets". decimal: the decimal sign, "." or ",". sheet: the sheet of an Excel file with
-    several, or the number of a table of Markdown or LaTeX. brackets: what a whole number in
-    brackets after a score is, "deviation", or "ignore" for a rank. margins: "ignore" or
-    "keep" a row or column called All, Average and the like. unit: "percent" or "fraction"
-    says that all scores have this unit, where some look like fractions among percentages.
-    Raises UnclearError, a ValueError, where the table has several readings, with the choice
-    that decides; ValueError with file and line where it has none.
+    An option of "" is decided from the table.
+    source: path of a CSV (commas, semicolons or tabs), Markdown, LaTeX, JSON, Excel or
+    Parquet file, or a pandas frame.
+    columns: names of columns by role (`ROLES`), as "algorithm=method,score=acc" or a mapping.
+    rows: meaning of the rows of a wide table, "algorithms" or "datasets".
+    decimal: the decimal sign, "." or ",".
+    sheet: name of the sheet in an Excel file, or number of the table, from 1, in a text file.
+    brackets: meaning of a number in brackets after a score, "deviation" or "ignore".
+    margins: "ignore" or "keep" rows and columns called All, Average and the like.
+    unit: "percent" or "fraction" if all scores have this unit; "" raises an error if some look
+    like fractions among percentages.
+    Raise UnclearError, a ValueError, for a table with several readings; the message lists the
+    options that select one. Raise ValueError, with file and line, for a table with none.
     """
     if isinstance(columns, str):
         columns = parse_columns(columns)
@@ -75,12 +78,15 @@ def read(
         margins=margins,
     )
     reading = score_layout.arrange(grid, choices)
-    units.check(reading.tidy, where=grid.source, unit=unit)
+    units.check(reading.tidy, source=grid.source, unit=unit)
     return reading
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Return the names of columns by role, from "algorithm=method,score=acc"."""
+    """Return the names of columns by role, from a text such as "algorithm=method,score=acc".
+
+    Raise ValueError for a role that is not in `ROLES` and for a pair without a name.
+    """
     columns = {}
     for pair in filter(None, text.split(",")):
         role, _, name = pair.partition("=")

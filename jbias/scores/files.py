@@ -1,7 +1,7 @@
-r"""Files of scores as grids of cells: CSV and its kin, Markdown, LaTeX, JSON, Excel, Parquet.
+r"""Readers of files of scores: CSV and similar text, Markdown, LaTeX, JSON, Excel, Parquet.
 
-A grid says which cells stand where; what they mean is said by `jbias.stats.score_layout`.
-Excel and Parquet are read by pandas, CSV by Python's csv, with the line of each row.
+They return a grid of unparsed cells, which `jbias.stats.score_layout` interprets. Excel and
+Parquet are read by pandas, CSV by Python's csv, with the line of each row.
 """
 
 import csv
@@ -39,14 +39,16 @@ _TABULAR = re.compile(
 
 _MULTIROW = re.compile(r"\\multirow\s*(?:\[[^]]*\])?\s*\{\s*(-?\d{1,4})\s*\}")
 
-Row = tuple[str, list[Any]]  # The place, and the cells.
+Row = tuple[str, list[Any]]  # The place in the file, for messages, and the cells.
 
 
 def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
-    """Return the grid of a file of scores.
+    """Return the unparsed cells of a file of scores, under the names of its columns.
 
-    sheet: that of an Excel file with several; the number of a table in Markdown or LaTeX.
-    Raises ValueError, with the place, for a file that is none of these.
+    sheet: name of the sheet in an Excel file; in a text file with several tables, the number
+    of the table, from 1; "" if there is only one.
+    Raise ValueError, with the place in the file, for a missing or damaged file and for other
+    formats, and UnclearError if there are several tables and `sheet` is "".
     """
     path = os.fspath(path)
     title = pathlib.Path(path).stem
@@ -67,6 +69,7 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
 
 
 def _first_bytes(path: str) -> bytes:
+    """Return the first four bytes of a file; raise ValueError if there is no such file."""
     try:
         with opening.open_binary(path) as file:
             return file.read(4)
@@ -78,6 +81,10 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _text(path: str, head: bytes) -> str:
+    """Return the text of a file in UTF-8 or UTF-16; raise ValueError for other bytes.
+
+    head: the first bytes of the file.
+    """
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         with opening.open_binary(path) as file:
             raw = file.read()
@@ -101,6 +108,11 @@ def _text(path: str, head: bytes) -> str:
 
 
 def _delimited(text: str, path: str, sheet: str) -> list[Row]:
+    """Return the rows of a text whose fields are separated by a delimiter or by spaces.
+
+    sheet: number of the table, "" if there is only one; used for spaces only.
+    Raise ValueError for an empty text and for lines with different numbers of fields.
+    """
     lines = io.StringIO(text, newline=None).read().split("\n")
     lines = ["" if line.startswith("#") else line for line in lines]  # Comments.
     text = "\n".join(lines)
@@ -128,9 +140,9 @@ def _delimited(text: str, path: str, sheet: str) -> list[Row]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return what parts the fields: the sign that gives all lines the same number of them.
+    """Return the delimiter that gives all lines the same number of fields, of `DELIMITERS`.
 
-    "" where no line has any such sign: spaces do.
+    lines: the lines that are not blank. "" if columns are separated by spaces.
     """
     has_sign = any(sign in line for sign in DELIMITERS[1:] for line in lines)
     if not has_sign and "," not in lines[0] and not all("," in line for line in lines):
@@ -147,10 +159,10 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
-    """Return the tables of a text whose columns are parted by spaces, one a block of lines.
+    """Return the tables of a text whose columns are separated by spaces, each as its rows.
 
-    Lines of one field, such as titles, end a block. The header may lack the name of the
-    first column, as R writes it.
+    A table is a block of lines; a line of one field, such as a title, ends it. The header
+    may lack the name of the first column, as R writes it.
     """
     is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
     tables: list[list[Row]] = []
@@ -174,6 +186,7 @@ def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
 
 
 def _words(line: str) -> list[str]:
+    """Return the fields of a line that are separated by spaces; quoted text is one field."""
     try:
         return shlex.split(line)
     except ValueError:  # A quote without its end.
@@ -181,6 +194,7 @@ def _words(line: str) -> list[str]:
 
 
 def _csv_rows(text: str, path: str, delimiter: str) -> Iterator[Row]:
+    """Yield the rows of a CSV text that are neither blank nor rules such as ---."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         for row in reader:
@@ -202,10 +216,12 @@ _DASHES = re.compile(r"\s*\|?(?:\s*:?-{1,}:?\s*\|)+\s*(?::?-*:?)?\s*")
 
 
 def _is_markdown(text: str) -> bool:
+    """Return whether a text has the rule of a Markdown table, such as |---|---|."""
     return any("|" in line and _DASHES.fullmatch(line) for line in text.splitlines())
 
 
 def _markdown(text: str, path: str) -> list[list[Row]]:
+    """Return the tables of a Markdown text, each as its rows with the header first."""
     tables: list[list[Row]] = []
     rows: list[Row] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -231,6 +247,10 @@ def _markdown(text: str, path: str) -> list[list[Row]]:
 
 
 def _latex(text: str, path: str) -> list[list[Row]]:
+    """Return the tables of a LaTeX text, each as its rows.
+
+    A text without any tabular or similar environment is one table.
+    """
     tables = []
     for match in _TABULAR.finditer(_without_comments(text)):
         first_line = text[: match.start()].count("\n") + 1
@@ -244,6 +264,7 @@ def _latex(text: str, path: str) -> list[list[Row]]:
 
 
 def _without_comments(text: str) -> str:
+    """Return a LaTeX text without comments; the number of lines does not change."""
     return re.sub(r"(?<!\\)%.*", "", text)
 
 
@@ -262,6 +283,10 @@ def _skip_arguments(body: str) -> str:
 
 
 def _latex_rows(body: str, path: str, line: int) -> list[Row]:
+    """Return the rows of the body of a tabular, with the text of merged cells in each row.
+
+    line: number of its first line in the file.
+    """
     rows: list[Row] = []
     spans: list[_Span] = []
     for part in re.split(r"\\\\(?:\[[^]]*\])?|\\tabularnewline\b|\\cr\b", body):
@@ -282,15 +307,18 @@ def _latex_rows(body: str, path: str, line: int) -> list[Row]:
 
 
 class _Span(NamedTuple):
-    """A cell that stands for several rows: from its own down, or up if `count` < 0."""
+    """A cell that is merged over several rows."""
 
-    row: int
+    row: int  # Index of the row that has the text.
     column: int
-    count: int
+    count: int  # Number of rows, from `row` down, or up if negative.
 
 
 def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
-    """Write names of merged cells into the blank ones; only of rows that have numbers."""
+    """Copy the text of merged cells, in place, to the blank cells that they cover.
+
+    rows: cells of each row. Only texts are copied, and only in rows that have numbers.
+    """
 
     def has_numbers(i: int) -> bool:
         return 0 <= i < len(rows) and any(map(_is_value, rows[i]))
@@ -309,7 +337,10 @@ def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
 
 
 def _spanned(cell: str) -> list[str]:
-    """Return the cells that a \\multicolumn fills: its text, then empty ones."""
+    """Return the cells of a \\multicolumn: its text, then empty ones; other cells alone.
+
+    The argument of a \\multirow is its text.
+    """
     match = re.fullmatch(
         r"\\multicolumn\s*\{(\d+)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*\{(.*)\}",
         cell,
@@ -329,6 +360,11 @@ def _spanned(cell: str) -> list[str]:
 
 
 def _excel(path: str, sheet: str) -> list[Row]:
+    """Return the rows of an Excel file that have a filled cell.
+
+    sheet: name of the sheet; "" if only one has numbers, or if the sheets are runs, which are
+    then joined. Raise UnclearError if there are others, and ValueError for other files.
+    """
     try:
         _check_unpacked(path)
         sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
@@ -374,7 +410,7 @@ def _excel(path: str, sheet: str) -> list[Row]:
 
 
 def _merged_cells(path: str) -> dict[str, list[_Span]]:
-    """Return cells of each sheet of an .xlsx file that are merged over several rows."""
+    """Return, by sheet, the cells that are merged over several rows; {} if not an .xlsx file."""
     if not zipfile.is_zipfile(path) or pathlib.Path(path).suffix.lower() == ".ods":
         return {}
     import openpyxl
@@ -391,7 +427,7 @@ def _merged_cells(path: str) -> dict[str, list[_Span]]:
 
 
 def _with_merged_names(frame: pd.DataFrame, spans: Sequence[_Span]) -> pd.DataFrame:
-    """Return a sheet with the name of a merged cell in each of its rows."""
+    """Return a sheet with the text of each merged cell in all rows that the cell covers."""
     if not spans:
         return frame
     rows = [[_plain_excel(x) for x in row] for row in frame.itertuples(index=False)]
@@ -400,7 +436,7 @@ def _with_merged_names(frame: pd.DataFrame, spans: Sequence[_Span]) -> pd.DataFr
 
 
 def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
-    """Return whether sheets are called seed0, seed1, ... and have the same first row."""
+    """Return whether sheets, by name, are runs: called seed0, seed1, ..., with one header."""
     heads = {tuple(map(str, frame.iloc[0])) for frame in sheets.values()}
     return (
         len(sheets) > 1
@@ -410,7 +446,7 @@ def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
 
 
 def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of all sheets, with a column `run` of their names."""
+    """Return one sheet with the rows of all sheets, and a last column "run" of their names."""
     frames = []
     for number, (name, frame) in enumerate(sheets.items()):
         frame_of_run = frame.assign(run=name)
@@ -420,24 +456,26 @@ def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _has_numbers(frame: pd.DataFrame) -> bool:
-    """Return whether several rows of a sheet have a number, or a date that was one."""
+    """Return whether at least two rows of a sheet have a number."""
     return (
         sum(any(_is_value(x) for x in row) for row in frame.itertuples(index=False)) > 1
     )
 
 
 def _is_value(cell: Any) -> bool:
+    """Return whether a cell is filled and is a number, a date or a text that begins with one."""
     plain = _plain_excel(cell)
     return plain is not None and (not isinstance(plain, str) or _starts_number(plain))
 
 
 def _plain_excel(value: Any) -> Any:
+    """Return a cell of Excel as text, a Python number or None; other values unchanged."""
     plain = score_grid.plain_value(value)
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def _check_unpacked(path: str) -> None:
-    """Raise ValueError for a zip that unpacks to more than a table of scores needs."""
+    """Raise ValueError for a zip file of more than 256 MiB when unpacked; pass other files."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
@@ -447,6 +485,7 @@ def _check_unpacked(path: str) -> None:
 
 
 def _parquet(path: str) -> pd.DataFrame:
+    """Return the frame in a Parquet file; raise ValueError if the file is damaged."""
     try:
         return pd.read_parquet(path)
     except (ValueError, OSError) as error:
@@ -459,9 +498,9 @@ def _parquet(path: str) -> pd.DataFrame:
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return rows of Markdown or LaTeX without what changes the look of their cells.
+    """Return rows of Markdown or LaTeX without markup, such as bold type, in their cells.
 
-    Names keep their citations and marks of footnotes, which may tell them apart.
+    Names keep their citations and footnote marks, which may distinguish two names.
     """
 
     def plain(cell: str) -> str:
@@ -472,6 +511,11 @@ def _plain(rows: list[Row]) -> list[Row]:
 
 
 def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:
+    """Return the table of number `sheet`, from 1, or the only one if `sheet` is "".
+
+    Tables of a single row are not counted. Raise ValueError if there is no such table, and
+    UnclearError if there are several and `sheet` is "".
+    """
     tables = [table for table in tables if len(table) > 1]
     if not tables:
         raise ValueError(f"{path}: must hold a table of scores, got none; add one")
@@ -492,7 +536,10 @@ def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:
 
 
 def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
-    """Return the grid of rows of which the first one or two are the header."""
+    """Return the grid of rows that begin with one to four header lines.
+
+    path: name of the table in messages. title: name of the data set if the table names none.
+    """
     width = max(len(row) for _, row in rows)
     rows = [(place, [*row, *[""] * (width - len(row))]) for place, row in rows]
     rows = _without_titles(rows, width)
@@ -514,9 +561,9 @@ def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
 
 
 def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
-    """Return whether a second line names the index alone, as pandas writes it.
+    """Return whether the second line has only the name of the index, as pandas writes it.
 
-    The first cell of the header is then the name of its columns.
+    names: the header. Its first cell is then the name of the columns axis.
     """
     texts = [score_grid.label(x) for x in second]
     roles = column_names.meaning(names[0]), column_names.meaning(texts[0])
@@ -526,7 +573,7 @@ def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
 def _without_titles(rows: list[Row], width: int) -> list[Row]:
     """Return the rows without titles above a table and footnotes below it.
 
-    These have text in their first cell alone.
+    Titles and footnotes have text in their first cell only. width: number of columns.
     """
 
     def is_title(row: Row) -> bool:
@@ -543,7 +590,7 @@ def _without_titles(rows: list[Row], width: int) -> list[Row]:
 
 
 def _check_named(names: list[str], rows: list[Row], path: str) -> None:
-    """Raise ValueError where the first line holds scores rather than names."""
+    """Raise ValueError if the first line, `names`, has a decimal number."""
     numbers = [x for x in names if re.fullmatch(r"[+-]?[0-9]*[.,][0-9]+\s*%?", x)]
     if numbers:
         raise ValueError(
@@ -553,13 +600,16 @@ def _check_named(names: list[str], rows: list[Row], path: str) -> None:
 
 
 def _spans(names: Sequence[str]) -> bool:
-    """Return whether a header line has names over several columns: repeated, or blanks after."""
+    """Return whether a header line has a name that is repeated, or followed by blanks.
+
+    Such a name spans several columns.
+    """
     filled = [name for name in names[1:] if name]
     return bool(filled) and (len(set(filled)) < len(filled) or "" in names[1:])
 
 
 def _is_header(cells: Sequence[Any]) -> bool:
-    """Return whether a second line names columns: no cell after the first is a score."""
+    """Return whether a line names columns: no cell after the first has decimals, ± or %."""
     texts = [score_grid.label(x) for x in cells[1:]]
     if not any(texts):
         return False
@@ -571,15 +621,17 @@ def _is_header(cells: Sequence[Any]) -> bool:
 
 
 def _starts_number(text: str) -> bool:
+    """Return whether a text begins like a number, after markup is removed."""
     return bool(re.match(r"[+-]?[.,]?[0-9]", score_cells.plain_text(text)))
 
 
 def _is_line_of_names(
     tops: Sequence[str], lows: Sequence[str], body: Sequence[Row], count: int
 ) -> bool:
-    """Return whether the line after two header lines has the names of the index alone.
+    """Return whether the first row of the body has only names of index levels.
 
-    pandas writes such a line; a heading over some of the rows looks alike.
+    pandas writes such a line after two header lines, `tops` and `lows`. A row that is a
+    heading of the rows below it looks similar. count: number of columns that name rows.
     """
     if not body:
         return False
@@ -589,9 +641,9 @@ def _is_line_of_names(
 
 
 def _is_third_header(rows: Sequence[Row]) -> bool:
-    """Return whether the third line is a header, too, as pandas writes three levels.
+    """Return whether the third line is a header line, as pandas writes for three levels.
 
-    Its cells are names, and a line with the names of the index alone follows.
+    Its cells are then names, and the fourth line has only the names of the index levels.
     """
     if len(rows) < 5 or not _spans([score_grid.label(x) for x in rows[1][1]]):
         return False
@@ -606,7 +658,11 @@ def _is_third_header(rows: Sequence[Row]) -> bool:
 def _several_lines(
     rows: list[Row], path: str, title: str, *, count: int
 ) -> score_grid.Grid:
-    """Return the grid of a table of pandas: header lines, a line of the index, and rows."""
+    """Return the grid of a table that pandas wrote with three or four header lines.
+
+    count: number of header lines; a line with the names of the index levels follows them.
+    path, title: as for `_grid`.
+    """
     lines = [[score_grid.label(x) for x in row] for _, row in rows[:count]]
     index = [score_grid.label(x) for x in rows[count][1]]
     num_labels = max(j for j, name in enumerate(index) if name) + 1
@@ -623,13 +679,14 @@ def _several_lines(
     )
 
 
-def _counts(body: Sequence[Row]) -> bool:
-    """Return whether the first column numbers the rows from 0."""
+def _is_numbered(body: Sequence[Row]) -> bool:
+    """Return whether the first column has the numbers 0, 1, 2 and so on."""
     numbers = [score_grid.label(row[0]) for _, row in body]
     return numbers == [str(number) for number in range(len(numbers))]
 
 
 def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
+    """Return the grid of rows that begin with two header lines; path, title: as for `_grid`."""
     tops = [score_grid.label(x) for x in rows[0][1]]
     lows = [score_grid.label(x) for x in rows[1][1]]
     body = rows[2:]
@@ -649,7 +706,7 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
         body = body[1:]
     elif tops[0] and lows[0] and column_names.meaning(lows[0]) == "run":
         levels, labels[0] = (tops[0], lows[0]), ""
-    elif count > 1 and any(labels[1:]) and _counts(body):
+    elif count > 1 and any(labels[1:]) and _is_numbered(body):
         levels, labels[0] = (tops[0], lows[0]), ""  # Rows that pandas numbered.
     for j in range(count + 1, len(tops)):
         tops[j] = tops[j] or tops[j - 1]  # A name over several columns.

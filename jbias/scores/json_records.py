@@ -1,7 +1,7 @@
-"""Tables of scores in JSON: a list of records, or JSON lines, a record each.
+"""Reader of tables of scores in JSON: a list of records, or JSON lines with one record per line.
 
-pandas writes them by `to_json(orient="records")`, with `lines=True` as lines. Fields of a
-record within a record are columns such as `config.seed`.
+pandas writes both by `to_json(orient="records")`, the second with `lines=True`. Fields of a
+nested record become columns such as `config.seed`.
 """
 
 import collections
@@ -23,9 +23,11 @@ Record = dict[str, Any]
 
 
 def read(text: str, path: str, *, title: str) -> score_grid.Grid:
-    """Return the grid of a file of records; a field that a record lacks is missing.
+    """Return the grid of a file of records, a row per record and a column per field.
 
-    Raises ValueError, with the line, for text that is no JSON, and for JSON of another form.
+    text: content of the file. path: name of the file in messages. title: name of the data set
+    if the table names none. Fields that a record lacks are None.
+    Raise ValueError, with the line, for text that is not JSON, and for JSON of another form.
     """
     records = _records(text, path)
     if not records:
@@ -43,7 +45,7 @@ def read(text: str, path: str, *, title: str) -> score_grid.Grid:
 
 
 def _records(text: str, path: str) -> list[tuple[str, Record]]:
-    """Return the place and the fields of each record."""
+    """Return (place for messages, fields) of each record; raise ValueError for other JSON."""
     if text.lstrip("\ufeff \t\r\n").startswith("["):
         values = _parse(text, path)
         places = [f"{path}: record {number + 1}" for number in range(len(values))]
@@ -74,6 +76,8 @@ def _records(text: str, path: str) -> list[tuple[str, Record]]:
 
 
 def _parse(text: str, place: str) -> Any:
+    """Return the value of a JSON text; raise ValueError, with the place, if it is invalid."""
+
     def record(fields: list[tuple[str, Any]]) -> Record:
         _check_once([name for name, _ in fields], place)
         return dict(fields)
@@ -85,7 +89,7 @@ def _parse(text: str, place: str) -> Any:
 
 
 def _check_once(names: Sequence[str], place: str) -> None:
-    """Raise ValueError for a name that two fields of a record have."""
+    """Raise ValueError if two fields of a record have the same name; place: of the record."""
     doubled = [name for name, count in collections.Counter(names).items() if count > 1]
     if doubled:
         raise ValueError(
@@ -94,11 +98,16 @@ def _check_once(names: Sequence[str], place: str) -> None:
 
 
 def _whole_number(digits: str) -> int | float:
+    """Return a whole number from its digits; infinity for 300 digits or more."""
     return int(digits) if len(digits) < _DIGITS else math.inf
 
 
 def _flattened(record: Record, place: str, *, depth: int = 0) -> Record:
-    """Return a record with the fields of records in it as its own: config.seed."""
+    """Return a record without nested records: their fields become config.seed and the like.
+
+    Lists become JSON text. place: name of the record in messages. depth: number of records
+    around this one. Raise ValueError for more than 20, and for two fields of one name.
+    """
     if depth > _DEEPEST:
         raise ValueError(
             f"{place}: must not have records so deep in records; {_REMEDY}"

@@ -1,6 +1,6 @@
-"""Units of scores: fractions that stand among percentages.
+"""Check of the unit of scores: fractions in a table of percentages.
 
-Frames have the columns algorithm, dataset, run and score, one row a score.
+Frames have the columns algorithm, dataset, run and score, and one row per score.
 """
 
 import numpy as np
@@ -12,26 +12,29 @@ _FRACTION = 20  # By so much smaller scores may be fractions among percentages.
 _UNIT_OF_PERCENT = 5  # Scores that are all below are no percentages.
 
 
-def check(values: pd.DataFrame, *, where: str, unit: str) -> None:
-    """Raise UnclearError where an algorithm's scores may be fractions among percentages.
+def check(values: pd.DataFrame, *, source: str, unit: str) -> None:
+    """Raise UnclearError if the scores of one algorithm may be fractions among percentages.
 
-    unit: what the user says: "percent" or "fraction" is that of all scores; "" is unknown.
+    values: frame as in the module's docstring. source: path of the table, "" for data in
+    memory. unit: "percent" or "fraction" if the user gave the unit of all scores, which
+    skips the check; else "".
     """
     name = "" if unit else find_mixed(values)
     if name:
-        flag = "--unit=percent" if where else "unit='percent'"
+        flag = "--unit=percent" if source else "unit='percent'"
         raise score_rows.UnclearError(
-            f"{where or 'scores'}: fractions must not stand among percentages: the scores of "
+            f"{source or 'scores'}: fractions must not stand among percentages: the scores of "
             f"{name} are all at most 1, others reach {values['score'].max():g}; give all in one "
             f"unit, or say that they are one, and small: {flag}"
         )
 
 
 def find_mixed(values: pd.DataFrame) -> str:
-    """Return the algorithm that probably has fractions among percentages, or "".
+    """Return the first algorithm whose scores are probably fractions among percentages.
 
-    That is where 100 times its scores lie among the other runs of the same algorithm, or
-    among those of others on three data sets and more.
+    100 times its scores are then in the range of the other runs of the algorithm or, if it has
+    none and there are at least three data sets, in the range of the other algorithms.
+    The name is followed by " run " and the run, if runs have names; "" if there is none.
     """
     table, columns = by_run(values)
     small = fractions_among_percentages(table)
@@ -52,7 +55,10 @@ def find_mixed(values: pd.DataFrame) -> str:
 
 
 def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return scores (data sets, runs of all algorithms) and (algorithm, run) of each column."""
+    """Return the scores as a matrix, and the (algorithm, run) of each of its columns.
+
+    Rows are data sets. Runs that miss a data set are left out.
+    """
     named = values[["algorithm", "dataset", "run"]].astype(str)
     named = named.assign(score=values["score"].astype(float))
     wide = named.pivot(index="dataset", columns=["algorithm", "run"], values="score")
@@ -61,7 +67,11 @@ def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
 
 
 def fractions_among_percentages(table: np.ndarray) -> np.ndarray:
-    """Return which columns are at most 1 where others are much larger, in [0, 100]."""
+    """Return True for columns of a matrix that may be fractions, (columns,).
+
+    Their scores are at most 1, and in each row below a twentieth of the median of the other
+    columns. All False unless scores are in [0, 100] and some are above 5.
+    """
     none = np.zeros(table.shape[1] if table.ndim == 2 else 0, bool)
     if (
         not table.size

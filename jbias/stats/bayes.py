@@ -37,7 +37,7 @@ class PosteriorResult:
 
 
 def bayesian_signed_rank(
-    scores,
+    scores: score_table.Table,
     *,
     rope: float,
     larger_is_better: bool,
@@ -115,7 +115,7 @@ def _share_above(
 
 
 def correlated_t(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     rope: float,
     larger_is_better: bool,

@@ -60,7 +60,7 @@ class PairsResult:
 
 
 def intervals(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     larger_is_better: bool,
     bounds: Bounds | None = None,
@@ -156,7 +156,7 @@ def _mean_range(
 
 
 def performance_profiles(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     larger_is_better: bool,
     thresholds: Sequence[float] | None = None,
@@ -199,7 +199,7 @@ def performance_profiles(
 
 
 def probability_of_improvement(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     larger_is_better: bool,
     datasets: bool = False,
@@ -230,7 +230,7 @@ def probability_of_improvement(
 
 
 def mean_differences(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     larger_is_better: bool,
     datasets: bool = False,
@@ -373,7 +373,7 @@ class RankStabilityResult:
 
 
 def rank_stability(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     larger_is_better: bool,
     alpha: float = 0.05,

@@ -1,7 +1,8 @@
 """Meanings of the column names of tables of scores: algorithm, data set, run, score and so on.
 
-Names are compared in lower case, with "_" between words. `known_names.json` has common names
-of algorithms and data sets, which tell rows from columns where headers do not.
+A name is any label of a column of a pandas frame; its text is compared in lower case, with
+"_" between words. `known_names.json` has common names of algorithms and data sets, which show
+whether rows or columns are algorithms where headers do not.
 """
 
 import functools
@@ -9,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from jbias.stats import score_cells
 
@@ -323,14 +324,17 @@ def is_metric(name: Any) -> bool:
 
 
 def core_of_metric(name: Any) -> str:
-    """Return the name of a metric without words such as test, OOD or average."""
+    """Return the name of a metric without words such as test, OOD or average.
+
+    In lower case, with "_" between words: "OOD acc" is "accuracy".
+    """
     words = word_of(str(name).replace("/", " ")).split("_")
     core = [word for word in words if word not in _METRIC_EXTRAS]
     return "_".join("accuracy" if word == "acc" else word for word in core)
 
 
 def is_of_training(name: Any) -> bool:
-    """Return whether a name is that of a number of training or validation, or of a loss."""
+    """Return whether a name is that of a score of training or validation, or of a loss."""
     words = word_of(str(name).replace("/", " ")).split("_")
     return words[0] in _TRAINING or "loss" in words
 
@@ -346,16 +350,19 @@ def is_average(name: Any) -> bool:
 
 
 def statistic(name: Any) -> str:
-    """Return the kind of a statistic from its name, a key of `STATISTICS`; "" if it is none."""
+    """Return the kind of a statistic from its name: a key of `STATISTICS`, or "" for other names.
+
+    A percentile, such as 25%, is "other".
+    """
     if re.fullmatch(r"[0-9.]+\s*%", str(name).strip()):
         return "other"  # A percentile, as of pandas' describe().
     return _KIND_OF_STATISTIC.get(word_of(name), "")
 
 
 def split_statistic(name: Any) -> tuple[str, str]:
-    """Return a name without the statistic at its start or end, and the statistic.
+    """Return (name without the statistic at its start or end, statistic).
 
-    "std_PACS" is ("PACS", "std"); either part is "" if the name lacks it.
+    "std_PACS" is ("PACS", "std"), "std" is ("", "std") and "PACS" is ("PACS", "").
     """
     text = str(name).strip()
     if statistic(text):
@@ -375,9 +382,9 @@ def split_statistic(name: Any) -> tuple[str, str]:
 
 
 def split_metric(name: Any) -> tuple[str, str]:
-    """Return the metric at the start or end of a name ("" if none), and the remaining name.
+    """Return (metric at the start or end of a name, remaining name).
 
-    "test_acc_PACS" is ("test_acc", "PACS").
+    "test_acc_PACS" is ("test_acc", "PACS"), and "PACS" is ("", "PACS").
     """
     words = re.split(r"([\s_/]+)", str(name).strip())
     for end in range(len(words) - 2, 0, -2):
@@ -390,7 +397,7 @@ def split_metric(name: Any) -> tuple[str, str]:
 
 
 def is_measure(name: Any) -> bool:
-    """Return whether a name is that of a metric or a statistic, or of a metric's statistic."""
+    """Return whether a name is a metric (acc), a statistic (std), or both (acc_std)."""
     base, word = split_statistic(name)
     return bool(word) and not base or is_metric(base)
 
@@ -408,7 +415,7 @@ def is_standard_error(name: Any) -> bool:
 
 
 def is_margin(name: Any) -> bool:
-    """Return whether a name is that of a margin, such as All of pandas."""
+    """Return whether a name is that of a margin: all, total, average and the like."""
     return word_of(name) in _MARGINS
 
 
@@ -451,7 +458,7 @@ def is_run_name(name: Any) -> bool:
 
 
 def run_of(name: Any) -> str:
-    """Return the number in the name of a run, such as 3 in "seed 3"; "" for other names."""
+    """Return the digits in the name of a run: "3" for "seed 3" and for 3; "" for other names."""
     text = str(name).strip()
     match = _RUN.fullmatch(text)
     if match:
@@ -461,15 +468,22 @@ def run_of(name: Any) -> str:
 
 @functools.cache
 def _known_names() -> dict[str, frozenset[str]]:
-    """Return common names of algorithms and of data sets, as lower-case letters and digits."""
+    """Return common names, as lower-case letters and digits, by kind.
+
+    Kinds are "algorithms" and "datasets".
+    """
     words = json.loads(_KNOWN_NAMES.read_text("utf-8"))
     return {kind: frozenset(map(_letters, names)) for kind, names in words.items()}
 
 
-def count_known(names: Sequence[str], kind: str) -> int:
-    """Return how many names are known; kind: "algorithms" or "datasets"."""
+def count_known(names: Sequence[str], kind: Literal["algorithms", "datasets"]) -> int:
+    """Return the number of names that are in the list of common names of this kind.
+
+    kind: "algorithms" or "datasets".
+    """
     return sum(_letters(name) in _known_names()[kind] for name in names)
 
 
 def _letters(name: Any) -> str:
+    """Return the letters and digits of a name, in lower case."""
     return re.sub(r"[\W_]+", "", str(name).lower())

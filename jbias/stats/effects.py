@@ -36,7 +36,7 @@ class EffectsResult:
 
 
 def effect_sizes(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     larger_is_better: bool,
     datasets: bool = False,

@@ -275,7 +275,7 @@ class HierarchicalResult:
 
 
 def hierarchical_t(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     rope: float,
     larger_is_better: bool,
@@ -423,7 +423,10 @@ class MixedResult:
 
 
 def mixed_model(
-    scores, *, larger_is_better: bool, confidence: float = 0.95
+    scores: score_table.TableOfRuns,
+    *,
+    larger_is_better: bool,
+    confidence: float = 0.95,
 ) -> MixedResult:
     """Test k algorithms over n data sets with a mixed model of the single runs.
 

@@ -208,7 +208,7 @@ class BradleyTerryResult:
 
 
 def bradley_terry(
-    scores,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     local_rope: float | None = None,

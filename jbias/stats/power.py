@@ -44,7 +44,7 @@ class PowerResult:
 
 
 def power_of_design(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     difference: float,
     seeds: Sequence[int] = (1, 3, 5, 10, 30),

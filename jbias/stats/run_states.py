@@ -47,18 +47,18 @@ _UNFINISHED = frozenset(
 class Unfinished(NamedTuple):
     """The rows of runs that did not finish, and the column of their states."""
 
-    column: int
-    rows: tuple[int, ...]
+    column: int  # Index.
+    rows: tuple[int, ...]  # Indices.
     states: dict[str, int]  # Number of rows of each state, the most frequent first.
 
 
 def find_unfinished(
     names: Sequence[str], cells: Sequence[Sequence[Any]]
 ) -> Unfinished | None:
-    """Return the rows of a table whose state is not finished; None if all are finished.
+    """Return the rows of a table whose state is not finished; None if there are none.
 
-    names: of the columns. cells: rows of cells. The column of states is called state, status
-    or the like and has only names of states and blank cells.
+    names: names of the columns. cells: rows of cells. The column of states is called state,
+    status or the like, and has only names of states and blank cells.
     """
     for j, name in enumerate(names):
         if column_names.word_of(name) not in _COLUMNS:
@@ -74,5 +74,5 @@ def find_unfinished(
 
 
 def _state(cell: Any) -> str:
-    """Return the state in lower case, without a user such as in Slurm's CANCELLED by 1000."""
+    """Return the state in a cell, in lower case: "cancelled" for Slurm's CANCELLED by 1000."""
     return re.sub(r"_by_\d+$", "", column_names.word_of(score_grid.label(cell)))

@@ -121,9 +121,9 @@ class Commas:
 
 
 def plain_text(text: str, *, keep_notes: bool = False) -> str:
-    """Return the text of a cell without the marks of Markdown and LaTeX around it.
+    """Return the text of a cell without the markup of Markdown, HTML and LaTeX.
 
-    keep_notes: leave marks of footnotes and citations, as plain signs such as † and [12].
+    keep_notes: keep footnote marks and citations, as plain text such as † and [12].
     """
     text = (
         text.replace("\u00a0", " ")
@@ -144,7 +144,7 @@ def plain_text(text: str, *, keep_notes: bool = False) -> str:
 
 
 def bare_name(text: str) -> str:
-    """Return a name without markup, marks of footnotes and citations.
+    """Return a name without markup, footnote marks and citations.
 
     "SagNet [12]" is SagNet, and "Ours$^\\dagger$" is Ours. Marks are kept if only a single
     letter would remain, as for A*.
@@ -154,7 +154,10 @@ def bare_name(text: str) -> str:
 
 
 def _strip_links(text: str, keep_notes: bool) -> str:
-    """Return a text without images and tags, and links as their words."""
+    """Return a text without images and HTML tags; a link is replaced by its words.
+
+    keep_notes: keep footnote marks and citations.
+    """
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
     text = re.sub(rf"\[\\?\[?({_CITED})\\?\]?\]\([^)]*\)", r"[\1]", text)
     text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
@@ -166,19 +169,29 @@ def _strip_links(text: str, keep_notes: bool) -> str:
 
 
 def _kept_superscript(match: re.Match) -> str:
-    """Return a superscript as plain text: marks unchanged, other text after "^"."""
+    """Return a superscript as plain text: marks such as † unchanged, other text after "^".
+
+    match: of the superscript; its first group is the text.
+    """
     note = match[1].strip()
     return note if re.fullmatch(rf"{_MARK}+", note) else f"^{note}"
 
 
 def _kept_note(match: re.Match) -> str:
-    """Return the argument of a LaTeX citation or footnote command as plain text."""
+    """Return a LaTeX citation or footnote command as plain text: ^{x}, [^x] or [@x].
+
+    match: of `_LATEX_NOTE`, with the command and its argument x.
+    """
     if match[1] in ("tnote", "textsuperscript", "footnotemark"):
         return f"^{{{match[2]}}}"
     return f" [{'^' if match[1] == 'footnote' else '@'}{match[2]}]"
 
 
 def _strip_latex(text: str, keep_notes: bool) -> str:
+    """Return a text without LaTeX commands and braces; symbols become Unicode signs.
+
+    keep_notes: keep footnote marks and citations, as plain text.
+    """
     text = _LATEX_NOTE.sub(_kept_note if keep_notes else "", text)
     text = _LATEX_SWITCH.sub(" ", text)
     text = text.replace("$", "")
@@ -205,7 +218,7 @@ def _strip_latex(text: str, keep_notes: bool) -> str:
 
 
 def is_score(text: str) -> bool:
-    """Return whether a cell's text is a number, perhaps with its spread, or missing."""
+    """Return whether a cell's text is a number, with or without a spread, or is missing."""
     plain = plain_text(text).replace("−", "-")
     return plain.lower() in _MISSING or bool(_CELL.fullmatch(plain.strip(_MARKS + " ")))
 
@@ -216,7 +229,7 @@ def is_missing(text: str) -> bool:
 
 
 def parse(text: str, commas: Commas) -> Cell | None:
-    """Return the parsed cell; None if the text is neither a number nor missing.
+    """Return the parsed text of a cell; None if it is neither a number nor missing.
 
     A number in brackets is a spread, as in "73.8 (0.2)", unless it has a sign, which marks a
     difference from another row and is ignored. A whole number in brackets after one with
@@ -251,7 +264,7 @@ def parse(text: str, commas: Commas) -> Cell | None:
 
 
 def _number(text: str, commas: Commas) -> float | None:
-    """Return the number in a text with these separators; None if it is not a number."""
+    """Return the number in a text with these separators; None if it is not a finite number."""
     digits = text
     if commas.thousands and commas.thousands in digits:
         sign = re.escape(commas.thousands)
@@ -272,7 +285,10 @@ def _number(text: str, commas: Commas) -> float | None:
 
 
 def _numbers(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts of all numbers in cells, of values and of spreads."""
+    """Yield the text of each number in the texts of cells, without its sign.
+
+    Numbers are values, spreads and the ends of intervals; other cells have none.
+    """
     for text in texts:
         match = _CELL.fullmatch(plain_text(text).replace("−", "-").strip(_MARKS + " "))
         if match:
@@ -282,11 +298,11 @@ def _numbers(texts: Iterable[str]) -> Iterator[str]:
 
 
 def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
-    """Return the separators of the numbers in a table.
+    """Return the decimal and thousands separators of the numbers in a table.
 
-    decimal: the user's choice, "." or ",", or "" to decide from the cells. Raise ValueError,
-    with both readings, if the cells are ambiguous: only commas before three digits, or
-    separators that contradict each other.
+    texts: of all cells. decimal: the user's choice, "." or ",", or "" to decide from the cells.
+    Raise ValueError, with both readings, if the cells are ambiguous: only commas before three
+    digits, or separators that contradict each other.
     """
     numbers = [*_numbers(texts)]
     with_comma = [number for number in numbers if "," in number]

@@ -30,11 +30,13 @@ METRIC_COLUMNS = ("metric", "measure", "metric_name", "variable", "quantity")
 class Choices:
     """Choices of the user, where a table has several readings.
 
-    columns: the name of the column of each role (`ROLES`), e.g. {"algorithm": "method"};
-    several columns of one role are joined by "+". rows: "algorithms" or "datasets", the rows
-    of a wide table. decimal: the decimal sign, "." or ",". brackets: "deviation" if a number
-    in brackets after a score is one, "ignore" if it is a rank or the like. margins: "ignore"
-    or "keep" a row or column called All, Average and the like.
+    An option of "" is decided from the table.
+    columns: the name of the column of each role (`column_names.ROLES`), such as
+    {"algorithm": "method"}; several columns of one role are joined by "+".
+    rows: meaning of the rows of a wide table, "algorithms" or "datasets".
+    decimal: the decimal sign, "." or ",".
+    brackets: a number in brackets after a score is a "deviation", or to "ignore", as a rank.
+    margins: "ignore" or "keep" rows and columns called All, Average and the like.
     """
 
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -51,6 +53,10 @@ class Columns:
     `column_names.ROLES`, or "number", "text", "bookkeeping" (numbers that are not scores),
     "spread" (of the column before), "empty" or "unused". Choices of the user override the
     meaning of names.
+
+    grid: the unparsed table. choices: the user's choices. unused: descriptions of columns that
+    are not used, to begin the list. errors: names of columns of standard errors. kind: start
+    of the description of the table; "" to choose one.
     """
 
     def __init__(
@@ -98,7 +104,7 @@ class Columns:
         self.keep_unfinished = ""  # The choice that keeps these rows, in words.
 
     def _parse(self, value: Any) -> score_cells.Cell | None:
-        """Return a parsed cell; None if it is neither a number nor missing."""
+        """Return the parsed cell of a value; None if it is neither a number nor missing."""
         if value is None or value is pd.NA:
             return score_cells.Cell(math.nan)
         if isinstance(value, str):
@@ -131,8 +137,7 @@ class Columns:
     def _looks_numeric(self, column: int) -> bool:
         """Return whether more than half of a column's filled cells begin like numbers.
 
-        Values that are neither text nor numbers, such as dates, count as numbers: they are
-        not names.
+        Dates and other values that are not text count as numbers, because they are not names.
         """
         cells = [
             x
@@ -148,10 +153,11 @@ class Columns:
 
     @staticmethod
     def column(rows: list[list[Any]], column: int) -> list[Any]:
+        """Return the cells of one column of a list of rows."""
         return [row[column] for row in rows]
 
     def _find_roles(self) -> list[str]:
-        """Return the role of each column: those of `ROLES`, "number", "text" or "empty"."""
+        """Return the role of each column, with the values that the class lists."""
         chosen = self._chosen()
         roles = []
         for j, name in enumerate(self.names):
@@ -234,7 +240,7 @@ class Columns:
         return chosen
 
     def is_level(self, text: str) -> bool:
-        """Return whether a text is a metric in the second header line, or in a column."""
+        """Return whether a text is a name in the last header line, or in a column of metrics."""
         in_header = any(
             len(names) > 1 and names[-1].strip().lower() == text.strip().lower()
             for names in self.grid.columns
@@ -247,28 +253,31 @@ class Columns:
         return in_header or in_column
 
     def columns_of(self, role: str) -> list[int]:
-        """Return the indices of the columns of a role."""
+        """Return the indices of the columns that have a role, in order."""
         return [j for j, column_role in enumerate(self.roles) if column_role == role]
 
     def shown(self, columns: Sequence[int]) -> str:
-        """Return the names of columns for a message."""
+        """Return the names of columns, joined by commas, for a message."""
         return ", ".join(self.names[j] or "(no name)" for j in columns)
 
     def leave_out(self, columns: Sequence[int]) -> None:
-        """Mark columns as unused."""
+        """Give columns the role "unused", and add their names to `unused`."""
         for j in columns:
             self.unused.append(self.names[j] or "(no name)")
             self.roles[j] = "unused"
 
     def labels_of(self, columns: Sequence[int]) -> dict[str, None]:
-        """Return the distinct labels of rows in these columns, in order, as keys."""
+        """Return the distinct labels of rows as the keys of a dict, in order.
+
+        The label of a row is the text in these columns, joined by spaces.
+        """
         return dict.fromkeys(
             " ".join(score_grid.label(row[j]) for j in columns)
             for row in self.grid.cells
         )
 
     def keep_rows(self, rows: Sequence[int]) -> None:
-        """Remove all other rows; rows: indices."""
+        """Remove all rows except those with these indices."""
         self.grid = dataclasses.replace(
             self.grid,
             cells=[self.grid.cells[i] for i in rows],
@@ -279,7 +288,8 @@ class Columns:
     def leave_out_unfinished(self) -> None:
         """Remove the rows of runs that did not finish, and describe them in `unfinished`.
 
-        The choice ignore=COLUMN, of the column of states, keeps the rows.
+        `keep_unfinished` then names the choice that keeps the rows: ignore=COLUMN with the
+        column of states. Raise ValueError if no run finished.
         """
         unfinished = run_states.find_unfinished(self.names, self.grid.cells)
         if unfinished is None or self.roles[unfinished.column] != "text":
@@ -307,10 +317,14 @@ class Columns:
     def unclear(
         self, fact: str, *suggested: tuple[str, str]
     ) -> score_rows.UnclearError:
+        """Return the error for several readings of this table; arguments: see `unclear`."""
         return unclear(self.grid.source, self.choices, fact, *suggested)
 
     def trained_on(self, i: int) -> bool | None:
-        """Return the trained_on entry of row i; None if the table has no such column."""
+        """Return the entry of row i in the column trained_on; None without such a column.
+
+        A blank cell is True. Raise ValueError for values other than yes and no.
+        """
         columns = self.columns_of("trained_on")
         if not columns:
             return None
@@ -322,7 +336,7 @@ class Columns:
         return word in ("1", "yes", "true")
 
     def add_error(self, column: int) -> None:
-        """Note a column of standard errors, which is not used."""
+        """Add the name of a column to `errors`, the columns of standard errors."""
         if self.names[column] not in self.errors:
             self.errors.append(self.names[column])
 
@@ -332,7 +346,11 @@ class Columns:
         return cell is not None and math.isnan(cell.value)
 
     def spreads_of(self, values: list[int]) -> dict[int, int]:
-        """Return the column of the spread of each column that has one: photo, photo_std."""
+        """Return the index of the column of spreads, by index of the column of scores.
+
+        Columns are matched by names such as photo and photo_std.
+        values: indices of columns of numbers; columns of deviations are added.
+        """
         known = {}
         for j in reversed(values):
             word = column_names.word_of(self.names[j])
@@ -359,7 +377,10 @@ class Columns:
         return spreads
 
     def _is_small(self, column: int, scores: int) -> bool:
-        """Return whether a column's numbers are all at most half of the scores in their row."""
+        """Return whether a column's numbers are in [0, |score| / 2] in every row.
+
+        scores: index of the column of scores.
+        """
         pairs = [(row[column], row[scores]) for row in self.parsed]
         return all(
             0 <= spread.value <= abs(score.value) / 2
@@ -368,7 +389,13 @@ class Columns:
         )
 
     def row_labels(self, columns: list[int]) -> list[str]:
-        """Return the labels of rows; a blank label repeats the one above, as in merged cells."""
+        """Return the label of each row: its text in these columns, joined by spaces.
+
+        A row without text there repeats the label of the row above, as in merged cells, if it
+        has other filled cells and another column names algorithms, data sets or runs; else
+        its label is "". Raise ValueError if the first of the columns is blank and others are
+        not.
+        """
         labels = []
         may_repeat = any(
             j not in columns
@@ -385,7 +412,7 @@ class Columns:
                     f"{place}: {self.names[columns[0]]!r} must not be empty beside "
                     f"{' '.join(filter(None, names))!r}; name it in every row"
                 )
-            is_blank = all(not part for part in names) and not all(
+            is_blank = all(not name for name in names) and not all(
                 score_grid.is_blank(x) for x in row
             )
             if is_blank and may_repeat and labels:
@@ -395,7 +422,7 @@ class Columns:
         return labels
 
     def run_of_row(self, i: int, columns: Sequence[int]) -> str:
-        """Return the run of row i from these columns, joined by "/" if there are several."""
+        """Return the name of the run of row i: its text in these columns, joined by "/"."""
         return "/".join(score_grid.label(self.grid.cells[i][j]) for j in columns)
 
     def row(
@@ -408,7 +435,12 @@ class Columns:
         run: str,
         spread_column: int | None = None,
     ) -> score_rows.Row:
-        """Return the score in row i and column j, with its spread from its cell or column."""
+        """Return the score in row i and column j, with its spread from its cell or column.
+
+        algorithm, dataset, run: names for the result. spread_column: index of the column of
+        spreads; None: the spread is in the cell, if anywhere. Standard errors are not used.
+        Raise ValueError for an empty name and for a cell that is not a number.
+        """
         cell = self._cell(i, j, algorithm, dataset)
         if cell.is_summary and column_names.is_standard_error(self.names[j]):
             cell = dataclasses.replace(cell, spread=math.nan, is_summary=False)
@@ -431,6 +463,7 @@ class Columns:
         )
 
     def _named(self, name: str, i: int, role: str) -> str:
+        """Return a name in row i; raise ValueError, calling it `role`, if it is empty."""
         if not name or name.lower() in ("nan", "none", "nat", "<na>"):
             raise ValueError(
                 f"{self.grid.places[i]}: {role} must not be empty; name it in every row"
@@ -438,6 +471,11 @@ class Columns:
         return name
 
     def _cell(self, i: int, j: int, algorithm: str, dataset: str) -> score_cells.Cell:
+        """Return the parsed cell in row i and column j, without a spread that is to be ignored.
+
+        algorithm, dataset: names for the message. Raise ValueError for a cell that is not a
+        number, and UnclearError for brackets that may be a deviation or a rank.
+        """
         cell = self.parsed[i][j]
         if cell is None:
             raise ValueError(
@@ -458,12 +496,15 @@ class Columns:
         return cell
 
 
-def check_names(names: Sequence[str], where: str) -> None:
-    """Raise ValueError for two columns of the same name; columns without a name are allowed."""
+def check_names(names: Sequence[str], error_prefix: str) -> None:
+    """Raise ValueError for two columns of the same name; columns without a name are allowed.
+
+    error_prefix: start of the message, such as "table.csv: ".
+    """
     doubled = [k for k, n in collections.Counter(names).items() if n > 1 and k]
     if doubled:
         raise ValueError(
-            f"{where}every column must be named once, got {doubled[0]!r} twice; "
+            f"{error_prefix}every column must be named once, got {doubled[0]!r} twice; "
             "rename one, or give runs a column `run`"
         )
 
@@ -473,7 +514,9 @@ def unclear(
 ) -> score_rows.UnclearError:
     """Return the error for a table with several readings.
 
-    fact: the readings, in words. suggested: the choices (name, value) that select one.
+    source: path of the table, "" for data in memory. choices: the user's choices so far.
+    fact: the readings, in words, for the message. suggested: (name, value) of the choices
+    that each select one reading, such as ("rows", "algorithms").
     """
     flags = [
         f"{flag(name, source)}{with_choices(choices, name, value)}"
@@ -486,7 +529,10 @@ def unclear(
 
 
 def with_choices(choices: Choices, name: str, value: str) -> str:
-    """Return a suggested value, for columns together with those the user already gave."""
+    """Return the suggested value of a choice, such as "score=acc" for name "columns".
+
+    The value for "columns" begins with the columns that the user already gave.
+    """
     if name != "columns":
         return value
     roles = {pair.partition("=")[0] for pair in value.split(",")}
@@ -499,16 +545,21 @@ def with_choices(choices: Choices, name: str, value: str) -> str:
 
 
 def flag(name: str, source: str) -> str:
-    """Return a choice as the user writes it: a flag for a file, an argument in Python."""
+    """Return the start of a choice as the user writes it: "--rows=" or "rows=".
+
+    The first form is a flag, for a table with a path in `source`; the second is a Python
+    argument, if `source` is "".
+    """
     return f"--{name}=" if source else f"{name}="
 
 
 def _as_flags(text: str, source: str) -> str:
+    """Return a message with decimal= as a flag if `source`, the table's path, is not ""."""
     return re.sub(r"\bdecimal=", "--decimal=", text) if source else text
 
 
 def _shown_cell(value: Any) -> str:
-    """Return the text of an invalid cell for a message, with its type if that helps."""
+    """Return the text of an invalid cell for a message, and the type of a date or bool."""
     if isinstance(value, bool):
         return f"the truth value {value} (bool)"
     if hasattr(value, "isoformat"):

@@ -11,10 +11,12 @@ import pandas as pd
 class Grid:
     """An unparsed table: names of columns, and rows of cells.
 
-    columns: the names of each column, one per header line. levels: the name of each header
-    line, "" for none. cells: rows of text, numbers or None. places: name of each row in
-    messages. source: name of the table in messages; "" for data in memory. title: name of
-    the data set if the table names none.
+    columns: the names of each column, one per header line.
+    levels: the name of each header line, "" for none.
+    cells: rows of text, numbers or None.
+    places: name of each row in messages.
+    source: path of the table; "" for data in memory.
+    title: name of the data set if the table names none.
     """
 
     columns: tuple[tuple[str, ...], ...]
@@ -26,7 +28,10 @@ class Grid:
 
 
 def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") -> Grid:
-    """Return the grid of a pandas frame: its columns, and index levels that name rows."""
+    """Return the grid of a pandas frame: its index levels, except a plain count, and columns.
+
+    source, title: as in `Grid`.
+    """
     levels = tuple("" if x is None else str(x) for x in frame.columns.names)
     is_counted = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
     names, columns = [], []
@@ -47,7 +52,7 @@ def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") ->
 
 
 def plain_value(value: Any) -> Any:
-    """Return a pandas cell as text, a Python number or None; other values unchanged."""
+    """Return a cell of a frame as text, a Python number or None; other values unchanged."""
     if isinstance(value, str) or value is None:
         return value
     if value is pd.NA or value is pd.NaT:
@@ -56,7 +61,7 @@ def plain_value(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Return the text of a cell as a name; "" for a blank cell."""
+    """Return the text of a cell, whole floats without ".0"; "" for None, NaN and NA."""
     if value is None or value is pd.NA:
         return ""
     if isinstance(value, float):
@@ -67,5 +72,5 @@ def label(value: Any) -> str:
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a cell is empty."""
+    """Return whether a cell is None, NaN, NA or text without letters or signs."""
     return label(value) == ""

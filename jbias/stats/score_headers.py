@@ -1,4 +1,4 @@
-"""Header lines of tables of scores that name statistics, metrics, or several roles.
+"""Reader of header lines of score tables that name statistics, metrics, or several roles.
 
 pandas writes such headers: `pivot_table(aggfunc=["mean", "std"])` puts a line of statistics
 above that of data sets, and `pivot(columns=["method", "dataset"])` has a line for each role.
@@ -22,9 +22,10 @@ BY_LEVELS = "table with the roles in its header lines"
 class Header:
     """A grid with a simplified header, and the names of columns that are not used.
 
-    choices: the user's choices that still apply. unused: columns that are not used, in words.
-    errors: names of the columns of standard errors, which are not used. kind: description of
-    the table if its header lines were read by their names, else "".
+    choices: the user's choices that still apply.
+    unused: descriptions of columns that are not used.
+    errors: names of the columns of standard errors, which are not used.
+    kind: description of the table if its header lines name the roles, else "".
     """
 
     grid: score_grid.Grid
@@ -37,20 +38,24 @@ class Header:
 class _Measure(NamedTuple):
     """A column of numbers, with its names in the header, its metric and its statistic."""
 
-    column: int
-    names: tuple[str, ...]
-    metric: str
-    statistic: str
+    column: int  # Index.
+    names: tuple[
+        str, ...
+    ]  # In header lines other than those of metrics and statistics.
+    metric: str  # "" without one.
+    statistic: str  # "" without one.
 
 
 def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid with its header read by statistics, metrics and names of its lines.
+    """Return a grid whose header has one line, or two with a line of statistics.
 
+    Statistics and metrics are recognised by their names. A table whose header lines name
+    algorithms and data sets becomes a long one.
     Raise UnclearError, with the possible choices, if the header has several metrics or no
     mean, and ValueError if two columns have the same name.
     """
     names = [" ".join(filter(None, names)) for names in grid.columns]
-    score_columns.check_names(names, f"{grid.source or 'scores'}: ")
+    score_columns.check_names(names, error_prefix=f"{grid.source or 'scores'}: ")
     for role in ("algorithm", "dataset"):
         if choices.columns.get(role) != score_columns.HEADER:
             break
@@ -75,7 +80,10 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
 
 
 def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid without header lines of metrics, and with a line of statistics last."""
+    """Return a grid of several header lines without those of metrics.
+
+    If it has deviations, its last header line has the statistics "mean" and "std".
+    """
     is_value = [any(names[1:]) for names in grid.columns]
     values = [j for j, has_lower in enumerate(is_value) if has_lower]
     levels = range(len(grid.levels))
@@ -137,7 +145,10 @@ def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
 
 
 def _are_groups(columns: Sequence[_Measure]) -> bool:
-    """Return whether metrics only group data sets, such as ID accuracy and OOD accuracy."""
+    """Return whether metrics only group data sets, such as ID accuracy and OOD accuracy.
+
+    Each data set then has one column.
+    """
     cores = {column_names.core_of_metric(x.metric) for x in columns}
     metrics = {x.metric for x in columns}
     names = [x.names for x in columns]
@@ -149,7 +160,10 @@ def _are_groups(columns: Sequence[_Measure]) -> bool:
 def _names_measures(
     grid: score_grid.Grid, *, values: Sequence[int], level: int
 ) -> bool:
-    """Return whether all names of a header line are metrics or statistics, or both."""
+    """Return whether all names of a header line are metrics or statistics, or both.
+
+    values: indices of the columns of numbers. level: index of the header line.
+    """
     if column_names.meaning(grid.levels[level]) in ("algorithm", "dataset", "run"):
         return False
     return bool(values) and all(
@@ -158,7 +172,10 @@ def _names_measures(
 
 
 def _needs_statistics(grid: score_grid.Grid, values: Sequence[int]) -> bool:
-    """Return whether the last header line has statistics other than a mean and deviation."""
+    """Return whether the last header line has statistics that must be removed.
+
+    False if it has only means, or means with deviations. values: indices of columns.
+    """
     splits = [column_names.split_statistic(grid.columns[j][-1]) for j in values]
     words = {word for _, word in splits if word}
     kinds = {column_names.statistic(word) for word in words}
@@ -172,7 +189,10 @@ def _of_one_metric(
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> tuple[list[_Measure], score_columns.Choices, list[str]]:
-    """Return the columns of one metric, the choices that still apply, and unused metrics."""
+    """Return the columns of the chosen metric, the choices that still apply, unused metrics.
+
+    All columns if there is one metric. Raise UnclearError for several without a choice.
+    """
     metrics = [*dict.fromkeys(x.metric for x in columns if x.metric)]
     chosen = choices.columns.get("score", "")
     matches = [name for name in metrics if name.lower() == chosen.strip().lower()]
@@ -199,7 +219,10 @@ def _of_one_metric(
 def _chosen_statistic(
     words: Collection[str], choices: score_columns.Choices
 ) -> tuple[str, score_columns.Choices]:
-    """Return the statistic that the user chose as the score, and the other choices."""
+    """Return the statistic that the user chose as the score, and the other choices.
+
+    words: names of the statistics in the header. "" and all choices if none is chosen.
+    """
     chosen = choices.columns.get("score", "")
     if chosen not in words:
         return "", choices
@@ -207,7 +230,7 @@ def _chosen_statistic(
 
 
 def _without_score(choices: score_columns.Choices) -> score_columns.Choices:
-    """Return the choices without that of the score."""
+    """Return the choices without the column of the score."""
     columns = {role: name for role, name in choices.columns.items() if role != "score"}
     return dataclasses.replace(choices, columns=columns)
 
@@ -219,8 +242,10 @@ def _score_of(
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> str:
-    """Return the statistic that is the score: the chosen one, or a mean next to a spread.
+    """Return the name of the statistic that is the score.
 
+    This is the chosen one, the only mean, or a mean next to a deviation, error or count.
+    words: names of the statistics, "" for none. chosen: the user's choice or "".
     Raise UnclearError otherwise: a mean and a maximum may be two methods of pooling.
     """
     kinds = [column_names.statistic(word) for word in words if word]
@@ -249,7 +274,8 @@ def _of_mean(
 ) -> tuple[list[_Measure], list[str], list[str]]:
     """Return the columns of means and deviations, unused statistics and standard errors.
 
-    The statistic of means is then "", and that of deviations "std".
+    In the returned columns, the statistic is "" for means and "std" for deviations. The other
+    two lists are names of statistics. chosen: the statistic that the user chose, or "".
     """
     words = [*dict.fromkeys(x.statistic for x in columns)]
     if words == [""]:
@@ -269,14 +295,18 @@ def _of_mean(
 
 
 def _has_roles(levels: Sequence[str]) -> bool:
-    """Return whether header lines are named as those of algorithms and of data sets."""
+    """Return whether the names of header lines say which has algorithms and which data sets."""
     roles = [column_names.meaning(level) for level in levels]
     named = [role for role in roles if role in ("algorithm", "dataset", "run")]
     return {"algorithm", "dataset"} <= set(named) and len(set(named)) == len(named)
 
 
 def _by_roles(header: Header) -> Header:
-    """Return a long grid of a table whose header lines name algorithms and data sets."""
+    """Return a table whose header lines name algorithms and data sets as a long one.
+
+    The header is unchanged if columns name algorithms or data sets, too, or if it has
+    statistics other than mean and std.
+    """
     grid = header.grid
     is_value = [any(names[1:]) for names in grid.columns]
     labels = [j for j, has_lower in enumerate(is_value) if not has_lower]
@@ -330,9 +360,9 @@ def _by_roles(header: Header) -> Header:
 
 
 def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
-    """Return a grid whose columns are called ('mean', 'A') with a header line for each part.
+    """Return a grid whose columns have names such as ('mean', 'A') with a header line per part.
 
-    pandas writes such names in Markdown and where a header has one line.
+    pandas writes such names in Markdown and in headers of one line. Other grids are unchanged.
     """
     names = [names[0] for names in grid.columns]
     levels = [re.findall(r"'([^']*)'", x) if _TUPLE.fullmatch(x) else [] for x in names]
@@ -350,9 +380,10 @@ def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
 
 
 def _flat_of_one_metric(header: Header) -> Header:
-    """Return a grid with the columns of one metric only, if it has such as acc_A and err_A.
+    """Return a header with the columns of one metric, if it has columns such as acc_A and err_A.
 
-    Columns of training, such as loss_A, are handled by the reader of columns.
+    Other headers are unchanged. Columns of training, such as loss_A, stay. Raise UnclearError
+    if the user did not choose one of several metrics.
     """
     grid, choices = header.grid, header.choices
     splits = {
@@ -397,8 +428,9 @@ def _flat_of_one_metric(header: Header) -> Header:
 def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
     """Return whether the statistics of a name include a spread or a count.
 
-    kinds: kind of each statistic, by its word. is_plain: a column has the name without a
-    statistic, too; short words are then part of a name: Photo-SD may be a data set.
+    kinds: kind of each statistic (see `column_names.statistic`), by its name.
+    is_plain: whether another column has the name without a statistic. Short statistics then
+    do not count, because Photo-SD may be a data set.
     """
     return any(
         kind in ("deviation", "error", "count")
@@ -408,10 +440,10 @@ def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
 
 
 def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid whose columns mean_A, std_A and count_A are A, with its deviation.
+    """Return a grid of one header line with columns mean_A, std_A, count_A as A and A_std.
 
-    Names are changed only if a name has two or more columns: with different statistics, or
-    one without a statistic.
+    Columns of other statistics are removed. Names are changed only if a name has two or more
+    columns: with different statistics, or one without a statistic.
     """
     chosen = {
         name.strip().lower()

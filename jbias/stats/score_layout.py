@@ -10,7 +10,7 @@ UnclearError with the readings and the choice (`score_columns.Choices`) that sel
 import collections
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -36,20 +36,23 @@ BRACKETS = ("deviation", "ignore")
 class _Heads(NamedTuple):
     """The header of the columns of scores, by index of the column."""
 
-    names: dict[int, tuple[str, str]]  # Name, and run or "".
-    have_runs: bool
+    names: dict[
+        int, tuple[str, str]
+    ]  # Name of an algorithm or data set, and run or "".
+    have_runs: bool  # The header names runs.
     spreads: dict[int, int]  # Column of the spread, for columns that have one.
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A tidy table, and a description of how the original table was understood.
+    """A tidy table, and a description of the original table as it was read.
 
-    tidy: a frame with the columns algorithm, dataset, run, score (NaN where missing) and
-    place, and deviation and trained_on if the table has them. description: three lines for
-    the user. is_summary: cells are means with a spread over unknown runs. unused: columns and
-    rows that were not used. unfinished: rows left out because their runs did not finish, in
-    words, or "".
+    tidy: frame with the columns algorithm, dataset, run, score (NaN if missing) and place,
+    and deviation and trained_on if the table has them.
+    description: three lines for the user: names, runs, and values.
+    is_summary: whether scores are means with a spread over runs that the table does not have.
+    unused: names of columns and rows that were not used.
+    unfinished: description of the rows left out because their runs did not finish, or "".
     """
 
     tidy: pd.DataFrame
@@ -62,9 +65,9 @@ class Reading:
 def arrange(
     grid: score_grid.Grid, choices: score_columns.Choices | None = None
 ) -> Reading:
-    """Return the tidy scores of a table, with a description of how it was understood.
+    """Return the tidy scores of a table, with a description of the table.
 
-    choices: the user's choices if names leave several readings; None for no choice.
+    choices: the user's choices between several readings; None for no choice.
     Raise UnclearError if the table has more than one reading, and ValueError, with the place
     of the cell, if it has none.
     """
@@ -80,7 +83,11 @@ def arrange(
 
 
 class _Table(score_columns.Columns):
-    """A table of scores that is being read."""
+    """A reader of one table of scores; `read` changes its columns and rows.
+
+    In all methods, columns and rows are indices. labels: columns that name the rows.
+    values: columns of scores.
+    """
 
     def read(self) -> Reading:
         """Return the reading of a long or wide table."""
@@ -115,7 +122,10 @@ class _Table(score_columns.Columns):
             self.keep_rows(rows_of_metric)
 
     def _algorithms_called_runs(self) -> list[int]:
-        """Return the column of runs that has names instead of numbers, or no column."""
+        """Return [the column of runs] if it has names, and make it that of the algorithms.
+
+        Return [] if runs have numbers, or if no column is called a score.
+        """
         named = [
             j
             for j in self.columns_of("run")
@@ -132,7 +142,11 @@ class _Table(score_columns.Columns):
         return named
 
     def _columns_of_role(self, role: str, columns: list[int]) -> list[int]:
-        """Return the columns of a role; raise UnclearError if several vary and none was chosen."""
+        """Return the columns to use of `columns`, which all have a role.
+
+        Columns with the same text in all rows are left out. Raise UnclearError if several
+        others remain and the user chose none.
+        """
         if len(columns) < 2 or role in self.choices.columns:
             return columns
         varied = [j for j in columns if len(self.labels_of([j])) > 1]
@@ -152,6 +166,7 @@ class _Table(score_columns.Columns):
         )
 
     def _read_long(self, algorithms: list[int], datasets: list[int]) -> Reading:
+        """Return the reading of a long table, from the columns of both names."""
         scores = self._scores_of_long()
         if len(scores) > 1:  # Columns are runs.
             return self._read_runs_in_columns(algorithms, datasets, scores)
@@ -191,7 +206,10 @@ class _Table(score_columns.Columns):
         return self._reading(rows, self.kind or "long table", runs_from)
 
     def _scores_of_long(self) -> list[int]:
-        """Return the column of scores, or the columns of runs."""
+        """Return [the column of scores] of a long table, or the columns of its runs.
+
+        Raise UnclearError if several may be the score, and ValueError if none may.
+        """
         scores = self.columns_of("score")
         self.spreads = self.spreads_of([*scores, *self.columns_of("number")])
         spreads = set(self.spreads.values())
@@ -235,7 +253,13 @@ class _Table(score_columns.Columns):
             *(("columns", f"score={name}") for name in names[:3]),
         )
 
-    def _read_runs_in_columns(self, algorithms, datasets, columns) -> Reading:
+    def _read_runs_in_columns(
+        self, algorithms: list[int], datasets: list[int], columns: list[int]
+    ) -> Reading:
+        """Return the reading of a long table with the scores of each run in a column.
+
+        algorithms, datasets: columns of names. columns: one per run.
+        """
         labels = (self.row_labels(algorithms), self.row_labels(datasets))
         rows = []
         for i in range(len(self.grid.cells)):
@@ -262,6 +286,7 @@ class _Table(score_columns.Columns):
         return self._reading(rows, "long table", "columns of runs")
 
     def _read_wide(self, algorithms: list[int], datasets: list[int]) -> Reading:
+        """Return the reading of a wide table; algorithms, datasets: columns of names."""
         labels = self._label_columns(algorithms, datasets)
         if not labels:
             return self._read_rows_of_runs()
@@ -315,7 +340,10 @@ class _Table(score_columns.Columns):
         return self._reading(rows, kind, source)
 
     def _refuse_statistics(self, *axes: Sequence[str]) -> None:
-        """Raise ValueError for a table of statistics, such as that of pandas' describe()."""
+        """Raise ValueError for a table of statistics, such as that of pandas' describe().
+
+        axes: names of the rows, and of the columns.
+        """
         for names in axes:
             words = {name.lower().strip() for name in names}
             if len(words & _STATISTICS) >= 3:
@@ -355,7 +383,11 @@ class _Table(score_columns.Columns):
         self.keep_rows(other_rows)
 
     def _label_columns(self, algorithms: list[int], datasets: list[int]) -> list[int]:
-        """Return the columns that name the rows of a wide table."""
+        """Return the columns that name the rows of a wide table; [] if its rows are runs.
+
+        algorithms, datasets: columns of these roles. Raise UnclearError if several columns
+        may name the rows, and ValueError if none does.
+        """
         if algorithms and datasets:  # `rows` was chosen.
             labels = algorithms if self.choices.rows == "algorithms" else datasets
             self.leave_out([j for j in (*algorithms, *datasets) if j not in labels])
@@ -401,7 +433,10 @@ class _Table(score_columns.Columns):
         return texts
 
     def _split_run_names(self, labels: list[int]) -> None:
-        """Split labels that all end in their run, as ERM_seed0 does, into name and run."""
+        """Split labels such as ERM_seed0 into name and run, with a new column of runs.
+
+        Nothing changes unless all labels end in a run and a name repeats.
+        """
         if (
             self.columns_of("run")
             or self.choices.columns.get("algorithm")
@@ -436,6 +471,10 @@ class _Table(score_columns.Columns):
                 return
 
     def _value_columns(self, labels: list[int]) -> list[int]:
+        """Return the columns of scores in a wide table, and leave out other numbers.
+
+        Raise UnclearError for a column of numbers without a name, unless it counts rows.
+        """
         values = [
             j
             for j in (*self.columns_of("number"), *self.columns_of("score"))
@@ -466,7 +505,10 @@ class _Table(score_columns.Columns):
         return sorted(values)
 
     def _heads(self, values: list[int]) -> _Heads:
-        """Return the names, runs and spreads of the columns of scores, from the header."""
+        """Return the names, runs and spreads of the columns of scores, from the header.
+
+        Raise UnclearError if columns may be metrics or data sets, or runs or data sets.
+        """
         tops = {j: self.grid.columns[j] for j in values}
         if any(len(names) > 1 and names[-1] for names in tops.values()):
             return self._heads_of_two_lines(values)
@@ -517,7 +559,7 @@ class _Table(score_columns.Columns):
         )
 
     def _without_training(self, values: list[int]) -> list[int]:
-        """Return the columns without those of training and validation, if two others remain."""
+        """Return the columns without scores of training and validation, if two others remain."""
         training = [j for j in values if column_names.is_of_training(self.names[j])]
         tested = [j for j in values if j not in training]
         if not training or len(tested) < 2 or self.choices.rows == "datasets":
@@ -526,7 +568,11 @@ class _Table(score_columns.Columns):
         return tested
 
     def _without_summaries_of_runs(self, values: list[int]) -> list[int]:
-        """Return the columns without a mean next to columns called seed 1, seed 2 and so on."""
+        """Return the columns called seed 1, seed 2 and so on, without a mean next to them.
+
+        Return all columns if fewer than two have such names. Raise UnclearError for columns
+        next to them that are neither runs nor statistics.
+        """
         runs = [j for j in values if column_names.is_run_name(self.names[j])]
         if self.choices.columns.get("run") == score_columns.HEADER:
             runs = [j for j in values if column_names.run_of(self.names[j])]
@@ -543,7 +589,10 @@ class _Table(score_columns.Columns):
         )
 
     def _heads_that_count(self, values: list[int]) -> dict[int, tuple[str, str]]:
-        """Return the heads of columns called seed0, seed1, ..., which are runs."""
+        """Return (data set, run) of columns called seed0, seed1 and so on, by column.
+
+        Raise UnclearError for bare numbers, which may be runs or data sets.
+        """
         names = [self.names[j] for j in values]
         is_said = (
             bool(self.grid.levels[0])
@@ -558,10 +607,10 @@ class _Table(score_columns.Columns):
         return {j: (self.grid.title, self.names[j]) for j in values}
 
     def _heads_of_two_lines(self, values: list[int]) -> _Heads:
-        """Return the heads from two header lines.
+        """Return the names, runs and spreads of the columns of scores, from two header lines.
 
         The upper line has data sets and the lower one runs or metrics, or the upper line
-        groups the data sets of the lower one.
+        groups the data sets of the lower one. Raise UnclearError for several metrics.
         """
         tops = [self.grid.columns[j][0] for j in values]
         lows = [self.grid.columns[j][-1] for j in values]
@@ -631,7 +680,10 @@ class _Table(score_columns.Columns):
         )
 
     def _read_rows_of_runs(self) -> Reading:
-        """Return the scores of a table of one data set: rows are runs, columns algorithms."""
+        """Return the reading of a table of one data set: rows are runs, columns algorithms.
+
+        Raise UnclearError if columns may be data sets.
+        """
         values = self._value_columns([])
         heads, _, _ = self._heads(values)
         names = [head for head, _ in heads.values()]
@@ -665,7 +717,7 @@ class _Table(score_columns.Columns):
         return self._reading(rows, kind, self._runs_from(runs))
 
     def _refuse_product(self, values: list[int]) -> None:
-        """Raise UnclearError if the lower of two header lines repeats below each upper name."""
+        """Raise UnclearError if each name in the upper header line has the same lower names."""
         if len(self.grid.levels) < 2:
             return
         tops = [self.grid.columns[j][0] for j in values]
@@ -679,7 +731,10 @@ class _Table(score_columns.Columns):
             )
 
     def _read_one_set(self, labels: list[int], column: int) -> Reading:
-        """Return the scores of a table of one data set without a name."""
+        """Return the reading of a table with one column of scores, of an unnamed data set.
+
+        Raise UnclearError if rows may be data sets, and ValueError if they are.
+        """
         if (
             column_names.meaning(self.names[labels[0]]) == "dataset"
             or self.choices.rows == "datasets"
@@ -720,8 +775,17 @@ class _Table(score_columns.Columns):
         )
         return self._reading(rows, "table of one data set", source)
 
-    def _rows_are_algorithms(self, labels, algorithms, datasets, heads) -> bool:
-        """Return whether rows are algorithms, not data sets; raise UnclearError if unknown."""
+    def _rows_are_algorithms(
+        self,
+        labels: list[int],
+        algorithms: list[int],
+        datasets: list[int],
+        heads: Mapping[int, tuple[str, str]],
+    ) -> bool:
+        """Return whether rows are algorithms, not data sets; raise UnclearError if unknown.
+
+        algorithms, datasets: columns of these roles. heads: `names` of `_Heads`.
+        """
         if self.choices.rows:
             return self.choices.rows == "algorithms"
         for role in ("algorithm", "dataset"):
@@ -755,8 +819,14 @@ class _Table(score_columns.Columns):
             ("rows", "datasets"),
         )
 
-    def _runs_of_rows(self, row_names, runs, runs_in_header: bool) -> list[str]:
-        """Return the run of each row, from its columns or its number among rows of its name."""
+    def _runs_of_rows(
+        self, row_names: list[str], runs: list[int], runs_in_header: bool
+    ) -> list[str]:
+        """Return the run of each row: its text in the columns of runs, or a number, or "".
+
+        row_names: label of each row. runs: columns of runs. Without them, rows of the same
+        name are numbered from 0; "" if names do not repeat or the header names the runs.
+        """
         if runs:
             return [self.run_of_row(i, runs) for i in range(len(self.grid.cells))]
         if runs_in_header or len(set(row_names)) == len(row_names):
@@ -770,7 +840,10 @@ class _Table(score_columns.Columns):
         return numbers
 
     def _check_repeats(self, counts: collections.Counter) -> None:
-        """Raise UnclearError for rows of the same name that may not be runs."""
+        """Raise UnclearError for rows of the same name that may not be runs.
+
+        counts: number of rows of each name.
+        """
         is_said = self.choices.columns.get("run") == score_columns.ORDER
         columns = {name or "(no name)": j for j, name in enumerate(self.names)}
         varied = [
@@ -795,7 +868,10 @@ class _Table(score_columns.Columns):
             )
 
     def _check_once(self, rows: list[score_rows.Row], *, has_runs: bool) -> None:
-        """Raise ValueError for two scores of the same algorithm, data set and run."""
+        """Raise ValueError for two scores of the same algorithm, data set and run.
+
+        has_runs: whether runs have names; if not, the message suggests how to name them.
+        """
         places: dict = {}
         for row in rows:
             key = (row.algorithm, row.dataset, row.run)
@@ -815,12 +891,17 @@ class _Table(score_columns.Columns):
                 )
 
     def _runs_from(self, runs: list[int]) -> str:
+        """Return the columns of runs in words, such as "column 'seed'"; "" for no column."""
         return f"column {self.shown(runs)!r}" if runs else ""
 
     def _reading(
         self, rows: list[score_rows.Row], kind: str, runs_from: str
     ) -> Reading:
-        """Return the reading of rows; kind: of table; runs_from: source of runs, or ""."""
+        """Return the reading of these scores, without margins.
+
+        kind: kind of the table, in words. runs_from: origin of the names of runs, in words, or
+        "". Raise ValueError if there are no rows.
+        """
         if not rows:
             raise ValueError(f"{self.where}must hold scores, got none; add rows")
         rows, margins = score_margins.leave_out(
@@ -832,20 +913,20 @@ class _Table(score_columns.Columns):
         rows = [
             dataclasses.replace(row, dataset=short_names[row.dataset]) for row in rows
         ]
-        has_signs = score_rows.has_percent_signs(rows)
+        is_percent = score_rows.has_percent_signs(rows)
         tidy = score_rows.to_frame(rows)
-        unit = score_rows.describe_unit(
-            tidy, has_signs=has_signs, decimal=self.commas.decimal, unused=self.unused
+        values = score_rows.describe_values(
+            tidy, is_percent=is_percent, decimal=self.commas.decimal, unused=self.unused
         )
-        unit += score_rows.describe_old_names(tidy, self.old_names)
+        values += score_rows.describe_old_names(tidy, self.old_names)
         if self.unfinished:
-            unit += f"; left out: {self.unfinished}; {self.keep_unfinished}"
+            values += f"; left out: {self.unfinished}; {self.keep_unfinished}"
         return Reading(
             tidy=tidy,
             description=(
                 score_rows.describe_shape(tidy, kind),
                 score_rows.describe_runs(tidy, runs_from, errors=self.errors),
-                unit,
+                values,
             ),
             is_summary=score_rows.is_summary(rows),
             unused=tuple(self.unused),
@@ -854,7 +935,7 @@ class _Table(score_columns.Columns):
 
 
 def _without_metric(names: list[str]) -> list[str]:
-    """Return names such as test_acc/photo without the metric, if all have the same one."""
+    """Return names such as test_acc/photo without the metric, if all have the same metric."""
     splits = [name.rpartition("/") for name in names]
     metrics = {metric for metric, _, _ in splits}
     if len(names) > 1 and len(metrics) == 1 and column_names.is_metric(metrics.pop()):
@@ -863,7 +944,7 @@ def _without_metric(names: list[str]) -> list[str]:
 
 
 def _is_summary(name: str) -> bool:
-    """Return whether a column's name is that of a statistic over runs."""
+    """Return whether a column's name is that of a mean, deviation or other statistic."""
     word = column_names.word_of(name)
     return (
         column_names.is_average(name)
@@ -873,7 +954,10 @@ def _is_summary(name: str) -> bool:
 
 
 def _repeats(tops: Sequence[str], lows: Sequence[str]) -> bool:
-    """Return whether each upper name has the same lower names."""
+    """Return whether there are several upper names, each with the same lower names.
+
+    tops, lows: upper and lower name of each column.
+    """
     by_top: dict[str, list[str]] = {}
     for top, low in zip(tops, lows, strict=True):
         by_top.setdefault(top, []).append(low)

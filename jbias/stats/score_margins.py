@@ -26,7 +26,7 @@ class _Margin(NamedTuple):
 
     name: str
     is_near: bool  # All its scores are near the means of the others, or are their sums.
-    is_exact: bool  # All are these means, but for the last printed digit.
+    is_exact: bool  # All its scores equal these means, within the last printed digit.
 
 
 def leave_out(
@@ -34,10 +34,11 @@ def leave_out(
 ) -> tuple[list[score_rows.Row], list[str]]:
     """Return the rows without margins, and descriptions of the margins that were left out.
 
-    A name that is a margin on both axes is left out. Raise UnclearError, with the possible
-    choices, for a margin-like algorithm that is near the mean of the others, and for a
-    margin-like data set that is near the mean of the others but does not equal it
-    (`jbias.report` notes exact means itself).
+    A margin is left out if choices.margins is "ignore", or if both axes have it. Raise
+    UnclearError, with the possible choices, for an algorithm with the name of a margin whose
+    scores are near the mean of the others; and for such a data set, unless its scores equal
+    the mean (`jbias.report` notes exact means itself).
+    source: path of the table, "" for data in memory.
     """
     if choices.margins == "keep":
         return list(rows), []
@@ -55,7 +56,10 @@ def leave_out(
 
 
 def _find(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
-    """Return the last algorithm, or data set, that has the name of a margin."""
+    """Return the last algorithm, or data set, that has the name of a margin; None if none has.
+
+    None, too, if there are fewer than three algorithms, or data sets.
+    """
     names = [*dict.fromkeys(_name_of(row, role) for row in rows)]
     margins = [name for name in names if column_names.is_margin(name)]
     if len(names) < 3 or not margins:
@@ -93,20 +97,24 @@ def _name_of(row: score_rows.Row, role: Role) -> str:
 
 
 def _digit(values: Sequence[float]) -> float:
-    """Return one unit of the last digit with which values are printed."""
+    """Return one unit of the last decimal that any value has when printed, such as 0.01."""
     decimals = [len(repr(float(value)).partition(".")[2]) for value in values]
     rounding = _EXACT * max(map(abs, values), default=0)
     return max(10.0 ** -max(decimals, default=0), rounding)
 
 
 def _are_alike(algorithm: _Margin, dataset: _Margin) -> bool:
-    """Return whether both are called averages, or both sums."""
+    """Return whether both margins have names of averages, or both have names of sums."""
     words = [column_names.word_of(x.name) in _SUMS for x in (algorithm, dataset)]
     return words[0] == words[1]
 
 
 def _is_of_both(algorithm: _Margin, dataset: _Margin) -> bool:
-    """Return whether both are certainly margins: of one name, and no method has it."""
+    """Return whether both are certainly margins: they share a name that no method has.
+
+    A method may be called average, so the algorithm must be near the mean of the others,
+    or the name be that of a sum.
+    """
     words = [column_names.word_of(x.name) for x in (algorithm, dataset)]
     return words[0] == words[1] and (algorithm.is_near or words[0] in _SUMS)
 
@@ -118,9 +126,10 @@ def _without(
     is_chosen: bool,
     source: str,
 ) -> tuple[list[score_rows.Row], list[str]]:
-    """Return the rows without these margins, and a description of each.
+    """Return the rows without these margins, and a description of each margin.
 
-    is_chosen: the user chose to ignore them.
+    is_chosen: whether the user chose to ignore them; if not, the description has the choice
+    that keeps them. source: path of the table, "" for data in memory.
     """
     scores = list(rows)
     for role, margin in margins.items():
@@ -136,6 +145,10 @@ def _without(
 def _doubt(
     margin: _Margin, *, role: Role, choices: score_columns.Choices, source: str
 ) -> score_rows.UnclearError:
+    """Return the error for an algorithm or data set that may be a margin.
+
+    source: path of the table, "" for data in memory.
+    """
     noun = "data set" if role == "dataset" else "algorithm"
     return score_columns.unclear(
         source,

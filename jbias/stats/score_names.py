@@ -1,4 +1,4 @@
-"""Names of algorithms and data sets in files, without markup, footnote marks and citations.
+"""Removes markup, footnote marks and citations from names of algorithms and data sets in files.
 
 Marks that distinguish two names of a column, or two columns, are kept.
 """
@@ -13,13 +13,13 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str]]:
-    """Return a grid without markup, footnote marks and citations, and the original names.
+    """Return a grid whose names have no markup, footnote marks and citations.
 
-    The original names are keyed by the new ones, for names that changed. Columns of scores do
-    not change.
+    Also a dict from each new name to the original one, for names that changed. Columns of
+    scores do not change.
     """
     heads = _shortened(grid.columns, _of_levels)
-    was = {
+    old_names = {
         new: _marked(old)
         for names, short in heads.items()
         for old, new in zip(names, short, strict=True)
@@ -33,17 +33,18 @@ def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str
             continue
         names = [text for text in dict.fromkeys(texts) if text in words]
         short_names = _shortened(names, lambda shorten, name: shorten(name))
-        was |= {
+        old_names |= {
             new: _marked(old) for old, new in short_names.items() if _marked(old) != new
         }
         for row in rows:
             if isinstance(row[j], str):
                 row[j] = short_names.get(row[j], row[j])
     columns = tuple(heads[names] for names in grid.columns)
-    return dataclasses.replace(grid, columns=columns, cells=rows), was
+    return dataclasses.replace(grid, columns=columns, cells=rows), old_names
 
 
 def _is_name(value: Any) -> bool:
+    """Return whether a cell is text other than a score."""
     return isinstance(value, str) and not score_cells.is_score(value)
 
 
@@ -52,14 +53,18 @@ def _marked(name: str) -> str:
     return score_cells.plain_text(name, keep_notes=True)
 
 
-def _of_levels(shorten: Callable, names: tuple[str, ...]) -> tuple[str, ...]:
+def _of_levels(
+    shorten: Callable[[str], str], names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the names of the header lines of a column, each shortened."""
     return tuple(map(shorten, names))
 
 
 def _shortened(names: Iterable[Name], apply: Callable) -> dict[Name, Name]:
-    """Return the shortest form of each name such that different names stay different.
+    """Return, by name, the shortest form of each name such that different names stay different.
 
-    apply: function that applies a function of texts to a name (text or tuple of texts).
+    apply: (shorten, name) -> name with the function `shorten` applied to its text, or to
+    each text of a tuple.
     """
     short = {name: apply(score_cells.bare_name, name) for name in names}
     marked = {name: apply(_marked, name) for name in short}

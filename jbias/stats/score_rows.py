@@ -42,9 +42,9 @@ def number_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows without runs that have no score at all.
+    """Return the rows without those of runs that have no score on any data set.
 
-    An algorithm may have fewer runs than another. Algorithms without any score are kept.
+    Algorithms without any score are kept, with all their rows.
     """
     with_score = [row for row in rows if not math.isnan(row.cell.value)]
     present = {(row.algorithm, row.run) for row in with_score}
@@ -57,7 +57,10 @@ def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def has_percent_signs(rows: Sequence[Row]) -> bool:
-    """Return whether cells have percent signs; raise UnclearError if others are fractions."""
+    """Return whether any score has a percent sign.
+
+    Raise UnclearError if another score has no sign and may be a fraction: |score| <= 1.
+    """
     filled = [row for row in rows if not math.isnan(row.cell.value)]
     with_sign = [row for row in filled if row.cell.is_percent]
     if not with_sign:
@@ -73,14 +76,15 @@ def has_percent_signs(rows: Sequence[Row]) -> bool:
 
 
 def is_summary(rows: Sequence[Row]) -> bool:
-    """Return whether any score is a mean with its spread."""
+    """Return whether any score is a mean with a spread or an interval."""
     return any(row.cell.is_summary for row in rows)
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return a tidy frame: algorithm, dataset, run, score, place.
+    """Return a frame with the columns algorithm, dataset, run, score and place.
 
-    Also deviation if scores are means with a spread, and trained_on if the table has it.
+    It also has the column deviation if scores are means with a spread, and trained_on if the
+    table has it. Missing scores are NaN.
     """
     tidy = pd.DataFrame(
         {
@@ -99,7 +103,10 @@ def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
-    """Return a line with the algorithms and data sets of a table; kind: start of the line."""
+    """Return a line with the algorithms and data sets of a table, for the user.
+
+    tidy: frame from `to_frame`. kind: start of the line, such as "long table".
+    """
     algorithms, datasets = tidy["algorithm"].unique(), tidy["dataset"].unique()
     return (
         f"{kind}: {_count(len(algorithms), 'algorithm')} ({listed(algorithms)}) x "
@@ -110,10 +117,10 @@ def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
 def describe_runs(
     tidy: pd.DataFrame, source: str, *, errors: Sequence[str] = ()
 ) -> str:
-    """Return a line with the number of runs and the column that names them.
+    """Return a line with the number of runs and the column that names them, for the user.
 
-    source: such as "column 'seed'"; "" if the table has no runs. errors: the columns of
-    standard errors, which are not used as deviations over runs.
+    tidy: frame from `to_frame`. source: origin of the names of runs, such as "column 'seed'";
+    "" if runs have no names. errors: names of columns of standard errors, which are not used.
     """
     counts = tidy.groupby("algorithm")["run"].nunique()
     if "deviation" in tidy and counts.max() == 1:
@@ -139,21 +146,25 @@ def describe_runs(
     return runs + spread
 
 
-def describe_unit(
-    tidy: pd.DataFrame, *, has_signs: bool, decimal: str, unused: Sequence[str]
+def describe_values(
+    tidy: pd.DataFrame, *, is_percent: bool, decimal: str, unused: Sequence[str]
 ) -> str:
-    """Return a line with the unit of the scores, the number of missing cells, unused columns.
+    """Return a line on the scores as numbers, for the user.
 
-    has_signs: cells have percent signs. decimal: the decimal sign. unused: names of columns
-    and rows that were not used.
+    The line has the unit (percent, fractions, or the largest score); the number of missing
+    cells; "decimal commas"; and the unused columns and rows. All but the unit only if present.
+
+    tidy: frame from `to_frame`. is_percent: whether cells have percent signs; if not, the unit
+    is chosen by the largest score. decimal: the decimal sign, "." or ",". unused: names of
+    columns and rows that were not used.
     """
     largest = tidy["score"].abs().max()
-    if has_signs or 1 < largest <= 100:
+    if is_percent or 1 < largest <= 100:
         clauses = ["percent"]
     elif largest > 100:
-        top = tidy.loc[tidy["score"].abs().idxmax()]
+        row = tidy.loc[tidy["score"].abs().idxmax()]
         clauses = [
-            f"numbers up to {top['score']:g} ({top['algorithm']} on {top['dataset']})"
+            f"numbers up to {row['score']:g} ({row['algorithm']} on {row['dataset']})"
         ]
     else:
         clauses = ["fractions"]
@@ -168,9 +179,10 @@ def describe_unit(
 
 
 def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
-    """Return a clause on names that lost footnote marks and citations, or "".
+    """Return a clause that lists names that lost footnote marks and citations; "" if none did.
 
-    old_names: the original name by new name. Names of unused columns are not listed.
+    tidy: frame from `to_frame`. old_names: original name by new name; names that `tidy` does
+    not have are not listed.
     """
     used = [*tidy["algorithm"].unique(), *tidy["dataset"].unique()]
     changed = [
@@ -184,11 +196,12 @@ def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names joined by commas, at most the first twenty."""
+    """Return the names joined by commas: the first twenty, and "..." if there are more."""
     shown = [str(name) or "(no name)" for name in names]
     more = ", ..." if len(shown) > _LISTED else ""
     return ", ".join(shown[:_LISTED]) + more
 
 
 def _count(number: int, noun: str) -> str:
+    """Return the number and the noun, in the plural unless the number is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -45,11 +45,12 @@ _NUMBERING_NAME = re.compile(r"([a-z]+_)*id|index|unnamed:.*", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores without missing cells; a run is one model, measured on every data set.
+    """Scores of k algorithms on n data sets, without missing cells.
 
-    Algorithms may have different numbers of runs: `values[:, j, counts[j]:]` is NaN.
-    `run_names` has the names of each algorithm's runs, in order; runs of an array are named
-    by their index on the third axis. () where runs have no names.
+    A run is one model, measured on every data set. Algorithms may have different numbers of
+    runs: `values[:, j, counts[j]:]` is NaN. `run_names` has the names of each algorithm's
+    runs, in order; runs of an array are named by their index on the third axis. It is () if
+    runs have no names.
     """
 
     values: Float[np.ndarray, "n k r"]
@@ -58,7 +59,7 @@ class Scores:
     run_names: tuple[tuple[str, ...], ...] = ()
 
     @property
-    def counts(self) -> np.ndarray:
+    def counts(self) -> Int[np.ndarray, "k"]:
         """Number of runs of each algorithm, (k,)."""
         return np.isfinite(self.values[0]).sum(axis=1)
 
@@ -86,14 +87,20 @@ class Scores:
         return np.sqrt(spread / np.where(counts > 1, counts - 1, math.nan))
 
     def runs(self, algorithm: str) -> Float[np.ndarray, "n r"]:
-        """Return the scores of one algorithm, a column per run."""
+        """Return the scores of one algorithm, with a row per data set and a column per run.
+
+        algorithm: name. Raise ValueError for an unknown name.
+        """
         j = find_name(algorithm, self.algorithms, "algorithm")
         return self.values[:, j, : self.counts[j]]
 
     def only(
         self, *, datasets: Sequence[str] = (), algorithms: Sequence[str] = ()
     ) -> "Scores":
-        """Return the table of these data sets and algorithms, in this order; () keeps all."""
+        """Return the table of the data sets and algorithms with these names, in this order.
+
+        (): all. Raise ValueError for an unknown name.
+        """
         rows = [
             find_name(name, self.datasets, "dataset")
             for name in datasets or self.datasets
@@ -110,21 +117,25 @@ class Scores:
         )
 
 
-Table = Float[np.ndarray, "n k"] | pd.DataFrame | Scores
+# Inputs of `read`. The second one has several runs.
+Table = Float[np.ndarray, "n k *r"] | pd.DataFrame | Scores
+TableOfRuns = Float[np.ndarray, "n k r"] | pd.DataFrame | pd.Series | Scores
 
 
-def read(scores, *, axis: int = 1, least_datasets: int = 2) -> Scores:
+def read(
+    scores: Table | pd.Series, *, axis: int = 1, least_datasets: int = 2
+) -> Scores:
     """Return the scores as a table of names and finite numbers; `Scores` are returned unchanged.
 
-    scores: a matrix (data sets, algorithms), an array (data sets, algorithms, runs), a frame
-    of either kind with names, a tidy frame with the columns algorithm, dataset, score and
-    perhaps run, or a frame or series whose index levels have such names, e.g. rows
-    (algorithm, run) and a column a data set. Masked, None and NA cells are missing.
+    scores: a matrix (data sets, algorithms) or an array (data sets, algorithms, runs); a frame
+    that is such a matrix with names; a tidy frame with the columns algorithm, dataset, score
+    and, if there are several, run; or a frame or series with index levels of these names, such
+    as rows (algorithm, run) and columns of data sets. Masked, None and NA cells are missing.
     axis: axis of the algorithms in a matrix: 1 if they are columns, 0 if rows.
     least_datasets: smallest number of data sets; 1 for tests within a data set.
     Raise ValueError for missing, duplicate and infinite cells, for fewer data sets or fewer
-    than 2 algorithms, and for axes whose names leave the roles open. `drop_incomplete` drops
-    what misses a cell.
+    than 2 algorithms, and for axes whose names do not say which has the algorithms.
+    `drop_incomplete` removes data sets, algorithms or runs that miss a cell.
     """
     if isinstance(scores, Scores):
         n, k = len(scores.datasets), len(scores.algorithms)
@@ -143,7 +154,7 @@ def read(scores, *, axis: int = 1, least_datasets: int = 2) -> Scores:
 
 
 def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
-    """Return the scores of a frame, tidy or a matrix, by the names of its axes."""
+    """Return the scores of a frame, tidy or a matrix; axis, least_datasets: see `read`."""
     tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
     if tidy is None and not _is_matrix(frame):
         reading = score_layout.arrange(score_grid.of_frame(frame))
@@ -183,7 +194,7 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
 
 
 def _is_matrix(frame: pd.DataFrame) -> bool:
-    """Return whether a frame contains only scores, without columns of names."""
+    """Return whether a frame has only columns of numbers, without columns of names."""
     if any(map(_is_text, (frame[name] for name in frame))):
         return False
     is_named = axis_meaning(frame.index.name) != "" and frame.columns.name is None
@@ -191,7 +202,7 @@ def _is_matrix(frame: pd.DataFrame) -> bool:
 
 
 def _is_text(values: pd.Series | pd.DataFrame) -> bool:
-    """Return whether a column contains only texts, some of which do not begin like numbers."""
+    """Return whether values are all texts, some of which do not begin like numbers."""
     if isinstance(values, pd.DataFrame) or values.dtype.kind in "iufbcmM":
         return False
     texts = [x for x in values if not (x is None or x is pd.NA or isinstance(x, float))]
@@ -206,7 +217,10 @@ def _single_level(index: pd.Index) -> pd.Index:
 
 
 def _check_names(*axes: Sequence[Any]) -> None:
-    """Raise ValueError for a missing name, and for two equal names on one axis."""
+    """Raise ValueError for a missing name, and for two equal names on one axis.
+
+    axes: the names on each axis.
+    """
     for names in axes:
         known = set()
         for name in names:
@@ -237,7 +251,10 @@ def _refuse_empty_runs(tidy: pd.DataFrame) -> None:
 
 
 def _read_array(scores: Any, axis: int, least_datasets: int) -> Scores:
-    """Return the scores of an array or of nested lists; names are the indices."""
+    """Return the scores of an array or of nested lists; names are the indices "0", "1", ...
+
+    axis, least_datasets: see `read`.
+    """
     values = floats(scores)
     expected = (
         "a matrix (data sets, algorithms) or an array (data sets, algorithms, runs)"
@@ -255,10 +272,10 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     """Return a frame with index levels as a tidy one; None for a plain matrix.
 
     Each level must be called algorithm, dataset or run, or by a synonym; a single level
-    without a name is taken as the one of algorithm and dataset that is missing. Other levels
-    with a single value, such as "score" of a pivoted frame, are dropped. A tidy frame may
-    have some of its columns as index levels.
-    Raise ValueError where the names leave the roles open.
+    without a name is taken as algorithm or dataset, if only one of them is missing. Other
+    levels with a single value, such as "score" of a pivoted frame, are dropped. A tidy frame
+    may have some of its columns as index levels.
+    Raise ValueError if the names do not say which level has the algorithms and data sets.
     """
     if _is_tidy_with_levels(frame):
         columns = {name: axis_meaning(name) or name for name in frame.columns}
@@ -310,7 +327,7 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
-    """Return whether index levels and columns together are those of a tidy frame."""
+    """Return whether index levels and columns together include those of a tidy frame."""
     if frame.columns.nlevels > 1 or frame.columns.name is not None:
         return False
     meanings = [axis_meaning(name) for name in frame.index.names]
@@ -357,10 +374,10 @@ def _level_values(index: pd.Index) -> list[pd.Index]:
 
 
 def rank(scores: Table, *, larger_is_better: bool) -> Float[np.ndarray, "n k"]:
-    """Return the ranks of the algorithms on every data set: 1 is the best, ties share.
+    """Return the ranks of the algorithms on every data set: 1 is the best.
 
-    scores: any input of `read`; several runs are averaged first. Means that differ by
-    rounding alone tie.
+    scores: any input of `read`; several runs are averaged first. Means that differ only by
+    rounding tie, and tied algorithms have their mean rank.
     """
     table = read(scores)
     levels = near_levels(table.means, mean_errors(table))
@@ -370,7 +387,7 @@ def rank(scores: Table, *, larger_is_better: bool) -> Float[np.ndarray, "n k"]:
 def near_levels(
     values: Float[np.ndarray, "*m n"], errors: float | Float[np.ndarray, "..."]
 ) -> Int[np.ndarray, "*m n"]:
-    """Return integer levels 0, 1, ... of the values along the last axis; ties are equal.
+    """Return the level of each value along the last axis: 0, 1, ..., equal for ties.
 
     errors: rounding error of each value (broadcast to `values`). Neighbours tie if they
     differ by no more than the larger of their two errors. Ranks of the levels are ranks of
@@ -493,8 +510,8 @@ def check_tolerance(
 ) -> float | None:
     """Return the tolerance; raise ValueError if it is negative or too large for the scores.
 
-    None is valid and means `rounding_errors`. A tolerance above a thousandth of the range of
-    the scores would make different scores tie.
+    tolerance: largest difference of scores that tie, in their unit; None is valid. Too large:
+    above a thousandth of the range of the scores, so that different scores would tie.
     """
     if tolerance is None:
         return None
@@ -518,7 +535,7 @@ def shrink_huge(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def require_squares(table: Scores) -> None:
-    """Raise ValueError, naming a cell, for scores too large to square twice in float64."""
+    """Raise ValueError, naming a cell, for scores above 1e75: their fourth powers overflow."""
     too_large = np.argwhere(np.nan_to_num(np.abs(table.values)) > _LARGEST_SQUARED)
     if len(too_large):
         cells = _describe_cells(too_large, table.datasets, table.algorithms)
@@ -533,7 +550,11 @@ def require_squares(table: Scores) -> None:
 def drop_incomplete(
     frame: pd.DataFrame, *, drop: Literal["datasets", "algorithms", "runs"]
 ) -> pd.DataFrame:
-    """Return a tidy frame without the data sets, algorithms or runs that miss a cell."""
+    """Return a tidy frame without the data sets, algorithms or runs that miss a cell.
+
+    frame: with the columns algorithm, dataset, score and perhaps run. drop: which of the
+    three to remove. Raise ValueError for other frames.
+    """
     values, datasets, algorithms = _cells(frame)
     find_name(drop, ("datasets", "algorithms", "runs"), "drop")
     cells = _missing(values)
@@ -552,36 +573,39 @@ def drop_incomplete(
 
 
 def missing_cells(frame: pd.DataFrame) -> list[str]:
-    """Return names of the cells that a tidy frame lacks, such as "ERM on Edge"."""
+    """Return names, such as "ERM on Edge", of the cells without a score in a tidy frame."""
     values, datasets, algorithms = _cells(frame)
     return _describe_cells(_missing(values), datasets, algorithms)
 
 
 def check(holds: bool, name: str, must: str, got: object) -> None:
-    """Raise ValueError("NAME: must MUST, got GOT") unless `holds`."""
+    """Raise ValueError unless `holds`; the message is "NAME: must MUST, got GOT"."""
     if not holds:
         raise ValueError(f"{name}: must {must}, got {got}")
 
 
 def find_name(name: str, names: Sequence[str], role: str) -> int:
-    """Return the index of a name; raise ValueError if it is missing, calling it `role`."""
+    """Return the index of a name in `names`; raise ValueError if it is not one of them.
+
+    role: noun for the name in the message, such as "algorithm".
+    """
     check(name in names, role, must=f"be one of {', '.join(names)}", got=repr(name))
     return names.index(name)
 
 
 def check_share(name: str, value: float) -> float:
-    """Return the value; raise ValueError unless 0 < value < 1."""
+    """Return the value; raise ValueError, calling it `name`, unless 0 < value < 1."""
     check(0 < value < 1, name, must="lie between 0 and 1", got=value)
     return value
 
 
 def check_count(name: str, value: int, least: int = 1) -> None:
-    """Raise ValueError unless value >= least."""
+    """Raise ValueError, calling the value `name`, unless value >= least."""
     check(value >= least, name, must=f"be at least {least}", got=value)
 
 
 def _suggest_renames(columns: Sequence) -> str:
-    """Return the columns to rename for a tidy frame: "; rename method to ...", or ""."""
+    """Return advice for a message, such as "; rename method to algorithm", or ""."""
     renames = []
     for column in columns:
         role = axis_meaning(column)
@@ -597,10 +621,11 @@ def axis_meaning(name: Any) -> str:
 
 
 def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"]:
-    """Return the numbers of a matrix.
+    """Return the numbers of a matrix, in the orientation of the frame.
 
-    Raise ValueError for a tidy frame with unknown names, for a row or column that is called
-    run, score or the like, and for a matrix whose axes are named the other way round.
+    axis: axis of the algorithms, see `read`. Raise ValueError for a tidy frame with unknown
+    names, for a row or column that is called run, score or the like, and for a matrix whose
+    axes have names that contradict `axis`.
     """
     columns = list(frame.columns)
     is_tidy = len(set(NEEDED).intersection(columns)) > 1
@@ -632,9 +657,11 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
 
 
 def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
-    """Raise ValueError for a row (or column) that numbers scores, by its name and values.
+    """Raise ValueError for a row that numbers the columns instead of having scores.
 
-    The name alone is not enough: a data set may be called ID, next to one called OOD.
+    labels: name of each row. The name of the row is that of an index, and its values are
+    numbers in order; the name alone is not enough, because a data set may be called ID. The
+    caller transposes the matrix to check its columns.
     """
     has_ood = any("ood" in _words(label) for label in labels)
     for i, label in enumerate(labels):
@@ -664,7 +691,10 @@ def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
 def _is_numbering(
     values: Float[np.ndarray, "n"], other_rows: Float[np.ndarray, "m n"]
 ) -> bool:
-    """Return whether values are whole numbers that are distinct, or next to fractions."""
+    """Return whether values are whole numbers that probably number something.
+
+    They are then distinct, or the other rows have fractions.
+    """
     if not (np.rint(values) == values).all():
         return False
     is_fraction = np.rint(other_rows) != other_rows
@@ -689,7 +719,10 @@ def _untidy(frame: pd.DataFrame) -> ValueError:
 
 
 def _run_names(frame: pd.DataFrame) -> list[str]:
-    """Return the run of each row: from the column run, else from seed, fold and so on."""
+    """Return the name of each row's run: from the column run, else from seed, fold and so on.
+
+    "" if there is no such column; several columns are joined by "/".
+    """
     columns = [name for name in frame.columns if axis_meaning(name) == "run"]
     columns = ["run"] if "run" in columns else columns
     if not columns:
@@ -703,7 +736,10 @@ def _run_names(frame: pd.DataFrame) -> list[str]:
 def _run_names_by_algorithm(
     frame: pd.DataFrame, algorithms: Sequence[str]
 ) -> list[list[str]]:
-    """Return the names of each algorithm's runs, in the order of `_run_numbers`."""
+    """Return the names of the runs of each of `algorithms`, in the order of `_run_numbers`.
+
+    frame: a tidy frame.
+    """
     named = pd.DataFrame({"run": _run_names(frame)})
     named = named.assign(algorithm=frame["algorithm"].astype(str).to_numpy())
     named = named.assign(number=_run_numbers(named["algorithm"], named["run"]))
@@ -742,7 +778,9 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
 
 
 def _run_numbers(algorithms: pd.Series, runs: pd.Series) -> Int[np.ndarray, "rows"]:
-    """Return the number of each row's run among the runs of its algorithm, from 0.
+    """Return the index of each row's run among the runs of its algorithm.
+
+    algorithms, runs: name of the algorithm and of the run of each row.
 
     Runs of all algorithms are in the order in which their names first appear in the table,
     so runs of the same name have the same number if all algorithms have the same runs.
@@ -753,7 +791,7 @@ def _run_numbers(algorithms: pd.Series, runs: pd.Series) -> Int[np.ndarray, "row
 
 
 def floats(scores: Any) -> np.ndarray:
-    """Return scores as float64, NaN where masked, None or NA.
+    """Return scores, any array or nested list, as float64; NaN where masked, None or NA.
 
     Raise ValueError for values that are not real numbers: text other than plain decimal
     numbers, booleans, complex numbers, times.
@@ -811,10 +849,11 @@ def _float(value: Any) -> float:
     raise ValueError(f"scores: a score must be a real number, got {shown}; correct it")
 
 
-def _missing(values: np.ndarray) -> np.ndarray:
-    """Return indices (i, j, run) of cells without a score, of runs that have others.
+def _missing(values: Float[np.ndarray, "n k r"]) -> Int[np.ndarray, "cells 3"]:
+    """Return the indices (i, j, run) of cells without a score, in runs that have other scores.
 
-    An algorithm without any score lacks its first run.
+    values: (n, k, runs). For an algorithm without any score, these are the cells of its first
+    run.
     """
     has_score = np.isfinite(values)
     is_run = np.any(has_score, axis=0, keepdims=True)
@@ -827,7 +866,7 @@ def _describe_cells(
     datasets: Sequence[str],
     algorithms: Sequence[str],
 ) -> list[str]:
-    """Return names such as "ERM on Edge" of cells (i, j, run), each once."""
+    """Return the distinct names, such as "ERM on Edge", of cells with indices (i, j, run)."""
     return list(dict.fromkeys(f"{algorithms[j]} on {datasets[i]}" for i, j, _ in cells))
 
 
@@ -843,7 +882,7 @@ def _check_size(n: int, k: int, least_datasets: int) -> None:
 
 
 def _checked(
-    values: np.ndarray,
+    values: Float[np.ndarray, "n k r"],
     datasets: tuple[str, ...],
     algorithms: tuple[str, ...],
     *,
@@ -852,7 +891,8 @@ def _checked(
 ) -> Scores:
     """Return the table; raise ValueError if it is too small or a cell lacks a finite score.
 
-    run_names: names of each algorithm's runs; None: their indices on the axis of runs.
+    least_datasets: smallest number of data sets. run_names: names of each algorithm's runs;
+    None: their indices on the axis of runs.
     """
     n, k, r = values.shape
     _check_size(n, k, least_datasets)

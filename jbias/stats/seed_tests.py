@@ -102,7 +102,7 @@ class SeedTestsResult:
 
 
 def compare_seeds(
-    scores,
+    scores: score_table.TableOfRuns,
     *,
     larger_is_better: bool,
     reference: str | None = None,
